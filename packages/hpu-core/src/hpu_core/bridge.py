@@ -1,0 +1,200 @@
+"""The seam to Intel's PyTorch bridge: the only module that imports `habana_frameworks`, inside its functions.
+
+The same functions speak to the simulator, which offers the bridge's modules. "Opens the card" below means that the
+process takes a card for itself alone until it ends; a launcher must never do that.
+
+Source of the facts: the bridge's Python sources at 1.19.0 and a 2025 snapshot after it. Nothing here was run on a card.
+"""
+
+import functools
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+_BRIDGE = "habana_frameworks.torch"
+
+# Importing any bridge module fills these with "localhost" and the fixed "12345" where they are unset, which makes
+# every later job on the machine meet at the same port.
+_RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT")
+
+_ABSENT = (
+    "the Gaudi PyTorch bridge (`habana_frameworks`) is not installed. On a Gaudi machine use Intel's PyTorch image or "
+    'the `habana-torch-plugin` of your SynapseAI release; without a card, `pip install "hpu-sim"` and start the '
+    "program with `hpu-sim run` or HPU_SIM_DEVICES=1."
+)
+
+
+def is_loaded() -> bool:
+    """Tell whether this process has imported the bridge. Imports nothing and never raises."""
+    return sys.modules.get(_BRIDGE) is not None
+
+
+def is_installed() -> bool:
+    """Tell whether the bridge can be found. Loads nothing of it, opens no card and never raises."""
+    if is_loaded():
+        return True
+    try:
+        return importlib.util.find_spec(_BRIDGE) is not None
+    except (ImportError, ValueError):
+        # The parent package is absent, or a half-made module stands in its place: not there either way.
+        return False
+
+
+def load() -> ModuleType:
+    """Import the bridge, which registers `torch.hpu` and the "hccl" backend. Does not open a card.
+
+    MASTER_ADDR and MASTER_PORT stay as they were: the bridge's import would otherwise set them to a fixed address.
+
+    Returns:
+        The module `habana_frameworks.torch`.
+
+    Raises:
+        ModuleNotFoundError: The bridge is not installed.
+        ImportError: The bridge is installed but cannot be imported.
+    """
+    return _import(_BRIDGE)
+
+
+def is_simulated() -> bool:
+    """Tell whether the loaded bridge is the simulator. False while no bridge is loaded."""
+    return getattr(sys.modules.get(_BRIDGE), "__simulated__", False) is True
+
+
+def plugin_version() -> str | None:
+    """Return the version of the installed bridge, such as "1.24.1.482", or None when it does not say. Loads nothing."""
+    try:
+        return importlib.metadata.version("habana-torch-plugin")
+    except importlib.metadata.PackageNotFoundError:
+        version = getattr(sys.modules.get(_BRIDGE), "__version__", None)
+        return version if isinstance(version, str) else None
+
+
+def is_lazy() -> bool:
+    """Tell whether the bridge collects operations into graphs (lazy mode) rather than running each at once (eager).
+
+    The bridge decides by PT_HPU_LAZY_MODE when it is first imported; setting the variable later has no effect.
+
+    Raises:
+        ModuleNotFoundError: The bridge is not installed.
+    """
+    return bool(_import(f"{_BRIDGE}.core").is_lazy())
+
+
+def mark_step() -> None:
+    """Close the graph collected so far and send it to the card (lazy mode); do nothing in eager mode.
+
+    In lazy mode this may open the card.
+
+    Raises:
+        ModuleNotFoundError: The bridge is not installed. Code that also runs without it can ask `is_available` first.
+    """
+    _import(f"{_BRIDGE}.core").mark_step()
+
+
+def open_device() -> None:
+    """Open the card for this process, unless it is open already.
+
+    Raises:
+        ModuleNotFoundError: The bridge is not installed.
+        RuntimeError: No card could be opened: there is none, or another process has it.
+    """
+    hpu = _import(f"{_BRIDGE}.hpu")
+    try:
+        hpu.init()
+    except RuntimeError as error:
+        message = (
+            f"no Gaudi card could be opened: {error} One process takes one card and keeps it until it ends; run "
+            "`hpu-info` to see the cards, and `hl-smi` as root to see who has them."
+        )
+        raise RuntimeError(message) from error
+
+
+def is_open() -> bool:
+    """Tell whether this process has opened its card. Imports nothing and opens nothing."""
+    hpu = sys.modules.get(f"{_BRIDGE}.hpu")
+    return hpu is not None and bool(hpu.is_initialized())
+
+
+def synchronize() -> None:
+    """Wait until the card has finished everything it was given. Opens the card."""
+    _import(f"{_BRIDGE}.hpu").synchronize()
+
+
+def memory_stats() -> dict[str, int]:
+    """Return the card's memory figures: bytes ("Limit", "InUse", ...) and numbers of allocations. Opens the card."""
+    return dict(_import(f"{_BRIDGE}.hpu").memory_stats())
+
+
+def device_count() -> int:
+    """Return how many cards the driver shows, whatever HABANA_VISIBLE_MODULES says. Opens no card."""
+    return int(_import(f"{_BRIDGE}.hpu").device_count())
+
+
+def generation() -> str:
+    """Return the generation of the cards: "GAUDI", "GAUDI2" or "GAUDI3". Opens no card."""
+    # The public `hpu.get_device_name` opens the card. `_get_device_type` does not, and DeepSpeed and Optimum rely on
+    # it as well. It gives an enum whose members are synDeviceGaudi, synDeviceGaudi2, ...
+    kind = _import(f"{_BRIDGE}.utils.experimental")._get_device_type()  # noqa: SLF001 - see above
+    name = getattr(kind, "name", str(kind))
+    return str(name).rpartition(".")[2].removeprefix("synDevice").upper()
+
+
+def device_name() -> str:
+    """Return the name that the card itself gives, such as "GAUDI2"; empty without a card. Opens the card."""
+    return str(_import(f"{_BRIDGE}.hpu").get_device_name())
+
+
+def initialize_distributed(world_size: int, rank: int, local_rank: int) -> tuple[int, int, int]:
+    """Call the bridge's `initialize_distributed_hpu`, which sets the process's distributed variables. Opens no card.
+
+    Use `hpu_core.initialize_hccl`, which checks the numbers and handles the call's traps.
+
+    Returns:
+        (world_size, rank, local_rank) as the bridge understood them.
+    """
+    hccl = _import(f"{_BRIDGE}.distributed.hccl")
+    world, index, local = hccl.initialize_distributed_hpu(world_size=world_size, rank=rank, local_rank=local_rank)
+    return int(world), int(index), int(local)
+
+
+# The cache leaves a single dictionary look-up to each call; a failed import is not kept.
+@functools.cache
+def _import(name: str) -> ModuleType:
+    """Import the bridge's module `name`, turning the ways in which this fails into one clear sentence."""
+    with _rendezvous_kept():
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name in {"habana_frameworks", _BRIDGE}:
+                raise ModuleNotFoundError(_ABSENT, name=error.name) from error
+            raise ImportError(_broken(error), name=name) from error
+        except (ImportError, AssertionError, OSError, RuntimeError) as error:
+            # The bridge asserts torch's version, loads shared libraries and refuses stock torch in lazy mode.
+            raise ImportError(_broken(error), name=name) from error
+
+
+def _broken(error: Exception) -> str:
+    return (
+        f"the Gaudi PyTorch bridge is installed ({plugin_version() or 'unknown version'}) but cannot be imported: "
+        f"{type(error).__name__}: {error}. Its torch, driver and SynapseAI must be of one release; `hpu-info` shows "
+        "what does not match."
+    )
+
+
+@contextmanager
+def _rendezvous_kept() -> Iterator[None]:
+    """Undo what the body does to MASTER_ADDR and MASTER_PORT."""
+    before = {name: os.environ.get(name) for name in _RENDEZVOUS}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
