@@ -1,0 +1,70 @@
+"""Which generation a card is, from the names and numbers that the driver and its tools give it.
+
+Sources: PCI ids and device types from the habanalabs driver of the Linux kernel, product names and memory sizes from
+Intel's documentation and logs of `hl-smi`. The Gaudi 3 names were never seen in a log.
+"""
+
+import re
+from typing import Final, Literal, TypeAlias
+
+Generation: TypeAlias = Literal["GAUDI", "GAUDI2", "GAUDI3"]
+
+PCI_VENDOR: Final = 0x1DA3
+
+_GIB = 1024**3
+
+MEMORY_BYTES: Final[dict[Generation, int]] = {"GAUDI": 32 * _GIB, "GAUDI2": 96 * _GIB, "GAUDI3": 128 * _GIB}
+
+_NAMES: dict[str, Generation] = {"GAUDI": "GAUDI", "GAUDI2": "GAUDI2", "GAUDI3": "GAUDI3"}
+
+_PCI_DEVICES: dict[int, Generation] = {
+    0x1000: "GAUDI",
+    0x1010: "GAUDI",  # With secured firmware.
+    0x1020: "GAUDI2",
+    0x1021: "GAUDI2",  # HL-288.
+    0x1060: "GAUDI3",
+    0x1063: "GAUDI3",  # HL-338.
+}
+
+# HL-205 is a Gaudi, HL-225 and HL-288 are Gaudi 2, HL-325 and HL-338 are Gaudi 3. The last digit tells the form of the
+# board, and a letter may follow it.
+_PRODUCTS: dict[str, Generation] = {
+    "HL-20": "GAUDI",
+    "HL-22": "GAUDI2",
+    "HL-28": "GAUDI2",
+    "HL-32": "GAUDI3",
+    "HL-33": "GAUDI3",
+}
+
+_DEVICE_TYPE = re.compile(r"(GAUDI[23]?)(?: SEC|[B-D])?")
+_PRODUCT = re.compile(r"(HL-[0-9]{2})[0-9][A-Z]?")
+_FIRMWARE = re.compile(r"\bhl-(gaudi[23]?)-")
+
+
+def from_name(name: str) -> Generation | None:
+    """Read the bridge's name of a generation, such as "GAUDI2"; None for any other text."""
+    return _NAMES.get(name)
+
+
+def from_device_type(device_type: str) -> Generation | None:
+    """Read the driver's `device_type`, such as "GAUDI SEC" or "GAUDI2C"; None for one that is not known."""
+    match = _DEVICE_TYPE.fullmatch(device_type)
+    return _NAMES[match[1]] if match else None
+
+
+def from_pci_id(number: int) -> Generation | None:
+    """Read a PCI device id, alone (0x1020) or below the vendor's (0x1da31020); None for one that is not known."""
+    vendor, device = divmod(number, 0x10000)
+    return _PCI_DEVICES.get(device) if vendor in {0, PCI_VENDOR} else None
+
+
+def from_product(product: str) -> Generation | None:
+    """Read a product name, such as "HL-225"; None for one that is not known."""
+    match = _PRODUCT.fullmatch(product)
+    return _PRODUCTS.get(match[1]) if match else None
+
+
+def from_firmware(version: str) -> Generation | None:
+    """Read a firmware version, such as "Preboot version hl-gaudi2-1.12.1-fw-46.0.5"; None when it names none."""
+    match = _FIRMWARE.search(version)
+    return _NAMES[match[1].upper()] if match else None
