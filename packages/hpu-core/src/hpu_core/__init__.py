@@ -67,8 +67,7 @@ def __getattr__(name: str) -> object:
         AttributeError: `name` is not public here.
     """
     if name not in _MODULES:
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value: object = getattr(importlib.import_module(_MODULES[name]), name)
     # Kept in the module's namespace, so that the next use does not come here again.
     globals()[name] = value

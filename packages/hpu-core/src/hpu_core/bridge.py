@@ -12,7 +12,7 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
@@ -60,6 +60,14 @@ def load() -> ModuleType:
     return _import(_BRIDGE)
 
 
+def load_hccl() -> ModuleType:
+    """Import the bridge's module for collectives, which registers the "hccl" backend. Does not open a card.
+
+    Importing it makes the bridge read the distributed variables of this process once; see `load` for the errors.
+    """
+    return _import(f"{_BRIDGE}.distributed.hccl")
+
+
 def is_simulated() -> bool:
     """Tell whether the loaded bridge is the simulator. False while no bridge is loaded."""
     return getattr(sys.modules.get(_BRIDGE), "__simulated__", False) is True
@@ -96,6 +104,18 @@ def mark_step() -> None:
     _import(f"{_BRIDGE}.core").mark_step()
 
 
+def mark_step_if_lazy() -> Callable[[], None] | None:
+    """Return the bridge's `mark_step` in lazy mode and None in eager mode, to be asked once and called often.
+
+    Raises:
+        ModuleNotFoundError: The bridge is not installed.
+    """
+    if not is_lazy():
+        return None
+    mark: Callable[[], None] = _import(f"{_BRIDGE}.core").mark_step
+    return mark
+
+
 def open_device() -> None:
     """Open the card for this process, unless it is open already.
 
@@ -107,11 +127,10 @@ def open_device() -> None:
     try:
         hpu.init()
     except RuntimeError as error:
-        message = (
+        raise RuntimeError(
             f"no Gaudi card could be opened: {error} One process takes one card and keeps it until it ends; run "
             "`hpu-info` to see the cards, and `hl-smi` as root to see who has them."
-        )
-        raise RuntimeError(message) from error
+        ) from error
 
 
 def is_open() -> bool:
@@ -157,8 +176,9 @@ def initialize_distributed(world_size: int, rank: int, local_rank: int) -> tuple
     Returns:
         (world_size, rank, local_rank) as the bridge understood them.
     """
-    hccl = _import(f"{_BRIDGE}.distributed.hccl")
-    world, index, local = hccl.initialize_distributed_hpu(world_size=world_size, rank=rank, local_rank=local_rank)
+    world, index, local = load_hccl().initialize_distributed_hpu(
+        world_size=world_size, rank=rank, local_rank=local_rank
+    )
     return int(world), int(index), int(local)
 
 

@@ -89,6 +89,23 @@ def imported() -> tuple[FrameworkName, ...]:
     return tuple(name for name in NAMES if sys.modules.get(name) is not None)
 
 
+def describe(instance: object) -> str:
+    """Return a representation of an object that subclasses one of the framework's classes, for its `__repr__`.
+
+    Where both frameworks are imported it says which one takes the object: Lightning's error for a foreign strategy or
+    accelerator prints nothing but this representation.
+    """
+    framework = current()
+    name = type(instance).__name__
+    others = [other for other in imported() if other != framework.name]
+    if not others:
+        return f"<{name} of {framework.name} {framework.version}>"
+    return (
+        f"<{name} of {framework.name} {framework.version}; {others[0]}, which this program imports too, does not take "
+        f"it: to use that one, set {OVERRIDE}={others[0]} or import it before hpu_core>"
+    )
+
+
 def _override() -> FrameworkName | None:
     value = os.environ.get(OVERRIDE, "")
     if not value:
@@ -96,11 +113,12 @@ def _override() -> FrameworkName | None:
     for name in NAMES:
         if value == name:
             if not _is_installed(name):
-                message = f"{OVERRIDE} asks for {name!r}, which is not installed: pip install {_DISTRIBUTIONS[name]!r}"
-                raise ModuleNotFoundError(message, name=name)
+                raise ModuleNotFoundError(
+                    f"{OVERRIDE} asks for {name!r}, which is not installed: pip install {_DISTRIBUTIONS[name]!r}",
+                    name=name,
+                )
             return name
-    message = f"{OVERRIDE} must be 'lightning' or 'pytorch_lightning', got {value!r}"
-    raise ValueError(message)
+    raise ValueError(f"{OVERRIDE} must be 'lightning' or 'pytorch_lightning', got {value!r}")
 
 
 def _only_imported() -> FrameworkName | None:
@@ -112,11 +130,11 @@ def _first_installed() -> FrameworkName:
     for name in NAMES:
         if _is_installed(name):
             return name
-    message = (
+    raise ModuleNotFoundError(
         "this part of hpu-core needs PyTorch Lightning, and neither `lightning` nor `pytorch_lightning` is installed: "
-        'pip install "hpu-core[lightning]"'
+        'pip install "hpu-core[lightning]"',
+        name=NAMES[0],
     )
-    raise ModuleNotFoundError(message, name=NAMES[0])
 
 
 def _is_installed(name: FrameworkName) -> bool:
@@ -137,11 +155,11 @@ def _checked_version(name: FrameworkName) -> Version:
     """
     version = _version(name)
     if version in _COMPROMISED:
-        message = (
+        raise ImportError(
             f"{name} {version} is a compromised release and must not be imported: uninstall it, treat the secrets of "
-            f'this machine as leaked, and pip install "{_DISTRIBUTIONS[name]}>=2.6.4"'
+            f'this machine as leaked, and pip install "{_DISTRIBUTIONS[name]}>=2.6.4"',
+            name=name,
         )
-        raise ImportError(message, name=name)
     if version.release < _OLDEST.release:
         message = f'hpu-core needs {name} 2.0 or newer, found {version}: pip install -U "{_DISTRIBUTIONS[name]}>=2.0"'
         raise ImportError(message, name=name)
@@ -157,5 +175,7 @@ def _version(name: FrameworkName) -> Version:
     try:
         return Version(text)
     except InvalidVersion as error:
-        message = f"cannot tell the version of {name}, which calls itself {text!r}: reinstall {_DISTRIBUTIONS[name]!r}"
-        raise ImportError(message, name=name) from error
+        raise ImportError(
+            f"cannot tell the version of {name}, which calls itself {text!r}: reinstall {_DISTRIBUTIONS[name]!r}",
+            name=name,
+        ) from error

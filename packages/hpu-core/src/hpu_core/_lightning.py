@@ -1,0 +1,42 @@
+"""The Lightning names that hpu-core builds on, taken from the framework that `frameworks` decided for.
+
+Importing this module imports that Lightning. Type checkers see the names of `lightning`; those of `pytorch_lightning`
+are generated from the same sources.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lightning.fabric.plugins import CheckpointIO, TorchCheckpointIO
+    from lightning.fabric.utilities.cloud_io import get_filesystem
+    from lightning.fabric.utilities.exceptions import MisconfigurationException
+    from lightning.pytorch.accelerators import Accelerator
+    from lightning.pytorch.plugins.io.wrapper import _WrappingCheckpointIO as WrappingCheckpointIO
+    from lightning.pytorch.strategies import SingleDeviceStrategy
+else:
+    from hpu_core import frameworks
+
+    _framework = frameworks.current()
+
+    Accelerator = _framework.pytorch("accelerators").Accelerator
+    CheckpointIO = _framework.fabric("plugins").CheckpointIO
+    MisconfigurationException = _framework.fabric("utilities.exceptions").MisconfigurationException
+    SingleDeviceStrategy = _framework.pytorch("strategies").SingleDeviceStrategy
+    TorchCheckpointIO = _framework.fabric("plugins").TorchCheckpointIO
+
+    # Not public, and in this place on every Lightning from 2.0 to 2.6. AsyncCheckpointIO and users' own wrappers
+    # derive from it, and there is no other way to tell that a checkpoint plugin waits for one to wrap.
+    WrappingCheckpointIO = _framework.pytorch("plugins.io.wrapper")._WrappingCheckpointIO  # noqa: SLF001
+
+    # Not exported either, and where Lightning's own checkpoint plugin gets its file systems on all of these versions.
+    get_filesystem = _framework.fabric("utilities.cloud_io").get_filesystem
+
+__all__ = [
+    "Accelerator",
+    "CheckpointIO",
+    "MisconfigurationException",
+    "SingleDeviceStrategy",
+    "TorchCheckpointIO",
+    "WrappingCheckpointIO",
+    "get_filesystem",
+]

@@ -1,0 +1,105 @@
+"""Telling the bridge which rank this process is, before its card is opened and before a process group is made."""
+
+import operator
+import os
+from typing import SupportsIndex
+
+from hpu_core import bridge
+from hpu_core.discovery import _visible_modules
+
+_MODULE = "HLS_MODULE_ID"
+
+
+def initialize_hccl(world_size: int, rank: int, local_rank: int) -> tuple[int, int, int]:
+    """Choose this process's card and set its distributed variables, through the bridge. Opens no card.
+
+    Sets WORLD_SIZE, RANK and LOCAL_RANK, and with more than one process HLS_MODULE_ID, the module (card) that will be
+    opened: the entry of HABANA_VISIBLE_MODULES for this local rank, or the local rank itself. An HLS_MODULE_ID that
+    was inherited from the launching process, which the bridge would keep, is corrected; a single process keeps its
+    own. MASTER_ADDR and MASTER_PORT are left alone, though the bridge's import would set them. No process group is
+    made: `torch.distributed.init_process_group("hccl")` comes next.
+
+    Args:
+        world_size: The number of processes, at least 1.
+        rank: This process among all of them, from 0.
+        local_rank: This process among those of its machine, from 0.
+
+    Returns:
+        (world_size, rank, local_rank) as the bridge confirmed them.
+
+    Raises:
+        TypeError: An argument is no integer.
+        ValueError: An argument is out of range, or HABANA_VISIBLE_MODULES is malformed or has no entry for this rank.
+        ModuleNotFoundError: The Gaudi bridge is not installed.
+        RuntimeError: The process has already opened another card than the one of this rank.
+    """
+    world_size = _integer("world_size", world_size)
+    rank = _integer("rank", rank)
+    local_rank = _integer("local_rank", local_rank)
+    if world_size < 1:
+        raise ValueError(f"`world_size` must be at least 1, got {world_size}")
+    _check_rank("rank", rank, world_size)
+    _check_rank("local_rank", local_rank, world_size)
+    module = _module(world_size, local_rank)
+    # The bridge calls itself when it is imported, which must not happen between the choice and the call.
+    bridge.load_hccl()
+    _choose(module, local_rank)
+    return bridge.initialize_distributed(world_size, rank, local_rank)
+
+
+def choose_single_card() -> None:
+    """Have the only process of a training open a card that HABANA_VISIBLE_MODULES allows, if it has none open yet.
+
+    The bridge by itself would take the first free card. An HLS_MODULE_ID that is set is the user's choice and stays.
+
+    Raises:
+        ValueError: HABANA_VISIBLE_MODULES is malformed.
+    """
+    if not bridge.is_open():
+        _choose(_module(world_size=1, local_rank=0), local_rank=0)
+
+
+def _integer(name: str, value: object) -> int:
+    """Return `value` as an int; numpy's integers count, True and False do not."""
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise TypeError(f"`{name}` must be an integer, got {value!r}")
+    return operator.index(value)
+
+
+def _check_rank(name: str, value: int, world_size: int) -> None:
+    if not 0 <= value < world_size:
+        raise ValueError(f"`{name}` must be at least 0 and below `world_size`, which is {world_size}, got {value}")
+
+
+def _module(world_size: int, local_rank: int) -> str | None:
+    """Return the module id of this rank's card, or None to leave the choice as it is."""
+    if world_size == 1 and os.environ.get(_MODULE):
+        # The user's choice of a card for a single process; there is no launcher that it could come from.
+        return None
+    modules = _visible_modules.from_environment()
+    if modules is None:
+        return None if world_size == 1 else str(local_rank)
+    if local_rank >= len(modules):
+        raise ValueError(
+            f"HABANA_VISIBLE_MODULES={','.join(map(str, modules))!r} must name a module for each process of this "
+            f"machine, and has none for local rank {local_rank}: name more modules, or start at most {len(modules)} "
+            "processes here"
+        )
+    return str(modules[local_rank])
+
+
+def _choose(module: str | None, local_rank: int) -> None:
+    """Have the bridge open `module`; None leaves it the choice.
+
+    Raises:
+        RuntimeError: It is too late for that.
+    """
+    chosen = os.environ.get(_MODULE)
+    if module is None or module == chosen:
+        return
+    if bridge.is_open():
+        raise RuntimeError(
+            f"local rank {local_rank} must use module {module}, but this process has already opened a card "
+            f"({_MODULE}={chosen!r}): call `initialize_hccl` before anything touches the device"
+        )
+    os.environ[_MODULE] = module

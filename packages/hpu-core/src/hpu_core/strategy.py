@@ -1,0 +1,209 @@
+"""Training on one Gaudi card."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from hpu_core import bridge, frameworks, hccl
+from hpu_core._lightning import MisconfigurationException, SingleDeviceStrategy, WrappingCheckpointIO
+from hpu_core.accelerator import HPUAccelerator
+from hpu_core.checkpoint import HPUCheckpointIO
+
+if TYPE_CHECKING:
+    from lightning.fabric.plugins import CheckpointIO
+    from lightning.fabric.strategies.registry import _StrategyRegistry
+    from lightning.fabric.utilities.types import _DEVICE
+    from lightning.pytorch import LightningModule
+    from lightning.pytorch.accelerators import Accelerator
+    from lightning.pytorch.plugins.precision import Precision
+    from lightning.pytorch.utilities.types import STEP_OUTPUT
+    from torch.optim import Optimizer
+
+
+class SingleHPUStrategy(SingleDeviceStrategy):
+    """Trains on the one Gaudi card of this process; its name in Lightning is "hpu_single".
+
+    In lazy mode, a training step is two graphs: forward and backward; then gradient clipping and the optimizer. The
+    graph is closed after backward (also with manual optimisation), after the optimizer's step, and before each
+    validation, test and predict step. In eager mode nothing is called.
+
+    Args:
+        device: "hpu". A process has one card, so there is no index to choose it by; "hpu:0" means the same.
+        accelerator: The accelerator, when it is not passed to the Trainer.
+        checkpoint_io: How checkpoints are written and read; `HPUCheckpointIO` when not given.
+        precision_plugin: Lightning's precision plugin; 32 bit when not given.
+
+    Raises:
+        ValueError: `device` is no HPU, or has an index other than 0.
+    """
+
+    strategy_name = "hpu_single"
+
+    def __init__(
+        self,
+        device: "_DEVICE" = "hpu",
+        accelerator: "Accelerator | None" = None,
+        checkpoint_io: "CheckpointIO | None" = None,
+        precision_plugin: "Precision | None" = None,
+    ) -> None:
+        super().__init__(
+            device=_checked_device(device),
+            accelerator=accelerator,
+            checkpoint_io=checkpoint_io,
+            precision_plugin=precision_plugin,
+        )
+        # Decided once, in `setup_environment`, so that a step in eager mode pays for nothing.
+        self._mark_step: Callable[[], None] | None = None
+
+    @property
+    def checkpoint_io(self) -> "CheckpointIO":
+        """How checkpoints are written and read; `HPUCheckpointIO` unless the user chose otherwise.
+
+        A wrapper such as Lightning's AsyncCheckpointIO gets an HPUCheckpointIO to wrap if it has nothing yet.
+        """
+        if self._checkpoint_io is None:
+            self._checkpoint_io = HPUCheckpointIO()
+        elif isinstance(self._checkpoint_io, WrappingCheckpointIO):
+            # The wrapper's setter keeps what the user gave it.
+            self._checkpoint_io.checkpoint_io = HPUCheckpointIO()
+        return self._checkpoint_io
+
+    @checkpoint_io.setter
+    def checkpoint_io(self, io: "CheckpointIO") -> None:
+        self._checkpoint_io = io
+
+    @property
+    def parallel_devices(self) -> list[torch.device]:
+        """Empty, which makes the Trainer assign the devices it was asked for; more than one is refused.
+
+        Raises:
+            MisconfigurationException: On assigning, several devices. Lightning's own single-device strategy would
+                train on one of them without a word.
+        """
+        return []
+
+    @parallel_devices.setter
+    def parallel_devices(self, devices: Sequence[torch.device]) -> None:
+        if len(devices) > 1:
+            raise MisconfigurationException(
+                f"SingleHPUStrategy trains on one card, and the Trainer was asked for {len(devices)}: pass "
+                "`devices=1`, or a strategy for several cards"
+            )
+
+    def setup_environment(self) -> None:
+        """Load the Gaudi bridge and open the card.
+
+        Raises:
+            MisconfigurationException: The accelerator is not an HPUAccelerator.
+            ModuleNotFoundError: The Gaudi bridge is not installed.
+            RuntimeError: No card could be opened.
+            ValueError: HABANA_VISIBLE_MODULES is malformed.
+        """
+        if not isinstance(self.accelerator, HPUAccelerator):
+            raise MisconfigurationException(
+                f"SingleHPUStrategy needs an HPUAccelerator, got {type(self.accelerator).__name__}: pass "
+                "`accelerator=hpu_core.HPUAccelerator()` to the Trainer"
+            )
+        bridge.load()
+        hccl.choose_single_card()
+        self._mark_step = bridge.mark_step_if_lazy()
+        super().setup_environment()
+
+    @contextmanager
+    def tensor_init_context(self, empty_init: bool | None = None) -> Iterator[None]:
+        """Create tensors directly on the card inside the context, as `Trainer.init_module` does.
+
+        Args:
+            empty_init: Whether to leave the weights uninitialised.
+        """
+        # `init_module` (Lightning 2.1 and newer) comes before `setup_environment`, and without the bridge torch has no
+        # working "hpu".
+        bridge.load()
+        with super().tensor_init_context(empty_init):
+            yield
+
+    def post_backward(self, closure_loss: torch.Tensor) -> None:
+        """Close the graph of forward and backward (lazy mode).
+
+        Lightning 2 calls this after each backward, also after `manual_backward`.
+
+        Args:
+            closure_loss: The loss, scalar.
+        """
+        super().post_backward(closure_loss)
+        self._close_graph()
+
+    def optimizer_step(
+        self,
+        optimizer: "Optimizer",
+        closure: Callable[[], Any],
+        model: "LightningModule | torch.nn.Module | None" = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Run the closure (forward, backward) and the optimizer's step, then close the step's graph (lazy mode).
+
+        Args:
+            optimizer: The optimizer.
+            closure: Computes the loss and its gradients.
+            model: The module whose hooks run, the Trainer's when not given.
+            **kwargs: For the optimizer's `step`.
+
+        Returns:
+            What the optimizer's `step` returned.
+        """
+        result = super().optimizer_step(optimizer, closure, model, **kwargs)
+        self._close_graph()
+        return result
+
+    def validation_step(self, *args: Any, **kwargs: Any) -> "STEP_OUTPUT":
+        """Close the graph so far (lazy mode), then run the module's `validation_step`."""
+        self._close_graph()
+        return super().validation_step(*args, **kwargs)
+
+    def test_step(self, *args: Any, **kwargs: Any) -> "STEP_OUTPUT":
+        """Close the graph so far (lazy mode), then run the module's `test_step`."""
+        self._close_graph()
+        return super().test_step(*args, **kwargs)
+
+    def predict_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Close the graph so far (lazy mode), then run the module's `predict_step`."""
+        self._close_graph()
+        return super().predict_step(*args, **kwargs)
+
+    @classmethod
+    def register_strategies(cls, strategy_registry: "_StrategyRegistry") -> None:
+        """Register the strategy as "hpu_single", in place of the one that Lightning 2.0 brings along.
+
+        Args:
+            strategy_registry: Lightning's `StrategyRegistry`.
+        """
+        strategy_registry.register(cls.strategy_name, cls, description=cls.__name__, override=True)
+
+    def __repr__(self) -> str:
+        return frameworks.describe(self)
+
+    def _close_graph(self) -> None:
+        if self._mark_step is not None:
+            self._mark_step()
+
+
+def _checked_device(device: "_DEVICE") -> torch.device:
+    """Return `torch.device("hpu")`, the only device there is.
+
+    Raises:
+        ValueError: `device` is another one.
+    """
+    try:
+        asked = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"`device` must be 'hpu', got {device!r}") from error
+    if asked.type != "hpu":
+        raise ValueError(f"`device` must be 'hpu', got {str(asked)!r}")
+    if asked.index not in {None, 0}:
+        raise ValueError(
+            f"`device` must be 'hpu' without an index, got {str(asked)!r}: a process sees its one card as 'hpu'; "
+            "choose the card with HLS_MODULE_ID before it is opened"
+        )
+    return torch.device("hpu")
