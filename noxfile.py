@@ -1,14 +1,9 @@
-#!/usr/bin/env python3
-# /// script
-# requires-python = ">=3.10"
-# dependencies = ["nox>=2025.5.1", "packaging>=23"]
-# ///
 """Everything that is run on this repository, here and in CI; `nox -l` lists it.
 
 Nothing is listed twice: packages are read from packages/, their siblings from their own requirements, groups from
 the pyprojects and versions from compat.toml by way of constraints/default.txt.
 
-`nox -R -s tests` reuses environments without installing again.
+`nox -R -s tests` reuses environments without installing again. Only nox itself is needed; packaging comes with it.
 """
 
 from __future__ import annotations
@@ -364,7 +359,3 @@ def compare_with_release(session: nox.Session, package: Package, last: str) -> N
     compatible = version.release[: 1 if released.major else 2] == released.release[: 1 if released.major else 2]
     if compatible:
         session.run("griffe", "check", package.module, "--search", source, "--against", last)
-
-
-if __name__ == "__main__":
-    nox.main()

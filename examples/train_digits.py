@@ -1,0 +1,194 @@
+"""Train a small classifier of handwritten digits on one Intel Gaudi card, real or simulated.
+
+On a machine with a card:
+
+    python examples/train_digits.py
+
+Without one, on a simulated card:
+
+    hpu-sim run examples/train_digits.py
+
+Put `PT_HPU_LAZY_MODE=1` before either for lazy mode, in which a training step becomes two graphs. The data are the
+1,797 scanned digits of 8x8 pixels that ship inside scikit-learn.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import torch
+from lightning import Callback, LightningModule, Trainer
+from rich.console import Console
+from rich.table import Table
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from hpu_core import HPUAccelerator, SingleHPUStrategy, bridge, device_name, is_lazy
+
+BATCH_SIZE = 64
+EPOCHS = 12
+HELD_OUT = 360
+REQUIRED_ACCURACY = 0.95
+
+
+class DigitClassifier(LightningModule):
+    """Two convolutions and two linear layers, from images of shape (batch, 1, 8, 8) to scores of shape (batch, 10)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(1, 32, kernel_size=3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, kernel_size=3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(64 * 4 * 4, 128),
+            nn.ReLU(),
+            nn.Linear(128, 10),
+        )
+
+    def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
+        """Return the loss. It is not logged: showing it in every step would make the host wait for the card."""
+        images, labels = batch
+        return nn.functional.cross_entropy(self.layers(images), labels)
+
+    def test_step(self, batch: list[Tensor], batch_idx: int) -> None:
+        """Log the share of digits that were recognised."""
+        images, labels = batch
+        hits = self.layers(images).argmax(dim=1) == labels
+        self.log("accuracy", hits.float().mean(), batch_size=len(labels))
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Return the optimizer."""
+        return torch.optim.Adam(self.parameters(), lr=2e-3)
+
+
+class StepMeter(Callback):
+    """Measures training, epoch by epoch, except for the first one: a card compiles its graphs then.
+
+    Attributes:
+        steps: Training steps measured.
+        seconds: Time that they took.
+        seen: What the simulator counted in them; empty on a card, which keeps no such counts.
+    """
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.seconds = 0.0
+        self.seen: Counter[str] = Counter()
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start the clock, once the card has finished what came before."""
+        bridge.synchronize()
+        self._before = simulator_counts()
+        self._start = time.perf_counter()
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Add what this epoch took, unless it was the first."""
+        after = simulator_counts()  # Before the line below, which is a host sync itself.
+        bridge.synchronize()
+        if trainer.current_epoch > 0:
+            self.steps += int(trainer.num_training_batches)
+            self.seconds += time.perf_counter() - self._start
+            self.seen.update(after - self._before)
+
+
+def simulator_counts() -> Counter[str]:
+    """Return what the simulator has counted so far, nothing on a card."""
+    if not bridge.is_simulated():
+        return Counter()
+    import hpu_sim
+
+    return Counter(hpu_sim.stats())
+
+
+def digits() -> tuple[DataLoader[tuple[Tensor, ...]], DataLoader[tuple[Tensor, ...]]]:
+    """Return the training images and the held-out ones."""
+    data = load_digits()
+    images = torch.tensor(data.images, dtype=torch.float32).unsqueeze(1) / 16  # Pixels are 0 to 16.
+    labels = torch.tensor(data.target)
+    training, held_out = train_test_split(range(len(labels)), test_size=HELD_OUT, stratify=labels, random_state=0)
+    # A last batch of another size would be another graph, so it is left out of training.
+    train_set = TensorDataset(images[training], labels[training])
+    test_set = TensorDataset(images[held_out], labels[held_out])
+    return (
+        DataLoader(train_set, BATCH_SIZE, shuffle=True, drop_last=True),
+        DataLoader(test_set, batch_size=HELD_OUT // 4),
+    )
+
+
+def evaluate(trainer: Trainer, model: LightningModule, held_out: DataLoader[tuple[Tensor, ...]]) -> float:
+    """Return the share of held-out digits that a model recognises."""
+    (metrics,) = trainer.test(model, held_out, verbose=False)
+    return float(metrics["accuracy"])
+
+
+def report(meter: StepMeter, accuracy: float) -> Table:
+    """Return what came out, as a table."""
+    simulated = " (simulated)" if bridge.is_simulated() else ""
+    table = Table(title="Handwritten digits", show_header=False)
+    table.add_row("device", f"{device_name()}{simulated}")
+    table.add_row("mode", "lazy" if is_lazy() else "eager")
+    table.add_row("held-out accuracy", f"{accuracy:.1%}, the same after reloading the checkpoint")
+    table.add_row("training", f"{meter.steps * BATCH_SIZE / meter.seconds:,.0f} images/s{simulated}")
+    if meter.seen:
+        table.add_section()
+        table.add_row("per training step", f"as the simulator saw {meter.steps} of them", style="bold")
+        for name in ("graphs", "recompilations", "host_syncs", "h2d_copies"):
+            label = {"h2d_copies": "host-to-device copies"}.get(name, name.replace("_", " "))
+            table.add_row(label, f"{meter.seen[name] / meter.steps:g}")
+    return table
+
+
+def main() -> int:
+    """Train, evaluate, save, load into a fresh model and evaluate again.
+
+    Returns:
+        0, or 1 when the accuracy is too low or not the same after reloading.
+    """
+    # The data lie in memory already, so Lightning's advice to load them in other processes does not apply.
+    warnings.filterwarnings("ignore", message=".*does not have many workers")
+    torch.manual_seed(0)
+    training, held_out = digits()
+
+    meter = StepMeter()
+    # The strategy is passed as well, because Lightning would choose one for the CPU.
+    trainer = Trainer(
+        accelerator=HPUAccelerator(),
+        strategy=SingleHPUStrategy(),
+        devices=1,
+        max_epochs=EPOCHS,
+        callbacks=[meter],
+        logger=False,
+        enable_checkpointing=False,
+    )
+    model = DigitClassifier()
+    trainer.fit(model, training)
+    accuracy = evaluate(trainer, model, held_out)
+
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint = Path(folder) / "digits.ckpt"
+        trainer.save_checkpoint(checkpoint)
+        reloaded = DigitClassifier.load_from_checkpoint(checkpoint)
+    accuracy_again = evaluate(trainer, reloaded, held_out)
+
+    if accuracy_again != accuracy:
+        print(f"the reloaded model scores {accuracy_again:.4f}, the trained one {accuracy:.4f}", file=sys.stderr)
+        return 1
+    Console().print(report(meter, accuracy))
+    if accuracy < REQUIRED_ACCURACY:
+        print(f"the accuracy is {accuracy:.1%}, below the required {REQUIRED_ACCURACY:.0%}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
