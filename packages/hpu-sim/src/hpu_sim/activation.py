@@ -1,0 +1,158 @@
+"""Switch the simulator on, once per process."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpu_sim.config import DEFAULT_GENERATION, SimConfig, lazy_variable
+
+if TYPE_CHECKING:
+    from hpu_sim.cards import CardLock
+
+_active: SimConfig | None = None
+_card: CardLock | None = None
+_forked_after_acquire = False
+
+
+def is_active() -> bool:
+    """Return whether this process has the simulated device."""
+    return _active is not None
+
+
+def active_config() -> SimConfig:
+    """Return the simulated machine of this process.
+
+    Raises:
+        RuntimeError: If the simulator is not active.
+    """
+    if _active is None:
+        raise RuntimeError("the simulated hpu device is not active; call hpu_sim.activate() first")
+    return _active
+
+
+def activate(devices: int = 1, generation: str = DEFAULT_GENERATION, release: str | None = None) -> None:
+    """Give this process and its children a machine with simulated Gaudi cards.
+
+    The first call on a machine compiles the device, which takes about half a minute. No card is taken: that happens
+    when the first hpu tensor is made. Calling it again with the same values does nothing.
+
+    Args:
+        devices: Cards of the machine, 1 to 64. A process uses one of them.
+        generation: ``"GAUDI"``, ``"GAUDI2"`` or ``"GAUDI3"``.
+        release: SynapseAI release to play, such as ``"1.18.0"``; None for the newest that is known well. It decides
+            whether lazy or eager mode is the default; ``PT_HPU_LAZY_MODE`` overrides.
+
+    Raises:
+        ValueError: If a value is out of its range or unknown.
+        RuntimeError: If the simulator is already active as another machine, if a real ``habana_frameworks`` is
+            installed, or if the device cannot be built (:class:`hpu_sim.build.BuildError`).
+    """
+    _start(SimConfig.create(devices, generation, release, lazy=lazy_variable()))
+
+
+def activate_from_environment() -> None:
+    """Activate as ``HPU_SIM_DEVICES`` and its companions say; do nothing where it is unset.
+
+    Raises:
+        ValueError: If a variable has a value out of its range or unknown.
+        RuntimeError: As :func:`activate`.
+    """
+    config = SimConfig.from_environment(os.environ)
+    if config is not None:
+        _start(config)
+
+
+def _start(config: SimConfig) -> None:
+    global _active  # noqa: PLW0603 - one machine per process
+    if _active is not None:
+        if config != _active:
+            raise RuntimeError(
+                f"the simulator already runs as {_describe(_active)} and cannot become {_describe(config)}; "
+                "a process has one machine, use another process"
+            )
+        return
+    _refuse_beside_real_bridge()
+
+    from hpu_sim import build, native
+
+    native.install(build.load_extension()).configure(config.devices, config.lazy, config.memory_bytes, acquire_card)
+    _active = config
+    os.environ.update(config.environment())
+    os.register_at_fork(after_in_child=_after_fork)
+    _offer_bridge()
+
+
+def _describe(config: SimConfig) -> str:
+    mode = "lazy" if config.lazy else "eager"
+    return f"{config.devices} x {config.generation} on SynapseAI {config.release.version}, {mode} mode"
+
+
+def _refuse_beside_real_bridge() -> None:
+    spec = importlib.util.find_spec("habana_frameworks")
+    if spec is not None:
+        places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or [])
+        raise RuntimeError(
+            f"a real habana_frameworks is installed ({', '.join(str(place) for place in places)}) and the simulator "
+            "never runs beside it; unset HPU_SIM_DEVICES, or use an environment without the bridge"
+        )
+
+
+def _offer_bridge() -> None:
+    # A path entry rather than made-up modules, so that `find_spec`, pickling and tracebacks treat the bridge as any
+    # package.
+    sys.path.append(str(Path(str(resources.files("hpu_sim").joinpath("bridge")))))
+    importlib.invalidate_caches()
+    importlib.import_module("habana_frameworks.torch")
+
+
+def acquire_card() -> None:
+    """Take a card for this process, unless it has one.
+
+    Raises:
+        RuntimeError: If no card is free, or if the process was forked off one that had a card.
+    """
+    global _card  # noqa: PLW0603 - one card per process
+    if _card is not None:
+        return
+    if _forked_after_acquire:
+        raise RuntimeError(
+            "Cannot re-initialize HPU in forked subprocess. To use HPU with multiprocessing, "
+            "you must use the 'spawn' start method"
+        )
+    config = active_config()
+
+    from hpu_sim import cards
+    from hpu_sim.native import native
+
+    _card = cards.acquire(config.devices, os.environ)
+    native().set_acquired(True)
+    if os.environ.get("RANK", "0") == "0":
+        sys.stderr.write(f"hpu-sim: simulated card {_card.module_id} of {_describe(config)}\n")
+
+
+def has_card() -> bool:
+    """Return whether this process holds a card."""
+    return _card is not None
+
+
+def is_in_bad_fork() -> bool:
+    """Return whether this process was forked off one that had a card, so that it cannot use the device."""
+    return _forked_after_acquire
+
+
+def _after_fork() -> None:
+    global _card, _forked_after_acquire  # noqa: PLW0603 - one card per process
+    if _card is None:
+        return
+    from hpu_sim.native import native
+
+    _forked_after_acquire = True
+    _card.release()
+    _card = None
+    native().set_acquired(False)

@@ -1,0 +1,44 @@
+"""Closing graphs, and what is to run then. In eager mode there are no graphs and all of this does nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from habana_frameworks.torch.utils.internal import is_lazy
+from hpu_sim.activation import acquire_card
+from hpu_sim.native import native
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_closures: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+
+
+def mark_step(device_str: str = "", sync: bool = False) -> None:  # noqa: ARG001 - the bridge's signature
+    """Close the graph and run it, then run the closures that were added since the last time."""
+    if not is_lazy():
+        return
+    acquire_card()
+    if sync:
+        native().synchronize()
+    else:
+        native().mark_step()
+    pending, _closures[:] = list(_closures), []
+    for closure, arguments in pending:
+        closure(*arguments)
+
+
+def iter_mark_step(device_str: str = "") -> None:
+    """Close the graph at the end of an iteration."""
+    mark_step(device_str)
+
+
+def add_step_closure(closure: Callable[..., Any], args: tuple[Any, ...] = ()) -> None:
+    """Run ``closure(*args)`` at the next :func:`mark_step`; in eager mode never."""
+    if is_lazy():
+        _closures.append((closure, tuple(args)))
+
+
+def _mark_step_if_lazy(device_str: str = "") -> None:
+    """Close the graph in lazy mode; DeepSpeed's fused Adam calls it by this name."""
+    mark_step(device_str)

@@ -1,0 +1,5 @@
+"""Collectives between cards."""
+
+from habana_frameworks.torch.distributed import hccl
+
+__all__ = ["hccl"]

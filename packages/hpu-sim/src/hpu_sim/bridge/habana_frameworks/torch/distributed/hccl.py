@@ -1,0 +1,83 @@
+"""The "hccl" process group backend, and the variables that a rank needs before it takes a card."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from hpu_sim.native import native
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Backend
+
+_TORCH_VARIABLES: Final = ("WORLD_SIZE", "RANK", "LOCAL_RANK")
+_OPEN_MPI_VARIABLES: Final = {
+    "LOCAL_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
+    "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
+    "RANK": "OMPI_COMM_WORLD_RANK",
+}
+
+
+def initialize_distributed_hpu(
+    world_size: int | None = None, rank: int | None = None, local_rank: int | None = None
+) -> tuple[int, int, int]:
+    """Set the variables of this rank and choose its card. Takes no card and makes no process group.
+
+    Args:
+        world_size: Number of ranks of the job.
+        rank: Rank of this process.
+        local_rank: Rank of this process on its machine.
+
+    Returns:
+        World size, rank and local rank as the environment has them then; (1, -1, -1) where it has none.
+
+    Raises:
+        AssertionError: If ``HABANA_VISIBLE_MODULES`` names no module for this local rank.
+    """
+    if world_size is not None and rank is not None and local_rank is not None:
+        os.environ.update(WORLD_SIZE=str(world_size), RANK=str(rank), LOCAL_RANK=str(local_rank))
+    elif not all(variable in os.environ for variable in _TORCH_VARIABLES):
+        if all(variable in os.environ for variable in _OPEN_MPI_VARIABLES.values()):
+            os.environ.update({target: os.environ[source] for target, source in _OPEN_MPI_VARIABLES.items()})
+        os.environ.setdefault("MASTER_ADDR", "localhost")
+        os.environ.setdefault("MASTER_PORT", "12345")
+
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    global_rank = int(os.environ.get("RANK", "-1"))
+    node_rank = int(os.environ.get("LOCAL_RANK", "-1"))
+    if "HLS_MODULE_ID" not in os.environ and node_rank != -1 and size != 1:
+        os.environ["HLS_MODULE_ID"] = _module_of(node_rank)
+    if global_rank != -1:
+        os.environ["ID"] = str(global_rank)
+    return size, global_rank, node_rank
+
+
+def _module_of(local_rank: int) -> str:
+    visible = os.environ.get("HABANA_VISIBLE_MODULES")
+    if visible is None:
+        return str(local_rank)
+    modules = visible.split(",")
+    if local_rank >= len(modules):
+        raise AssertionError(
+            "There is not enough devices available for training: "
+            f"HABANA_VISIBLE_MODULES={visible}, local rank {local_rank}"
+        )
+    return modules[local_rank]
+
+
+def _create_process_group(options: Any, pg_options: Any = None) -> Backend:  # noqa: ARG001 - torch passes its own classes
+    from torch.distributed import ProcessGroupGloo
+
+    gloo = ProcessGroupGloo(options.store, options.group_rank, options.group_size, options.timeout)
+    return native().make_hccl_backend(gloo)
+
+
+def _register_backend() -> None:
+    import torch.distributed as dist
+
+    if dist.is_available():
+        dist.Backend.register_backend("hccl", _create_process_group, extended_api=True, devices=["hpu"])
+
+
+initialize_distributed_hpu()
+_register_backend()

@@ -1,0 +1,102 @@
+"""Device memory. Every function takes a card, as on the bridge."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from habana_frameworks.torch.hpu import lifecycle
+from habana_frameworks.torch.hpu._utils import _get_device_index
+from hpu_sim.native import native
+
+
+def _stats(device: Any) -> dict[str, int]:
+    _get_device_index(device, optional=True)
+    lifecycle.init()
+    return native().memory_stats()
+
+
+def memory_stats(device: Any = None) -> dict[str, int]:
+    """Return the bridge's ten figures in its order.
+
+    ``Limit``, ``InUse``, ``MaxInUse`` and ``MaxAllocSize`` are bytes, the rest are counts.
+    """
+    stats = _stats(device)
+    active = stats["num_allocs"] - stats["num_frees"]
+    return {
+        "Limit": stats["limit"],
+        "InUse": stats["in_use"],
+        "MaxInUse": stats["max_in_use"],
+        "NumAllocs": stats["num_allocs"],
+        "NumFrees": stats["num_frees"],
+        "ActiveAllocs": active,
+        "MaxAllocSize": stats["max_alloc_size"],
+        "TotalSystemAllocs": stats["num_allocs"],
+        "TotalSystemFrees": stats["num_frees"],
+        "TotalActiveAllocs": active,
+    }
+
+
+def memory_allocated(device: Any = None) -> int:
+    """Return the bytes in use."""
+    return _stats(device)["in_use"]
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    """Return the most bytes that were in use."""
+    return _stats(device)["max_in_use"]
+
+
+def memory_reserved(device: Any = None) -> int:
+    """Return the card's memory in bytes: the bridge reserves all of it."""
+    return _stats(device)["limit"]
+
+
+def max_memory_reserved(device: Any = None) -> int:
+    """Return the card's memory in bytes."""
+    return memory_reserved(device)
+
+
+def memory_cached(device: Any = None) -> int:
+    """Return the card's memory in bytes; the older name of :func:`memory_reserved`."""
+    warnings.warn("torch.hpu.memory_cached has been renamed to torch.hpu.memory_reserved", FutureWarning, stacklevel=2)
+    return memory_reserved(device)
+
+
+def max_memory_cached(device: Any = None) -> int:
+    """Return the card's memory in bytes; the older name of :func:`max_memory_reserved`."""
+    warnings.warn(
+        "torch.hpu.max_memory_cached has been renamed to torch.hpu.max_memory_reserved", FutureWarning, stacklevel=2
+    )
+    return max_memory_reserved(device)
+
+
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    """Return free and total memory in bytes."""
+    stats = _stats(device)
+    return stats["limit"] - stats["in_use"], stats["limit"]
+
+
+def memory_usage(device: Any = None) -> int:
+    """Return the bytes in use; another name of :func:`memory_allocated`."""
+    return memory_allocated(device)
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Start the search for the most bytes in use anew."""
+    _stats(device)
+    native().reset_peak_memory()
+
+
+def reset_accumulated_memory_stats(device: Any = None) -> None:
+    """Start the counts of allocations anew."""
+    _stats(device)
+    native().reset_accumulated_memory()
+
+
+def memory_summary(device: Any = None) -> str:
+    """Return :func:`memory_stats` as a table."""
+    stats = memory_stats(device)
+    rows = "\n".join(f"| {name:<18} | {value:>20} |" for name, value in stats.items())
+    rule = "=" * 45
+    return f"{rule}\n| {'HPU memory (simulated)':<41} |\n{rule}\n{rows}\n{rule}"

@@ -1,0 +1,86 @@
+"""Random numbers of the device. There is one generator, since a process has one card."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from habana_frameworks.torch.hpu import lifecycle
+from hpu_sim.native import native
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = [
+    "get_rng_state",
+    "get_rng_state_all",
+    "initial_seed",
+    "manual_seed",
+    "manual_seed_all",
+    "seed",
+    "seed_all",
+    "set_rng_state",
+    "set_rng_state_all",
+]
+
+default_generators = [native().default_generator()]
+
+
+def _check_device(device: Any, caller: str) -> None:
+    index: int | None = device if isinstance(device, int) else torch.device(device).index
+    if index is None:
+        # "hpu" without an index means the current device, and asking for that takes a card.
+        lifecycle.init()
+    elif index != 0:
+        raise RuntimeError(f"hpu {caller} supports only device 0")
+
+
+def get_rng_state(device: Any = "hpu") -> torch.Tensor:
+    """Return the generator's state, a uint8 tensor on the CPU."""
+    _check_device(device, "get_rng_state")
+    return default_generators[0].get_state()
+
+
+def set_rng_state(new_state: torch.Tensor, device: Any = "hpu") -> None:
+    """Put the generator into a state that :func:`get_rng_state` returned."""
+    _check_device(device, "set_rng_state")
+    default_generators[0].set_state(new_state)
+
+
+def get_rng_state_all() -> list[torch.Tensor]:
+    """Return the state in a list of one."""
+    return [get_rng_state(0)]
+
+
+def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
+    """Set the state from a list of one."""
+    states = list(new_states)
+    if len(states) != 1:
+        raise RuntimeError("hpu set_rng_state_all supports only states len of 1")
+    set_rng_state(states[0], 0)
+
+
+def manual_seed(seed: int) -> torch.Generator:
+    """Seed the generator and return it. Takes no card."""
+    return default_generators[0].manual_seed(int(seed))
+
+
+def manual_seed_all(seed: int) -> None:
+    """Seed the generator. Takes no card."""
+    manual_seed(seed)
+
+
+def seed() -> int:
+    """Seed the generator from the system and return the seed."""
+    return default_generators[0].seed()
+
+
+def seed_all() -> int:
+    """Seed the generator from the system and return the seed."""
+    return seed()
+
+
+def initial_seed() -> int:
+    """Return the seed that the generator was given last."""
+    return default_generators[0].initial_seed()

@@ -1,0 +1,189 @@
+"""The C++ device: built on first use for the torch that is installed, kept in a cache, and loaded from there.
+
+A cache entry belongs to one torch build, one Python and one state of the sources, so nothing ever has to be
+invalidated. It is built in a folder of its own and moved into place when it is whole: a build that dies half-way leaves
+nothing that could be loaded. A file lock, which the system frees when its holder dies, lets one of several processes
+build while the others wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.machinery
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import filelock
+import platformdirs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+
+EXTENSION_NAME: Final = "hpu_sim_native"
+CACHE_VARIABLE: Final = "HPU_SIM_CACHE"
+
+#: USE_C10D_GLOO opens torch's header of the gloo backend, which carries the simulated collectives.
+COMPILER_FLAGS: Final = ("-O2", "-DUSE_C10D_GLOO")
+
+_LIBRARY: Final = f"{EXTENSION_NAME}.so"
+_MANIFEST: Final = "manifest.json"
+_LOG_LINES: Final = 40
+
+
+class BuildError(RuntimeError):
+    """The simulated device could not be compiled or stored."""
+
+
+def source_folder() -> Path:
+    """Return the folder that holds the C++ sources."""
+    return Path(str(resources.files("hpu_sim").joinpath("csrc")))
+
+
+def cache_folder() -> Path:
+    """Return the folder of all builds: ``HPU_SIM_CACHE``, or the user's cache folder."""
+    override = os.environ.get(CACHE_VARIABLE)
+    return Path(override) if override else platformdirs.user_cache_path("hpu-sim")
+
+
+def build_key() -> str:
+    """Return the name of the cache entry that fits this torch, this Python and these sources."""
+    import torch
+
+    digest = hashlib.sha256()
+    for part in (
+        torch.__version__,
+        str(torch.version.git_version),
+        sysconfig.get_config_var("SOABI") or "",
+        *COMPILER_FLAGS,
+    ):
+        digest.update(part.encode() + b"\0")
+    for path in sorted(source_folder().iterdir()):
+        if path.suffix in {".cpp", ".h"}:
+            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return f"torch-{torch.__version__}-{sys.implementation.cache_tag}-{digest.hexdigest()[:16]}"
+
+
+def load_extension() -> ModuleType:
+    """Return the compiled device, building it first where the cache has no whole copy.
+
+    Raises:
+        BuildError: If there is no C++ compiler, the compiler fails, or the cache folder cannot be written.
+    """
+    entry = cache_folder() / build_key()
+    if not _is_whole(entry):
+        with _locked(entry):
+            # Another process may have built it while this one waited for the lock.
+            if not _is_whole(entry):
+                _build(entry)
+    return _import_library(entry / _LIBRARY)
+
+
+def _is_whole(entry: Path) -> bool:
+    # Loading a truncated library can kill the process, so the content is compared before the loader sees it.
+    try:
+        manifest = json.loads((entry / _MANIFEST).read_text(encoding="utf-8"))
+        return bool(manifest["sha256"] == _digest(entry / _LIBRARY))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _import_library(path: Path) -> ModuleType:
+    loader = importlib.machinery.ExtensionFileLoader(EXTENSION_NAME, str(path))
+    spec = importlib.util.spec_from_loader(EXTENSION_NAME, loader)
+    if spec is None:  # Only a loader without a name has none.
+        raise BuildError(f"cannot load {path}")
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+@contextlib.contextmanager
+def _locked(entry: Path) -> Iterator[None]:
+    try:
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(entry.parent / f"{entry.name}.lock")
+        lock.acquire()
+    except OSError as error:
+        raise _cache_error(error) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _cache_error(error: OSError) -> BuildError:
+    return BuildError(
+        f"the folder of simulated devices {cache_folder()} cannot be written ({error.strerror or error}); "
+        f"set {CACHE_VARIABLE} to a folder that can"
+    )
+
+
+def _build(entry: Path) -> None:
+    _check_compiler()
+    sys.stderr.write(f"hpu-sim: building the simulated device once for {entry.name}, about half a minute\n")
+    try:
+        # What an earlier process left when it was killed; nobody else is here, as we hold the lock.
+        for stale in entry.parent.glob(f"{entry.name}.build-*"):
+            shutil.rmtree(stale, ignore_errors=True)
+        workspace = Path(tempfile.mkdtemp(prefix=f"{entry.name}.build-", dir=entry.parent))
+        try:
+            _compile(workspace)
+            _publish(workspace / _LIBRARY, entry)
+        finally:
+            shutil.rmtree(workspace, ignore_errors=True)
+    except OSError as error:
+        raise _cache_error(error) from error
+
+
+def _check_compiler() -> None:
+    compiler = os.environ.get("CXX", "c++")
+    if shutil.which(compiler) is None:
+        raise BuildError(
+            f"hpu-sim builds its device with a C++ compiler and found no {compiler!r} on PATH; "
+            "install one (Debian and Ubuntu: apt-get install g++) or name it in CXX"
+        )
+
+
+def _compile(workspace: Path) -> None:
+    # In a process of its own: torch's build helpers change process-wide state, and what they print belongs in a log.
+    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, "-m", "hpu_sim.compile", str(workspace), str(source_folder())]
+    result = subprocess.run(  # noqa: S603 - our own module under our own interpreter
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if result.returncode != 0 or not (workspace / _LIBRARY).is_file():
+        tail = "\n".join(result.stdout.splitlines()[-_LOG_LINES:])
+        raise BuildError(
+            f"the simulated device could not be built (exit code {result.returncode}). "
+            f"The compiler's last lines:\n{tail}"
+        )
+
+
+def _publish(library: Path, entry: Path) -> None:
+    shutil.rmtree(entry, ignore_errors=True)
+    staged = library.parent / "entry"
+    staged.mkdir()
+    library.rename(staged / _LIBRARY)
+    (staged / _MANIFEST).write_text(json.dumps({"sha256": _digest(staged / _LIBRARY)}), encoding="utf-8")
+    staged.rename(entry)

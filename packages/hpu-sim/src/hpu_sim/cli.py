@@ -1,0 +1,75 @@
+"""The ``hpu-sim`` command."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from hpu_sim.__about__ import __version__
+from hpu_sim.config import DEFAULT_GENERATION, DEVICES_VARIABLE, GENERATION_VARIABLE, RELEASE_VARIABLE, SimConfig
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="hpu-sim")
+def main() -> None:
+    """Run Gaudi code on simulated cards: the numbers are the CPU's, nothing is timed like a card."""
+
+
+@main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option(
+    "--devices", envvar=DEVICES_VARIABLE, default="1", show_default=True, help="Cards of the machine, 1 to 64."
+)
+@click.option(
+    "--generation",
+    envvar=GENERATION_VARIABLE,
+    default=DEFAULT_GENERATION,
+    show_default=True,
+    help="GAUDI, GAUDI2 or GAUDI3.",
+)
+@click.option(
+    "--release",
+    envvar=RELEASE_VARIABLE,
+    default=None,
+    help="SynapseAI release to play.  [default: the newest known well]",
+)
+@click.option("-m", "module", is_flag=True, help="SCRIPT is the name of a module, as in `python -m`.")
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run(  # noqa: PLR0913 - one argument per option
+    devices: str, generation: str, release: str | None, *, module: bool, script: str, arguments: tuple[str, ...]
+) -> NoReturn:
+    """Run SCRIPT with ARGUMENTS as `python` would, on simulated cards."""
+    try:
+        config = SimConfig.create(devices, generation, release)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if not module and not Path(script).is_file():
+        raise click.UsageError(f"`script` must be a file, there is none at {script!r}")
+    _prepare_device()
+    os.environ.update(config.environment())
+    # The interpreter itself, in this very process: arguments, exit code, signals and child processes are those of
+    # `python SCRIPT`.
+    os.execv(sys.executable, [sys.executable, *(["-m"] if module else []), script, *arguments])  # noqa: S606 - no shell wanted
+
+
+@main.command()
+def build() -> None:
+    """Build the device ahead of its first use, in a container image for one."""
+    click.echo(_prepare_device())
+
+
+def _prepare_device() -> str:
+    # Before the script starts, so that a missing compiler is one sentence rather than a traceback out of `import
+    # torch`.
+    os.environ.pop(DEVICES_VARIABLE, None)
+    from hpu_sim.build import BuildError, build_key, load_extension
+
+    try:
+        load_extension()
+    except BuildError as error:
+        raise click.ClickException(str(error)) from error
+    return build_key()

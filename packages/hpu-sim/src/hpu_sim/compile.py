@@ -1,0 +1,36 @@
+"""Compile the C++ device into a folder: ``python -m hpu_sim.compile FOLDER SOURCES``.
+
+:mod:`hpu_sim.build` runs it in a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def compile_device(folder: Path, sources: Path) -> None:
+    """Build ``hpu_sim_native.so`` in ``folder`` from the C++ files of ``sources``."""
+    import ninja
+    from torch.utils import cpp_extension
+
+    from hpu_sim.build import COMPILER_FLAGS, EXTENSION_NAME
+
+    # The ninja of this environment serves also when the environment is not activated, so not on PATH.
+    os.environ["PATH"] = os.pathsep.join((ninja.BIN_DIR, os.environ.get("PATH", "")))
+
+    # One translation unit: each file alone would spend most of its time reading torch's headers again.
+    unity = folder / "device.cpp"
+    unity.write_text("".join(f'#include "{path.name}"\n' for path in sorted(sources.glob("*.cpp"))), encoding="utf-8")
+    cpp_extension.load(
+        EXTENSION_NAME,
+        [str(unity)],
+        extra_include_paths=[str(sources)],
+        extra_cflags=list(COMPILER_FLAGS),
+        build_directory=str(folder),
+    )
+
+
+if __name__ == "__main__":
+    compile_device(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,119 @@
+"""What is to be simulated: how many cards, of which generation, under which release and in which mode."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hpu_sim import releases
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEVICES_VARIABLE: Final = "HPU_SIM_DEVICES"
+GENERATION_VARIABLE: Final = "HPU_SIM_GENERATION"
+RELEASE_VARIABLE: Final = "HPU_SIM_RELEASE"
+LAZY_VARIABLE: Final = "PT_HPU_LAZY_MODE"
+
+DEFAULT_GENERATION: Final = "GAUDI2"
+
+#: Device memory per generation, in bytes: 32, 96 and 128 GiB. Source: Intel's product pages and `hl-smi` logs of HL-205
+#: and HL-225.
+MEMORY_BYTES: Final = {"GAUDI": 32 << 30, "GAUDI2": 96 << 30, "GAUDI3": 128 << 30}
+
+#: More cards than any machine has; a larger number is a typing error.
+MAX_DEVICES: Final = 64
+
+
+@dataclass(frozen=True)
+class SimConfig:
+    """A simulated machine. Build it with :meth:`create` or :meth:`from_environment`, which check the values.
+
+    Attributes:
+        devices: Cards of the machine, of which each process takes one.
+        generation: ``"GAUDI"``, ``"GAUDI2"`` or ``"GAUDI3"``.
+        release: The SynapseAI release that is played.
+        lazy: Whether operators pile up in graphs until a ``mark_step``, or run one by one.
+    """
+
+    devices: int
+    generation: str
+    release: releases.Release
+    lazy: bool
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of one card, in bytes."""
+        return MEMORY_BYTES[self.generation]
+
+    @classmethod
+    def create(
+        cls,
+        devices: int | str = 1,
+        generation: str = DEFAULT_GENERATION,
+        release: str | None = None,
+        *,
+        lazy: str | None = None,
+    ) -> SimConfig:
+        """Check the values and return the machine they describe.
+
+        Args:
+            devices: Number of cards, 1 to 64; text is read as a decimal number.
+            generation: ``"GAUDI"``, ``"GAUDI2"`` or ``"GAUDI3"``, in any case.
+            release: SynapseAI release, or None for the default.
+            lazy: Value of ``PT_HPU_LAZY_MODE``: "0" is eager and anything else lazy, as the bridge reads it; None
+                leaves it to the release.
+
+        Raises:
+            ValueError: If a value is out of its range or unknown.
+        """
+        if generation.upper() not in MEMORY_BYTES:
+            raise ValueError(f"`generation` must be one of {', '.join(MEMORY_BYTES)}, got {generation!r}")
+        row = releases.find(release)
+        return cls(
+            devices=_parse_devices(devices),
+            generation=generation.upper(),
+            release=row,
+            lazy=row.lazy if lazy is None else lazy != "0",
+        )
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> SimConfig | None:
+        """Return the machine that ``HPU_SIM_DEVICES`` and its companions describe, or None where it is unset or empty.
+
+        Raises:
+            ValueError: If a variable has a value out of its range or unknown.
+        """
+        devices = environment.get(DEVICES_VARIABLE, "")
+        if not devices:
+            return None
+        return cls.create(
+            devices,
+            environment.get(GENERATION_VARIABLE) or DEFAULT_GENERATION,
+            environment.get(RELEASE_VARIABLE) or None,
+            lazy=environment.get(LAZY_VARIABLE),
+        )
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that give a child process the same machine."""
+        return {
+            DEVICES_VARIABLE: str(self.devices),
+            GENERATION_VARIABLE: self.generation,
+            RELEASE_VARIABLE: self.release.version,
+        }
+
+
+def _parse_devices(devices: int | str) -> int:
+    try:
+        count = int(devices)
+    except (TypeError, ValueError):
+        count = 0
+    if isinstance(devices, bool) or not 1 <= count <= MAX_DEVICES:
+        raise ValueError(f"`devices` must be a number from 1 to {MAX_DEVICES}, got {devices!r}")
+    return count
+
+
+def lazy_variable() -> str | None:
+    """Return the value of ``PT_HPU_LAZY_MODE``, or None where it is unset."""
+    return os.environ.get(LAZY_VARIABLE)

@@ -1,0 +1,53 @@
+#include "alias.h"
+
+#include <c10/core/TensorImpl.h>
+
+#include "device_memory.h"
+
+namespace hpu_sim {
+
+at::Tensor borrow_as_cpu(const at::Tensor& device) {
+  const auto* source = device.unsafeGetTensorImpl();
+  auto cpu = at::detail::make_tensor<c10::TensorImpl>(
+      host_storage(device.storage()), c10::DispatchKeySet(c10::DispatchKey::CPU), source->dtype());
+  auto* impl = cpu.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(source->sizes(), source->strides(), source->storage_offset());
+  if (C10_UNLIKELY(source->is_conj())) {
+    impl->_set_conj(true);
+  }
+  if (C10_UNLIKELY(source->is_neg())) {
+    impl->_set_neg(true);
+  }
+  if (C10_UNLIKELY(source->is_wrapped_number())) {
+    impl->set_wrapped_number(true);
+  }
+  return cpu;
+}
+
+at::Tensor relabel_as_device(at::Tensor cpu, c10::Storage storage) {
+  auto* impl = cpu.unsafeGetTensorImpl();
+  if (cpu.use_count() == 1) {
+    // The kernel kept no reference: the tensor object itself can change hands, which spares an allocation.
+    impl->set_storage_keep_dtype(std::move(storage));
+    impl->_change_backend_component_keys(kDevice);
+    return cpu;
+  }
+  auto device = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::HPU), impl->dtype());
+  auto* copy = device.unsafeGetTensorImpl();
+  copy->set_sizes_and_strides(impl->sizes(), impl->strides(), impl->storage_offset());
+  copy->_set_conj(impl->is_conj());
+  copy->_set_neg(impl->is_neg());
+  return device;
+}
+
+void follow_alias(const at::Tensor& device, const at::Tensor& cpu) {
+  auto* target = device.unsafeGetTensorImpl();
+  follow_host_storage(device.storage());
+  if (target->sizes() != cpu.sizes() || target->strides() != cpu.strides() ||
+      target->storage_offset() != cpu.storage_offset()) {
+    target->set_sizes_and_strides(cpu.sizes(), cpu.strides(), cpu.storage_offset());
+  }
+}
+
+} // namespace hpu_sim

@@ -1,0 +1,23 @@
+#include "counters.h"
+
+#include "graph.h"
+
+namespace hpu_sim {
+
+void Counters::reset() {
+  for (auto* counter : {&host_syncs, &h2d_copies, &h2d_bytes, &d2h_copies, &d2h_bytes, &collectives, &collective_bytes}) {
+    counter->store(0);
+  }
+}
+
+Counters& counters() {
+  static Counters instance;
+  return instance;
+}
+
+void synchronize_host() {
+  ++counters().host_syncs;
+  graph_recorder().close();
+}
+
+} // namespace hpu_sim

@@ -1,0 +1,105 @@
+// Devices, streams and events as torch's core sees them. Work runs on the host before the call returns, so a stream never has
+// anything pending and an event is a time stamp.
+#include <atomic>
+#include <chrono>
+
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/util/Exception.h>
+
+#include "counters.h"
+#include "guard.h"
+#include "device_memory.h"
+#include "torch_compat.h"
+
+namespace hpu_sim {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Event {
+  Clock::time_point recorded;
+};
+
+std::atomic<int> device_count{1};
+
+// The bridge hands out streams from a pool of 32 and then starts again at the first.
+constexpr c10::StreamId kStreamPool = 32;
+std::atomic<c10::StreamId> next_stream{0};
+thread_local c10::StreamId current_stream = 0;
+
+void check_index(c10::Device device) {
+  // A process owns one card, whatever its module id, and sees it as index 0.
+  TORCH_CHECK(device.index() <= 0, "habana active device ", static_cast<int>(device.index()), " != 0: a process has one card, hpu:0.");
+}
+
+class Guard final : public c10::impl::DeviceGuardImplInterface {
+ public:
+  c10::DeviceType type() const override { return c10::DeviceType::HPU; }
+
+  c10::Device exchangeDevice(c10::Device device) const override {
+    check_index(device);
+    return kDevice;
+  }
+  c10::Device getDevice() const override { return kDevice; }
+  void setDevice(c10::Device device) const override { check_index(device); }
+  void uncheckedSetDevice(c10::Device /*device*/) const noexcept override {}
+  c10::DeviceIndex deviceCount() const noexcept override { return static_cast<c10::DeviceIndex>(device_count.load()); }
+
+  c10::Stream getStream(c10::Device /*device*/) const HPU_SIM_STREAM_NOEXCEPT override {
+    return c10::Stream(c10::Stream::UNSAFE, kDevice, current_stream);
+  }
+  c10::Stream getDefaultStream(c10::Device /*device*/) const override {
+    return c10::Stream(c10::Stream::DEFAULT, kDevice);
+  }
+  c10::Stream getStreamFromGlobalPool(c10::Device /*device*/, bool /*high_priority*/) const override {
+    return c10::Stream(c10::Stream::UNSAFE, kDevice, next_stream++ % kStreamPool + 1);
+  }
+#if HPU_SIM_TORCH >= 204
+  c10::Stream getNewStream(c10::Device device, int /*priority*/) const override {
+    return getStreamFromGlobalPool(device, false);
+  }
+#endif
+  c10::Stream exchangeStream(c10::Stream stream) const HPU_SIM_STREAM_NOEXCEPT override {
+    const auto previous = getStream(kDevice);
+    current_stream = stream.id();
+    return previous;
+  }
+  bool queryStream(const c10::Stream& /*stream*/) const override { return true; }
+  void synchronizeStream(const c10::Stream& /*stream*/) const override { synchronize_host(); }
+
+  void record(void** event, const c10::Stream& /*stream*/, c10::DeviceIndex /*index*/, c10::EventFlag /*flag*/) const override {
+    if (*event == nullptr) {
+      *event = new Event();
+    }
+    static_cast<Event*>(*event)->recorded = Clock::now();
+  }
+  void block(void* /*event*/, const c10::Stream& /*stream*/) const override {}
+  bool queryEvent(void* /*event*/) const override { return true; }
+  void destroyEvent(void* event, c10::DeviceIndex /*index*/) const noexcept override { delete static_cast<Event*>(event); }
+#if HPU_SIM_TORCH >= 204
+  void synchronizeEvent(void* /*event*/) const override { synchronize_host(); }
+  double elapsedTime(void* start, void* end, c10::DeviceIndex /*index*/) const override {
+    TORCH_CHECK(
+        start != nullptr && end != nullptr, "Both events must be recorded before calculating elapsed time.");
+    const auto elapsed = static_cast<Event*>(end)->recorded - static_cast<Event*>(start)->recorded;
+    return std::chrono::duration<double, std::milli>(elapsed).count();
+  }
+#endif
+#if HPU_SIM_TORCH >= 205
+  void synchronizeDevice(c10::DeviceIndex /*index*/) const override { synchronize_host(); }
+#endif
+};
+
+C10_REGISTER_GUARD_IMPL(HPU, Guard);
+
+} // namespace
+
+void set_device_count(int count) {
+  device_count = count;
+}
+
+int get_device_count() {
+  return device_count;
+}
+
+} // namespace hpu_sim

@@ -1,0 +1,88 @@
+// The extension as Python sees it. Only `hpu_sim.native` calls it.
+#include <torch/csrc/utils/pybind.h>
+
+#include "counters.h"
+#include "generator.h"
+#include "graph.h"
+#include "guard.h"
+#include "hccl.h"
+#include "device_memory.h"
+#include "operators.h"
+
+namespace py = pybind11;
+
+namespace {
+
+// Never destroyed: the interpreter may be gone when statics are.
+py::function& acquire_function() {
+  static auto* function = new py::function();
+  return *function;
+}
+
+void call_acquire_function() {
+  const py::gil_scoped_acquire gil;
+  acquire_function()();
+}
+
+std::map<std::string, int64_t> stats() {
+  const auto& counters = hpu_sim::counters();
+  const auto graphs = hpu_sim::graph_recorder().totals();
+  const auto memory = hpu_sim::memory_stats();
+  return {
+      {"graphs", graphs.graphs},
+      {"compilations", graphs.compilations},
+      {"recompilations", graphs.recompilations},
+      {"host_syncs", counters.host_syncs},
+      {"h2d_copies", counters.h2d_copies},
+      {"h2d_bytes", counters.h2d_bytes},
+      {"d2h_copies", counters.d2h_copies},
+      {"d2h_bytes", counters.d2h_bytes},
+      {"collectives", counters.collectives},
+      {"collective_bytes", counters.collective_bytes},
+      {"allocated_bytes", memory.in_use},
+      {"peak_bytes", memory.max_in_use},
+  };
+}
+
+std::map<std::string, int64_t> memory_stats() {
+  const auto memory = hpu_sim::memory_stats();
+  return {
+      {"limit", memory.limit},
+      {"in_use", memory.in_use},
+      {"max_in_use", memory.max_in_use},
+      {"num_allocs", memory.num_allocs},
+      {"num_frees", memory.num_frees},
+      {"max_alloc_size", memory.max_alloc_size},
+  };
+}
+
+void reset_stats() {
+  hpu_sim::counters().reset();
+  hpu_sim::graph_recorder().reset_totals();
+  hpu_sim::reset_peak_memory();
+}
+
+} // namespace
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  hpu_sim::register_host_kernels();
+  hpu_sim::register_collectives();
+
+  m.def("configure", [](int devices, bool lazy, int64_t memory_limit, py::function acquire) {
+    acquire_function() = std::move(acquire);
+    hpu_sim::set_acquire_callback(&call_acquire_function);
+    hpu_sim::set_device_count(devices);
+    hpu_sim::graph_recorder().set_lazy(lazy);
+    hpu_sim::set_memory_limit(memory_limit);
+  });
+  m.def("set_acquired", &hpu_sim::set_acquired);
+  m.def("mark_step", [] { hpu_sim::graph_recorder().close(); });
+  m.def("synchronize", &hpu_sim::synchronize_host);
+  m.def("stats", &stats);
+  m.def("reset_stats", &reset_stats);
+  m.def("memory_stats", &memory_stats);
+  m.def("reset_peak_memory", &hpu_sim::reset_peak_memory);
+  m.def("reset_accumulated_memory", &hpu_sim::reset_accumulated_memory);
+  m.def("default_generator", &hpu_sim::default_generator);
+  m.def("make_hccl_backend", &hpu_sim::make_hccl_backend);
+}

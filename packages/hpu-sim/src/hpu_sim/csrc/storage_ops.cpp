@@ -1,0 +1,136 @@
+// Making tensors, and giving tensors other memory or another size.
+#include <ATen/EmptyTensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+#include "alias.h"
+#include "device_memory.h"
+#include "torch_compat.h"
+
+namespace hpu_sim {
+namespace {
+
+constexpr c10::DispatchKeySet kDeviceKeys(c10::DispatchKey::HPU);
+
+void check_factory(Optional<c10::Layout> layout, Optional<c10::Device> device, Optional<bool> pin_memory) {
+  TORCH_CHECK(
+      !layout.has_value() || *layout == c10::kStrided, "Only dense tensors live on hpu (simulated), got layout ", layout.value_or(c10::kStrided));
+  TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
+  TORCH_CHECK(
+      !device.has_value() || device->index() <= 0,
+      "habana active device ",
+      static_cast<int>(device.value_or(kDevice).index()),
+      " != 0: a process has one card, hpu:0.");
+}
+
+at::Tensor empty(
+    c10::IntArrayRef size,
+    Optional<at::ScalarType> dtype,
+    Optional<c10::Layout> layout,
+    Optional<c10::Device> device,
+    Optional<bool> pin_memory,
+    Optional<at::MemoryFormat> memory_format) {
+  check_factory(layout, device, pin_memory);
+  return at::detail::empty_generic(
+      size, device_allocator(), kDeviceKeys, dtype.value_or(at::get_default_dtype_as_scalartype()), memory_format);
+}
+
+at::Tensor empty_strided(
+    c10::IntArrayRef size,
+    c10::IntArrayRef stride,
+    Optional<at::ScalarType> dtype,
+    Optional<c10::Layout> layout,
+    Optional<c10::Device> device,
+    Optional<bool> pin_memory) {
+  check_factory(layout, device, pin_memory);
+  return at::detail::empty_strided_generic(
+      size, stride, device_allocator(), kDeviceKeys, dtype.value_or(at::get_default_dtype_as_scalartype()));
+}
+
+// Makes room for `bytes` behind the tensor's storage offset.
+void reserve(const at::Tensor& self, size_t elements) {
+  const size_t bytes = elements == 0 ? 0 : (elements + self.storage_offset()) * self.element_size();
+  grow_storage(self.storage(), bytes);
+}
+
+const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size, Optional<at::MemoryFormat> memory_format) {
+  auto* impl = self.unsafeGetTensorImpl();
+  if (self.sizes() != size) {
+    impl->set_sizes_contiguous(size);
+    reserve(self, static_cast<size_t>(impl->numel()));
+  }
+  if (memory_format.has_value()) {
+    TORCH_CHECK(
+        *memory_format != at::MemoryFormat::Preserve,
+        "Unsupported memory format",
+        *memory_format);
+    impl->empty_tensor_restride(*memory_format);
+  }
+  return self;
+}
+
+size_t elements_spanned(c10::IntArrayRef size, c10::IntArrayRef stride) {
+  size_t last = 0;
+  for (size_t i = 0; i < size.size(); ++i) {
+    if (size[i] == 0) {
+      return 0;
+    }
+    last += static_cast<size_t>((size[i] - 1) * stride[i]);
+  }
+  return last + 1;
+}
+
+at::Tensor& set_storage_offset(
+    at::Tensor& self,
+    at::Storage storage,
+    int64_t offset,
+    c10::IntArrayRef size,
+    c10::IntArrayRef stride) {
+  TORCH_CHECK(
+      storage.device().type() == c10::DeviceType::HPU,
+      "Attempted to set the storage of a tensor on device \"hpu:0\" to a storage on different device \"",
+      storage.device(),
+      "\".  This is no longer allowed; the devices must match.");
+  TORCH_CHECK(offset >= 0, "Tensor: invalid storage offset ", offset);
+  auto* impl = self.unsafeGetTensorImpl();
+  impl->set_storage_keep_dtype(std::move(storage));
+  if (stride.empty() && !size.empty()) {
+    impl->set_storage_offset(offset);
+    impl->set_sizes_contiguous(size);
+  } else {
+    impl->set_sizes_and_strides(size, stride, offset);
+  }
+  reserve(self, elements_spanned(self.sizes(), self.strides()));
+  return self;
+}
+
+at::Tensor& set_storage(at::Tensor& self, at::Storage storage) {
+  const auto elements = static_cast<int64_t>(storage.nbytes() / self.element_size());
+  return set_storage_offset(self, std::move(storage), 0, {elements}, {1});
+}
+
+at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
+  return set_storage_offset(self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
+}
+
+at::Tensor& set_empty(at::Tensor& self) {
+  c10::Storage storage(c10::Storage::use_byte_size_t(), 0, device_allocator(), /*resizable=*/true);
+  return set_storage_offset(self, std::move(storage), 0, {0}, {1});
+}
+
+// Work runs before the call returns, so no stream can still need the memory.
+void record_stream(at::Tensor& /*self*/, c10::Stream /*stream*/) {}
+
+TORCH_LIBRARY_IMPL(aten, HPU, m) {
+  m.impl("empty.memory_format", &empty);
+  m.impl("empty_strided", &empty_strided);
+  m.impl("resize_", &resize_);
+  m.impl("set_.source_Storage_storage_offset", &set_storage_offset);
+  m.impl("set_.source_Storage", &set_storage);
+  m.impl("set_.source_Tensor", &set_tensor);
+  m.impl("set_", &set_empty);
+  m.impl("record_stream", &record_stream);
+}
+
+} // namespace
+} // namespace hpu_sim

@@ -1,0 +1,39 @@
+// The only place that knows how torch's C++ API differs between releases. A guard states the first release of the newer form.
+#pragma once
+
+#include <torch/version.h>
+
+#include <optional>
+
+#include <c10/core/Storage.h>
+
+#define HPU_SIM_TORCH (TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR)
+
+// 2.3: Allocator::allocate lost its const, and copy_data became pure virtual.
+#if HPU_SIM_TORCH >= 203
+#define HPU_SIM_ALLOCATE_CONST
+#else
+#define HPU_SIM_ALLOCATE_CONST const
+#endif
+
+// 2.9: the stream queries of DeviceGuardImplInterface lost their noexcept.
+#if HPU_SIM_TORCH >= 209
+#define HPU_SIM_STREAM_NOEXCEPT
+#else
+#define HPU_SIM_STREAM_NOEXCEPT noexcept
+#endif
+
+namespace hpu_sim {
+
+// 2.2: c10::optional became std::optional.
+#if HPU_SIM_TORCH >= 202
+template <typename T>
+using Optional = std::optional<T>;
+inline constexpr std::nullopt_t kNone = std::nullopt;
+#else
+template <typename T>
+using Optional = c10::optional<T>;
+inline constexpr c10::nullopt_t kNone = c10::nullopt;
+#endif
+
+} // namespace hpu_sim

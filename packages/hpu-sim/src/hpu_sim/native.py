@@ -1,0 +1,73 @@
+"""The compiled device as typed Python, for the rest of this package and for the simulated bridge."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    import torch
+    from torch._C._distributed_c10d import Backend
+
+
+class Native(Protocol):
+    """Functions of the C++ extension; ``csrc/module.cpp`` defines them."""
+
+    def configure(self, devices: int, lazy: bool, memory_limit: int, acquire: Callable[[], None]) -> None:
+        """Set up the machine: cards, mode, memory of a card in bytes, and what takes a card before the first use."""
+
+    def set_acquired(self, acquired: bool) -> None:
+        """Say whether this process has a card."""
+
+    def mark_step(self) -> None:
+        """Close the graph that is being recorded."""
+
+    def synchronize(self) -> None:
+        """Wait for the device, which closes the graph too."""
+
+    def stats(self) -> dict[str, int]:
+        """Return every counter."""
+
+    def reset_stats(self) -> None:
+        """Set every counter to 0, and the peak of memory to what is in use."""
+
+    def memory_stats(self) -> dict[str, int]:
+        """Return limit, in_use, max_in_use and max_alloc_size in bytes, num_allocs and num_frees."""
+
+    def reset_peak_memory(self) -> None:
+        """Set the peak of memory to what is in use."""
+
+    def reset_accumulated_memory(self) -> None:
+        """Set the counts of allocations to 0."""
+
+    def default_generator(self) -> torch.Generator:
+        """Return the device's generator of random numbers."""
+
+    def make_hccl_backend(self, gloo: Backend) -> Backend:
+        """Return an hccl backend that a gloo backend carries."""
+
+
+_native: Native | None = None
+
+
+def install(extension: ModuleType) -> Native:
+    """Keep the loaded extension for :func:`native`."""
+    global _native  # noqa: PLW0603 - one device per process
+    _native = cast("Native", extension)
+    return _native
+
+
+def native() -> Native:
+    """Return the loaded extension.
+
+    Raises:
+        RuntimeError: If the simulator is not active.
+    """
+    if _native is None:
+        raise RuntimeError(
+            "the simulated hpu device is not active; set HPU_SIM_DEVICES=1, use `hpu-sim run`, "
+            "or call hpu_sim.activate() first"
+        )
+    return _native
