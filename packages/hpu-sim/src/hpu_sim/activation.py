@@ -93,20 +93,30 @@ def _describe(config: SimConfig) -> str:
     return f"{config.devices} x {config.generation} on SynapseAI {config.release.version}, {mode} mode"
 
 
+def _bridge_folder() -> Path:
+    return Path(str(resources.files("hpu_sim").joinpath("bridge")))
+
+
 def _refuse_beside_real_bridge() -> None:
     spec = importlib.util.find_spec("habana_frameworks")
-    if spec is not None:
-        places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or [])
+    # A spawned child inherits the parent's path, and with it the simulated bridge.
+    places = [
+        place
+        for place in (spec.submodule_search_locations or [] if spec else [])
+        if Path(place).parent != _bridge_folder()
+    ]
+    if places:
         raise RuntimeError(
-            f"a real habana_frameworks is installed ({', '.join(str(place) for place in places)}) and the simulator "
-            "never runs beside it; unset HPU_SIM_DEVICES, or use an environment without the bridge"
+            f"a real habana_frameworks is installed ({', '.join(places)}) and the simulator never runs beside it; "
+            "unset HPU_SIM_DEVICES, or use an environment without the bridge"
         )
 
 
 def _offer_bridge() -> None:
     # A path entry rather than made-up modules, so that `find_spec`, pickling and tracebacks treat the bridge as any
     # package.
-    sys.path.append(str(Path(str(resources.files("hpu_sim").joinpath("bridge")))))
+    if str(_bridge_folder()) not in sys.path:
+        sys.path.append(str(_bridge_folder()))
     importlib.invalidate_caches()
     importlib.import_module("habana_frameworks.torch")
 
