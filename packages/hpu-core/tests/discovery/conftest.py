@@ -1,0 +1,63 @@
+"""Folders that look like a machine's sysfs and /dev, to fill with cards, and texts of hl-smi."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+_DATA = Path(__file__).parent / "data"
+
+
+@pytest.fixture
+def classes(tmp_path: Path) -> Path:
+    """What /sys/class is on a real machine; no device is there at first."""
+    return tmp_path / "sys" / "class"
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Path:
+    """What /dev is on a real machine."""
+    return tmp_path / "dev"
+
+
+@pytest.fixture
+def add_device(tmp_path: Path, classes: Path) -> Callable[..., Path]:
+    """Puts a device into a class, `entry` being such as "accel/accel0"; returns the folder of its attributes."""
+
+    def add(entry: str, address: str, **attributes: str) -> Path:
+        device = tmp_path / "sys" / "devices" / address
+        device.mkdir(parents=True)
+        for name, text in attributes.items():
+            (device / name).write_text(f"{text}\n")
+        folder = classes / entry
+        folder.mkdir(parents=True)
+        (folder / "device").symlink_to(device)
+        return device
+
+    return add
+
+
+@pytest.fixture
+def add_gaudi(nodes: Path, add_device: Callable[..., Path]) -> Callable[..., Path]:
+    """Puts a working Gaudi 2 into the class `accel`, with its node; returns the folder of its attributes."""
+
+    def add(number: int, address: str, **attributes: str) -> Path:
+        working = {
+            "vendor": "0x1da3",
+            "device": "0x1020",
+            "device_type": "GAUDI2",
+            "status": "Operational",
+            "pci_addr": address,
+        }
+        node = nodes / "accel" / f"accel{number}"
+        node.parent.mkdir(parents=True, exist_ok=True)
+        node.touch()
+        return add_device(f"accel/accel{number}", address, **{**working, **attributes})
+
+    return add
+
+
+@pytest.fixture
+def hl_smi_text() -> Callable[[str], str]:
+    """Returns the text of a file of data/."""
+    return lambda name: (_DATA / name).read_text(encoding="utf-8")

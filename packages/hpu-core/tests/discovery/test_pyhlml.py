@@ -1,0 +1,168 @@
+"""Cards are found through pyhlml, whatever state it is in, and its library is left as it was found."""
+
+import contextlib
+import io
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hpu_core.discovery import HPUDevice, _pyhlml
+
+_GIB = 1024**3
+
+
+class HLMLError(Exception):
+    """What the library raises; its classes have no common base with anything."""
+
+
+class _FakeHLML:
+    """A library with two cards, to be initialised before it answers, as the real one."""
+
+    def __init__(self, *, initialised: bool = False) -> None:
+        self.initialised = initialised
+        self.calls: list[str] = []
+
+    def hlmlInit(self) -> None:  # noqa: N802 - the library's name.
+        self.calls.append("init")
+        self.initialised = True
+
+    def hlmlShutdown(self) -> None:  # noqa: N802
+        self.calls.append("shutdown")
+        self.initialised = False
+
+    def hlmlDeviceGetCount(self) -> int:  # noqa: N802
+        if not self.initialised:
+            raise HLMLError(1)
+        return 2
+
+    def hlmlGetDriverVersion(self) -> bytes:  # noqa: N802
+        return b"1.24.1-1a2b3c4\n"
+
+    def hlmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+        return index
+
+    def hlmlDeviceGetPCIInfo(self, handle: int) -> Any:  # noqa: N802
+        return SimpleNamespace(bus_id=b"0000:%d:00.0" % (19 + handle), pci_device_id=0x1DA31020)
+
+    def hlmlDeviceGetMemoryInfo(self, handle: int) -> Any:  # noqa: N802
+        return SimpleNamespace(total=96 * _GIB, used=0, free=96 * _GIB)
+
+    def hlmlDeviceGetModuleID(self, handle: int) -> int:  # noqa: N802
+        return 7 - handle
+
+    def hlmlDeviceGetName(self, handle: int) -> bytes:  # noqa: N802
+        return b"HL-225"
+
+    def hlmlDeviceGetOperationStatus(self, handle: int) -> bytes:  # noqa: N802
+        return b"Operational"
+
+
+def test_every_detail_is_read() -> None:
+    """What the library tells about a card is in the listing."""
+    devices = _pyhlml.find(_FakeHLML).devices
+
+    assert devices[1] == HPUDevice(
+        index=1,
+        module_id=6,
+        pci_address="0000:20:00.0",
+        generation="GAUDI2",
+        memory_bytes=96 * _GIB,
+        memory_source="reported",
+        status="Operational",
+        driver_version="1.24.1-1a2b3c4",
+        source="pyhlml",
+    )
+
+
+def test_the_library_is_shut_down() -> None:
+    """A library that was not initialised is not afterwards either."""
+    library = _FakeHLML()
+    _pyhlml.find(lambda: library)
+
+    assert library.calls == ["init", "shutdown"]
+
+
+def test_a_library_in_use_is_left_alone() -> None:
+    """A library that somebody else in this process uses is neither initialised nor shut down."""
+    library = _FakeHLML(initialised=True)
+    finding = _pyhlml.find(lambda: library)
+
+    assert (len(finding.devices), library.calls) == (2, [])
+
+
+def test_the_library_is_shut_down_after_a_failure() -> None:
+    """A listing that fails half-way leaves no initialised library behind."""
+    library = _FakeHLML()
+    library.hlmlDeviceGetHandleByIndex = None  # type: ignore[assignment]  # Not callable: fails when it is called.
+    finding = _pyhlml.find(lambda: library)
+
+    assert finding.devices == ()
+    assert library.calls == ["init", "shutdown"]
+
+
+def test_not_installed() -> None:
+    """Without pyhlml there is no card, and the finding says so."""
+
+    def load() -> Any:
+        raise ModuleNotFoundError("No module named 'pyhlml'", name="pyhlml")
+
+    assert _pyhlml.find(load).found == "it is not installed"
+
+
+def test_without_the_library() -> None:
+    """A binding without its library is reported, and what it prints about that goes nowhere."""
+
+    class WithoutLibrary(_FakeHLML):
+        def hlmlInit(self) -> None:  # noqa: N802
+            print("Failed to load libhlml")  # noqa: T201 - as the real one does.
+            raise HLMLError(1)
+
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        finding = _pyhlml.find(WithoutLibrary)
+
+    assert (finding.devices, finding.found) == ((), "the library gave no list: HLMLError: 1")
+    assert printed.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("function", "field", "expected"),
+    [
+        ("hlmlGetDriverVersion", "driver_version", None),
+        ("hlmlDeviceGetPCIInfo", "pci_address", None),
+        ("hlmlDeviceGetPCIInfo", "generation", "GAUDI2"),
+        ("hlmlDeviceGetName", "generation", "GAUDI2"),
+        ("hlmlDeviceGetMemoryInfo", "memory_source", "generation"),
+        ("hlmlDeviceGetModuleID", "module_id", None),
+        ("hlmlDeviceGetOperationStatus", "status", "Unknown"),
+    ],
+)
+@pytest.mark.parametrize("answer", [None, "", HLMLError(3)])
+def test_a_function_that_does_not_answer(function: str, field: str, expected: object, answer: object) -> None:
+    """A function that fails, as one of an older library does, costs its own detail only."""
+
+    def fail(*_: object) -> object:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    library = _FakeHLML()
+    setattr(library, function, fail)
+    devices = _pyhlml.find(lambda: library).devices
+
+    assert [getattr(device, field) for device in devices] == [expected, expected]
+
+
+def test_rubbish_in_the_details() -> None:
+    """Bytes that are no text, and numbers that are none, are not taken for details."""
+    library = _FakeHLML()
+    library.hlmlGetDriverVersion = lambda: b"\xff\xfe"  # type: ignore[method-assign]
+    library.hlmlDeviceGetModuleID = lambda handle: b"3"  # type: ignore[assignment,method-assign,return-value]
+    library.hlmlDeviceGetPCIInfo = lambda handle: SimpleNamespace(  # type: ignore[method-assign]
+        bus_id=b"\xff", pci_device_id=-1
+    )
+    library.hlmlDeviceGetName = lambda handle: b"\xff"  # type: ignore[method-assign]
+    device = _pyhlml.find(lambda: library).devices[0]
+
+    assert (device.module_id, device.pci_address, device.generation) == (None, None, None)
+    assert (device.driver_version, device.memory_bytes) == ("?", 96 * _GIB)

@@ -1,0 +1,223 @@
+"""Cards are found in sysfs, with what the driver says of each and nothing that it does not say."""
+
+import functools
+import os
+import string
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpu_core.discovery import Finding, Generation, HPUDevice, _sysfs
+
+_GIB = 1024**3
+
+Add = Callable[..., Path]
+
+
+Find = Callable[[], Finding]
+
+
+@pytest.fixture
+def find(classes: Path, nodes: Path) -> Find:
+    """Looks into the folders that the other fixtures fill."""
+    return functools.partial(_sysfs.find, classes, nodes)
+
+
+def test_nothing_there(find: Find) -> None:
+    """Without the folders there is no card, and the finding names both."""
+    finding = find()
+
+    assert finding.devices == ()
+    assert finding.found == "accel: no such folder; habanalabs: no such folder"
+
+
+def test_a_gaudi_2_of_the_current_driver(find: Find, add_gaudi: Add) -> None:
+    """Everything that the driver tells about a card is read."""
+    add_gaudi(0, "0000:43:00.0", module_id="5", driver_ver="1.18.0-ee698fb")
+
+    assert find().devices == (
+        HPUDevice(
+            index=0,
+            module_id=5,
+            pci_address="0000:43:00.0",
+            generation="GAUDI2",
+            memory_bytes=96 * _GIB,
+            memory_source="generation",
+            status="Operational",
+            driver_version="1.18.0-ee698fb",
+            source="sysfs",
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("device", "device_type", "generation"),
+    [("0x1000", "GAUDI", "GAUDI"), ("0x1010", "GAUDI SEC", "GAUDI"), ("0x1060", "GAUDI3", "GAUDI3")],
+)
+def test_the_other_generations(find: Find, add_gaudi: Add, device: str, device_type: str, generation: str) -> None:
+    """First-generation cards, secured or not, and Gaudi 3 are known."""
+    add_gaudi(0, "0000:43:00.0", device=device, device_type=device_type)
+
+    assert find().devices[0].generation == generation
+
+
+def test_generation_by_pci_id(find: Find, add_gaudi: Add) -> None:
+    """A device type that is not known leaves the generation to the PCI id."""
+    add_gaudi(0, "0000:43:00.0", device_type="GAUDI NEXT", device="0x1021")
+
+    assert find().devices[0].generation == "GAUDI2"
+
+
+def test_unknown_generation(find: Find, add_gaudi: Add) -> None:
+    """A card of the vendor that nothing is known about has neither generation nor memory."""
+    add_gaudi(0, "0000:43:00.0", device_type="GAUDI9", device="0x9999")
+    device = find().devices[0]
+
+    assert (device.generation, device.memory_bytes) == (None, None)
+
+
+def test_older_kernel_without_module_id(find: Find, add_gaudi: Add) -> None:
+    """The attribute that older kernels lack is unknown and no reason to fail."""
+    add_gaudi(0, "0000:43:00.0")
+
+    assert find().devices[0].module_id is None
+
+
+def test_older_driver(find: Find, classes: Path, nodes: Path, add_device: Add) -> None:
+    """The class of the older driver is read, and its control nodes are not taken for cards."""
+    nodes.mkdir()
+    (nodes / "hl0").touch()
+    attributes = {"vendor": "0x1da3", "device": "0x1000"}
+    add_device("habanalabs/hl0", "0000:43:00.0", **attributes)
+    for name, text in {"device_type": "GAUDI", "status": "Operational", "pci_addr": "0000:43:00.0"}.items():
+        (classes / "habanalabs" / "hl0" / name).write_text(text)
+    add_device("habanalabs/hl_controlD0", "0000:44:00.0", **attributes)
+
+    assert [(device.generation, device.is_operational) for device in find().devices] == [("GAUDI", True)]
+
+
+def test_other_vendors_are_left_out(find: Find, add_gaudi: Add, add_device: Add) -> None:
+    """Devices of other vendors share the class `accel` and are no Gaudi cards."""
+    add_device("accel/accel0", "0000:00:0b.0", vendor="0x8086", device="0x1020", status="Operational")
+    add_gaudi(1, "0000:43:00.0")
+    finding = find()
+
+    assert [device.pci_address for device in finding.devices] == ["0000:43:00.0"]
+    assert finding.found == "1 of 2 devices are of PCI vendor 0x1da3"
+
+
+def test_only_other_vendors(find: Find, add_device: Add) -> None:
+    """A machine with another vendor's accelerator has no card, and the finding says why."""
+    add_device("accel/accel0", "0000:00:0b.0", vendor="0x8086")
+    finding = find()
+
+    assert finding.devices == ()
+    assert "0 of 1 devices are of PCI vendor 0x1da3" in finding.found
+
+
+def test_order_is_by_number(find: Find, add_gaudi: Add) -> None:
+    """The tenth card comes after the second, and indices count the cards and not the nodes."""
+    for number in (10, 2, 3):
+        add_gaudi(number, f"0000:{number:02}:00.0")
+
+    assert [(device.index, device.pci_address) for device in find().devices] == [
+        (0, "0000:02:00.0"),
+        (1, "0000:03:00.0"),
+        (2, "0000:10:00.0"),
+    ]
+
+
+def test_a_card_in_reset_is_listed(find: Find, add_gaudi: Add) -> None:
+    """A card that cannot be used now is there, with the driver's word for it."""
+    add_gaudi(0, "0000:43:00.0", status="In reset")
+
+    assert [device.status for device in find().devices] == ["In reset"]
+
+
+def test_a_card_without_a_node_cannot_be_used(find: Find, nodes: Path, add_gaudi: Add) -> None:
+    """A card of the host that the container was not given is listed and not operational."""
+    add_gaudi(0, "0000:43:00.0")
+    add_gaudi(1, "0000:44:00.0")
+    (nodes / "accel" / "accel1").unlink()
+
+    assert [device.status for device in find().devices] == ["Operational", "No device node"]
+
+
+def test_address_from_the_link(find: Find, add_gaudi: Add) -> None:
+    """Without `pci_addr` the address is the name of the PCI device's folder."""
+    (add_gaudi(0, "0000:43:00.0") / "pci_addr").unlink()
+
+    assert find().devices[0].pci_address == "0000:43:00.0"
+
+
+def test_an_attribute_that_is_no_file(find: Find, add_gaudi: Add) -> None:
+    """A status that cannot be read is unknown, and the card is not taken for a working one."""
+    status = add_gaudi(0, "0000:43:00.0") / "status"
+    status.unlink()
+    status.mkdir()
+
+    assert [device.status for device in find().devices] == ["Unknown"]
+
+
+def test_a_class_that_is_no_folder(find: Find, classes: Path) -> None:
+    """What cannot be listed is said and does not raise."""
+    classes.mkdir(parents=True)
+    (classes / "accel").touch()
+
+    assert "accel: cannot be read (Not a directory)" in find().found
+
+
+_VENDOR = {b"0x1da3", b"1da3", b"00001da3", b"0x00001da3"}
+_ATTRIBUTES = ("vendor", "device", "device_type", "status", "pci_addr", "module_id", "driver_ver")
+
+
+# No deadline: how long the files take depends on the machine.
+@settings(deadline=None)
+@given(
+    cards=st.lists(
+        st.dictionaries(
+            st.sampled_from(_ATTRIBUTES),
+            st.one_of(
+                st.binary(max_size=30),
+                st.text(string.printable, max_size=30).map(str.encode),
+                st.sampled_from([b"0x1da3\n", b"0x1020", b"GAUDI2", b"Operational\n", b"0000:43:00.0", b"3"]),
+            ),
+        ),
+        max_size=4,
+    )
+)
+def test_mangled_attributes(cards: list[dict[str, bytes]]) -> None:
+    """Whatever the attributes hold, nothing is raised and nothing is said that they do not say."""
+    with tempfile.TemporaryDirectory() as folder:
+        classes = Path(folder) / "class"
+        for number, attributes in enumerate(cards):
+            attribute_folder = classes / "accel" / f"accel{number}" / "device"
+            attribute_folder.mkdir(parents=True)
+            for name, content in attributes.items():
+                (attribute_folder / name).write_bytes(content)
+        devices = _sysfs.find(classes, Path(folder) / "dev").devices
+
+    assert len(devices) == sum(attributes.get("vendor", b"").strip().lower() in _VENDOR for attributes in cards)
+    for device in devices:
+        assert device.generation in {*get_args(Generation), None}
+        assert not device.is_operational, "no card has a device node here"
+        assert device.status.isascii()
+        assert device.status.isprintable()
+
+
+@settings(deadline=None)
+@given(names=st.lists(st.text(string.ascii_letters + string.digits + "_-.", min_size=1, max_size=12), unique=True))
+def test_mangled_names(names: list[str]) -> None:
+    """Entries that are not named as the driver names cards are passed over."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names:
+            if name not in {os.curdir, os.pardir}:
+                (Path(folder) / "accel" / name).mkdir(parents=True)
+        finding = _sysfs.find(Path(folder), Path(folder))
+
+    assert finding.devices == ()
