@@ -121,7 +121,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Run mypy --strict on every package with its tests, and on the code around them."""
-    install(session, *group("types"), *group("demo"), *PACKAGES, *(r for p in PACKAGES.values() for r in own_group(p)))
+    install(session, *group("types"), *PACKAGES, *(r for p in PACKAGES.values() for r in own_group(p)))
     # One run per package: two packages may have test modules of the same name.
     for package in PACKAGES.values():
         folders = [package.path / name for name in ("src", "tests", "bench")]

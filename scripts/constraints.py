@@ -11,19 +11,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+import tomli
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "compat.toml"
@@ -103,7 +98,7 @@ def load(path: Path = TABLE) -> dict[str, Any]:
     Raises:
         TableError: If a row breaks a rule, or the default simulates a release without a row.
     """
-    table = tomllib.loads(path.read_text(encoding="utf-8"))
+    table: dict[str, Any] = tomli.loads(path.read_text(encoding="utf-8"))
     for row in table["release"]:
         check_row(row, set(table["sources"]))
     table["release"].sort(key=lambda row: Version(row["release"]))

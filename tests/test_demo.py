@@ -20,7 +20,7 @@ def run(mode: str, folder: Path) -> list[list[str]]:
         mode: The value of PT_HPU_LAZY_MODE.
         folder: Where the simulator keeps its locks, apart from what else runs on this machine.
     """
-    command = [HPU_SIM, "run", "--devices", "1", ROOT / "examples" / "train_digits.py"]
+    command = [str(HPU_SIM), "run", "--devices", "1", str(ROOT / "examples" / "train_digits.py")]
     environment = os.environ | {"PT_HPU_LAZY_MODE": mode, "HPU_SIM_RUNTIME_DIR": str(folder), "COLUMNS": "100"}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+import tomli
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = sorted(path.parent for path in ROOT.glob("packages/*/pyproject.toml"))
 NAMES = [path.name for path in PACKAGES]
-CONFIGURATION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+CONFIGURATION = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=NAMES)
@@ -27,7 +22,7 @@ def test_licence_is_the_roots(package: Path) -> None:
 @pytest.mark.parametrize("package", PACKAGES, ids=NAMES)
 def test_folder_names_the_distribution(package: Path) -> None:
     """The folder, the distribution and the import package have the same name, so that each can be found by another."""
-    project = tomllib.loads((package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomli.loads((package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
     assert project["name"] == package.name
     assert (package / "src" / package.name.replace("-", "_") / "py.typed").is_file()
