@@ -358,4 +358,4 @@ def compare_with_release(session: nox.Session, package: Package, last: str) -> N
     # Below 1.0 a minor may break the API; from then on only a major may.
     compatible = version.release[: 1 if released.major else 2] == released.release[: 1 if released.major else 2]
     if compatible:
-        session.run("griffe", "check", package.module, "--search", source, "--against", last)
+        session.run("griffecli", "check", package.module, "--search", source, "--against", last)
