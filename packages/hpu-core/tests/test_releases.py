@@ -1,0 +1,172 @@
+"""The release table is read as it is, and an installation compared with it only where it says something."""
+
+import datetime as dt
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from packaging.version import Version
+
+from hpu_core import releases
+from hpu_core.releases import Mismatch, Release
+
+_ROW = Release(
+    release="1.24.1",
+    torch="2.11.0",
+    python=("3.10", "3.12"),
+    lightning=">=2.5,<2.6",
+    generations=("GAUDI2", "GAUDI3"),
+)
+
+
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Puts rows in the place of the table."""
+
+    def put(*rows: dict[str, Any], default: str = "1.2.0") -> None:
+        monkeypatch.setattr(releases, "_table", lambda: {"default": default, "releases": list(rows)})
+        releases.releases.cache_clear()
+
+    yield put
+    releases.releases.cache_clear()
+
+
+def test_the_table_is_whole() -> None:
+    """Every row of the table that is shipped can be read."""
+    assert releases.releases()
+
+
+def test_the_table_is_in_order() -> None:
+    """The releases go up."""
+    versions = [Version(row.release) for row in releases.releases()]
+
+    assert versions == sorted(set(versions))
+
+
+def test_the_default_is_in_the_table() -> None:
+    """The default release has a row."""
+    assert releases.default() in releases.releases()
+
+
+@pytest.mark.parametrize("row", releases.releases(), ids=lambda row: row.release)
+def test_a_row_of_the_table(row: Release) -> None:
+    """What a row says is of the kind that it should be, and has its sources."""
+    assert row.build is None or row.build.startswith(f"{row.release}.")
+    assert row.date is None or isinstance(row.date, dt.date)
+    assert row.mode in {"lazy", "eager", None}
+    assert {"GAUDI", "GAUDI2", "GAUDI3"}.issuperset(row.generations or ())
+    assert all(re.fullmatch(r"3\.[0-9]+", version) for version in row.python or ())
+    assert {name for name in row.sources if getattr(row, name) is None} == set()
+
+
+def test_a_row_agrees_with_itself() -> None:
+    """A row that goes with every figure of itself has no mismatch, unknown figures included."""
+    for row in releases.releases():
+        python = row.python[0] if row.python else None
+        generation = row.generations[0] if row.generations else None
+
+        assert releases.match(row, torch=row.torch, python=python, generation=generation) == ()
+
+
+def test_a_row_is_immutable(table: Callable[..., None]) -> None:
+    """What a row holds cannot be changed, not even inside of it."""
+    table({"release": "1.2.0", "python": ["3.10"], "date": "2024-02-29", "sources": {"python": "SM"}})
+    row = releases.releases()[0]
+
+    assert (row.python, row.date) == (("3.10",), dt.date(2024, 2, 29))
+    assert hash(row) == hash(releases.releases()[0])
+    with pytest.raises(TypeError):
+        row.sources["python"] = "KB"  # type: ignore[index]  # Assigning is what the test is about.
+
+
+def test_unknown_figures_stay_unknown(table: Callable[..., None]) -> None:
+    """Null in the table is None in the row."""
+    table({"release": "1.2.0", "torch": None, "python": None, "date": None, "hmp": None, "sources": {}})
+
+    assert releases.releases()[0] == Release(release="1.2.0")
+
+
+@pytest.mark.parametrize("version", ["1.2.0", "1.2.0.77", "1.2", Version("1.2.0.77")])
+def test_find(table: Callable[..., None], version: str | Version) -> None:
+    """A release is found with its build and without."""
+    table({"release": "1.2.0"}, {"release": "1.2.1"})
+
+    assert releases.find(version) == Release(release="1.2.0")
+
+
+@pytest.mark.parametrize("version", ["1.2.2", "9.0.0", "2.1.2"])
+def test_find_nothing(table: Callable[..., None], version: str) -> None:
+    """A release that is not in the table is none, however near another one is."""
+    table({"release": "1.2.0"}, {"release": "1.2.1"})
+
+    assert releases.find(version) is None
+
+
+def test_find_what_is_no_version() -> None:
+    """What is no version is refused by its value."""
+    with pytest.raises(ValueError, match=r"must be a version such as '1\.24\.1', got 'latest'"):
+        releases.find("latest")
+
+
+def test_default_without_a_row(table: Callable[..., None]) -> None:
+    """A table without its default release is at fault."""
+    table({"release": "1.2.0"}, default="1.3.0")
+
+    with pytest.raises(LookupError, match=r"must have a row for its default release '1\.3\.0'"):
+        releases.default()
+
+
+@pytest.mark.parametrize(
+    "installed",
+    [
+        {},
+        {"torch": "2.11.0"},
+        {"torch": "2.11.3+cpu"},
+        {"torch": "2.11.0a0+git009b5f6"},
+        {"python": "3.10.19"},
+        {"python": "3.12.4"},
+        {"lightning": "2.5.5"},
+        {"lightning": "2.5.1.post0"},
+        {"generation": "GAUDI3"},
+    ],
+)
+def test_what_matches(installed: dict[str, str]) -> None:
+    """Patch releases, the vendor's builds and what is not given all match."""
+    assert releases.match(_ROW, **installed) == ()
+
+
+@pytest.mark.parametrize(
+    ("installed", "mismatch"),
+    [
+        ({"torch": "2.13.0+cpu"}, Mismatch(subject="torch", found="2.13.0+cpu", expected="2.11.0")),
+        ({"torch": "2.1.1"}, Mismatch(subject="torch", found="2.1.1", expected="2.11.0")),
+        ({"python": "3.11.4"}, Mismatch(subject="python", found="3.11.4", expected="3.10 or 3.12")),
+        ({"python": "3.1.4"}, Mismatch(subject="python", found="3.1.4", expected="3.10 or 3.12")),
+        ({"lightning": "2.6.6"}, Mismatch(subject="lightning", found="2.6.6", expected=">=2.5,<2.6")),
+        ({"generation": "GAUDI"}, Mismatch(subject="generation", found="GAUDI", expected="GAUDI2 or GAUDI3")),
+    ],
+)
+def test_what_does_not_match(installed: dict[str, str], mismatch: Mismatch) -> None:
+    """What a release does not go with is told with what it goes with."""
+    assert releases.match(_ROW, **installed) == (mismatch,)
+
+
+def test_an_unknown_release_matches_everything() -> None:
+    """A row that says nothing denies nothing."""
+    row = Release(release="1.24.2")
+
+    assert releases.match(row, torch="1.0", python="2.7", lightning="0.1", generation="GAUDI") == ()
+
+
+def test_every_mismatch_is_told() -> None:
+    """All that does not match is told at once, in a fixed order."""
+    found = releases.match(_ROW, torch="2.13.0", python="3.13.0", lightning="2.6.6", generation="GAUDI")
+
+    assert [mismatch.subject for mismatch in found] == ["torch", "python", "lightning", "generation"]
+
+
+def test_match_what_is_no_version() -> None:
+    """A version that is none is refused by its value."""
+    with pytest.raises(ValueError, match="got 'nightly'"):
+        releases.match(_ROW, torch="nightly")
