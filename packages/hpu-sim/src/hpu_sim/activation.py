@@ -79,9 +79,12 @@ def _start(config: SimConfig) -> None:
         return
     _refuse_beside_real_bridge()
 
-    from hpu_sim import build, native
+    from hpu_sim import autocast, build, native
 
-    native.install(build.load_extension()).configure(config.devices, config.lazy, config.memory_bytes, acquire_card)
+    device = native.install(build.load_extension())
+    device.configure(config.devices, config.lazy, config.memory_bytes, acquire_card)
+    device.set_low_precision_supported(config.generation != "GAUDI")
+    autocast.register(device, os.environ)
     _active = config
     os.environ.update(config.environment())
     os.register_at_fork(after_in_child=_after_fork)

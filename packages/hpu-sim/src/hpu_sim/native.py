@@ -18,6 +18,15 @@ class Native(Protocol):
     def configure(self, devices: int, lazy: bool, memory_limit: int, acquire: Callable[[], None]) -> None:
         """Set up the machine: cards, mode, memory of a card in bytes, and what takes a card before the first use."""
 
+    def set_low_precision_supported(self, supported: bool) -> None:
+        """Say whether the card has float16 and float8, as all but the first generation have."""
+
+    def register_autocast(self, name: str, policy: str) -> bool:
+        """Let an operator cast under autocast by "lower", "fp32" or "promote"; False where torch has none so named."""
+
+    def set_listener(self, listener: Callable[[str, str, str, int], None] | None) -> None:
+        """Call ``listener(kind, op, detail, bytes)`` for each event of ``csrc/observer.h``; None stops it."""
+
     def set_acquired(self, acquired: bool) -> None:
         """Say whether this process has a card."""
 

@@ -1,5 +1,7 @@
 #include "alias.h"
 
+#include <sstream>
+
 #include <c10/core/TensorImpl.h>
 
 #include "device_memory.h"
@@ -39,6 +41,12 @@ at::Tensor relabel_as_device(at::Tensor cpu, c10::Storage storage) {
   copy->_set_conj(impl->is_conj());
   copy->_set_neg(impl->is_neg());
   return device;
+}
+
+std::string describe(const at::Tensor& tensor) {
+  std::ostringstream text;
+  text << tensor.scalar_type() << tensor.sizes();
+  return text.str();
 }
 
 void follow_alias(const at::Tensor& device, const at::Tensor& cpu) {

@@ -1,6 +1,8 @@
 // The same memory, seen as a CPU tensor or as an hpu tensor. Nothing here copies data.
 #pragma once
 
+#include <string>
+
 #include <ATen/core/Tensor.h>
 
 namespace hpu_sim {
@@ -15,6 +17,9 @@ at::Tensor borrow_as_cpu(const at::Tensor& device);
 // The tensor that `cpu` becomes on the device. `storage` says which memory it is part of: that of an argument for a view, else
 // the result of `lend_to_device(cpu.storage())`.
 at::Tensor relabel_as_device(at::Tensor cpu, c10::Storage storage);
+
+// "float32[3, 4]", for people.
+std::string describe(const at::Tensor& tensor);
 
 // After an operator that may write its arguments' metadata: repeats on `device` what happened to the CPU tensor borrowed from it.
 void follow_alias(const at::Tensor& device, const at::Tensor& cpu);

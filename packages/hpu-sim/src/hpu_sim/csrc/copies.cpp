@@ -5,7 +5,9 @@
 
 #include "alias.h"
 #include "counters.h"
+#include "dtypes.h"
 #include "graph.h"
+#include "observer.h"
 #include "device_memory.h"
 
 namespace hpu_sim {
@@ -17,11 +19,20 @@ int64_t bytes_of(const at::Tensor& tensor) {
   return static_cast<int64_t>(tensor.numel() * tensor.element_size());
 }
 
+void report_copy(const char* kind, const at::Tensor& source, const at::Tensor& host) {
+  if (C10_UNLIKELY(is_observed())) {
+    const char* memory = is_pinned(host.storage().data()) ? ", pinned" : ", pageable";
+    notify({kind, "aten::copy_", describe(source) + memory, bytes_of(source)});
+  }
+}
+
 void count_copy(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
   const bool from_device = is_device_tensor(source);
   if (from_device && is_device_tensor(target)) {
     if (graph_recorder().lazy()) {
-      graph_recorder().add(kCopyWithinDevice, static_cast<uint64_t>(source.numel()));
+      static const std::string name = "aten::copy_";
+      const auto describe_inputs = [&source] { return describe(source); };
+      graph_recorder().add({kCopyWithinDevice, static_cast<uint64_t>(source.numel()), name, describe_inputs});
     }
   } else if (from_device) {
     ++counters().d2h_copies;
@@ -30,11 +41,13 @@ void count_copy(const at::Tensor& source, const at::Tensor& target, bool non_blo
     if (non_blocking && is_pinned(target.storage().data())) {
       graph_recorder().close();
     } else {
-      synchronize_host();
+      synchronize_host("copy to host");
     }
+    report_copy("d2h", source, target);
   } else {
     ++counters().h2d_copies;
     counters().h2d_bytes += bytes_of(source);
+    report_copy("h2d", source, source);
   }
 }
 
@@ -62,7 +75,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& targ
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   ++counters().d2h_copies;
   counters().d2h_bytes += static_cast<int64_t>(self.element_size());
-  synchronize_host();
+  synchronize_host("aten::_local_scalar_dense");
   return at::_local_scalar_dense(borrow_as_cpu(self));
 }
 

@@ -1,6 +1,7 @@
 #include "counters.h"
 
 #include "graph.h"
+#include "observer.h"
 
 namespace hpu_sim {
 
@@ -15,9 +16,12 @@ Counters& counters() {
   return instance;
 }
 
-void synchronize_host() {
+void synchronize_host(const std::string& op) {
   ++counters().host_syncs;
   graph_recorder().close();
+  if (is_observed()) {
+    notify({"host_sync", op, ""});
+  }
 }
 
 } // namespace hpu_sim

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 
 namespace hpu_sim {
 
@@ -20,7 +21,8 @@ struct Counters {
 
 Counters& counters();
 
-// The host waits until the device has run everything it was given. In lazy mode this ends the graph being recorded.
-void synchronize_host();
+// The host waits, because of `op`, until the device has run everything it was given. In lazy mode this ends the graph
+// being recorded.
+void synchronize_host(const std::string& op);
 
 } // namespace hpu_sim

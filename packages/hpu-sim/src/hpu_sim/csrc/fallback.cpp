@@ -12,6 +12,7 @@
 
 #include "alias.h"
 #include "counters.h"
+#include "dtypes.h"
 #include "generator.h"
 #include "graph.h"
 #include "device_memory.h"
@@ -97,10 +98,11 @@ class HostCall {
     }
     check_devices();
     if (graph_recorder().lazy()) {
-      graph_recorder().add(traits_.id, input_hash_);
+      const auto describe_inputs = [this] { return describe_loans(); };
+      graph_recorder().add({traits_.id, input_hash_, op_.operator_name().name, describe_inputs});
     }
     if (C10_UNLIKELY(traits_.waits_for_device || (traits_.indexes && masked_))) {
-      synchronize_host();
+      synchronize_host(op_.operator_name().name);
     }
   }
 
@@ -190,6 +192,14 @@ class HostCall {
         ")");
   }
 
+  std::string describe_loans() const {
+    std::string text;
+    for (const auto& loan : loans_) {
+      text += (text.empty() ? "" : ", ") + describe(loan.device);
+    }
+    return text;
+  }
+
   void take_result(c10::IValue& value) {
     if (value.isTensor()) {
       value = take(std::move(value).toTensor());
@@ -228,6 +238,7 @@ class HostCall {
         }
       }
     }
+    check_result(cpu.scalar_type(), op_.operator_name().name);
     auto device = lend_to_device(storage);
     if (op_.schema().returns().size() > 1) {
       adopted_.emplace_back(std::move(storage), device);

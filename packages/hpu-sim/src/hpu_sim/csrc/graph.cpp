@@ -2,28 +2,61 @@
 
 namespace hpu_sim {
 
-void GraphRecorder::add(uint64_t op, uint64_t inputs) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  ++length_;
-  sequence_ = hash_combine(sequence_, op);
-  signature_ = hash_combine(hash_combine(signature_, op), inputs);
+void GraphRecorder::add(const Node& node) {
+  std::optional<Event> difference;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ++length_;
+    sequence_ = hash_combine(sequence_, node.op);
+    signature_ = hash_combine(hash_combine(signature_, node.op), node.inputs);
+    if (is_observed()) {
+      difference = first_difference(node);
+    }
+  }
+  if (difference.has_value()) {
+    notify(*difference);
+  }
+}
+
+std::optional<Event> GraphRecorder::first_difference(const Node& node) {
+  if (!known_prefixes_.insert(signature_).second) {
+    return std::nullopt;
+  }
+  std::string inputs = node.describe_inputs();
+  std::string& last = last_inputs_[sequence_];
+  std::optional<Event> difference;
+  if (!differs_) {
+    differs_ = true;
+    difference = Event{"divergence", node.name, last.empty() ? inputs : last + " -> " + inputs};
+  }
+  last = std::move(inputs);
+  return difference;
 }
 
 void GraphRecorder::close() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (length_ == 0) {
-    return;
-  }
-  ++totals_.graphs;
-  if (compiled_signatures_.insert(signature_).second) {
-    ++totals_.compilations;
-    if (!known_sequences_.insert(sequence_).second) {
-      ++totals_.recompilations;
+  const char* compiled = nullptr;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (length_ == 0) {
+      return;
     }
+    ++totals_.graphs;
+    if (compiled_signatures_.insert(signature_).second) {
+      ++totals_.compilations;
+      compiled = "compilation";
+      if (!known_sequences_.insert(sequence_).second) {
+        ++totals_.recompilations;
+        compiled = "recompilation";
+      }
+    }
+    length_ = 0;
+    sequence_ = 0;
+    signature_ = 0;
+    differs_ = false;
   }
-  length_ = 0;
-  sequence_ = 0;
-  signature_ = 0;
+  if (compiled != nullptr && is_observed()) {
+    notify({compiled, "", ""});
+  }
 }
 
 GraphRecorder::Totals GraphRecorder::totals() const {

@@ -65,7 +65,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return previous;
   }
   bool queryStream(const c10::Stream& /*stream*/) const override { return true; }
-  void synchronizeStream(const c10::Stream& /*stream*/) const override { synchronize_host(); }
+  void synchronizeStream(const c10::Stream& /*stream*/) const override { synchronize_host("Stream.synchronize"); }
 
   void record(void** event, const c10::Stream& /*stream*/, c10::DeviceIndex /*index*/, c10::EventFlag /*flag*/) const override {
     if (*event == nullptr) {
@@ -77,7 +77,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   bool queryEvent(void* /*event*/) const override { return true; }
   void destroyEvent(void* event, c10::DeviceIndex /*index*/) const noexcept override { delete static_cast<Event*>(event); }
 #if HPU_SIM_TORCH >= 204
-  void synchronizeEvent(void* /*event*/) const override { synchronize_host(); }
+  void synchronizeEvent(void* /*event*/) const override { synchronize_host("Event.synchronize"); }
   double elapsedTime(void* start, void* end, c10::DeviceIndex /*index*/) const override {
     TORCH_CHECK(
         start != nullptr && end != nullptr, "Both events must be recorded before calculating elapsed time.");
@@ -86,7 +86,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
 #endif
 #if HPU_SIM_TORCH >= 205
-  void synchronizeDevice(c10::DeviceIndex /*index*/) const override { synchronize_host(); }
+  void synchronizeDevice(c10::DeviceIndex /*index*/) const override { synchronize_host("synchronize"); }
 #endif
 };
 

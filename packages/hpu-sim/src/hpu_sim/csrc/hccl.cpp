@@ -9,6 +9,7 @@
 #include "alias.h"
 #include "counters.h"
 #include "graph.h"
+#include "observer.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
@@ -67,8 +68,28 @@ void check_reduction(const c10d::ReduceOp& op) {
   }
 }
 
+void check_dtype(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+    case at::kBFloat16:
+    case at::kHalf:
+    case at::kDouble:
+    case at::kLong:
+    case at::kInt:
+    case at::kByte:
+    case at::kChar:
+    case at::kBool:
+    case at::kFloat8_e5m2:
+    case at::kFloat8_e4m3fn:
+      return;
+    default:
+      TORCH_CHECK(false, "Input tensor data type is not supported for HCCL process group: ", tensor.scalar_type());
+  }
+}
+
 at::Tensor on_host(const at::Tensor& tensor) {
   TORCH_CHECK(is_device_tensor(tensor), "hccl works on hpu tensors only, got a tensor on ", tensor.device(), ".");
+  check_dtype(tensor);
   return borrow_as_cpu(tensor);
 }
 
@@ -81,21 +102,97 @@ Tensors on_host(const Tensors& tensors) {
   return host;
 }
 
-TensorLists on_host(const TensorLists& lists) {
-  TensorLists host;
-  host.reserve(lists.size());
-  for (const auto& list : lists) {
-    host.push_back(on_host(list));
-  }
-  return host;
+// For collectives that only move bits: the bytes, since gloo has not every dtype. A new last dimension holds an
+// element's bytes, so that pieces are still counted along the first dimension.
+at::Tensor as_bytes(const at::Tensor& tensor) {
+  return on_host(tensor).unsqueeze(-1).view(at::kByte);
 }
 
-void count(const Tensors& payload) {
+Tensors as_bytes(const Tensors& tensors) {
+  Tensors bytes;
+  bytes.reserve(tensors.size());
+  for (const auto& tensor : tensors) {
+    bytes.push_back(as_bytes(tensor));
+  }
+  return bytes;
+}
+
+TensorLists as_bytes(const TensorLists& lists) {
+  TensorLists bytes;
+  bytes.reserve(lists.size());
+  for (const auto& list : lists) {
+    bytes.push_back(as_bytes(list));
+  }
+  return bytes;
+}
+
+enum class Natives {
+  kFloats, // float32 and bfloat16, of an all-reduce
+  kFloatsAndInts, // int32 and int64 too, of a reduce-scatter
+};
+
+bool is_native(const at::Tensor& tensor, Natives natives) {
+  const auto dtype = tensor.scalar_type();
+  return dtype == at::kFloat || dtype == at::kBFloat16 ||
+      (natives == Natives::kFloatsAndInts && (dtype == at::kInt || dtype == at::kLong));
+}
+
+// The tensors of a reduction. HCCL reduces few dtypes; the bridge converts the others to float32, waits for the
+// reduction and converts back, so integers beyond 2^24 and float64 lose digits.
+class Reduction {
+ public:
+  Reduction(const Tensors& outputs, const Tensors& inputs, Natives natives)
+      : outputs_(on_host(outputs)), inputs_(on_host(inputs)) {
+    for (const auto& tensor : inputs_) {
+      converted_ |= !is_native(tensor, natives);
+    }
+    if (converted_) {
+      float_outputs_ = as_float(outputs_);
+      float_inputs_ = as_float(inputs_);
+    }
+  }
+
+  Tensors& outputs() { return converted_ ? float_outputs_ : outputs_; }
+  Tensors& inputs() { return converted_ ? float_inputs_ : inputs_; }
+
+  void finish(const WorkPtr& work) {
+    if (!converted_) {
+      return;
+    }
+    work->wait();
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      outputs_[i].copy_(float_outputs_[i]);
+    }
+  }
+
+ private:
+  static Tensors as_float(const Tensors& tensors) {
+    Tensors floats;
+    floats.reserve(tensors.size());
+    for (const auto& tensor : tensors) {
+      floats.push_back(tensor.to(at::kFloat));
+    }
+    return floats;
+  }
+
+  Tensors outputs_;
+  Tensors inputs_;
+  Tensors float_outputs_;
+  Tensors float_inputs_;
+  bool converted_ = false;
+};
+
+void count(const char* name, const Tensors& payload) {
   // Whatever the graph holds has to have run before another card may read its results.
   graph_recorder().close();
-  ++counters().collectives;
+  int64_t bytes = 0;
   for (const auto& tensor : payload) {
-    counters().collective_bytes += static_cast<int64_t>(tensor.nbytes());
+    bytes += static_cast<int64_t>(tensor.nbytes());
+  }
+  ++counters().collectives;
+  counters().collective_bytes += bytes;
+  if (C10_UNLIKELY(is_observed())) {
+    notify({"collective", name, payload.empty() ? "" : describe(payload.front()), bytes});
   }
 }
 
@@ -116,83 +213,95 @@ class HcclBackend final : public c10d::Backend {
   }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
-    count(tensors);
-    auto host = on_host(tensors);
-    return work(c10d::OpType::BROADCAST, gloo_->broadcast(host, options), tensors);
+    count("broadcast", tensors);
+    auto bytes = as_bytes(tensors);
+    return work(c10d::OpType::BROADCAST, gloo_->broadcast(bytes, options), tensors);
   }
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     check_reduction(options.reduceOp);
-    count(tensors);
-    auto host = on_host(tensors);
-    return work(c10d::OpType::ALLREDUCE, gloo_->allreduce(host, options), tensors);
+    count("allreduce", tensors);
+    return in_place(c10d::OpType::ALLREDUCE, tensors, [&](Tensors& host) { return gloo_->allreduce(host, options); });
   }
 
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override {
     check_reduction(options.reduceOp);
-    count(tensors);
-    auto host = on_host(tensors);
-    return work(c10d::OpType::ALLREDUCE_COALESCED, gloo_->allreduce_coalesced(host, options), tensors);
+    count("allreduce_coalesced", tensors);
+    return in_place(c10d::OpType::ALLREDUCE_COALESCED, tensors, [&](Tensors& host) {
+      return gloo_->allreduce_coalesced(host, options);
+    });
   }
 
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
     check_reduction(options.reduceOp);
-    count(tensors);
-    auto host = on_host(tensors);
-    return work(c10d::OpType::REDUCE, gloo_->reduce(host, options), tensors);
+    count("reduce", tensors);
+    return in_place(c10d::OpType::REDUCE, tensors, [&](Tensors& host) { return gloo_->reduce(host, options); });
   }
 
   WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
-    count(inputs);
-    auto host_outputs = on_host(outputs);
-    auto host_inputs = on_host(inputs);
-    return work(c10d::OpType::ALLGATHER, gloo_->allgather(host_outputs, host_inputs, options), flatten(outputs));
+    count("allgather", inputs);
+    auto to = as_bytes(outputs);
+    auto from = as_bytes(inputs);
+    return work(c10d::OpType::ALLGATHER, gloo_->allgather(to, from, options), flatten(outputs));
   }
 
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
-    count({input});
-    auto host_output = on_host(output);
-    auto host_input = on_host(input);
-    return work(c10d::OpType::_ALLGATHER_BASE, gloo_->_allgather_base(host_output, host_input, options), {output});
+    count("allgather_base", {input});
+    auto to = as_bytes(output);
+    auto from = as_bytes(input);
+    return work(c10d::OpType::_ALLGATHER_BASE, gloo_->_allgather_base(to, from, options), {output});
   }
 
-  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
-    count(inputs);
-    auto host_outputs = on_host(outputs);
-    auto host_inputs = on_host(inputs);
-    return work(
-        c10d::OpType::COALESCED, gloo_->allgather_into_tensor_coalesced(host_outputs, host_inputs, options), outputs);
+  WorkPtr allgather_into_tensor_coalesced(
+      Tensors& outputs,
+      Tensors& inputs,
+      const c10d::AllgatherOptions& options) override {
+    count("allgather_into_tensor_coalesced", inputs);
+    auto to = as_bytes(outputs);
+    auto from = as_bytes(inputs);
+    return work(c10d::OpType::COALESCED, gloo_->allgather_into_tensor_coalesced(to, from, options), outputs);
   }
 
   WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override {
-    count(inputs);
-    auto host_outputs = on_host(outputs);
-    auto host_inputs = on_host(inputs);
-    return work(c10d::OpType::GATHER, gloo_->gather(host_outputs, host_inputs, options), flatten(outputs));
+    count("gather", inputs);
+    auto to = as_bytes(outputs);
+    auto from = as_bytes(inputs);
+    return work(c10d::OpType::GATHER, gloo_->gather(to, from, options), flatten(outputs));
   }
 
   WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override {
-    count(outputs);
-    auto host_outputs = on_host(outputs);
-    auto host_inputs = on_host(inputs);
-    return work(c10d::OpType::SCATTER, gloo_->scatter(host_outputs, host_inputs, options), outputs);
+    count("scatter", outputs);
+    auto to = as_bytes(outputs);
+    auto from = as_bytes(inputs);
+    return work(c10d::OpType::SCATTER, gloo_->scatter(to, from, options), outputs);
   }
 
   WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) override {
     check_reduction(options.reduceOp);
-    count(flatten(inputs));
-    auto host_outputs = on_host(outputs);
-    auto host_inputs = on_host(inputs);
-    return work(c10d::OpType::REDUCE_SCATTER, gloo_->reduce_scatter(host_outputs, host_inputs, options), outputs);
+    count("reduce_scatter", flatten(inputs));
+    // One list of one tensor per rank: the lists are flattened for the conversion and taken apart again.
+    Reduction reduction(outputs, flatten(inputs), Natives::kFloats);
+    TensorLists lists;
+    auto next = reduction.inputs().begin();
+    for (const auto& list : inputs) {
+      lists.emplace_back(next, next + static_cast<int64_t>(list.size()));
+      next += static_cast<int64_t>(list.size());
+    }
+    auto gloo = gloo_->reduce_scatter(reduction.outputs(), lists, options);
+    reduction.finish(gloo);
+    return work(c10d::OpType::REDUCE_SCATTER, std::move(gloo), outputs);
   }
 
-  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) override {
+  WorkPtr _reduce_scatter_base(
+      at::Tensor& output,
+      at::Tensor& input,
+      const c10d::ReduceScatterOptions& options) override {
     check_reduction(options.reduceOp);
-    count({input});
-    auto host_output = on_host(output);
-    auto host_input = on_host(input);
-    return work(
-        c10d::OpType::_REDUCE_SCATTER_BASE, gloo_->_reduce_scatter_base(host_output, host_input, options), {output});
+    count("reduce_scatter_base", {input});
+    Reduction reduction({output}, {input}, Natives::kFloatsAndInts);
+    auto gloo = gloo_->_reduce_scatter_base(reduction.outputs()[0], reduction.inputs()[0], options);
+    reduction.finish(gloo);
+    return work(c10d::OpType::_REDUCE_SCATTER_BASE, std::move(gloo), {output});
   }
 
   WorkPtr reduce_scatter_tensor_coalesced(
@@ -200,11 +309,11 @@ class HcclBackend final : public c10d::Backend {
       Tensors& inputs,
       const c10d::ReduceScatterOptions& options) override {
     check_reduction(options.reduceOp);
-    count(inputs);
-    auto host_outputs = on_host(outputs);
-    auto host_inputs = on_host(inputs);
-    return work(
-        c10d::OpType::COALESCED, gloo_->reduce_scatter_tensor_coalesced(host_outputs, host_inputs, options), outputs);
+    count("reduce_scatter_tensor_coalesced", inputs);
+    Reduction reduction(outputs, inputs, Natives::kFloatsAndInts);
+    auto gloo = gloo_->reduce_scatter_tensor_coalesced(reduction.outputs(), reduction.inputs(), options);
+    reduction.finish(gloo);
+    return work(c10d::OpType::COALESCED, std::move(gloo), outputs);
   }
 
   WorkPtr alltoall_base(
@@ -213,32 +322,30 @@ class HcclBackend final : public c10d::Backend {
       std::vector<int64_t>& output_split,
       std::vector<int64_t>& input_split,
       const c10d::AllToAllOptions& options) override {
-    count({input});
-    auto host_output = on_host(output);
-    auto host_input = on_host(input);
+    count("alltoall_base", {input});
+    auto to = as_bytes(output);
+    auto from = as_bytes(input);
     return work(
-        c10d::OpType::ALLTOALL_BASE,
-        gloo_->alltoall_base(host_output, host_input, output_split, input_split, options),
-        {output});
+        c10d::OpType::ALLTOALL_BASE, gloo_->alltoall_base(to, from, output_split, input_split, options), {output});
   }
 
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
-    count(inputs);
-    auto host_outputs = on_host(outputs);
-    auto host_inputs = on_host(inputs);
-    return work(c10d::OpType::ALLTOALL, gloo_->alltoall(host_outputs, host_inputs, options), outputs);
+    count("alltoall", inputs);
+    auto to = as_bytes(outputs);
+    auto from = as_bytes(inputs);
+    return work(c10d::OpType::ALLTOALL, gloo_->alltoall(to, from, options), outputs);
   }
 
   WorkPtr send(Tensors& tensors, int destination, int tag) override {
-    count(tensors);
-    auto host = on_host(tensors);
-    return work(c10d::OpType::SEND, gloo_->send(host, destination, tag), tensors);
+    count("send", tensors);
+    auto bytes = as_bytes(tensors);
+    return work(c10d::OpType::SEND, gloo_->send(bytes, destination, tag), tensors);
   }
 
   WorkPtr recv(Tensors& tensors, int source, int tag) override {
-    count(tensors);
-    auto host = on_host(tensors);
-    return work(c10d::OpType::RECV, gloo_->recv(host, source, tag), tensors);
+    count("recv", tensors);
+    auto bytes = as_bytes(tensors);
+    return work(c10d::OpType::RECV, gloo_->recv(bytes, source, tag), tensors);
   }
 
   // A barrier of the hosts: it does not wait for the device.
@@ -250,6 +357,15 @@ class HcclBackend final : public c10d::Backend {
  private:
   static WorkPtr work(c10d::OpType type, WorkPtr gloo, Tensors outputs) {
     return c10::make_intrusive<HcclWork>(type, std::move(gloo), std::move(outputs));
+  }
+
+  template <typename Reduce>
+  WorkPtr in_place(c10d::OpType type, const Tensors& tensors, const Reduce& reduce) {
+    Reduction reduction(tensors, tensors, Natives::kFloats);
+    // Gloo reduces in place: only one of the two sets of tensors takes part.
+    auto gloo = reduce(reduction.outputs());
+    reduction.finish(gloo);
+    return work(type, std::move(gloo), tensors);
   }
 
   BackendPtr gloo_;

@@ -1,12 +1,15 @@
 // The extension as Python sees it. Only `hpu_sim.native` calls it.
 #include <torch/csrc/utils/pybind.h>
 
+#include "autocast.h"
 #include "counters.h"
+#include "dtypes.h"
 #include "generator.h"
 #include "graph.h"
 #include "guard.h"
 #include "hccl.h"
 #include "device_memory.h"
+#include "observer.h"
 #include "operators.h"
 
 namespace py = pybind11;
@@ -22,6 +25,29 @@ py::function& acquire_function() {
 void call_acquire_function() {
   const py::gil_scoped_acquire gil;
   acquire_function()();
+}
+
+py::function& listener_function() {
+  static auto* function = new py::function();
+  return *function;
+}
+
+void call_listener_function(const hpu_sim::Event& event) {
+  const py::gil_scoped_acquire gil;
+  listener_function()(event.kind, event.op, event.detail, event.bytes);
+}
+
+void set_listener(const std::optional<py::function>& listener) {
+  if (listener.has_value()) {
+    listener_function() = *listener;
+  }
+  hpu_sim::set_listener(listener.has_value() ? &call_listener_function : nullptr);
+}
+
+bool register_autocast(const std::string& name, const std::string& policy) {
+  using hpu_sim::CastPolicy;
+  return hpu_sim::register_autocast(
+      name, policy == "lower" ? CastPolicy::kLower : policy == "fp32" ? CastPolicy::kFloat32 : CastPolicy::kPromote);
 }
 
 std::map<std::string, int64_t> stats() {
@@ -75,9 +101,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     hpu_sim::graph_recorder().set_lazy(lazy);
     hpu_sim::set_memory_limit(memory_limit);
   });
+  m.def("set_low_precision_supported", &hpu_sim::set_low_precision_supported);
+  m.def("register_autocast", &register_autocast);
+  m.def("set_listener", &set_listener);
   m.def("set_acquired", &hpu_sim::set_acquired);
   m.def("mark_step", [] { hpu_sim::graph_recorder().close(); });
-  m.def("synchronize", &hpu_sim::synchronize_host);
+  m.def("synchronize", [] { hpu_sim::synchronize_host("synchronize"); });
   m.def("stats", &stats);
   m.def("reset_stats", &reset_stats);
   m.def("memory_stats", &memory_stats);

@@ -4,6 +4,7 @@
 #include <torch/library.h>
 
 #include "alias.h"
+#include "dtypes.h"
 #include "device_memory.h"
 #include "torch_compat.h"
 
@@ -31,8 +32,9 @@ at::Tensor empty(
     Optional<bool> pin_memory,
     Optional<at::MemoryFormat> memory_format) {
   check_factory(layout, device, pin_memory);
-  return at::detail::empty_generic(
-      size, device_allocator(), kDeviceKeys, dtype.value_or(at::get_default_dtype_as_scalartype()), memory_format);
+  const auto type = dtype.value_or(at::get_default_dtype_as_scalartype());
+  check_creatable(type);
+  return at::detail::empty_generic(size, device_allocator(), kDeviceKeys, type, memory_format);
 }
 
 at::Tensor empty_strided(
@@ -43,8 +45,9 @@ at::Tensor empty_strided(
     Optional<c10::Device> device,
     Optional<bool> pin_memory) {
   check_factory(layout, device, pin_memory);
-  return at::detail::empty_strided_generic(
-      size, stride, device_allocator(), kDeviceKeys, dtype.value_or(at::get_default_dtype_as_scalartype()));
+  const auto type = dtype.value_or(at::get_default_dtype_as_scalartype());
+  check_creatable(type);
+  return at::detail::empty_strided_generic(size, stride, device_allocator(), kDeviceKeys, type);
 }
 
 // Makes room for `bytes` behind the tensor's storage offset.

@@ -1,0 +1,136 @@
+#include "autocast.h"
+
+#include <array>
+#include <memory>
+#include <string_view>
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+#include "alias.h"
+#include "torch_compat.h"
+
+namespace hpu_sim {
+namespace {
+
+// Of these only the first argument is cast: running statistics and weights stay as they are.
+constexpr std::array<std::string_view, 4> kFirstArgumentOnly = {"batch_norm", "layer_norm", "group_norm", "instance_norm"};
+
+at::ScalarType autocast_dtype() {
+#if HPU_SIM_TORCH >= 204
+  return at::autocast::get_autocast_dtype(at::kHPU);
+#else
+  return at::autocast::get_autocast_hpu_dtype();
+#endif
+}
+
+bool is_castable(const at::Tensor& tensor) {
+  return is_device_tensor(tensor) && tensor.is_floating_point() && tensor.scalar_type() != at::kDouble &&
+      tensor.element_size() > 1;
+}
+
+// Applies `function` to each tensor below an argument, and puts back what it returns.
+template <typename Function>
+void map_tensors(c10::IValue& value, const Function& function) {
+  if (value.isTensor()) {
+    value = function(value.toTensor());
+  } else if (value.isTensorList()) {
+    auto tensors = value.toTensorVector();
+    for (auto& tensor : tensors) {
+      tensor = function(tensor);
+    }
+    value = c10::List<at::Tensor>(std::move(tensors));
+  }
+}
+
+class CastKernel final : public c10::OperatorKernel {
+ public:
+  CastKernel(CastPolicy policy, bool first_only) : policy_(policy), first_only_(first_only) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastHPU);
+    const size_t count = op.schema().arguments().size();
+    auto* const first = stack->data() + (stack->size() - count);
+    auto* const last = first + (first_only_ ? 1 : count);
+    const auto dtype = target(first, last);
+    // The cache of cast weights is off: so it is on the bridge.
+    for (auto* value = first; value != last; ++value) {
+      map_tensors(*value, [dtype](const at::Tensor& tensor) {
+        return is_castable(tensor) && tensor.scalar_type() != dtype ? tensor.to(dtype) : tensor;
+      });
+    }
+    op.callBoxed(stack);
+  }
+
+ private:
+  at::ScalarType target(c10::IValue* first, c10::IValue* last) const {
+    if (policy_ == CastPolicy::kFloat32) {
+      return at::kFloat;
+    }
+    const auto low = autocast_dtype();
+    if (policy_ == CastPolicy::kLower) {
+      return low;
+    }
+    auto widest = low;
+    for (auto* value = first; value != last; ++value) {
+      map_tensors(*value, [&widest](const at::Tensor& tensor) {
+        // float16 and bfloat16 together need float32 to hold both.
+        if (is_castable(tensor) && tensor.scalar_type() != widest) {
+          widest = at::kFloat;
+        }
+        return tensor;
+      });
+    }
+    return widest;
+  }
+
+  CastPolicy policy_;
+  bool first_only_;
+};
+
+bool returns_into_argument(const c10::OperatorHandle& op) {
+  for (const auto& argument : op.schema().arguments()) {
+    if (argument.is_out()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+} // namespace
+
+bool register_autocast(const std::string& name, CastPolicy policy) {
+  static auto* library =
+      new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutocastHPU, __FILE__, __LINE__);
+  bool first_only = false;
+  for (const auto norm : kFirstArgumentOnly) {
+    first_only |= name == norm;
+  }
+  bool known = false;
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const auto& candidate : dispatcher.getAllOpNames()) {
+    if (candidate.name != "aten::" + name) {
+      continue;
+    }
+    const auto op = dispatcher.findOp(candidate);
+    if (!op.has_value() || returns_into_argument(*op)) {
+      continue;
+    }
+    known = true;
+    const auto overload = candidate.overload_name.empty() ? candidate.name : candidate.name + "." + candidate.overload_name;
+    library->impl(
+        overload.c_str(),
+        torch::CppFunction::makeFromBoxedKernel(
+            c10::BoxedKernel::makeFromFunctor(std::make_unique<CastKernel>(policy, first_only))));
+  }
+  return known;
+}
+
+TORCH_LIBRARY_IMPL(_, AutocastHPU, m) {
+  m.fallback(torch::CppFunction::makeFallthrough());
+}
+
+} // namespace hpu_sim
