@@ -1,0 +1,69 @@
+"""A process without a bridge, and one with a stand-in for it."""
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from hpu_core import bridge
+
+_TESTS = Path(__file__).parent
+
+# What the bridge, a launcher or the developer's shell may have set.
+_VARIABLES = (
+    "HABANA_VISIBLE_MODULES",
+    "HLS_MODULE_ID",
+    "HPU_CORE_FRAMEWORK",
+    "ID",
+    "LOCAL_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "PT_HPU_LAZY_MODE",
+    "RANK",
+    "WORLD_SIZE",
+)
+
+
+class FakeBridge:
+    """The modules of tests/fake_bridge, imported when they are asked for."""
+
+    # Any: tests read and set what they need of the modules.
+    def __getattr__(self, name: str) -> Any:
+        return importlib.import_module(f"habana_frameworks.torch.{name.replace('_', '.')}")
+
+
+@pytest.fixture
+def environment() -> Iterator[None]:
+    """The environment without anything that concerns Gaudi; put back as it was afterwards."""
+    with mock.patch.dict(os.environ):
+        for name in _VARIABLES:
+            os.environ.pop(name, None)
+        yield
+
+
+@pytest.fixture
+def no_bridge(environment: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process that has not imported the bridge, on a machine where it may be anything."""
+    bridge._import.cache_clear()
+    for name in _bridge_modules():
+        monkeypatch.delitem(sys.modules, name)
+    yield
+    for name in _bridge_modules():
+        del sys.modules[name]
+    bridge._import.cache_clear()
+
+
+@pytest.fixture
+def fake_bridge(no_bridge: None, monkeypatch: pytest.MonkeyPatch) -> FakeBridge:
+    """A machine with the stand-in, not imported yet, in eager mode."""
+    monkeypatch.syspath_prepend(_TESTS / "fake_bridge")
+    return FakeBridge()
+
+
+def _bridge_modules() -> list[str]:
+    return [name for name in sys.modules if name.partition(".")[0] == "habana_frameworks"]

@@ -1,0 +1,1 @@
+"""What the bridge adds to torch.distributed."""

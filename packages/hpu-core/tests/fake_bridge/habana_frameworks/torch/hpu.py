@@ -1,0 +1,39 @@
+"""One card, which `init` opens."""
+
+opened = False
+failure = ""
+
+
+def init() -> None:
+    """Open the card, or fail as told."""
+    global opened  # noqa: PLW0603 - see core.
+    if failure:
+        raise RuntimeError(failure)
+    opened = True
+
+
+def is_initialized() -> bool:
+    """Tell whether the card is open."""
+    return opened
+
+
+def synchronize() -> None:
+    """Open the card, as the real one does."""
+    init()
+
+
+def device_count() -> int:
+    """Count the cards of the machine."""
+    return 8
+
+
+def get_device_name() -> str:
+    """Open the card and name it."""
+    init()
+    return "GAUDI2"
+
+
+def memory_stats() -> dict[str, int]:
+    """Open the card and tell its memory figures."""
+    init()
+    return {"Limit": 1000, "InUse": 10, "MaxInUse": 20}

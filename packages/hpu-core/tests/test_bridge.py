@@ -1,0 +1,224 @@
+"""The seam to the bridge: what it loads, when, and how absence is said."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hpu_core import bridge
+
+if TYPE_CHECKING:
+    from conftest import FakeBridge
+
+
+@pytest.fixture
+def absent_bridge(no_bridge: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine where nothing called habana_frameworks can be imported."""
+    monkeypatch.setitem(sys.modules, "habana_frameworks", None)
+
+
+def _broken_bridge(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    """Install a bridge that runs `source` when it is imported."""
+    package = folder / "habana_frameworks" / "torch"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(source)
+    monkeypatch.syspath_prepend(folder)
+
+
+@pytest.mark.usefixtures("fake_bridge")
+def test_a_bridge_that_is_only_installed_is_not_loaded() -> None:
+    """Looking for the bridge does not import it."""
+    installed = bridge.is_installed()
+
+    assert (installed, bridge.is_loaded()) == (True, False)
+
+
+@pytest.mark.usefixtures("fake_bridge")
+def test_load_returns_the_bridge() -> None:
+    """After `load`, the bridge is loaded and returned."""
+    module = bridge.load()
+
+    assert (module.__name__, bridge.is_loaded()) == ("habana_frameworks.torch", True)
+
+
+@pytest.mark.usefixtures("absent_bridge")
+def test_an_absent_bridge_is_not_installed() -> None:
+    """Without a bridge, looking for it answers no and does not raise."""
+    assert not bridge.is_installed()
+
+
+@pytest.mark.usefixtures("absent_bridge")
+@pytest.mark.parametrize("call", [bridge.load, bridge.mark_step, bridge.is_lazy, bridge.open_device])
+def test_absence_is_one_sentence_with_what_to_do(call: Callable[[], object]) -> None:
+    """What needs the bridge says what is missing, where it comes from, and the way without a card."""
+    with pytest.raises(ModuleNotFoundError, match=r"bridge .* is not installed.*Intel's PyTorch image.*hpu-sim run"):
+        call()
+
+
+@pytest.mark.usefixtures("no_bridge")
+@pytest.mark.parametrize("source", ["assert False, 'torch 2.5 wanted'", "raise OSError('torch 2.5 wanted')"])
+def test_a_bridge_that_fails_says_why(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bridge that cannot be imported is told apart from one that is absent."""
+    _broken_bridge(tmp_path, monkeypatch, source)
+
+    with pytest.raises(ImportError, match=r"is installed .* cannot be imported: \w+: torch 2.5 wanted") as raised:
+        bridge.load()
+
+    assert not isinstance(raised.value, ModuleNotFoundError)
+
+
+@pytest.mark.usefixtures("no_bridge")
+def test_a_bridge_that_misses_a_module_is_not_called_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the bridge itself fails to import is named."""
+    _broken_bridge(tmp_path, monkeypatch, "import no_such_library")
+
+    with pytest.raises(ImportError, match="cannot be imported: ModuleNotFoundError: No module named 'no_such_library'"):
+        bridge.load()
+
+
+@pytest.mark.usefixtures("fake_bridge")
+def test_loading_leaves_no_rendezvous_behind() -> None:
+    """The address that the bridge's import sets for every process is taken back."""
+    bridge.load()
+
+    assert not {"MASTER_ADDR", "MASTER_PORT"} & set(os.environ)
+
+
+@pytest.mark.usefixtures("fake_bridge")
+def test_loading_keeps_the_users_rendezvous() -> None:
+    """An address that the user set stays."""
+    os.environ["MASTER_PORT"] = "29500"
+
+    bridge.load()
+
+    assert os.environ["MASTER_PORT"] == "29500"
+
+
+@pytest.mark.usefixtures("fake_bridge")
+@pytest.mark.parametrize(("value", "lazy"), [("1", True), ("0", False)])
+def test_is_lazy_is_the_bridges_answer(value: str, lazy: bool) -> None:
+    """The bridge tells the mode."""
+    os.environ["PT_HPU_LAZY_MODE"] = value
+
+    assert bridge.is_lazy() is lazy
+
+
+def test_mark_step_reaches_the_bridge(fake_bridge: "FakeBridge") -> None:
+    """`mark_step` is the bridge's, which ignores it in eager mode."""
+    bridge.mark_step()
+
+    assert fake_bridge.core.marks == 1
+
+
+@pytest.mark.usefixtures("fake_bridge")
+def test_nothing_is_to_be_marked_in_eager_mode() -> None:
+    """In eager mode there is no function to call per step."""
+    assert bridge.mark_step_if_lazy() is None
+
+
+def test_the_bridges_own_function_is_marked_with_in_lazy_mode(fake_bridge: "FakeBridge") -> None:
+    """In lazy mode the caller gets the bridge's function itself, with no layer in between."""
+    os.environ["PT_HPU_LAZY_MODE"] = "1"
+
+    assert bridge.mark_step_if_lazy() is fake_bridge.core.mark_step
+
+
+@pytest.mark.usefixtures("fake_bridge")
+def test_the_cards_are_counted() -> None:
+    """The number of cards is the bridge's."""
+    assert bridge.device_count() == 8
+
+
+@pytest.mark.usefixtures("fake_bridge")
+def test_the_generation_is_the_device_types_name() -> None:
+    """The enum's member synDeviceGaudi2 stands for "GAUDI2"."""
+    assert bridge.generation() == "GAUDI2"
+
+
+@pytest.mark.usefixtures("fake_bridge")
+@pytest.mark.parametrize(
+    "ask", [bridge.load, bridge.load_hccl, bridge.is_lazy, bridge.mark_step, bridge.device_count, bridge.generation]
+)
+def test_what_a_launcher_asks_opens_no_card(ask: Callable[[], object]) -> None:
+    """Loading the bridge, counting cards and telling their generation leave the card closed."""
+    ask()
+
+    assert not bridge.is_open()
+
+
+@pytest.mark.usefixtures("fake_bridge")
+@pytest.mark.parametrize(
+    ("ask", "answer"),
+    [
+        (bridge.open_device, None),
+        (bridge.synchronize, None),
+        (bridge.device_name, "GAUDI2"),
+        (bridge.memory_stats, {"Limit": 1000, "InUse": 10, "MaxInUse": 20}),
+    ],
+)
+def test_what_works_on_the_card_opens_it(ask: Callable[[], object], answer: object) -> None:
+    """These four are documented to open the card."""
+    assert ask() == answer
+    assert bridge.is_open()
+
+
+@pytest.mark.usefixtures("no_bridge")
+def test_no_card_is_open_without_a_bridge() -> None:
+    """A process that never imported the bridge has no card, and asking does not import it."""
+    assert not bridge.is_open()
+    assert not bridge.is_loaded()
+
+
+def test_a_taken_card_is_said_with_the_bridges_words(
+    fake_bridge: "FakeBridge", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bridge's status code stays readable, and what to look at is added."""
+    failure = "synStatus=20 [Device already acquired] Device acquire failed."
+    monkeypatch.setattr(fake_bridge.hpu, "failure", failure)
+
+    with pytest.raises(RuntimeError, match=r"no Gaudi card could be opened: synStatus=20 .*hpu-info.*hl-smi"):
+        bridge.open_device()
+
+
+@pytest.mark.usefixtures("fake_bridge")
+def test_a_bridge_without_the_mark_is_no_simulator() -> None:
+    """Only a bridge that says so is simulated."""
+    bridge.load()
+
+    assert not bridge.is_simulated()
+
+
+@pytest.mark.usefixtures("fake_bridge")
+def test_the_simulator_is_known_by_its_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulator marks its module."""
+    monkeypatch.setattr(bridge.load(), "__simulated__", True, raising=False)
+
+    assert bridge.is_simulated()
+
+
+@pytest.mark.usefixtures("no_bridge")
+def test_the_version_is_the_distributions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The version is read from the metadata, because old bridges have no `__version__`."""
+    metadata = tmp_path / "habana_torch_plugin-1.19.0.561.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: habana-torch-plugin\nVersion: 1.19.0.561\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    assert bridge.plugin_version() == "1.19.0.561"
+
+
+@pytest.mark.usefixtures("fake_bridge")
+def test_a_bridge_that_tells_no_version_has_none() -> None:
+    """Without metadata and without `__version__` the version is unknown."""
+    bridge.load()
+
+    assert bridge.plugin_version() is None
+
+
+@pytest.mark.usefixtures("fake_bridge")
+def test_distributed_set_up_returns_what_the_bridge_says() -> None:
+    """World size, rank and local rank come back as ints."""
+    assert bridge.initialize_distributed(4, 3, 1) == (4, 3, 1)
