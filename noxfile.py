@@ -152,9 +152,9 @@ def coverage(session: nox.Session, suite: str) -> None:
 def demo(session: nox.Session) -> None:
     """Train on one simulated Gaudi: examples/train_digits.py, in lazy mode unless PT_HPU_LAZY_MODE says otherwise."""
     install(session, *group("demo"))
-    mode = os.environ.get("PT_HPU_LAZY_MODE", "1")
+    environment = own_machine(session) | {"PT_HPU_LAZY_MODE": os.environ.get("PT_HPU_LAZY_MODE", "1")}
     command = ("hpu-sim", "run", "--devices", "1", "examples/train_digits.py")
-    session.run(*command, *session.posargs, env={"PT_HPU_LAZY_MODE": mode})
+    session.run(*command, *session.posargs, env=environment)
 
 
 @nox.session(default=False)
@@ -163,7 +163,7 @@ def bench(session: nox.Session, package: Package) -> None:
     """Time what a package promises to be quick: every script in its bench/."""
     install(session, package.name, *own_group(package))
     for script in package.benches:
-        session.run("python", str(script), *session.posargs)
+        session.run("python", str(script), *session.posargs, env=own_machine(session))
 
 
 @nox.session(default=False)
@@ -293,6 +293,14 @@ def install_suite(session: nox.Session, suite: str, *more: str) -> None:
         install(session, *PACKAGES, *group("test"), *group("demo"), *group("constraints"), *more)
     else:
         install(session, suite, *group("test"), *own_group(PACKAGES[suite]), *more)
+
+
+def own_machine(session: nox.Session) -> dict[str, str]:
+    """Give the environment in which a session's simulated cards are its own, whatever else is simulated here.
+
+    Without it, a card that another program has taken would be taken for this one, too: so it is on a machine.
+    """
+    return {"HPU_SIM_RUNTIME_DIR": os.environ.get("HPU_SIM_RUNTIME_DIR", str(Path(session.create_tmp()).resolve()))}
 
 
 def suite_paths(suite: str) -> list[str]:
