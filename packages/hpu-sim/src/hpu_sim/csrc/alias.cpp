@@ -58,4 +58,4 @@ void follow_alias(const at::Tensor& device, const at::Tensor& cpu) {
   }
 }
 
-} // namespace hpu_sim
+}  // namespace hpu_sim

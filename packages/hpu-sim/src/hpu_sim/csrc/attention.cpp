@@ -34,11 +34,11 @@ int64_t choose_attention(
       borrow(query), borrow(key), borrow(value), host_mask, dropout_p, is_causal, scale, enable_gqa);
 }
 
-} // namespace
-} // namespace hpu_sim
+}  // namespace
+}  // namespace hpu_sim
 
 namespace at::native {
 REGISTER_HPU_DISPATCH(_fused_sdp_choice_stub, &hpu_sim::choose_attention)
-} // namespace at::native
+}  // namespace at::native
 
 #endif

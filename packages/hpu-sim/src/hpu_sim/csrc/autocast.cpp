@@ -17,7 +17,8 @@ namespace hpu_sim {
 namespace {
 
 // Of these only the first argument is cast: running statistics and weights stay as they are.
-constexpr std::array<std::string_view, 4> kFirstArgumentOnly = {"batch_norm", "layer_norm", "group_norm", "instance_norm"};
+constexpr std::array<std::string_view, 4> kFirstArgumentOnly = {
+    "batch_norm", "layer_norm", "group_norm", "instance_norm"};
 
 at::ScalarType autocast_dtype() {
 #if HPU_SIM_TORCH >= 204
@@ -29,7 +30,7 @@ at::ScalarType autocast_dtype() {
 
 bool is_castable(const at::Tensor& tensor) {
   return is_device_tensor(tensor) && tensor.is_floating_point() && tensor.scalar_type() != at::kDouble &&
-      tensor.element_size() > 1;
+         tensor.element_size() > 1;
 }
 
 // Applies `function` to each tensor below an argument, and puts back what it returns.
@@ -100,7 +101,7 @@ bool returns_into_argument(const c10::OperatorHandle& op) {
   return false;
 }
 
-} // namespace
+}  // namespace
 
 bool register_autocast(const std::string& name, CastPolicy policy) {
   static auto* library =
@@ -120,7 +121,8 @@ bool register_autocast(const std::string& name, CastPolicy policy) {
       continue;
     }
     known = true;
-    const auto overload = candidate.overload_name.empty() ? candidate.name : candidate.name + "." + candidate.overload_name;
+    const auto overload =
+        candidate.overload_name.empty() ? candidate.name : candidate.name + "." + candidate.overload_name;
     library->impl(
         overload.c_str(),
         torch::CppFunction::makeFromBoxedKernel(
@@ -133,4 +135,4 @@ TORCH_LIBRARY_IMPL(_, AutocastHPU, m) {
   m.fallback(torch::CppFunction::makeFallthrough());
 }
 
-} // namespace hpu_sim
+}  // namespace hpu_sim

@@ -7,13 +7,13 @@
 namespace hpu_sim {
 
 enum class CastPolicy {
-  kLower, // to the autocast dtype
+  kLower,  // to the autocast dtype
   kFloat32,
-  kPromote, // to the widest dtype among the inputs
+  kPromote,  // to the widest dtype among the inputs
 };
 
-// Registers one operator, by its name without namespace and overload, such as "linear". False where torch has none of that name. The bridge
-// reads its lists once, so there is no way back.
+// Registers one operator, by its name without namespace and overload, such as "linear". False where torch has none of
+// that name. The bridge reads its lists once, so there is no way back.
 bool register_autocast(const std::string& name, CastPolicy policy);
 
-} // namespace hpu_sim
+}  // namespace hpu_sim

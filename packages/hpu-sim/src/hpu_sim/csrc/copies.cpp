@@ -5,10 +5,10 @@
 
 #include "alias.h"
 #include "counters.h"
+#include "device_memory.h"
 #include "dtypes.h"
 #include "graph.h"
 #include "observer.h"
-#include "device_memory.h"
 
 namespace hpu_sim {
 namespace {
@@ -86,5 +86,5 @@ TORCH_LIBRARY_IMPL(aten, HPU, m) {
   m.impl("_local_scalar_dense", &local_scalar_dense);
 }
 
-} // namespace
-} // namespace hpu_sim
+}  // namespace
+}  // namespace hpu_sim

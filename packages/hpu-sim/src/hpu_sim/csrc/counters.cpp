@@ -6,7 +6,8 @@
 namespace hpu_sim {
 
 void Counters::reset() {
-  for (auto* counter : {&host_syncs, &h2d_copies, &h2d_bytes, &d2h_copies, &d2h_bytes, &collectives, &collective_bytes}) {
+  for (auto* counter :
+       {&host_syncs, &h2d_copies, &h2d_bytes, &d2h_copies, &d2h_bytes, &collectives, &collective_bytes}) {
     counter->store(0);
   }
 }
@@ -24,4 +25,4 @@ void synchronize_host(const std::string& op) {
   }
 }
 
-} // namespace hpu_sim
+}  // namespace hpu_sim

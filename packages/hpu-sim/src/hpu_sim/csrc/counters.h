@@ -25,4 +25,4 @@ Counters& counters();
 // being recorded.
 void synchronize_host(const std::string& op);
 
-} // namespace hpu_sim
+}  // namespace hpu_sim

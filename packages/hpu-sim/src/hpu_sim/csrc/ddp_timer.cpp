@@ -22,9 +22,9 @@ class HpuTimer final : public c10d::Timer {
   }
 };
 
-} // namespace
-} // namespace hpu_sim
+}  // namespace
+}  // namespace hpu_sim
 
 namespace c10d {
 C10_REGISTER_TYPED_CLASS(TimerRegistry, c10::DeviceType::HPU, hpu_sim::HpuTimer)
-} // namespace c10d
+}  // namespace c10d

@@ -135,7 +135,7 @@ PinnedAllocator pinned_allocator_instance;
 
 REGISTER_ALLOCATOR(c10::DeviceType::HPU, &device_allocator_instance);
 
-} // namespace
+}  // namespace
 
 MemoryStats memory_stats() {
   MemoryStats stats;
@@ -203,7 +203,11 @@ c10::Storage host_storage(const c10::Storage& device) {
       [](void* storage) { delete static_cast<c10::Storage*>(storage); },
       c10::Device(c10::DeviceType::CPU));
   return c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), device.nbytes(), std::move(alias), /*allocator=*/nullptr, /*resizable=*/false);
+      c10::StorageImpl::use_byte_size_t(),
+      device.nbytes(),
+      std::move(alias),
+      /*allocator=*/nullptr,
+      /*resizable=*/false);
 }
 
 void follow_host_storage(const c10::Storage& device) {
@@ -219,7 +223,7 @@ void follow_host_storage(const c10::Storage& device) {
   auto* impl = device.unsafeGetStorageImpl();
   c10::DataPtr moved(host->mutable_data(), host, &return_to_host, kDevice);
   c10::DataPtr old = impl->set_data_ptr(std::move(moved));
-  old.release_context(); // The reference to the host storage has moved to the new pointer.
+  old.release_context();  // The reference to the host storage has moved to the new pointer.
   try {
     charge(static_cast<int64_t>(host->nbytes()) - static_cast<int64_t>(before));
   } catch (...) {
@@ -253,4 +257,4 @@ bool is_pinned(const void* data) {
   return pinned_blocks().count(data) != 0;
 }
 
-} // namespace hpu_sim
+}  // namespace hpu_sim

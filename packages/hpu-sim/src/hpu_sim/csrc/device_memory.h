@@ -1,7 +1,7 @@
 // Device memory: host memory that is labelled `hpu` and charged against the card's limit.
 //
-// Every hpu storage lends the memory of a CPU storage, which its data pointer owns. An operator can therefore run on the CPU storage
-// itself: no copy, and when the operator grows it, the growth is seen here.
+// Every hpu storage lends the memory of a CPU storage, which its data pointer owns. An operator can therefore run on
+// the CPU storage itself: no copy, and when the operator grows it, the growth is seen here.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace hpu_sim {
 inline const c10::Device kDevice(c10::DeviceType::HPU, 0);
 
 struct MemoryStats {
-  int64_t limit = 0; // bytes, as all of these but the counts of calls
+  int64_t limit = 0;  // bytes, as all of these but the counts of calls
   int64_t in_use = 0;
   int64_t max_in_use = 0;
   int64_t num_allocs = 0;
@@ -37,7 +37,8 @@ c10::Allocator* device_allocator();
 // Labels host memory as device memory and charges its size. Throws torch's OutOfMemoryError beyond the limit.
 c10::Storage lend_to_device(c10::Storage host);
 
-// The CPU storage below `device`, or one made for the call over the same bytes where `device` holds memory from elsewhere.
+// The CPU storage below `device`, or one made for the call over the same bytes where `device` holds memory from
+// elsewhere.
 c10::Storage host_storage(const c10::Storage& device);
 
 // Repeats on `device` the growth of the host storage below it.
@@ -50,4 +51,4 @@ void grow_storage(const c10::Storage& device, size_t bytes);
 c10::Allocator* pinned_allocator();
 bool is_pinned(const void* data);
 
-} // namespace hpu_sim
+}  // namespace hpu_sim

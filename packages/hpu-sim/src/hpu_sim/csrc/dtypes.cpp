@@ -23,7 +23,7 @@ void check_low_precision(c10::ScalarType dtype) {
   TORCH_CHECK(!is_float8(dtype), "FP8 not supported on Gaudi, Gaudi2 or higher required");
 }
 
-} // namespace
+}  // namespace
 
 void set_low_precision_supported(bool supported) {
   low_precision_supported = supported;
@@ -45,4 +45,4 @@ void check_result(c10::ScalarType dtype, const std::string& op) {
   }
 }
 
-} // namespace hpu_sim
+}  // namespace hpu_sim

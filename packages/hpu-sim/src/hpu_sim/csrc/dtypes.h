@@ -13,8 +13,8 @@ void set_low_precision_supported(bool supported);
 // Throws the bridge's error for a dtype that no tensor on this card can have. For tensors that a program asks for.
 void check_creatable(c10::ScalarType dtype);
 
-// The same for the result of an operator, but for complex results: they pass, and a listener is told that a card would refuse them, so that
-// one run tells of all of them.
+// The same for the result of an operator, but for complex results: they pass, and a listener is told that a card would
+// refuse them, so that one run tells of all of them.
 void check_result(c10::ScalarType dtype, const std::string& op);
 
-} // namespace hpu_sim
+}  // namespace hpu_sim

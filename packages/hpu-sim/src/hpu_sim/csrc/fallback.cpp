@@ -12,10 +12,10 @@
 
 #include "alias.h"
 #include "counters.h"
+#include "device_memory.h"
 #include "dtypes.h"
 #include "generator.h"
 #include "graph.h"
-#include "device_memory.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
@@ -37,11 +37,11 @@ constexpr std::array<std::string_view, 6> kHostArgumentsAllowed = {
 struct OpTraits {
   uint64_t id;
   bool host_arguments_allowed;
-  bool keeps_results_on_host; // `_pack_padded_sequence` returns its batch sizes on the CPU
+  bool keeps_results_on_host;  // `_pack_padded_sequence` returns its batch sizes on the CPU
   bool draws_without_generator;
-  bool indexes; // waits for the device only under a mask, whose true elements decide the shape
+  bool indexes;  // waits for the device only under a mask, whose true elements decide the shape
   bool waits_for_device;
-  std::vector<bool> written; // per argument
+  std::vector<bool> written;  // per argument
 };
 
 OpTraits read_traits(const c10::OperatorHandle& op) {
@@ -54,8 +54,8 @@ OpTraits read_traits(const c10::OperatorHandle& op) {
   }
   traits.keeps_results_on_host = name == "aten::_pack_padded_sequence";
   traits.indexes = name == "aten::index" || name == "aten::_unsafe_index";
-  traits.waits_for_device = !traits.indexes &&
-      (op.hasTag(at::Tag::data_dependent_output) || op.hasTag(at::Tag::dynamic_output_shape));
+  traits.waits_for_device =
+      !traits.indexes && (op.hasTag(at::Tag::data_dependent_output) || op.hasTag(at::Tag::dynamic_output_shape));
   traits.draws_without_generator = op.hasTag(at::Tag::nondeterministic_seeded);
   for (const auto& argument : schema.arguments()) {
     traits.written.push_back(argument.alias_info() != nullptr && argument.alias_info()->isWrite());
@@ -147,7 +147,8 @@ class HostCall {
     if (graph_recorder().lazy()) {
       input_hash_ = hash_combine(input_hash_, hash_of(tensor));
     }
-    masked_ |= traits_.indexes && argument > 0 && (tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte);
+    masked_ |=
+        traits_.indexes && argument > 0 && (tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte);
     loans_.push_back({tensor, borrow_as_cpu(tensor), traits_.written[argument]});
     return loans_.back().cpu;
   }
@@ -185,7 +186,8 @@ class HostCall {
     const auto& schema = op_.schema();
     TORCH_CHECK(
         false,
-        "Expected all tensors to be on the same device, but found at least two devices, hpu:0 and cpu! (when checking argument for argument ",
+        "Expected all tensors to be on the same device, but found at least two devices, hpu:0 and cpu! (when checking "
+        "argument for argument ",
         schema.arguments()[host_argument_].name(),
         " in method ",
         schema.operator_name(),
@@ -224,17 +226,17 @@ class HostCall {
     if (C10_UNLIKELY(storage.use_count() > 2)) {
       for (const auto& loan : loans_) {
         if (loan.cpu.is_same(cpu)) {
-          return loan.device; // An operator that returns its argument, as in-place and out variants do.
+          return loan.device;  // An operator that returns its argument, as in-place and out variants do.
         }
       }
       for (const auto& loan : loans_) {
         if (loan.cpu.storage().is_alias_of(storage)) {
-          return relabel_as_device(std::move(cpu), loan.device.storage()); // A view of an argument.
+          return relabel_as_device(std::move(cpu), loan.device.storage());  // A view of an argument.
         }
       }
       for (const auto& [host, device] : adopted_) {
         if (host.is_alias_of(storage)) {
-          return relabel_as_device(std::move(cpu), device); // Two results in one piece of memory.
+          return relabel_as_device(std::move(cpu), device);  // Two results in one piece of memory.
         }
       }
     }
@@ -256,7 +258,7 @@ class HostCall {
   bool masked_ = false;
 };
 
-} // namespace
+}  // namespace
 
 void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   ensure_acquired();
@@ -270,4 +272,4 @@ TORCH_LIBRARY_IMPL(_, HPU, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
 }
 
-} // namespace hpu_sim
+}  // namespace hpu_sim

@@ -6,8 +6,8 @@
 
 namespace hpu_sim {
 
-// A boxed kernel for any operator. Each hpu tensor argument is lent to the CPU's kernel, whose results become hpu tensors: the
-// numbers are the CPU's to the last bit and nothing is copied.
+// A boxed kernel for any operator. Each hpu tensor argument is lent to the CPU's kernel, whose results become hpu
+// tensors: the numbers are the CPU's to the last bit and nothing is copied.
 void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
-} // namespace hpu_sim
+}  // namespace hpu_sim

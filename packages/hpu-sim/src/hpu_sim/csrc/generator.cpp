@@ -31,7 +31,7 @@ class DeviceGenerator final : public c10::GeneratorImpl {
   at::Generator host_;
 };
 
-} // namespace
+}  // namespace
 
 const at::Generator& default_generator() {
   static const at::Generator generator = new_generator();
@@ -62,4 +62,4 @@ DefaultGeneratorSwap::~DefaultGeneratorSwap() {
   cpu.unsafeGetGeneratorImpl()->set_state(*saved_);
 }
 
-} // namespace hpu_sim
+}  // namespace hpu_sim

@@ -25,4 +25,4 @@ class DefaultGeneratorSwap {
   c10::intrusive_ptr<c10::TensorImpl> saved_;
 };
 
-} // namespace hpu_sim
+}  // namespace hpu_sim

@@ -74,4 +74,4 @@ GraphRecorder& graph_recorder() {
   return instance;
 }
 
-} // namespace hpu_sim
+}  // namespace hpu_sim

@@ -22,10 +22,10 @@ inline uint64_t hash_combine(uint64_t seed, uint64_t value) {
 
 // An operator as the graph sees it.
 struct Node {
-  uint64_t op; // identity of the operator
-  uint64_t inputs; // hash of its tensor arguments' shapes and dtypes
+  uint64_t op;      // identity of the operator
+  uint64_t inputs;  // hash of its tensor arguments' shapes and dtypes
   const std::string& name;
-  c10::function_ref<std::string()> describe_inputs; // the same for people; called only for a listener
+  c10::function_ref<std::string()> describe_inputs;  // the same for people; called only for a listener
 };
 
 // One per process, not per thread: autograd runs the backward pass of a graph in a thread of its own.
@@ -42,8 +42,8 @@ class GraphRecorder {
 
   struct Totals {
     int64_t graphs = 0;
-    int64_t compilations = 0; // graphs never seen before, whatever the reason
-    int64_t recompilations = 0; // known operators in a known order, with new shapes or dtypes
+    int64_t compilations = 0;    // graphs never seen before, whatever the reason
+    int64_t recompilations = 0;  // known operators in a known order, with new shapes or dtypes
   };
   Totals totals() const;
 
@@ -58,17 +58,17 @@ class GraphRecorder {
   std::atomic<bool> lazy_{false};
   mutable std::mutex mutex_;
   int64_t length_ = 0;
-  uint64_t sequence_ = 0; // of the operators so far
-  uint64_t signature_ = 0; // of the operators and their inputs so far
+  uint64_t sequence_ = 0;   // of the operators so far
+  uint64_t signature_ = 0;  // of the operators and their inputs so far
   std::unordered_set<uint64_t> known_sequences_;
   std::unordered_set<uint64_t> compiled_signatures_;
   Totals totals_;
 
   bool differs_ = false;
-  std::unordered_set<uint64_t> known_prefixes_; // every `signature_` on the way to a graph
-  std::unordered_map<uint64_t, std::string> last_inputs_; // by `sequence_`
+  std::unordered_set<uint64_t> known_prefixes_;            // every `signature_` on the way to a graph
+  std::unordered_map<uint64_t, std::string> last_inputs_;  // by `sequence_`
 };
 
 GraphRecorder& graph_recorder();
 
-} // namespace hpu_sim
+}  // namespace hpu_sim

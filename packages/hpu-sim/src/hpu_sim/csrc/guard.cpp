@@ -1,5 +1,5 @@
-// Devices, streams and events as torch's core sees them. Work runs on the host before the call returns, so a stream never has
-// anything pending and an event is a time stamp.
+// Devices, streams and events as torch's core sees them. Work runs on the host before the call returns, so a stream
+// never has anything pending and an event is a time stamp.
 #include <atomic>
 #include <chrono>
 
@@ -7,8 +7,8 @@
 #include <c10/util/Exception.h>
 
 #include "counters.h"
-#include "guard.h"
 #include "device_memory.h"
+#include "guard.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
@@ -29,7 +29,11 @@ thread_local c10::StreamId current_stream = 0;
 
 void check_index(c10::Device device) {
   // A process owns one card, whatever its module id, and sees it as index 0.
-  TORCH_CHECK(device.index() <= 0, "habana active device ", static_cast<int>(device.index()), " != 0: a process has one card, hpu:0.");
+  TORCH_CHECK(
+      device.index() <= 0,
+      "habana active device ",
+      static_cast<int>(device.index()),
+      " != 0: a process has one card, hpu:0.");
 }
 
 class Guard final : public c10::impl::DeviceGuardImplInterface {
@@ -67,7 +71,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   bool queryStream(const c10::Stream& /*stream*/) const override { return true; }
   void synchronizeStream(const c10::Stream& /*stream*/) const override { synchronize_host("Stream.synchronize"); }
 
-  void record(void** event, const c10::Stream& /*stream*/, c10::DeviceIndex /*index*/, c10::EventFlag /*flag*/) const override {
+  void record(
+      void** event, const c10::Stream& /*stream*/, c10::DeviceIndex /*index*/, c10::EventFlag /*flag*/) const override {
     if (*event == nullptr) {
       *event = new Event();
     }
@@ -75,12 +80,13 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   void block(void* /*event*/, const c10::Stream& /*stream*/) const override {}
   bool queryEvent(void* /*event*/) const override { return true; }
-  void destroyEvent(void* event, c10::DeviceIndex /*index*/) const noexcept override { delete static_cast<Event*>(event); }
+  void destroyEvent(void* event, c10::DeviceIndex /*index*/) const noexcept override {
+    delete static_cast<Event*>(event);
+  }
 #if HPU_SIM_TORCH >= 204
   void synchronizeEvent(void* /*event*/) const override { synchronize_host("Event.synchronize"); }
   double elapsedTime(void* start, void* end, c10::DeviceIndex /*index*/) const override {
-    TORCH_CHECK(
-        start != nullptr && end != nullptr, "Both events must be recorded before calculating elapsed time.");
+    TORCH_CHECK(start != nullptr && end != nullptr, "Both events must be recorded before calculating elapsed time.");
     const auto elapsed = static_cast<Event*>(end)->recorded - static_cast<Event*>(start)->recorded;
     return std::chrono::duration<double, std::milli>(elapsed).count();
   }
@@ -92,7 +98,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 
 C10_REGISTER_GUARD_IMPL(HPU, Guard);
 
-} // namespace
+}  // namespace
 
 void set_device_count(int count) {
   device_count = count;
@@ -102,4 +108,4 @@ int get_device_count() {
   return device_count;
 }
 
-} // namespace hpu_sim
+}  // namespace hpu_sim

@@ -6,4 +6,4 @@ namespace hpu_sim {
 void set_device_count(int count);
 int get_device_count();
 
-} // namespace hpu_sim
+}  // namespace hpu_sim

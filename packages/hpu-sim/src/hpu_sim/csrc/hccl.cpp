@@ -3,8 +3,8 @@
 #include <string>
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/library.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "alias.h"
 #include "counters.h"
@@ -20,7 +20,8 @@ using TensorLists = std::vector<Tensors>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 
-// Gloo's work, whose result is the hpu tensors that the caller passed in rather than the CPU tensors borrowed from them.
+// Gloo's work, whose result is the hpu tensors that the caller passed in rather than the CPU tensors borrowed from
+// them.
 class HcclWork final : public c10d::Work {
  public:
   HcclWork(c10d::OpType type, WorkPtr gloo, Tensors outputs)
@@ -37,7 +38,7 @@ class HcclWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
     return gloo_->getFuture()->then(
         [outputs = outputs_](c10::ivalue::Future& done) {
-          done.value(); // Throws the collective's error, if it failed.
+          done.value();  // Throws the collective's error, if it failed.
           return c10::IValue(outputs);
         },
         c10::ListType::create(c10::TensorType::get()));
@@ -127,14 +128,14 @@ TensorLists as_bytes(const TensorLists& lists) {
 }
 
 enum class Natives {
-  kFloats, // float32 and bfloat16, of an all-reduce
-  kFloatsAndInts, // int32 and int64 too, of a reduce-scatter
+  kFloats,         // float32 and bfloat16, of an all-reduce
+  kFloatsAndInts,  // int32 and int64 too, of a reduce-scatter
 };
 
 bool is_native(const at::Tensor& tensor, Natives natives) {
   const auto dtype = tensor.scalar_type();
   return dtype == at::kFloat || dtype == at::kBFloat16 ||
-      (natives == Natives::kFloatsAndInts && (dtype == at::kInt || dtype == at::kLong));
+         (natives == Natives::kFloatsAndInts && (dtype == at::kInt || dtype == at::kLong));
 }
 
 // The tensors of a reduction. HCCL reduces few dtypes; the bridge converts the others to float32, waits for the
@@ -202,7 +203,8 @@ class HcclBackend final : public c10d::Backend {
 
   const std::string getBackendName() const override { return "hccl"; }
 
-  // Torch's kernels for CPU tensors look up the CPU backend of the group they are given; in this one it is the hccl backend.
+  // Torch's kernels for CPU tensors look up the CPU backend of the group they are given; in this one it is the hccl
+  // backend.
   c10::intrusive_ptr<c10d::ProcessGroup> as_cpu_group() {
     auto group = c10::make_intrusive<c10d::ProcessGroup>(getRank(), getSize());
     group->setBackend(
@@ -253,9 +255,7 @@ class HcclBackend final : public c10d::Backend {
   }
 
   WorkPtr allgather_into_tensor_coalesced(
-      Tensors& outputs,
-      Tensors& inputs,
-      const c10d::AllgatherOptions& options) override {
+      Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
     count("allgather_into_tensor_coalesced", inputs);
     auto to = as_bytes(outputs);
     auto from = as_bytes(inputs);
@@ -293,9 +293,7 @@ class HcclBackend final : public c10d::Backend {
   }
 
   WorkPtr _reduce_scatter_base(
-      at::Tensor& output,
-      at::Tensor& input,
-      const c10d::ReduceScatterOptions& options) override {
+      at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) override {
     check_reduction(options.reduceOp);
     count("reduce_scatter_base", {input});
     Reduction reduction({output}, {input}, Natives::kFloatsAndInts);
@@ -305,9 +303,7 @@ class HcclBackend final : public c10d::Backend {
   }
 
   WorkPtr reduce_scatter_tensor_coalesced(
-      Tensors& outputs,
-      Tensors& inputs,
-      const c10d::ReduceScatterOptions& options) override {
+      Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) override {
     check_reduction(options.reduceOp);
     count("reduce_scatter_tensor_coalesced", inputs);
     Reduction reduction(outputs, inputs, Natives::kFloatsAndInts);
@@ -381,14 +377,17 @@ void run_collective(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       auto backend = value.toCustomClass<c10d::ProcessGroup>()->getBackend(c10::DeviceType::HPU);
       auto* hccl = dynamic_cast<HcclBackend*>(backend.get());
       TORCH_CHECK(
-          hccl != nullptr, "Collectives on hpu tensors need the hccl backend, this group has ", backend->getBackendName(), ".");
+          hccl != nullptr,
+          "Collectives on hpu tensors need the hccl backend, this group has ",
+          backend->getBackendName(),
+          ".");
       value = c10::IValue(hccl->as_cpu_group());
     }
   }
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
 }
 
-} // namespace
+}  // namespace
 
 BackendPtr make_hccl_backend(BackendPtr gloo) {
   return c10::make_intrusive<HcclBackend>(std::move(gloo));
@@ -408,4 +407,4 @@ void register_collectives() {
   }
 }
 
-} // namespace hpu_sim
+}  // namespace hpu_sim

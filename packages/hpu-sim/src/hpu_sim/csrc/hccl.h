@@ -11,4 +11,4 @@ c10::intrusive_ptr<c10d::Backend> make_hccl_backend(c10::intrusive_ptr<c10d::Bac
 // Gives the operators of torch.distributed an hpu kernel. To be called once.
 void register_collectives();
 
-} // namespace hpu_sim
+}  // namespace hpu_sim

@@ -5,9 +5,9 @@
 
 #include <ATen/detail/HPUHooksInterface.h>
 
+#include "device_memory.h"
 #include "generator.h"
 #include "guard.h"
-#include "device_memory.h"
 
 namespace hpu_sim {
 namespace {
@@ -47,7 +47,7 @@ const bool registered = [] {
   return true;
 }();
 
-} // namespace
-} // namespace hpu_sim
+}  // namespace
+}  // namespace hpu_sim
 
 #endif

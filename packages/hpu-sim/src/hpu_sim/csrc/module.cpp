@@ -3,12 +3,12 @@
 
 #include "autocast.h"
 #include "counters.h"
+#include "device_memory.h"
 #include "dtypes.h"
 #include "generator.h"
 #include "graph.h"
 #include "guard.h"
 #include "hccl.h"
-#include "device_memory.h"
 #include "observer.h"
 #include "operators.h"
 
@@ -47,7 +47,10 @@ void set_listener(const std::optional<py::function>& listener) {
 bool register_autocast(const std::string& name, const std::string& policy) {
   using hpu_sim::CastPolicy;
   return hpu_sim::register_autocast(
-      name, policy == "lower" ? CastPolicy::kLower : policy == "fp32" ? CastPolicy::kFloat32 : CastPolicy::kPromote);
+      name,
+      policy == "lower"  ? CastPolicy::kLower
+      : policy == "fp32" ? CastPolicy::kFloat32
+                         : CastPolicy::kPromote);
 }
 
 std::map<std::string, int64_t> stats() {
@@ -88,7 +91,7 @@ void reset_stats() {
   hpu_sim::reset_peak_memory();
 }
 
-} // namespace
+}  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   hpu_sim::register_host_kernels();

@@ -8,7 +8,7 @@
 namespace hpu_sim {
 
 struct Event {
-  const char* kind; // host_sync, divergence, compilation, recompilation, h2d, d2h, collective, dtype
+  const char* kind;  // host_sync, divergence, compilation, recompilation, h2d, d2h, collective, dtype
   std::string op;
   std::string detail;
   int64_t bytes = 0;
@@ -33,4 +33,4 @@ inline void set_listener(Listener listener) {
   current_listener = listener;
 }
 
-} // namespace hpu_sim
+}  // namespace hpu_sim

@@ -15,14 +15,15 @@ bool starts_with(const std::string& text, const char* prefix) {
   return text.rfind(prefix, 0) == 0;
 }
 
-// Convolution decides between its algorithms by device inside a composite kernel, and would look for `convolution_overrideable`.
+// Convolution decides between its algorithms by device inside a composite kernel, and would look for
+// `convolution_overrideable`.
 bool decides_by_device(const std::string& name) {
   return name == "aten::convolution" || name == "aten::convolution_backward";
 }
 
 bool is_decomposed(const c10::OperatorHandle& op) {
   return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
-      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+         op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
 }
 
 bool belongs_on_host(const c10::OperatorHandle& op) {
@@ -36,7 +37,7 @@ bool belongs_on_host(const c10::OperatorHandle& op) {
   return op.hasKernelForDispatchKey(c10::DispatchKey::CPU) && is_decomposed(op);
 }
 
-} // namespace
+}  // namespace
 
 void register_host_kernels() {
   // Registrations last as long as this library object, which must not run its destructor while torch's own statics go.
@@ -51,4 +52,4 @@ void register_host_kernels() {
   }
 }
 
-} // namespace hpu_sim
+}  // namespace hpu_sim

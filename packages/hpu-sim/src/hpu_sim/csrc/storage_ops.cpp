@@ -4,8 +4,8 @@
 #include <torch/library.h>
 
 #include "alias.h"
-#include "dtypes.h"
 #include "device_memory.h"
+#include "dtypes.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
@@ -15,7 +15,9 @@ constexpr c10::DispatchKeySet kDeviceKeys(c10::DispatchKey::HPU);
 
 void check_factory(Optional<c10::Layout> layout, Optional<c10::Device> device, Optional<bool> pin_memory) {
   TORCH_CHECK(
-      !layout.has_value() || *layout == c10::kStrided, "Only dense tensors live on hpu (simulated), got layout ", layout.value_or(c10::kStrided));
+      !layout.has_value() || *layout == c10::kStrided,
+      "Only dense tensors live on hpu (simulated), got layout ",
+      layout.value_or(c10::kStrided));
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
   TORCH_CHECK(
       !device.has_value() || device->index() <= 0,
@@ -63,10 +65,7 @@ const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size, Optiona
     reserve(self, static_cast<size_t>(impl->numel()));
   }
   if (memory_format.has_value()) {
-    TORCH_CHECK(
-        *memory_format != at::MemoryFormat::Preserve,
-        "Unsupported memory format",
-        *memory_format);
+    TORCH_CHECK(*memory_format != at::MemoryFormat::Preserve, "Unsupported memory format", *memory_format);
     impl->empty_tensor_restride(*memory_format);
   }
   return self;
@@ -84,11 +83,7 @@ size_t elements_spanned(c10::IntArrayRef size, c10::IntArrayRef stride) {
 }
 
 at::Tensor& set_storage_offset(
-    at::Tensor& self,
-    at::Storage storage,
-    int64_t offset,
-    c10::IntArrayRef size,
-    c10::IntArrayRef stride) {
+    at::Tensor& self, at::Storage storage, int64_t offset, c10::IntArrayRef size, c10::IntArrayRef stride) {
   TORCH_CHECK(
       storage.device().type() == c10::DeviceType::HPU,
       "Attempted to set the storage of a tensor on device \"hpu:0\" to a storage on different device \"",
@@ -135,5 +130,5 @@ TORCH_LIBRARY_IMPL(aten, HPU, m) {
   m.impl("record_stream", &record_stream);
 }
 
-} // namespace
-} // namespace hpu_sim
+}  // namespace
+}  // namespace hpu_sim

@@ -1,4 +1,5 @@
-// The only place that knows how torch's C++ API differs between releases. A guard states the first release of the newer form.
+// The only place that knows how torch's C++ API differs between releases. A guard states the first release of the newer
+// form.
 #pragma once
 
 #include <torch/version.h>
@@ -36,4 +37,4 @@ using Optional = c10::optional<T>;
 inline constexpr c10::nullopt_t kNone = c10::nullopt;
 #endif
 
-} // namespace hpu_sim
+}  // namespace hpu_sim

@@ -12,7 +12,8 @@
 namespace hpu_sim {
 namespace {
 
-at::Tensor as_strided(const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef stride, Optional<int64_t> offset) {
+at::Tensor as_strided(
+    const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef stride, Optional<int64_t> offset) {
   return at::native::as_strided_tensorimpl(self, size, stride, offset);
 }
 
@@ -35,5 +36,5 @@ TORCH_LIBRARY_IMPL(aten, HPU, m) {
   m.impl("unfold", &unfold);
 }
 
-} // namespace
-} // namespace hpu_sim
+}  // namespace
+}  // namespace hpu_sim
