@@ -56,6 +56,8 @@ def machine(tmp_path: Path) -> Path:
     """A folder to put first on the path: a bridge with three cards, and the entry point by which torch loads it."""
     bridge = tmp_path / "habana_frameworks" / "torch"
     bridge.mkdir(parents=True)
+    # An ordinary package, since one on the path wins over every part of a namespace package such as the real one.
+    (bridge.parent / "__init__.py").touch()
     (bridge / "__init__.py").write_text(_TORCH)
     (tmp_path / "bridge_autoload.py").write_text("def load():\n    import habana_frameworks.torch\n")
     metadata = tmp_path / "habana_torch_plugin-1.23.0.695.dist-info"

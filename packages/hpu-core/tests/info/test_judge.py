@@ -72,6 +72,15 @@ def test_simulated_cards(simulated_facts: Facts) -> None:
     assert verdict.problems[0].todo.startswith("Nothing for the simulator, which runs on stock torch. On a card: ")
 
 
+def test_a_simulator_that_tells_no_release(simulated_facts: Facts) -> None:
+    """Nobody is sent to look for the vendor's tools on a machine with simulated cards."""
+    verdict = judge(dataclasses.replace(simulated_facts, synapse=None))
+
+    assert [problem.todo for problem in verdict.problems] == [
+        "Nothing: the simulator stands for no certain release here."
+    ]
+
+
 def test_every_problem_says_what_to_do(bare_facts: Facts) -> None:
     """No problem is told without an advice."""
     assert all(problem.todo for problem in judge(bare_facts).problems)

@@ -128,7 +128,9 @@ def _release(facts: Facts, release: Release | None) -> Iterator[Problem]:
         yield Problem(
             stops_training=False,
             what="the SynapseAI release cannot be told, so nothing is compared with the release table",
-            todo="Look whether habana-torch-plugin is installed as a distribution and whether `hl-smi -v` works.",
+            todo="Nothing: the simulator stands for no certain release here."
+            if facts.bridge.simulated
+            else "Look whether habana-torch-plugin is installed as a distribution and whether `hl-smi -v` works.",
         )
     elif release is None:
         newest = releases.releases()[-1].release
