@@ -127,6 +127,20 @@ TensorLists as_bytes(const TensorLists& lists) {
   return bytes;
 }
 
+// One dimension: collectives on a single tensor cut it into pieces by elements, whatever its shape.
+at::Tensor flat(const at::Tensor& tensor) {
+  return tensor.view(-1);
+}
+
+Tensors flat(const Tensors& tensors) {
+  Tensors views;
+  views.reserve(tensors.size());
+  for (const auto& tensor : tensors) {
+    views.push_back(flat(tensor));
+  }
+  return views;
+}
+
 enum class Natives {
   kFloats,         // float32 and bfloat16, of an all-reduce
   kFloatsAndInts,  // int32 and int64 too, of a reduce-scatter
@@ -249,16 +263,16 @@ class HcclBackend final : public c10d::Backend {
 
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
     count("allgather_base", {input});
-    auto to = as_bytes(output);
-    auto from = as_bytes(input);
+    auto to = as_bytes(flat(output));
+    auto from = as_bytes(flat(input));
     return work(c10d::OpType::_ALLGATHER_BASE, gloo_->_allgather_base(to, from, options), {output});
   }
 
   WorkPtr allgather_into_tensor_coalesced(
       Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
     count("allgather_into_tensor_coalesced", inputs);
-    auto to = as_bytes(outputs);
-    auto from = as_bytes(inputs);
+    auto to = as_bytes(flat(outputs));
+    auto from = as_bytes(flat(inputs));
     return work(c10d::OpType::COALESCED, gloo_->allgather_into_tensor_coalesced(to, from, options), outputs);
   }
 
@@ -296,7 +310,7 @@ class HcclBackend final : public c10d::Backend {
       at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) override {
     check_reduction(options.reduceOp);
     count("reduce_scatter_base", {input});
-    Reduction reduction({output}, {input}, Natives::kFloatsAndInts);
+    Reduction reduction({flat(output)}, {flat(input)}, Natives::kFloatsAndInts);
     auto gloo = gloo_->_reduce_scatter_base(reduction.outputs()[0], reduction.inputs()[0], options);
     reduction.finish(gloo);
     return work(c10d::OpType::_REDUCE_SCATTER_BASE, std::move(gloo), {output});
@@ -306,7 +320,7 @@ class HcclBackend final : public c10d::Backend {
       Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) override {
     check_reduction(options.reduceOp);
     count("reduce_scatter_tensor_coalesced", inputs);
-    Reduction reduction(outputs, inputs, Natives::kFloatsAndInts);
+    Reduction reduction(flat(outputs), flat(inputs), Natives::kFloatsAndInts);
     auto gloo = gloo_->reduce_scatter_tensor_coalesced(reduction.outputs(), reduction.inputs(), options);
     reduction.finish(gloo);
     return work(c10d::OpType::COALESCED, std::move(gloo), outputs);

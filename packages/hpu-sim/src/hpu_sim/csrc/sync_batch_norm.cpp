@@ -1,0 +1,139 @@
+// The five operators of torch.nn.SyncBatchNorm, which torch has for accelerators only. Statistics are float32 for every
+// input dtype; the formulas are those of the merging of variances by Chan, Golub and LeVeque.
+#include <tuple>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/var_mean.h>
+#include <torch/library.h>
+
+#include "torch_compat.h"
+
+namespace hpu_sim {
+namespace {
+
+using Two = std::tuple<at::Tensor, at::Tensor>;
+using Four = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+
+// Every dimension of (batch, channels, ...) but the channels.
+std::vector<int64_t> reduced_dimensions(const at::Tensor& input) {
+  std::vector<int64_t> dimensions;
+  for (int64_t dimension = 0; dimension < input.dim(); ++dimension) {
+    if (dimension != 1) {
+      dimensions.push_back(dimension);
+    }
+  }
+  return dimensions;
+}
+
+// A statistic of shape (channels) so that it broadcasts over `input`.
+at::Tensor per_channel(const at::Tensor& statistic, const at::Tensor& input) {
+  std::vector<int64_t> shape(input.dim(), 1);
+  shape[1] = statistic.numel();
+  return statistic.to(at::kFloat).view(shape);
+}
+
+Two batch_norm_stats(const at::Tensor& input, double eps) {
+  const auto [variance, mean] =
+      at::var_mean(input.to(at::kFloat), reduced_dimensions(input), /*correction=*/0, /*keepdim=*/false);
+  return {mean, at::rsqrt(variance + eps)};
+}
+
+void update_running(const Optional<at::Tensor>& running, const at::Tensor& value, double momentum) {
+  if (running.has_value() && running->defined()) {
+    running->copy_(*running * (1 - momentum) + value.to(running->scalar_type()) * momentum);
+  }
+}
+
+// `means` and `invstds` have a row per rank, of shape (ranks, channels); `counts` says how many elements each row
+// stands for.
+Two batch_norm_gather_stats_with_counts(
+    const at::Tensor& /*input*/,
+    const at::Tensor& means,
+    const at::Tensor& invstds,
+    const Optional<at::Tensor>& running_mean,
+    const Optional<at::Tensor>& running_var,
+    double momentum,
+    double eps,
+    const at::Tensor& counts) {
+  const auto weights = counts.to(at::kFloat).view({-1, 1});
+  const auto total = weights.sum();
+  const auto mean = (means * weights).sum(0) / total;
+  const auto within = (invstds.pow(-2) - eps) * weights;
+  const auto between = (means - mean).pow(2) * weights;
+  const auto squares = (within + between).sum(0);
+  update_running(running_mean, mean, momentum);
+  update_running(running_var, squares / (total - 1), momentum);
+  return {mean, at::rsqrt(squares / total + eps)};
+}
+
+at::Tensor batch_norm_elemt(
+    const at::Tensor& input,
+    const Optional<at::Tensor>& weight,
+    const Optional<at::Tensor>& bias,
+    const at::Tensor& mean,
+    const at::Tensor& invstd,
+    double /*eps*/) {
+  auto result = (input.to(at::kFloat) - per_channel(mean, input)) * per_channel(invstd, input);
+  if (weight.has_value() && weight->defined()) {
+    result = result * per_channel(*weight, input);
+  }
+  if (bias.has_value() && bias->defined()) {
+    result = result + per_channel(*bias, input);
+  }
+  return result.to(input.scalar_type());
+}
+
+Four batch_norm_backward_reduce(
+    const at::Tensor& gradient,
+    const at::Tensor& input,
+    const at::Tensor& mean,
+    const at::Tensor& invstd,
+    const Optional<at::Tensor>& weight,
+    bool input_needed,
+    bool weight_needed,
+    bool bias_needed) {
+  const auto dimensions = reduced_dimensions(input);
+  const auto dy = gradient.to(at::kFloat);
+  const auto sum_dy = dy.sum(dimensions);
+  const auto sum_dy_xmu = (dy * (input.to(at::kFloat) - per_channel(mean, input))).sum(dimensions);
+  const auto dtype = weight.has_value() && weight->defined() ? weight->scalar_type() : at::kFloat;
+  at::Tensor weight_gradient = weight_needed ? (sum_dy_xmu * invstd).to(dtype) : at::Tensor();
+  at::Tensor bias_gradient = bias_needed ? sum_dy.to(dtype) : at::Tensor();
+  if (!input_needed) {
+    return {at::Tensor(), at::Tensor(), weight_gradient, bias_gradient};
+  }
+  return {sum_dy, sum_dy_xmu, weight_gradient, bias_gradient};
+}
+
+at::Tensor batch_norm_backward_elemt(
+    const at::Tensor& gradient,
+    const at::Tensor& input,
+    const at::Tensor& mean,
+    const at::Tensor& invstd,
+    const Optional<at::Tensor>& weight,
+    const at::Tensor& sum_dy,
+    const at::Tensor& sum_dy_xmu,
+    const at::Tensor& count) {
+  const auto total = count.sum().to(at::kFloat);
+  const auto centred = input.to(at::kFloat) - per_channel(mean, input);
+  const auto slope = per_channel(invstd.pow(2) * sum_dy_xmu / total, input);
+  auto result =
+      (gradient.to(at::kFloat) - per_channel(sum_dy / total, input) - centred * slope) * per_channel(invstd, input);
+  if (weight.has_value() && weight->defined()) {
+    result = result * per_channel(*weight, input);
+  }
+  return result.to(input.scalar_type());
+}
+
+TORCH_LIBRARY_IMPL(aten, HPU, m) {
+  m.impl("batch_norm_stats", &batch_norm_stats);
+  m.impl("batch_norm_gather_stats_with_counts", &batch_norm_gather_stats_with_counts);
+  m.impl("batch_norm_elemt", &batch_norm_elemt);
+  m.impl("batch_norm_backward_reduce", &batch_norm_backward_reduce);
+  m.impl("batch_norm_backward_elemt", &batch_norm_backward_elemt);
+}
+
+}  // namespace
+}  // namespace hpu_sim
