@@ -105,11 +105,10 @@ class SimConfig:
 
 
 def _parse_devices(devices: int | str) -> int:
-    try:
-        count = int(devices)
-    except (TypeError, ValueError):
-        count = 0
-    if isinstance(devices, bool) or not 1 <= count <= MAX_DEVICES:
+    text = str(devices)
+    # Not every text that int() reads: " 2" and "1_0" are typing errors. 1.5 and True are no numbers of cards either.
+    count = int(text) if text.isascii() and text.isdecimal() else 0
+    if not 1 <= count <= MAX_DEVICES:
         raise ValueError(f"`devices` must be a number from 1 to {MAX_DEVICES}, got {devices!r}")
     return count
 

@@ -1,0 +1,133 @@
+"""One simulated machine for the suite's own process, and fresh interpreters for whatever needs another one.
+
+The suite's process has two cards, of which it takes one, in lazy mode: there the counters have most to tell.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+import hpu_sim
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+# What the developer's shell, a launcher or the suite's own machine may have set, and no fresh interpreter may see.
+_MACHINE: Final = (
+    "CXX",
+    "HABANA_PROFILE",
+    "HABANA_VISIBLE_MODULES",
+    "HLS_MODULE_ID",
+    "HPU_SIM_DEVICES",
+    "HPU_SIM_GENERATION",
+    "HPU_SIM_RELEASE",
+    "HPU_SIM_RUNTIME_DIR",
+    "ID",
+    "LOCAL_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "PT_HPU_LAZY_MODE",
+    "RANK",
+    "TORCHINDUCTOR_COMPILE_THREADS",
+    "TORCH_DEVICE_BACKEND_AUTOLOAD",
+    "WORLD_SIZE",
+)
+_OUTSIDE: Final = {name: value for name, value in os.environ.items() if name not in _MACHINE}
+_TIME_LIMIT: Final = 120.0
+
+_runtime_folder = pytest.StashKey[str]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the simulator before any test module imports torch."""
+    for name in _MACHINE:
+        os.environ.pop(name, None)
+    config.stash[_runtime_folder] = tempfile.mkdtemp(prefix="hpu-sim-tests-")
+    os.environ.update(HPU_SIM_RUNTIME_DIR=config.stash[_runtime_folder], PT_HPU_LAZY_MODE="1")
+    hpu_sim.activate(devices=2)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Leave no lock files behind."""
+    shutil.rmtree(config.stash[_runtime_folder], ignore_errors=True)
+
+
+@pytest.fixture
+def statistics() -> Iterator[Callable[[], dict[str, int]]]:
+    """The counters of the simulated card, at zero when the test begins and with no graph open."""
+    from hpu_sim.native import native
+
+    native().mark_step()
+    hpu_sim.reset_stats()
+    yield hpu_sim.stats
+    native().mark_step()
+
+
+@pytest.fixture(scope="session")
+def fresh_environment(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, str]]:
+    """Returns the variables of a new process on a machine of its own: no simulator asked for, every card free."""
+
+    def variables(changes: Mapping[str, str | None]) -> dict[str, str]:
+        own = {"HPU_SIM_RUNTIME_DIR": str(tmp_path_factory.mktemp("cards")), "OMP_NUM_THREADS": "1"}
+        merged = {**_OUTSIDE, **own, **changes}
+        return {name: value for name, value in merged.items() if value is not None}
+
+    return variables
+
+
+@pytest.fixture(scope="session")
+def start_python(fresh_environment: Callable[..., dict[str, str]]) -> Callable[..., subprocess.Popen[str]]:
+    """Starts an interpreter with arguments and further variables, its streams being pipes of text."""
+
+    def start(*arguments: str | Path, **variables: str | None) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, *arguments],
+            env=fresh_environment(variables),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def run_python(
+    fresh_environment: Callable[..., dict[str, str]],
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a program given as text, with further variables, in an interpreter that warnings end."""
+
+    def run(program: str, *arguments: str | Path, **variables: str | None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-W", "error", "-c", textwrap.dedent(program), *arguments],
+            env=fresh_environment(variables),
+            capture_output=True,
+            text=True,
+            timeout=_TIME_LIMIT,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def output_of(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> Callable[..., str]:
+    """Runs a program that has to end well and returns what it prints, without the last line's end."""
+
+    def output(program: str, *arguments: str | Path, **variables: str | None) -> str:
+        result = run_python(program, *arguments, **variables)
+
+        assert result.returncode == 0, result.stderr
+        return result.stdout.rstrip("\n")
+
+    return output

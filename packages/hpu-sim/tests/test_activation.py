@@ -1,0 +1,213 @@
+"""Switching the simulator on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+import hpu_sim
+from hpu_sim import activation
+from hpu_sim.config import SimConfig
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def test_the_suite_has_a_machine() -> None:
+    """What conftest asked for is active."""
+    assert hpu_sim.is_active()
+    assert activation.active_config() == SimConfig.create(2, lazy="1")
+
+
+def test_activating_the_same_machine_again_does_nothing() -> None:
+    """A library and a program may both ask for it."""
+    path = list(sys.path)
+
+    hpu_sim.activate(devices=2)
+
+    assert sys.path == path
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"devices": 1}, {"devices": 2, "generation": "GAUDI3"}, {"devices": 2, "release": "1.18.0"}],
+    ids=["devices", "generation", "release"],
+)
+def test_another_machine_is_refused(other: dict[str, object]) -> None:
+    """The error names both machines."""
+    message = r"already runs as 2 x GAUDI2 on SynapseAI .*, lazy mode and cannot become .*; a process has one machine"
+
+    with pytest.raises(RuntimeError, match=message):
+        hpu_sim.activate(**other)  # type: ignore[arg-type] # one argument of activate each
+
+
+def test_another_mode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mode is decided when the device starts."""
+    monkeypatch.setenv("PT_HPU_LAZY_MODE", "0")
+
+    with pytest.raises(RuntimeError, match=r"lazy mode and cannot become .*, eager mode"):
+        hpu_sim.activate(devices=2)
+
+
+@pytest.mark.parametrize("devices", ["two", 0, 65, True, 1.5])
+def test_a_bad_number_of_cards_is_refused(devices: int) -> None:
+    """Values are checked before anything else happens."""
+    with pytest.raises(ValueError, match=f"`devices` must be a number from 1 to 64, got {devices!r}"):
+        hpu_sim.activate(devices=devices)
+
+
+def test_children_are_given_the_machine() -> None:
+    """Its variables are set in this process's environment."""
+    assert os.environ["HPU_SIM_DEVICES"] == "2"
+    assert os.environ["HPU_SIM_GENERATION"] == "GAUDI2"
+    assert os.environ["HPU_SIM_RELEASE"] == activation.active_config().release.version
+
+
+def test_the_bridge_says_that_it_is_simulated() -> None:
+    """A program that reports results can ask."""
+    import habana_frameworks.torch as bridge
+
+    assert bridge.__simulated__ is True
+
+
+def test_the_banner_says_simulated(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """The first use of a card is told on standard error, in one line."""
+    program = "import hpu_sim; hpu_sim.activate(generation='GAUDI3'); import torch; torch.ones(1, device='hpu')"
+
+    error = run_python(program, PT_HPU_LAZY_MODE="1", HPU_SIM_RELEASE=None).stderr
+
+    assert error.startswith("hpu-sim: simulated card 0 of 1 x GAUDI3 on SynapseAI ")
+    assert error.endswith(", lazy mode\n")
+    assert error.count("\n") == 1
+
+
+def test_only_the_first_rank_prints_the_banner(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """A job of many ranks says it once."""
+    program = "import hpu_sim; hpu_sim.activate(); import torch; torch.ones(1, device='hpu')"
+
+    result = run_python(program, RANK="1", WORLD_SIZE="2", LOCAL_RANK="0")
+
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_activating_prints_nothing_and_takes_no_card(
+    run_python: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    """A launcher may do it, and leave the cards to its ranks."""
+    program = "import hpu_sim; hpu_sim.activate(); import torch; print(torch.hpu.is_initialized())"
+
+    result = run_python(program)
+
+    assert (result.stdout, result.stderr) == ("False\n", "")
+
+
+def test_without_activation_the_device_is_not_there(output_of: Callable[..., str]) -> None:
+    """Importing the package, and even asking whether it is active, changes nothing."""
+    program = """
+    import hpu_sim, torch, importlib.util
+    print(hpu_sim.is_active(), hasattr(torch, "hpu"), importlib.util.find_spec("habana_frameworks"))
+    """
+
+    assert output_of(program) == "False False None"
+
+
+def test_statistics_need_an_active_device(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """The error says the three ways to activate."""
+    result = run_python("import hpu_sim; hpu_sim.stats()")
+
+    assert result.stderr.endswith(
+        "RuntimeError: the simulated hpu device is not active; set HPU_SIM_DEVICES=1, use `hpu-sim run`, "
+        "or call hpu_sim.activate() first\n"
+    )
+
+
+def test_the_machine_needs_an_active_device(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """Internals fail as clearly."""
+    result = run_python("from hpu_sim import activation; activation.active_config()")
+
+    assert result.stderr.endswith(
+        "RuntimeError: the simulated hpu device is not active; call hpu_sim.activate() first\n"
+    )
+
+
+@pytest.mark.parametrize("entry", ["import hpu_sim; hpu_sim.activate()", "import torch"], ids=["activate", "autoload"])
+def test_a_real_bridge_is_never_mixed_with_the_simulator(
+    entry: str, tmp_path: Path, run_python: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """Beside an installed habana_frameworks the simulator refuses to start, and says where that is."""
+    package = tmp_path / "habana_frameworks" / "torch"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    devices = "1" if "torch" in entry else None
+
+    result = run_python(entry, PYTHONPATH=path, HPU_SIM_DEVICES=devices)
+
+    assert result.returncode == 1
+    assert f"RuntimeError: a real habana_frameworks is installed ({package.parent})" in result.stderr
+
+
+_SPAWN: Final = """
+import sys
+import torch.multiprocessing
+
+
+def rank(index, path):
+    import torch
+
+    total = torch.ones(2, device="hpu").sum().item()
+    with open(f"{path}-{index}", "w") as file:
+        print(total, torch.hpu.device_count(), torch.hpu.get_device_name(), file=file)
+
+
+if __name__ == "__main__":
+    import hpu_sim
+
+    hpu_sim.activate(devices=2, generation="GAUDI3")
+    torch.multiprocessing.spawn(rank, (sys.argv[1],), nprocs=2)
+"""
+
+
+def test_spawned_children_have_the_device(tmp_path: Path, start_python: Callable[..., subprocess.Popen[str]]) -> None:
+    """They need no call of their own, and each takes another card."""
+    program = tmp_path / "program.py"
+    program.write_text(_SPAWN, encoding="utf-8")
+
+    with start_python(program, tmp_path / "rank") as process:
+        output, error = process.communicate(timeout=120)
+
+    assert (process.returncode, output) == (0, ""), error
+    assert [(tmp_path / f"rank-{index}").read_text(encoding="utf-8") for index in (0, 1)] == ["2.0 2 GAUDI3\n"] * 2
+    assert sorted(line[:25] for line in error.splitlines()) == [
+        "hpu-sim: simulated card 0",
+        "hpu-sim: simulated card 1",
+    ]
+
+
+def test_a_generation_without_float16_refuses_it(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """The first generation has neither float16 nor float8."""
+    program = """
+    import hpu_sim
+    hpu_sim.activate(generation="GAUDI")
+    import torch
+    torch.ones(1, device="hpu", dtype=torch.float16)
+    """
+
+    assert run_python(program).stderr.endswith("RuntimeError: float16/half is not supported on Gaudi.\n")
+
+
+def test_an_older_release_is_lazy(output_of: Callable[..., str]) -> None:
+    """A release before 1.21 is lazy by itself."""
+    program = """
+    import hpu_sim
+    hpu_sim.activate(release="1.18.0")
+    import habana_frameworks.torch.core as htcore
+    print(htcore.is_lazy())
+    """
+
+    assert output_of(program) == "True"

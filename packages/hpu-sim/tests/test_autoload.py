@@ -1,0 +1,73 @@
+"""What `import torch` does through the entry point."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hpu_sim import autoload
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+
+
+def test_torch_finds_the_entry_point() -> None:
+    """The installed distribution declares the function of this module."""
+    found = [entry for entry in metadata.entry_points(group="torch.backends") if entry.name == "hpu_sim"]
+
+    assert [entry.value for entry in found] == ["hpu_sim.autoload:autoload"]
+    assert found[0].load() is autoload.autoload
+
+
+@pytest.mark.parametrize("devices", [None, ""])
+def test_inactive_it_loads_three_small_modules(devices: str | None, output_of: Callable[..., str]) -> None:
+    """Every `import torch` pays for it, so it must not grow."""
+    program = """
+    import sys, torch
+    before = set(sys.modules)
+    from hpu_sim.autoload import autoload
+    autoload()
+    print(*sorted(set(sys.modules) - before))
+    """
+
+    loaded = output_of(program, HPU_SIM_DEVICES=devices, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+
+    assert loaded == "hpu_sim hpu_sim.__about__ hpu_sim.autoload"
+
+
+def test_the_variable_gives_a_program_the_device(output_of: Callable[..., str]) -> None:
+    """Nothing but `import torch` is needed."""
+    program = """
+    import torch
+    print(torch.hpu.device_count(), torch.hpu.get_device_name(), torch.ones(2, device="hpu").sum().item())
+    """
+
+    assert output_of(program, HPU_SIM_DEVICES="2", HPU_SIM_GENERATION="gaudi3") == "2 GAUDI3 2.0"
+
+
+def test_the_variable_selects_the_release(output_of: Callable[..., str]) -> None:
+    """A release that is lazy by default starts in lazy mode."""
+    program = """
+    import torch
+    import habana_frameworks.torch.core as htcore
+    print(htcore.is_lazy())
+    """
+
+    assert output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE="1.18.0") == "True"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("HPU_SIM_DEVICES", "two"), ("HPU_SIM_GENERATION", "GAUDI9"), ("HPU_SIM_RELEASE", "0.1")],
+)
+def test_a_bad_variable_fails_the_import(
+    variable: str, value: str, run_python: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """A program that asked for hpu tensors must not go on without them; the value is named."""
+    result = run_python("import torch; print('imported')", **{"HPU_SIM_DEVICES": "1", variable: value})
+
+    assert (result.returncode, result.stdout) == (1, "")
+    assert f"got {value!r}" in result.stderr

@@ -1,0 +1,159 @@
+"""The `hpu-sim` command."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from click.testing import CliRunner
+
+import hpu_sim
+from hpu_sim import build, cli
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_COMMAND: Final = Path(sys.executable).with_name("hpu-sim")
+
+_SCRIPT: Final = """
+import sys
+import torch
+
+print(__name__, torch.hpu.device_count(), torch.hpu.get_device_name(), *sys.argv)
+sys.exit(7)
+"""
+
+
+@pytest.fixture
+def hpu_sim_command(
+    tmp_path: Path, fresh_environment: Callable[..., dict[str, str]]
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs the installed command in a folder of its own."""
+
+    def run(*arguments: str, **variables: str | None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [_COMMAND, *arguments],
+            cwd=tmp_path,
+            env=fresh_environment(variables),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
+
+
+def test_a_script_runs_as_under_python(
+    tmp_path: Path, hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """It is `__main__`, has its own arguments, options among them, and its exit code is the command's."""
+    (tmp_path / "script.py").write_text(_SCRIPT, encoding="utf-8")
+
+    result = hpu_sim_command("run", "--devices", "3", "--generation", "gaudi3", "script.py", "--devices", "9", "x")
+
+    assert (result.returncode, result.stdout) == (7, "__main__ 3 GAUDI3 script.py --devices 9 x\n")
+
+
+def test_a_module_runs_as_under_python(
+    tmp_path: Path, hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """`-m` looks for a module, as `python -m` does."""
+    (tmp_path / "program.py").write_text(_SCRIPT, encoding="utf-8")
+
+    result = hpu_sim_command("run", "-m", "program", "-v")
+
+    assert result.returncode == 7
+    assert result.stdout == f"__main__ 1 GAUDI2 {tmp_path / 'program.py'} -v\n"
+
+
+def test_options_can_come_from_the_environment(
+    tmp_path: Path, hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """The variables of the other ways in count here as well."""
+    (tmp_path / "script.py").write_text(_SCRIPT, encoding="utf-8")
+
+    result = hpu_sim_command("run", "script.py", HPU_SIM_DEVICES="4", HPU_SIM_GENERATION="GAUDI3")
+
+    assert result.stdout == "__main__ 4 GAUDI3 script.py\n"
+
+
+def test_a_release_is_passed_on(
+    tmp_path: Path, hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """It decides about the mode of the script."""
+    script = "import torch\nimport habana_frameworks.torch.core as htcore\nprint(htcore.is_lazy())\n"
+    (tmp_path / "script.py").write_text(script, encoding="utf-8")
+
+    assert hpu_sim_command("run", "--release", "1.18.0", "script.py").stdout == "True\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--devices", "two"], "`devices` must be a number from 1 to 64, got 'two'"),
+        (["--devices", "0"], "`devices` must be a number from 1 to 64, got '0'"),
+        (["--generation", "GAUDI9"], "`generation` must be one of GAUDI, GAUDI2, GAUDI3, got 'GAUDI9'"),
+        (["--release", "0.1"], "`release` must be a SynapseAI release that the simulator knows"),
+        ([], "`script` must be a file, there is none at 'missing.py'"),
+    ],
+)
+def test_a_bad_value_is_a_usage_error(arguments: list[str], message: str) -> None:
+    """The exit code is 2 and the error is one line that names the value."""
+    result = CliRunner().invoke(cli.main, ["run", *arguments, "missing.py"])
+
+    assert result.exit_code == 2
+    errors = [line for line in result.output.splitlines() if line.startswith("Error: ")]
+    assert len(errors) == 1
+    assert errors[0].startswith(f"Error: {message}")
+
+
+def test_the_installed_command_fails_without_a_traceback(
+    hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    """A person sees what is wrong and how the command is used."""
+    result = hpu_sim_command("run", "missing.py")
+
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.splitlines()[-1] == "Error: `script` must be a file, there is none at 'missing.py'"
+    assert "Traceback" not in result.stderr
+
+
+def test_build_names_what_it_built(hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """The name of the cache entry is printed."""
+    result = hpu_sim_command("build")
+
+    assert (result.returncode, result.stdout) == (0, f"{build.build_key()}\n")
+
+
+@pytest.mark.parametrize("arguments", [["build"], ["run", "script.py"]], ids=["build", "run"])
+def test_a_missing_compiler_is_one_sentence(
+    arguments: list[str], tmp_path: Path, hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """It ends the command before the script, with exit code 1 and no traceback."""
+    (tmp_path / "script.py").write_text("print('started')", encoding="utf-8")
+
+    result = hpu_sim_command(*arguments, HPU_SIM_CACHE=str(tmp_path / "cache"), CXX="no-such-compiler")
+
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == (
+        "Error: hpu-sim builds its device with a C++ compiler and found no 'no-such-compiler' on PATH; "
+        "install one (Debian and Ubuntu: apt-get install g++) or name it in CXX\n"
+    )
+
+
+def test_the_version_is_the_packages(hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """`--version` says which simulator this is."""
+    assert hpu_sim_command("--version").stdout == f"hpu-sim, version {hpu_sim.__version__}\n"
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["build"]], ids=["", "run", "build"])
+def test_every_command_has_help(command: list[str]) -> None:
+    """`-h` describes it and ends well."""
+    result = CliRunner().invoke(cli.main, [*command, "-h"])
+
+    assert result.exit_code == 0
+    assert "Usage: " in result.output
