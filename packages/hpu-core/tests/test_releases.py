@@ -128,6 +128,7 @@ def test_default_without_a_row(table: Callable[..., None]) -> None:
         {"python": "3.12.4"},
         {"lightning": "2.5.5"},
         {"lightning": "2.5.1.post0"},
+        {"lightning": "2.5.2rc1"},
         {"generation": "GAUDI3"},
     ],
 )

@@ -97,6 +97,14 @@ _autoloads = pytest.mark.skipif(
 @_autoloads
 def test_a_bridge_that_loads_itself(run: Callable[..., Any]) -> None:
     """A program that has not imported torch is told about the cards of the bridge that torch loads."""
+    program = "import hpu_core, sys\nassert 'torch' not in sys.modules\nprint(json.dumps(hpu_core.device_count()))"
+
+    assert run(program) == 3
+
+
+@_autoloads
+def test_every_answer_about_a_bridge(run: Callable[..., Any]) -> None:
+    """All functions speak of the same cards."""
     assert run(f"{_CALLS}print(json.dumps(answers))") == [3, True, 3, "GAUDI3", 3, 3, "1.23.0.695"]
 
 

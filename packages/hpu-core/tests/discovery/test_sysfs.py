@@ -148,6 +148,14 @@ def test_a_card_without_a_node_cannot_be_used(find: Find, nodes: Path, add_gaudi
     assert [device.status for device in find().devices] == ["Operational", "No device node"]
 
 
+def test_the_word_of_the_driver_comes_first(find: Find, nodes: Path, add_gaudi: Add) -> None:
+    """A card that is in reset is called so, with its node or without."""
+    add_gaudi(0, "0000:43:00.0", status="In reset")
+    (nodes / "accel" / "accel0").unlink()
+
+    assert [device.status for device in find().devices] == ["In reset"]
+
+
 def test_address_from_the_link(find: Find, add_gaudi: Add) -> None:
     """Without `pci_addr` the address is the name of the PCI device's folder."""
     (add_gaudi(0, "0000:43:00.0") / "pci_addr").unlink()

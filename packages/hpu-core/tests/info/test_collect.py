@@ -157,6 +157,11 @@ def test_no_lightning(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None
     assert _collected().lightning == LightningFacts(error=str(error))
 
 
+def test_a_distribution_that_is_not_installed() -> None:
+    """What is not installed has no version."""
+    assert _collect._distribution_version("a-distribution-that-nobody-has") is None
+
+
 def test_collect_as_hpu_info_does() -> None:
     """With nothing given, this machine is reported on, whatever it is."""
     facts = _collect.collect()

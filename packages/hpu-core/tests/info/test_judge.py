@@ -86,9 +86,10 @@ def test_every_problem_says_what_to_do(bare_facts: Facts) -> None:
     assert all(problem.todo for problem in judge(bare_facts).problems)
 
 
-def test_what_stops_comes_first(facts: MakeFacts) -> None:
+def test_what_stops_comes_first(facts: MakeFacts, card: MakeCard) -> None:
     """What keeps training from starting is told before what does not."""
-    verdict = judge(facts(python="3.13.0", bridge=BridgeFacts(installed=False)))
+    cards = (card(0), card(1, status="In reset"))
+    verdict = judge(facts(devices=cards, usable=None, visible_modules="x", visible_modules_error="must be a list"))
 
     assert [problem.stops_training for problem in verdict.problems] == [True, False]
 

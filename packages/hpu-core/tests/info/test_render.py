@@ -10,6 +10,7 @@ from hpu_core.discovery import HPUDevice
 from hpu_core.info._collect import BridgeFacts, Facts, LightningFacts
 from hpu_core.info._judge import Problem, Verdict, judge
 from hpu_core.info._render import render
+from hpu_core.releases import Release
 
 MakeFacts = Callable[..., Facts]
 MakeCard = Callable[..., HPUDevice]
@@ -68,6 +69,13 @@ def test_versions(facts: MakeFacts) -> None:
     assert "Bridge 1.22.0.740, loaded, eager mode" in words
     assert "torch 2.7.1a0+gitabcdef0" in words
     assert "Lightning lightning 2.5.5 (used)" in words
+
+
+def test_a_release_of_which_nothing_is_known(facts: MakeFacts) -> None:
+    """What the table does not say of a release is left out or called unknown."""
+    words = _words(_screen(facts(), Verdict(release=Release(release="1.22.0"), problems=())))
+
+    assert "Release 1.22.0: torch unknown Bridge" in words
 
 
 def test_both_lightnings(facts: MakeFacts) -> None:

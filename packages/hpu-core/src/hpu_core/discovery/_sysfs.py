@@ -5,6 +5,7 @@ build of the driver only, and so does Gaudi 3.
 """
 
 import dataclasses
+import os
 import re
 from pathlib import Path
 from typing import Final
@@ -122,7 +123,5 @@ def _line(path: Path) -> str:
 
 def _target_name(link: Path) -> str:
     """Return the last part of what `link` points to, which is the PCI address in the real tree."""
-    try:
-        return link.resolve().name
-    except (OSError, RuntimeError):  # RuntimeError: a loop of links, before Python 3.13.
-        return ""
+    # Unlike Path.resolve, this answers for a loop of links, too.
+    return Path(os.path.realpath(link)).name
