@@ -22,6 +22,7 @@ _HOOKS: dict[str, Hook] = {
     "post_backward": lambda strategy: strategy.post_backward(torch.tensor(0.0)),
     "optimizer_step": lambda strategy: strategy.optimizer_step(torch.optim.Adam([torch.zeros(1)]), lambda: None),
     "validation_step": lambda strategy: strategy.validation_step(),
+    "on_validation_end": lambda strategy: strategy.on_validation_end(),
     "test_step": lambda strategy: strategy.test_step(),
     "predict_step": lambda strategy: strategy.predict_step(),
 }
@@ -108,6 +109,7 @@ def test_another_accelerator_is_refused(strategy: SingleHPUStrategy) -> None:
         ("post_backward", ["post_backward", "mark"]),
         ("optimizer_step", ["optimizer_step", "mark"]),
         ("validation_step", ["mark", "validation_step"]),
+        ("on_validation_end", ["on_validation_end", "mark"]),
         ("test_step", ["mark", "test_step"]),
         ("predict_step", ["mark", "predict_step"]),
     ],
@@ -115,7 +117,7 @@ def test_another_accelerator_is_refused(strategy: SingleHPUStrategy) -> None:
 def test_lazy_mode_closes_the_graph(
     name: str, order: list[str], strategy: SingleHPUStrategy, done: list[str], fake_bridge: "FakeBridge"
 ) -> None:
-    """After backward, after the optimizer and before each evaluation step, the graph is closed once."""
+    """After backward, optimizer and validation, and before each evaluation step, the graph is closed once."""
     os.environ["PT_HPU_LAZY_MODE"] = "1"
     fake_bridge.core.mark_step = lambda: done.append("mark")
     strategy.setup_environment()

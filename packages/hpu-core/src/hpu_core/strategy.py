@@ -26,8 +26,8 @@ class SingleHPUStrategy(SingleDeviceStrategy):
     """Trains on the one Gaudi card of this process; its name in Lightning is "hpu_single".
 
     In lazy mode, a training step is two graphs: forward and backward; then gradient clipping and the optimizer. The
-    graph is closed after backward (also with manual optimisation), after the optimizer's step, and before each
-    validation, test and predict step. In eager mode nothing is called.
+    graph is closed after backward (also with manual optimisation), after the optimizer's step, before each validation,
+    test and predict step, and after validation. In eager mode nothing is called.
 
     Args:
         device: "hpu". A process has one card, so there is no index to choose it by; "hpu:0" means the same.
@@ -161,6 +161,11 @@ class SingleHPUStrategy(SingleDeviceStrategy):
         """Close the graph so far (lazy mode), then run the module's `validation_step`."""
         self._close_graph()
         return super().validation_step(*args, **kwargs)
+
+    def on_validation_end(self) -> None:
+        """Close the last validation step's graph (lazy mode), which would become a part of the next training step's."""
+        super().on_validation_end()
+        self._close_graph()
 
     def test_step(self, *args: Any, **kwargs: Any) -> "STEP_OUTPUT":
         """Close the graph so far (lazy mode), then run the module's `test_step`."""

@@ -1,0 +1,286 @@
+"""Tensors of the device in files: on the CPU, with storages shared as they were."""
+
+import dataclasses
+import io
+import subprocess
+import sys
+from collections import OrderedDict, namedtuple
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import hpu_sim
+from hpu_core import HPUCheckpointIO, _cpu_pickle
+
+Point = namedtuple("Point", ["x", "y"])  # noqa: PYI024 - the untyped kind is found in checkpoints, too.
+
+
+@dataclasses.dataclass
+class Record:
+    """Something a user keeps in a checkpoint."""
+
+    weight: torch.Tensor
+
+
+def _saved(obj: Any) -> bytes:
+    buffer = io.BytesIO()
+    _cpu_pickle.save(obj, buffer)
+    return buffer.getvalue()
+
+
+def _round_trip(obj: Any) -> Any:
+    return torch.load(io.BytesIO(_saved(obj)), weights_only=False)
+
+
+def _share(*tensors: torch.Tensor) -> bool:
+    """Tell whether tensors of the CPU share one storage."""
+    return len({tensor.untyped_storage().data_ptr() for tensor in tensors}) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool])
+def test_values_survive(dtype: torch.dtype) -> None:
+    """Tensors of every type come back equal, on the CPU."""
+    tensor = torch.tensor([[0, 1, 2], [3, 4, 5]]).to(dtype)
+
+    loaded = _round_trip(tensor.to("hpu"))
+
+    assert (loaded.device.type, loaded.dtype) == ("cpu", dtype)
+    assert torch.equal(loaded, tensor)
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        {"a": torch.ones(2, device="hpu")},
+        [torch.ones(2, device="hpu")],
+        (torch.ones(2, device="hpu"),),
+        OrderedDict(a=torch.ones(2, device="hpu")),
+        {"deep": [({"er": torch.ones(2, device="hpu")},)]},
+        Point(torch.ones(2, device="hpu"), 1),
+        Record(torch.ones(2, device="hpu")),
+        torch.nn.Parameter(torch.ones(2, device="hpu")),
+        torch.nn.Linear(2, 2, device="hpu"),
+    ],
+    ids=lambda obj: type(obj).__name__,
+)
+def test_tensors_are_found_wherever_they_are(obj: Any) -> None:
+    """No kind of container hides a tensor from the move to the CPU."""
+    assert b"hpu:0" not in _saved(obj)
+
+
+def test_the_devices_tag_would_be_seen() -> None:
+    """Torch's own file of such a tensor has the tag, so the test above can fail."""
+    buffer = io.BytesIO()
+    torch.serialization.save(torch.ones(2, device="hpu"), buffer)
+
+    assert b"hpu:0" in buffer.getvalue()
+
+
+def test_containers_keep_their_types() -> None:
+    """What held the tensors is what it was."""
+    obj = {"point": Point(torch.ones(2, device="hpu"), 1), "record": Record(torch.ones(2, device="hpu"))}
+
+    loaded = _round_trip(obj)
+
+    assert (type(loaded["point"]), type(loaded["record"])) == (Point, Record)
+
+
+def test_the_original_stays_on_the_device() -> None:
+    """Saving changes nothing of what is saved."""
+    tensor = torch.ones(2, device="hpu")
+    checkpoint: dict[str, Any] = {"state_dict": OrderedDict(weight=tensor), "list": [tensor]}
+    _saved(checkpoint)
+
+    assert checkpoint["state_dict"]["weight"] is checkpoint["list"][0] is tensor
+    assert tensor.device.type == "hpu"
+
+
+@pytest.mark.parametrize("requires_grad", [True, False])
+@pytest.mark.parametrize("make", [torch.clone, torch.nn.Parameter], ids=["tensor", "parameter"])
+def test_requires_grad_survives(make: Any, requires_grad: bool) -> None:
+    """Frozen and trained weights stay what they are."""
+    tensor = make(torch.ones(2, device="hpu")).requires_grad_(requires_grad)
+
+    loaded = _round_trip(tensor)
+
+    assert (loaded.requires_grad, type(loaded)) == (requires_grad, type(tensor))
+
+
+def test_the_graph_behind_a_tensor_is_not_saved() -> None:
+    """A result that still knows its history is saved like any tensor."""
+    loss = torch.ones(2, device="hpu", requires_grad=True).sum()
+
+    assert _round_trip(loss).is_leaf
+
+
+def test_a_state_dicts_metadata_survives() -> None:
+    """Modules read the version of their state from it."""
+    module = torch.nn.BatchNorm1d(2, device="hpu")
+
+    loaded = _round_trip(module.state_dict())
+
+    assert loaded._metadata[""]["version"] == 2
+
+
+def test_attributes_of_a_tensor_survive() -> None:
+    """Python attributes are saved, as torch saves them."""
+    tensor = torch.ones(2, device="hpu")
+    tensor.note = "tied"  # type: ignore[attr-defined]
+
+    assert _round_trip(tensor).note == "tied"
+
+
+def test_the_same_tensor_twice_is_one() -> None:
+    """Two references to a tensor stay two references to one."""
+    tensor = torch.ones(2, device="hpu")
+
+    first, second = _round_trip([tensor, tensor])
+
+    assert first is second
+
+
+def test_tied_weights_stay_tied() -> None:
+    """Two parameters over one storage share it after loading, too."""
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4, device="hpu"), torch.nn.Linear(4, 4, device="hpu"))
+    module[1].weight = module[0].weight
+
+    loaded = _round_trip(module.state_dict())
+
+    assert _share(loaded["0.weight"], loaded["1.weight"])
+
+
+@pytest.mark.parametrize(
+    "views",
+    [
+        lambda base: [base, base[2:5]],
+        lambda base: [base[2:5], base],
+        lambda base: [base[:3], base[4:]],
+        lambda base: [base.view(2, 4), base.view(2, 4).t()],
+        lambda base: [base[::2], base[1::2]],
+        lambda base: [base[3], base.expand(3, 8)],
+    ],
+    ids=["part", "part first", "two parts", "transposed", "strided", "scalar and expanded"],
+)
+def test_views_stay_views(views: Any) -> None:
+    """Views of one storage come back equal, with their strides, over one storage."""
+    originals = views(torch.arange(8.0, device="hpu"))
+
+    loaded = _round_trip(originals)
+
+    assert _share(*loaded)
+    assert [(view.stride(), view.storage_offset()) for view in loaded] == [
+        (view.stride(), view.storage_offset()) for view in originals
+    ]
+    assert all(torch.equal(view, original.cpu()) for view, original in zip(loaded, originals, strict=True))
+
+
+def test_views_do_not_multiply_the_file() -> None:
+    """A hundred views of a storage take the space of one."""
+    base = torch.zeros(1 << 16, device="hpu")
+
+    alone, with_views = len(_saved([base])), len(_saved([base, *(base[index:] for index in range(100))]))
+
+    assert with_views < 1.2 * alone
+
+
+def test_a_storage_is_fetched_once() -> None:
+    """The card is asked for each storage once, however many tensors look at it."""
+    base = torch.zeros(8, device="hpu")
+    other = torch.zeros(8, device="hpu")
+    before = hpu_sim.stats()["d2h_copies"]
+
+    _saved([base, base[2:], base.view(2, 4), other])
+
+    assert hpu_sim.stats()["d2h_copies"] - before == 2
+
+
+def test_storages_of_different_tensors_stay_apart() -> None:
+    """Tensors that only look alike do not become one."""
+    first, second = _round_trip([torch.zeros(4, device="hpu"), torch.zeros(4, device="hpu")])
+
+    assert not _share(first, second)
+
+
+def test_many_short_lived_tensors_stay_apart() -> None:
+    """A tensor that exists only while it is pickled does not lend its storage's address to the next one."""
+
+    class Fresh:
+        def __init__(self, value: float) -> None:
+            self.value = value
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (float, (torch.full((4,), self.value, device="hpu"),))
+
+    class AsTensor(Fresh):
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (torch.clone, (torch.full((4,), self.value, device="hpu"),))
+
+    loaded = _round_trip([AsTensor(value) for value in range(20)])
+
+    assert [float(tensor[0]) for tensor in loaded] == list(range(20))
+
+
+def test_one_storage_as_two_types_is_saved() -> None:
+    """Torch refuses this; here each type gets a copy of the storage."""
+    base = torch.arange(4, dtype=torch.int32, device="hpu")
+
+    loaded = _round_trip([base, base.view(torch.float32)])
+
+    assert torch.equal(loaded[0], loaded[1].view(torch.int32))
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), ()])
+def test_empty_tensors_and_scalars_are_saved(shape: tuple[int, ...]) -> None:
+    """Tensors of any number of elements come back."""
+    assert _round_trip(torch.zeros(shape, device="hpu")).shape == shape
+
+
+def test_an_empty_part_of_a_storage_is_saved() -> None:
+    """A view of nothing at the end of a storage is still a tensor."""
+    assert _round_trip(torch.zeros(4, device="hpu")[4:]).shape == (0,)
+
+
+def test_a_storage_larger_than_its_tensor_is_kept() -> None:
+    """A tensor that was cut to size keeps its storage, as in torch's own files."""
+    tensor = torch.arange(8.0, device="hpu").resize_(2)
+
+    loaded = _round_trip(tensor)
+
+    assert (loaded.tolist(), loaded.untyped_storage().nbytes()) == ([0, 1], 32)
+
+
+def test_subclasses_of_tensor_keep_their_class() -> None:
+    """A user's own kind of tensor is saved as such, on the CPU."""
+    loaded = _round_trip(torch.ones(2, device="hpu").as_subclass(_Named))
+
+    assert (type(loaded), loaded.device.type) == (_Named, "cpu")
+
+
+class _Named(torch.Tensor):
+    """A user's own kind of tensor."""
+
+
+def test_a_machine_without_a_gaudi_loads_it(tmp_path: Path) -> None:
+    """Plain torch, with no bridge and no map_location, loads the checkpoint."""
+    module = torch.nn.Linear(2, 2, device="hpu")
+    HPUCheckpointIO().save_checkpoint({"state_dict": module.state_dict()}, tmp_path / "last.ckpt")
+    program = (
+        "import sys, torch\n"
+        "state = torch.load(sys.argv[1])['state_dict']\n"
+        "print(*sorted(str(value.device) for value in state.values()), hasattr(torch, 'hpu'))"
+    )
+    command = [sys.executable, "-I", "-c", program, str(tmp_path / "last.ckpt")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={"PT_HPU_AUTOLOAD": "0"})
+
+    assert done.stdout.split() == ["cpu", "cpu", "False"]
+
+
+def test_a_file_of_another_plugin_loads_on_the_cpu(tmp_path: Path) -> None:
+    """A checkpoint whose tensors are tagged with the device is loaded where there may be none."""
+    torch.serialization.save({"weight": torch.ones(2, device="hpu")}, tmp_path / "last.ckpt")
+
+    loaded = HPUCheckpointIO().load_checkpoint(tmp_path / "last.ckpt")
+
+    assert loaded["weight"].device.type == "cpu"
