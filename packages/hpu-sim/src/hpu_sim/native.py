@@ -51,6 +51,18 @@ class Native(Protocol):
     def reset_accumulated_memory(self) -> None:
         """Set the counts of allocations to 0."""
 
+    def device_type(self) -> int:
+        """Return the number that torch's C++ gives the hpu device type."""
+
+    def current_stream_id(self) -> int:
+        """Return the number of the calling thread's current stream."""
+
+    def set_current_stream_id(self, stream_id: int) -> None:
+        """Make a stream the current one of the calling thread."""
+
+    def new_stream_id(self) -> int:
+        """Return the number of the next stream of the pool."""
+
     def default_generator(self) -> torch.Generator:
         """Return the device's generator of random numbers."""
 

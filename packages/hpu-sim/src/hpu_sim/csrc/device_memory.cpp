@@ -72,7 +72,7 @@ bool is_lent(const c10::DataPtr& data) {
 
 c10::DataPtr lend(HostPtr host) {
   charge(static_cast<int64_t>(host->nbytes()));
-  void* data = c10::Storage(host).mutable_data();
+  void* data = mutable_bytes(*host);
   return c10::DataPtr(data, host.release(), &return_to_host, kDevice);
 }
 
@@ -221,7 +221,7 @@ void follow_host_storage(const c10::Storage& device) {
   }
   const size_t before = device.nbytes();
   auto* impl = device.unsafeGetStorageImpl();
-  c10::DataPtr moved(host->mutable_data(), host, &return_to_host, kDevice);
+  c10::DataPtr moved(mutable_bytes(*host), host, &return_to_host, kDevice);
   c10::DataPtr old = impl->set_data_ptr(std::move(moved));
   old.release_context();  // The reference to the host storage has moved to the new pointer.
   try {

@@ -11,10 +11,6 @@ namespace {
 
 std::atomic<bool> low_precision_supported{true};
 
-bool is_float8(c10::ScalarType dtype) {
-  return c10::isFloatingType(dtype) && c10::elementSize(dtype) == 1;
-}
-
 void check_low_precision(c10::ScalarType dtype) {
   if (C10_LIKELY(low_precision_supported.load(std::memory_order_relaxed))) {
     return;
@@ -24,6 +20,10 @@ void check_low_precision(c10::ScalarType dtype) {
 }
 
 }  // namespace
+
+bool is_float8(c10::ScalarType dtype) {
+  return c10::isFloatingType(dtype) && c10::elementSize(dtype) == 1;
+}
 
 void set_low_precision_supported(bool supported) {
   low_precision_supported = supported;

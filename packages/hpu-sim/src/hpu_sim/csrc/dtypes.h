@@ -10,6 +10,9 @@ namespace hpu_sim {
 // float16 and float8 exist from the second generation on.
 void set_low_precision_supported(bool supported);
 
+// Any of torch's 8 bit floating point formats.
+bool is_float8(c10::ScalarType dtype);
+
 // Throws the bridge's error for a dtype that no tensor on this card can have. For tensors that a program asks for.
 void check_creatable(c10::ScalarType dtype);
 

@@ -5,6 +5,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include "device_memory.h"
+#include "torch_compat.h"
 
 namespace hpu_sim {
 namespace {
@@ -18,8 +19,10 @@ class DeviceGenerator final : public c10::GeneratorImpl {
   const at::Generator& host() const { return host_; }
 
   void set_current_seed(uint64_t seed) override { host_.set_current_seed(seed); }
+#if HPU_SIM_TORCH >= 201
   void set_offset(uint64_t offset) override { host_.set_offset(offset); }
   uint64_t get_offset() const override { return host_.get_offset(); }
+#endif
   uint64_t current_seed() const override { return host_.current_seed(); }
   uint64_t seed() override { return host_.seed(); }
   void set_state(const c10::TensorImpl& state) override { host_.unsafeGetGeneratorImpl()->set_state(state); }

@@ -56,7 +56,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return c10::Stream(c10::Stream::DEFAULT, kDevice);
   }
   c10::Stream getStreamFromGlobalPool(c10::Device /*device*/, bool /*high_priority*/) const override {
-    return c10::Stream(c10::Stream::UNSAFE, kDevice, next_stream++ % kStreamPool + 1);
+    return c10::Stream(c10::Stream::UNSAFE, kDevice, new_stream_id());
   }
 #if HPU_SIM_TORCH >= 204
   c10::Stream getNewStream(c10::Device device, int /*priority*/) const override {
@@ -106,6 +106,18 @@ void set_device_count(int count) {
 
 int get_device_count() {
   return device_count;
+}
+
+int64_t current_stream_id() {
+  return current_stream;
+}
+
+void set_current_stream_id(int64_t id) {
+  current_stream = id;
+}
+
+int64_t new_stream_id() {
+  return next_stream++ % kStreamPool + 1;
 }
 
 }  // namespace hpu_sim

@@ -8,6 +8,7 @@
 
 #include "alias.h"
 #include "counters.h"
+#include "dtypes.h"
 #include "graph.h"
 #include "observer.h"
 #include "torch_compat.h"
@@ -80,11 +81,12 @@ void check_dtype(const at::Tensor& tensor) {
     case at::kByte:
     case at::kChar:
     case at::kBool:
-    case at::kFloat8_e5m2:
-    case at::kFloat8_e4m3fn:
       return;
     default:
-      TORCH_CHECK(false, "Input tensor data type is not supported for HCCL process group: ", tensor.scalar_type());
+      TORCH_CHECK(
+          is_float8(tensor.scalar_type()),
+          "Input tensor data type is not supported for HCCL process group: ",
+          tensor.scalar_type());
   }
 }
 
@@ -268,6 +270,7 @@ class HcclBackend final : public c10d::Backend {
     return work(c10d::OpType::_ALLGATHER_BASE, gloo_->_allgather_base(to, from, options), {output});
   }
 
+#if HPU_SIM_TORCH >= 201
   WorkPtr allgather_into_tensor_coalesced(
       Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
     count("allgather_into_tensor_coalesced", inputs);
@@ -275,6 +278,7 @@ class HcclBackend final : public c10d::Backend {
     auto from = as_bytes(flat(inputs));
     return work(c10d::OpType::COALESCED, gloo_->allgather_into_tensor_coalesced(to, from, options), outputs);
   }
+#endif
 
   WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override {
     count("gather", inputs);
@@ -316,6 +320,7 @@ class HcclBackend final : public c10d::Backend {
     return work(c10d::OpType::_REDUCE_SCATTER_BASE, std::move(gloo), {output});
   }
 
+#if HPU_SIM_TORCH >= 201
   WorkPtr reduce_scatter_tensor_coalesced(
       Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) override {
     check_reduction(options.reduceOp);
@@ -325,6 +330,7 @@ class HcclBackend final : public c10d::Backend {
     reduction.finish(gloo);
     return work(c10d::OpType::COALESCED, std::move(gloo), outputs);
   }
+#endif
 
   WorkPtr alltoall_base(
       at::Tensor& output,

@@ -115,6 +115,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("memory_stats", &memory_stats);
   m.def("reset_peak_memory", &hpu_sim::reset_peak_memory);
   m.def("reset_accumulated_memory", &hpu_sim::reset_accumulated_memory);
+  m.def("device_type", [] { return static_cast<int>(hpu_sim::kDevice.type()); });
+  m.def("current_stream_id", &hpu_sim::current_stream_id);
+  m.def("set_current_stream_id", &hpu_sim::set_current_stream_id);
+  m.def("new_stream_id", &hpu_sim::new_stream_id);
   m.def("default_generator", &hpu_sim::default_generator);
   m.def("make_hccl_backend", &hpu_sim::make_hccl_backend);
 }

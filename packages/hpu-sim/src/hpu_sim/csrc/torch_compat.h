@@ -37,4 +37,14 @@ using Optional = c10::optional<T>;
 inline constexpr c10::nullopt_t kNone = c10::nullopt;
 #endif
 
+// 2.1: a storage's memory is asked for as mutable_data().
+template <typename AnyStorage>
+void* mutable_bytes(AnyStorage& storage) {
+#if HPU_SIM_TORCH >= 201
+  return storage.mutable_data();
+#else
+  return storage.data_ptr().get();
+#endif
+}
+
 }  // namespace hpu_sim

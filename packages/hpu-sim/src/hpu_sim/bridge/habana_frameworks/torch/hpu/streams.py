@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from hpu_sim.native import native
+
+from . import _events  # Relative, so that type checkers find it too.
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -13,11 +17,9 @@ if TYPE_CHECKING:
 class Stream(torch.Stream):
     """A queue of device work. The arguments are accepted and ignored, as on the bridge."""
 
-    def __new__(cls, device: Any = None, priority: int = 0, **identity: Any) -> Self:  # noqa: ARG004 - the bridge's signature
+    def __new__(cls, device: Any = None, priority: int = 0, **identity: Any) -> Self:  # noqa: ARG004 - as on the bridge
         """Make a new stream, or the one that ``stream_id``, ``device_index`` and ``device_type`` name."""
-        if identity:
-            return super().__new__(cls, **identity)
-        return super().__new__(cls, device="hpu:0")
+        return super().__new__(cls, **(identity or _identity(native().new_stream_id())))
 
     @property
     def hpu_stream(self) -> int:
@@ -33,17 +35,39 @@ class Stream(torch.Stream):
         """Return the least and the greatest priority: there is one."""
         return 0, 0
 
+    # torch has these methods from 2.4 on; written out, they are the same on every release.
 
-class Event(torch.Event):
+    def query(self) -> bool:
+        """Return whether all work is done, which it is: a call returns when its work is done."""
+        return True
+
+    def synchronize(self) -> None:
+        """Wait until all work is done."""
+        native().synchronize()
+
+    def wait_event(self, event: Event) -> None:
+        """Let the stream's later work wait for ``event``, which has happened."""
+
+    def wait_stream(self, stream: torch.Stream) -> None:
+        """Let the stream's later work wait for what is in ``stream``, which is done."""
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """Mark the current point of the stream with ``event`` or a new one, and return it."""
+        event = Event() if event is None else event
+        event.record(self)
+        return event
+
+
+class Event(_events.BaseEvent):
     """A mark in a stream. Times are measured on the host: work is done when its call returns."""
 
-    _timer: torch.Event
+    _timer: _events.BaseEvent
 
     def __new__(cls, enable_timing: bool = False) -> Self:
         """Make an event; with ``enable_timing`` it can be compared with another."""
         event = super().__new__(cls, device="hpu", enable_timing=enable_timing)
         # torch compares events of exactly its own class, so each of ours keeps one.
-        event._timer = torch.Event(device="hpu", enable_timing=enable_timing)
+        event._timer = _events.BaseEvent(device="hpu", enable_timing=enable_timing)
         return event
 
     def record(self, stream: torch.Stream | None = None) -> None:
@@ -57,7 +81,7 @@ class Event(torch.Event):
         Raises:
             RuntimeError: If one of them was not recorded, or was made without ``enable_timing``.
         """
-        return self._timer.elapsed_time(end_event._timer if isinstance(end_event, Event) else end_event)  # noqa: SLF001 - our own class
+        return self._timer.elapsed_time(end_event._timer if isinstance(end_event, Event) else end_event)  # noqa: SLF001
 
 
 class StreamContext:
@@ -85,18 +109,18 @@ def stream(stream: torch.Stream | None) -> StreamContext:
 def set_stream(stream: torch.Stream | None) -> None:
     """Make ``stream`` the current stream; None changes nothing."""
     if stream is not None:
-        torch._C._accelerator_setStream(stream)  # noqa: SLF001 - what torch.accelerator.set_stream calls, which needs torch >= 2.6
+        native().set_current_stream_id(stream.stream_id)
 
 
-def current_stream(device: Any = None) -> Stream:  # noqa: ARG001 - the bridge's signature
+def current_stream(device: Any = None) -> Stream:  # noqa: ARG001 - as on the bridge
     """Return the current stream."""
-    return _as_hpu_stream(torch._C._accelerator_getStream(0))  # noqa: SLF001 - as above
+    return Stream(**_identity(native().current_stream_id()))
 
 
-def default_stream(device: Any = None) -> Stream:  # noqa: ARG001 - as above
+def default_stream(device: Any = None) -> Stream:  # noqa: ARG001 - as on the bridge
     """Return the default stream."""
-    return Stream(stream_id=0, device_index=0, device_type=torch._C._accelerator_getStream(0).device_type)  # noqa: SLF001 - as above
+    return Stream(**_identity(0))
 
 
-def _as_hpu_stream(stream: torch.Stream) -> Stream:
-    return Stream(stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type)
+def _identity(stream_id: int) -> dict[str, int]:
+    return {"stream_id": stream_id, "device_index": 0, "device_type": native().device_type()}
