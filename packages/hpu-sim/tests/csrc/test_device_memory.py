@@ -1,0 +1,221 @@
+"""Device memory is charged to the byte, and ends where the card's memory ends."""
+
+from __future__ import annotations
+
+import gc
+import json
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import torch
+
+import hpu_sim
+from hpu_sim.native import native
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.fixture
+def memory() -> Callable[[], tuple[int, int]]:
+    """Bytes in use and their peak, both counted from where the test begins."""
+    gc.collect()
+    hpu_sim.reset_stats()
+    start = hpu_sim.stats()["allocated_bytes"]
+
+    def now() -> tuple[int, int]:
+        stats = hpu_sim.stats()
+        return stats["allocated_bytes"] - start, stats["peak_bytes"] - start
+
+    return now
+
+
+def test_a_tensor_is_charged_its_size(memory: Callable[[], tuple[int, int]]) -> None:
+    """1000 floats are 4000 bytes."""
+    x = torch.empty(1000, device="hpu")
+
+    assert memory() == (x.nbytes, 4000)
+
+
+def test_a_tensor_that_goes_frees_its_memory(memory: Callable[[], tuple[int, int]]) -> None:
+    """The peak stays."""
+    x = torch.empty(1000, device="hpu")
+    del x
+
+    assert memory() == (0, 4000)
+
+
+def test_a_result_is_charged(memory: Callable[[], tuple[int, int]]) -> None:
+    """What an operator makes lies on the card."""
+    x = torch.ones(1000, device="hpu")
+    y = x + 1
+    del x
+
+    assert memory() == (y.nbytes, 8000)
+
+
+def test_a_view_costs_nothing(memory: Callable[[], tuple[int, int]]) -> None:
+    """There is one memory, which the view alone keeps."""
+    x = torch.ones(1000, device="hpu")
+    view = x[10:]
+    del x
+
+    assert view.numel() == 990
+    assert memory() == (4000, 4000)
+
+
+def test_an_operator_in_place_costs_nothing(memory: Callable[[], tuple[int, int]]) -> None:
+    """It works where its argument lies."""
+    x = torch.empty(1000, device="hpu").fill_(1).add_(1)
+
+    assert memory() == (x.nbytes, 4000)
+
+
+def test_a_copy_from_the_host_is_charged_once(memory: Callable[[], tuple[int, int]]) -> None:
+    """The host's tensor is not the card's."""
+    host = torch.ones(1000)
+    x = host.to("hpu")
+
+    assert memory() == (x.nbytes, 4000)
+
+
+def test_a_copy_to_the_host_is_not_charged(memory: Callable[[], tuple[int, int]]) -> None:
+    """It lies elsewhere."""
+    x = torch.empty(1000, device="hpu")
+    host = x.cpu()
+    del x
+
+    assert host.numel() == 1000
+    assert memory() == (0, 4000)
+
+
+def test_an_out_argument_that_grows_is_charged(memory: Callable[[], tuple[int, int]]) -> None:
+    """The memory that the operator gave it counts, and is freed with it."""
+    x = torch.ones(1000, device="hpu")
+    out = torch.empty(0, device="hpu")
+    torch.add(x, 1, out=out)
+    grown = memory()
+    del out
+
+    assert (grown[0], memory()[0]) == (8000, 4000)
+
+
+def test_a_tensor_that_grows_has_two_memories_for_a_moment(memory: Callable[[], tuple[int, int]]) -> None:
+    """Its content is copied from the old one to the new."""
+    x = torch.empty(1000, device="hpu")
+    x.resize_(2000)
+
+    assert memory() == (8000, 12000)
+
+
+def test_a_freed_storage_is_not_charged(memory: Callable[[], tuple[int, int]]) -> None:
+    """Its tensor is still there."""
+    x = torch.empty(1000, device="hpu")
+    x.untyped_storage().resize_(0)
+
+    assert memory()[0] == 0
+    assert x.shape == (1000,)
+
+
+def test_a_training_step_gives_everything_back(memory: Callable[[], tuple[int, int]]) -> None:
+    """Parameters (440 bytes) and gradients (440 more) stay, activations do not."""
+    model = torch.nn.Linear(10, 10).to("hpu")
+    model(torch.ones(5, 10, device="hpu")).sum().backward()
+    gc.collect()
+    with_gradients = memory()[0]
+    model.zero_grad(set_to_none=True)
+
+    assert (with_gradients, memory()[0]) == (880, 440)
+
+
+def test_resetting_takes_the_peak_down_to_what_is_in_use(memory: Callable[[], tuple[int, int]]) -> None:
+    """A peak is measured from the last reset."""
+    x = torch.empty(1000, device="hpu")
+    y = torch.empty(1000, device="hpu")
+    del y
+
+    hpu_sim.reset_stats()
+
+    assert memory() == (x.nbytes, 4000)
+
+
+def test_pinned_memory_is_the_hosts(memory: Callable[[], tuple[int, int]]) -> None:
+    """It is marked, keeps its content, and is not charged to the card."""
+    pinned = torch.arange(3.0).pin_memory()
+
+    assert pinned.is_pinned()
+    assert not torch.arange(3.0).is_pinned()
+    assert pinned.tolist() == [0, 1, 2]
+    assert memory() == (0, 0)
+
+
+def test_the_limit_is_the_cards_memory() -> None:
+    """A Gaudi 2 has 96 GiB."""
+    assert native().memory_stats()["limit"] == 96 * 2**30
+
+
+_EXHAUST: Final = """
+import json
+import hpu_sim
+hpu_sim.activate()
+import torch
+from hpu_sim import activation
+from hpu_sim.native import native
+
+native().configure(1, False, 1000, activation.acquire_card)
+report = {}
+
+
+def attempt(name, function):
+    try:
+        function()
+    except RuntimeError as error:
+        report[name] = [type(error).__name__, str(error).splitlines()[0]]
+
+
+x = torch.ones(100, device="hpu")
+attempt("empty", lambda: torch.empty(151, device="hpu"))
+attempt("to", lambda: torch.ones(151).to("hpu"))
+attempt("operator", lambda: torch.cat([x, x]))
+attempt("out", lambda: torch.cat([x, x], out=torch.empty(0, device="hpu")))
+attempt("resize", lambda: x.resize_(160))
+attempt("storage", lambda: x.untyped_storage().resize_(1004))
+report["in use"] = hpu_sim.stats()["allocated_bytes"]
+y = x[:100] + 1
+report["afterwards"] = y.sum().item()
+del x
+report["room again"] = torch.empty(150, device="hpu").numel()
+print(json.dumps(report))
+"""
+
+
+@pytest.fixture(scope="module")
+def exhausted(output_of: Callable[..., str]) -> dict[str, object]:
+    """What happens on a card of 1000 bytes of which 400 are in use."""
+    return dict(json.loads(output_of(_EXHAUST)))
+
+
+@pytest.mark.parametrize(
+    ("call", "wanted"),
+    [("empty", 604), ("to", 604), ("operator", 800), ("out", 800), ("resize", 640), ("storage", 1004)],
+)
+def test_no_more_memory_is_torchs_error(call: str, wanted: int, exhausted: dict[str, object]) -> None:
+    """It says that the card is simulated, what was wanted and what there is."""
+    message = f"HPU out of memory (simulated): tried to allocate {wanted} bytes with 400 of 1000 bytes in use."
+
+    assert exhausted[call] == ["OutOfMemoryError", message]
+
+
+def test_a_failed_allocation_is_not_charged(exhausted: dict[str, object]) -> None:
+    """What is in use is what was before."""
+    assert exhausted["in use"] == 400
+
+
+def test_the_card_goes_on_after_a_failed_allocation(exhausted: dict[str, object]) -> None:
+    """Tensors keep their content, and freed memory can be had again."""
+    assert (exhausted["afterwards"], exhausted["room again"]) == (200, 150)
+
+
+def test_running_out_of_memory_is_a_runtime_error() -> None:
+    """Programs that catch the bridge's RuntimeError catch it."""
+    assert issubclass(torch.OutOfMemoryError, RuntimeError)

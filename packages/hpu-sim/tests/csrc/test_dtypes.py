@@ -1,0 +1,31 @@
+"""Number formats that a card refuses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_COMPLEX: dict[str, Callable[[], Any]] = {
+    "empty": lambda: torch.empty(1, dtype=torch.complex64, device="hpu"),
+    "copy from the host": lambda: torch.ones(1, dtype=torch.complex64).to("hpu"),
+    "conversion": lambda: torch.ones(1, device="hpu").to(torch.complex128),
+    "empty_strided": lambda: torch.empty_strided((1,), (1,), dtype=torch.complex64, device="hpu"),
+}
+
+
+@pytest.mark.parametrize("way", _COMPLEX)
+def test_complex_tensors_are_refused(way: str) -> None:
+    """In the bridge's words."""
+    with pytest.raises(RuntimeError, match=r"Complex datatype is not supported on HPU device\."):
+        _COMPLEX[way]()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float8_e4m3fn, torch.float8_e5m2], ids=repr)
+def test_a_gaudi_2_has_low_precision(dtype: torch.dtype) -> None:
+    """Only the first generation lacks it."""
+    assert torch.empty(1, dtype=dtype, device="hpu").dtype == dtype

@@ -1,0 +1,329 @@
+"""Operators run on the CPU's kernels over the card's memory."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def test_an_operator_in_place_returns_its_argument() -> None:
+    """It is the same Python object, with the result in it."""
+    x = torch.ones(2, device="hpu")
+
+    assert x.mul_(3) is x
+    assert x.tolist() == [3, 3]
+
+
+def test_an_out_argument_is_filled_and_returned() -> None:
+    """It is the same Python object."""
+    out = torch.zeros(3, device="hpu")
+
+    assert torch.add(torch.ones(3, device="hpu"), 1, out=out) is out
+    assert out.tolist() == [2, 2, 2]
+
+
+def test_an_empty_out_argument_gets_the_size_of_the_result() -> None:
+    """Memory that the kernel grew is the tensor's."""
+    out = torch.empty(0, device="hpu")
+
+    torch.cat([torch.ones(2, device="hpu"), torch.zeros(2, device="hpu")], out=out)
+
+    assert out.tolist() == [1, 1, 0, 0]
+
+
+def test_several_out_arguments_are_filled() -> None:
+    """Each of them, in any dtype."""
+    values = torch.empty(0, device="hpu")
+    indices = torch.empty(0, dtype=torch.long, device="hpu")
+
+    torch.max(torch.eye(3, device="hpu"), 1, out=(values, indices))
+
+    assert (values.tolist(), indices.tolist()) == ([1, 1, 1], [0, 1, 2])
+
+
+def test_an_out_argument_of_another_size_is_resized_with_torchs_warning() -> None:
+    """As on the CPU."""
+    out = torch.ones(2, device="hpu")
+
+    with pytest.warns(UserWarning, match="An output with one or more elements was resized"):
+        torch.add(torch.ones(3, device="hpu"), 1, out=out)
+
+    assert out.tolist() == [2, 2, 2]
+
+
+def test_an_out_argument_that_is_a_view_writes_to_its_base() -> None:
+    """Strides of the view are kept."""
+    base = torch.zeros(2, 3, device="hpu")
+
+    torch.add(torch.ones(2, device="hpu"), 1, out=base[:, 1])
+
+    assert base.tolist() == [[0, 2, 0], [0, 2, 0]]
+
+
+def test_an_operator_that_returns_a_view_of_its_argument_shares_memory() -> None:
+    """The CPU's kernel made the view, over the memory that it was lent."""
+    x = torch.zeros(2, 3, device="hpu")
+
+    for view in torch.ops.aten.split_with_sizes(x, [1, 1]):
+        view.add_(1)
+
+    assert x.tolist() == [[1, 1, 1], [1, 1, 1]]
+
+
+def test_contiguous_of_a_contiguous_tensor_is_the_tensor() -> None:
+    """Nothing is copied where nothing has to be."""
+    x = torch.ones(2, device="hpu")
+
+    assert x.contiguous() is x
+    assert x.to("hpu") is x
+    assert x.float() is x
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        lambda x: torch.max(x, 0),
+        torch.sort,
+        lambda x: torch.topk(x, 2),
+        torch.linalg.eigh,
+        torch.var_mean,
+        torch.mode,
+        torch.frexp,
+    ],
+    ids=["max", "sort", "topk", "eigh", "var_mean", "mode", "frexp"],
+)
+def test_several_results_are_those_of_the_cpu(operator: Callable[[torch.Tensor], Any]) -> None:
+    """Each is on the card and equal to the bit."""
+    x = torch.randn(4, 4)
+
+    for result, host in zip(operator(x.to("hpu")), operator(x), strict=True):
+        assert result.device.type == "hpu"
+        assert torch.equal(result.cpu(), host)
+
+
+_MIXED: dict[str, Callable[[], Any]] = {
+    "add": lambda: torch.ones(2, device="hpu") + torch.ones(2),
+    "add to a host tensor": lambda: torch.ones(2) + torch.ones(2, device="hpu"),
+    "in place": lambda: torch.ones(2, device="hpu").add_(torch.ones(2)),
+    "matmul": lambda: torch.ones(2, 2, device="hpu") @ torch.ones(2, 2),
+    "cat": lambda: torch.cat([torch.ones(2, device="hpu"), torch.ones(2)]),
+    "linear with an input left behind": lambda: torch.nn.Linear(2, 2).to("hpu")(torch.ones(1, 2)),
+    "linear left behind": lambda: torch.nn.Linear(2, 2)(torch.ones(1, 2, device="hpu")),
+    "embedding": lambda: functional.embedding(torch.tensor([1]), torch.ones(2, 2, device="hpu")),
+    "where": lambda: torch.where(torch.ones(2, device="hpu") > 0, torch.ones(2), torch.ones(2, device="hpu")),
+    "cross entropy": lambda: functional.cross_entropy(torch.ones(1, 2, device="hpu"), torch.tensor([0])),
+    "foreach": lambda: torch._foreach_add([torch.ones(2, device="hpu")], [torch.ones(2)]),
+}
+
+
+@pytest.mark.parametrize("mixture", _MIXED)
+def test_tensors_of_host_and_card_do_not_mix(mixture: str) -> None:
+    """The error is torch's own and names the two devices."""
+    message = "Expected all tensors to be on the same device, but found at least two devices, hpu:0 and cpu!"
+
+    with pytest.raises(RuntimeError, match=message):
+        _MIXED[mixture]()
+
+
+def test_a_number_of_the_host_mixes() -> None:
+    """A tensor without dimensions counts as a number, as on every accelerator."""
+    assert (torch.ones(2, device="hpu") * torch.tensor(3.0)).tolist() == [3, 3]
+
+
+def test_a_number_keeps_its_dtype_rules() -> None:
+    """A Python number does not widen a tensor's dtype; a tensor of another kind does."""
+    x = torch.ones(2, device="hpu", dtype=torch.bfloat16)
+
+    assert (x * 2.5).dtype == torch.bfloat16
+    assert (x + torch.ones((), dtype=torch.float64)).dtype == torch.bfloat16
+    assert (x + torch.ones(2, device="hpu")).dtype == torch.float32
+
+
+_INDICES: dict[str, Callable[[torch.device], Any]] = {
+    "bool mask": lambda device: torch.tensor([[True, False, True], [False, True, False]], device=device),
+    "row mask": lambda device: torch.tensor([False, True], device=device),
+    "indices": lambda device: torch.tensor([1, 0, 1], device=device),
+    "two indices": lambda device: (torch.tensor([1, 0], device=device), torch.tensor([2, 2], device=device)),
+    "index and slice": lambda device: (slice(None), torch.tensor([0, 2], device=device)),
+    "none and index": lambda device: (None, torch.tensor([1], device=device)),
+}
+
+
+@pytest.mark.parametrize("device", ["hpu", "cpu"])
+@pytest.mark.parametrize("index", _INDICES)
+def test_indices_of_either_side_select(index: str, device: str) -> None:
+    """Index tensors may stay on the host, as on every accelerator."""
+    x = torch.arange(6.0).view(2, 3)
+
+    selected = x.to("hpu")[_INDICES[index](torch.device(device))]
+
+    assert torch.equal(selected.cpu(), x[_INDICES[index](torch.device("cpu"))])
+
+
+@pytest.mark.parametrize("device", ["hpu", "cpu"])
+@pytest.mark.parametrize("index", _INDICES)
+def test_indices_of_either_side_assign(index: str, device: str) -> None:
+    """What is assigned may be a number."""
+    if index == "none and index" and device == "cpu":
+        index = "indices"
+    x = torch.zeros(2, 3)
+    card = x.to("hpu")
+
+    x[_INDICES[index](torch.device("cpu"))] = 5
+    card[_INDICES[index](torch.device(device))] = 5
+
+    assert torch.equal(card.cpu(), x)
+
+
+def test_a_mask_selects_with_a_gradient() -> None:
+    """It lands where the mask is true."""
+    x = torch.arange(4.0, device="hpu", requires_grad=True)
+
+    x[x > 1].sum().backward()
+
+    assert x.grad is not None
+    assert x.grad.tolist() == [0, 0, 1, 1]
+
+
+def test_foreach_works_on_lists() -> None:
+    """Results are on the card and the CPU's to the bit."""
+    host = [torch.randn(n) for n in (1, 2, 3)]
+    card = [x.to("hpu") for x in host]
+
+    torch._foreach_mul_(card, 2.5)
+    norms = torch._foreach_norm(card)
+    torch._foreach_mul_(host, 2.5)
+
+    assert all(torch.equal(a.cpu(), b) for a, b in zip(card, host, strict=True))
+    assert all(a.device.type == "hpu" and torch.equal(a.cpu(), b.norm()) for a, b in zip(norms, host, strict=True))
+
+
+def test_an_error_of_a_kernel_is_torchs() -> None:
+    """Shapes that do not fit are told as on the CPU, and the next operator works."""
+    x = torch.ones(2, 3, device="hpu")
+
+    with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
+        x @ x
+
+    assert (x @ x.t()).tolist() == [[3, 3], [3, 3]]
+
+
+def test_numpy_is_refused() -> None:
+    """The text says what to do."""
+    with pytest.raises(TypeError, match=r"can't convert hpu:0 device type tensor to numpy\. Use Tensor\.cpu\(\)"):
+        torch.ones(1, device="hpu").numpy()
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0)])
+def test_empty_tensors_take_part(shape: tuple[int, ...]) -> None:
+    """Arithmetic, reductions, copies and printing."""
+    x = torch.empty(shape, device="hpu")
+
+    assert (x + 1).shape == shape
+    assert x.sum().item() == 0
+    assert x.cpu().shape == shape
+    assert x.tolist() == torch.empty(shape).tolist()
+    assert "hpu:0" in repr(x)
+
+
+def test_empty_tensors_have_gradients() -> None:
+    """A layer without a sample has zero gradients."""
+    layer = torch.nn.Linear(3, 2).to("hpu")
+
+    layer(torch.empty(0, 3, device="hpu")).sum().backward()
+
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.abs().sum().item() == 0
+
+
+def test_a_tensor_without_dimensions_is_a_number() -> None:
+    """Python's conversions and comparisons work."""
+    x = torch.tensor(2.0, device="hpu")
+
+    assert x.shape == ()
+    assert (float(x), int(x), bool(x), x.item(), f"{x:.1f}") == (2.0, 2, True, 2.0, "2.0")
+    assert x + 1 == 3
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda x: x.t(), lambda x: x[:, ::2], lambda x: x[1:], lambda x: x[:1].expand(3, 4)],
+    ids=["transposed", "strided", "offset", "expanded"],
+)
+def test_non_contiguous_tensors_take_part(make: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Results have the CPU's values and strides."""
+    x = torch.arange(12.0).view(3, 4)
+    host, card = make(x), make(x.to("hpu"))
+
+    for result, expected in ((card * 2, host * 2), (card.contiguous(), host.contiguous()), (card.sum(0), host.sum(0))):
+        assert result.stride() == expected.stride()
+        assert torch.equal(result.cpu(), expected)
+
+
+def test_channels_last_is_kept() -> None:
+    """A convolution has the layout and the numbers that it has on the CPU."""
+    layer = torch.nn.Conv2d(3, 2, 3)
+    x = torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last)
+    expected = layer(x)
+
+    result = layer.to("hpu")(x.to("hpu"))
+
+    assert result.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(result.cpu(), expected)
+
+
+def test_dtypes_convert_on_the_card() -> None:
+    """To each dtype and from it."""
+    for dtype in (torch.float64, torch.bfloat16, torch.float16, torch.int8, torch.int32, torch.int64, torch.bool):
+        x = torch.tensor([0.0, 1.0, 2.0], device="hpu").to(dtype)
+
+        assert x.dtype == dtype
+        assert torch.equal(x.cpu(), torch.tensor([0.0, 1.0, 2.0]).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=repr)
+def test_float8_converts_on_the_card(dtype: torch.dtype) -> None:
+    """Gaudi 2 has both formats."""
+    x = torch.tensor([0.5, 1.0, 448.0])
+
+    assert torch.equal(x.to("hpu").to(dtype).to(torch.float32).cpu(), x.to(dtype).to(torch.float32))
+
+
+def test_a_conjugate_is_lazy_and_right() -> None:
+    """The conj bit is kept on the card, and operators see through it."""
+    pairs = torch.randn(3, 3, 2)
+    host, card = torch.view_as_complex(pairs), torch.view_as_complex(pairs.to("hpu"))
+
+    assert card.conj().is_conj()
+    assert torch.equal(torch.view_as_real(card.conj() @ card).cpu(), torch.view_as_real(host.conj() @ host))
+
+
+def test_a_negative_view_is_lazy_and_right() -> None:
+    """The neg bit is kept on the card, and operators and copies to the host see through it."""
+    pairs = torch.randn(3, 2)
+
+    negative = torch.view_as_complex(pairs.to("hpu")).conj().imag
+
+    assert negative.is_neg()
+    assert torch.equal((negative + 1).cpu(), 1 - pairs[:, 1])
+    assert torch.equal(negative.cpu(), -pairs[:, 1])
+
+
+def test_printing_names_the_device() -> None:
+    """So that nobody takes it for a tensor of the host."""
+    assert repr(torch.ones(2, device="hpu")) == "tensor([1., 1.], device='hpu:0')"
+
+
+def test_operators_warn_of_nothing() -> None:
+    """The fallback is no emergency that a person has to hear of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+
+        torch.linalg.svd(torch.randn(3, 3, device="hpu"))
