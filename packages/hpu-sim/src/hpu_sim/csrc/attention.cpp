@@ -1,10 +1,11 @@
 // Scaled dot product attention takes the algorithm that it would take on the CPU, so that the numbers are the same.
 #include "torch_compat.h"
 
-// 2.6: the choice is asked of any device type that registered one; before, hpu always takes the plain matrix products.
-#if HPU_SIM_TORCH >= 206
-
 #include <ATen/native/DispatchStub.h>
+
+// Where torch cannot register the choice for hpu (it can on 2.9, not on 2.6), attention is always plain matrix products.
+#ifdef REGISTER_HPU_DISPATCH
+
 #include <ATen/native/transformers/attention.h>
 #include <ATen/ops/_fused_sdp_choice.h>
 

@@ -45,13 +45,13 @@ class Stream(torch.Stream):
         """Wait until all work is done."""
         native().synchronize()
 
-    def wait_event(self, event: Event) -> None:
+    def wait_event(self, event: torch.Event) -> None:
         """Let the stream's later work wait for ``event``, which has happened."""
 
     def wait_stream(self, stream: torch.Stream) -> None:
         """Let the stream's later work wait for what is in ``stream``, which is done."""
 
-    def record_event(self, event: Event | None = None) -> Event:
+    def record_event(self, event: torch.Event | None = None) -> torch.Event:
         """Mark the current point of the stream with ``event`` or a new one, and return it."""
         event = Event() if event is None else event
         event.record(self)
