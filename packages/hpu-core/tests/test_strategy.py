@@ -95,6 +95,18 @@ def test_set_up_honours_visible_modules(strategy: SingleHPUStrategy) -> None:
     assert os.environ["HLS_MODULE_ID"] == "3"
 
 
+def test_tensors_are_made_on_a_visible_card(strategy: SingleHPUStrategy) -> None:
+    """`Trainer.init_module` opens a card before set-up, and it is one that HABANA_VISIBLE_MODULES allows."""
+    os.environ["HABANA_VISIBLE_MODULES"] = "3"
+
+    # Without a device, what is made in the context cannot be on the card.
+    strategy._device = torch.device("cpu")
+    with strategy.tensor_init_context():
+        pass
+
+    assert os.environ["HLS_MODULE_ID"] == "3"
+
+
 def test_another_accelerator_is_refused(strategy: SingleHPUStrategy) -> None:
     """`Trainer(strategy=SingleHPUStrategy())` alone comes with the CPU's accelerator; the error says what to add."""
     strategy.accelerator = _lightning.pytorch("accelerators").CPUAccelerator()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lightning.fabric.utilities.exceptions import MisconfigurationException
     from lightning.pytorch.accelerators import Accelerator
     from lightning.pytorch.plugins.io.wrapper import _WrappingCheckpointIO as WrappingCheckpointIO
-    from lightning.pytorch.strategies import SingleDeviceStrategy
+    from lightning.pytorch.strategies import SingleDeviceStrategy, Strategy
 else:
     from hpu_core import frameworks
 
@@ -22,6 +22,7 @@ else:
     CheckpointIO = _framework.fabric("plugins").CheckpointIO
     MisconfigurationException = _framework.fabric("utilities.exceptions").MisconfigurationException
     SingleDeviceStrategy = _framework.pytorch("strategies").SingleDeviceStrategy
+    Strategy = _framework.pytorch("strategies").Strategy
     TorchCheckpointIO = _framework.fabric("plugins").TorchCheckpointIO
 
     # Not public, and in this place on every Lightning from 2.0 to 2.6. AsyncCheckpointIO and users' own wrappers
@@ -36,6 +37,7 @@ __all__ = [
     "CheckpointIO",
     "MisconfigurationException",
     "SingleDeviceStrategy",
+    "Strategy",
     "TorchCheckpointIO",
     "WrappingCheckpointIO",
     "get_filesystem",

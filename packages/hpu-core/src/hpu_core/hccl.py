@@ -47,16 +47,23 @@ def initialize_hccl(world_size: int, rank: int, local_rank: int) -> tuple[int, i
     return bridge.initialize_distributed(world_size, rank, local_rank)
 
 
-def choose_single_card() -> None:
-    """Have the only process of a training open a card that HABANA_VISIBLE_MODULES allows, if it has none open yet.
+def choose_card(world_size: int = 1, local_rank: int = 0) -> None:
+    """Choose this process's card as `initialize_hccl` does, and set nothing but that: no rank is taken yet.
 
-    The bridge by itself would take the first free card. An HLS_MODULE_ID that is set is the user's choice and stays.
+    For a process that makes tensors on its card before the ranks have met. The only process of a training opens a card
+    that HABANA_VISIBLE_MODULES allows; the bridge by itself would take the first free one. There an HLS_MODULE_ID that
+    is set is the user's choice and stays, and so does a card that is open.
+
+    Args:
+        world_size: The number of processes.
+        local_rank: This process among those of its machine, from 0.
 
     Raises:
-        ValueError: HABANA_VISIBLE_MODULES is malformed.
+        ValueError: HABANA_VISIBLE_MODULES is malformed or has no entry for this rank.
+        RuntimeError: The process is one of several and has already opened another card than the one of its rank.
     """
-    if not bridge.is_open():
-        _choose(_module(world_size=1, local_rank=0), local_rank=0)
+    if world_size > 1 or not bridge.is_open():
+        _choose(_module(world_size, local_rank), local_rank)
 
 
 def _integer(name: str, value: object) -> int:

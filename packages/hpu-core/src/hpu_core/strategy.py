@@ -1,5 +1,6 @@
-"""Training on one Gaudi card."""
+"""Training on one Gaudi card, and what training on several has in common with it."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hpu_core import bridge, frameworks, hccl
-from hpu_core._lightning import MisconfigurationException, SingleDeviceStrategy, WrappingCheckpointIO
+from hpu_core._lightning import MisconfigurationException, SingleDeviceStrategy, Strategy, WrappingCheckpointIO
 from hpu_core.accelerator import HPUAccelerator
 from hpu_core.checkpoint import HPUCheckpointIO
 
@@ -22,40 +23,20 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 
-class SingleHPUStrategy(SingleDeviceStrategy):
-    """Trains on the one Gaudi card of this process; its name in Lightning is "hpu_single".
+class HPUStrategy(Strategy):
+    """What strategies for one card and for several have in common: derive from it first, then from Lightning's.
 
     In lazy mode, a training step is two graphs: forward and backward; then gradient clipping and the optimizer. The
     graph is closed after backward (also with manual optimisation), after the optimizer's step, before each validation,
     test and predict step, and after validation. In eager mode nothing is called.
 
-    Args:
-        device: "hpu". A process has one card, so there is no index to choose it by; "hpu:0" means the same.
-        accelerator: The accelerator, when it is not passed to the Trainer.
-        checkpoint_io: How checkpoints are written and read; `HPUCheckpointIO` when not given.
-        precision_plugin: Lightning's precision plugin; 32 bit when not given.
-
-    Raises:
-        ValueError: `device` is no HPU, or has an index other than 0.
+    A subclass says by which name Lightning knows it, and which card a process takes.
     """
 
-    strategy_name = "hpu_single"
+    strategy_name: str
 
-    def __init__(
-        self,
-        device: "_DEVICE" = "hpu",
-        accelerator: "Accelerator | None" = None,
-        checkpoint_io: "CheckpointIO | None" = None,
-        precision_plugin: "Precision | None" = None,
-    ) -> None:
-        super().__init__(
-            device=_checked_device(device),
-            accelerator=accelerator,
-            checkpoint_io=checkpoint_io,
-            precision_plugin=precision_plugin,
-        )
-        # Decided once, in `setup_environment`, so that a step in eager mode pays for nothing.
-        self._mark_step: Callable[[], None] | None = None
+    # Decided once, in `setup_environment`, so that a step in eager mode pays for nothing.
+    _mark_step: Callable[[], None] | None = None
 
     @property
     def checkpoint_io(self) -> "CheckpointIO":
@@ -74,26 +55,8 @@ class SingleHPUStrategy(SingleDeviceStrategy):
     def checkpoint_io(self, io: "CheckpointIO") -> None:
         self._checkpoint_io = io
 
-    @property
-    def parallel_devices(self) -> list[torch.device]:
-        """Empty, which makes the Trainer assign the devices it was asked for; more than one is refused.
-
-        Raises:
-            MisconfigurationException: On assigning, several devices. Lightning's own single-device strategy would
-                train on one of them without a word.
-        """
-        return []
-
-    @parallel_devices.setter
-    def parallel_devices(self, devices: Sequence[torch.device]) -> None:
-        if len(devices) > 1:
-            raise MisconfigurationException(
-                f"SingleHPUStrategy trains on one card, and the Trainer was asked for {len(devices)}: pass "
-                "`devices=1`, or a strategy for several cards"
-            )
-
     def setup_environment(self) -> None:
-        """Load the Gaudi bridge and open the card.
+        """Load the Gaudi bridge, choose a card and open it.
 
         Raises:
             MisconfigurationException: The accelerator is not an HPUAccelerator.
@@ -101,15 +64,27 @@ class SingleHPUStrategy(SingleDeviceStrategy):
             RuntimeError: No card could be opened.
             ValueError: HABANA_VISIBLE_MODULES is malformed.
         """
-        if not isinstance(self.accelerator, HPUAccelerator):
-            raise MisconfigurationException(
-                f"SingleHPUStrategy needs an HPUAccelerator, got {type(self.accelerator).__name__}: pass "
-                "`accelerator=hpu_core.HPUAccelerator()` to the Trainer"
-            )
+        self.check_accelerator()
         bridge.load()
-        hccl.choose_single_card()
+        self.choose_card()
         self._mark_step = bridge.mark_step_if_lazy()
         super().setup_environment()
+
+    def check_accelerator(self) -> None:
+        """Refuse to train with another accelerator, such as the CPU's, which Lightning chooses when it gets none.
+
+        Raises:
+            MisconfigurationException: The accelerator is not an HPUAccelerator.
+        """
+        if not isinstance(self.accelerator, HPUAccelerator):
+            raise MisconfigurationException(
+                f"{type(self).__name__} needs an HPUAccelerator, got {type(self.accelerator).__name__}: pass "
+                "`accelerator=hpu_core.HPUAccelerator()` to the Trainer"
+            )
+
+    @abstractmethod
+    def choose_card(self) -> None:
+        """Say which card this process is to open, unless it has one open."""
 
     @contextmanager
     def tensor_init_context(self, empty_init: bool | None = None) -> Iterator[None]:
@@ -121,6 +96,7 @@ class SingleHPUStrategy(SingleDeviceStrategy):
         # `init_module` (Lightning 2.1 and newer) comes before `setup_environment`, and without the bridge torch has no
         # working "hpu".
         bridge.load()
+        self.choose_card()
         with super().tensor_init_context(empty_init):
             yield
 
@@ -179,7 +155,7 @@ class SingleHPUStrategy(SingleDeviceStrategy):
 
     @classmethod
     def register_strategies(cls, strategy_registry: "_StrategyRegistry") -> None:
-        """Register the strategy as "hpu_single", in place of the one that Lightning 2.0 brings along.
+        """Register the strategy by its `strategy_name`, in place of the one that Lightning 2.0 brings along.
 
         Args:
             strategy_registry: Lightning's `StrategyRegistry`.
@@ -194,7 +170,59 @@ class SingleHPUStrategy(SingleDeviceStrategy):
             self._mark_step()
 
 
-def _checked_device(device: "_DEVICE") -> torch.device:
+class SingleHPUStrategy(HPUStrategy, SingleDeviceStrategy):
+    """Trains on the one Gaudi card of this process; its name in Lightning is "hpu_single".
+
+    Args:
+        device: "hpu". A process has one card, so there is no index to choose it by; "hpu:0" means the same.
+        accelerator: The accelerator, when it is not passed to the Trainer.
+        checkpoint_io: How checkpoints are written and read; `HPUCheckpointIO` when not given.
+        precision_plugin: Lightning's precision plugin; 32 bit when not given.
+
+    Raises:
+        ValueError: `device` is no HPU, or has an index other than 0.
+    """
+
+    strategy_name = "hpu_single"
+
+    def __init__(
+        self,
+        device: "_DEVICE" = "hpu",
+        accelerator: "Accelerator | None" = None,
+        checkpoint_io: "CheckpointIO | None" = None,
+        precision_plugin: "Precision | None" = None,
+    ) -> None:
+        super().__init__(
+            device=checked_device(device),
+            accelerator=accelerator,
+            checkpoint_io=checkpoint_io,
+            precision_plugin=precision_plugin,
+        )
+
+    @property
+    def parallel_devices(self) -> list[torch.device]:
+        """Empty, which makes the Trainer assign the devices it was asked for; more than one is refused.
+
+        Raises:
+            MisconfigurationException: On assigning, several devices. Lightning's own single-device strategy would
+                train on one of them without a word.
+        """
+        return []
+
+    @parallel_devices.setter
+    def parallel_devices(self, devices: Sequence[torch.device]) -> None:
+        if len(devices) > 1:
+            raise MisconfigurationException(
+                f"SingleHPUStrategy trains on one card, and the Trainer was asked for {len(devices)}: pass "
+                "`devices=1`, or a strategy for several cards"
+            )
+
+    def choose_card(self) -> None:
+        """Choose a card that HABANA_VISIBLE_MODULES allows."""
+        hccl.choose_card()
+
+
+def checked_device(device: "_DEVICE") -> torch.device:
     """Return `torch.device("hpu")`, the only device there is.
 
     Raises:
