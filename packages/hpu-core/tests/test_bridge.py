@@ -1,6 +1,7 @@
 """The seam to the bridge: what it loads, when, and how absence is said."""
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,9 @@ from hpu_core import bridge
 
 if TYPE_CHECKING:
     from conftest import FakeBridge
+
+
+_FAKE_BRIDGE = Path(__file__).parent / "fake_bridge"
 
 
 @pytest.fixture
@@ -95,6 +99,63 @@ def test_loading_keeps_the_users_rendezvous() -> None:
     bridge.load()
 
     assert os.environ["MASTER_PORT"] == "29500"
+
+
+# What a process that was started with {first} sees of MASTER_ADDR and MASTER_PORT, once somebody has imported the
+# bridge and hpu_core has been asked to forget.
+_AFTER_AUTOLOAD = """
+import os, sys
+sys.path.insert(0, {folder!r})
+import habana_frameworks.torch
+from hpu_core import bridge
+bridge.forget_rendezvous()
+print(os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("started_with", "left"),
+    [
+        ({}, "None None"),
+        ({"MASTER_PORT": "12345"}, "None 12345"),
+        ({"MASTER_ADDR": "localhost"}, "localhost None"),
+        ({"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29411"}, "10.0.0.1 29411"),
+    ],
+    ids=["nothing", "the same port", "the same address", "others"],
+)
+@pytest.mark.usefixtures("environment")
+def test_the_rendezvous_of_an_autoloaded_bridge_is_forgotten(started_with: dict[str, str], left: str) -> None:
+    """What the bridge set goes, and what the process was started with stays, though it be the very same."""
+    program = _AFTER_AUTOLOAD.format(folder=str(_FAKE_BRIDGE))
+    environment = {**os.environ, **started_with, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == left
+
+
+@pytest.mark.usefixtures("no_bridge")
+def test_without_a_bridge_the_rendezvous_is_the_users() -> None:
+    """Where no bridge has been imported, nobody but the user can have set it."""
+    os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="12345")
+
+    bridge.forget_rendezvous()
+
+    assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == ("localhost", "12345")
+
+
+@pytest.mark.usefixtures("fake_bridge")
+def test_where_the_system_does_not_tell_the_bridge_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without /proc the bridge's own pair counts as set by the bridge."""
+    bridge.load()
+    os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="12345")
+
+    def unreadable(path: Path) -> bytes:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(Path, "read_bytes", unreadable)
+    bridge.forget_rendezvous()
+
+    assert not {"MASTER_ADDR", "MASTER_PORT"} & set(os.environ)
 
 
 @pytest.mark.usefixtures("fake_bridge")

@@ -99,8 +99,6 @@ def test_tensors_are_made_on_a_visible_card(strategy: SingleHPUStrategy) -> None
     """`Trainer.init_module` opens a card before set-up, and it is one that HABANA_VISIBLE_MODULES allows."""
     os.environ["HABANA_VISIBLE_MODULES"] = "3"
 
-    # Without a device, what is made in the context cannot be on the card.
-    strategy._device = torch.device("cpu")
     with strategy.tensor_init_context():
         pass
 

@@ -14,13 +14,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 
 _BRIDGE = "habana_frameworks.torch"
 
-# Importing any bridge module fills these with "localhost" and the fixed "12345" where they are unset, which makes
-# every later job on the machine meet at the same port.
-_RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT")
+# Importing any bridge module sets these where they are unset, which makes every later job on the machine meet at the
+# same port.
+_RENDEZVOUS = {"MASTER_ADDR": "localhost", "MASTER_PORT": "12345"}
 
 _ABSENT = (
     "the Gaudi PyTorch bridge (`habana_frameworks`) is not installed. On a Gaudi machine use Intel's PyTorch image or "
@@ -180,6 +181,30 @@ def initialize_distributed(world_size: int, rank: int, local_rank: int) -> tuple
         world_size=world_size, rank=rank, local_rank=local_rank
     )
     return int(world), int(index), int(local)
+
+
+def forget_rendezvous() -> None:
+    """Remove the MASTER_ADDR and MASTER_PORT that the bridge set when somebody else imported it.
+
+    Since torch 2.5 `import torch` imports the bridge by itself, before this module can keep the variables as they were.
+    What the process was started with is its user's or its launcher's and stays, the port 12345 as well. The same port
+    set by the program itself cannot be told from the bridge's, and goes.
+    """
+    if not is_loaded():
+        return
+    started_with = _starting_environment()
+    for name, value in _RENDEZVOUS.items():
+        if os.environ.get(name) == value and name not in started_with:
+            del os.environ[name]
+
+
+def _starting_environment() -> frozenset[str]:
+    """Return the names of the variables that this process was started with; none where the system does not tell."""
+    try:
+        block = Path("/proc/self/environ").read_bytes()
+    except OSError:
+        return frozenset()
+    return frozenset(os.fsdecode(entry.partition(b"=")[0]) for entry in block.split(b"\0"))
 
 
 # The cache leaves a single dictionary look-up to each call; a failed import is not kept.
