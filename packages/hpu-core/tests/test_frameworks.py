@@ -1,6 +1,9 @@
 """Which Lightning is used, and how the ones that cannot be used are refused."""
 
 import importlib.metadata
+import importlib.util
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -213,3 +216,25 @@ def test_a_description_warns_of_a_mix(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert f"{other}, which this program imports too, does not take it" in frameworks.describe(1)
     assert f"HPU_CORE_FRAMEWORK={other}" in frameworks.describe(1)
+
+
+# Both frameworks are imported for real, which takes seconds: one process for all that can be seen in it.
+_MIX = """
+from hpu_core import SingleHPUStrategy
+from {other} import Trainer
+Trainer(accelerator="cpu", strategy=SingleHPUStrategy(), logger=False)
+"""
+
+
+@pytest.mark.skipif(
+    not all(importlib.util.find_spec(name) for name in frameworks.NAMES), reason="Requires: both Lightnings"
+)
+def test_a_mix_is_said_where_lightning_refuses_it() -> None:
+    """A strategy of `lightning` in a Trainer of `pytorch_lightning` is an error that holds what to do."""
+    command = [sys.executable, "-W", "ignore", "-c", _MIX.format(other="pytorch_lightning")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    *_, error = done.stderr.splitlines()
+    assert error.startswith("ValueError: You selected an invalid strategy name: `strategy=<SingleHPUStrategy of light")
+    assert "set HPU_CORE_FRAMEWORK=pytorch_lightning or import it before hpu_core>" in error
