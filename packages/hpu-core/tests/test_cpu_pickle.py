@@ -45,6 +45,7 @@ def test_meta_tensors_are_saved() -> None:
     assert _round_trip(torch.empty(2, 3, device="meta")).shape == (2, 3)
 
 
+@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
 def test_a_lazy_modules_parameters_are_saved() -> None:
     """A parameter whose shape is not known yet has nothing to copy."""
     state = torch.nn.LazyLinear(2).state_dict()

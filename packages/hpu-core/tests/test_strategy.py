@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from packaging.version import Version
 
 from hpu_core import HPUAccelerator, HPUCheckpointIO, SingleHPUStrategy, bridge, frameworks
 from hpu_core._lightning import MisconfigurationException, SingleDeviceStrategy, TorchCheckpointIO
@@ -95,6 +96,7 @@ def test_set_up_honours_visible_modules(strategy: SingleHPUStrategy) -> None:
     assert os.environ["HLS_MODULE_ID"] == "3"
 
 
+@pytest.mark.skipif(_lightning.version < Version("2.1"), reason="Requires: Lightning 2.1, which added init_module")
 def test_tensors_are_made_on_a_visible_card(strategy: SingleHPUStrategy) -> None:
     """`Trainer.init_module` opens a card before set-up, and it is one that HABANA_VISIBLE_MODULES allows."""
     os.environ["HABANA_VISIBLE_MODULES"] = "3"

@@ -52,7 +52,7 @@ class HPUCheckpointIO(TorchCheckpointIO):
         _cpu_pickle.save(checkpoint, buffer)
         # In a transaction the object appears when it is complete, on the file systems that can do so.
         with filesystem.transaction, filesystem.open(target, "wb") as remote:
-            remote.write(buffer.getbuffer())
+            remote.write(buffer.getvalue())
 
     def load_checkpoint(
         self, path: "_PATH", map_location: Any | None = "cpu", weights_only: bool | None = None
