@@ -55,6 +55,12 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.update(HPU_SIM_RUNTIME_DIR=config.stash[_runtime_folder], PT_HPU_LAZY_MODE="1")
     hpu_sim.activate(devices=2)
 
+    import torch
+
+    # Sums in several threads differ from run to run in their last bits. Before anything else, because autograd's thread
+    # for the card keeps the number that is set when it starts.
+    torch.set_num_threads(1)
+
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Leave no lock files behind."""

@@ -1,0 +1,212 @@
+"""Gradients, hooks, activation checkpointing and compilation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_MODULES: Final[dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]]] = {
+    "Linear": (lambda: nn.Linear(3, 2), (2, 3)),
+    "LayerNorm": (lambda: nn.LayerNorm(3), (2, 3)),
+    "GroupNorm": (lambda: nn.GroupNorm(1, 2), (2, 2, 3)),
+    "BatchNorm1d": (lambda: nn.BatchNorm1d(3), (4, 3)),
+    "GELU": (nn.GELU, (2, 3)),
+    "Softmax": (lambda: nn.Softmax(-1), (2, 3)),
+    "Conv1d": (lambda: nn.Conv1d(2, 2, 2), (1, 2, 3)),
+    "Conv2d": (lambda: nn.Conv2d(2, 2, 2), (1, 2, 3, 3)),
+    "Conv3d": (lambda: nn.Conv3d(1, 1, 2), (1, 1, 2, 2, 2)),
+    "ConvTranspose2d": (lambda: nn.ConvTranspose2d(2, 2, 2), (1, 2, 3, 3)),
+    "MaxPool2d": (lambda: nn.MaxPool2d(2), (1, 1, 4, 4)),
+}
+
+
+@pytest.mark.parametrize("name", _MODULES)
+def test_gradients_are_right(name: str) -> None:
+    """Compared with differences, in float64."""
+    make, shape = _MODULES[name]
+    module = make().double().to("hpu")
+    x = torch.randn(*shape, dtype=torch.float64, device="hpu", requires_grad=True)
+
+    assert torch.autograd.gradcheck(module, (x,))
+
+
+def test_second_derivatives_are_right() -> None:
+    """A gradient has a graph, too."""
+    x = torch.tensor([2.0], device="hpu", requires_grad=True)
+
+    (first,) = torch.autograd.grad(x**3, x, create_graph=True)
+    (second,) = torch.autograd.grad(first, x)
+
+    assert (first.item(), second.item()) == (12, 12)
+
+
+def test_a_change_of_what_backward_needs_is_an_error() -> None:
+    """Torch sees changes in place on the card."""
+    x = torch.ones(2, device="hpu", requires_grad=True)
+    y = x.exp()
+    y.mul_(2)
+
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_gradients_accumulate() -> None:
+    """Until they are set to zero."""
+    x = torch.ones(2, device="hpu", requires_grad=True)
+
+    (x * 2).sum().backward()
+    (x * 3).sum().backward()
+
+    assert x.grad is not None
+    assert x.grad.tolist() == [5, 5]
+
+
+def test_no_graph_is_made_where_none_is_wanted() -> None:
+    """Under no_grad and under inference_mode."""
+    x = torch.ones(2, device="hpu", requires_grad=True)
+
+    with torch.no_grad():
+        assert not (x * 2).requires_grad
+    with torch.inference_mode():
+        assert (x * 2).is_inference()
+
+
+def test_a_function_of_ones_own_runs_on_the_card() -> None:
+    """torch.autograd.Function saves tensors and gets them back."""
+
+    class Cube(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            """Return the cube."""
+            ctx.save_for_backward(x)
+            return x**3
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+            """Return the gradient with regard to x."""
+            (x,) = ctx.saved_tensors
+            return 3 * x**2 * gradient
+
+    x = torch.tensor([2.0], device="hpu", requires_grad=True)
+    Cube.apply(x).backward()  # type: ignore[no-untyped-call] # it takes what forward takes
+
+    assert x.grad is not None
+    assert x.grad.tolist() == [12]
+
+
+def test_a_hook_of_a_tensor_sees_and_changes_its_gradient() -> None:
+    """The gradient is on the card."""
+    x = torch.ones(2, device="hpu", requires_grad=True)
+    devices = []
+
+    def double(gradient: torch.Tensor) -> torch.Tensor:
+        devices.append(gradient.device.type)
+        return gradient * 2
+
+    x.register_hook(double)
+    (x * 3).sum().backward()
+
+    assert devices == ["hpu"]
+    assert x.grad is not None
+    assert x.grad.tolist() == [6, 6]
+
+
+def test_hooks_of_a_module_are_called() -> None:
+    """Before and after, forward and backward."""
+    layer = nn.Linear(2, 2).to("hpu")
+    calls = []
+    layer.register_forward_pre_hook(lambda *_: calls.append("before"))
+    layer.register_forward_hook(lambda *_: calls.append("after"))
+    layer.register_full_backward_hook(lambda *_: calls.append("backward"))
+
+    layer(torch.ones(1, 2, device="hpu", requires_grad=True)).sum().backward()
+
+    assert calls == ["before", "after", "backward"]
+
+
+def test_a_hook_after_accumulation_is_called() -> None:
+    """Optimizers that step inside the backward pass depend on it."""
+    x = torch.ones(2, device="hpu", requires_grad=True)
+    seen: list[Any] = []
+    x.register_post_accumulate_grad_hook(lambda tensor: seen.append(tensor.grad))
+
+    (x * 3).sum().backward()
+
+    assert [gradient.tolist() for gradient in seen] == [[3, 3]]
+
+
+def _block() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5), nn.GELU()).to("hpu")
+
+
+@pytest.mark.parametrize("reentrant", [True, False], ids=["reentrant", "not reentrant"])
+def test_activation_checkpointing_computes_the_same(reentrant: bool) -> None:
+    """Dropout draws the same numbers when it runs again."""
+    block, x = _block(), torch.randn(4, 3, device="hpu", requires_grad=True)
+    torch.manual_seed(1)
+    expected = block(x)
+    gradients = torch.autograd.grad(expected.sum(), [x, *block.parameters()])
+
+    torch.manual_seed(1)
+    result = checkpoint(block, x, use_reentrant=reentrant)
+    result.sum().backward()
+
+    assert torch.equal(result, expected)
+    for tensor, gradient in zip([x, *block.parameters()], gradients, strict=True):
+        assert tensor.grad is not None
+        assert torch.equal(tensor.grad, gradient)
+
+
+def test_a_sequence_can_be_checkpointed() -> None:
+    """In segments."""
+    blocks, x = nn.Sequential(_block(), _block()).eval(), torch.randn(4, 3, device="hpu", requires_grad=True)
+
+    result = checkpoint_sequential(blocks, 2, x, use_reentrant=False)
+
+    assert torch.equal(result, blocks(x))
+
+
+@pytest.fixture
+def _fresh_dynamo() -> Iterator[None]:
+    """A compiler that has compiled nothing, before and after."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.usefixtures("_fresh_dynamo")
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_compiled_model_computes_the_same(backend: str) -> None:
+    """Forward and backward, with the device known to the tracer."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.GELU(), nn.Linear(4, 1)).to("hpu")
+    x = torch.randn(3, 4, device="hpu")
+    expected = model(x).sum()
+    gradients = torch.autograd.grad(expected, list(model.parameters()))
+
+    result = torch.compile(model, backend=backend, fullgraph=True)(x).sum()
+    result.backward()
+
+    assert torch.equal(result, expected)
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        assert parameter.grad is not None
+        assert torch.equal(parameter.grad, gradient)
+
+
+def test_functional_transforms_work() -> None:
+    """torch.func on the card."""
+    x = torch.arange(3.0, device="hpu")
+
+    gradient = torch.func.grad(lambda y: (y**2).sum())(x)
+    rows = torch.func.vmap(lambda row: row.sum())(x.expand(2, 3))
+
+    assert gradient.tolist() == [0, 2, 4]
+    assert rows.tolist() == [3, 3]

@@ -1,0 +1,252 @@
+"""Modules, optimizers and copies of them."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.nn.utils import rnn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_OPTIMIZERS: Final[dict[str, Callable[..., torch.optim.Optimizer]]] = {
+    "SGD": lambda parameters, **options: torch.optim.SGD(parameters, lr=0.01, momentum=0.9, **options),
+    "Adam": lambda parameters, **options: torch.optim.Adam(parameters, lr=0.01, **options),
+    "AdamW": lambda parameters, **options: torch.optim.AdamW(parameters, lr=0.01, **options),
+    "RMSprop": lambda parameters, **options: torch.optim.RMSprop(parameters, lr=0.01, **options),
+    "Adagrad": lambda parameters, **options: torch.optim.Adagrad(parameters, lr=0.01, **options),
+    "Adamax": lambda parameters, **options: torch.optim.Adamax(parameters, lr=0.01, **options),
+    "NAdam": lambda parameters, **options: torch.optim.NAdam(parameters, lr=0.01, **options),
+    "RAdam": lambda parameters, **options: torch.optim.RAdam(parameters, lr=0.01, **options),
+    "Adadelta": lambda parameters, **options: torch.optim.Adadelta(parameters, lr=0.01, **options),
+    "Rprop": lambda parameters, **options: torch.optim.Rprop(parameters, lr=0.01, **options),
+}
+
+
+def _steps(make: Callable[..., torch.optim.Optimizer], device: str, **options: Any) -> torch.Tensor:
+    """Return the weight of a small layer after three steps."""
+    torch.manual_seed(0)
+    layer = nn.Linear(4, 3)
+    x = torch.randn(5, 4)
+    layer.to(device)
+    optimizer = make(layer.parameters(), **options)
+
+    # Any: optimizers take a loss on the device, whatever their annotations say.
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = layer(x.to(device)).square().sum()
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        optimizer.step(closure)
+    return layer.weight.detach().cpu()
+
+
+@pytest.mark.parametrize("foreach", [True, False], ids=["foreach", "one by one"])
+@pytest.mark.parametrize("name", _OPTIMIZERS)
+def test_an_optimizer_steps_as_on_the_cpu(name: str, foreach: bool) -> None:
+    """To the bit, with and without lists of tensors."""
+    make = _OPTIMIZERS[name]
+
+    assert torch.equal(_steps(make, "hpu", foreach=foreach), _steps(make, "cpu", foreach=foreach))
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Adagrad"])
+def test_a_fused_optimizer_steps_as_on_the_cpu(name: str) -> None:
+    """One kernel does the whole step."""
+    make = _OPTIMIZERS[name]
+
+    assert torch.equal(_steps(make, "hpu", fused=True), _steps(make, "cpu", fused=True))
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "RMSprop", "Adamax", "NAdam", "RAdam", "Adadelta", "Rprop"])
+def test_an_optimizer_can_keep_its_count_on_the_card(name: str) -> None:
+    """Torch lists hpu among the devices of `capturable`, and not the CPU: the plain step is the comparison."""
+    make = _OPTIMIZERS[name]
+
+    torch.testing.assert_close(_steps(make, "hpu", capturable=True), _steps(make, "cpu"))
+
+
+def test_an_optimizer_with_line_search_runs() -> None:
+    """LBFGS evaluates the loss several times a step."""
+
+    def make(parameters: Any) -> torch.optim.Optimizer:
+        return torch.optim.LBFGS(parameters, max_iter=4)
+
+    assert torch.equal(_steps(make, "hpu"), _steps(make, "cpu"))
+
+
+def test_an_optimizers_state_can_be_saved_and_loaded() -> None:
+    """It is on the card before and after."""
+    layer = nn.Linear(2, 2).to("hpu")
+    optimizer = torch.optim.AdamW(layer.parameters())
+    layer(torch.ones(1, 2, device="hpu")).sum().backward()
+    optimizer.step()
+
+    loaded = torch.optim.AdamW(layer.parameters())
+    loaded.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+
+    assert loaded.state[layer.weight]["exp_avg"].device.type == "hpu"
+    assert torch.equal(loaded.state[layer.weight]["exp_avg"], optimizer.state[layer.weight]["exp_avg"])
+
+
+def test_gradients_can_be_scaled() -> None:
+    """torch.amp's scaler unscales before the step, and leaves a step out whose gradients overflow."""
+    layer = nn.Linear(2, 1, bias=False).to("hpu")
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
+    scaler = torch.amp.GradScaler("hpu")
+    before = layer.weight.detach().clone()
+    for value, scale in ((1.0, 65536.0), (float("inf"), 32768.0)):
+        optimizer.zero_grad()
+        scaler.scale(layer(torch.full((1, 2), value, device="hpu")).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+        assert scaler.get_scale() == scale
+
+    assert torch.equal(layer.weight, before - 1)
+
+
+def test_gradients_can_be_clipped() -> None:
+    """By norm and by value."""
+    parameter = nn.Parameter(torch.zeros(4, device="hpu"))
+    parameter.grad = torch.full((4,), 2.0, device="hpu")
+
+    norm = nn.utils.clip_grad_norm_([parameter], 2.0)
+
+    assert norm.item() == 4
+    torch.testing.assert_close(parameter.grad.cpu(), torch.ones(4), atol=1e-5, rtol=0)
+    nn.utils.clip_grad_value_([parameter], 0.5)
+    assert parameter.grad.tolist() == [0.5] * 4
+
+
+def test_a_module_moves_to_the_card_and_back() -> None:
+    """Parameters, buffers and gradients; values do not change."""
+    module = nn.BatchNorm1d(3)
+    module(torch.randn(4, 3)).sum().backward()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+
+    module.to("hpu")
+
+    assert {value.device.type for value in module.state_dict().values()} == {"hpu"}
+    assert module.weight.grad is not None
+    assert module.weight.grad.device.type == "hpu"
+    assert all(torch.equal(value, before[name]) for name, value in module.cpu().state_dict().items())
+
+
+def test_a_module_can_be_made_on_the_card() -> None:
+    """Without a copy on the host, also by way of meta tensors."""
+    assert nn.Linear(2, 2, device="hpu").weight.device.type == "hpu"
+    assert nn.Linear(2, 2, device="meta").to_empty(device="hpu").weight.device.type == "hpu"
+
+
+def test_tied_parameters_stay_tied() -> None:
+    """Moving a module keeps two names of one parameter together."""
+    module = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
+    module[1].weight = module[0].weight
+
+    module.to("hpu")
+
+    assert module[1].weight is module[0].weight
+
+
+def test_a_state_dict_crosses_devices() -> None:
+    """A model of the host takes the state of one on the card, and the other way round."""
+    host, card = nn.Linear(2, 2), nn.Linear(2, 2).to("hpu")
+
+    host.load_state_dict(card.state_dict())
+    expected = torch.randn(2, 2)
+    card.load_state_dict({"weight": expected, "bias": torch.zeros(2)})
+
+    assert host.weight.device.type == "cpu"
+    assert card.weight.device.type == "hpu"
+    assert torch.equal(card.weight.cpu(), expected)
+
+
+def test_a_deep_copy_is_independent() -> None:
+    """It is on the card and has the values, not the memory."""
+    layer = nn.Linear(2, 2).to("hpu")
+
+    duplicate = copy.deepcopy(layer)
+
+    assert duplicate.weight.device.type == "hpu"
+    assert torch.equal(duplicate.weight, layer.weight)
+    assert duplicate.weight.data_ptr() != layer.weight.data_ptr()
+    assert isinstance(duplicate.weight, nn.Parameter)
+
+
+def test_a_deep_copy_keeps_shared_memory_shared() -> None:
+    """Two views of one memory are two views of one copy."""
+    x = torch.zeros(3, device="hpu")
+
+    duplicate, part = copy.deepcopy([x, x[1:]])
+    part.fill_(1)
+
+    assert duplicate.tolist() == [0, 1, 1]
+    assert x.tolist() == [0, 0, 0]
+
+
+@pytest.fixture(params=[nn.LSTM, nn.GRU, nn.RNN])
+def recurrent(request: pytest.FixtureRequest) -> Any:
+    """A recurrent layer of two levels in both directions, on the host."""
+    torch.manual_seed(0)
+    return request.param(3, 4, num_layers=2, bidirectional=True, batch_first=True)
+
+
+def test_a_recurrent_layer_computes_as_on_the_cpu(recurrent: Any) -> None:
+    """Not to the bit: torch itself has another order of additions for accelerators."""
+    x = torch.randn(2, 5, 3)
+    expected, state = recurrent(x)
+
+    result, card_state = copy.deepcopy(recurrent).to("hpu")(x.to("hpu"))
+
+    torch.testing.assert_close(result.cpu(), expected)
+    first = state[0] if isinstance(state, tuple) else state
+    torch.testing.assert_close((card_state[0] if isinstance(state, tuple) else card_state).cpu(), first)
+
+
+def test_a_recurrent_layer_takes_packed_sequences(recurrent: Any) -> None:
+    """Their lengths stay on the host, results and gradients are those of the CPU."""
+    x, lengths = torch.randn(2, 5, 3), torch.tensor([5, 3])
+    card = copy.deepcopy(recurrent).to("hpu")
+    expected, expected_lengths = rnn.pad_packed_sequence(
+        recurrent(rnn.pack_padded_sequence(x, lengths, batch_first=True))[0], batch_first=True
+    )
+
+    packed = rnn.pack_padded_sequence(x.to("hpu"), lengths, batch_first=True)
+    result, result_lengths = rnn.pad_packed_sequence(card(packed)[0], batch_first=True)
+    result.sum().backward()
+    expected.sum().backward()
+
+    assert (packed.data.device.type, packed.batch_sizes.device.type) == ("hpu", "cpu")
+    assert torch.equal(result_lengths, expected_lengths)
+    torch.testing.assert_close(result.cpu(), expected)
+    for parameter, reference in zip(card.parameters(), recurrent.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad.cpu(), reference.grad)
+
+
+def test_sequences_of_any_order_can_be_packed() -> None:
+    """Their order is put back afterwards."""
+    x = torch.randn(3, 4, 2, device="hpu")
+
+    packed = rnn.pack_padded_sequence(x, torch.tensor([2, 4, 3]), batch_first=True, enforce_sorted=False)
+    padded, lengths = rnn.pad_packed_sequence(packed, batch_first=True)
+
+    assert lengths.tolist() == [2, 4, 3]
+    assert torch.equal(padded[1], x[1])
+    assert torch.equal(padded[0, :2], x[0, :2])
+
+
+def test_an_embedding_of_a_bag_computes_as_on_the_cpu() -> None:
+    """Indices and offsets are on the card."""
+    weight, indices, offsets = torch.randn(5, 3), torch.tensor([0, 2, 4, 1]), torch.tensor([0, 3])
+
+    result = functional.embedding_bag(indices.to("hpu"), weight.to("hpu"), offsets.to("hpu"))
+
+    assert torch.equal(result.cpu(), functional.embedding_bag(indices, weight, offsets))

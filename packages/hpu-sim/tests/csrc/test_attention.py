@@ -1,0 +1,56 @@
+"""Attention takes the CPU's algorithm."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+
+def _inputs(device: str, *, requires_grad: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(2, 4, 33, 16).to(device).requires_grad_(requires_grad) for _ in range(3))
+    return query, key, value
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "full"])
+@pytest.mark.parametrize("requires_grad", [True, False], ids=["training", "inference"])
+def test_attention_is_the_cpus_to_the_bit(causal: bool, requires_grad: bool) -> None:
+    """Which algorithm is chosen depends on whether gradients are needed, on the card as well."""
+    host = functional.scaled_dot_product_attention(*_inputs("cpu", requires_grad=requires_grad), is_causal=causal)
+
+    card = functional.scaled_dot_product_attention(*_inputs("hpu", requires_grad=requires_grad), is_causal=causal)
+
+    assert torch.equal(card.cpu(), host)
+
+
+def test_attention_with_a_mask_is_the_cpus_to_the_bit() -> None:
+    """A mask is one more input."""
+    mask = torch.rand(33, 33) > 0.3
+    mask[:, 0] = True
+    host = functional.scaled_dot_product_attention(*_inputs("cpu", requires_grad=True), attn_mask=mask)
+
+    card = functional.scaled_dot_product_attention(*_inputs("hpu", requires_grad=True), attn_mask=mask.to("hpu"))
+
+    assert torch.equal(card.cpu(), host)
+
+
+def test_gradients_of_attention_are_the_cpus_to_the_bit() -> None:
+    """Of queries, keys and values."""
+    gradients = []
+    for device in ("cpu", "hpu"):
+        inputs = _inputs(device, requires_grad=True)
+        output = functional.scaled_dot_product_attention(*inputs, is_causal=True)
+        gradients.append([gradient.cpu() for gradient in torch.autograd.grad(output.square().sum(), inputs)])
+
+    assert all(torch.equal(card, host) for host, card in zip(*gradients, strict=True))
+
+
+def test_the_plain_algorithm_can_be_asked_for() -> None:
+    """Torch's context chooses on the card, too."""
+    with sdpa_kernel(SDPBackend.MATH):
+        host = functional.scaled_dot_product_attention(*_inputs("cpu", requires_grad=False))
+        card = functional.scaled_dot_product_attention(*_inputs("hpu", requires_grad=False))
+
+    assert torch.equal(card.cpu(), host)

@@ -1,0 +1,129 @@
+"""Data between host and card."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+_DTYPES = [
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+    torch.float16,
+    torch.int64,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+]
+
+
+@pytest.mark.parametrize("dtype", _DTYPES, ids=repr)
+def test_values_survive_the_way_there_and_back(dtype: torch.dtype) -> None:
+    """Bit by bit, in each dtype."""
+    x = torch.tensor([0, 1, 2, 100]).to(dtype)
+
+    back = x.to("hpu").cpu()
+
+    assert back.device.type == "cpu"
+    assert back.dtype == dtype
+    assert torch.equal(back, x)
+
+
+@pytest.mark.parametrize("dtype", _DTYPES, ids=repr)
+def test_a_copy_converts(dtype: torch.dtype) -> None:
+    """On the way to the card and on the way back."""
+    x = torch.tensor([0.0, 1.0, 2.0])
+
+    assert torch.equal(x.to("hpu", dtype).cpu(), x.to(dtype))
+    assert torch.equal(x.to("hpu").to("cpu", dtype), x.to(dtype))
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.arange(12.0).view(3, 4).t(),
+        torch.arange(12.0).view(3, 4)[:, ::2],
+        torch.arange(3.0).expand(2, 3),
+        torch.arange(120.0).view(2, 3, 4, 5).to(memory_format=torch.channels_last),
+    ],
+    ids=["transposed", "strided", "expanded", "channels_last"],
+)
+def test_layouts_survive_the_way_there_and_back(x: torch.Tensor) -> None:
+    """Values and, where memory is dense, strides."""
+    card = x.to("hpu")
+
+    assert card.stride() == torch.empty_like(x).stride()
+    assert torch.equal(card.cpu(), x)
+
+
+def test_a_part_of_a_tensor_can_be_copied() -> None:
+    """In both directions, into strided memory."""
+    card, host = torch.zeros(4, 4, device="hpu"), torch.zeros(4, 4)
+
+    card[::2, ::2].copy_(torch.ones(2, 2))
+    host[:, 1:3].copy_(card[:, ::2])
+
+    assert card.sum().item() == 4
+    assert host.tolist() == [[0, 1, 1, 0], [0] * 4, [0, 1, 1, 0], [0] * 4]
+
+
+def test_a_copy_broadcasts() -> None:
+    """A row fills a matrix."""
+    x = torch.zeros(2, 3, device="hpu")
+
+    x.copy_(torch.tensor([1.0, 2.0, 3.0]))
+
+    assert x.tolist() == [[1, 2, 3], [1, 2, 3]]
+
+
+def test_a_copy_to_the_card_is_a_copy() -> None:
+    """Later changes of the host's tensor are not seen, whatever memory the card really has."""
+    host = torch.zeros(2)
+    card = host.to("hpu", non_blocking=True)
+    host.fill_(1)
+
+    assert card.tolist() == [0, 0]
+
+
+def test_a_copy_to_the_host_is_a_copy() -> None:
+    """Later changes of the card's tensor are not seen."""
+    card = torch.zeros(2, device="hpu")
+    host = card.cpu()
+    card.fill_(1)
+
+    assert host.tolist() == [0, 0]
+
+
+def test_a_shape_that_does_not_fit_is_torchs_error() -> None:
+    """The tensor keeps its content."""
+    x = torch.zeros(2, device="hpu")
+
+    with pytest.raises(RuntimeError, match="must match"):
+        x.copy_(torch.ones(3))
+
+    assert x.tolist() == [0, 0]
+
+
+def test_gradients_cross() -> None:
+    """A gradient lands where its tensor is."""
+    x = torch.ones(2, requires_grad=True)
+
+    (x.to("hpu") * 3).cpu().sum().backward()
+
+    assert x.grad is not None
+    assert x.grad.device.type == "cpu"
+    assert x.grad.tolist() == [3, 3]
+
+
+def test_item_of_many_is_torchs_error() -> None:
+    """Only one value is a number."""
+    with pytest.raises(RuntimeError, match="cannot be converted to Scalar"):
+        torch.ones(2, device="hpu").item()
+
+
+def test_a_pinned_copy_keeps_its_content() -> None:
+    """Of strided tensors and of none."""
+    assert torch.arange(6.0).view(2, 3).t().pin_memory().tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert torch.empty(0).pin_memory().tolist() == []

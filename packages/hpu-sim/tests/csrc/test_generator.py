@@ -1,0 +1,177 @@
+"""Random numbers of the card are its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from habana_frameworks.torch import hpu
+from torch import nn
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _attend(x: torch.Tensor) -> torch.Tensor:
+    return functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5)
+
+
+# Operators that draw, with a generator of theirs or without one.
+_DRAWS: dict[str, Callable[[], torch.Tensor]] = {
+    "rand": lambda: torch.rand(20, device="hpu"),
+    "rand_like": lambda: torch.rand_like(torch.ones(20, device="hpu")),
+    "randn": lambda: torch.randn(20, device="hpu"),
+    "randint": lambda: torch.randint(1000, (20,), device="hpu"),
+    "randperm": lambda: torch.randperm(20, device="hpu"),
+    "bernoulli": lambda: torch.bernoulli(torch.full((20,), 0.5, device="hpu")),
+    "multinomial": lambda: torch.multinomial(torch.ones(20, device="hpu"), 10),
+    "normal": lambda: torch.normal(torch.zeros(20, device="hpu"), 1.0),
+    "poisson": lambda: torch.poisson(torch.full((20,), 5.0, device="hpu")),
+    "binomial": lambda: torch.binomial(torch.full((20,), 9.0, device="hpu"), torch.full((20,), 0.5, device="hpu")),
+    "exponential_": lambda: torch.empty(20, device="hpu").exponential_(),
+    "uniform_": lambda: torch.empty(20, device="hpu").uniform_(),
+    "random_": lambda: torch.empty(20, device="hpu").random_(),
+    "dropout": lambda: functional.dropout(torch.ones(40, device="hpu")),
+    "native_dropout": lambda: torch.native_dropout(torch.ones(40, device="hpu"), 0.5, train=True)[0],
+    "alpha_dropout": lambda: functional.alpha_dropout(torch.ones(40, device="hpu"), training=True),
+    "dropout2d": lambda: functional.dropout2d(torch.ones(1, 40, 2, 2, device="hpu")),
+    "rrelu": lambda: functional.rrelu(-torch.ones(20, device="hpu"), training=True),
+    "gumbel_softmax": lambda: functional.gumbel_softmax(torch.zeros(20, device="hpu")),
+    "attention dropout": lambda: _attend(torch.ones(1, 1, 8, 8, device="hpu")),
+    "gamma": lambda: torch.distributions.Gamma(torch.ones(20, device="hpu"), torch.ones(20, device="hpu")).sample(),
+    "initialisation": lambda: nn.init.kaiming_uniform_(torch.empty(4, 5, device="hpu")),
+}
+
+
+@pytest.fixture(params=_DRAWS)
+def draw(request: pytest.FixtureRequest) -> Callable[[], torch.Tensor]:
+    """Draws on the card."""
+    return _DRAWS[request.param]
+
+
+def test_the_seed_decides(draw: Callable[[], torch.Tensor]) -> None:
+    """torch.manual_seed reaches the card."""
+    torch.manual_seed(3)
+    first = draw()
+    second = draw()
+
+    torch.manual_seed(3)
+
+    assert torch.equal(draw(), first)
+    assert torch.equal(draw(), second)
+
+
+def test_draws_go_on(draw: Callable[[], torch.Tensor]) -> None:
+    """Each draw moves the card's generator, so the next one differs."""
+    torch.manual_seed(3)
+    before = hpu.get_rng_state()
+
+    first = draw()
+
+    assert not torch.equal(hpu.get_rng_state(), before)
+    assert not torch.equal(draw(), first)
+
+
+def test_the_hosts_generator_is_not_touched(draw: Callable[[], torch.Tensor]) -> None:
+    """What the host draws does not depend on the card."""
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+
+    draw()
+
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_state_can_be_put_back(draw: Callable[[], torch.Tensor]) -> None:
+    """A checkpoint goes on where it was saved."""
+    state = hpu.get_rng_state()
+    first = draw()
+
+    hpu.set_rng_state(state)
+
+    assert torch.equal(draw(), first)
+
+
+def test_the_host_does_not_touch_the_cards_generator() -> None:
+    """Nor the other way round."""
+    before = hpu.get_rng_state()
+
+    torch.rand(3)
+    functional.dropout(torch.ones(3))
+
+    assert torch.equal(hpu.get_rng_state(), before)
+
+
+def test_another_seed_gives_other_numbers() -> None:
+    """Seeds are not ignored."""
+    torch.manual_seed(1)
+    first = torch.rand(5, device="hpu")
+    torch.manual_seed(2)
+
+    assert not torch.equal(torch.rand(5, device="hpu"), first)
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    """A generator on the card with seed 7."""
+    return torch.Generator(device="hpu").manual_seed(7)
+
+
+def test_a_generator_is_on_the_card(generator: torch.Generator) -> None:
+    """It knows its device and seed."""
+    assert generator.device == torch.device("hpu:0")
+    assert generator.initial_seed() == 7
+
+
+_GENERATOR_DRAWS: dict[str, Callable[[Any], torch.Tensor]] = {
+    "rand": lambda g: torch.rand(9, device="hpu", generator=g),
+    "randn": lambda g: torch.randn(9, device="hpu", generator=g),
+    "randint": lambda g: torch.randint(999, (9,), device="hpu", generator=g),
+    "randperm": lambda g: torch.randperm(9, device="hpu", generator=g),
+    "bernoulli": lambda g: torch.bernoulli(torch.full((30,), 0.5, device="hpu"), generator=g),
+    "multinomial": lambda g: torch.multinomial(torch.ones(30, device="hpu"), 20, generator=g),
+    "normal_": lambda g: torch.empty(9, device="hpu").normal_(generator=g),
+}
+
+
+@pytest.mark.parametrize("name", _GENERATOR_DRAWS)
+def test_a_generator_decides_what_is_drawn_from_it(name: str, generator: torch.Generator) -> None:
+    """The default generator has no part in it, and is not moved."""
+    before = hpu.get_rng_state()
+    first = _GENERATOR_DRAWS[name](generator)
+    second = _GENERATOR_DRAWS[name](generator)
+    generator.manual_seed(7)
+
+    assert torch.equal(_GENERATOR_DRAWS[name](generator), first)
+    assert not torch.equal(first, second)
+    assert torch.equal(hpu.get_rng_state(), before)
+
+
+def test_a_generators_state_can_be_put_back(generator: torch.Generator) -> None:
+    """It is a tensor of bytes on the host."""
+    state = generator.get_state()
+    first = torch.rand(3, device="hpu", generator=generator)
+
+    generator.set_state(state)
+
+    assert (state.dtype, state.device.type) == (torch.uint8, "cpu")
+    assert torch.equal(torch.rand(3, device="hpu", generator=generator), first)
+
+
+def test_a_generator_draws_the_hosts_numbers() -> None:
+    """Both are the same mt19937, as on the bridge: a run on the card can be compared with one on the host."""
+    host = torch.rand(9, generator=torch.Generator().manual_seed(7))
+
+    card = torch.rand(9, device="hpu", generator=torch.Generator(device="hpu").manual_seed(7))
+
+    assert torch.equal(card.cpu(), host)
+
+
+def test_a_seed_from_the_system_is_told(generator: torch.Generator) -> None:
+    """It is what the generator was seeded with, and no constant."""
+    seed = generator.seed()
+
+    assert generator.initial_seed() == seed
+    assert generator.seed() != seed

@@ -1,0 +1,88 @@
+"""Events for a listener, while they happen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from habana_frameworks.torch import core as htcore
+
+from hpu_sim.native import native
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def events() -> Iterator[list[tuple[str, str, str, int]]]:
+    """What the listener has heard since the test began: kind, operator, detail and bytes."""
+    htcore.mark_step()
+    heard: list[tuple[str, str, str, int]] = []
+    native().set_listener(lambda *event: heard.append(event))
+    yield heard
+    native().set_listener(None)
+
+
+def _kinds(events: list[tuple[str, str, str, int]]) -> list[str]:
+    return [kind for kind, *_ in events]
+
+
+def test_a_wait_names_its_operator(events: list[tuple[str, str, str, int]]) -> None:
+    """So that a report can say what to change."""
+    torch.empty(1, device="hpu").item()
+
+    assert ("host_sync", "aten::_local_scalar_dense", "", 0) in events
+
+
+def test_a_copy_to_the_card_tells_its_size(events: list[tuple[str, str, str, int]]) -> None:
+    """And whether the host's memory is pinned."""
+    torch.ones(3).to("hpu")
+    torch.ones(3).pin_memory().to("hpu")
+
+    copies = [event for event in events if event[0] == "h2d"]
+    assert [size for *_, size in copies] == [12, 12]
+    assert [detail.rpartition(", ")[2] for _, _, detail, _ in copies] == ["pageable", "pinned"]
+
+
+def test_a_copy_to_the_host_tells_its_size(events: list[tuple[str, str, str, int]]) -> None:
+    """After the wait that it causes."""
+    torch.empty(3, device="hpu").cpu()
+
+    assert _kinds(events) == ["host_sync", "d2h"]
+    assert events[-1][-1] == 12
+
+
+def test_a_new_graph_is_a_compilation(events: list[tuple[str, str, str, int]]) -> None:
+    """Once; the second time it is known."""
+    for _ in range(2):
+        torch.empty(31, device="hpu").asinh().acosh().asinh()
+        htcore.mark_step()
+
+    assert _kinds(events).count("compilation") == 1
+    assert "recompilation" not in _kinds(events)
+
+
+def test_a_new_shape_is_a_recompilation(events: list[tuple[str, str, str, int]]) -> None:
+    """Of operators that were compiled before in this order."""
+    for size in (32, 33):
+        torch.empty(size, device="hpu").acosh().asinh().acosh()
+        htcore.mark_step()
+
+    assert _kinds(events).count("recompilation") == 1
+
+
+def test_float64_is_told(events: list[tuple[str, str, str, int]]) -> None:
+    """A card computes it in float32."""
+    torch.empty(2, device="hpu", dtype=torch.float64) + 1
+
+    assert ("dtype", "float64") in [(kind, detail) for kind, _, detail, _ in events]
+
+
+def test_nobody_is_told_anything_after_the_listener_is_gone(events: list[tuple[str, str, str, int]]) -> None:
+    """None takes it away."""
+    native().set_listener(None)
+
+    torch.empty(1, device="hpu").item()
+
+    assert events == []

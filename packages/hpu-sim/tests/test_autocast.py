@@ -1,0 +1,216 @@
+"""Which operators cast their inputs under `torch.autocast("hpu")`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import torch
+from torch.nn import functional
+
+from hpu_sim import autocast
+from hpu_sim.native import native
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+    from pathlib import Path
+
+# Operators of each of the bridge's lists, by what they return for float32 inputs.
+_LOWER: Final[dict[str, Callable[[torch.Tensor], torch.Tensor]]] = {
+    "linear": lambda x: functional.linear(x, x),
+    "matmul": lambda x: x @ x,
+    "mean": lambda x: x.mean(),
+    "softmax": lambda x: x.softmax(-1),
+    "dropout": functional.dropout,
+    "layer_norm": lambda x: functional.layer_norm(x, (4,), x[0], x[0]),
+    "conv1d": lambda x: functional.conv1d(x.view(1, 2, 8), torch.ones(1, 2, 3, device="hpu")),
+}
+_FLOAT32: Final[dict[str, Callable[[torch.Tensor], torch.Tensor]]] = {
+    "exp": lambda x: x.exp(),
+    "pow": lambda x: x.pow(2),
+    "log": lambda x: x.log(),
+    "cross_entropy": lambda x: functional.cross_entropy(x, torch.zeros(4, dtype=torch.long, device="hpu")),
+    "mse_loss": lambda x: functional.mse_loss(x, x),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=repr)
+@pytest.mark.parametrize("operator", _LOWER)
+def test_an_operator_of_the_lower_list_computes_in_the_autocast_dtype(operator: str, dtype: torch.dtype) -> None:
+    """From float32 inputs."""
+    with torch.autocast("hpu", dtype=dtype):
+        assert _LOWER[operator](torch.ones(4, 4, device="hpu")).dtype == dtype
+
+
+@pytest.mark.parametrize("operator", _FLOAT32)
+def test_an_operator_of_the_float32_list_computes_in_float32(operator: str) -> None:
+    """From bfloat16 inputs."""
+    with torch.autocast("hpu"):
+        assert _FLOAT32[operator](torch.ones(4, 4, device="hpu", dtype=torch.bfloat16)).dtype == torch.float32
+
+
+def test_an_operator_of_the_promote_list_takes_the_widest_dtype() -> None:
+    """Of its inputs."""
+    wide, narrow = torch.ones(2, device="hpu"), torch.ones(2, device="hpu", dtype=torch.bfloat16)
+
+    with torch.autocast("hpu"):
+        assert torch.cat([wide, narrow]).dtype == torch.float32
+        assert torch.cat([narrow, narrow]).dtype == torch.bfloat16
+
+
+def test_an_operator_of_no_list_keeps_its_dtype() -> None:
+    """It is not touched."""
+    with torch.autocast("hpu"):
+        assert torch.ones(2, device="hpu").relu().dtype == torch.float32
+
+
+def test_the_default_dtype_is_bfloat16() -> None:
+    """As on the bridge."""
+    assert torch.get_autocast_dtype("hpu") == torch.bfloat16
+
+
+def test_without_autocast_nothing_is_cast() -> None:
+    """Outside the context and where it is switched off."""
+    x = torch.ones(4, 4, device="hpu")
+
+    with torch.autocast("hpu", enabled=False):
+        assert (x @ x).dtype == torch.float32
+    assert (x @ x).dtype == torch.float32
+
+
+def test_the_hosts_tensors_are_not_cast() -> None:
+    """The context is for the card."""
+    x = torch.ones(4, 4)
+
+    with torch.autocast("hpu"):
+        assert (x @ x).dtype == torch.float32
+
+
+def test_gradients_are_those_of_the_parameters() -> None:
+    """A float32 parameter has a float32 gradient, whatever computed it."""
+    layer = torch.nn.Linear(4, 4).to("hpu")
+
+    with torch.autocast("hpu"):
+        layer(torch.ones(1, 4, device="hpu")).sum().backward()
+
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.dtype == torch.float32
+
+
+def test_what_autocast_computes_is_what_the_casts_say() -> None:
+    """A linear layer of rounded inputs and weights."""
+    x, weight = torch.randn(3, 4, device="hpu"), torch.randn(2, 4, device="hpu")
+
+    with torch.autocast("hpu"):
+        result = functional.linear(x, weight)
+
+    assert torch.equal(result, functional.linear(x.bfloat16(), weight.bfloat16()))
+
+
+@pytest.mark.parametrize("name", ["autocast_lower", "autocast_fp32", "autocast_promote"])
+def test_the_lists_name_operators(name: str) -> None:
+    """There is no empty line, no comment and no spelling that torch cannot know."""
+    operators = autocast.default_list(name)
+
+    assert operators
+    assert all(operator.isidentifier() for operator in operators)
+
+
+class _Recorder:
+    """Notes what would be registered. All names are known but `unknown`."""
+
+    def __init__(self) -> None:
+        self.policies: dict[str, str] = {}
+
+    def register_autocast(self, name: str, policy: str) -> bool:
+        self.policies[name] = policy
+        return name != "unknown"
+
+
+@pytest.fixture
+def policies() -> Callable[..., dict[str, str]]:
+    """Registers the lists of an environment and returns the policy of each operator."""
+
+    def register(**environment: str) -> dict[str, str]:
+        recorder: Any = _Recorder()
+        autocast.register(recorder, environment)
+        return dict(recorder.policies)
+
+    return register
+
+
+def test_without_files_the_bridges_lists_are_used(policies: Callable[..., dict[str, str]]) -> None:
+    """`pow` is in two lists: float32 goes before promotion."""
+    registered = policies()
+
+    assert (registered["linear"], registered["pow"], registered["cat"]) == ("lower", "fp32", "promote")
+
+
+@pytest.mark.parametrize("variable", ["PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST", "LOWER_LIST"])
+def test_a_file_replaces_the_lower_list(variable: str, policies: Callable[..., dict[str, str]], tmp_path: Path) -> None:
+    """Under the variable of today or of old; an operator in several lists goes by the lower one."""
+    path = tmp_path / "ops.txt"
+    path.write_text("tanh\n\n exp \n", encoding="utf-8")
+
+    registered = policies(**{variable: str(path)})
+
+    assert [name for name, policy in registered.items() if policy == "lower"] == ["exp", "tanh"]
+
+
+@pytest.mark.parametrize("variable", ["PT_HPU_AUTOCAST_FP32_OPS_LIST", "FP32_LIST"])
+def test_a_file_replaces_the_float32_list(
+    variable: str, policies: Callable[..., dict[str, str]], tmp_path: Path
+) -> None:
+    """What is no longer in it may be promoted."""
+    path = tmp_path / "ops.txt"
+    path.write_text("tanh\n", encoding="utf-8")
+
+    registered = policies(**{variable: str(path)})
+
+    assert (registered["tanh"], registered["pow"]) == ("fp32", "promote")
+
+
+def test_an_unreadable_file_leaves_the_default(
+    policies: Callable[..., dict[str, str]], caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """With a warning that names it."""
+    registered = policies(LOWER_LIST=str(tmp_path / "missing"))
+
+    assert registered == policies()
+    assert f"LOWER_LIST={tmp_path / 'missing'} cannot be read" in caplog.text
+
+
+def test_an_operator_that_torch_does_not_have_is_no_error(
+    policies: Callable[..., dict[str, str]], tmp_path: Path
+) -> None:
+    """Lists are written for several releases of torch."""
+    path = tmp_path / "ops.txt"
+    path.write_text("unknown\ntanh\n", encoding="utf-8")
+
+    assert policies(LOWER_LIST=str(path))["tanh"] == "lower"
+
+
+def test_the_device_knows_which_operators_there_are() -> None:
+    """It says so and registers nothing else."""
+    assert native().register_autocast("no_such_operator", "lower") is False
+
+
+def test_a_list_is_read_when_the_device_starts(
+    tmp_path: Path, run_python: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """Then it holds for the whole process."""
+    path = tmp_path / "ops.txt"
+    path.write_text("tanh\n", encoding="utf-8")
+    program = """
+    import hpu_sim
+    hpu_sim.activate()
+    import torch
+    x = torch.ones(2, 2, device="hpu")
+    with torch.autocast("hpu"):
+        print(x.tanh().dtype, (x @ x).dtype)
+    """
+
+    result = run_python(program, PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST=str(path))
+
+    assert result.stdout == "torch.bfloat16 torch.float32\n"
