@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -51,7 +52,15 @@ def test_load_returns_the_bridge() -> None:
 @pytest.mark.usefixtures("absent_bridge")
 def test_an_absent_bridge_is_not_installed() -> None:
     """Without a bridge, looking for it answers no and does not raise."""
-    assert not bridge.is_installed()
+    assert bridge.is_installed() is False
+
+
+@pytest.mark.usefixtures("absent_bridge")
+def test_a_loaded_bridge_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a process has imported is there, wherever it came from."""
+    monkeypatch.setitem(sys.modules, "habana_frameworks.torch", ModuleType("habana_frameworks.torch"))
+
+    assert bridge.is_installed() is True
 
 
 @pytest.mark.usefixtures("absent_bridge")
@@ -269,6 +278,14 @@ def test_the_version_is_the_distributions(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.syspath_prepend(tmp_path)
 
     assert bridge.plugin_version() == "1.19.0.561"
+
+
+@pytest.mark.usefixtures("fake_bridge")
+def test_without_metadata_the_loaded_bridge_tells_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bridge that runs from a source tree has no metadata."""
+    monkeypatch.setattr(bridge.load(), "__version__", "1.22.0", raising=False)
+
+    assert bridge.plugin_version() == "1.22.0"
 
 
 @pytest.mark.usefixtures("fake_bridge")

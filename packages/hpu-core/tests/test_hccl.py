@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -153,6 +154,17 @@ def test_other_types_are_refused(numbers: tuple[Any, Any, Any], message: str) ->
 def test_numpys_integers_are_integers() -> None:
     """What counts as an index is taken."""
     assert initialize_hccl(np.int64(2), np.int64(1), np.int64(1)) == (2, 1, 1)
+
+
+def test_without_a_bridge_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that cannot train does not look like a rank afterwards."""
+    monkeypatch.setitem(sys.modules, "habana_frameworks", None)
+    before = dict(os.environ)
+
+    with pytest.raises(ModuleNotFoundError, match="bridge .* is not installed"):
+        initialize_hccl(2, 1, 1)
+
+    assert dict(os.environ) == before
 
 
 def test_a_card_that_is_open_cannot_be_changed(fake_bridge: "FakeBridge") -> None:

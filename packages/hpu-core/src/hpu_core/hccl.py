@@ -41,7 +41,7 @@ def initialize_hccl(world_size: int, rank: int, local_rank: int) -> tuple[int, i
     _check_rank("rank", rank, world_size)
     _check_rank("local_rank", local_rank, world_size)
     module = _module(world_size, local_rank)
-    # The bridge calls itself when it is imported, which must not happen between the choice and the call.
+    # Before anything is set: without a bridge, nothing is.
     bridge.load_hccl()
     _choose(module, local_rank)
     return bridge.initialize_distributed(world_size, rank, local_rank)
