@@ -161,7 +161,7 @@ def test_without_a_bridge_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "habana_frameworks", None)
     before = dict(os.environ)
 
-    with pytest.raises(ModuleNotFoundError, match="bridge .* is not installed"):
+    with pytest.raises(ModuleNotFoundError, match=r"bridge .* is not installed"):
         initialize_hccl(2, 1, 1)
 
     assert dict(os.environ) == before
