@@ -29,6 +29,7 @@ _MACHINE: Final = (
     "HLS_MODULE_ID",
     "HPU_SIM_DEVICES",
     "HPU_SIM_GENERATION",
+    "HPU_SIM_MEMORY",
     "HPU_SIM_RELEASE",
     "HPU_SIM_RUNTIME_DIR",
     "ID",

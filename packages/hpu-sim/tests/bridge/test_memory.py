@@ -1,0 +1,125 @@
+"""`torch.hpu`'s memory functions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from habana_frameworks.torch import hpu
+
+_LIMIT = 96 * 2**30
+
+
+@pytest.fixture
+def block() -> torch.Tensor:
+    """4000 bytes on the card, counts of allocations and peak starting before them."""
+    hpu.reset_peak_memory_stats()
+    hpu.reset_accumulated_memory_stats()
+    return torch.empty(1000, device="hpu")
+
+
+def test_the_figures_are_the_bridges_in_its_order() -> None:
+    """Ten ints with capital letters."""
+    stats = hpu.memory_stats()
+
+    assert list(stats) == [
+        "Limit",
+        "InUse",
+        "MaxInUse",
+        "NumAllocs",
+        "NumFrees",
+        "ActiveAllocs",
+        "MaxAllocSize",
+        "TotalSystemAllocs",
+        "TotalSystemFrees",
+        "TotalActiveAllocs",
+    ]
+    assert all(type(value) is int for value in stats.values())
+
+
+def test_the_limit_is_the_cards_memory() -> None:
+    """In bytes."""
+    assert hpu.memory_stats()["Limit"] == _LIMIT
+
+
+def test_active_allocations_are_those_not_freed(block: torch.Tensor) -> None:
+    """One of two."""
+    del_me = torch.empty(10, device="hpu")
+    del del_me
+
+    stats = hpu.memory_stats()
+
+    assert (stats["NumAllocs"], stats["NumFrees"], stats["ActiveAllocs"]) == (2, 1, 1)
+    assert block.numel() == 1000
+
+
+def test_the_largest_allocation_is_told(block: torch.Tensor) -> None:
+    """In bytes, since the process began."""
+    assert hpu.memory_stats()["MaxAllocSize"] >= block.nbytes
+
+
+def test_memory_in_use_is_told(block: torch.Tensor) -> None:
+    """By three names."""
+    in_use = hpu.memory_stats()["InUse"]
+
+    assert hpu.memory_allocated() == hpu.memory_usage() == in_use >= block.nbytes
+
+
+def test_the_peak_is_told(block: torch.Tensor) -> None:
+    """It stays when memory is freed, until it is reset."""
+    more = torch.empty(1000, device="hpu")
+    in_use = hpu.memory_allocated()
+    del more
+
+    assert hpu.max_memory_allocated() == hpu.memory_stats()["MaxInUse"] == in_use
+    assert hpu.reset_peak_memory_stats() is None
+    assert hpu.max_memory_allocated() == in_use - 4000
+    assert block.numel() == 1000
+
+
+def test_all_memory_is_reserved() -> None:
+    """The bridge takes the whole card."""
+    assert hpu.memory_reserved() == hpu.max_memory_reserved() == _LIMIT
+
+
+@pytest.mark.parametrize("name", ["memory_cached", "max_memory_cached"])
+def test_the_older_names_warn(name: str) -> None:
+    """They name their successors."""
+    successor = name.replace("cached", "reserved")
+
+    with pytest.warns(FutureWarning, match=rf"torch\.hpu\.{name} has been renamed to torch\.hpu\.{successor}"):
+        assert getattr(hpu, name)() == _LIMIT
+
+
+def test_free_and_total_memory_are_told(block: torch.Tensor) -> None:
+    """In this order."""
+    free, total = hpu.mem_get_info()
+
+    assert total == _LIMIT
+    assert free == total - hpu.memory_allocated()
+    assert block.numel() == 1000
+
+
+def test_the_summary_is_text_and_says_simulated() -> None:
+    """Nobody shall take it for a card's."""
+    summary = hpu.memory_summary()
+
+    assert "HPU memory (simulated)" in summary
+    assert all(name in summary for name in hpu.memory_stats())
+
+
+@pytest.mark.parametrize("name", ["empty_cache", "reset_max_memory_allocated", "reset_max_memory_cached"])
+def test_what_the_bridge_lacks_is_lacking(name: str) -> None:
+    """Programs that call these break on a card, so they break here."""
+    assert not hasattr(hpu, name)
+
+
+@pytest.mark.parametrize("device", [None, 0, "hpu", torch.device("hpu")], ids=repr)
+def test_the_card_can_be_named(device: object) -> None:
+    """In every way."""
+    assert hpu.memory_allocated(device) == hpu.memory_stats(device)["InUse"]
+
+
+def test_another_card_is_an_error() -> None:
+    """The machine has two."""
+    with pytest.raises(AssertionError, match="Invalid device id"):
+        hpu.memory_stats(2)

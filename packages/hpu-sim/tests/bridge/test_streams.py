@@ -1,0 +1,149 @@
+"""Streams and events are torch's own classes, bound to the card."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from habana_frameworks.torch import hpu
+
+
+def test_a_stream_is_torchs() -> None:
+    """On the card; the arguments are accepted and ignored, as on the bridge."""
+    stream = hpu.Stream(device="hpu", priority=3)
+
+    assert isinstance(stream, torch.Stream)
+    assert stream.device == torch.device("hpu:0")
+
+
+def test_streams_have_numbers() -> None:
+    """By each of the bridge's names; two streams are two."""
+    stream = hpu.Stream()
+
+    assert stream.hpu_stream == stream.id() == stream.stream_id
+    assert hpu.Stream() != stream
+
+
+def test_there_is_one_priority() -> None:
+    """Asking for another changes nothing."""
+    assert hpu.Stream.priority_range() == (0, 0)
+
+
+def test_a_stream_is_always_done() -> None:
+    """Work runs before its call returns."""
+    stream = hpu.Stream()
+    stream.synchronize()
+
+    assert stream.query() is True
+
+
+def test_the_default_stream_is_current() -> None:
+    """It is number 0, in both functions."""
+    assert hpu.current_stream() == hpu.default_stream()
+    assert hpu.default_stream().stream_id == 0
+    assert isinstance(hpu.current_stream(), hpu.Stream)
+
+
+def test_a_context_makes_a_stream_current() -> None:
+    """And puts the former one back, in whatever way it ends."""
+    stream = hpu.Stream()
+    before = hpu.current_stream()
+
+    with hpu.stream(stream):
+        assert hpu.current_stream() == stream
+        assert torch.ones(2, device="hpu").sum().item() == 2
+
+    assert hpu.current_stream() == before
+    with pytest.raises(ZeroDivisionError), hpu.stream(stream):
+        raise ZeroDivisionError
+    assert hpu.current_stream() == before
+
+
+def test_no_stream_changes_nothing() -> None:
+    """None is accepted wherever a stream is set."""
+    before = hpu.current_stream()
+
+    hpu.set_stream(None)
+    with hpu.stream(None):
+        assert hpu.current_stream() == before
+
+    assert hpu.current_stream() == before
+
+
+def test_a_stream_can_be_set() -> None:
+    """Until another is."""
+    stream, before = hpu.Stream(), hpu.current_stream()
+    hpu.set_stream(stream)
+    try:
+        assert hpu.current_stream() == stream
+    finally:
+        hpu.set_stream(before)
+
+
+def test_streams_wait_for_each_other() -> None:
+    """In each of torch's ways."""
+    one, two = hpu.Stream(), hpu.Stream()
+    event = one.record_event()
+
+    two.wait_event(event)
+    two.wait_stream(one)
+
+    assert event.query() is True
+
+
+def test_an_event_is_torchs() -> None:
+    """On the card."""
+    assert isinstance(hpu.Event(), torch.Event)
+
+
+def test_an_event_takes_one_argument() -> None:
+    """The bridge has none of CUDA's others."""
+    with pytest.raises(TypeError):
+        hpu.Event(blocking=True)
+
+
+def test_events_measure_time() -> None:
+    """In milliseconds, forward and backward."""
+    start, end = hpu.Event(enable_timing=True), hpu.Event(enable_timing=True)
+    start.record()
+    torch.ones(100, 100, device="hpu").exp()
+    end.record()
+
+    elapsed = start.elapsed_time(end)
+
+    assert isinstance(elapsed, float)
+    assert elapsed > 0
+    assert end.elapsed_time(start) == -elapsed
+
+
+def test_an_event_can_be_recorded_again() -> None:
+    """The later mark counts."""
+    start, end = hpu.Event(enable_timing=True), hpu.Event(enable_timing=True)
+    start.record()
+    end.record()
+    first = start.elapsed_time(end)
+    torch.ones(100, 100, device="hpu").exp()
+    end.record(hpu.current_stream())
+
+    assert start.elapsed_time(end) > first
+
+
+def test_events_that_were_not_recorded_have_no_time() -> None:
+    """The words are the bridge's and torch's."""
+    start, end = hpu.Event(enable_timing=True), hpu.Event(enable_timing=True)
+    start.record()
+
+    with pytest.raises(
+        (RuntimeError, ValueError), match="Both events must be recorded before calculating elapsed time"
+    ):
+        start.elapsed_time(end)
+
+
+def test_an_event_is_waited_for() -> None:
+    """By the host and by a stream."""
+    event = hpu.Event()
+    event.record()
+    event.wait()
+    event.wait(hpu.Stream())
+    event.synchronize()
+
+    assert event.query() is True
