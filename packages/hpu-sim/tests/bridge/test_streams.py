@@ -132,9 +132,7 @@ def test_events_that_were_not_recorded_have_no_time() -> None:
     start, end = hpu.Event(enable_timing=True), hpu.Event(enable_timing=True)
     start.record()
 
-    with pytest.raises(
-        (RuntimeError, ValueError), match="Both events must be recorded before calculating elapsed time"
-    ):
+    with pytest.raises((RuntimeError, ValueError), match="Both events must be recorded before calculating"):
         start.elapsed_time(end)
 
 

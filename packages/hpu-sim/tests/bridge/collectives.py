@@ -1,0 +1,421 @@
+"""What two ranks check about collectives; test_hccl.py starts them and reads what each prints.
+
+A check that fails in one rank only leaves the other waiting until the group's time limit, which both report.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import inspect
+import json
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import hpu_sim
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RANK = int(os.environ["RANK"])
+SIZE = int(os.environ["WORLD_SIZE"])
+PEER = 1 - RANK
+
+
+def card(*values: float, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Return a tensor on the card."""
+    return torch.tensor(values, dtype=dtype, device="hpu")
+
+
+def refused(function: Callable[[], object], words: str) -> bool:
+    """Return whether a call is refused in these words."""
+    try:
+        function()
+    except RuntimeError as error:
+        return words in str(error)
+    return False
+
+
+def check_broadcast() -> None:
+    """Everybody has what the source has."""
+    x = card(RANK, 2)
+
+    dist.broadcast(x, src=1)
+
+    assert x.tolist() == [1, 2]
+
+
+def check_all_reduce_sum() -> None:
+    """In place."""
+    x = card(RANK + 1, 10)
+
+    assert dist.all_reduce(x) is None
+
+    assert x.tolist() == [3, 20]
+
+
+def check_all_reduce_min_max_product() -> None:
+    """The other operations that HCCL has."""
+    for operation, expected in ((dist.ReduceOp.MIN, 2), (dist.ReduceOp.MAX, 3), (dist.ReduceOp.PRODUCT, 6)):
+        x = card(RANK + 2)
+
+        dist.all_reduce(x, op=operation)
+
+        assert x.item() == expected
+
+
+def check_average_is_refused() -> None:
+    """HCCL cannot, and programs that rely on it break on a card."""
+    for operation in (dist.ReduceOp.AVG, dist.ReduceOp.BAND):
+        call = functools.partial(dist.all_reduce, card(1), op=operation)
+
+        assert refused(call, "Unsupported ReduceOp for HCCL process group")
+
+
+def check_host_tensors_are_refused() -> None:
+    """The group is for the card."""
+    assert refused(lambda: dist.all_reduce(torch.ones(1)), "No backend type associated with device type cpu")
+
+
+def check_unknown_dtypes_are_refused() -> None:
+    """HCCL has no int16."""
+    words = "Input tensor data type is not supported for HCCL process group"
+
+    assert refused(lambda: dist.all_reduce(card(1, dtype=torch.int16)), words)
+
+
+def check_bfloat16_is_reduced() -> None:
+    """Natively."""
+    x = card(RANK + 1, dtype=torch.bfloat16)
+
+    dist.all_reduce(x)
+
+    assert (x.dtype, x.item()) == (torch.bfloat16, 3)
+
+
+def check_other_dtypes_are_reduced_in_float32() -> None:
+    """So large integers lose digits, as on a card."""
+    for dtype in (torch.int32, torch.int64, torch.float64, torch.float16, torch.uint8, torch.bool):
+        x = card(1, dtype=dtype)
+        dist.all_reduce(x)
+        assert (x.dtype, x.item()) == (dtype, torch.tensor(2).to(dtype).item())
+    large = card(2**24 + 1, dtype=torch.int64)
+
+    dist.all_reduce(large, op=dist.ReduceOp.MAX)
+
+    assert large.item() == 2**24
+
+
+def check_reduce() -> None:
+    """The destination has the sum."""
+    x = card(RANK + 1)
+
+    dist.reduce(x, dst=0)
+
+    if RANK == 0:
+        assert x.item() == 3
+
+
+def check_all_gather() -> None:
+    """Into a list of tensors."""
+    parts = [torch.zeros(2, device="hpu") for _ in range(SIZE)]
+
+    dist.all_gather(parts, card(RANK, 5))
+
+    assert [part.tolist() for part in parts] == [[0, 5], [1, 5]]
+
+
+def check_all_gather_into_tensor() -> None:
+    """Into one tensor."""
+    whole = torch.zeros(4, device="hpu")
+
+    dist.all_gather_into_tensor(whole, card(RANK, 5))
+
+    assert whole.tolist() == [0, 5, 1, 5]
+
+
+def check_all_gather_of_any_dtype() -> None:
+    """Bits are copied, whatever they mean."""
+    for dtype in (torch.bool, torch.int64, torch.float16, torch.float64, torch.float8_e4m3fn):
+        parts = [torch.zeros(3, device="hpu").to(dtype) for _ in range(SIZE)]
+
+        dist.all_gather(parts, card(0, 1, RANK).to(dtype))
+
+        assert [part.float().tolist() for part in parts] == [[0, 1, 0], [0, 1, 1]]
+
+
+def check_gather() -> None:
+    """One rank has all parts."""
+    parts = [torch.zeros(1, device="hpu") for _ in range(SIZE)] if RANK == 0 else None
+
+    dist.gather(card(RANK + 7), parts, dst=0)
+
+    if parts is not None:
+        assert [part.item() for part in parts] == [7, 8]
+
+
+def check_scatter() -> None:
+    """Each rank has its part."""
+    x = torch.zeros(1, device="hpu")
+
+    dist.scatter(x, [card(3), card(4)] if RANK == 1 else None, src=1)
+
+    assert x.item() == 3 + RANK
+
+
+def check_reduce_scatter() -> None:
+    """Each rank has the sum of its part."""
+    x = torch.zeros(1, device="hpu")
+
+    dist.reduce_scatter(x, [card(1 + RANK), card(10)])
+
+    assert x.item() == (3, 20)[RANK]
+
+
+def check_reduce_scatter_tensor() -> None:
+    """From one tensor; int64 is exact here."""
+    x = torch.zeros(1, device="hpu", dtype=torch.int64)
+
+    dist.reduce_scatter_tensor(x, card(2**40, 1, dtype=torch.int64))
+
+    assert x.item() == (2**41, 2)[RANK]
+
+
+def check_all_to_all() -> None:
+    """Lists of tensors."""
+    received = [torch.zeros(1, device="hpu") for _ in range(SIZE)]
+
+    dist.all_to_all(received, [card(10 * RANK), card(10 * RANK + 1)])
+
+    assert [x.item() for x in received] == [RANK, 10 + RANK]
+
+
+def check_all_to_all_single() -> None:
+    """Parts of one tensor, of unequal sizes."""
+    received = torch.zeros(3 if RANK == 0 else 1, device="hpu")
+    sent = card(1, 2) if RANK == 0 else card(3, 4)
+
+    # Rank 0 keeps one element and gets two, rank 1 gets one.
+    dist.all_to_all_single(received, sent, [1, 2] if RANK == 0 else [1, 0], [1, 1] if RANK == 0 else [2, 0])
+
+    assert received.tolist() == ([1, 3, 4] if RANK == 0 else [2])
+
+
+def check_send_and_receive() -> None:
+    """From one rank to another, with a tag."""
+    x = card(RANK)
+
+    if RANK == 0:
+        dist.send(x, dst=1, tag=3)
+    else:
+        dist.recv(x, src=0, tag=3)
+
+    assert x.item() == 0
+
+
+def check_asynchronous_send_and_receive() -> None:
+    """Both directions at once."""
+    x = torch.zeros(1, device="hpu")
+
+    works = [dist.isend(card(RANK), PEER), dist.irecv(x, PEER)]
+    for work in works:
+        assert work is not None
+        work.wait()
+
+    assert x.item() == PEER
+
+
+def check_asynchronous_work() -> None:
+    """Its result is the tensor that was passed in, by wait and by future."""
+    x, y = card(1), card(2)
+
+    work = dist.all_reduce(x, async_op=True)
+    future = dist.all_reduce(y, async_op=True).get_future()
+    work.wait()
+    (result,) = future.wait()
+
+    assert work.is_completed()
+    assert x.item() == 2
+    assert result.device.type == "hpu"
+    assert result.item() == 4
+
+
+def check_barrier() -> None:
+    """Nobody passes alone, and no tensor is involved."""
+    hpu_sim.reset_stats()
+
+    dist.barrier()
+
+    assert hpu_sim.stats()["collectives"] == 0
+
+
+def check_objects_of_all_ranks() -> None:
+    """They travel as bytes on the card."""
+    gathered: list[Any] = [None] * SIZE
+
+    dist.all_gather_object(gathered, {"rank": RANK})
+
+    assert gathered == [{"rank": 0}, {"rank": 1}]
+
+
+def check_objects_of_one_rank() -> None:
+    """As the source has them."""
+    objects = [f"from {RANK}", RANK]
+
+    dist.broadcast_object_list(objects, src=1)
+
+    assert objects == ["from 1", 1]
+
+
+def check_objects_gathered_and_scattered() -> None:
+    """In one rank, and from one rank."""
+    gathered: list[Any] | None = [None] * SIZE if RANK == 0 else None
+    dist.gather_object(RANK, gathered, dst=0)
+    received: list[Any] = [None]
+    dist.scatter_object_list(received, ["a", "b"] if RANK == 0 else None, src=0)
+
+    assert gathered in ([0, 1], None)
+    assert received == [("a", "b")[RANK]]
+
+
+def check_groups_of_some_ranks() -> None:
+    """A group of one rank concerns that rank."""
+    groups = [dist.new_group([rank]) for rank in range(SIZE)]
+    x = card(RANK + 1)
+
+    dist.all_reduce(x, group=groups[RANK])
+
+    assert x.item() == RANK + 1
+    assert dist.get_backend(groups[RANK]) == "hccl"
+
+
+def check_many_tensors_at_once() -> None:
+    """Coalesced reduction."""
+    tensors = [card(RANK), card(RANK, 1)]
+
+    dist.all_reduce_coalesced(tensors)
+
+    assert [x.tolist() for x in tensors] == [[1], [1, 2]]
+
+
+def check_views_are_reduced_in_place() -> None:
+    """The rest of the memory stays."""
+    x = card(1, 1, 1, 1)
+
+    dist.all_reduce(x[1:3])
+
+    assert x.tolist() == [1, 2, 2, 1]
+
+
+def check_collectives_are_counted() -> None:
+    """With the bytes that this rank puts in."""
+    x = torch.ones(10, device="hpu")
+    whole = torch.ones(20, device="hpu")
+    hpu_sim.reset_stats()
+
+    dist.all_reduce(x)
+    dist.all_gather_into_tensor(whole, x)
+    dist.reduce_scatter_tensor(x, whole)
+
+    stats = hpu_sim.stats()
+    assert (stats["collectives"], stats["collective_bytes"]) == (3, 40 + 40 + 80)
+    assert (stats["h2d_copies"], stats["d2h_copies"]) == (0, 0)
+
+
+def check_a_collective_ends_the_graph() -> None:
+    """What it sends has to be computed."""
+    torch.hpu.synchronize()  # type: ignore[attr-defined] # the bridge brings it
+    hpu_sim.reset_stats()
+
+    dist.all_reduce(torch.ones(3, device="hpu") * 2)
+
+    assert hpu_sim.stats()["graphs"] == 1
+
+
+def check_the_group_says_hccl() -> None:
+    """The backend's name, for all tensors."""
+    assert dist.get_backend() == "hccl"
+    assert (dist.get_rank(), dist.get_world_size()) == (RANK, SIZE)
+
+
+def check_each_rank_has_its_card() -> None:
+    """The module is the local rank."""
+    assert os.environ["HLS_MODULE_ID"] == str(RANK)
+    assert torch.ones(1, device="hpu").device == torch.device("hpu:0")
+
+
+def check_data_parallel_training() -> None:
+    """Weights are equal to the bit on all ranks, and those of one process with all the data."""
+    torch.manual_seed(RANK)
+    model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 1)).to("hpu")
+    parallel = DistributedDataParallel(model, bucket_cap_mb=230, gradient_as_bucket_view=True)
+    single = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 1)).to("hpu")
+    single.load_state_dict(model.state_dict())
+    optimizers = [torch.optim.SGD(module.parameters(), lr=0.1) for module in (parallel, single)]
+    data = torch.Generator().manual_seed(5)
+    for _ in range(5):
+        x = torch.randn(6, 4, generator=data)
+        for module, optimizer, rows in zip((parallel, single), optimizers, (x[RANK::SIZE], x), strict=True):
+            optimizer.zero_grad()
+            module(rows.to("hpu")).square().mean().backward()
+            optimizer.step()
+
+    weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    everybodys = [torch.empty_like(weights) for _ in range(SIZE)]
+    dist.all_gather(everybodys, weights)
+    assert torch.equal(everybodys[0], everybodys[1])
+    torch.testing.assert_close(weights, torch.cat([parameter.detach().flatten() for parameter in single.parameters()]))
+
+
+def check_data_parallel_training_without_synchronisation() -> None:
+    """Under no_sync each rank keeps its own gradient, which the next step adds."""
+    model = nn.Linear(1, 1, bias=False).to("hpu")
+    nn.init.ones_(model.weight)
+    parallel = DistributedDataParallel(model)
+    with parallel.no_sync():
+        parallel(card(RANK + 1).view(1, 1)).sum().backward()
+    assert model.weight.grad is not None
+    own = model.weight.grad.item()
+    parallel(card(10).view(1, 1)).sum().backward()
+
+    assert own == RANK + 1
+    assert model.weight.grad.item() == (1 + 2 + 20) / 2
+
+
+def check_batch_statistics_of_all_ranks() -> None:
+    """Buffers of the first rank reach the others."""
+    model = nn.BatchNorm1d(1).to("hpu")
+    model.running_mean = card(RANK + 5)
+
+    DistributedDataParallel(model)(torch.ones(2, 1, device="hpu"))
+
+    assert model.running_mean is not None
+    torch.testing.assert_close(model.running_mean.cpu(), torch.tensor([0.9 * 5 + 0.1 * 1]))
+
+
+def report() -> dict[str, str]:
+    """Run every check; return the traceback of each, or nothing where it holds."""
+    found = {}
+    for name, function in inspect.getmembers(sys.modules[__name__], inspect.isfunction):
+        if name.startswith("check_"):
+            try:
+                function()
+            except Exception:  # noqa: BLE001 - whatever is wrong is the test's to tell
+                found[name] = traceback.format_exc()
+            else:
+                found[name] = ""
+    return found
+
+
+if __name__ == "__main__":
+    dist.init_process_group("hccl", timeout=dt.timedelta(seconds=20))
+    results = report()
+    dist.destroy_process_group()
+    sys.stdout.write(json.dumps(results))

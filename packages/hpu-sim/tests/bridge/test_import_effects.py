@@ -1,0 +1,75 @@
+"""Importing the bridge changes the environment; launchers have to know how."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+
+_CHANGES: Final = """
+import json, os
+import hpu_sim
+import torch
+before = dict(os.environ)
+hpu_sim.activate(devices=2)
+print(json.dumps({name: value for name, value in os.environ.items() if before.get(name) != value}))
+"""
+# The simulator's own variables, for child processes.
+_OWN: Final = "HPU_SIM_"
+
+
+@pytest.fixture
+def changes(output_of: Callable[..., str]) -> Callable[..., dict[str, str]]:
+    """The variables of the bridge that the first import sets or changes, given others."""
+
+    def run(**variables: str) -> dict[str, str]:
+        changed = json.loads(output_of(_CHANGES, **variables))
+        return {name: value for name, value in changed.items() if not name.startswith(_OWN)}
+
+    return run
+
+
+def test_in_a_plain_process_a_rendezvous_is_set(changes: Callable[..., dict[str, str]]) -> None:
+    """With the fixed port that makes two jobs on one machine meet."""
+    assert changes() == {
+        "HABANA_PROFILE": "profile_api_light",
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": "12345",
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    }
+
+
+def test_what_is_set_is_kept(changes: Callable[..., dict[str, str]]) -> None:
+    """All but the number of compile threads."""
+    changed = changes(HABANA_PROFILE="0", MASTER_ADDR="there", MASTER_PORT="1", TORCHINDUCTOR_COMPILE_THREADS="7")
+
+    assert changed == {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+
+
+def test_in_a_rank_the_module_is_chosen(changes: Callable[..., dict[str, str]]) -> None:
+    """By its local rank, and the rank becomes the id in SynapseAI's logs; the rendezvous is the launcher's."""
+    changed = changes(WORLD_SIZE="4", RANK="3", LOCAL_RANK="1")
+
+    assert (changed["HLS_MODULE_ID"], changed["ID"]) == ("1", "3")
+    assert "MASTER_PORT" not in changed
+
+
+def test_a_rank_without_a_visible_module_cannot_import(
+    run_python: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    """The bridge's words, at import."""
+    result = run_python(_CHANGES, WORLD_SIZE="2", RANK="1", LOCAL_RANK="1", HABANA_VISIBLE_MODULES="0")
+
+    assert result.returncode == 1
+    assert "AssertionError: There is not enough devices available for training" in result.stderr
+
+
+def test_the_profile_variable_is_set_in_this_process() -> None:
+    """As on the bridge, which switches its light profile on."""
+    assert os.environ["HABANA_PROFILE"] == "profile_api_light"
