@@ -3,7 +3,8 @@
 
 #include <ATen/native/DispatchStub.h>
 
-// Where torch cannot register the choice for hpu (it can on 2.9, not on 2.6), attention is always plain matrix products.
+// Where torch cannot register the choice for hpu (it can on 2.9, not on 2.6), attention is always plain matrix
+// products.
 #ifdef REGISTER_HPU_DISPATCH
 
 #include <ATen/native/transformers/attention.h>

@@ -48,7 +48,8 @@ at::Tensor empty_strided(
     Optional<bool> pin_memory) {
   check_factory(layout, device, pin_memory);
   const auto type = dtype.value_or(at::get_default_dtype_as_scalartype());
-  check_creatable(type);
+  // Conversions of a tensor that is on the device come here; a program's own wishes go through `empty` and copies.
+  check_result(type, "aten::empty_strided");
   return at::detail::empty_strided_generic(size, stride, device_allocator(), kDeviceKeys, type);
 }
 
