@@ -1,0 +1,149 @@
+"""Time what the simulator adds to a training step: on the simulated card against plain CPU.
+
+    python packages/hpu-sim/bench/step.py [--json]
+
+A step is forward, backward and AdamW on one batch that is in place. The two kinds of step take turns in one process
+with one thread, so that whatever else the machine does hits both, and medians are compared; for figures that count the
+machine should do nothing else. They are simulated: they say nothing about a card. The exit code is 0 whatever they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+_WARM_UP: Final = 10
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is trained.
+
+    Attributes:
+        name: How the table calls it.
+        make: Returns a model, a batch and its targets, on the CPU.
+        steps: Steps of each kind.
+        limit: The ratio, simulated by CPU, that hpu-sim promises to keep.
+    """
+
+    name: str
+    make: Callable[[], tuple[torch.nn.Module, torch.Tensor, torch.Tensor]]
+    steps: int
+    limit: float
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What was measured of a workload; times are medians in milliseconds."""
+
+    step: str
+    cpu_ms: float
+    simulated_ms: float
+    ratio: float
+    limit: float
+
+
+def mlp() -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor]:
+    """Return two linear layers, 784-128-10, and a batch of 64."""
+    import torch
+    from torch import nn
+
+    model = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
+    return model, torch.randn(64, 784), torch.randint(10, (64,))
+
+
+def transformer() -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor]:
+    """Return four encoder layers of width 256 with 4 heads and a batch of 8 sequences of 64."""
+    import torch
+    from torch import nn
+
+    layer = nn.TransformerEncoderLayer(256, nhead=4, dim_feedforward=1024, dropout=0.0, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, num_layers=4, enable_nested_tensor=False)
+    # Logits as cross entropy wants them: one row per token.
+    model = nn.Sequential(encoder, nn.Linear(256, 10), nn.Flatten(0, 1))
+    return model, torch.randn(8, 64, 256), torch.randint(10, (8 * 64,))
+
+
+WORKLOADS: Final = (
+    Workload("2-layer MLP", mlp, steps=800, limit=1.15),
+    Workload("4-layer transformer", transformer, steps=60, limit=1.03),
+)
+
+
+def make_step(workload: Workload, device: str) -> Callable[[], object]:
+    """Return a function that trains the workload's model by one step on a device."""
+    import habana_frameworks.torch.core as htcore
+    import torch
+    from torch.nn import functional
+
+    torch.manual_seed(0)
+    model, batch, targets = workload.make()
+    model, batch, targets = model.to(device), batch.to(device), targets.to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+    mark_step = htcore.mark_step if device == "hpu" else lambda: None
+
+    def step() -> None:
+        optimizer.zero_grad()
+        functional.cross_entropy(model(batch), targets).backward()
+        mark_step()
+        optimizer.step()
+        mark_step()
+
+    return step
+
+
+def measure(workload: Workload) -> Timing:
+    """Time steps of both kinds in turn."""
+    steps = {device: make_step(workload, device) for device in ("cpu", "hpu")}
+    seconds: dict[str, list[float]] = {device: [] for device in steps}
+    for count in range(-_WARM_UP, workload.steps):
+        for device, step in steps.items():
+            begin = time.perf_counter()
+            step()
+            if count >= 0:
+                seconds[device].append(time.perf_counter() - begin)
+    cpu, simulated = (1000 * statistics.median(seconds[device]) for device in ("cpu", "hpu"))
+    return Timing(workload.name, cpu, simulated, simulated / cpu, workload.limit)
+
+
+def main() -> None:
+    """Measure every workload and print the medians."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print JSON rather than a table")
+    options = parser.parse_args()
+
+    import hpu_sim
+
+    # A machine of its own: whatever else is simulated here may hold every card.
+    with tempfile.TemporaryDirectory(prefix="hpu-sim-bench-") as folder:
+        os.environ["HPU_SIM_RUNTIME_DIR"] = folder
+        hpu_sim.activate()
+
+        import torch
+
+        # Before the first backward pass: autograd's thread for the device keeps the number that it finds.
+        torch.set_num_threads(1)
+        timings = [measure(workload) for workload in WORKLOADS]
+
+    if options.json:
+        print(json.dumps([vars(timing) for timing in timings], indent=2))
+        return
+    print(f"{'step':22}{'CPU':>12}{'simulated':>12}{'ratio':>9}{'limit':>9}")
+    for timing in timings:
+        times = f"{timing.cpu_ms:9.3f} ms{timing.simulated_ms:9.3f} ms"
+        print(f"{timing.step:22}{times}{timing.ratio:8.3f}x{timing.limit:8.2f}x")
+
+
+if __name__ == "__main__":
+    main()
