@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpu_sim.config import DEFAULT_GENERATION, SimConfig, lazy_variable
+from hpu_sim.config import DEFAULT_GENERATION, SimConfig, lazy_variable, memory_variable
 
 if TYPE_CHECKING:
     from hpu_sim.cards import CardLock
@@ -36,7 +36,12 @@ def active_config() -> SimConfig:
     return _active
 
 
-def activate(devices: int = 1, generation: str = DEFAULT_GENERATION, release: str | None = None) -> None:
+def activate(
+    devices: int = 1,
+    generation: str = DEFAULT_GENERATION,
+    release: str | None = None,
+    memory: int | str | None = None,
+) -> None:
     """Give this process and its children a machine with simulated Gaudi cards.
 
     The first call on a machine compiles the device, which takes about half a minute. No card is taken: that happens
@@ -46,14 +51,17 @@ def activate(devices: int = 1, generation: str = DEFAULT_GENERATION, release: st
         devices: Cards of the machine, 1 to 64. A process uses one of them.
         generation: ``"GAUDI"``, ``"GAUDI2"`` or ``"GAUDI3"``.
         release: SynapseAI release to play, such as ``"1.18.0"``; None for the newest that is known well. It decides
-            whether lazy or eager mode is the default; ``PT_HPU_LAZY_MODE`` overrides.
+            what the bridge offers and whether lazy or eager mode is the default; ``PT_HPU_LAZY_MODE`` overrides.
+        memory: Memory of a card, in bytes or as text such as ``"16GiB"``, up to what the generation has; None for
+            ``HPU_SIM_MEMORY``, or all of it.
 
     Raises:
         ValueError: If a value is out of its range or unknown.
         RuntimeError: If the simulator is already active as another machine, if a real ``habana_frameworks`` is
             installed, or if the device cannot be built (:class:`hpu_sim.build.BuildError`).
     """
-    _start(SimConfig.create(devices, generation, release, lazy=lazy_variable()))
+    memory = memory_variable() if memory is None else memory
+    _start(SimConfig.create(devices, generation, release, lazy=lazy_variable(), memory=memory))
 
 
 def activate_from_environment() -> None:
@@ -79,21 +87,23 @@ def _start(config: SimConfig) -> None:
         return
     _refuse_beside_real_bridge()
 
-    from hpu_sim import autocast, build, native
+    from hpu_sim import autocast, build, children, distribution, native
 
     device = native.install(build.load_extension())
     device.configure(config.devices, config.lazy, config.memory_bytes, acquire_card)
     device.set_low_precision_supported(config.generation != "GAUDI")
     autocast.register(device, os.environ)
     _active = config
-    os.environ.update(config.environment())
+    os.environ.update(children.variables(config, os.environ))
     os.register_at_fork(after_in_child=_after_fork)
-    _offer_bridge()
+    distribution.offer(config.release)
+    _offer_bridge(config)
 
 
 def _describe(config: SimConfig) -> str:
     mode = "lazy" if config.lazy else "eager"
-    return f"{config.devices} x {config.generation} on SynapseAI {config.release.version}, {mode} mode"
+    memory = f" of {config.memory_bytes} bytes" if config.has_less_memory else ""
+    return f"{config.devices} x {config.generation}{memory} on SynapseAI {config.release.version}, {mode} mode"
 
 
 def _bridge_folder() -> Path:
@@ -115,11 +125,15 @@ def _refuse_beside_real_bridge() -> None:
         )
 
 
-def _offer_bridge() -> None:
-    # A path entry rather than made-up modules, so that `find_spec`, pickling and tracebacks treat the bridge as any
+def _offer_bridge(config: SimConfig) -> None:
+    from hpu_sim import features
+
+    # Path entries rather than made-up modules, so that `find_spec`, pickling and tracebacks treat the bridge as any
     # package.
-    if str(_bridge_folder()) not in sys.path:
-        sys.path.append(str(_bridge_folder()))
+    folders = [_bridge_folder()]
+    if features.features_of(config.release.version).separate_transformer_engine:
+        folders.append(_bridge_folder().with_name("bridge_from_1_19"))
+    sys.path += [str(folder) for folder in folders if str(folder) not in sys.path]
     importlib.invalidate_caches()
     importlib.import_module("habana_frameworks.torch")
 

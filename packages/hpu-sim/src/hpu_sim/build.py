@@ -161,7 +161,9 @@ def _check_compiler() -> None:
 
 def _compile(workspace: Path) -> None:
     # In a process of its own: torch's build helpers change process-wide state, and what they print belongs in a log.
+    # A torch that brought the device would wait there for the very lock that this process holds.
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYTHONWARNINGS": "ignore"}
+    environment.pop("HPU_SIM_DEVICES", None)
     command = [sys.executable, "-m", "hpu_sim.compile", str(workspace), str(source_folder())]
     result = subprocess.run(  # noqa: S603 - our own module under our own interpreter
         command,

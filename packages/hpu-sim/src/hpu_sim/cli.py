@@ -9,8 +9,16 @@ from typing import NoReturn
 
 import click
 
+from hpu_sim import children
 from hpu_sim.__about__ import __version__
-from hpu_sim.config import DEFAULT_GENERATION, DEVICES_VARIABLE, GENERATION_VARIABLE, RELEASE_VARIABLE, SimConfig
+from hpu_sim.config import (
+    DEFAULT_GENERATION,
+    DEVICES_VARIABLE,
+    GENERATION_VARIABLE,
+    MEMORY_VARIABLE,
+    RELEASE_VARIABLE,
+    SimConfig,
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -36,21 +44,34 @@ def main() -> None:
     default=None,
     help="SynapseAI release to play.  [default: the newest known well]",
 )
+@click.option(
+    "--memory",
+    envvar=MEMORY_VARIABLE,
+    default=None,
+    help="Memory of a card, such as 16GiB.  [default: what the generation has]",
+)
 @click.option("-m", "module", is_flag=True, help="SCRIPT is the name of a module, as in `python -m`.")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(  # noqa: PLR0913 - one argument per option
-    devices: str, generation: str, release: str | None, *, module: bool, script: str, arguments: tuple[str, ...]
+    devices: str,
+    generation: str,
+    release: str | None,
+    memory: str | None,
+    *,
+    module: bool,
+    script: str,
+    arguments: tuple[str, ...],
 ) -> NoReturn:
     """Run SCRIPT with ARGUMENTS as `python` would, on simulated cards."""
     try:
-        config = SimConfig.create(devices, generation, release)
+        config = SimConfig.create(devices, generation, release, memory=memory or None)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if not module and not Path(script).is_file():
         raise click.UsageError(f"`script` must be a file, there is none at {script!r}")
     _prepare_device()
-    os.environ.update(config.environment())
+    os.environ.update(children.variables(config, os.environ))
     # The interpreter itself, in this very process: arguments, exit code, signals and child processes are those of
     # `python SCRIPT`.
     os.execv(sys.executable, [sys.executable, *(["-m"] if module else []), script, *arguments])  # noqa: S606 - no shell wanted

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hpu_sim import releases
+from hpu_sim.memory_size import parse_memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 DEVICES_VARIABLE: Final = "HPU_SIM_DEVICES"
 GENERATION_VARIABLE: Final = "HPU_SIM_GENERATION"
 RELEASE_VARIABLE: Final = "HPU_SIM_RELEASE"
+MEMORY_VARIABLE: Final = "HPU_SIM_MEMORY"
 LAZY_VARIABLE: Final = "PT_HPU_LAZY_MODE"
 
 DEFAULT_GENERATION: Final = "GAUDI2"
@@ -35,17 +37,19 @@ class SimConfig:
         generation: ``"GAUDI"``, ``"GAUDI2"`` or ``"GAUDI3"``.
         release: The SynapseAI release that is played.
         lazy: Whether operators pile up in graphs until a ``mark_step``, or run one by one.
+        memory_bytes: Memory of one card, in bytes.
     """
 
     devices: int
     generation: str
     release: releases.Release
     lazy: bool
+    memory_bytes: int
 
     @property
-    def memory_bytes(self) -> int:
-        """Memory of one card, in bytes."""
-        return MEMORY_BYTES[self.generation]
+    def has_less_memory(self) -> bool:
+        """Whether a card was given less memory than its generation has."""
+        return self.memory_bytes < MEMORY_BYTES[self.generation]
 
     @classmethod
     def create(
@@ -55,6 +59,7 @@ class SimConfig:
         release: str | None = None,
         *,
         lazy: str | None = None,
+        memory: int | str | None = None,
     ) -> SimConfig:
         """Check the values and return the machine they describe.
 
@@ -64,6 +69,8 @@ class SimConfig:
             release: SynapseAI release, or None for the default.
             lazy: Value of ``PT_HPU_LAZY_MODE``: "0" is eager and anything else lazy, as the bridge reads it; None
                 leaves it to the release.
+            memory: Memory of a card, in bytes or as text such as ``"16GiB"``; None for what the generation has, which
+                is also the most.
 
         Raises:
             ValueError: If a value is out of its range or unknown.
@@ -71,11 +78,13 @@ class SimConfig:
         if generation.upper() not in MEMORY_BYTES:
             raise ValueError(f"`generation` must be one of {', '.join(MEMORY_BYTES)}, got {generation!r}")
         row = releases.find(release)
+        most = MEMORY_BYTES[generation.upper()]
         return cls(
             devices=_parse_devices(devices),
             generation=generation.upper(),
             release=row,
             lazy=row.lazy if lazy is None else lazy != "0",
+            memory_bytes=most if memory is None else parse_memory(memory, most),
         )
 
     @classmethod
@@ -93,6 +102,7 @@ class SimConfig:
             environment.get(GENERATION_VARIABLE) or DEFAULT_GENERATION,
             environment.get(RELEASE_VARIABLE) or None,
             lazy=environment.get(LAZY_VARIABLE),
+            memory=environment.get(MEMORY_VARIABLE) or None,
         )
 
     def environment(self) -> dict[str, str]:
@@ -101,6 +111,8 @@ class SimConfig:
             DEVICES_VARIABLE: str(self.devices),
             GENERATION_VARIABLE: self.generation,
             RELEASE_VARIABLE: self.release.version,
+            # Empty rather than the whole, so that a child may still ask for a generation with less.
+            MEMORY_VARIABLE: str(self.memory_bytes) if self.has_less_memory else "",
         }
 
 
@@ -116,3 +128,8 @@ def _parse_devices(devices: int | str) -> int:
 def lazy_variable() -> str | None:
     """Return the value of ``PT_HPU_LAZY_MODE``, or None where it is unset."""
     return os.environ.get(LAZY_VARIABLE)
+
+
+def memory_variable() -> str | None:
+    """Return the value of ``HPU_SIM_MEMORY``, or None where it is unset or empty."""
+    return os.environ.get(MEMORY_VARIABLE) or None

@@ -6,6 +6,7 @@ import functools
 import json
 from dataclasses import dataclass
 from importlib import resources
+from typing import Any, cast
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,13 @@ class Release:
 
 
 @functools.cache
+def _data() -> dict[str, Any]:
+    text = resources.files("hpu_sim").joinpath("releases.json").read_text(encoding="utf-8")
+    return cast("dict[str, Any]", json.loads(text))
+
+
+@functools.cache
 def _table() -> tuple[str, dict[str, Release]]:
-    data = json.loads(resources.files("hpu_sim").joinpath("releases.json").read_text(encoding="utf-8"))
     releases = {
         row["release"]: Release(
             version=row["release"],
@@ -36,9 +42,9 @@ def _table() -> tuple[str, dict[str, Release]]:
             lazy=row.get("mode") == "lazy",
             generations=tuple(row.get("generations") or ()),
         )
-        for row in data["releases"]
+        for row in _data()["releases"]
     }
-    return data["default"], releases
+    return _data()["default"], releases
 
 
 def find(version: str | None = None) -> Release:
@@ -57,3 +63,12 @@ def find(version: str | None = None) -> Release:
             f"`release` must be a SynapseAI release that the simulator knows ({', '.join(releases)}), got {wanted!r}"
         )
     return releases[wanted]
+
+
+def has_hmp(version: str) -> bool:
+    """Return whether a source shows the HMP module in a release; where none says so, it is taken to be gone.
+
+    Args:
+        version: A release of the table.
+    """
+    return any(row["release"] == version and row.get("hmp") is True for row in _data()["releases"])

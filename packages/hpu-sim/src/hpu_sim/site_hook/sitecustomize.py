@@ -1,0 +1,35 @@
+"""Python runs this at its start where hpu-sim put this folder on PYTHONPATH: ``import torch`` then brings the device.
+
+For torch before 2.5, which does not ask installed packages for devices, and for any torch that was told not to.
+"""
+
+# ruff: noqa: INP001, PTH100, PTH120 - the folder is a place on the path; pathlib would slow every start of Python
+
+import importlib.machinery
+import importlib.util
+import os
+import sys
+
+
+def _wait_for_torch() -> None:
+    # Also other environments' interpreters get this folder, as children of a simulated program.
+    if os.environ.get("HPU_SIM_DEVICES") and importlib.util.find_spec("hpu_sim") is not None:
+        from hpu_sim.autoload import autoload
+        from hpu_sim.post_import import after_import
+
+        after_import("torch", autoload)
+
+
+def _run_the_hidden_one() -> None:
+    # Python runs the first sitecustomize on its path only, and that must not cost the machine its own.
+    here = os.path.dirname(os.path.abspath(__file__))
+    others = [entry for entry in sys.path if os.path.abspath(entry) != here]
+    spec = importlib.machinery.PathFinder.find_spec(__name__, others)
+    if spec is not None and spec.loader is not None:
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[__name__] = module
+        spec.loader.exec_module(module)
+
+
+_wait_for_torch()
+_run_the_hidden_one()
