@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from habana_frameworks.torch.hpu import _metrics_file
 from habana_frameworks.torch.utils.internal import is_lazy
 from hpu_sim.activation import acquire_card
 from hpu_sim.native import native
@@ -26,6 +27,7 @@ def mark_step(device_str: str = "", sync: bool = False) -> None:  # noqa: ARG001
     pending, _closures[:] = list(_closures), []
     for closure, arguments in pending:
         closure(*arguments)
+    _metrics_file.notice("mark_step")
 
 
 def iter_mark_step(device_str: str = "") -> None:

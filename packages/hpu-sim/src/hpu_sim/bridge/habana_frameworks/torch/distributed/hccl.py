@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim.native import native
@@ -10,6 +11,8 @@ from hpu_sim.native import native
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Backend
 
+# The bridge waits for a collective as long as it takes. Gloo, which carries the simulated ones, has to be told an end.
+_TIMEOUT: Final = timedelta(minutes=30)
 _TORCH_VARIABLES: Final = ("WORLD_SIZE", "RANK", "LOCAL_RANK")
 _OPEN_MPI_VARIABLES: Final = {
     "LOCAL_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -68,7 +71,7 @@ def _module_of(local_rank: int) -> str:
 def _create_process_group(options: Any, pg_options: Any = None) -> Backend:  # noqa: ARG001 - torch passes its own classes
     from torch.distributed import ProcessGroupGloo
 
-    gloo = ProcessGroupGloo(options.store, options.group_rank, options.group_size, options.timeout)
+    gloo = ProcessGroupGloo(options.store, options.group_rank, options.group_size, _TIMEOUT)
     return native().make_hccl_backend(gloo)
 
 

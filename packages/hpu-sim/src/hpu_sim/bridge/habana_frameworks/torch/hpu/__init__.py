@@ -1,111 +1,29 @@
 """``torch.hpu``: the device module, with the bridge's names, signatures and return types."""
 
-from habana_frameworks.torch.hpu import _utils, memory, random
-from habana_frameworks.torch.hpu.devices import (
-    can_device_access_peer,
-    current_device,
-    device,
-    device_count,
-    device_of,
-    get_arch_list,
-    get_device_capability,
-    get_device_name,
-    get_device_properties,
-    get_gencode_flags,
-    is_available,
-    is_bf16_supported,
-    set_device,
-    synchronize,
-)
-from habana_frameworks.torch.hpu.lifecycle import _is_in_bad_fork, _lazy_init, init, is_initialized
-from habana_frameworks.torch.hpu.memory import (
-    max_memory_allocated,
-    max_memory_cached,
-    max_memory_reserved,
-    mem_get_info,
-    memory_allocated,
-    memory_cached,
-    memory_reserved,
-    memory_stats,
-    memory_summary,
-    memory_usage,
-    reset_accumulated_memory_stats,
-    reset_peak_memory_stats,
-)
-from habana_frameworks.torch.hpu.random import (
-    get_rng_state,
-    get_rng_state_all,
-    initial_seed,
-    manual_seed,
-    manual_seed_all,
-    seed,
-    seed_all,
-    set_rng_state,
-    set_rng_state_all,
-)
-from habana_frameworks.torch.hpu.streams import (
-    Event,
-    Stream,
-    StreamContext,
-    current_stream,
-    default_stream,
-    set_stream,
-    stream,
-)
+# ruff: noqa: F401, F403 - each module lists its public names, and which of them there are depends on the release
 
-__all__ = [
-    "Event",
-    "Stream",
-    "StreamContext",
-    "_initialized",
-    "_is_in_bad_fork",
-    "_lazy_init",
-    "_utils",
-    "can_device_access_peer",
-    "current_device",
-    "current_stream",
-    "default_stream",
-    "device",
-    "device_count",
-    "device_of",
-    "get_arch_list",
-    "get_device_capability",
-    "get_device_name",
-    "get_device_properties",
-    "get_gencode_flags",
-    "get_rng_state",
-    "get_rng_state_all",
-    "hpu",
-    "init",
-    "initial_seed",
-    "is_available",
-    "is_bf16_supported",
-    "is_initialized",
-    "manual_seed",
-    "manual_seed_all",
-    "max_memory_allocated",
-    "max_memory_cached",
-    "max_memory_reserved",
-    "mem_get_info",
-    "memory",
-    "memory_allocated",
-    "memory_cached",
-    "memory_reserved",
-    "memory_stats",
-    "memory_summary",
-    "memory_usage",
-    "random",
-    "reset_accumulated_memory_stats",
-    "reset_peak_memory_stats",
-    "seed",
-    "seed_all",
-    "set_device",
-    "set_rng_state",
-    "set_rng_state_all",
-    "set_stream",
-    "stream",
-    "synchronize",
-]
+import sys
+
+from habana_frameworks.torch.hpu import _utils, memory, metrics, random
+from habana_frameworks.torch.hpu._autocast import *
+from habana_frameworks.torch.hpu._tensors import *
+from habana_frameworks.torch.hpu._toggles import *
+from habana_frameworks.torch.hpu.devices import *
+from habana_frameworks.torch.hpu.lifecycle import _is_in_bad_fork, _lazy_init, init, is_initialized
+from habana_frameworks.torch.hpu.memory import *
+from habana_frameworks.torch.hpu.memory import _extended_memory_summary_dict
+from habana_frameworks.torch.hpu.metrics import metric_global, metric_localcontext, metrics_dump
+from habana_frameworks.torch.hpu.random import *
+from habana_frameworks.torch.hpu.streams import *
+from habana_frameworks.torch.utils.internal import is_lazy
+from hpu_sim.features import features
+
+if features().after_1_19:
+    from habana_frameworks.torch.hpu._philox import set_rng_ctx, unset_rng_ctx
+    from habana_frameworks.torch.hpu._toggles_after_1_19 import *
+    from habana_frameworks.torch.version import __version__, version
+if features().after_1_19 or is_lazy():
+    from habana_frameworks.torch.hpu.graphs import *
 
 
 def __getattr__(name: str) -> object:
@@ -114,7 +32,5 @@ def __getattr__(name: str) -> object:
     if name == "_initialized":
         return is_initialized()
     if name == "hpu":
-        import sys
-
         return sys.modules[__name__]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

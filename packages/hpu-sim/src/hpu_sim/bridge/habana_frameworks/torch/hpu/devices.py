@@ -16,6 +16,23 @@ from hpu_sim.native import native
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+__all__ = [
+    "can_device_access_peer",
+    "current_device",
+    "device",
+    "device_count",
+    "device_of",
+    "get_arch_list",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "get_gencode_flags",
+    "is_available",
+    "is_bf16_supported",
+    "set_device",
+    "synchronize",
+]
+
 _MODULES_OF_A_SERVER: Final = 8
 
 

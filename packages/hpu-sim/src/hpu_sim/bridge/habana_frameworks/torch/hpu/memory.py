@@ -9,6 +9,21 @@ from habana_frameworks.torch.hpu import lifecycle
 from habana_frameworks.torch.hpu._utils import _get_device_index
 from hpu_sim.native import native
 
+__all__ = [
+    "max_memory_allocated",
+    "max_memory_cached",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_cached",
+    "memory_reserved",
+    "memory_stats",
+    "memory_summary",
+    "memory_usage",
+    "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats",
+]
+
 
 def _stats(device: Any) -> dict[str, int]:
     _get_device_index(device, optional=True)
@@ -92,6 +107,28 @@ def reset_accumulated_memory_stats(device: Any = None) -> None:
     """Start the counts of allocations anew."""
     _stats(device)
     native().reset_accumulated_memory()
+
+
+def _extended_memory_summary_dict(device: Any = None) -> dict[str, int]:
+    """Return the figures of the bridge's own allocator, in bytes and counts.
+
+    The simulator has no workspaces, no persistent area and no plans for the future: all that is in use is tensors.
+    """
+    stats = _stats(device)
+    return {
+        "limit": stats["limit"],
+        "in_use": stats["in_use"],
+        "persistent": stats["in_use"],
+        "workspace": 0,
+        "last_workspace": 0,
+        "future": 0,
+        "max_cntgs_chunk": stats["limit"] - stats["in_use"],
+        "max_in_use": stats["max_in_use"],
+        "num_allocs": stats["num_allocs"],
+        "num_free": stats["num_frees"],
+        "max_alloc_size": stats["max_alloc_size"],
+        "active_allocs": stats["num_allocs"] - stats["num_frees"],
+    }
 
 
 def memory_summary(device: Any = None) -> str:

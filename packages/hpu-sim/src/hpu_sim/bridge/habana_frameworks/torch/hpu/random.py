@@ -9,6 +9,8 @@ import torch
 from habana_frameworks.torch.hpu import lifecycle
 from hpu_sim.native import native
 
+from . import _philox  # Relative, so that type checkers find it too.
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -37,14 +39,19 @@ def _check_device(device: Any, caller: str) -> None:
 
 
 def get_rng_state(device: Any = "hpu") -> torch.Tensor:
-    """Return the generator's state, a uint8 tensor on the CPU."""
+    """Return the generator's state, a uint8 tensor on the CPU; in a philox context 16 bytes on the card."""
     _check_device(device, "get_rng_state")
+    if _philox.is_active():
+        return _philox.state_of(default_generators[0])
     return default_generators[0].get_state()
 
 
 def set_rng_state(new_state: torch.Tensor, device: Any = "hpu") -> None:
     """Put the generator into a state that :func:`get_rng_state` returned."""
     _check_device(device, "set_rng_state")
+    if _philox.is_active():
+        _philox.set_state(default_generators[0], new_state)
+        return
     default_generators[0].set_state(new_state)
 
 

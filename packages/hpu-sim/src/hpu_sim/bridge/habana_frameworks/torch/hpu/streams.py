@@ -13,6 +13,16 @@ from . import _events  # Relative, so that type checkers find it too.
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+__all__ = [
+    "Event",
+    "Stream",
+    "StreamContext",
+    "current_stream",
+    "default_stream",
+    "set_stream",
+    "stream",
+]
+
 
 class Stream(torch.Stream):
     """A queue of device work. The arguments are accepted and ignored, as on the bridge."""

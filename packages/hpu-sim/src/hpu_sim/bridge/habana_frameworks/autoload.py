@@ -1,0 +1,14 @@
+"""What torch >= 2.5 is told to call at its import, from SynapseAI 1.19 on."""
+
+import importlib
+import os
+
+#: Whether the bridge has been imported.
+is_loaded = False
+
+
+def __autoload() -> None:
+    """Import the bridge, unless ``PT_HPU_AUTOLOAD=0`` or lazy mode, which loads it at the program's own import."""
+    wanted = os.environ.get("PT_HPU_AUTOLOAD")
+    if wanted == "1" or (wanted != "0" and os.environ.get("PT_HPU_LAZY_MODE") != "1"):
+        importlib.import_module("habana_frameworks.torch")

@@ -1,0 +1,66 @@
+"""What dynamo asks about the device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from habana_frameworks.torch import hpu
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def register() -> None:
+    """Register the device with dynamo, where torch has such a register, which is from 2.1 on."""
+    try:
+        from torch._dynamo.device_interface import DeviceInterface, register_interface_for_device
+    except ImportError:
+        return
+
+    class HpuInterface(DeviceInterface):
+        """torch.hpu by the names that dynamo uses."""
+
+        device = hpu.device
+        Event = hpu.Event
+        Stream = hpu.Stream
+        current_device = staticmethod(hpu.current_device)
+        current_stream = staticmethod(hpu.current_stream)
+        device_count = staticmethod(hpu.device_count)
+        is_available = staticmethod(hpu.is_available)
+        set_device = staticmethod(hpu.set_device)
+        set_stream = staticmethod(hpu.set_stream)
+        stream = staticmethod(hpu.stream)
+
+        @staticmethod
+        def synchronize(device: Any = None) -> None:
+            """Wait for the card, the only one that the process has."""
+            del device
+            hpu.synchronize()
+
+        @staticmethod
+        def exchange_device(device: int) -> int:
+            """Return the current device, which stays."""
+            del device
+            return 0
+
+        maybe_exchange_device = exchange_device
+
+        @staticmethod
+        def get_device_properties(device: Any = None) -> Any:
+            """Return the card's properties as text."""
+            return hpu.get_device_properties(device)
+
+        @staticmethod
+        def get_compute_capability(device: Any = None) -> Any:
+            """Return the version of the driver as text."""
+            return hpu.get_device_capability(device)
+
+        @staticmethod
+        def is_bf16_supported(including_emulation: bool = False) -> bool:
+            """Return whether the cards compute in bfloat16: all do."""
+            del including_emulation
+            return bool(hpu.is_bf16_supported())
+
+    register_it: Callable[[str, type], None] = register_interface_for_device
+    for name in ("hpu", "hpu:0"):
+        register_it(name, HpuInterface)

@@ -1,0 +1,24 @@
+"""HPU graphs: operators recorded once and run again without Python, for lazy mode.
+
+A capture records the operators as torch's dispatcher sees them; a replay runs them on the very same tensors. As on a
+card, whatever Python decides during the capture is decided for good, and results lie in the tensors of the capture.
+"""
+
+from habana_frameworks.torch.hpu.graphs.cacher import ModuleCacher
+from habana_frameworks.torch.hpu.graphs.callables import make_graphed_callables
+from habana_frameworks.torch.hpu.graphs.capture import HPUGraph, graph, is_current_stream_capturing
+from habana_frameworks.torch.hpu.graphs.inputs import copy_to, input_hash
+from habana_frameworks.torch.hpu.graphs.wrapping import CachedParams, wrap_in_hpu_graph, wrap_in_hpu_graph_func
+
+__all__ = [
+    "CachedParams",
+    "HPUGraph",
+    "ModuleCacher",
+    "copy_to",
+    "graph",
+    "input_hash",
+    "is_current_stream_capturing",
+    "make_graphed_callables",
+    "wrap_in_hpu_graph",
+    "wrap_in_hpu_graph_func",
+]
