@@ -1,0 +1,17 @@
+"""``te``: layers in float8. From 1.19 on a package of its own, ``intel_transformer_engine``, holds it.
+
+Where that package is missing, importing this raises ImportError.
+"""
+
+import importlib
+
+from hpu_sim.features import features
+
+if features().separate_transformer_engine:
+    # Without it there is nothing to hand on.
+    importlib.import_module("intel_transformer_engine")
+
+from habana_frameworks.torch.hpex.experimental._engine import Linear, fp8_autocast
+from habana_frameworks.torch.hpex.experimental.transformer_engine import fp8, recipe
+
+__all__ = ["Linear", "fp8", "fp8_autocast", "recipe"]

@@ -1,0 +1,91 @@
+"""AdamW."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from habana_frameworks.torch._operators import optimizer_adamw
+
+from ._base import FusedOptimizer, check, parameters_with_gradients  # Relative, so that type checkers find it too.
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class FusedAdamW(FusedOptimizer):
+    """AdamW with decoupled weight decay. Unlike torch's, ``eps`` is added before the bias is corrected.
+
+    Args:
+        params: Parameters or groups of them.
+        lr: Step size.
+        betas: Shares of the old means of the gradients and of their squares.
+        eps: Added to the root of the mean of squares.
+        weight_decay: Share of a parameter, times ``lr``, that a step takes away.
+        bias_correction: Whether the means are corrected for having begun at zero.
+        moments_dtype: Dtype of the means; None for the parameter's.
+
+    Raises:
+        ValueError: If a value is out of its range.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the bridge's signature
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        bias_correction: bool = True,
+        moments_dtype: torch.dtype | None = None,
+    ) -> None:
+        check("lr", lr)
+        check("betas[0]", betas[0], below=1)
+        check("betas[1]", betas[1], below=1)
+        check("eps", eps)
+        check("weight_decay", weight_decay)
+        self.moments_dtype = moments_dtype
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "bias_correction": bias_correction,
+        }
+        super().__init__(params, defaults)
+
+    def _step(self) -> None:
+        for group in self.param_groups:
+            # Counted for the group, not for each parameter: so the bridge's state dicts have it.
+            group["step"] = group.get("step", 0) + 1
+            pairs = list(parameters_with_gradients(group))
+            states = [self._state_of(parameter) for parameter, _ in pairs]
+            if not pairs:
+                continue
+            beta1, beta2 = group["betas"]
+            size = group["lr"]
+            if group["bias_correction"]:
+                size *= math.sqrt(1 - beta2 ** group["step"]) / (1 - beta1 ** group["step"])
+            decay = 1 - group["weight_decay"] * group["lr"]
+            optimizer_adamw(
+                [gradient for _, gradient in pairs],
+                [parameter for parameter, _ in pairs],
+                [state["exp_avg"] for state in states],
+                [state["exp_avg_sq"] for state in states],
+                torch.tensor(-size, dtype=torch.float32, device=pairs[0][0].device),
+                beta1,
+                beta2,
+                group["eps"],
+                decay,
+                decay != 1,
+            )
+
+    def _state_of(self, parameter: torch.Tensor) -> dict[str, torch.Tensor]:
+        state: dict[str, torch.Tensor] = self.state[parameter]
+        if not state:
+            dtype = self.moments_dtype or parameter.dtype
+            state["exp_avg"] = torch.zeros_like(parameter, dtype=dtype, memory_format=torch.preserve_format)
+            state["exp_avg_sq"] = torch.zeros_like(parameter, dtype=dtype, memory_format=torch.preserve_format)
+        return state
