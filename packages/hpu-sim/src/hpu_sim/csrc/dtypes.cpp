@@ -29,12 +29,12 @@ void set_low_precision_supported(bool supported) {
   low_precision_supported = supported;
 }
 
-void check_creatable(c10::ScalarType dtype) {
+void check_dtype_from_host(c10::ScalarType dtype) {
   TORCH_CHECK(!c10::isComplexType(dtype), "Complex datatype is not supported on HPU device.");
   check_low_precision(dtype);
 }
 
-void check_result(c10::ScalarType dtype, const std::string& op) {
+void check_dtype_on_device(c10::ScalarType dtype, const std::string& op) {
   check_low_precision(dtype);
   if (C10_UNLIKELY(is_observed())) {
     if (c10::isComplexType(dtype)) {

@@ -13,11 +13,11 @@ void set_low_precision_supported(bool supported);
 // Any of torch's 8 bit floating point formats.
 bool is_float8(c10::ScalarType dtype);
 
-// Throws the bridge's error for a dtype that no tensor on this card can have. For tensors that a program asks for.
-void check_creatable(c10::ScalarType dtype);
+// Throws the bridge's error for a dtype that the card does not have. For data that a program brings to the device.
+void check_dtype_from_host(c10::ScalarType dtype);
 
-// The same for tensors that an operator makes on its way, but for complex ones: they pass, and a listener is told that
-// a card would refuse them, so that one run tells of all of them.
-void check_result(c10::ScalarType dtype, const std::string& op);
+// The same for a tensor that is made on the device, by a program or by an operator on its way, but for complex ones:
+// they pass, and a listener is told that a card would refuse them, so that one run tells of all of them.
+void check_dtype_on_device(c10::ScalarType dtype, const std::string& op);
 
 }  // namespace hpu_sim

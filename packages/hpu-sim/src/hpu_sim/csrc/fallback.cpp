@@ -240,7 +240,7 @@ class HostCall {
         }
       }
     }
-    check_result(cpu.scalar_type(), op_.operator_name().name);
+    check_dtype_on_device(cpu.scalar_type(), op_.operator_name().name);
     auto device = lend_to_device(storage);
     if (op_.schema().returns().size() > 1) {
       adopted_.emplace_back(std::move(storage), device);

@@ -35,7 +35,7 @@ at::Tensor empty(
     Optional<at::MemoryFormat> memory_format) {
   check_factory(layout, device, pin_memory);
   const auto type = dtype.value_or(at::get_default_dtype_as_scalartype());
-  check_creatable(type);
+  check_dtype_on_device(type, "aten::empty");
   return at::detail::empty_generic(size, device_allocator(), kDeviceKeys, type, memory_format);
 }
 
@@ -48,8 +48,7 @@ at::Tensor empty_strided(
     Optional<bool> pin_memory) {
   check_factory(layout, device, pin_memory);
   const auto type = dtype.value_or(at::get_default_dtype_as_scalartype());
-  // Conversions of a tensor that is on the device come here; a program's own wishes go through `empty` and copies.
-  check_result(type, "aten::empty_strided");
+  check_dtype_on_device(type, "aten::empty_strided");
   return at::detail::empty_strided_generic(size, stride, device_allocator(), kDeviceKeys, type);
 }
 
