@@ -302,6 +302,10 @@ def test_a_conjugate_is_lazy_and_right() -> None:
     host, card = torch.view_as_complex(pairs), torch.view_as_complex(pairs.to("hpu"))
 
     assert card.conj().is_conj()
+    assert torch.equal(
+        torch.view_as_real(card.conj().resolve_conj()).cpu(), torch.view_as_real(host.conj().resolve_conj())
+    )
+    assert torch.equal(card.conj().cpu(), host.conj())
     assert torch.equal(torch.view_as_real(card.conj() @ card).cpu(), torch.view_as_real(host.conj() @ host))
 
 

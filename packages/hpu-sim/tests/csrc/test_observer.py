@@ -72,6 +72,13 @@ def test_a_new_shape_is_a_recompilation(events: list[tuple[str, str, str, int]])
     assert _kinds(events).count("recompilation") == 1
 
 
+def test_complex_results_are_told(events: list[tuple[str, str, str, int]]) -> None:
+    """A card refuses them."""
+    torch.fft.rfft(torch.empty(4, device="hpu"))
+
+    assert ("dtype", "complex") in [(kind, detail) for kind, _, detail, _ in events]
+
+
 def test_float64_is_told(events: list[tuple[str, str, str, int]]) -> None:
     """A card computes it in float32."""
     torch.empty(2, device="hpu", dtype=torch.float64) + 1
