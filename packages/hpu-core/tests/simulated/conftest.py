@@ -19,6 +19,13 @@ if _MODE is None:
 else:
     os.environ["PT_HPU_LAZY_MODE"] = _MODES[_MODE]
     import hpu_sim
+    from packaging.version import Version
+
+    from hpu_core import frameworks
+
+    if frameworks.current().version < Version("2.1"):
+        # Where there is a card, Lightning 2.0 imports the bridge's old mixed precision, which newer bridges have not.
+        frameworks.current().pytorch()
 
     # Two cards, so that asking for both is refused by what is tested and not for want of one.
     hpu_sim.activate(devices=2)
