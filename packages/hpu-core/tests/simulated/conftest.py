@@ -18,9 +18,9 @@ if _MODE is None:
     collect_ignore_glob = ["test_*.py"]
 else:
     os.environ["PT_HPU_LAZY_MODE"] = _MODES[_MODE]
-    import hpu_sim
     from packaging.version import Version
 
+    import hpu_sim
     from hpu_core import frameworks
 
     if frameworks.current().version < Version("2.1"):
