@@ -10,13 +10,16 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpu_sim.config import DEFAULT_GENERATION, SimConfig, lazy_variable, memory_variable
+from hpu_sim.config import DEFAULT_GENERATION, REPORT_VARIABLE, SimConfig, lazy_variable, memory_variable
 
 if TYPE_CHECKING:
     from hpu_sim.cards import CardLock
+    from hpu_sim.native import Native
+    from hpu_sim.report.recording import Recording
 
 _active: SimConfig | None = None
 _card: CardLock | None = None
+_recording: Recording | None = None
 _forked_after_acquire = False
 
 
@@ -98,6 +101,16 @@ def _start(config: SimConfig) -> None:
     os.register_at_fork(after_in_child=_after_fork)
     distribution.offer(config.release)
     _offer_bridge(config)
+    _start_recording(config, device)
+
+
+def _start_recording(config: SimConfig, device: Native) -> None:
+    global _recording  # noqa: PLW0603 - one recording per process
+    if os.environ.get(REPORT_VARIABLE):
+        from hpu_sim.report import recording
+
+        _recording = recording.from_environment(os.environ, config, device)
+        _recording.start()
 
 
 def _describe(config: SimConfig) -> str:
@@ -159,6 +172,8 @@ def acquire_card() -> None:
 
     _card = cards.acquire(config.devices, os.environ)
     native().set_acquired(True)
+    if _recording is not None:
+        _recording.card_taken(_card.module_id)
     if os.environ.get("RANK", "0") == "0":
         sys.stderr.write(f"hpu-sim: simulated card {_card.module_id} of {_describe(config)}\n")
 

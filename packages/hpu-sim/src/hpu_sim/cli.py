@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import click
 
-from hpu_sim import children
+from hpu_sim import children, supervision
 from hpu_sim.__about__ import __version__
 from hpu_sim.config import (
     DEFAULT_GENERATION,
@@ -50,6 +50,15 @@ def main() -> None:
     default=None,
     help="Memory of a card, such as 16GiB.  [default: what the generation has]",
 )
+@click.option(
+    "--report",
+    "reports",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write what would be slow or break on a card, with its lines, to FILE.html or FILE.json; may be repeated.",
+)
+@click.option("--quiet", is_flag=True, help="Show no table on stderr at the end.")
 @click.option("-m", "module", is_flag=True, help="SCRIPT is the name of a module, as in `python -m`.")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -59,22 +68,52 @@ def run(  # noqa: PLR0913 - one argument per option
     release: str | None,
     memory: str | None,
     *,
+    reports: tuple[Path, ...],
+    quiet: bool,
     module: bool,
     script: str,
     arguments: tuple[str, ...],
 ) -> NoReturn:
     """Run SCRIPT with ARGUMENTS as `python` would, on simulated cards."""
+    from hpu_sim.report import gathering, launching
+
     try:
         config = SimConfig.create(devices, generation, release, memory=memory or None)
+        for path in reports:
+            gathering.check_writable(path)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if not module and not Path(script).is_file():
         raise click.UsageError(f"`script` must be a file, there is none at {script!r}")
     _prepare_device()
     os.environ.update(children.variables(config, os.environ))
-    # The interpreter itself, in this very process: arguments, exit code, signals and child processes are those of
-    # `python SCRIPT`.
-    os.execv(sys.executable, [sys.executable, *(["-m"] if module else []), script, *arguments])  # noqa: S606 - no shell wanted
+    command = [sys.executable, *(["-m"] if module else []), script, *arguments]
+    if quiet and not reports:
+        # The interpreter itself, in this very process: arguments, exit code, signals and child processes are those of
+        # `python SCRIPT`.
+        os.execv(sys.executable, command)  # noqa: S606 - no shell wanted
+    supervision.end_like(launching.run(command, os.environ, reports, quiet=quiet))
+
+
+@main.command()
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("reports", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE]...")
+def report(folder: Path, reports: tuple[Path, ...]) -> None:
+    """Make a report of what processes recorded in FOLDER, which HPU_SIM_REPORT named while they ran.
+
+    Writes each FILE, .html or .json; without one, shows the table.
+    """
+    from hpu_sim.report import gathering, text
+
+    try:
+        for path in reports:
+            gathering.check_writable(path)
+        gathered = gathering.gather(folder, (), None)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    gathering.write(gathered, reports)
+    if not reports:
+        click.echo(text.render(gathered), nl=False)
 
 
 @main.command()

@@ -21,6 +21,10 @@ STATS: Final = (
     "peak_bytes",
 )
 
+# Counts, which a reset sets to 0; the others are states.
+_COUNTS: Final = (*STATS[:-2], "compilations")
+_counted_before_resets: dict[str, int] = {}
+
 
 def stats() -> dict[str, int]:
     """Return what the simulated card has seen since the process began or :func:`reset_stats` was called.
@@ -41,10 +45,29 @@ def stats() -> dict[str, int]:
     return {name: counted[name] for name in STATS}
 
 
+def lifetime_stats() -> dict[str, int]:
+    """Return what the simulated card has seen since the process began, whatever was reset in between.
+
+    Returns:
+        As :func:`stats`, with ``compilations`` (graphs never seen before, whatever the reason) at the end.
+
+    Raises:
+        RuntimeError: If the simulator is not active.
+    """
+    counted = native().stats()
+    before = _counted_before_resets
+    totals = {name: counted[name] for name in (*STATS, "compilations")}
+    totals.update({name: counted[name] + before.get(name, 0) for name in _COUNTS})
+    totals["peak_bytes"] = max(counted["peak_bytes"], before.get("peak_bytes", 0))
+    return totals
+
+
 def reset_stats() -> None:
     """Start counting anew. Memory in use and graphs already compiled stay, as they do on a card.
 
     Raises:
         RuntimeError: If the simulator is not active.
     """
+    totals = lifetime_stats()
     native().reset_stats()
+    _counted_before_resets.update({name: totals[name] for name in (*_COUNTS, "peak_bytes")})

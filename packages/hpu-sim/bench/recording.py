@@ -1,0 +1,134 @@
+"""Time what recording costs: a training step with a report asked for, against one without.
+
+    python packages/hpu-sim/bench/recording.py
+
+Each figure comes from processes of its own, recorded and unrecorded ones in turn, and is the processor time of the
+fastest of many short rounds, because whatever else the machine does only makes rounds slower. Fails when a report makes
+a step more than 1.3 times as long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any, Final
+
+LIMIT: Final = 1.3
+#: Rounds in a process.
+ROUNDS: Final = 80
+MODELS: Final = ("mlp", "transformer")
+_DETAILS: Final = {"unrecorded": None, "table": "counts", "report": "lines"}
+
+
+def main() -> int:
+    """Measure, show, and compare with the limit.
+
+    Returns:
+        0, or 1 if a report costs too much.
+    """
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--processes", type=int, default=5, help="processes per figure")
+    parser.add_argument("--child", nargs=2, metavar=("MODEL", "STEPS"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child is not None:
+        model, steps = options.child
+        print(json.dumps(time_steps(model, int(steps))))
+        return 0
+
+    print("processor time of a step, in milliseconds (simulated)")
+    print(f"{'model':12}{'mode':8}{'unrecorded':>12}{'table':>18}{'report':>18}")
+    worst = 0.0
+    for model in MODELS:
+        for mode, lazy in (("eager", "0"), ("lazy", "1")):
+            seconds = measure(model, lazy, options.processes)
+            plain = seconds["unrecorded"]
+            cells = [f"{1000 * seconds[name]:10.3f} {seconds[name] / plain:5.2f}x" for name in ("table", "report")]
+            print(f"{model:12}{mode:8}{1000 * plain:12.3f}{cells[0]:>18}{cells[1]:>18}")
+            worst = max(worst, seconds["report"] / plain)
+    print(f"a report costs at most {worst:.2f}x; the limit is {LIMIT}x")
+    return 0 if worst <= LIMIT else 1
+
+
+def measure(model: str, lazy: str, processes: int) -> dict[str, float]:
+    """Return seconds per step for each way of recording.
+
+    Args:
+        model: One of MODELS.
+        lazy: Value of PT_HPU_LAZY_MODE.
+        processes: Processes per way.
+    """
+    seconds = dict.fromkeys(_DETAILS, float("inf"))
+    for _ in range(processes):
+        for name, detail in _DETAILS.items():
+            seconds[name] = min(seconds[name], run_child(model, lazy, detail))
+    return seconds
+
+
+def run_child(model: str, lazy: str, detail: str | None) -> float:
+    """Return seconds per step in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = os.environ | {"HPU_SIM_DEVICES": "1", "PT_HPU_LAZY_MODE": lazy, "HPU_SIM_RUNTIME_DIR": folder}
+        if detail is not None:
+            environment |= {"HPU_SIM_REPORT": folder, "HPU_SIM_REPORT_DETAIL": detail}
+        command = [sys.executable, __file__, "--child", model, "24" if model == "mlp" else "4"]
+        result = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)  # noqa: S603 - this script
+        return float(json.loads(result.stdout))
+
+
+def time_steps(model: str, steps: int) -> float:
+    """Train on the simulated card and return the seconds per step of the fastest round.
+
+    A step is what most programs do: a batch goes to the card, forward, backward, the optimizer, and the loss is read.
+
+    Args:
+        model: One of MODELS.
+        steps: Steps per round.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+    import habana_frameworks.torch.core as htcore
+
+    network, batches = make(model)
+    network = network.to("hpu")
+    optimizer = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9)
+
+    def train() -> None:
+        for step in range(steps):
+            inputs = batches[step % len(batches)].to("hpu")
+            loss = network(inputs).pow(2).mean()
+            loss.backward()
+            htcore.mark_step()
+            optimizer.step()
+            htcore.mark_step()
+            optimizer.zero_grad()
+            loss.item()
+
+    train()
+    fastest = float("inf")
+    for _ in range(ROUNDS):
+        begin = time.process_time()
+        train()
+        fastest = min(fastest, (time.process_time() - begin) / steps)
+    return fastest
+
+
+def make(model: str) -> tuple[Any, list[Any]]:
+    """Return a model and batches for it: two linear layers on (32, 64), or four encoder layers on (8, 32, 64)."""
+    import torch
+    from torch import nn
+
+    if model == "mlp":
+        network = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
+        return network, [torch.randn(32, 64) for _ in range(8)]
+    layer = nn.TransformerEncoderLayer(64, nhead=4, dim_feedforward=128, dropout=0.0, batch_first=True)
+    return nn.TransformerEncoder(layer, num_layers=4, enable_nested_tensor=False), [torch.randn(8, 32, 64)] * 8
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,62 @@
+"""How much memory parameters, gradients and optimizers take: what ZeRO would spread over the cards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hpu_sim.report.model import ModelState
+
+
+class ModelStates:
+    """Looks at each optimizer once, after its first step, when its state has been made."""
+
+    def __init__(self) -> None:
+        self._states: dict[int, ModelState | None] = {}
+
+    def look_at(self, optimizer: Any) -> None:
+        """Take the measure of an optimizer that was not seen before.
+
+        Args:
+            optimizer: An optimizer that has made a step.
+        """
+        if id(optimizer) not in self._states:
+            self._states[id(optimizer)] = _measure(optimizer)
+
+    def total(self) -> ModelState | None:
+        """Return the sums over all optimizers.
+
+        Returns:
+            None where there is none, or where parameters are already spread over the ranks or lie on the host, so that
+            the sums say nothing about a card.
+        """
+        states = [state for state in self._states.values() if state is not None]
+        if not states or len(states) < len(self._states):
+            return None
+        return ModelState(
+            parameters=sum(state.parameters for state in states),
+            gradients=sum(state.gradients for state in states),
+            optimizer=sum(state.optimizer for state in states),
+        )
+
+
+def _measure(optimizer: Any) -> ModelState | None:
+    import torch
+
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if not all(type(parameter) is torch.nn.Parameter and parameter.device.type == "hpu" for parameter in parameters):
+        return None
+    state = [
+        value
+        for entries in optimizer.state.values()
+        for value in (entries.values() if isinstance(entries, dict) else ())
+        if isinstance(value, torch.Tensor) and value.device.type == "hpu"
+    ]
+    return ModelState(
+        parameters=sum(map(_bytes, parameters)),
+        gradients=sum(_bytes(parameter.grad) for parameter in parameters if parameter.grad is not None),
+        optimizer=sum(map(_bytes, state)),
+    )
+
+
+def _bytes(tensor: Any) -> int:
+    return int(tensor.numel() * tensor.element_size())
