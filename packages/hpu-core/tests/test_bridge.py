@@ -212,7 +212,18 @@ def test_the_generation_is_the_device_types_name() -> None:
 
 @pytest.mark.usefixtures("fake_bridge")
 @pytest.mark.parametrize(
-    "ask", [bridge.load, bridge.load_hccl, bridge.is_lazy, bridge.mark_step, bridge.device_count, bridge.generation]
+    "ask",
+    [
+        bridge.load,
+        bridge.load_hccl,
+        bridge.is_lazy,
+        bridge.mark_step,
+        bridge.device_count,
+        bridge.generation,
+        bridge.is_fp16_supported,
+        bridge.hmp,
+        bridge.set_inference_env,
+    ],
 )
 def test_what_a_launcher_asks_opens_no_card(ask: Callable[[], object]) -> None:
     """Loading the bridge, counting cards and telling their generation leave the card closed."""
@@ -302,3 +313,84 @@ def test_a_bridge_that_tells_no_version_has_none() -> None:
 def test_distributed_set_up_returns_what_the_bridge_says() -> None:
     """World size, rank and local rank come back as ints."""
     assert bridge.initialize_distributed(4, 3, 1) == (4, 3, 1)
+
+
+@pytest.mark.usefixtures("fake_bridge")
+def test_fp16_is_as_the_bridge_says() -> None:
+    """The bridge tells whether its cards compute in float16."""
+    assert bridge.is_fp16_supported() is True
+
+
+@pytest.mark.usefixtures("fake_bridge")
+def test_a_bridge_without_hmp_gives_none() -> None:
+    """Bridges from 1.13 on have no HMP."""
+    assert bridge.hmp() is None
+
+
+def _bridge_with(folder: Path, monkeypatch: pytest.MonkeyPatch, module: str, source: str) -> None:
+    """Install a bridge with one module below `habana_frameworks.torch.hpex`, which runs `source`."""
+    _install_bridge(folder, monkeypatch, "")
+    path = folder / "habana_frameworks" / "torch" / "hpex" / f"{module}.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(source)
+
+
+@pytest.mark.usefixtures("no_bridge")
+def test_hmp_comes_without_the_announcement_of_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the bridge has HMP it is returned, and its warning is kept from those who do not name it."""
+    source = "import warnings; warnings.warn('HMP will be removed', DeprecationWarning)"
+    _bridge_with(tmp_path, monkeypatch, "hmp", source)
+
+    hmp = bridge.hmp()
+
+    assert hmp is not None
+    assert hmp.__name__ == "habana_frameworks.torch.hpex.hmp"
+
+
+@pytest.mark.usefixtures("no_bridge")
+def test_an_hpex_without_hmp_gives_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Current bridges have the package that HMP was in, and not HMP."""
+    _bridge_with(tmp_path, monkeypatch, "optimizers", "")
+
+    assert bridge.hmp() is None
+
+
+@pytest.mark.usefixtures("no_bridge")
+def test_a_missing_transformer_engine_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks for fp8 learns what is missing, though the bridge is there."""
+    _bridge_with(tmp_path, monkeypatch, "experimental/transformer_engine", "import intel_transformer_engine")
+
+    with pytest.raises(ModuleNotFoundError, match=r"transformer engine, which .* No module named 'intel_transformer_e"):
+        bridge.transformer_engine()
+
+
+@pytest.mark.usefixtures("no_bridge")
+def test_the_transformer_engine_is_the_bridges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the bridge has one, its module is returned."""
+    _bridge_with(tmp_path, monkeypatch, "experimental/transformer_engine", "answer = 42")
+
+    assert bridge.transformer_engine().answer == 42
+
+
+@pytest.mark.usefixtures("no_bridge")
+@pytest.mark.parametrize("name", ["hpu_set_env", "hpu_inference_set_env"])
+def test_inference_is_set_up_by_the_name_that_the_bridge_has(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old bridges know one name, later ones another."""
+    _install_bridge(tmp_path, monkeypatch, "")
+    core = tmp_path / "habana_frameworks" / "torch" / "core.py"
+    core.write_text(f"calls = []\n\ndef {name}():\n    calls.append(1)\n")
+
+    bridge.set_inference_env()
+
+    assert sys.modules["habana_frameworks.torch.core"].calls == [1]
+
+
+def test_scales_are_marked_as_constants(fake_bridge: "FakeBridge") -> None:
+    """The bridge gets the module, and the word that only its scales are constants."""
+    module = object()
+
+    bridge.initialize_inference(module)
+
+    assert fake_bridge.core.initialized == [(module, True)]

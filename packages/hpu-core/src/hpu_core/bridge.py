@@ -12,6 +12,7 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -162,6 +163,72 @@ def generation() -> str:
     kind = _import(f"{_BRIDGE}.utils.experimental")._get_device_type()  # noqa: SLF001 - see above
     name = getattr(kind, "name", str(kind))
     return str(name).rpartition(".")[2].removeprefix("synDevice").upper()
+
+
+def is_fp16_supported() -> bool:
+    """Tell whether the cards compute in float16, as all but the first generation do. Opens no card."""
+    # The bridge's only word on it; DeepSpeed asks there as well.
+    return bool(_import(f"{_BRIDGE}.utils.experimental")._is_fp16_supported())  # noqa: SLF001 - see above
+
+
+def hmp() -> ModuleType | None:
+    """Import HMP, the mixed precision of releases up to 1.12, or return None where the bridge has none. Opens no card.
+
+    Importing it changes nothing yet: its `convert` does, for the rest of the process.
+
+    Raises:
+        ModuleNotFoundError: The bridge is not installed.
+    """
+    load()
+    name = f"{_BRIDGE}.hpex.hmp"
+    try:
+        found = importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        # There is no `hpex` either.
+        found = False
+    if not found:
+        return None
+    with warnings.catch_warnings():
+        # It announces its own removal, and who asks here knows what to do without it.
+        warnings.simplefilter("ignore")
+        return _import(name)
+
+
+def transformer_engine() -> ModuleType:
+    """Import Intel's transformer engine, whose layers compute in fp8. Opens no card.
+
+    Raises:
+        ModuleNotFoundError: The bridge is not installed, or it has no transformer engine.
+    """
+    load()
+    name = f"{_BRIDGE}.hpex.experimental.transformer_engine"
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            "training in fp8 needs Intel's transformer engine, which the Gaudi PyTorch bridge "
+            f"{plugin_version() or '(unknown version)'} does not offer here: {error}. Bridges from about 1.14 on have "
+            "it; from 1.19 on they take it from the package `intel_transformer_engine`, which comes with Intel's "
+            "PyTorch image.",
+            name=error.name or name,
+        ) from error
+
+
+def set_inference_env() -> None:
+    """Switch the bridge to inference with quantized modules, before they are converted and moved. Opens no card."""
+    core = _import(f"{_BRIDGE}.core")
+    # Bridges up to 1.19 know the older name alone, later ones print that it is deprecated.
+    (core.hpu_inference_set_env if hasattr(core, "hpu_inference_set_env") else core.hpu_set_env)()
+
+
+def initialize_inference(module: object) -> None:
+    """Tell the bridge that the scales of a quantized module are constants.
+
+    Args:
+        module: The converted `torch.nn.Module`, on the card.
+    """
+    core = _import(f"{_BRIDGE}.core")
+    core.hpu_inference_initialize(module, mark_only_scales_as_const=True)
 
 
 def device_name() -> str:

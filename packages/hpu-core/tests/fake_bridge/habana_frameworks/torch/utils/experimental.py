@@ -11,3 +11,7 @@ class synDeviceType(enum.Enum):  # noqa: N801 - the bridge's name.
 
 def _get_device_type() -> synDeviceType:
     return synDeviceType.synDeviceGaudi2
+
+
+def _is_fp16_supported() -> bool:
+    return True
