@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hpu_sim import activation, releases
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Features:
     """Differences between releases, as the bridge's modules ask for them.
 

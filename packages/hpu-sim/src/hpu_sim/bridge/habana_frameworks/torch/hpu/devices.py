@@ -149,8 +149,8 @@ def set_device(device: Any) -> None:
 class device:  # noqa: N801 - torch's name
     """Context in which ``idx`` is the current device. A process has one card, so nothing changes."""
 
-    def __init__(self, device: Any) -> None:
-        self.idx = _get_device_index(device, optional=True)
+    def __init__(self, idx: Any) -> None:
+        self.idx = _get_device_index(idx, optional=True)
 
     def __enter__(self) -> Self:
         return self

@@ -36,6 +36,11 @@ class Stream(torch.Stream):
         """Number of the stream."""
         return self.stream_id
 
+    @property
+    def priority(self) -> int:
+        """Priority of the stream: all have the same."""
+        return 0
+
     def id(self) -> int:
         """Return the number of the stream."""
         return self.stream_id

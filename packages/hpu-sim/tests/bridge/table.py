@@ -1,0 +1,160 @@
+"""Walk the tables of docs/bridge.md on the machine of this process, and print each row that does not hold.
+
+Run by test_table.py: ``python table.py docs/bridge.md``, with a simulated machine in the environment.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import sys
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+_CLAUSE = re.compile(r"lazy|eager|(?P<kind>to|from|only) (?P<line>1\.\d+)")
+_MISSING = object()
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row: the call with its module, when there is one, and what the simulator does."""
+
+    call: str
+    when: str
+    here: str
+
+    @property
+    def name(self) -> str:
+        """Full name of the call."""
+        return self.call.partition("(")[0]
+
+    @property
+    def parameters(self) -> str | None:
+        """Parameters as the row gives them; None where it gives none."""
+        return self.call.partition("(")[2][:-1] if "(" in self.call else None
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether the simulator has no such call."""
+        return self.here.startswith("absent: ")
+
+    def applies(self, release: str, *, lazy: bool) -> bool:
+        """Return whether a release has the call in a mode: any of the clauses, or no clause."""
+        line = tuple(int(part) for part in release.split("."))[:2]
+        return not self.when or any(_holds(clause, line, lazy=lazy) for clause in self.when.split(" or "))
+
+
+def _holds(clause: str, line: tuple[int, ...], *, lazy: bool) -> bool:
+    match = _CLAUSE.fullmatch(clause)
+    if match is None:
+        raise ValueError(f"{clause!r} says nothing about releases and modes")
+    if match["kind"] is None:
+        return lazy is (clause == "lazy")
+    bound = tuple(int(part) for part in match["line"].split("."))
+    return {"to": line <= bound, "from": line >= bound, "only": line == bound}[match["kind"]]
+
+
+def read(text: str) -> list[Row]:
+    """Return the rows of every table of calls, in order."""
+    rows = []
+    module = ""
+    for line in text.splitlines():
+        if heading := re.fullmatch(r"## `(.+)`", line):
+            module = heading[1]
+        elif line.startswith("## "):
+            module = ""
+        elif module and (row := re.fullmatch(r"\| `(.+)` \|(?: (.+))? \| (.+) \|", line)):
+            rows.append(Row(f"{module}.{row[1]}", row[2] or "", row[3]))
+    return rows
+
+
+def resolve(name: str) -> Any:
+    """Return what a name stands for, or a mark where there is nothing."""
+    found: Any = None
+    path = ""
+    for part in name.split("."):
+        path = f"{path}.{part}".lstrip(".")
+        # An attribute before a module: `version` is a function in a module of the same name.
+        if hasattr(found, part):
+            found = getattr(found, part)
+            continue
+        try:
+            found = importlib.import_module(path)
+        except ImportError:
+            return _MISSING
+    return found
+
+
+def fault(row: Row, release: str, *, lazy: bool) -> str | None:
+    """Return what is wrong with a row on a machine, or None."""
+    found = resolve(row.name)
+    if row.is_absent:
+        return None if found is _MISSING else "is there and should be absent"
+    difference = "is missing" if found is _MISSING else _difference(found, row)
+    if row.applies(release, lazy=lazy):
+        return difference
+    return None if difference else "is there, on a release or in a mode that has none"
+
+
+def _difference(found: Any, row: Row) -> str | None:
+    if row.parameters is None:
+        return None
+    expected, actual = _expected(row.parameters, found), _actual(found)
+    return None if expected == actual else f"has the parameters {actual}, not {expected}"
+
+
+def _actual(found: Any) -> list[tuple[str, str]]:
+    parameters = list(inspect.signature(found).parameters.values())
+    if parameters and parameters[0].name == "self":
+        del parameters[0]
+    described = []
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_KEYWORD:
+            described.append(("**", ""))
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            described.append(("*", ""))
+        elif parameter.default is parameter.empty:
+            described.append((parameter.name, ""))
+        else:
+            described.append((parameter.name, repr(parameter.default)))
+    return described
+
+
+def _expected(parameters: str, found: Any) -> list[tuple[str, str]]:
+    function = ast.parse(f"def call({parameters}): pass").body[0]
+    assert isinstance(function, ast.FunctionDef)
+    given = function.args
+    import torch
+
+    known = {"torch": torch, "timedelta": timedelta, "Format": getattr(inspect.getmodule(found), "Format", None)}
+
+    def value(node: ast.expr | None) -> str:
+        return "" if node is None else repr(eval(ast.unparse(node), known))  # noqa: S307 - our own document
+
+    padding: list[ast.expr | None] = [None] * (len(given.args) - len(given.defaults))
+    described = [(a.arg, value(d)) for a, d in zip(given.args, [*padding, *given.defaults], strict=True)]
+    described += [("*", "")] if given.vararg else []
+    described += [(a.arg, value(d)) for a, d in zip(given.kwonlyargs, given.kw_defaults, strict=True)]
+    described += [("**", "")] if given.kwarg else []
+    return described
+
+
+def main() -> None:
+    """Print the faults of every row, one a line."""
+    import torch  # noqa: F401 - brings the device
+
+    from hpu_sim.activation import active_config
+
+    machine = active_config()
+    for row in read(Path(sys.argv[1]).read_text(encoding="utf-8")):
+        what = fault(row, machine.release.version, lazy=machine.lazy)
+        if what is not None:
+            print(f"{row.name} {what}")  # noqa: T201 - its output is what the test reads
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""What docs/bridge.md says of every call holds."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+
+_SCRIPT: Final = Path(__file__).with_name("table.py")
+_DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "bridge.md"
+
+
+@pytest.fixture(scope="module")
+def table() -> Any:
+    """The script as a module."""
+    spec = importlib.util.spec_from_file_location("bridge_table", _SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Where dataclasses look up the annotations of their fields.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("mode", ["0", "1"], ids=["eager", "lazy"])
+@pytest.mark.parametrize("release", ["1.11.0", "1.12.1", "1.18.0", "1.19.2", "1.20.0", "1.24.1"])
+def test_the_table_holds(release: str, mode: str, start_python: Callable[..., subprocess.Popen[str]]) -> None:
+    """What is offered is there with its signature, on the releases and in the modes that have it; the rest is not."""
+    with start_python(_SCRIPT, _DOCUMENT, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE=release, PT_HPU_LAZY_MODE=mode) as walk:
+        faults, errors = walk.communicate(timeout=120)
+
+    assert walk.returncode == 0, errors
+    assert faults == ""
+
+
+def test_the_table_is_read(table: Any) -> None:
+    """The tables hold as many rows as the document has lines that begin with a call."""
+    text = _DOCUMENT.read_text(encoding="utf-8")
+    lines = [line for line in text.split("## Changes to torch")[0].splitlines() if line.startswith("| `")]
+
+    rows = table.read(text)
+
+    assert len(rows) == len(lines)
+    assert len(rows) > 200
+
+
+def test_every_row_says_what_is_here(table: Any) -> None:
+    """A call is offered, or absent for a reason."""
+    rows = table.read(_DOCUMENT.read_text(encoding="utf-8"))
+
+    assert [row for row in rows if not row.here.startswith(("offered", "absent: "))] == []
+
+
+def test_no_row_is_there_twice(table: Any) -> None:
+    """A call with the same signature stands once."""
+    calls = [row.call for row in table.read(_DOCUMENT.read_text(encoding="utf-8"))]
+
+    assert len(calls) == len(set(calls))
+
+
+@pytest.mark.parametrize(
+    ("call", "when", "here", "fault"),
+    [
+        ("os.path.join(a, *p)", "", "offered", None),
+        ("os.path.join(a)", "", "offered", "has the parameters"),
+        ("os.path.nothing()", "", "offered", "is missing"),
+        ("no_module_of_this_name.nothing", "", "offered", "is missing"),
+        ("os.path.nothing", "", "absent: why", None),
+        ("os.path.join", "", "absent: why", "is there and should be absent"),
+        ("os.path.join(a, *p)", "to 1.12", "offered", "on a release or in a mode that has none"),
+        ("os.path.join(a, *p)", "eager or from 1.20", "offered", "on a release or in a mode that has none"),
+        ("os.path.join(a, *p)", "lazy", "offered", None),
+        ("os.path.nothing", "from 1.20", "offered", None),
+    ],
+)
+def test_the_walk_finds_faults(table: Any, call: str, when: str, here: str, fault: str | None) -> None:
+    """A row that does not hold on 1.18.0 in lazy mode is told, one that holds is not."""
+    found = table.fault(table.Row(call, when, here), "1.18.0", lazy=True)
+
+    assert (found is None) if fault is None else (fault in found)
+
+
+def test_a_condition_that_says_nothing_is_an_error(table: Any) -> None:
+    """A typing error in the document must not count as "never"."""
+    with pytest.raises(ValueError, match=r"'since 1\.20' says nothing about releases and modes"):
+        table.Row("os.path.join", "since 1.20", "offered").applies("1.18.0", lazy=True)
