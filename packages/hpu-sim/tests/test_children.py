@@ -1,0 +1,183 @@
+"""Children of a simulated program where torch loads no devices by itself."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from hpu_sim import children
+from hpu_sim.config import SimConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_COMMAND: Final = "from hpu_sim.cli import main; main()"
+_OFF: Final = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+
+
+def test_where_torch_loads_devices_the_description_is_enough() -> None:
+    """Nothing is put on the path."""
+    machine = SimConfig.create(2)
+
+    assert children.variables(machine, {}) == machine.environment()
+
+
+@pytest.mark.parametrize("path", ["", "a", f"a{os.pathsep}b"])
+def test_elsewhere_a_folder_goes_first_on_the_path(path: str) -> None:
+    """What was on it stays behind the folder."""
+    variables = children.variables(SimConfig.create(), _OFF | {"PYTHONPATH": path})
+
+    assert variables["PYTHONPATH"].split(os.pathsep) == [str(children.hook_folder()), *filter(None, path.split(":"))]
+
+
+def test_the_folder_goes_there_once() -> None:
+    """Children of children find it where it is."""
+    once = children.variables(SimConfig.create(), _OFF)
+
+    assert children.variables(SimConfig.create(), _OFF | once) == once
+
+
+def test_older_torch_loads_no_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2.5 was the first to ask installed packages."""
+    stock = importlib.metadata.version
+    for version, autoloads in (("2.4.0", False), ("2.5.0", True), ("2.11.0a0+git009b5f6", True)):
+        monkeypatch.setattr(
+            importlib.metadata, "version", lambda name, v=version: v if name == "torch" else stock(name)
+        )
+
+        assert children._is_autoloaded({}) is autoloads
+
+
+def test_a_copy_that_is_not_installed_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Devices are found by the entry points of distributions."""
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: ())
+
+    assert children._is_autoloaded({}) is False
+
+
+def test_a_child_has_the_device(output_of: Callable[..., str]) -> None:
+    """A program that switches the simulator on hands it to the interpreters that it starts."""
+    program = """
+    import subprocess, sys
+    import hpu_sim
+    hpu_sim.activate(devices=2)
+    child = "import torch; print(torch.ones(3, device='hpu').sum().item(), torch.hpu.device_count())"
+    print(subprocess.run([sys.executable, "-c", child], check=True, capture_output=True, text=True).stdout, end="")
+    """
+
+    assert output_of(program, **_OFF) == "3.0 2"
+
+
+def test_a_spawned_process_has_the_device(tmp_path: Path, start_python: Callable[..., subprocess.Popen[str]]) -> None:
+    """Spawning starts interpreters of its own."""
+    script = tmp_path / "spawn.py"
+    script.write_text(
+        "import multiprocessing\n"
+        "def work(queue):\n"
+        "    import torch\n"
+        "    queue.put(torch.ones(4, device='hpu').sum().item())\n"
+        "if __name__ == '__main__':\n"
+        "    import hpu_sim\n"
+        "    hpu_sim.activate()\n"
+        "    context = multiprocessing.get_context('spawn')\n"
+        "    queue = context.SimpleQueue()\n"
+        "    process = context.Process(target=work, args=(queue,))\n"
+        "    process.start()\n"
+        "    print(queue.get())\n"
+        "    process.join()\n",
+        encoding="utf-8",
+    )
+
+    with start_python(script, **_OFF) as process:
+        output, error = process.communicate(timeout=120)
+
+    assert (process.returncode, output) == (0, "4.0\n"), error
+
+
+def test_the_command_runs_a_script_with_the_device(
+    tmp_path: Path, start_python: Callable[..., subprocess.Popen[str]]
+) -> None:
+    """Arguments, `__main__` and the script's folder are as `python script` has them."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import sys, torch\nprint(__name__, sys.argv[1:], sys.path[0], torch.zeros(1, device='hpu').device)\n",
+        encoding="utf-8",
+    )
+
+    with start_python("-c", _COMMAND, "run", script, "--epochs", "3", **_OFF) as process:
+        output, error = process.communicate(timeout=120)
+
+    assert (process.returncode, output) == (0, f"__main__ ['--epochs', '3'] {tmp_path} hpu:0\n"), error
+
+
+def test_another_sitecustomize_still_runs(tmp_path: Path, output_of: Callable[..., str]) -> None:
+    """A machine's own start file is hidden by nobody."""
+    (tmp_path / "sitecustomize.py").write_text("import builtins\nbuiltins.machine = 'mine'\n", encoding="utf-8")
+    path = os.pathsep.join([str(children.hook_folder()), str(tmp_path)])
+
+    output = output_of("import sitecustomize; print(machine, sitecustomize.__file__)", PYTHONPATH=path)
+
+    assert output == f"mine {tmp_path / 'sitecustomize.py'}"
+
+
+@pytest.mark.parametrize(("devices", "expected"), [(None, "False"), ("1", "True")])
+def test_the_hook_waits_only_where_cards_are_asked_for(
+    devices: str | None, expected: str, output_of: Callable[..., str]
+) -> None:
+    """Without HPU_SIM_DEVICES the folder changes nothing."""
+    program = "import torch; print(hasattr(torch, 'hpu'))"
+
+    assert output_of(program, PYTHONPATH=str(children.hook_folder()), HPU_SIM_DEVICES=devices, **_OFF) == expected
+
+
+def test_the_hook_imports_neither_torch_nor_the_bridge(output_of: Callable[..., str]) -> None:
+    """An interpreter that needs no device starts as quickly as ever."""
+    program = "import sys; print('torch' in sys.modules, 'habana_frameworks' in sys.modules)"
+
+    assert output_of(program, PYTHONPATH=str(children.hook_folder()), HPU_SIM_DEVICES="1") == "False False"
+
+
+def test_an_interpreter_without_the_simulator_is_left_alone(fresh_environment: Callable[..., dict[str, str]]) -> None:
+    """Children may belong to other environments: the one that this environment was made from, for one."""
+    program = """if True:
+    import importlib.util, sys
+    print(importlib.util.find_spec("hpu_sim") is not None, "hpu_sim.post_import" in sys.modules)
+    """
+    environment = fresh_environment({"PYTHONPATH": str(children.hook_folder()), "HPU_SIM_DEVICES": "1"})
+
+    result = subprocess.run(
+        [sys._base_executable, "-c", program],  # type: ignore[attr-defined] # CPython's own, for venv
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    has_it, waits = result.stdout.split()
+    assert (waits, result.stderr) == (has_it, "")
+
+
+def test_a_build_is_not_caught_by_the_hook(tmp_path: Path, output_of: Callable[..., str]) -> None:
+    """The compiler's process imports torch; a device there would wait for the very build that is under way."""
+    program = """
+    import os, sys
+    from hpu_sim import build
+    ran = []
+    def run(command, env, **options):
+        ran.append("HPU_SIM_DEVICES" in env)
+        raise SystemExit(print(ran))
+    build.subprocess.run = run
+    build.load_extension()
+    """
+
+    output = output_of(
+        program, HPU_SIM_CACHE=str(tmp_path), HPU_SIM_DEVICES="1", PYTHONPATH=str(children.hook_folder()), **_OFF
+    )
+
+    assert output == "[False]"

@@ -1,0 +1,97 @@
+"""The bridge's distribution as importlib.metadata sees it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hpu_sim import activation, distribution, releases
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("name", ["habana-torch-plugin", "habana_torch_plugin", "Habana.Torch-Plugin"])
+def test_the_version_is_the_build_of_the_release(name: str) -> None:
+    """Any spelling of the name finds it."""
+    assert importlib.metadata.version(name) == activation.active_config().release.build
+
+
+@pytest.mark.parametrize("release", ["1.12.1", "1.19.2", "1.24.1"])
+def test_a_release_decides_the_version(release: str, output_of: Callable[..., str]) -> None:
+    """Programs read the release from it."""
+    program = "import torch, importlib.metadata as m; print(m.version('habana-torch-plugin'))"
+
+    assert output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE=release) == releases.find(release).build
+
+
+def test_it_is_found_once_among_all() -> None:
+    """Listing every distribution shows it beside the installed ones."""
+    names = [found.metadata["Name"] for found in importlib.metadata.distributions()]
+
+    assert names.count("habana-torch-plugin") == 1
+    assert "torch" in names
+
+
+def test_it_says_simulated() -> None:
+    """The summary is what `pip show` would print."""
+    assert "simulated" in importlib.metadata.metadata("habana-torch-plugin")["Summary"]
+
+
+def test_the_import_package_leads_to_it() -> None:
+    """Programs such as transformers ask which distribution brought a module."""
+    assert importlib.metadata.packages_distributions()["habana_frameworks"] == ["habana-torch-plugin"]
+
+
+def test_no_other_name_is_answered() -> None:
+    """The finder knows one distribution."""
+    with pytest.raises(importlib.metadata.PackageNotFoundError):
+        importlib.metadata.version("habana-torch-dataloader")
+
+
+def test_a_folder_does_not_hold_it(tmp_path: Path) -> None:
+    """A search of given folders tells what lies in them."""
+    assert list(importlib.metadata.distributions(path=[str(tmp_path)])) == []
+
+
+@pytest.mark.parametrize(("release", "declared"), [("1.18.0", False), ("1.19.0", True)])
+def test_the_entry_point_came_with_1_19(release: str, declared: bool) -> None:
+    """From then on the bridge declares itself to torch."""
+    plugin = distribution._Plugin(releases.find(release))
+
+    assert any(point.group == "torch.backends" for point in plugin.entry_points) is declared
+
+
+def test_there_are_no_files() -> None:
+    """Nothing can be located that does not exist."""
+    plugin = importlib.metadata.distribution("habana-torch-plugin")
+
+    assert plugin.files is None
+    with pytest.raises(FileNotFoundError, match="is simulated and has no files"):
+        plugin.locate_file("habana_frameworks")
+
+
+def test_a_release_without_a_known_build_has_no_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No version is made up."""
+    finders: list[object] = []
+    monkeypatch.setattr("sys.meta_path", finders)
+
+    distribution.offer(releases.Release("1.0.0", None, lazy=True, generations=()))
+
+    assert finders == []
+
+
+def test_without_the_simulator_there_is_none(output_of: Callable[..., str]) -> None:
+    """It exists in an active process only."""
+    program = """
+    import hpu_sim, importlib.metadata as m
+    try:
+        m.version("habana-torch-plugin")
+    except m.PackageNotFoundError:
+        print("none")
+    """
+
+    assert output_of(program) == "none"
