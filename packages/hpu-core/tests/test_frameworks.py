@@ -141,7 +141,7 @@ def test_an_old_lightning_is_refused(install: Install) -> None:
         frameworks.decide()
 
 
-@pytest.mark.parametrize("version", ["2.0.0", "2.0.0rc1", "2.6.4", "2.7.0.dev20261101"])
+@pytest.mark.parametrize("version", ["2.0", "2.0.0", "2.0.0rc1", "2.6.4", "2.7.0.dev20261101"])
 def test_other_releases_from_2_on_are_taken(install: Install, version: str) -> None:
     """Development versions count as the release that they lead to."""
     install("lightning", version)

@@ -25,8 +25,8 @@ def target(tmp_path: Path) -> Path:
 @pytest.fixture
 def umask() -> Iterator[int]:
     """A umask that is not the usual one."""
-    before = os.umask(0o027)
-    yield 0o027
+    before = os.umask(0o026)
+    yield 0o026
     os.umask(before)
 
 

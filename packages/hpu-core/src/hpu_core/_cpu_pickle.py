@@ -57,12 +57,13 @@ class _Copies:
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor on the CPU that equals `tensor`, with its `requires_grad` and its Python attributes."""
-        if type(tensor) is torch.Tensor and tensor.layout is torch.strided and not tensor.is_quantized:
+        if type(tensor) is torch.Tensor and tensor.layout is torch.strided:
             copy = self._view(tensor.detach())
         else:
-            copy = tensor.detach().cpu()
-        if type(copy) is torch.Tensor:
-            vars(copy).update(vars(tensor))
+            with torch.no_grad():
+                copy = tensor.cpu()
+        # What a subclass's own `cpu` has set goes before.
+        vars(copy).update({**vars(tensor), **vars(copy)})
         return copy.requires_grad_(tensor.requires_grad)
 
     def _view(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -73,8 +74,8 @@ class _Copies:
         """
         storage = tensor.untyped_storage()
         numel = storage.nbytes() // tensor.element_size()
-        if _last_element(tensor) >= numel or tensor.is_conj() or tensor.is_neg():
-            # No storage to speak of (an empty tensor, a lazy one), or one that does not hold the values as they are.
+        if _last_element(tensor) >= numel:
+            # No storage to speak of: the tensor is empty, or the bridge has not given it one yet.
             return tensor.cpu()
         # There is no public way to tell that two tensors share a storage which holds before the storage has data.
         key = (storage._cdata, tensor.dtype)  # noqa: SLF001

@@ -44,6 +44,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     with _explained(path, failures):
         mode = _mode(path)
         if mode is not None and not stat.S_ISREG(mode):
+            # A folder, such as a sharded checkpoint, is refused by the kernel here.
             with _stream(os.open(path, os.O_WRONLY), failures) as stream:
                 yield stream
             return
@@ -107,18 +108,11 @@ def _explained(path: Path, failures: list[OSError]) -> Iterator[None]:
 
 
 def _mode(path: Path) -> int | None:
-    """Return the mode of what is at `path`, symlinks followed, or None if there is nothing.
-
-    Raises:
-        IsADirectoryError: `path` is a folder.
-    """
+    """Return the mode of what is at `path`, symlinks followed, or None if there is nothing."""
     try:
-        mode = path.stat().st_mode
+        return path.stat().st_mode
     except FileNotFoundError:
         return None
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    return mode
 
 
 def _create(folder: Path) -> tuple[Path, int]:

@@ -42,8 +42,8 @@ def is_installed() -> bool:
         return True
     try:
         return importlib.util.find_spec(_BRIDGE) is not None
-    except (ImportError, ValueError):
-        # The parent package is absent, or a half-made module stands in its place: not there either way.
+    except ImportError:
+        # The parent package is absent.
         return False
 
 

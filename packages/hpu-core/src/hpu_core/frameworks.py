@@ -138,13 +138,7 @@ def _first_installed() -> FrameworkName:
 
 
 def _is_installed(name: FrameworkName) -> bool:
-    if name in imported():
-        return True
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ValueError:
-        # `sys.modules[name]` is None: the program has forbidden this import.
-        return False
+    return name in imported() or importlib.util.find_spec(name) is not None
 
 
 def _checked_version(name: FrameworkName) -> Version:

@@ -251,15 +251,28 @@ def test_a_storage_larger_than_its_tensor_is_kept() -> None:
     assert (loaded.tolist(), loaded.untyped_storage().nbytes()) == ([0, 1], 32)
 
 
+class _Scaled(torch.Tensor):
+    """A user's own kind of tensor, with a note and a scale, which it moves along."""
+
+    scale: torch.Tensor
+    note: str
+
+    def cpu(self, *args: Any, **options: Any) -> "_Scaled":
+        moved = super().cpu(*args, **options).as_subclass(_Scaled)
+        moved.scale = self.scale.cpu()
+        return moved
+
+
 def test_subclasses_of_tensor_keep_their_class() -> None:
-    """A user's own kind of tensor is saved as such, on the CPU."""
-    loaded = _round_trip(torch.ones(2, device="hpu").as_subclass(_Named))
+    """A user's own kind of tensor is saved as such, on the CPU, with everything that it holds."""
+    tensor = torch.ones(2, device="hpu").as_subclass(_Scaled)
+    tensor.scale = torch.ones(1, device="hpu")
+    tensor.note = "by channel"
 
-    assert (type(loaded), loaded.device.type) == (_Named, "cpu")
+    loaded = _round_trip(tensor)
 
-
-class _Named(torch.Tensor):
-    """A user's own kind of tensor."""
+    assert (type(loaded), loaded.device.type, loaded.scale.device.type) == (_Scaled, "cpu", "cpu")
+    assert loaded.note == "by channel"
 
 
 def test_a_machine_without_a_gaudi_loads_it(tmp_path: Path) -> None:
