@@ -157,10 +157,11 @@ import sys
 import torch.multiprocessing
 
 
-def rank(index, path):
+def rank(index, path, both_have_a_card):
     import torch
 
     total = torch.ones(2, device="hpu").sum().item()
+    both_have_a_card.wait(60)
     with open(f"{path}-{index}", "w") as file:
         print(total, torch.hpu.device_count(), torch.hpu.get_device_name(), file=file)
 
@@ -169,7 +170,8 @@ if __name__ == "__main__":
     import hpu_sim
 
     hpu_sim.activate(devices=2, generation="GAUDI3")
-    torch.multiprocessing.spawn(rank, (sys.argv[1],), nprocs=2)
+    barrier = torch.multiprocessing.get_context("spawn").Barrier(2)
+    torch.multiprocessing.spawn(rank, (sys.argv[1], barrier), nprocs=2)
 """
 
 
