@@ -1,0 +1,45 @@
+"""The Lightning names that hpu-precision builds on, taken from the framework that `hpu_core.frameworks` decided for.
+
+Importing this module imports that Lightning. Type checkers see the names of `lightning` at its newest; those of
+`pytorch_lightning` are generated from the same sources.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lightning.fabric.plugins.precision.amp import MixedPrecision as FabricMixedPrecision
+    from lightning.fabric.plugins.precision.half import HalfPrecision as FabricHalfPrecision
+    from lightning.fabric.plugins.precision.precision import Precision as FabricPrecision
+    from lightning.pytorch.plugins.precision import HalfPrecision, MixedPrecision, Precision
+    from lightning.pytorch.utilities import GradClipAlgorithmType, rank_zero_info, rank_zero_warn
+else:
+    from hpu_core import frameworks
+
+    _framework = frameworks.current()
+    _precision = _framework.pytorch("plugins.precision")
+    _utilities = _framework.pytorch("utilities")
+    _fabric_precision = _framework.fabric("plugins.precision")
+
+    FabricMixedPrecision = _framework.fabric("plugins.precision.amp").MixedPrecision
+    FabricPrecision = _framework.fabric("plugins.precision.precision").Precision
+    GradClipAlgorithmType = _utilities.GradClipAlgorithmType
+    rank_zero_info = _utilities.rank_zero_info
+    rank_zero_warn = _utilities.rank_zero_warn
+
+    # Lightning 2.1 dropped the "Plugin" from these names, and added half precision.
+    Precision = getattr(_precision, "Precision", None) or _precision.PrecisionPlugin
+    MixedPrecision = getattr(_precision, "MixedPrecision", None) or _precision.MixedPrecisionPlugin
+    HalfPrecision = getattr(_precision, "HalfPrecision", None)
+    FabricHalfPrecision = getattr(_fabric_precision, "HalfPrecision", None)
+
+__all__ = [
+    "FabricHalfPrecision",
+    "FabricMixedPrecision",
+    "FabricPrecision",
+    "GradClipAlgorithmType",
+    "HalfPrecision",
+    "MixedPrecision",
+    "Precision",
+    "rank_zero_info",
+    "rank_zero_warn",
+]
