@@ -27,6 +27,9 @@ class Native(Protocol):
     def set_listener(self, listener: Callable[[str, str, str, int], None] | None) -> None:
         """Call ``listener(kind, op, detail, bytes)`` for each event of ``csrc/observer.h``; None stops it."""
 
+    def finish_backward_passes(self) -> None:
+        """Wait until the autograd thread holds nothing of an earlier backward pass; ``csrc/backward.h`` says why."""
+
     def set_acquired(self, acquired: bool) -> None:
         """Say whether this process has a card."""
 

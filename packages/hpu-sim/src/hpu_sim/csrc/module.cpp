@@ -2,6 +2,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "autocast.h"
+#include "backward.h"
 #include "counters.h"
 #include "device_memory.h"
 #include "dtypes.h"
@@ -107,6 +108,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_low_precision_supported", &hpu_sim::set_low_precision_supported);
   m.def("register_autocast", &register_autocast);
   m.def("set_listener", &set_listener);
+  m.def("finish_backward_passes", &hpu_sim::finish_backward_passes, py::call_guard<py::gil_scoped_release>());
   m.def("set_acquired", &hpu_sim::set_acquired);
   m.def("mark_step", [] { hpu_sim::graph_recorder().close(); });
   m.def("synchronize", [] { hpu_sim::synchronize_host("synchronize"); });
