@@ -1,6 +1,7 @@
 """SingleHPUStrategy without a device: its arguments, its checkpoint plugin, and when it closes the graph."""
 
 import os
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -102,9 +103,20 @@ def test_tensors_are_made_on_a_visible_card(strategy: SingleHPUStrategy) -> None
     os.environ["HABANA_VISIBLE_MODULES"] = "3"
 
     with strategy.tensor_init_context():
-        pass
+        loaded = bridge.is_loaded()
 
-    assert os.environ["HLS_MODULE_ID"] == "3"
+    assert (loaded, os.environ["HLS_MODULE_ID"]) == (True, "3")
+
+
+def test_without_a_bridge_nothing_is_set(strategy: SingleHPUStrategy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what is missing, and no card has been chosen."""
+    os.environ["HABANA_VISIBLE_MODULES"] = "3"
+    monkeypatch.setitem(sys.modules, "habana_frameworks", None)
+
+    with pytest.raises(ModuleNotFoundError, match=r"bridge .* is not installed"):
+        strategy.setup_environment()
+
+    assert "HLS_MODULE_ID" not in os.environ
 
 
 def test_another_accelerator_is_refused(strategy: SingleHPUStrategy) -> None:
@@ -166,6 +178,7 @@ def test_a_plugin_of_the_users_stays(assign: bool) -> None:
         strategy.checkpoint_io = plugin
 
     assert strategy.checkpoint_io is plugin
+    assert not vars(plugin), "only a wrapper is given something to wrap"
 
 
 def test_an_empty_wrapper_wraps_ours() -> None:

@@ -75,7 +75,7 @@ class _Copies:
         storage = tensor.untyped_storage()
         numel = storage.nbytes() // tensor.element_size()
         if _last_element(tensor) >= numel:
-            # No storage to speak of: the tensor is empty, or the bridge has not given it one yet.
+            # No storage to speak of; the bridge may not have given it one yet.
             return tensor.cpu()
         # There is no public way to tell that two tensors share a storage which holds before the storage has data.
         key = (storage._cdata, tensor.dtype)  # noqa: SLF001
@@ -94,8 +94,6 @@ def _whole(tensor: torch.Tensor, numel: int) -> torch.Tensor:
 
 
 def _last_element(tensor: torch.Tensor) -> int:
-    """Return the place in the storage, counted in elements, of the tensor's last element; at least 0."""
-    if tensor.numel() == 0:
-        return int(tensor.storage_offset())
+    """Return the place in the storage, counted in elements, of the tensor's last element."""
     steps = ((size - 1) * stride for size, stride in zip(tensor.size(), tensor.stride(), strict=True))
     return int(tensor.storage_offset()) + sum(steps)

@@ -251,6 +251,17 @@ def test_a_storage_larger_than_its_tensor_is_kept() -> None:
     assert (loaded.tolist(), loaded.untyped_storage().nbytes()) == ([0, 1], 32)
 
 
+@pytest.mark.parametrize("elements", [0, 5])
+def test_a_storage_without_data_is_not_relied_on(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In lazy mode a tensor's storage may not be there before its graph has run; the tensor itself is what counts."""
+    tensor = torch.arange(6.0, device="hpu").reshape(2, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.Tensor, "untyped_storage", lambda self: torch.UntypedStorage(4 * elements))
+        copy = _cpu_pickle._Copies().of(tensor)
+
+    assert copy.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
 class _Scaled(torch.Tensor):
     """A user's own kind of tensor, with a note and a scale, which it moves along."""
 
