@@ -164,6 +164,14 @@ def test_eager_mode_calls_nothing(
     assert done == [name]
 
 
+@pytest.mark.parametrize("name", [name for name in _HOOKS if name.endswith("_step")])
+def test_steps_return_what_lightnings_return(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Trainer gets the outputs of the module, and the closure's result from the optimizer."""
+    monkeypatch.setattr(SingleDeviceStrategy, name, lambda *args, **kwargs: "output")
+
+    assert _HOOKS[name](SingleHPUStrategy()) == "output"
+
+
 def test_checkpoints_are_written_for_any_machine() -> None:
     """Without a plugin of the user's, it is HPUCheckpointIO."""
     assert isinstance(SingleHPUStrategy().checkpoint_io, HPUCheckpointIO)
