@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from hpu_core import bridge
-from hpu_precision import _hmp, _kernels, _variables
+from hpu_precision import _hmp, _kernels, _names, _variables
 from hpu_precision._kernels import Policy, Rules
 from hpu_precision.op_lists import OpLists, bridge_names, default_op_lists
 
@@ -132,6 +132,8 @@ class Casting:
             "fp32": self.lists.fp32,
             "promote": self.lists.promote,
         }
-        known = frozenset() if alone else bridge_names()
-        policies = frozenset((name, policy) for policy, names in lists.items() for name in names - known)
+        known = frozenset() if alone else _names.operators_of(bridge_names())
+        policies = frozenset(
+            (name, policy) for policy, names in lists.items() for name in names if not _names.operators(name) <= known
+        )
         return Rules(policies, alone=alone, verbose=self._verbose) if policies else None

@@ -11,8 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from hpu_core import bridge, releases
-from hpu_precision import _names
-from hpu_precision.op_lists import OpLists, hmp_names
+from hpu_precision.op_lists import OpLists, hmp_names, in_words_of
 
 
 class _State:
@@ -55,12 +54,12 @@ def convert(hmp: ModuleType, lists: OpLists) -> None:
             "HMP takes op lists once in a process, and a plugin with other lists has used it already: use one set of "
             "lists, or another process"
         )
-    lower = _known(lists.lower)
+    lower = in_words_of(hmp_names(), lists.lower)
     with tempfile.TemporaryDirectory(prefix="hpu-precision-") as folder:
         paths = [
             _written(Path(folder, "bf16.txt"), lower),
             # A name of HMP's may stand for two operators of torch, and HMP takes it in one list only.
-            _written(Path(folder, "fp32.txt"), _known(lists.fp32) - lower),
+            _written(Path(folder, "fp32.txt"), in_words_of(hmp_names(), lists.fp32) - lower),
         ]
         hmp.convert(opt_level="O1", bf16_file_path=paths[0], fp32_file_path=paths[1], isVerbose=False)
     _State.lists = lists
@@ -76,12 +75,6 @@ def casts(hmp: ModuleType, *, enabled: bool) -> Iterator[None]:
         yield
     finally:
         _switch(hmp, enabled=before)
-
-
-def _known(names: Iterable[str]) -> frozenset[str]:
-    """Return HMP's names for the operators that a list's names stand for."""
-    operators = frozenset().union(*(_names.operators(name) for name in names))
-    return frozenset(name for name in hmp_names() if _names.operators(name) & operators)
 
 
 def _written(path: Path, names: Iterable[str]) -> str:

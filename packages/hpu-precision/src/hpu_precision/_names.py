@@ -6,6 +6,7 @@ own operators ("cross_entropy_loss"). Both kinds are understood on every release
 
 import difflib
 import functools
+from collections.abc import Iterable
 from typing import Final
 
 import torch
@@ -43,6 +44,11 @@ def operators(name: str) -> frozenset[str]:
     (['div', 'true_divide'], frozenset())
     """
     return frozenset(target for target in _ALIASES.get(name, (name,)) if _exists(target))
+
+
+def operators_of(names: Iterable[str]) -> frozenset[str]:
+    """Return the operators that any of some names stands for."""
+    return frozenset().union(*(operators(name) for name in names))
 
 
 def nearest(name: str) -> str | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from hpu_core import bridge
-from hpu_precision.op_lists import OpLists, bridge_names
+from hpu_precision.op_lists import OpLists, bridge_names, in_words_of
 
 # The second of each pair is what older releases call it.
 LOWER: Final = ("PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST", "LOWER_LIST")
@@ -31,13 +31,13 @@ def announce(lists: OpLists) -> bool:
     Returns:
         False where it is too late, or where leaving names out leaves nothing of a list.
     """
-    lower, fp32 = lists.lower & bridge_names(), lists.fp32 & bridge_names()
-    if bridge.is_loaded() or not lower or not fp32:
+    lower, fp32 = (in_words_of(bridge_names(), names) for names in (lists.lower, lists.fp32))
+    if bridge.is_loaded() or not lower or not fp32 - lower:
         return False
     folder = Path(tempfile.mkdtemp(prefix="hpu-precision-"))
     # Until then, because children may load the bridge at any time.
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    for variables, names in ((LOWER, lower), (FP32, fp32)):
+    for variables, names in ((LOWER, lower), (FP32, fp32 - lower)):
         path = _written(folder / f"{variables[1].lower()}.txt", names)
         os.environ.update(dict.fromkeys(variables, path))
     _State.lists = lists

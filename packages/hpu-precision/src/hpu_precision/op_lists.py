@@ -14,7 +14,7 @@ from os import PathLike
 from hpu_precision import _entries, _names
 from hpu_precision._entries import Entry, OpListError
 
-__all__ = ["OpListError", "OpLists", "bridge_names", "default_op_lists", "hmp_names", "level_op_lists"]
+__all__ = ["OpListError", "OpLists", "bridge_names", "default_op_lists", "hmp_names", "in_words_of", "level_op_lists"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +117,16 @@ def level_op_lists(level: str) -> OpLists:
     return default_op_lists() if level == "O1" else OpLists(lower, (bridge_names() | hmp_names()) - lower)
 
 
+def in_words_of(vocabulary: frozenset[str], names: Iterable[str]) -> frozenset[str]:
+    """Return the names of a vocabulary, HMP's or the bridge's, for the operators that a list's names stand for.
+
+    >>> sorted(in_words_of(bridge_names(), ["cross_entropy", "truediv", "relu"]))
+    ['cross_entropy_loss', 'div', 'true_divide', 'truediv']
+    """
+    operators = _names.operators_of(names)
+    return frozenset(word for word in vocabulary if _names.operators(word) & operators)
+
+
 def _packaged(name: str) -> frozenset[str]:
     text = resources.files("hpu_precision").joinpath(f"default_lists/{name}.txt").read_text(encoding="utf-8")
     return frozenset(line for line in text.splitlines() if line and not line.startswith("#"))
@@ -160,5 +170,5 @@ def _check_apart(lower: Iterable[Entry], fp32: Iterable[Entry]) -> None:
 
 def _without(names: frozenset[str], taken: frozenset[str]) -> frozenset[str]:
     """Return names that stand for no operator that the taken ones stand for."""
-    operators = frozenset().union(*(_names.operators(name) for name in taken))
+    operators = _names.operators_of(taken)
     return frozenset(name for name in names if not _names.operators(name) & operators)

@@ -27,6 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "You defined a `validation_step` but have no `val_dataloader`",
         "The '.*_dataloader' does not have many workers",
         "The number of training batches .* is smaller than the logging interval",
+        "Checkpoint directory .* exists and is not empty",
         "`isinstance.treespec, LeafSpec.` is deprecated",
     ):
         config.addinivalue_line("filterwarnings", f"ignore:{message}")

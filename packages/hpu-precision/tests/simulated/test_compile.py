@@ -1,0 +1,90 @@
+"""Casts under torch.compile are those of eager execution."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from packaging.version import Version
+from torch.nn import functional
+
+from hpu_core import frameworks
+from hpu_precision import HPUPrecisionPlugin
+
+from .modules import Classifier, loader, losses
+
+_lightning = frameworks.current()
+
+pytestmark = [
+    # HMP's releases do not compile for a card.
+    pytest.mark.usefixtures("needs_autocast"),
+    pytest.mark.skipif(_lightning.version < Version("2.1"), reason="Requires: Lightning 2.1, whose Trainer unwraps"),
+]
+
+_BACKENDS = ["eager", "aot_eager"]
+_LISTS: dict[str, dict[str, Any]] = {
+    "default lists": {},
+    "own lists": {"bf16_ops": ["relu"], "fp32_ops": ["linear", "cross_entropy"]},
+    "verbose": {"verbose": True},
+}
+
+
+@pytest.fixture(autouse=True)
+def no_graphs() -> None:
+    """No graphs of an earlier test."""
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("backend", _BACKENDS)
+@pytest.mark.parametrize("lists", _LISTS)
+def test_a_compiled_module_trains_as_an_eager_one(lists: str, backend: str, trainer: Callable[..., Any]) -> None:
+    """Losses and types are those of the module that is not compiled."""
+    compiled, eager = Classifier(), Classifier()
+    trainer(HPUPrecisionPlugin("bf16-mixed", **_LISTS[lists])).fit(torch.compile(compiled, backend=backend), loader())
+    trainer(HPUPrecisionPlugin("bf16-mixed", **_LISTS[lists])).fit(eager, loader())
+
+    assert losses(compiled) == pytest.approx(losses(eager), rel=1e-2)
+    assert compiled.types == eager.types
+
+
+@pytest.mark.parametrize("backend", _BACKENDS)
+def test_a_graph_is_compiled_anew_for_other_lists(backend: str) -> None:
+    """A function that was compiled under some lists is not run as it was under others, and not outside either."""
+
+    @torch.compile(backend=backend)
+    def product(data: torch.Tensor) -> torch.Tensor:
+        return functional.linear(data, data)
+
+    data = torch.ones(4, 4, device="hpu")
+    plugins = [
+        HPUPrecisionPlugin("bf16-mixed"),
+        HPUPrecisionPlugin("bf16-mixed", bf16_ops=["relu"], fp32_ops=["linear"]),
+        HPUPrecisionPlugin("bf16-mixed", bf16_ops=["linear"]),
+        HPUPrecisionPlugin(32),
+        HPUPrecisionPlugin("bf16-mixed"),
+    ]
+
+    types = []
+    for plugin in plugins:
+        with plugin.forward_context():
+            types.append(product(data).dtype)
+
+    assert types == [torch.bfloat16, torch.float32, torch.bfloat16, torch.float32, torch.bfloat16]
+
+
+@pytest.mark.parametrize("lists", _LISTS)
+def test_gradients_go_through_a_compiled_graph(lists: str) -> None:
+    """The gradients of a compiled function are those of the function."""
+    weight = torch.linspace(-1, 1, 16).reshape(4, 4).to("hpu").requires_grad_()
+    plugin = HPUPrecisionPlugin("bf16-mixed", **_LISTS[lists])
+
+    def loss(data: torch.Tensor) -> torch.Tensor:
+        return functional.relu(functional.linear(data, weight)).float().sum()
+
+    gradients: list[torch.Tensor] = []
+    for function in (loss, torch.compile(loss, backend="aot_eager")):
+        with plugin.forward_context():
+            value = function(torch.ones(2, 4, device="hpu"))
+        gradients += torch.autograd.grad(value, weight)
+
+    assert torch.equal(*gradients)
