@@ -1,0 +1,141 @@
+"""torch.compile with the backend of the bridge, in eager mode."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_EAGER: Final = {"HPU_SIM_DEVICES": "1", "PT_HPU_LAZY_MODE": "0"}
+_MODEL: Final = """
+import copy
+import torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(
+    torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 3)
+).to("hpu")
+plain = copy.deepcopy(model)
+rows = torch.randn(5, 4, device="hpu")
+def count():
+    return dict(torch.hpu.metric_global("graph_compilation").stats())["TotalNumber"]
+"""
+
+
+def test_a_compiled_model_trains_as_without(output_of: Callable[..., str]) -> None:
+    """Outputs, gradients and statistics are the same, and the graphs of both passes are counted."""
+    program = (
+        _MODEL
+        + """
+compiled = torch.compile(model, backend="hpu_backend")
+for net in (compiled, plain):
+    for _ in range(2):
+        net.zero_grad()
+        output = net(rows)
+        output.pow(2).sum().backward()
+same = all(torch.allclose(a.grad, b.grad) for a, b in zip(model.parameters(), plain.parameters()))
+print(torch.equal(compiled(rows), plain(rows)), same, torch.allclose(model[1].running_mean, plain[1].running_mean))
+print(count())
+"""
+    )
+
+    assert output_of(program, **_EAGER) == "True True True\n2"
+
+
+def test_a_function_changes_its_input_in_place(output_of: Callable[..., str]) -> None:
+    """With inputs that are kept in the graph, and without."""
+    program = (
+        _MODEL
+        + """
+def grow(x):
+    x.add_(1)
+    return x * 2
+for keep in (True, False):
+    torch._dynamo.reset()
+    data = torch.zeros(2, device="hpu")
+    out = torch.compile(grow, backend="hpu_backend", options={"keep_input_mutations": keep, "inference": True})(data)
+    print(data.tolist(), out.tolist())
+"""
+    )
+
+    assert output_of(program, **_EAGER) == "[1.0, 1.0] [2.0, 2.0]\n[1.0, 1.0] [2.0, 2.0]"
+
+
+def test_an_unknown_option_is_named(output_of: Callable[..., str]) -> None:
+    """With those that there are."""
+    program = (
+        _MODEL
+        + """
+try:
+    torch.compile(model, backend="hpu_backend", options={"fast": True})(rows)
+except Exception as error:
+    print(next(line for line in str(error).splitlines() if "options" in line))
+"""
+    )
+
+    assert output_of(program, **_EAGER).endswith(
+        "`options` of hpu_backend are inference, keep_input_mutations, use_eager_fallback, got 'fast'"
+    )
+
+
+@pytest.mark.parametrize(("mode", "known"), [("0", True), ("1", False)], ids=["eager", "lazy"])
+def test_the_backend_is_known_in_eager_mode_only(mode: str, known: bool, output_of: Callable[..., str]) -> None:
+    """By the list that DeepSpeed asks."""
+    program = "import torch; print('hpu_backend' in torch._dynamo.list_backends(exclude_tags=()))"
+
+    assert output_of(program, HPU_SIM_DEVICES="1", PT_HPU_LAZY_MODE=mode) == str(known)
+
+
+def test_a_program_that_compiles_nothing_loads_no_dynamo(output_of: Callable[..., str]) -> None:
+    """It takes seconds."""
+    program = "import torch, sys; torch.ones(1, device='hpu'); print('torch._dynamo' in sys.modules)"
+
+    assert output_of(program, **_EAGER) == "False"
+
+
+def test_dynamo_that_is_there_already_is_told(output_of: Callable[..., str]) -> None:
+    """A program may activate the simulator late."""
+    program = """
+    import torch, torch._dynamo
+    import hpu_sim
+    hpu_sim.activate()
+    print("hpu_backend" in torch._dynamo.list_backends())
+    """
+
+    assert output_of(program, PT_HPU_LAZY_MODE="0") == "True"
+
+
+def test_dynamo_has_an_interface_of_the_device(output_of: Callable[..., str]) -> None:
+    """By both of its names."""
+    program = """
+    import torch
+    from torch._dynamo.device_interface import get_interface_for_device
+    interface = get_interface_for_device("hpu")
+    print(interface is get_interface_for_device("hpu:0"), interface.device_count(), interface.is_available())
+    print(interface.current_device(), interface.exchange_device(0), interface.maybe_exchange_device(0))
+    print(interface.get_device_properties() == torch.hpu.get_device_properties())
+    print(interface.get_compute_capability() == torch.hpu.get_device_capability())
+    print(interface.is_bf16_supported(), interface.synchronize(), interface.Stream is torch.hpu.Stream)
+    """
+
+    assert output_of(program, **_EAGER).splitlines() == ["True 1 True", "0 0 0", "True", "True", "True None True"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "option"),
+    [("PT_HPU_KEEP_INPUT_MUTATIONS", "keep_input_mutations"), ("PT_HPU_USE_EAGER_FALLBACK", "use_eager_fallback")],
+)
+@pytest.mark.parametrize(("value", "expected"), [("1", "True"), ("true", "True"), ("0", "False")])
+def test_variables_set_the_options(
+    variable: str, option: str, value: str, expected: str, output_of: Callable[..., str]
+) -> None:
+    """Where the program does not."""
+    program = f"""
+    import torch
+    from habana_frameworks.torch.dynamo.compile_backend import config
+    print(config.{option})
+    """
+
+    assert output_of(program, **_EAGER, **{variable: value}) == expected

@@ -1,0 +1,395 @@
+"""Graphs that are captured once and replayed, in lazy mode."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+hpu: Any = torch.hpu  # type: ignore[attr-defined] # the bridge registers it
+_graphs = hpu.graphs
+
+
+@pytest.fixture
+def model() -> torch.nn.Module:
+    """A small model on the card, with an operator that keeps statistics."""
+    torch.manual_seed(1)
+    layers = (torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    return torch.nn.Sequential(*layers).to("hpu")
+
+
+def _rows(count: int = 5) -> torch.Tensor:
+    return torch.randn(count, 4, device="hpu")
+
+
+def _same(first: torch.nn.Module, second: torch.nn.Module, *, gradients: bool = False) -> bool:
+    pairs = zip(first.parameters(), second.parameters(), strict=True)
+    return all(torch.equal(a.grad if gradients else a, b.grad if gradients else b) for a, b in pairs)  # type: ignore[arg-type]
+
+
+def test_a_replay_computes_on_what_the_input_holds_now(model: torch.nn.Module) -> None:
+    """The output of the capture is filled anew."""
+    model.eval()
+    static, fresh = _rows(), _rows()
+    captured = hpu.HPUGraph()
+    with hpu.graph(captured):
+        output = model(static)
+
+    static.copy_(fresh)
+    captured.replay()
+
+    assert torch.equal(output, model(fresh))
+
+
+def test_a_whole_training_step_is_replayed(model: torch.nn.Module) -> None:
+    """Forward pass, backward pass and optimizer give the weights that they give without a graph."""
+    plain = copy.deepcopy(model)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9) for m in (model, plain)]
+    static = _rows()
+    # The first step makes the momentum's tensors, which a replay must not do again.
+    for net, optimizer in ((model, optimizers[0]), (plain, optimizers[1])):
+        net(static).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    captured = hpu.HPUGraph()
+    with hpu.graph(captured):
+        model(static).pow(2).mean().backward()
+        optimizers[0].step()
+    batches = [static.clone(), _rows(), _rows()]
+
+    for batch in batches[1:]:
+        static.copy_(batch)
+        captured.replay()
+    for batch in batches:
+        optimizers[1].zero_grad()
+        plain(batch).pow(2).mean().backward()
+        optimizers[1].step()
+
+    assert _same(model, plain)
+
+
+def test_a_replay_is_one_graph(statistics: Callable[[], dict[str, int]]) -> None:
+    """The second one is known already."""
+    static = _rows()
+    captured = hpu.HPUGraph()
+    with hpu.graph(captured):
+        static.sin().cos()
+    captured.replay()
+    before = statistics()
+
+    captured.replay()
+
+    assert statistics()["graphs"] - before["graphs"] == 1
+    assert statistics()["recompilations"] == before["recompilations"]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [lambda x: x.sum().item(), lambda x: x.nonzero(), lambda x: x[x > 0], lambda x: x.cpu()],
+    ids=["item", "nonzero", "mask", "cpu"],
+)
+def test_what_depends_on_data_cannot_be_captured(program: Callable[[torch.Tensor], Any]) -> None:
+    """A replay could not tell the host, nor change a shape."""
+    rows = _rows()
+
+    with pytest.raises(RuntimeError, match="not supported during hpu graph capturing"), hpu.graph(hpu.HPUGraph()):
+        program(rows)
+
+    assert not hpu.is_current_stream_capturing()
+
+
+def test_work_of_the_host_is_not_captured() -> None:
+    """Tensors on the CPU are Python's business, during a capture and after."""
+    calls: list[torch.Tensor] = []
+    captured = hpu.HPUGraph()
+    rows = _rows()
+    with hpu.graph(captured):
+        calls.append(torch.ones(2).add(1))
+        rows.add(1)
+
+    captured.replay()
+
+    assert len(captured._calls) == 1
+    assert calls[0].tolist() == [2, 2]
+
+
+def test_random_numbers_are_drawn_anew() -> None:
+    """A replay goes on in the generator's sequence."""
+    captured = hpu.HPUGraph()
+    with hpu.graph(captured):
+        drawn = torch.rand(8, device="hpu")
+    first = drawn.clone()
+
+    captured.replay()
+
+    assert not torch.equal(drawn, first)
+
+
+def test_a_capture_is_seen(model: torch.nn.Module) -> None:
+    """Libraries ask whether one is under way."""
+    with hpu.graph(hpu.HPUGraph()):
+        inside = hpu.is_current_stream_capturing()
+        model(_rows())
+
+    assert (inside, hpu.is_current_stream_capturing()) == (True, False)
+
+
+def test_one_capture_at_a_time() -> None:
+    """Another has to wait for its end."""
+    with hpu.graph(hpu.HPUGraph()), pytest.raises(RuntimeError, match="a capture is under way"):
+        hpu.HPUGraph().capture_begin()
+
+
+def test_only_a_capture_can_be_ended() -> None:
+    """The error says what to call first."""
+    with pytest.raises(RuntimeError, match=r"begin with capture_begin\(\)"):
+        hpu.HPUGraph().capture_end()
+
+
+def test_nothing_cannot_be_replayed() -> None:
+    """Neither before a capture nor after a reset."""
+    captured = hpu.HPUGraph()
+    with hpu.graph(captured):
+        _rows().add(1)
+    captured.reset()
+
+    with pytest.raises(RuntimeError, match="there is nothing to replay"):
+        captured.replay()
+
+
+def test_graphed_callables_have_the_same_gradients(model: torch.nn.Module) -> None:
+    """A graphed module trains as the module did."""
+    plain = copy.deepcopy(model)
+    inputs = [_rows().requires_grad_() for _ in range(2)]
+    graphed = hpu.make_graphed_callables(model, (_rows(),), warmups=2)
+    # Warming up and capturing went through the statistics of the batch norm.
+    plain.load_state_dict(model.state_dict())
+
+    for net, rows in ((graphed, inputs[0]), (plain, inputs[1].data.copy_(inputs[0]).requires_grad_())):
+        net(rows).pow(2).sum().backward()
+
+    assert graphed is model
+    assert _same(model, plain, gradients=True)
+
+
+def test_graphed_functions_come_back_in_a_tuple() -> None:
+    """Several are captured in order, and gradients reach their inputs."""
+    double, square = hpu.make_graphed_callables(
+        (lambda x: x * 2, lambda x: x * x), ((_rows().requires_grad_(),), (_rows().requires_grad_(),))
+    )
+    rows: Any = _rows().requires_grad_()
+
+    square(double(rows)).sum().backward()
+
+    assert torch.equal(rows.grad, 8 * rows)
+
+
+def test_a_graphed_module_in_the_other_mode_runs_as_it_was(model: torch.nn.Module) -> None:
+    """A graph knows training or evaluation, and other shapes come without it."""
+    plain = copy.deepcopy(model).eval()
+    graphed = hpu.make_graphed_callables(model, (_rows(),))
+    plain.load_state_dict(model.state_dict())
+    rows = _rows(9)
+
+    assert torch.equal(graphed.eval()(rows), plain(rows))
+
+
+def test_graphed_callables_keep_their_shapes(model: torch.nn.Module) -> None:
+    """A card cannot replay for another shape."""
+    graphed = hpu.make_graphed_callables(model, (_rows(),))
+
+    with pytest.raises(RuntimeError, match="size"):
+        graphed(_rows(6))
+
+
+def test_sample_arguments_are_tensors(model: torch.nn.Module) -> None:
+    """The error says what was given instead."""
+    with pytest.raises(TypeError, match="`sample_args` must hold tensors only, got a float"):
+        hpu.make_graphed_callables(model, (1.0,))
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_an_input_without_gradient_has_to_be_allowed(allowed: bool) -> None:
+    """Torch finds it while the backward pass is captured."""
+    samples = (_rows().requires_grad_(), _rows().requires_grad_())
+
+    def first(x: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+        return x * 3
+
+    if not allowed:
+        with pytest.raises(RuntimeError, match="allow_unused"):
+            hpu.make_graphed_callables(first, samples)
+        return
+    rows: Any = _rows().requires_grad_()
+    unused = _rows().requires_grad_()
+    hpu.make_graphed_callables(first, samples, allow_unused_input=True)(rows, unused).sum().backward()
+    assert unused.grad is None
+    assert torch.equal(rows.grad, torch.full_like(rows, 3))
+
+
+def test_a_wrapped_module_replays_for_each_shape(model: torch.nn.Module) -> None:
+    """Known shapes give the tensors of their capture, filled anew."""
+    model.eval()
+    plain = copy.deepcopy(model)
+    wrapped = hpu.wrap_in_hpu_graph(model)
+    first, second = _rows(3), _rows(3)
+    output = wrapped(first)
+
+    again = wrapped(second)
+
+    assert wrapped is model
+    assert again is output
+    assert torch.equal(again, plain(second))
+    assert wrapped(_rows(4)).shape == (4, 3)
+
+
+def test_a_wrapped_module_can_pass_its_graphs_by(model: torch.nn.Module) -> None:
+    """Then gradients flow, which they do not through a replay."""
+    wrapped = hpu.wrap_in_hpu_graph(model)
+    rows = _rows()
+
+    assert not wrapped(rows).requires_grad
+    assert wrapped(rows, bypass_hpu_graphs=True).requires_grad
+
+
+def test_a_warm_up_returns_nothing(model: torch.nn.Module) -> None:
+    """It only captures."""
+    wrapped = hpu.wrap_in_hpu_graph(model)
+
+    assert wrapped(_rows(), warmup_mode=True, cache_tensors_list=[]) is None
+
+
+def test_a_full_cache_captures_no_more(model: torch.nn.Module) -> None:
+    """Further shapes run without a graph, until the cache is cleared."""
+    wrapped = hpu.wrap_in_hpu_graph(model.eval(), max_graphs=1)
+    wrapped(_rows(2))
+
+    assert wrapped(_rows(3)) is not wrapped(_rows(3))
+    wrapped.clear_cache()
+    assert wrapped(_rows(3)) is wrapped(_rows(3))
+
+
+def test_a_function_is_wrapped() -> None:
+    """Arguments by name and values that are no tensors belong to the call."""
+    wrapped = hpu.wrap_in_hpu_graph_func(lambda x, *, factor: x * factor)
+    rows = _rows()
+
+    assert torch.equal(wrapped(rows, factor=2).clone(), rows * 2)
+    assert torch.equal(wrapped(rows, factor=3), rows * 3)
+
+
+@pytest.mark.parametrize("use_lfu", [False, True])
+def test_a_module_cacher_trains_as_without(model: torch.nn.Module, use_lfu: bool) -> None:
+    """Each shape has its passes, and those that make room come back when needed."""
+    plain = copy.deepcopy(model)
+    cached = hpu.ModuleCacher(max_graphs=2)(model, use_lfu=use_lfu)
+
+    for count in (3, 5, 3, 7, 5):
+        rows = _rows(count)
+        # A capture runs the batch norm once more, which on a card it does not.
+        cached.load_state_dict(plain.state_dict())
+        for net in (cached, plain):
+            net.zero_grad()
+            net(rows).pow(2).sum().backward()
+
+        assert _same(cached, plain, gradients=True)
+
+
+def test_a_module_cacher_keeps_what_it_may(model: torch.nn.Module) -> None:
+    """The shapes that were not used for longest leave, or those that were used least."""
+    for use_lfu, kept in ((False, [5, 7]), (True, [3, 7])):
+        cacher = hpu.ModuleCacher(max_graphs=2)
+        cached = cacher(copy.deepcopy(model).eval(), use_lfu=use_lfu)
+        for count in (3, 3, 3, 5, 5, 7):
+            cached(_rows(count))
+
+        assert [call.forward.inputs[0].shape[0] for call in cacher._graphs.values()] == kept
+
+
+def test_a_copy_shares_the_parameters(model: torch.nn.Module) -> None:
+    """Not in place, the model itself stays as it was."""
+    cached = hpu.ModuleCacher()(model, inplace=False)
+
+    assert cached is not model
+    assert "forward" not in vars(model)
+    assert next(cached.parameters()) is next(model.parameters())
+
+
+def test_a_module_cacher_counts_aloud(model: torch.nn.Module, caplog: pytest.LogCaptureFixture) -> None:
+    """The log says that it is simulated."""
+    cacher = hpu.ModuleCacher()
+    cached = cacher(model, verbose=True, log_frequency=2)
+    cacher.set_iteration_count(7)
+
+    with caplog.at_level("INFO"):
+        cached(_rows())
+
+    assert caplog.messages == ["iteration 8: 0 graphs (simulated)"]
+
+
+def test_calls_are_told_apart_by_shapes_and_values() -> None:
+    """What tensors hold makes no difference."""
+    rows = _rows()
+
+    same = _graphs.input_hash({"x": rows, "flag": [True, None]})
+
+    assert same == _graphs.input_hash({"x": _rows(), "flag": [True, None]})
+    assert same != _graphs.input_hash({"x": _rows(6), "flag": [True, None]})
+    assert same != _graphs.input_hash({"x": rows.int(), "flag": [True, None]})
+    assert same != _graphs.input_hash({"x": rows, "flag": [False, None]})
+
+
+def test_structures_are_copied_into() -> None:
+    """Each tensor keeps its memory."""
+    target: Any = {"a": torch.zeros(2, device="hpu"), "b": (torch.zeros(1, device="hpu"), 3)}
+
+    _graphs.copy_to(target, {"a": torch.ones(2, device="hpu"), "b": (torch.ones(1, device="hpu"), 3)})
+
+    assert target["a"].tolist() == [1, 1]
+    assert target["b"][0].tolist() == [1]
+
+
+def test_structures_have_to_be_alike() -> None:
+    """The error names both kinds."""
+    with pytest.raises(TypeError, match="`src` must have the structure of `dst`, got list for dict"):
+        _graphs.copy_to({}, [])
+
+
+def test_collectives_cannot_be_captured(output_of: Callable[..., str]) -> None:
+    """The bridge's own words."""
+    program = """
+    import torch, tempfile, torch.distributed as dist
+    dist.init_process_group("hccl", store=dist.HashStore(), rank=0, world_size=1)
+    x = torch.ones(2, device="hpu")
+    try:
+        with torch.hpu.graph(torch.hpu.HPUGraph()):
+            dist.all_reduce(x)
+    except RuntimeError as error:
+        print(error)
+    dist.destroy_process_group()
+    """
+
+    output = output_of(program, HPU_SIM_DEVICES="1", PT_HPU_LAZY_MODE="1")
+
+    assert output == "collective nonSFG is not supported during hpu graph capturing"
+
+
+@pytest.mark.parametrize("expression", ["HPUGraph()", "graph(None)"])
+def test_eager_mode_has_no_graphs(expression: str, output_of: Callable[..., str]) -> None:
+    """After 1.19 the names are there and say so."""
+    program = f"""
+    import torch
+    try:
+        torch.hpu.{expression}
+    except RuntimeError as error:
+        print(error)
+    """
+
+    output = output_of(program, HPU_SIM_DEVICES="1", PT_HPU_LAZY_MODE="0")
+
+    assert output == f"{expression.split('(', maxsplit=1)[0]} is available in lazy mode only."

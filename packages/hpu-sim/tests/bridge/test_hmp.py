@@ -1,0 +1,339 @@
+"""Mixed precision by replacing functions of torch, up to SynapseAI 1.12.
+
+Each program runs in an interpreter of its own, since the replacement is for good.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+    from pathlib import Path
+
+_START: Final = """
+import sys, warnings
+import torch
+from torch.nn import functional as F
+warnings.simplefilter("ignore", DeprecationWarning)
+from habana_frameworks.torch.hpex import hmp
+warnings.simplefilter("error")
+torch.manual_seed(0)
+x = torch.randn(4, 4, device="hpu")
+low = x.to(torch.bfloat16)
+host = torch.randn(4, 4)
+def kinds(*tensors):
+    print(*(str(tensor.dtype).removeprefix("torch.") for tensor in tensors))
+"""
+
+
+@pytest.fixture
+def hmp(output_of: Callable[..., str]) -> Callable[..., list[str]]:
+    """Runs a program with HMP on a release and returns the lines that it prints."""
+
+    def run(program: str, release: str = "1.11.0", generation: str = "GAUDI2") -> list[str]:
+        text = _START + textwrap.dedent(program)
+        variables = {"HPU_SIM_DEVICES": "1", "HPU_SIM_RELEASE": release, "HPU_SIM_GENERATION": generation}
+        return output_of(text, **variables).splitlines()
+
+    return run
+
+
+def test_importing_it_warns(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """It names the release that has it no more."""
+    program = "import torch; from habana_frameworks.torch.hpex import hmp"
+
+    result = run_python(program, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE="1.12.0")
+
+    assert "DeprecationWarning: HMP is deprecated and will be removed in SynapseAI 1.13.0" in result.stderr
+
+
+@pytest.mark.parametrize("release", ["1.13.0", "1.24.1"])
+def test_later_releases_have_none(release: str, output_of: Callable[..., str]) -> None:
+    """Nothing finds it."""
+    program = "import torch, importlib.util as i; print(i.find_spec('habana_frameworks.torch.hpex.hmp'))"
+
+    assert output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE=release) == "None"
+
+
+def test_importing_it_changes_nothing(hmp: Callable[..., list[str]]) -> None:
+    """Only convert does."""
+    assert hmp("kinds(x @ x, F.linear(x, x), low.softmax(-1))") == ["float32 float32 bfloat16"]
+
+
+def test_level_1_casts_by_the_lists(hmp: Callable[..., list[str]]) -> None:
+    """Matrix products in bfloat16, losses in float32, sums in the widest; however they are called."""
+    lines = hmp(
+        """
+        hmp.convert()
+        kinds(x @ x, torch.mm(x, x), x.matmul(x), F.linear(x, x, x[0]), torch.relu(x), x.t(), x * x)
+        kinds(F.softmax(low, -1), low.log(), F.cross_entropy(low, torch.tensor([0, 1, 2, 3], device="hpu")), low / low)
+        kinds(low + x, low + low, torch.cat([low, x]), torch.cat([low, low]), 1 + low, x - low, low.exp())
+        kinds(x.sin(), low.sin())
+        """
+    )
+
+    assert lines == [
+        " ".join(["bfloat16"] * 7),
+        " ".join(["float32"] * 4),
+        "float32 bfloat16 float32 bfloat16 bfloat16 float32 bfloat16",
+        "float32 bfloat16",
+    ]
+
+
+def test_level_2_keeps_all_but_products_in_float32(hmp: Callable[..., list[str]]) -> None:
+    """Of the operators that it knows."""
+    lines = hmp(
+        """
+        hmp.convert(opt_level="O2")
+        images = torch.randn(1, 2, 4, 4, device="hpu")
+        kinds(torch.mm(x, x), F.conv2d(images, torch.randn(3, 2, 2, 2, device="hpu")))
+        kinds(torch.relu(low), low + low, low.mean(), F.dropout(low))
+        kinds(low.sin())
+        """
+    )
+
+    assert lines == ["bfloat16 bfloat16", "float32 float32 float32 float32", "bfloat16"]
+
+
+def test_numbers_are_those_of_the_cast_inputs(hmp: Callable[..., list[str]]) -> None:
+    """And gradients come back in the dtype of the parameters."""
+    lines = hmp(
+        """
+        weight = torch.randn(4, 4, device="hpu", requires_grad=True)
+        expected = x.to(torch.bfloat16) @ weight.to(torch.bfloat16)
+        hmp.convert()
+        output = x @ weight
+        print(torch.equal(output, expected))
+        output.sum().backward()
+        kinds(weight.grad)
+        """
+    )
+
+    assert lines == ["True", "float32"]
+
+
+def test_norms_keep_their_parameters(hmp: Callable[..., list[str]]) -> None:
+    """Only what is normalized is cast, by position or by name."""
+    lines = hmp(
+        """
+        from unittest import mock
+        seen = []
+        stock = torch.layer_norm
+        def layer_norm(data, shape, weight=None, bias=None, *rest):
+            seen.append((data.dtype, weight.dtype))
+            return stock(data, shape, weight, bias, *rest)
+        torch.layer_norm = layer_norm
+        hmp.convert()
+        norm = torch.nn.LayerNorm(4).to("hpu")
+        kinds(norm(x), F.layer_norm(input=x, normalized_shape=(4,), weight=norm.weight))
+        print({str(kind) for pair in seen for kind in pair[1:]})
+        """
+    )
+
+    assert lines == ["bfloat16 bfloat16", "{'torch.float32'}"]
+
+
+def test_what_is_written_keeps_its_dtype(hmp: Callable[..., list[str]]) -> None:
+    """An operator in place casts the other side, and `out` stays."""
+    lines = hmp(
+        """
+        hmp.convert()
+        wide, narrow = x.clone(), low.clone()
+        address = wide.data_ptr()
+        wide += low
+        narrow += x
+        kinds(wide, narrow)
+        print(wide.data_ptr() == address)
+        out = torch.empty(4, 4, device="hpu", dtype=torch.bfloat16)
+        print(torch.mm(x, x, out=out) is out)
+        """
+    )
+
+    assert lines == ["float32 bfloat16", "True", "True"]
+
+
+def test_the_host_is_left_alone(hmp: Callable[..., list[str]]) -> None:
+    """Data pipelines compute as ever, and so do integers on the card."""
+    lines = hmp(
+        """
+        hmp.convert()
+        kinds(host @ host, host + host, x.int() * 2)
+        """
+    )
+
+    assert lines == ["float32 float32 int32"]
+
+
+def test_casts_can_be_disabled(hmp: Callable[..., list[str]]) -> None:
+    """In a context, which does not end well by an error: so it is on the bridge."""
+    lines = hmp(
+        """
+        hmp.convert()
+        with hmp.disable_casts():
+            kinds(x @ x)
+        kinds(x @ x)
+        try:
+            with hmp.disable_casts():
+                raise KeyError
+        except KeyError:
+            kinds(x @ x)
+        """
+    )
+
+    assert lines == ["float32", "bfloat16", "float32"]
+
+
+def test_a_verbose_conversion_prints_what_it_casts(hmp: Callable[..., list[str]]) -> None:
+    """Each kind once."""
+    lines = hmp(
+        """
+        hmp.convert(opt_level="O1", isVerbose=True)
+        for _ in range(2):
+            torch.mm(x, x)
+        torch.mm(low, low)
+        low.log()
+        """
+    )
+
+    assert lines == [
+        "hmp:verbose_mode True",
+        "hmp:opt_level O1",
+        "hmp:cast mm: torch.float32 to torch.bfloat16 (simulated)",
+        "hmp:cast log: torch.bfloat16 to torch.float32 (simulated)",
+    ]
+
+
+def test_lists_can_be_files(hmp: Callable[..., list[str]], tmp_path: Path) -> None:
+    """One name a line; they replace the bridge's, and go before the rule of the widest."""
+    (tmp_path / "bf16").write_text("mm\nadd\n\n", encoding="utf-8")
+    (tmp_path / "fp32").write_text("relu\n", encoding="utf-8")
+
+    lines = hmp(
+        f"""
+        hmp.convert(bf16_file_path={str(tmp_path / "bf16")!r}, fp32_file_path={str(tmp_path / "fp32")!r})
+        kinds(torch.mm(x, x), x + x, torch.relu(low), x @ x, low.log(), torch.cat([x, low]))
+        """
+    )
+
+    assert lines == ["bfloat16 bfloat16 float32 float32 bfloat16 float32"]
+
+
+def test_a_later_conversion_replaces_the_policy(hmp: Callable[..., list[str]]) -> None:
+    """Not the functions once more."""
+    lines = hmp(
+        """
+        hmp.convert()
+        first = torch.mm
+        hmp.convert(opt_level="O2")
+        print(torch.mm is first)
+        kinds(torch.relu(low))
+        """
+    )
+
+    assert lines == ["True", "float32"]
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("hmp.convert(opt_level='O3')", "AssertionError Optlevel should be either O1 or O2"),
+        ("hmp.convert(bf16_file_path=None)", "TypeError expected str, bytes or os.PathLike object, not NoneType"),
+        ("hmp.convert(bf16_file_path='nowhere')", "FileNotFoundError [Errno 2] No such file or directory: 'nowhere'"),
+        ("hmp.convert(bf16_file_path=sys.argv[1])", "AssertionError operators in both lists: softmax"),
+    ],
+)
+def test_bad_arguments_are_the_bridges_errors(
+    call: str, expected: str, tmp_path: Path, output_of: Callable[..., str]
+) -> None:
+    """Of the bridge's own kinds."""
+    (tmp_path / "list").write_text("softmax\n", encoding="utf-8")
+    program = f"{_START}\ntry:\n    {call}\nexcept Exception as error:\n    print(type(error).__name__, error)"
+
+    output = output_of(program, tmp_path / "list", HPU_SIM_DEVICES="1", HPU_SIM_RELEASE="1.11.0")
+
+    assert output == expected
+
+
+def test_an_unknown_operator_is_printed(hmp: Callable[..., list[str]], tmp_path: Path) -> None:
+    """And passed over."""
+    (tmp_path / "bf16").write_text("mm\nnonsense\n", encoding="utf-8")
+
+    lines = hmp(f"hmp.convert(bf16_file_path={str(tmp_path / 'bf16')!r}); kinds(torch.mm(x, x))")
+
+    assert lines == ["nonsense OP not supported. Please add it to OPs dict and try again", "bfloat16"]
+
+
+@pytest.mark.parametrize("paths", ["'mine', ''", "None, None", "'', None"])
+def test_level_2_ignores_lists(paths: str, hmp: Callable[..., list[str]]) -> None:
+    """And says so, also for None, which Lightning passes."""
+    lines = hmp(f"hmp.convert('O2', {paths}); kinds(torch.mm(x, x))")
+
+    assert lines == ["Input op list would be overridden in opt_level O2", "bfloat16"]
+
+
+def test_the_last_form_casts_to_float16(hmp: Callable[..., list[str]], tmp_path: Path) -> None:
+    """By a list of its own; and its float32 list is the long one."""
+    (tmp_path / "fp16").write_text("mm\n", encoding="utf-8")
+
+    lines = hmp(
+        f"""
+        half = x.half()
+        hmp.convert(fp16_file_path={str(tmp_path / "fp16")!r}, low_precision_type=torch.float16)
+        kinds(torch.mm(x, x), half.reciprocal(), half + x, low.reciprocal())
+        """,
+        release="1.12.1",
+    )
+
+    assert lines == ["float16 float32 float32 bfloat16"]
+
+
+def test_the_early_list_is_short(hmp: Callable[..., list[str]]) -> None:
+    """Before 1.12, as far as is known."""
+    assert hmp("hmp.convert(); kinds(low.reciprocal(), low.log2())") == ["bfloat16 float32"]
+
+
+def test_the_first_generation_has_no_float16(hmp: Callable[..., list[str]]) -> None:
+    """The card says so when something is cast."""
+    lines = hmp(
+        """
+        hmp.convert(low_precision_type=torch.float16)
+        try:
+            x @ x
+        except RuntimeError as error:
+            print(error)
+        """,
+        release="1.12.1",
+        generation="GAUDI",
+    )
+
+    assert "float16/half is not supported on Gaudi." in lines[0]
+
+
+def test_a_model_trains(hmp: Callable[..., list[str]]) -> None:
+    """As Lightning drives it: O2, and no casts in the optimizer's step."""
+    lines = hmp(
+        """
+        hmp.convert(opt_level="O2", bf16_file_path=None, fp32_file_path=None, isVerbose=False)
+        layers = torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Flatten()
+        model = torch.nn.Sequential(*layers, torch.nn.Linear(16, 2)).to("hpu")
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+        images = torch.randn(32, 1, 4, 4, device="hpu")
+        target = (images.mean((1, 2, 3)) > 0).long()
+        losses = []
+        for _ in range(30):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(images), target)
+            loss.backward()
+            with hmp.disable_casts():
+                optimizer.step()
+            losses.append(loss.item())
+        print(losses[-1] < losses[0] / 2)
+        """
+    )
+
+    assert lines[-1] == "True"

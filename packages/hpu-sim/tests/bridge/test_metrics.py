@@ -1,0 +1,222 @@
+"""The bridge's metrics, fed by the simulator's counters."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+import hpu_sim
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+hpu: Any = torch.hpu  # type: ignore[attr-defined] # the bridge registers it
+_metrics = hpu.metrics
+_WORK = """
+import torch
+import habana_frameworks.torch.core as htcore
+"""
+
+
+def _compile_something(size: int) -> None:
+    # A graph that no other test runs.
+    torch.ones(size, device="hpu").erfc().expm1()
+    hpu.synchronize()
+
+
+def _count(metric: Any) -> int:
+    return int(dict(metric.stats())["TotalNumber"])
+
+
+def test_a_local_metric_counts_within_its_context() -> None:
+    """Graphs of before and after are none of its business."""
+    hpu.synchronize()
+    with hpu.metric_localcontext("graph_compilation") as metric:
+        _compile_something(1001)
+        inside = _count(metric)
+    _compile_something(1003)
+
+    assert inside == _count(metric) == 1
+
+
+def test_a_known_graph_is_not_compiled() -> None:
+    """The count is of recipes, not of runs."""
+    _compile_something(1005)
+
+    with hpu.metric_localcontext("graph_compilation") as metric:
+        _compile_something(1005)
+
+    assert _count(metric) == 0
+
+
+def test_the_global_metric_counts_from_the_import() -> None:
+    """It is the same object for all."""
+    metric = hpu.metric_global("graph_compilation")
+    before = _count(metric)
+
+    _compile_something(1007)
+
+    assert _count(hpu.metric_global("graph_compilation")) == before + 1
+
+
+def test_statistics_come_in_the_bridges_order() -> None:
+    """Programs read them by position, too."""
+    assert [name for name, _ in hpu.metric_global("graph_compilation").stats()] == [
+        "TotalNumber",
+        "TotalTime",
+        "AvgTime",
+    ]
+    assert hpu.metric_global("cpu_fallback").stats() == [("TotalNumber", 0), ("FallbackOps", {})]
+    assert [name for name, _ in hpu.metric_global("memory_defragmentation").stats()] == [
+        "TotalNumber",
+        "TotalSuccessful",
+        "AvgTime",
+        "MaxTime",
+    ]
+
+
+def test_a_metric_can_start_anew() -> None:
+    """`reset` while it counts, `stop` and `start` around what does not count."""
+    with hpu.metric_localcontext("graph_compilation") as metric:
+        _compile_something(1009)
+        metric.reset()
+        _compile_something(1011)
+        metric.stop()
+        _compile_something(1013)
+        metric.start()
+        _compile_something(1015)
+
+    assert metric.name() == "graph_compilation"
+    assert _count(metric) == 2
+
+
+def test_a_stopped_metric_can_be_reset() -> None:
+    """Then it says zero."""
+    with hpu.metric_localcontext("graph_compilation") as metric:
+        _compile_something(1017)
+
+    metric.reset()
+
+    assert _count(metric) == 0
+
+
+def test_setting_the_counters_back_loses_nothing() -> None:
+    """hpu_sim.reset_stats() is another's business."""
+    with hpu.metric_localcontext("graph_compilation") as metric:
+        _compile_something(1019)
+        _count(metric)
+        hpu_sim.reset_stats()
+        _compile_something(1021)
+
+    assert _count(metric) == 2
+
+
+def test_there_is_no_other_metric() -> None:
+    """Globally None, locally an error that lists what there is."""
+    assert hpu.metric_global("nonsense") is None
+    with (
+        pytest.raises(_metrics.MetricNotFound, match=r"`name` must be one of graph_compilation, .*, got 'nonsense'"),
+        hpu.metric_localcontext("nonsense"),
+    ):
+        pass
+
+
+def test_the_cache_is_counted_where_asked(output_of: Callable[..., str]) -> None:
+    """Hits are graphs that were known."""
+    program = (
+        _WORK
+        + """
+before = dict(torch.hpu.metric_global("recipe_cache").stats())
+for _ in range(3):
+    torch.ones(3, device="hpu").add(1)
+    htcore.mark_step()
+after = dict(torch.hpu.metric_global("recipe_cache").stats())
+print(list(after), after["TotalHit"] - before["TotalHit"], after["TotalMiss"] - before["TotalMiss"])
+"""
+    )
+    variables = {"HPU_SIM_DEVICES": "1", "PT_HPU_LAZY_MODE": "1", "PT_HPU_ENABLE_CACHE_METRICS": "1"}
+
+    assert output_of(program, **variables) == "['TotalHit', 'RecipeHit', 'TotalMiss', 'RecipeMiss'] 2 1"
+    assert hpu.metric_global("recipe_cache") is None
+
+
+def test_metrics_are_dumped(tmp_path: Path) -> None:
+    """An entry for each, added to what the file holds, and each says that it is simulated."""
+    file = tmp_path / "metrics.json"
+
+    hpu.metrics_dump(str(file))
+    hpu.metrics_dump(str(file))
+
+    entries = json.loads(file.read_text(encoding="utf-8"))
+    assert [entry["metric_name"] for entry in entries] == 2 * [
+        "graph_compilation",
+        "cpu_fallback",
+        "memory_defragmentation",
+    ]
+    assert {entry["triggered_by"] for entry in entries} == {"user"}
+    assert all(entry["simulated"] for entry in entries)
+    assert list(entries[0]["statistics"]) == ["TotalNumber", "TotalTime", "AvgTime"]
+    assert entries[0]["generated_on"]
+
+
+def test_a_dump_can_be_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rank goes into the name of the file."""
+    monkeypatch.setenv("RANK", "3")
+
+    hpu.metrics_dump(str(tmp_path / "metrics.txt"), "text")
+
+    lines = (tmp_path / "metrics-rank3.txt").read_text(encoding="utf-8").splitlines()
+    assert lines[:2] == ["metric_name: graph_compilation", "triggered_by: user"]
+
+
+def test_a_dump_has_two_formats(tmp_path: Path) -> None:
+    """The error names them."""
+    with pytest.raises(ValueError, match="`format` must be 'json' or 'text', got 'xml'"):
+        hpu.metrics_dump(str(tmp_path / "metrics.xml"), "xml")
+
+
+@pytest.mark.parametrize("variable", ["PT_HPU_METRICS_FILE", "HABANA_PT_METRICS_FILE"])
+def test_a_variable_asks_for_a_file_at_the_end(variable: str, tmp_path: Path, output_of: Callable[..., str]) -> None:
+    """Its entries tell of the whole process."""
+    file = tmp_path / "end.json"
+    program = _WORK + "torch.ones(3, device='hpu').add(1)\nhtcore.mark_step()"
+
+    output_of(program, HPU_SIM_DEVICES="1", PT_HPU_LAZY_MODE="1", **{variable: str(file)})
+
+    first = json.loads(file.read_text(encoding="utf-8"))[0]
+    assert (first["triggered_by"], first["statistics"]["TotalNumber"]) == ("process_exit", 1)
+
+
+def test_a_file_can_be_written_at_each_step(tmp_path: Path, output_of: Callable[..., str]) -> None:
+    """And when a metric has changed, which the third step does not bring about."""
+    file = tmp_path / "steps.json"
+    program = _WORK + "for i in (1, 2, 2):\n    torch.ones(i, device='hpu').add(1)\n    htcore.mark_step()"
+
+    output_of(
+        program,
+        HPU_SIM_DEVICES="1",
+        PT_HPU_LAZY_MODE="1",
+        PT_HPU_METRICS_FILE=str(file),
+        PT_HPU_METRICS_DUMP_TRIGGERS="mark_step, metric_change",
+    )
+
+    entries = json.loads(file.read_text(encoding="utf-8"))
+    reasons = [entry["triggered_by"] for entry in entries if entry["metric_name"] == "graph_compilation"]
+    assert reasons == ["mark_step", "metric_change", "mark_step", "metric_change", "mark_step"]
+
+
+def test_an_unknown_trigger_is_told(tmp_path: Path, run_python: Callable[..., Any]) -> None:
+    """The rest still works."""
+    program = "import logging; logging.basicConfig(); import hpu_sim; hpu_sim.activate()"
+
+    result = run_python(
+        program, PT_HPU_METRICS_FILE=str(tmp_path / "m.json"), PT_HPU_METRICS_DUMP_TRIGGERS="never,process_exit"
+    )
+
+    assert result.returncode == 0
+    assert "PT_HPU_METRICS_DUMP_TRIGGERS names unknown triggers: never" in result.stderr
+    assert (tmp_path / "m.json").is_file()

@@ -1,0 +1,372 @@
+"""Fused optimizers against torch's, where the maths is the same, and against the papers' where it is not."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from habana_frameworks.torch.hpex import optimizers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_STEPS = 4
+
+
+def _parameters(device: str = "hpu", dtype: torch.dtype = torch.float32) -> list[torch.nn.Parameter]:
+    torch.manual_seed(3)
+    shapes = ((4, 3), (3,), (2, 2))
+    return [torch.nn.Parameter(torch.randn(shape, dtype=dtype).to(device)) for shape in shapes]
+
+
+def _train(parameters: list[torch.nn.Parameter], optimizer: Any, steps: int = _STEPS) -> list[torch.Tensor]:
+    torch.manual_seed(4)
+    for step in range(steps):
+        optimizer.zero_grad()
+        for index, parameter in enumerate(parameters):
+            gradient = torch.randn(parameter.shape, dtype=torch.float32).to(parameter)
+            # One parameter takes no part in one of the steps.
+            parameter.grad = None if (step, index) == (1, 2) else gradient
+        optimizer.step()
+    return [parameter.detach().cpu() for parameter in parameters]
+
+
+def _assert_same(fused: Callable[[Any], Any], stock: Callable[[Any], Any]) -> None:
+    mine, theirs = _parameters(), _parameters("cpu")
+
+    torch.testing.assert_close(_train(mine, fused(mine)), _train(theirs, stock(theirs)))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"momentum": 0.9},
+        {"momentum": 0.9, "weight_decay": 0.1},
+        {"momentum": 0.9, "dampening": 0.3},
+        {"momentum": 0.9, "nesterov": True},
+    ],
+)
+def test_sgd_is_torchs(options: dict[str, Any]) -> None:
+    """With every setting."""
+    _assert_same(lambda p: optimizers.FusedSGD(p, lr=0.1, **options), lambda p: torch.optim.SGD(p, lr=0.1, **options))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"lr_decay": 0.1, "weight_decay": 0.1}, {"initial_accumulator_value": 0.5, "eps": 1e-3}]
+)
+def test_adagrad_is_torchs(options: dict[str, Any]) -> None:
+    """With every setting."""
+    mine, theirs = _parameters(), _parameters("cpu")
+    # Steps are counted for the group here and for each parameter in torch, so all take part.
+    fused, stock = optimizers.FusedAdagrad(mine, **options), torch.optim.Adagrad(theirs, **options)
+
+    torch.testing.assert_close(_train(mine, fused, steps=1), _train(theirs, stock, steps=1))
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_adamw_without_epsilon_is_torchs(decay: float) -> None:
+    """The two add epsilon before and after the correction of the bias."""
+    mine, theirs = _parameters(), _parameters("cpu")
+    fused = optimizers.FusedAdamW(mine, lr=0.1, eps=0, weight_decay=decay)
+    stock = torch.optim.AdamW(theirs, lr=0.1, eps=0, weight_decay=decay)
+
+    torch.testing.assert_close(_train(mine, fused, steps=1), _train(theirs, stock, steps=1))
+
+
+def test_adamw_adds_epsilon_to_the_uncorrected_root() -> None:
+    """By the formula, at the second step."""
+    weight = torch.nn.Parameter(torch.tensor([2.0], device="hpu"))
+    optimizer = optimizers.FusedAdamW([weight], lr=0.1, betas=(0.5, 0.9), eps=0.3, weight_decay=0.2)
+    expected, mean, square = 2.0, 0.0, 0.0
+    for step, gradient in enumerate((1.0, -3.0), start=1):
+        mean, square = 0.5 * mean + 0.5 * gradient, 0.9 * square + 0.1 * gradient**2
+        size = 0.1 * math.sqrt(1 - 0.9**step) / (1 - 0.5**step)
+        expected = expected * (1 - 0.1 * 0.2) - size * mean / (math.sqrt(square) + 0.3)
+        weight.grad = torch.tensor([gradient], device="hpu")
+        optimizer.step()
+
+    assert weight.item() == pytest.approx(expected)
+
+
+def test_adamw_can_leave_the_bias() -> None:
+    """Then the step is smaller at first."""
+    weight = torch.nn.Parameter(torch.zeros(1, device="hpu"))
+    weight.grad = torch.ones(1, device="hpu")
+
+    optimizers.FusedAdamW([weight], lr=1.0, eps=0, bias_correction=False).step()
+
+    assert weight.item() == pytest.approx(-0.1 / math.sqrt(0.001))
+
+
+def test_adamw_keeps_its_state_as_the_bridge() -> None:
+    """Means for each parameter, of a dtype that can be chosen; the count for the group."""
+    parameters = _parameters(dtype=torch.bfloat16)
+    optimizer = optimizers.FusedAdamW(parameters, moments_dtype=torch.float32)
+    _train(parameters, optimizer)
+
+    state = optimizer.state_dict()
+
+    assert state["param_groups"][0]["step"] == _STEPS
+    assert list(state["state"][0]) == ["exp_avg", "exp_avg_sq"]
+    assert {tensor.dtype for tensor in state["state"][0].values()} == {torch.float32}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: optimizers.FusedAdamW(p, lr=0.1),
+        lambda p: optimizers.FusedSGD(p, lr=0.1, momentum=0.9),
+        lambda p: optimizers.FusedAdagrad(p, lr=0.1),
+        lambda p: optimizers.FusedLamb(p, lr=0.1),
+        lambda p: optimizers.FusedResourceApplyMomentum(p, lr=0.1, momentum=0.9),
+        lambda p: optimizers.FusedLars(torch.optim.SGD(p, lr=0.1, momentum=0.9), [1, 0, 1]),
+    ],
+    ids=["adamw", "sgd", "adagrad", "lamb", "momentum", "lars"],
+)
+def test_training_goes_on_from_a_state_dict(make: Callable[[Any], Any]) -> None:
+    """Saved in the middle, it ends where it would have ended."""
+    whole, first = _parameters(), _parameters()
+    before = make(first)
+    _train(first, before)
+    second = copy.deepcopy(first)
+    after = make(second)
+    after.load_state_dict(before.state_dict())
+
+    full = make(whole)
+    _train(whole, full)
+
+    torch.testing.assert_close(_train(second, after), _train(whole, full))
+
+
+def test_momentum_is_torchs() -> None:
+    """The operator of TensorFlow computes what torch's SGD computes without dampening."""
+    _assert_same(
+        lambda p: optimizers.FusedResourceApplyMomentum(p, lr=0.1, momentum=0.9, weight_decay=0.1),
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1),
+    )
+
+
+def test_lars_scales_by_the_ratio_of_norms() -> None:
+    """By the paper's formula; where the mask is 0, and where a norm is, the gradient stays."""
+    parameters = _parameters()
+    parameters[2].data.zero_()
+    gradients = [torch.randn_like(parameter) for parameter in parameters]
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient.clone()
+    before = [parameter.detach().clone() for parameter in parameters]
+    inner = torch.optim.SGD(parameters, lr=0.5, weight_decay=0.1)
+    optimizer = optimizers.FusedLars(inner, [1, 0, 1], eeta=0.01, eps=1e-8)
+
+    optimizer.step()
+
+    weight, gradient = before[0], gradients[0]
+    ratio = 0.01 * weight.norm() / (gradient.norm() + 0.1 * weight.norm() + 1e-8)
+    torch.testing.assert_close(parameters[0].data, weight - 0.5 * ratio * (gradient + 0.1 * weight))
+    torch.testing.assert_close(parameters[1].data, before[1] - 0.5 * gradients[1])
+    torch.testing.assert_close(parameters[2].data, -0.5 * gradients[2])
+    assert inner.param_groups[0]["weight_decay"] == 0.1
+
+
+def test_lars_is_an_optimizer_around_an_optimizer() -> None:
+    """Groups are the inner one's, which schedulers change, and closures are called once."""
+    parameters = _parameters()
+    optimizer: Any = optimizers.FusedLars(torch.optim.SGD(parameters, lr=0.5), [0, 0, 0])
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.1)
+    calls: list[bool] = []
+
+    def closure() -> float:
+        calls.append(torch.is_grad_enabled())
+        return 7.0
+
+    assert optimizer.step(closure) == 7.0
+    scheduler.step()
+
+    assert calls == [True]
+    assert isinstance(optimizer, torch.optim.Optimizer)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.05)
+    assert "FusedLars(SGD" in repr(optimizer)
+
+
+def test_lars_takes_new_groups() -> None:
+    """What comes later is left as it is."""
+    optimizer = optimizers.FusedLars(torch.optim.SGD(_parameters(), lr=0.5), [1, 1, 1])
+
+    optimizer.add_param_group({"params": _parameters()[:2]})
+
+    assert optimizer.skip_mask == [1, 1, 1, 0, 0]
+
+
+def test_lars_wants_a_mask_for_all() -> None:
+    """The error says how many."""
+    with pytest.raises(ValueError, match="`skip_mask` must have one number for each of the 3 parameters, got 2"):
+        optimizers.FusedLars(torch.optim.SGD(_parameters(), lr=0.5), [1, 1])
+
+
+def test_lamb_follows_the_paper() -> None:
+    """A first step: the gradients are clipped together, and the ratio of norms scales the update."""
+    parameters = _parameters()
+    before = [parameter.detach().clone() for parameter in parameters]
+    gradients = [torch.randn_like(parameter) for parameter in parameters]
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient.clone()
+
+    optimizers.FusedLamb(parameters, lr=0.1, eps=1e-6, weight_decay=0.01, max_grad_norm=1.0).step()
+
+    norm = torch.cat([gradient.flatten() for gradient in gradients]).norm()
+    for parameter, weight, gradient in zip(parameters, before, gradients, strict=True):
+        clipped = gradient / max(float(norm), 1.0)
+        update = clipped / (clipped.abs() + 1e-6) + 0.01 * weight
+        torch.testing.assert_close(parameter.data, weight - 0.1 * weight.norm() / update.norm() * update)
+
+
+def test_lamb_without_decay_is_adam() -> None:
+    """Unless `use_lamb` wants the ratio there, too."""
+    options = {"lr": 0.1, "weight_decay": 0.0, "max_grad_norm": 0.0, "eps": 1e-6}
+    _assert_single_step(optimizers.FusedLamb, options, torch.optim.Adam, {"lr": 0.1, "eps": 1e-6})
+    with pytest.raises(AssertionError):
+        _assert_single_step(
+            optimizers.FusedLamb, {**options, "use_lamb": True}, torch.optim.Adam, {"lr": 0.1, "eps": 1e-6}
+        )
+
+
+def _assert_single_step(fused: Any, options: Any, stock: Any, stock_options: Any) -> None:
+    mine, theirs = _parameters(), _parameters("cpu")
+
+    torch.testing.assert_close(
+        _train(mine, fused(mine, **options), steps=1), _train(theirs, stock(theirs, **stock_options), steps=1)
+    )
+
+
+def test_lamb_can_add_the_decay_to_the_gradient() -> None:
+    """As Adam with an L2 penalty."""
+    weight = torch.nn.Parameter(torch.tensor([2.0], device="hpu"))
+    weight.grad = torch.tensor([1.0], device="hpu")
+
+    optimizers.FusedLamb(
+        [weight], lr=0.1, weight_decay=0.5, adam_w_mode=False, max_grad_norm=0, eps=0, bias_correction=False
+    ).step()
+
+    # The update is a positive number of whatever size, which the ratio makes as long as the weight.
+    assert weight.item() == pytest.approx(2 - 0.1 * 2)
+
+
+def test_lamb_has_no_amsgrad() -> None:
+    """The bridge's error."""
+    with pytest.raises(RuntimeError, match="does not support the AMSGrad variant"):
+        optimizers.FusedLamb(_parameters(), amsgrad=True)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_lamb_clears_gradients_as_told(kept: bool) -> None:
+    """By its own setting, or by the call's."""
+    parameters = _parameters()
+    optimizer = optimizers.FusedLamb(parameters, set_grad_none=not kept)
+    parameters[0].grad = torch.ones_like(parameters[0])
+
+    optimizer.zero_grad()
+
+    assert (parameters[0].grad is not None) is kept
+    optimizer.zero_grad(set_to_none=True)
+    assert parameters[0].grad is None
+
+
+def test_a_step_without_gradients_changes_nothing() -> None:
+    """And is no error."""
+    for make in (optimizers.FusedAdamW, optimizers.FusedLamb):
+        parameters = _parameters()
+
+        make(parameters).step()
+
+        assert all(torch.equal(a, b) for a, b in zip(parameters, _parameters(), strict=True))
+
+
+def test_a_closure_gives_the_loss() -> None:
+    """It runs with gradients, once."""
+    parameters = _parameters()
+
+    def closure() -> torch.Tensor:
+        loss = parameters[0].sum()
+        loss.backward()
+        return loss
+
+    assert optimizers.FusedSGD(parameters, lr=0.1).step(closure) is not None
+    assert parameters[0].grad is not None
+
+
+def test_a_step_is_a_graph_of_its_own(statistics: Callable[[], dict[str, int]]) -> None:
+    """In lazy mode the one before ends, and its own."""
+    parameters = _parameters()
+    parameters[0].grad = torch.ones_like(parameters[0])
+    optimizer = optimizers.FusedSGD(parameters, lr=0.1)
+    statistics()
+    before = statistics()["graphs"]
+
+    optimizer.step()
+
+    assert statistics()["graphs"] == before + 2
+
+
+def test_sparse_gradients_are_refused() -> None:
+    """The error says what to use."""
+    weight = torch.nn.Parameter(torch.ones(3, 2))
+    weight.grad = torch.ones(3, 2).to_sparse()
+
+    with pytest.raises(RuntimeError, match="do not take sparse gradients; use a dense embedding"):
+        optimizers.FusedAdagrad([weight]).step()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda p: optimizers.FusedAdamW(p, lr=-1), "`lr` must be at least 0, got -1"),
+        (lambda p: optimizers.FusedAdamW(p, betas=(0.9, 1.0)), r"`betas\[1\]` must be at least 0 and below 1, got 1.0"),
+        (lambda p: optimizers.FusedSGD(p, lr=0.1, momentum=-1), "`momentum` must be at least 0, got -1"),
+        (lambda p: optimizers.FusedSGD(p, lr=0.1, nesterov=True), "`nesterov` needs a momentum and no dampening"),
+        (lambda p: optimizers.FusedAdagrad(p, eps=-1), "`eps` must be at least 0, got -1"),
+        (lambda p: optimizers.FusedLamb(p, lr=-1), "`lr` must be at least 0, got -1"),
+        (lambda p: optimizers.FusedResourceApplyMomentum(p, lr=-1), "`lr` must be at least 0, got -1"),
+    ],
+)
+def test_settings_out_of_range_are_named(make: Callable[[Any], Any], message: str) -> None:
+    """With the rule and the value."""
+    with pytest.raises(ValueError, match=message):
+        make(_parameters())
+
+
+def test_sgd_takes_a_card(output_of: Callable[..., str]) -> None:
+    """The bridge's keeps its step size there."""
+    program = """
+    import torch
+    from habana_frameworks.torch.hpex.optimizers import FusedSGD
+    before = torch.hpu.is_initialized()
+    FusedSGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+    print(before, torch.hpu.is_initialized())
+    """
+
+    assert output_of(program, HPU_SIM_DEVICES="1") == "False True"
+
+
+@pytest.mark.parametrize(("value", "replaced"), [("1", True), ("true", True), ("yes", True), ("0", False)])
+def test_up_to_1_19_torchs_adam_can_give_way(value: str, replaced: bool, output_of: Callable[..., str]) -> None:
+    """The bridge's close graphs; the numbers are torch's."""
+    program = """
+    import torch
+    from habana_frameworks.torch.hpex import optimizers
+    print(torch.optim.Adam is optimizers.Adam, torch.optim.AdamW is optimizers.AdamW)
+    for make in (optimizers.Adam, optimizers.AdamW):
+        weight = torch.nn.Parameter(torch.ones(2, device="hpu"))
+        weight.grad = torch.ones_like(weight)
+        make([weight], lr=0.5, weight_decay=0.0).step()
+        print([round(value, 6) for value in weight.tolist()])
+    """
+
+    first, *rest = output_of(
+        program, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE="1.19.0", PT_HPU_REPLACE_ADAM_ADAMW=value
+    ).splitlines()
+
+    assert first == f"{replaced} {replaced}"
+    assert rest == ["[0.5, 0.5]"] * 2

@@ -1,0 +1,119 @@
+"""Process groups by the bridge's own functions, up to 1.19, and by torch's after it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_OLD = {"HPU_SIM_DEVICES": "1", "HPU_SIM_RELEASE": "1.19.0"}
+_NEW = {"HPU_SIM_DEVICES": "1", "HPU_SIM_RELEASE": "1.20.0"}
+_START = """
+import torch
+import torch.distributed as dist
+import habana_frameworks.torch.distributed.hccl
+"""
+_INIT = 'dist.init_process_group("hccl", store=dist.HashStore(), rank=0, world_size=1)\n'
+_END = "dist.destroy_process_group()\n"
+
+
+def test_collectives_work_in_a_group_of_the_bridge(output_of: Callable[..., str]) -> None:
+    """Made by its own function."""
+    program = _START + _INIT + "x = torch.ones(2, device='hpu')\ndist.all_reduce(x)\nprint(x.tolist())\n" + _END
+
+    assert output_of(program, **_OLD) == "[1.0, 1.0]"
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        ("dist.init_process_group('hccl', device_id=torch.device('hpu:0'))", "device_id"),
+        ("dist.new_group([0], use_local_synchronization=True)", "use_local_synchronization"),
+        ("dist.new_group([0], group_desc='x')", "group_desc"),
+        ("dist.init_process_group()", "backend"),
+    ],
+)
+def test_what_the_bridge_does_not_know_is_a_type_error(call: str, argument: str, output_of: Callable[..., str]) -> None:
+    """Torch's newer arguments up to 1.19."""
+    program = _START + f"try:\n    {call}\nexcept TypeError as error:\n    print(error)"
+
+    assert argument in output_of(program, **_OLD)
+
+
+def test_after_1_19_the_functions_are_torchs(output_of: Callable[..., str]) -> None:
+    """With every argument that the installed torch knows."""
+    program = (
+        _START
+        + """
+print(dist.init_process_group is dist.distributed_c10d.init_process_group)
+print(dist.new_group is dist.distributed_c10d.new_group)
+"""
+    )
+
+    assert output_of(program, **_NEW) == "True\nTrue"
+
+
+def test_ranks_that_have_a_group_get_it_again(output_of: Callable[..., str]) -> None:
+    """Until it is destroyed."""
+    program = (
+        _START
+        + _INIT
+        + """
+first, again, whole = dist.new_group([0]), dist.new_group([0]), dist.new_group()
+print(first is again, first is whole)
+dist.destroy_process_group(first)
+print(dist.new_group([0]) is first)
+"""
+        + _END
+    )
+
+    assert output_of(program, **_OLD) == "True False\nFalse"
+
+
+def test_a_new_job_has_new_groups(output_of: Callable[..., str]) -> None:
+    """Those of the one before are gone."""
+    program = (
+        _START
+        + _INIT
+        + "first = dist.new_group([0])\n"
+        + _END
+        + _INIT
+        + "x = torch.ones(1, device='hpu')\ndist.all_reduce(x, group=dist.new_group([0]))\nprint(x.item())\n"
+        + _END
+    )
+
+    assert output_of(program, **_OLD) == "1.0"
+
+
+@pytest.mark.parametrize("value", ["0", "false"])
+def test_the_cache_can_be_switched_off(value: str, output_of: Callable[..., str]) -> None:
+    """Then each call makes a group, as torch's."""
+    program = _START + _INIT + "print(dist.new_group([0]) is dist.new_group([0]))\n" + _END
+
+    assert output_of(program, PT_ENABLE_COMM_GROUP_CACHE=value, **_OLD) == "False"
+
+
+def test_a_timeout_is_ignored(output_of: Callable[..., str]) -> None:
+    """A collective of the bridge takes as long as it takes."""
+    program = (
+        _START
+        + """
+from datetime import timedelta
+from habana_frameworks.torch.distributed import hccl
+made = []
+hccl.native = lambda: type("Native", (), {"make_hccl_backend": lambda self, gloo: made.append(gloo) or gloo})()
+stock = dist.ProcessGroupGloo
+def gloo(store, rank, size, timeout):
+    print(timeout)
+    return stock(store, rank, size, timeout)
+dist.ProcessGroupGloo = gloo
+dist.init_process_group(
+    "hccl", store=dist.HashStore(), rank=0, world_size=1, timeout=timedelta(seconds=5)
+)
+"""
+    )
+
+    assert output_of(program, **_NEW) == "0:30:00"

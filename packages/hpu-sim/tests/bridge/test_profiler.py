@@ -1,0 +1,186 @@
+"""torch.profiler asked for hpu activity."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(ProfilerActivity, "HPU"), reason="this torch has no name for hpu activity; it came with 2.7"
+)
+
+
+def _profile(*activities: ProfilerActivity) -> Any:
+    with profile(activities=list(activities)) as recorded:
+        torch.ones(3, 3, device="hpu").sin()
+    return recorded
+
+
+def _trace(path: Path) -> dict[str, Any]:
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8") as file:
+        trace: dict[str, Any] = json.load(file)
+    return trace
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+def test_a_trace_names_the_card(name: str, tmp_path: Path) -> None:
+    """It says that it is simulated, and that the CPU's operators are the card's."""
+    recorded = _profile(ProfilerActivity.CPU, ProfilerActivity.HPU)
+
+    recorded.export_chrome_trace(str(tmp_path / name))
+
+    trace = _trace(tmp_path / name)
+    card = trace["deviceProperties"][-1]
+    lane = {e["name"]: e["args"] for e in trace["traceEvents"] if e["ph"] == "M" and e["pid"] == 0}
+    assert card == {"name": "GAUDI2", "totalGlobalMem": 96 << 30, "simulated": True}
+    assert lane["process_name"] == {"name": "/device:HPU:0"}
+    assert lane["process_labels"]["labels"].startswith("simulated")
+    assert any(event["name"] == "aten::sin" for event in trace["traceEvents"])
+
+
+def test_the_card_alone_can_be_asked_for() -> None:
+    """Its operators are the CPU's."""
+    recorded = _profile(ProfilerActivity.HPU)
+
+    assert any(event.key == "aten::sin" for event in recorded.key_averages())
+
+
+def test_a_trace_of_the_cpu_is_torchs(tmp_path: Path) -> None:
+    """Nothing is added that was not asked for."""
+    _profile(ProfilerActivity.CPU).export_chrome_trace(str(tmp_path / "trace.json"))
+
+    assert _trace(tmp_path / "trace.json")["deviceProperties"] == []
+
+
+def test_the_enum_is_torchs() -> None:
+    """After 1.19, so names that were imported before the bridge are the right ones."""
+    assert torch.profiler.ProfilerActivity is ProfilerActivity
+    assert torch.profiler.profile is profile
+
+
+def test_debug_activities_lost_a_member() -> None:
+    """The bridge's calls remain."""
+    from habana_frameworks.torch.activity_profiler import DebugActivity
+
+    assert [(member.name, member.value) for member in DebugActivity] == [("BRIDGE_FUNCTION_CALLS", 2)]
+
+
+_OLD = {"HPU_SIM_DEVICES": "1", "HPU_SIM_RELEASE": "1.19.0"}
+_START = """
+import json, sys, warnings
+import torch
+import habana_frameworks.torch
+from torch.profiler import ProfilerActivity, profile, tensorboard_trace_handler
+from habana_frameworks.torch.activity_profiler import DebugActivity
+def work():
+    torch.ones(3, 3, device="hpu").sin()
+"""
+
+
+def test_up_to_1_19_the_enum_is_the_bridges(output_of: Callable[..., str]) -> None:
+    """With values of its own."""
+    program = _START + "print([(a.name, a.value) for a in ProfilerActivity], [d.value for d in DebugActivity])"
+
+    assert output_of(program, **_OLD) == "[('CPU', 1), ('CUDA', 2), ('HPU', 3)] [1, 2]"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "",
+        "activities=list(ProfilerActivity)[::2], debug_activities=[DebugActivity.BRIDGE_FUNCTION_CALLS]",
+        "activities=[ProfilerActivity.HPU]",
+    ],
+    ids=["default", "both", "card"],
+)
+def test_up_to_1_19_a_profile_records_the_card(arguments: str, tmp_path: Path, output_of: Callable[..., str]) -> None:
+    """By default, too."""
+    program = (
+        _START
+        + f"""
+with profile({arguments}) as recorded:
+    work()
+recorded.export_chrome_trace(sys.argv[1])
+with open(sys.argv[1]) as file:
+    trace = json.load(file)
+print(trace["deviceProperties"][-1]["name"], any(e["name"] == "aten::sin" for e in trace["traceEvents"]))
+"""
+    )
+
+    assert output_of(program, tmp_path / "trace.json", **_OLD).splitlines()[-1] == "GAUDI2 True"
+
+
+def test_up_to_1_19_a_profile_of_the_cpu_has_no_card(tmp_path: Path, output_of: Callable[..., str]) -> None:
+    """Nothing is added."""
+    program = (
+        _START
+        + """
+with profile(activities=[ProfilerActivity.CPU]) as recorded:
+    work()
+recorded.export_chrome_trace(sys.argv[1])
+with open(sys.argv[1]) as file:
+    print(json.load(file)["deviceProperties"])
+"""
+    )
+
+    assert output_of(program, tmp_path / "trace.json", **_OLD).splitlines()[-1] == "[]"
+
+
+def test_up_to_1_19_a_handler_writes_the_card(tmp_path: Path, output_of: Callable[..., str]) -> None:
+    """For TensorBoard, with a schedule."""
+    program = (
+        _START
+        + """
+from pathlib import Path
+schedule = torch.profiler.schedule(wait=1, warmup=1, active=1, repeat=1)
+with profile(schedule=schedule, on_trace_ready=tensorboard_trace_handler(sys.argv[1])) as recorded:
+    for _ in range(4):
+        work()
+        recorded.step()
+(path,) = Path(sys.argv[1]).glob("*.pt.trace.json")
+print(json.loads(path.read_text())["deviceProperties"][-1]["simulated"])
+"""
+    )
+
+    assert output_of(program, tmp_path, **_OLD).splitlines()[-1] == "True"
+
+
+def test_up_to_1_19_profiling_can_be_forbidden(output_of: Callable[..., str]) -> None:
+    """HABANA_PROFILE=0 is an error for the card, in the bridge's words, and none for the CPU."""
+    program = (
+        _START
+        + """
+try:
+    profile()
+except RuntimeError as error:
+    print(error)
+profile(activities=[ProfilerActivity.CPU])
+"""
+    )
+
+    output = output_of(program, HABANA_PROFILE="0", **_OLD)
+
+    assert output == ('Tensorboard callback for HPU hardware profiling disabled. To enable set "HABANA_PROFILE"')
+
+
+def test_up_to_1_19_names_of_before_stay_torchs(output_of: Callable[..., str]) -> None:
+    """Which is why a program imports the bridge first."""
+    program = """
+    import hpu_sim
+    from torch.profiler import ProfilerActivity as before
+    hpu_sim.activate(release="1.19.0")
+    from torch.profiler import ProfilerActivity as after
+    print(before is after, before.CPU.name, after.CPU.name)
+    """
+
+    assert output_of(program) == "False CPU CPU"

@@ -1,0 +1,262 @@
+"""Switches of the bridge, tensor types by their old names, and the state of autocast."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+hpu: Any = torch.hpu  # type: ignore[attr-defined] # the bridge registers it
+
+
+@pytest.fixture(autouse=True)
+def switches() -> Iterator[dict[str, bool]]:
+    """What is switched, put back after a test."""
+    from habana_frameworks.torch.hpu._toggles import switches
+
+    before = dict(switches)
+    yield switches
+    switches.update(before)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["dynamic_shape", "inference_mode", "matmul3d_2d_reshape", "optim_output_sif", "quantization"],
+)
+def test_a_switch_goes_on_and_off(name: str, switches: dict[str, bool]) -> None:
+    """Off is where it begins."""
+    before = switches[name]
+    getattr(hpu, f"enable_{name}")()
+    enabled = switches[name]
+    getattr(hpu, f"disable_{name}")()
+
+    assert (before, enabled, switches[name]) == (False, True, False)
+
+
+def test_switches_can_be_read() -> None:
+    """Those that the bridge tells of."""
+    hpu.enable_dynamic_shape()
+    hpu.enable_inference_mode()
+    hpu.enable_matmul3d_2d_reshape()
+
+    assert hpu.get_dynamic_shape_status()
+    assert hpu.is_inference_mode_enabled()
+    assert hpu.is_matmul3d_2d_reshape_enabled()
+
+
+def test_marks_are_kept(switches: dict[str, bool]) -> None:
+    """Of constants that a card folds."""
+    hpu.set_mark_scale_const(False)
+    hpu.set_mark_non_scale_const(False)
+
+    assert (switches["mark_scale_const"], switches["mark_non_scale_const"]) == (False, False)
+
+
+def test_constants_can_be_put_on_disk(tmp_path: Any) -> None:
+    """There are none, so nothing is written."""
+    hpu.enable_const_section_serialization(str(tmp_path), clear_path=True, use_compression=False)
+    hpu.disable_const_section_serialization()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_recomputation_is_a_context() -> None:
+    """It ends as it began, also by an error."""
+    hpu.enable_recompute_sdp(False)
+
+    inside = []
+
+    with contextlib.suppress(KeyError), hpu.sdp_kernel(enable_recompute=True):
+        inside.append(hpu.recompute_sdp_enabled())
+        raise KeyError
+
+    assert inside == [True]
+    assert not hpu.recompute_sdp_enabled()
+
+
+def test_the_debug_mode_is_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the bridge keeps it."""
+    monkeypatch.delenv("PT_ENABLE_HABANA_STREAMASYNC", raising=False)
+    before = hpu.get_sync_debug_mode()
+    monkeypatch.setenv("PT_ENABLE_HABANA_STREAMASYNC", "")
+    hpu.set_sync_debug_mode(1)
+
+    assert (before, hpu.get_sync_debug_mode()) == (None, "1")
+
+
+def test_deterministic_algorithms_are_torchs() -> None:
+    """By deprecated names."""
+    try:
+        with pytest.warns(DeprecationWarning, match="setDeterministic is deprecated"):
+            hpu.setDeterministic(True)
+        with pytest.warns(DeprecationWarning, match="getDeterministic is deprecated"):
+            assert hpu.getDeterministic() is True
+        assert torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.use_deterministic_algorithms(mode=False)
+
+
+def test_the_warning_points_at_the_caller() -> None:
+    """Where the deprecated name stands."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        hpu.getDeterministic()
+
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("BFloat16", torch.bfloat16),
+        ("Bool", torch.bool),
+        ("Byte", torch.uint8),
+        ("Char", torch.int8),
+        ("Double", torch.float64),
+        ("Float", torch.float32),
+        ("Half", torch.float16),
+        ("Int", torch.int32),
+        ("Long", torch.int64),
+        ("Short", torch.int16),
+    ],
+)
+def test_a_tensor_type_makes_tensors(name: str, dtype: torch.dtype) -> None:
+    """By sizes, or of data; its instances are the card's tensors of its dtype."""
+    kind = getattr(hpu, f"{name}Tensor")
+    sized, filled = kind(2, 3), kind([1, 0])
+
+    assert (sized.shape, sized.dtype, sized.device.type) == ((2, 3), dtype, "hpu")
+    assert filled.tolist() == [1, 0]
+    assert filled.dtype == dtype
+    assert isinstance(sized, kind)
+    assert not isinstance(sized.cpu(), kind)
+    assert not isinstance(1, kind)
+    assert kind().shape == (0,)
+
+
+def test_tensor_is_torchs() -> None:
+    """The one name without a dtype."""
+    assert hpu.Tensor is torch.Tensor
+
+
+def test_autocast_can_be_set_and_read() -> None:
+    """Torch's own state, which older torch asks the device module for."""
+    before = (hpu.is_autocast_hpu_enabled(), hpu.get_autocast_hpu_dtype())
+    try:
+        hpu.set_autocast_hpu_enabled(True)
+        hpu.set_autocast_hpu_dtype(torch.float16)
+        rows = torch.randn(2, 3, device="hpu")
+
+        assert (hpu.is_autocast_hpu_enabled(), hpu.get_autocast_hpu_dtype()) == (True, torch.float16)
+        assert (rows @ rows.T).dtype == torch.float16
+    finally:
+        hpu.set_autocast_hpu_enabled(before[0])
+        hpu.set_autocast_hpu_dtype(before[1])
+    assert before == (False, torch.bfloat16)
+
+
+def test_older_torch_has_autocast_as_a_dispatch_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which these functions set; its dtype stays."""
+    from habana_frameworks.torch.hpu import _autocast
+
+    monkeypatch.setattr(_autocast, "_HAS_STATE", False)
+    rows = torch.randn(2, 3, device="hpu")
+    _autocast.set_autocast_hpu_enabled(True)
+    try:
+        assert _autocast.is_autocast_hpu_enabled()
+        assert torch.is_autocast_enabled("hpu")
+        assert (rows @ rows.T).dtype == _autocast.get_autocast_hpu_dtype() == torch.bfloat16
+        _autocast.set_autocast_hpu_dtype(torch.bfloat16)
+        with pytest.raises(RuntimeError, match=r"is bfloat16 only with torch .*, got torch\.float16"):
+            _autocast.set_autocast_hpu_dtype(torch.float16)
+    finally:
+        _autocast.set_autocast_hpu_enabled(False)
+    assert not torch.is_autocast_enabled("hpu")
+
+
+def test_the_extended_summary_agrees_with_the_statistics() -> None:
+    """Two views of the same memory."""
+    kept = torch.ones(1000, device="hpu")
+
+    summary, statistics = hpu._extended_memory_summary_dict(), hpu.memory_stats()
+
+    assert list(summary) == [
+        "limit",
+        "in_use",
+        "persistent",
+        "workspace",
+        "last_workspace",
+        "future",
+        "max_cntgs_chunk",
+        "max_in_use",
+        "num_allocs",
+        "num_free",
+        "max_alloc_size",
+        "active_allocs",
+    ]
+    assert summary["in_use"] == statistics["InUse"] >= kept.nbytes
+    assert summary["active_allocs"] == statistics["ActiveAllocs"]
+
+
+@pytest.mark.parametrize("name", ["is_available", "device_count", "get_device_name"])
+def test_the_shims_warn(name: str) -> None:
+    """And answer as torch.hpu does."""
+    torch_hpu = importlib.import_module("torch_hpu")
+
+    with pytest.warns(DeprecationWarning, match=rf"torch_hpu\.{name} is deprecated, use torch\.hpu\.{name}"):
+        answer = getattr(torch_hpu, name)()
+
+    assert answer == getattr(hpu, name)()
+
+
+@pytest.mark.parametrize(
+    ("variables", "loads"),
+    [
+        ({}, True),
+        ({"PT_HPU_AUTOLOAD": "0"}, False),
+        ({"PT_HPU_LAZY_MODE": "1"}, False),
+        ({"PT_HPU_LAZY_MODE": "1", "PT_HPU_AUTOLOAD": "1"}, True),
+    ],
+)
+def test_the_bridges_autoload_follows_its_variables(
+    variables: dict[str, str], loads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In lazy mode a program imports the bridge by itself."""
+    from habana_frameworks import autoload
+
+    imported: list[str] = []
+    for name in ("PT_HPU_AUTOLOAD", "PT_HPU_LAZY_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("importlib.import_module", imported.append)
+
+    getattr(autoload, "__autoload")()
+
+    assert autoload.is_loaded is True
+    assert imported == (["habana_frameworks.torch"] if loads else [])
+
+
+def test_the_version_is_told_after_1_19() -> None:
+    """In three places."""
+    import importlib.metadata
+
+    import habana_frameworks.torch as bridge
+
+    build = importlib.metadata.version("habana-torch-plugin")
+
+    assert bridge.__version__ == bridge.version() == hpu.__version__ == hpu.version() == build
+
+
+def test_the_profiler_had_to_be_loaded_once(output_of: Callable[..., str]) -> None:
+    """Up to 1.19 there is a name for it."""
+    program = "import torch; from habana_frameworks.torch.utils import library_loader as l; l.load_habana_profiler()"
+
+    assert output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE="1.18.0") == ""

@@ -1,0 +1,396 @@
+"""Linear layers whose numbers are rounded to float8."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from habana_frameworks.torch.hpex.experimental import transformer_engine as te
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_HYBRID = te.recipe.DelayedScaling(fp8_format=te.recipe.Format.HYBRID)
+
+
+@pytest.fixture
+def layer() -> Any:
+    """A small layer on the card."""
+    torch.manual_seed(8)
+    return te.Linear(16, 8)
+
+
+def _rows() -> torch.Tensor:
+    return torch.randn(6, 16, device="hpu")
+
+
+def _step(layer: Any, rows: torch.Tensor, recipe: Any = _HYBRID, **options: Any) -> torch.Tensor:
+    with te.fp8_autocast(enabled=True, fp8_recipe=recipe, **options):
+        output: torch.Tensor = layer(rows)
+    return output
+
+
+def test_outside_of_float8_it_is_a_linear_layer(layer: Any) -> None:
+    """Also in a context that is off, which is the default."""
+    rows = _rows()
+    expected = functional.linear(rows, layer.weight, layer.bias)
+
+    assert torch.equal(layer(rows), expected)
+    with te.fp8_autocast():
+        assert torch.equal(layer(rows), expected)
+
+
+def test_its_parameters_are_on_the_card(layer: Any) -> None:
+    """In torch's default dtype, or the one that is asked for."""
+    assert (layer.weight.device.type, layer.weight.dtype, layer.weight.shape) == ("hpu", torch.float32, (8, 16))
+    assert te.Linear(2, 2, params_dtype=torch.bfloat16).weight.dtype == torch.bfloat16
+    assert te.Linear(2, 2, bias=False).bias is None
+    assert te.Linear(2, 2, init_method=torch.nn.init.zeros_).weight.count_nonzero() == 0
+    assert "in_features=16, out_features=8, bias=True" in repr(layer)
+
+
+def test_float8_rounds(layer: Any) -> None:
+    """Close to the exact numbers, and not equal."""
+    rows = _rows()
+    exact = layer(rows)
+    _step(layer, rows)
+
+    rounded = _step(layer, rows)
+
+    assert not torch.equal(rounded, exact)
+    torch.testing.assert_close(rounded, exact, atol=0.1, rtol=0.1)
+
+
+def test_the_result_is_that_of_the_rounded_numbers(layer: Any) -> None:
+    """By the formula: the scale of the step before, and then float8."""
+    rows = _rows()
+    _step(layer, rows)
+
+    output = _step(layer, rows)
+
+    def rounded(tensor: torch.Tensor) -> torch.Tensor:
+        scale = 240 / tensor.abs().max()
+        return (tensor * scale).clamp(-240, 240).to(torch.float8_e4m3fn).float() / scale
+
+    torch.testing.assert_close(output, rounded(rows) @ rounded(layer.weight).T + layer.bias)
+
+
+def test_the_first_step_is_not_scaled(layer: Any) -> None:
+    """Scaling is delayed: nothing has been measured yet."""
+    _step(layer, _rows() * 1e4)
+
+    assert float(layer._scalings["input"].scale) < 1
+
+
+def test_numbers_beyond_the_scale_are_cut_off(layer: Any) -> None:
+    """No infinity and no nan, also where the numbers grow suddenly."""
+    _step(layer, _rows())
+
+    output = _step(layer, _rows() * 1e6)
+
+    assert torch.isfinite(output).all()
+
+
+def test_gradients_are_rounded_too(layer: Any) -> None:
+    """For input, weight and bias; close to the exact ones."""
+    rows = _rows().requires_grad_()
+    for _ in range(2):
+        layer.zero_grad()
+        rows.grad = None
+        _step(layer, rows).pow(2).sum().backward()
+    exact = torch.nn.Linear(16, 8).to("hpu")
+    exact.load_state_dict({"weight": layer.weight, "bias": layer.bias})
+    plain = rows.detach().clone().requires_grad_()
+    exact(plain).pow(2).sum().backward()
+
+    pairs: list[Any] = [(rows, plain), (layer.weight, exact.weight), (layer.bias, exact.bias)]
+    for mine, theirs in pairs:
+        assert not torch.equal(mine.grad, theirs.grad)
+        assert functional.cosine_similarity(mine.grad.flatten(), theirs.grad.flatten(), dim=0) > 0.99
+
+
+def test_a_model_learns_in_float8() -> None:
+    """The loss falls as it does without."""
+    torch.manual_seed(9)
+    model = torch.nn.Sequential(te.Linear(16, 32), torch.nn.ReLU(), te.Linear(32, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    rows = torch.randn(64, 16, device="hpu")
+    target = rows[:, :1] * 2 - rows[:, 1:2]
+    losses = []
+    for _ in range(40):
+        optimizer.zero_grad()
+        loss = functional.mse_loss(_step(model, rows), target)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+
+    assert losses[-1] < losses[0] / 5
+
+
+def test_the_format_of_the_forward_pass_is_the_recipes(layer: Any) -> None:
+    """E5M2 has more range and fewer digits."""
+    _step(layer, _rows(), te.recipe.DelayedScaling())
+    other = te.Linear(16, 8)
+    _step(other, _rows())
+
+    assert (layer._scalings["input"].dtype, layer._scalings["input"].largest) == (torch.float8_e5m2, 57344)
+    assert (other._scalings["input"].dtype, other._scalings["input"].largest) == (torch.float8_e4m3fn, 240)
+    assert other._scalings["gradient"].dtype == torch.float8_e5m2
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"amax_compute_algo": "most_recent"}, 240 / 1),
+        ({"amax_compute_algo": "max", "amax_history_len": 3}, 240 / 4),
+        ({"amax_compute_algo": lambda history: history.min(), "amax_history_len": 2}, 240 / 1),
+        ({"margin": 2}, 240 / 1 / 4),
+        ({"scaling_factor_compute_algo": lambda amax, scale, largest, recipe: amax * 0 + 7}, 7),
+    ],
+    ids=["most recent", "max", "function", "margin", "scale"],
+)
+def test_the_recipe_decides_the_scale(options: dict[str, Any], expected: float, layer: Any) -> None:
+    """After inputs whose largest numbers were 4, 2 and 1."""
+    recipe = te.recipe.DelayedScaling(fp8_format=te.recipe.Format.HYBRID, **options)
+
+    for largest in (4.0, 2.0, 1.0):
+        _step(layer, torch.full((2, 16), largest, device="hpu"), recipe)
+
+    assert float(layer._scalings["input"].scale) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "measured"),
+    [({}, [4, 2, 1]), ({"force_measurement": False}, [0]), ({"force_measurement": True}, [4, 2, 1])],
+)
+def test_measuring_can_be_forced(options: dict[str, Any], measured: list[float], layer: Any) -> None:
+    """Or left out; the history has the last first."""
+    recipe = te.recipe.DelayedScaling(fp8_format=te.recipe.Format.HYBRID, amax_history_len=9)
+
+    for largest in (1.0, 2.0, 4.0):
+        _step(layer, torch.full((2, 16), largest, device="hpu"), recipe, **options)
+
+    assert layer._scalings["input"].history.tolist()[: len(measured)] == measured
+
+
+def test_measuring_happens_at_intervals(layer: Any) -> None:
+    """Unless it is forced."""
+    recipe = te.recipe.DelayedScaling(fp8_format=te.recipe.Format.HYBRID, interval=2, amax_history_len=9)
+
+    for largest in (1.0, 2.0, 4.0):
+        _step(layer, torch.full((2, 16), largest, device="hpu"), recipe)
+
+    assert layer._scalings["input"].history.tolist()[:2] == [4, 1]
+
+
+def test_nothing_to_measure_leaves_the_scale(layer: Any) -> None:
+    """Zeros have no largest number."""
+    _step(layer, torch.zeros(2, 16, device="hpu"))
+
+    assert float(layer._scalings["input"].scale) == 1
+
+
+def test_a_state_dict_holds_the_scales(layer: Any) -> None:
+    """As bytes, beside the parameters; a layer that never computed in float8 has none."""
+    _step(layer, _rows()).sum().backward()
+    _step(layer, _rows())
+    other = te.Linear(16, 8)
+    empty = other.state_dict()["_extra_state"]
+
+    other.load_state_dict(layer.state_dict())
+
+    assert (empty.dtype, empty.numel()) == (torch.uint8, 0)
+    assert layer.state_dict()["_extra_state"].dtype == torch.uint8
+    assert list(layer.state_dict()) == ["weight", "bias", "_extra_state"]
+    rows = _rows()
+    assert torch.equal(_step(other, rows), _step(layer, rows))
+
+
+def test_an_empty_state_changes_nothing(layer: Any) -> None:
+    """A checkpoint of before."""
+    _step(layer, _rows())
+    before = float(layer._scalings["input"].scale)
+
+    layer.set_extra_state(te.Linear(2, 2).get_extra_state())
+    layer.set_extra_state(None)
+
+    assert float(layer._scalings["input"].scale) == before
+
+
+def test_a_copy_has_scales_of_its_own(layer: Any) -> None:
+    """As an averaged model must."""
+    _step(layer, _rows())
+    twin = copy.deepcopy(layer)
+
+    _step(layer, _rows() * 100)
+
+    assert float(twin._scalings["input"].scale) != float(layer._scalings["input"].scale)
+
+
+def test_the_bias_can_be_returned() -> None:
+    """Beside the output, which then is without."""
+    layer = te.Linear(16, 8, return_bias=True)
+    rows = _rows()
+
+    output, bias = layer(rows)
+
+    assert bias is layer.bias
+    assert torch.equal(output, functional.linear(rows, layer.weight))
+
+
+def test_the_weight_can_be_given_with_the_call() -> None:
+    """And has to be, where the layer has none."""
+    layer = te.Linear(16, 8, skip_weight_param_allocation=True)
+    weight = torch.randn(8, 16, device="hpu")
+    rows = _rows()
+
+    assert layer.weight is None
+    assert torch.equal(layer(rows, weight), functional.linear(rows, weight, layer.bias))
+    assert torch.isfinite(_step(lambda x: layer(x, weight), rows)).all()
+    with pytest.raises(TypeError, match="`weight` must be given"):
+        layer(rows)
+
+
+@pytest.mark.parametrize("options", [{"tp_size": 2}, {"sequence_parallel": True}, {"tp_group": object()}])
+def test_weights_are_not_shared_between_ranks(options: dict[str, Any]) -> None:
+    """The error says that it is the simulator's limit."""
+    with pytest.raises(NotImplementedError, match="the simulated transformer engine has no tensor parallelism"):
+        te.Linear(2, 2, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fp8_format": te.recipe.Format.E4M3}, "`fp8_format` must be Format.E5M2 or Format.HYBRID"),
+        ({"override_linear_precision": (True, False, False)}, "`override_linear_precision` must be"),
+        ({"interval": 0}, "`interval` and `amax_history_len` must be at least 1, got 0 and 1"),
+        ({"amax_history_len": 0}, "`interval` and `amax_history_len` must be at least 1, got 1 and 0"),
+    ],
+)
+def test_a_recipe_that_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:
+    """By assertions, as on the bridge."""
+    with pytest.raises(AssertionError, match=message):
+        te.recipe.DelayedScaling(**options)
+
+
+def test_the_context_ends_as_it_began(layer: Any) -> None:
+    """Nested, and by an error."""
+    state = te.fp8.FP8GlobalStateManager
+    with te.fp8_autocast(enabled=True, fp8_recipe=_HYBRID):
+        with te.fp8_autocast(enabled=False):
+            assert not state.is_fp8_enabled()
+        assert state.is_fp8_enabled()
+        assert state.recipe is _HYBRID
+    with pytest.raises(KeyError), te.fp8_autocast(enabled=True):
+        raise KeyError
+
+    assert not state.is_fp8_enabled()
+
+
+@pytest.mark.parametrize(
+    ("generation", "expected"),
+    [
+        ("GAUDI", "(False, 'FP8 not supported on Gaudi, Gaudi2 or higher required')"),
+        ("GAUDI2", "(True, '')"),
+        ("GAUDI3", "(True, '')"),
+    ],
+)
+def test_the_first_generation_has_no_float8(generation: str, expected: str, output_of: Callable[..., str]) -> None:
+    """Asking takes a card."""
+    program = """
+    import torch
+    from habana_frameworks.torch.hpex.experimental.transformer_engine import fp8
+    before = torch.hpu.is_initialized()
+    print(fp8.is_fp8_available() == fp8.FP8GlobalStateManager.is_fp8_available(), before, torch.hpu.is_initialized())
+    print(fp8.is_fp8_available())
+    """
+
+    output = output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_GENERATION=generation)
+
+    assert output == f"True False True\n{expected}"
+
+
+def test_the_first_generation_cannot_enter(output_of: Callable[..., str]) -> None:
+    """With the reason; a context that is off may be entered."""
+    program = """
+    import torch
+    import habana_frameworks.torch.hpex.experimental.transformer_engine as te
+    with te.fp8_autocast():
+        pass
+    try:
+        with te.fp8_autocast(enabled=True):
+            pass
+    except AssertionError as error:
+        print(error)
+    """
+
+    output = output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_GENERATION="GAUDI")
+
+    assert output == "FP8 not supported on Gaudi, Gaudi2 or higher required"
+
+
+_IMPORT = """
+import torch, sys, importlib.util
+{}
+try:
+    from habana_frameworks.torch.hpex.experimental import transformer_engine as te
+    print(importlib.util.find_spec("intel_transformer_engine") is not None, te.Linear.__name__)
+except ImportError:
+    print("ImportError")
+"""
+
+
+@pytest.mark.parametrize(
+    ("release", "before", "expected"),
+    [
+        ("1.18.0", "", "False Linear"),
+        ("1.19.0", "", "True Linear"),
+        ("1.19.0", "sys.modules['intel_transformer_engine'] = None", "ImportError"),
+        ("1.18.0", "sys.modules['intel_transformer_engine'] = None", "False Linear"),
+    ],
+)
+def test_from_1_19_on_it_is_a_package_of_its_own(
+    release: str, before: str, expected: str, output_of: Callable[..., str]
+) -> None:
+    """Without that package the name in the bridge cannot be imported, where the package belongs to the release."""
+    assert output_of(_IMPORT.format(before), HPU_SIM_DEVICES="1", HPU_SIM_RELEASE=release) == expected
+
+
+def test_the_package_is_the_same_engine() -> None:
+    """By either name."""
+    intel_transformer_engine: Any = importlib.import_module("intel_transformer_engine")
+
+    assert intel_transformer_engine.Linear is te.Linear
+    assert intel_transformer_engine.recipe.DelayedScaling is te.recipe.DelayedScaling
+    assert intel_transformer_engine.fp8.is_fp8_available is te.fp8.is_fp8_available
+
+
+def test_ranks_share_the_largest_numbers(output_of: Callable[..., str]) -> None:
+    """Unless the recipe says not to."""
+    program = """
+    import torch, torch.distributed as dist
+    import habana_frameworks.torch.hpex.experimental.transformer_engine as te
+    dist.init_process_group("hccl", store=dist.HashStore(), rank=0, world_size=1)
+    reduced = []
+    stock = dist.all_reduce
+    def all_reduce(tensor, **options):
+        reduced.append(tensor.tolist())
+        stock(tensor, **options)
+        tensor.fill_(8.0)  # as if another rank had had that
+    dist.all_reduce = all_reduce
+    for reduce_amax in (True, False):
+        layer = te.Linear(4, 2, init_method=torch.nn.init.ones_)
+        recipe = te.recipe.DelayedScaling(fp8_format=te.recipe.Format.HYBRID, reduce_amax=reduce_amax)
+        with te.fp8_autocast(enabled=True, fp8_recipe=recipe):
+            layer(torch.full((1, 4), 2.0, device="hpu"))
+        print(reduced, layer._scalings["input"].scale.item())
+    dist.destroy_process_group()
+    """
+
+    output = output_of(program, HPU_SIM_DEVICES="1", PT_HPU_LAZY_MODE="0")
+
+    assert output == "[[2.0, 1.0]] 30.0\n[[2.0, 1.0]] 120.0"
