@@ -171,7 +171,7 @@ def gaps(report: Report) -> tuple[str, ...]:
             found.append(f"Rank {record.rank} stopped recording: {record.problem}.")
         if record.unplaced:
             found.append(f"Rank {record.rank} had {record.unplaced} events at more lines than are told apart.")
-    if any(not record.machine.lazy for record in report.ranks):
+    if any(record.detail == "lines" and not record.machine.lazy for record in report.ranks):
         found.append(
             "Eager mode has no graphs, so changing shapes were not watched. PT_HPU_LAZY_MODE=1 shows them, also for "
             "programs that will run in eager mode."

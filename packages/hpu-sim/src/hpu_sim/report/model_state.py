@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from hpu_sim.report.model import ModelState
@@ -11,7 +12,9 @@ class ModelStates:
     """Looks at each optimizer once, after its first step, when its state has been made."""
 
     def __init__(self) -> None:
-        self._states: dict[int, ModelState | None] = {}
+        # Weakly, so that an optimizer that the program has dropped keeps no memory of the card.
+        self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._states: list[ModelState | None] = []
 
     def look_at(self, optimizer: Any) -> None:
         """Take the measure of an optimizer that was not seen before.
@@ -19,8 +22,9 @@ class ModelStates:
         Args:
             optimizer: An optimizer that has made a step.
         """
-        if id(optimizer) not in self._states:
-            self._states[id(optimizer)] = _measure(optimizer)
+        if optimizer not in self._seen:
+            self._seen.add(optimizer)
+            self._states.append(_measure(optimizer))
 
     def total(self) -> ModelState | None:
         """Return the sums over all optimizers.
@@ -29,7 +33,7 @@ class ModelStates:
             None where there is none, or where parameters are already spread over the ranks or lie on the host, so that
             the sums say nothing about a card.
         """
-        states = [state for state in self._states.values() if state is not None]
+        states = [state for state in self._states if state is not None]
         if not states or len(states) < len(self._states):
             return None
         return ModelState(

@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hpu_sim.report.model import Compilation
+from hpu_sim.report.model_state import ModelStates
 from hpu_sim.report.places import Places, frame_of_backward
 from hpu_sim.report.series import StepSums
 from hpu_sim.report.spelling import dtype_of, operator_of_backward, spell
@@ -16,7 +17,7 @@ from hpu_sim.report.tally import Collectives, Tallies, Tally
 if TYPE_CHECKING:
     from types import FrameType
 
-    from hpu_sim.report.model import CollectiveUse, Kind, Site, Steps
+    from hpu_sim.report.model import CollectiveUse, Kind, ModelState, Site, Steps
 
 #: Compilations that are kept in full; further ones are only counted by line.
 MAX_COMPILATIONS: Final = 200
@@ -39,6 +40,7 @@ class Recorder:
         self._sums = StepSums()
         self._tallies = Tallies(Places())
         self._collectives = Collectives()
+        self._models = ModelStates()
         self._difference: tuple[Tally, str] | None = None
 
     def listen(self, kind: str, op: str, detail: str, size: int, frame: FrameType | None) -> None:
@@ -72,6 +74,7 @@ class Recorder:
             with self._lock:
                 if self._stepping.optimizer_stepped(optimizer, frame):
                     self._sums.end_step()
+                self._models.look_at(optimizer)
         except Exception as error:  # noqa: BLE001 - as above
             self.problem = f"{type(error).__name__}: {error}"
 
@@ -145,6 +148,11 @@ class Recorder:
         """Return the collectives by name."""
         with self._lock:
             return self._collectives.uses()
+
+    def model(self) -> ModelState | None:
+        """Return what the optimizers hold; None where that is not known."""
+        with self._lock:
+            return self._models.total()
 
     @property
     def unplaced(self) -> int:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from hpu_sim.config import REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
 from hpu_sim.report.ending import ending_of_process
 from hpu_sim.report.model import Machine, RankRecord, encode
-from hpu_sim.report.model_state import ModelStates
 from hpu_sim.report.recorder import Recorder
 from hpu_sim.statistics import lifetime_stats
 
@@ -85,7 +84,6 @@ class Recording:
         self._rank_lookups = 0
         self._next_write = time.monotonic() + _INTERVAL
         self._events = 0
-        self._models = ModelStates()
         self._recorder = Recorder()
         if self._detail == "lines":
             self._device.set_listener(self._take)
@@ -139,7 +137,6 @@ class Recording:
             self._recorder.optimizer_stepped(optimizer, None)
             return
         self._recorder.optimizer_stepped(optimizer, sys._getframe().f_back)  # noqa: SLF001 - as above
-        self._models.look_at(optimizer)
         self._write_if_due()
 
     def _note_rank(self) -> None:
@@ -163,8 +160,8 @@ class Recording:
         try:
             draft.write_text(json.dumps(encode(self.record(state))), encoding="utf-8")
             draft.replace(path)
-        except OSError as error:
-            sys.stderr.write(f"hpu-sim: the record {path} cannot be written ({error.strerror or error})\n")
+        except Exception as error:  # noqa: BLE001 - a full disk, or a fault in here, must not become one of the program
+            sys.stderr.write(f"hpu-sim: the record {path} cannot be written ({error})\n")
 
     def record(self, state: Literal["running", "ended"]) -> RankRecord:
         """Return what was recorded so far.
@@ -186,7 +183,7 @@ class Recording:
             detail=self._detail,
             totals=lifetime_stats(),
             steps=self._recorder.steps(),
-            model=self._models.total(),
+            model=self._recorder.model(),
             sites=self._recorder.sites(),
             compilations=tuple(self._recorder.compilations),
             collectives=self._recorder.collectives(),
@@ -204,7 +201,7 @@ def _describe(config: SimConfig) -> Machine:
         release=config.release.version,
         lazy=config.lazy,
         memory_bytes=config.memory_bytes,
-        torch=torch.__version__,
+        torch=str(torch.__version__),
     )
 
 

@@ -1,0 +1,48 @@
+"""Bars over steps."""
+
+from __future__ import annotations
+
+from hpu_sim.report.chart import HEIGHT, PITCH, draw
+
+
+def test_bars_grow_from_the_bottom() -> None:
+    """The largest value after the first step is at the top."""
+    chart = draw("Host syncs", [2, 4, 0, 1], 1, 4)
+
+    assert chart is not None
+    assert (chart.width, chart.top) == (4 * PITCH, 4)
+    assert [bar.height for bar in chart.bars] == [HEIGHT / 2, HEIGHT, 0, HEIGHT / 4]
+    assert all(bar.y + bar.height == HEIGHT for bar in chart.bars)
+
+
+def test_a_first_step_beyond_the_others_is_cut() -> None:
+    """It holds the set-up, and the others would be flat beside it."""
+    chart = draw("Host syncs", [100, 1, 2], 1, 3)
+
+    assert chart is not None
+    assert [bar.height for bar in chart.bars] == [HEIGHT, HEIGHT / 2, HEIGHT]
+    assert [bar.is_first for bar in chart.bars] == [True, False, False]
+
+
+def test_a_first_step_alone_is_shown() -> None:
+    """Where the others have nothing."""
+    chart = draw("Graphs compiled", [3, 0, 0], 1, 3)
+
+    assert chart is not None
+    assert chart.bars[0].height == HEIGHT
+
+
+def test_labels_name_steps_and_counts() -> None:
+    """Several where they share a bar; the last bar may be short of some."""
+    one, many = draw("x", [5, 1], 1, 2), draw("x", [5, 1], 4, 6)
+
+    assert one is not None
+    assert many is not None
+    assert [bar.label for bar in one.bars] == ["step 1 and everything before: 5", "step 2: 1"]
+    assert [bar.label for bar in many.bars] == ["steps 1 to 4 and everything before: 5", "steps 5 to 6: 1"]
+
+
+def test_nothing_makes_no_chart() -> None:
+    """An empty box says less than none."""
+    assert draw("x", [], 1, 0) is None
+    assert draw("x", [0, 0], 1, 2) is None

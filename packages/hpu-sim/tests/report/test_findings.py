@@ -1,0 +1,176 @@
+"""What is to be mended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hpu_sim.report.findings import findings, gaps
+from hpu_sim.report.model import Ending, Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hpu_sim.report.model import Frame, RankRecord, Report, Site
+
+    Found = Callable[[Site], list[str]]
+
+_REFUSED = "A card refuses this"
+_WAITS = "The host waits for the card in every step"
+_SHAPES = "New shapes keep compiling graphs"
+_OPERATORS = "New sequences of operators keep compiling graphs"
+_REDUCTIONS = "Reductions of a dtype that HCCL has to convert"
+_DOUBLE = "float64 is computed as float32"
+
+
+@pytest.fixture
+def found(make_record: Callable[..., RankRecord], make_report: Callable[..., Report]) -> Found:
+    """Returns the titles of the findings that a site leads to."""
+    return lambda site: [finding.title for finding in findings(make_report(make_record(sites=(site,))))]
+
+
+@pytest.mark.parametrize(
+    ("changes", "title"),
+    [
+        ({}, _WAITS),
+        ({"what": "aten::nonzero"}, _WAITS),
+        ({"kind": "compilation", "what": "aten::mul", "variant": "shapes"}, _SHAPES),
+        ({"kind": "compilation", "what": "aten::mul", "variant": "operators"}, _OPERATORS),
+        ({"kind": "compilation", "what": "", "variant": "end"}, _OPERATORS),
+        ({"kind": "dtype", "what": "aten::mul", "variant": "float64"}, _DOUBLE),
+        ({"kind": "dtype", "what": "aten::mul", "variant": "complex"}, _REFUSED),
+        ({"kind": "refused", "what": "allreduce"}, _REFUSED),
+        ({"kind": "collective", "what": "broadcast", "variant": "int16"}, _REFUSED),
+        ({"kind": "collective", "what": "allreduce", "variant": "int64"}, _REDUCTIONS),
+        ({"kind": "collective", "what": "allreduce", "variant": "float16"}, _REDUCTIONS),
+        ({"kind": "collective", "what": "reduce_scatter_base", "variant": "float64"}, _REDUCTIONS),
+    ],
+)
+def test_what_hurts_is_found(changes: dict[str, Any], title: str, found: Found, make_site: Callable[..., Site]) -> None:
+    """By what happened and how often."""
+    assert found(make_site(**changes)) == [title]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"steps": 2, "count": 40, "most_in_step": 20},
+        {"kind": "compilation", "what": "aten::mul", "variant": "shapes", "last_step": 3},
+        {"kind": "dtype", "what": "copy to the card", "variant": "int64"},
+        {"kind": "collective", "what": "allreduce", "variant": "bfloat16"},
+        {"kind": "collective", "what": "broadcast", "variant": "int64"},
+        {"kind": "collective", "what": "reduce_scatter_base", "variant": "int64"},
+        {"kind": "h2d", "what": "copy", "variant": "pageable"},
+    ],
+    ids=str,
+)
+def test_what_does_not_hurt_is_not(changes: dict[str, Any], found: Found, make_site: Callable[..., Site]) -> None:
+    """An evaluation now and then, the first steps' graphs, what a card does itself."""
+    assert found(make_site(**changes)) == []
+
+
+def test_the_worst_comes_first(
+    make_site: Callable[..., Site], make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
+) -> None:
+    """What a card refuses before what holds it up before what it computes otherwise."""
+    sites = (make_site(kind="dtype", variant="float64"), make_site(), make_site(kind="refused"))
+
+    assert [each.severity for each in findings(make_report(make_record(sites=sites)))] == ["fails", "slow", "differs"]
+
+
+def test_an_error_that_ended_a_rank_is_one(
+    make_frame: Callable[..., Frame], make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
+) -> None:
+    """With its text and its line."""
+    ending = Ending("RuntimeError", "Complex datatype is not supported on HPU device.", make_frame())
+    (finding,) = findings(make_report(make_record(rank=3, ending=ending)))
+
+    assert finding.title == "Rank 3 ended with RuntimeError"
+    assert finding.advice == "Complex datatype is not supported on HPU device. at /home/me/train.py:42"
+
+
+def test_an_error_without_a_line_of_the_program_has_none(
+    make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
+) -> None:
+    """As one in a launcher."""
+    (finding,) = findings(make_report(make_record(ending=Ending("OSError", "no", None))))
+
+    assert finding.advice == "no"
+
+
+def test_an_interruption_is_none(make_record: Callable[..., RankRecord], make_report: Callable[..., Report]) -> None:
+    """Somebody wanted it."""
+    assert findings(make_report(make_record(ending=Ending("KeyboardInterrupt", "", None)))) == ()
+
+
+def test_memory_close_to_its_end_is_one(
+    make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
+) -> None:
+    """Of the ranks where it is."""
+    full = make_record(rank=1, totals={"peak_bytes": 90 << 30})
+    (finding,) = findings(make_report(make_record(), full))
+
+    assert finding.title == "More than 90% of a card's memory was in use"
+    assert finding.advice.startswith("On ranks 1.")
+
+
+def test_nothing_is_missing_as_a_rule(
+    make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
+) -> None:
+    """In lazy mode, every rank having ended."""
+    assert gaps(make_report(make_record())) == ()
+
+
+def test_ranks_without_a_record_are_named(
+    make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
+) -> None:
+    """They were killed, or are elsewhere."""
+    (gap,) = gaps(make_report(make_record(world_size=4), missing=(1, 2, 3)))
+
+    assert gap.startswith("Ranks 1, 2, 3 left no record: killed")
+
+
+def test_ranks_that_did_not_end_are_named(
+    make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
+) -> None:
+    """What they left is not the whole."""
+    (gap,) = gaps(make_report(make_record(rank=5, state="running")))
+
+    assert gap.startswith("Rank 5 did not end, but was killed")
+
+
+def test_eager_mode_says_what_it_does_not_show(
+    make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
+) -> None:
+    """And how to see it."""
+    machine = Machine(1, "GAUDI2", "1.24.1", lazy=False, memory_bytes=96 << 30, torch="2.13.0")
+    (gap,) = gaps(make_report(make_record(machine=machine)))
+
+    assert "PT_HPU_LAZY_MODE=1" in gap
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"problem": "KeyError: 3"}, "Rank 0 stopped recording: KeyError: 3."),
+        ({"unplaced": 7}, "Rank 0 had 7 events at more lines than are told apart."),
+    ],
+)
+def test_what_recording_did_not_do_is_said(
+    changes: dict[str, Any],
+    words: str,
+    make_record: Callable[..., RankRecord],
+    make_report: Callable[..., Report],
+) -> None:
+    """A report never looks more complete than it is."""
+    assert gaps(make_report(make_record(**changes))) == (words,)
+
+
+def test_int64_in_lazy_mode_is_mentioned(
+    make_site: Callable[..., Site], make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
+) -> None:
+    """It seldom matters, so it is no finding."""
+    (gap,) = gaps(make_report(make_record(sites=(make_site(kind="dtype", variant="int64"),))))
+
+    assert "int32" in gap

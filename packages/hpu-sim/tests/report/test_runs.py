@@ -1,0 +1,268 @@
+"""Programs with faults, run as a person runs them."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from click.testing import CliRunner
+
+from hpu_sim import cli
+from hpu_sim.report.model import Report, Site, decode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_COMMAND: Final = Path(sys.executable).with_name("hpu-sim")
+_PROGRAMS: Final = Path(__file__).parent / "programs"
+
+
+def _sites(report: Report, kind: str, variant: str = "") -> dict[str, Site]:
+    """Return the sites of rank 0 by the source of their line."""
+    chosen = [site for site in report.ranks[0].sites if site.kind == kind and variant in {"", site.variant}]
+    return {site.frame.source if site.frame else "": site for site in chosen}
+
+
+def test_dynamic_shapes_and_reads_in_the_loop_are_found(run_recorded: Callable[..., Any]) -> None:
+    """Steps, graphs, syncs and copies, each with its line; what the program prints is its own."""
+    done, report = run_recorded("dynamic_shapes.py")
+
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    (record,) = report.ranks
+    assert record.state == "ended"
+    assert record.steps.finished == 10
+
+    syncs = _sites(report, "host_sync")
+    assert len(syncs) == 2
+    in_loop = syncs["losses.append(loss.item())"]
+    evaluation = syncs['model(torch.ones(4, 8).to("hpu")).mean().cpu()']
+    assert (in_loop.count, in_loop.steps, in_loop.most_in_step) == (10, 10, 1)
+    assert (evaluation.count, evaluation.steps, evaluation.first_step, evaluation.last_step) == (6, 2, 5, 10)
+
+    # Three new lengths after the first one, each noticed where the batch meets the model, and the evaluation's own.
+    changed = [each for each in record.compilations if each.reason == "shapes" and each.step > 3]
+    assert [each.step for each in changed] == [4, 5, 6, 8]
+    first, evaluated, *_ = changed
+    assert ("[16, 8]" in first.before, "[17, 8]" in first.after, "[4, 8]" in evaluated.after) == (True, True, True)
+    sources = [each.frame.source for each in changed if each.frame is not None]
+    assert sources.count("loss: Tensor = model(batch).pow(2).mean()") == 3
+
+    copies = _sites(report, "h2d")
+    assert copies['batch = torch.ones(length, 8).to("hpu")'].variant == "pageable"
+    assert record.totals["recompilations"] == sum(each.recompiled for each in record.compilations)
+    assert "New shapes keep compiling graphs" in done.stderr
+
+
+def test_dtypes_that_a_card_treats_otherwise_are_found(run_recorded: Callable[..., Any]) -> None:
+    """A program that fails leaves a report, with the line where it failed."""
+    done, report = run_recorded("unsupported_dtypes.py", PT_HPU_LAZY_MODE="0")
+
+    assert done.returncode == report.exit_code == 1
+    doubles = _sites(report, "dtype", "float64")
+    assert set(doubles) == {"norm = values.double().pow(2).sum()"}
+    ending = report.ranks[0].ending
+    assert ending is not None
+    assert ending.frame is not None
+    assert (ending.error, ending.frame.source) == ("RuntimeError", 'spectrum.to("hpu")')
+    assert ending.message.startswith("Complex datatype is not supported on HPU device.")
+    assert "fails: Rank 0 ended with RuntimeError" in done.stderr
+
+
+@pytest.fixture
+def port() -> str:
+    """A port that nobody listens at."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return str(free.getsockname()[1])
+
+
+def test_ranks_are_put_together(run_recorded: Callable[..., Any], port: str) -> None:
+    """Each with its collectives, of which some are converted."""
+    done, report = run_recorded("two_ranks.py", port, devices=2)
+
+    assert done.returncode == 0, done.stderr
+    assert [(record.rank, record.world_size, record.steps.finished) for record in report.ranks] == [
+        (0, 2, 4),
+        (1, 2, 4),
+    ]
+    assert report.missing == ()
+    (use,) = report.ranks[1].collectives
+    assert (use.name, use.count, use.bytes) == ("allreduce", 9, 4 * (256 + 32) + 8)
+    assert "allreduce, int64" in done.stderr
+
+
+def test_a_killed_rank_is_named(run_recorded: Callable[..., Any], port: str) -> None:
+    """The others' records are whole, its own is what it knew a moment before."""
+    done, report = run_recorded("two_ranks.py", port, "1", devices=2)
+
+    assert done.returncode == 1
+    assert {record.rank: record.state for record in report.ranks}[1] == "running"
+    assert re.search(r"note: Ranks? .*1 did not end, but was killed", done.stderr)
+
+
+_TRAINING: Final = """
+import sys
+import torch
+
+x = torch.ones(3, device="hpu")
+x.sum().item()
+"""
+
+
+@pytest.fixture
+def run_hpu_sim(tmp_path: Path, fresh_environment: Callable[..., dict[str, str]]) -> Callable[..., Any]:
+    """Runs `hpu-sim run` with options and a program given as text."""
+
+    def run(program: str, *options: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+        script = tmp_path / "script.py"
+        script.write_text(program, encoding="utf-8")
+        return subprocess.run(
+            [_COMMAND, "run", *options, script],
+            env=fresh_environment(variables),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
+
+
+def test_by_default_there_is_a_table_on_stderr(run_hpu_sim: Callable[..., Any]) -> None:
+    """Of totals, with no line; the exit code is the program's."""
+    done = run_hpu_sim(_TRAINING + "print('mine')\nsys.exit(3)\n")
+
+    assert (done.returncode, done.stdout) == (3, "mine\n")
+    title, _, row = done.stderr.splitlines()[-3:]
+    assert title == "hpu-sim: 1 x GAUDI2, SynapseAI 1.24.1, eager mode (simulated)"
+    assert row.split()[:5] == ["0", "0", "-", "-", "1"]
+
+
+def test_quiet_leaves_the_table_out(run_hpu_sim: Callable[..., Any]) -> None:
+    """And the program has the command's own process."""
+    done = run_hpu_sim(_TRAINING + "import os; print(os.environ.get('HPU_SIM_REPORT'))", "--quiet")
+
+    assert (done.returncode, done.stdout) == (0, "None\n")
+    assert done.stderr == "hpu-sim: simulated card 0 of 1 x GAUDI2 on SynapseAI 1.24.1, eager mode\n"
+
+
+def test_a_program_that_uses_no_card_is_told_so(run_hpu_sim: Callable[..., Any]) -> None:
+    """In one line."""
+    assert run_hpu_sim("print('nothing')").stderr == "hpu-sim: no process used a simulated card\n"
+
+
+def test_a_program_that_exits_leaves_a_report(run_hpu_sim: Callable[..., Any], tmp_path: Path) -> None:
+    """A quiet one, in the folder where the command was given, wherever the program went."""
+    done = run_hpu_sim(f"import os; os.chdir('/')\n{_TRAINING}sys.exit(3)", "--quiet", "--report", "report.html")
+
+    assert done.returncode == 3
+    assert "steps" not in done.stderr
+    assert "ended with exit code 3" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_an_interrupted_program_leaves_a_report(
+    tmp_path: Path, fresh_environment: Callable[..., dict[str, str]]
+) -> None:
+    """The command is interrupted, passes it on, and ends as the program ended."""
+    script = tmp_path / "script.py"
+    script.write_text(f"{_TRAINING}print('ready', flush=True)\nsys.stdin.read()\n", encoding="utf-8")
+    path = tmp_path / "report.json"
+    with subprocess.Popen(
+        [_COMMAND, "run", "--report", path, script],
+        env=fresh_environment({}),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+
+    assert process.returncode == -signal.SIGINT
+    assert "KeyboardInterrupt" in errors
+    report = decode(Report, json.loads(path.read_text(encoding="utf-8")))
+    assert report.exit_code == -signal.SIGINT
+    assert report.ranks[0].ending is not None
+    assert report.ranks[0].ending.error == "KeyboardInterrupt"
+
+
+def test_a_killed_program_leaves_a_report(run_hpu_sim: Callable[..., Any], tmp_path: Path) -> None:
+    """That says so."""
+    done = run_hpu_sim(f"{_TRAINING}import os; os.kill(os.getpid(), 9)", "--report", "report.json")
+
+    assert done.returncode == -signal.SIGKILL
+    report = decode(Report, json.loads((tmp_path / "report.json").read_text(encoding="utf-8")))
+    assert (report.exit_code, report.ranks[0].state) == (-signal.SIGKILL, "running")
+    assert "Rank 0 did not end, but was killed" in done.stderr
+
+
+def test_a_forked_rank_leaves_a_record(run_hpu_sim: Callable[..., Any], tmp_path: Path) -> None:
+    """It ends without what `atexit` promised."""
+    program = """
+import multiprocessing
+import torch
+
+def work():
+    torch.ones(3, device="hpu").sum().item()
+
+if __name__ == "__main__":
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join()
+"""
+    run_hpu_sim(program, "--report", "report.json")
+
+    report = decode(Report, json.loads((tmp_path / "report.json").read_text(encoding="utf-8")))
+    assert [(record.state, record.totals["host_syncs"]) for record in report.ranks] == [("ended", 1)]
+
+
+def test_records_can_be_gathered_by_hand(
+    tmp_path: Path, fresh_environment: Callable[..., dict[str, str]], output_of: Callable[..., str]
+) -> None:
+    """Where another program starts the ranks, `HPU_SIM_REPORT` names a folder and `hpu-sim report` reads it."""
+    folder = tmp_path / "records"
+    folder.mkdir()
+    output_of(_TRAINING, HPU_SIM_DEVICES="1", HPU_SIM_REPORT=str(folder))
+
+    shown = CliRunner().invoke(cli.main, ["report", str(folder)])
+    made = CliRunner().invoke(cli.main, ["report", str(folder), str(tmp_path / "report.html")])
+
+    assert shown.exit_code == made.exit_code == 0
+    assert shown.output.startswith("hpu-sim: 1 x GAUDI2, SynapseAI 1.24.1, eager mode (simulated)\n")
+    assert made.output == ""
+    assert (tmp_path / "report.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("absent/report.html", "`report` must be a path in a folder that exists, there is none at 'absent'"),
+        ("report.txt", "`report` must be a path that ends in .html or .json, got 'report.txt'"),
+        ("/proc/report.html", "`report` must be a path that can be written, got '/proc/report.html'"),
+    ],
+)
+def test_a_report_that_cannot_be_written_stops_the_command_before_it_starts(path: str, words: str) -> None:
+    """In one clear sentence."""
+    result = CliRunner().invoke(cli.main, ["run", "--report", path, __file__])
+
+    assert result.exit_code == 2
+    assert words in " ".join(result.output.split())
+
+
+def test_gathering_from_what_holds_no_record_is_refused(tmp_path: Path) -> None:
+    """With the file."""
+    (tmp_path / "process-1.json").write_text("{}", encoding="utf-8")
+    result = CliRunner().invoke(cli.main, ["report", str(tmp_path)])
+
+    assert result.exit_code == 2
+    assert "process-1.json cannot be read" in result.output
