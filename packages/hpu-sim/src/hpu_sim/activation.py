@@ -123,14 +123,19 @@ def _bridge_folder() -> Path:
     return Path(str(resources.files("hpu_sim").joinpath("bridge")))
 
 
-def _refuse_beside_real_bridge() -> None:
+def real_bridge_folders() -> list[str]:
+    """Return where the vendor's own ``habana_frameworks`` is installed; nowhere, as a rule, without a card."""
     spec = importlib.util.find_spec("habana_frameworks")
     # A spawned child inherits the parent's path, and with it the simulated bridge.
-    places = [
+    return [
         place
         for place in (spec.submodule_search_locations or [] if spec else [])
         if Path(place).parent != _bridge_folder()
     ]
+
+
+def _refuse_beside_real_bridge() -> None:
+    places = real_bridge_folders()
     if places:
         raise RuntimeError(
             f"a real habana_frameworks is installed ({', '.join(places)}) and the simulator never runs beside it; "
