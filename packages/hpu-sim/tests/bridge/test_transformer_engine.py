@@ -79,6 +79,18 @@ def test_the_result_is_that_of_the_rounded_numbers(layer: Any) -> None:
     torch.testing.assert_close(output, rounded(rows) @ rounded(layer.weight).T + layer.bias)
 
 
+def test_it_takes_part_in_autocast(layer: Any) -> None:
+    """What comes out has the dtype of autocast, and the gradients those of what went in."""
+    rows = _rows().requires_grad_()
+    with torch.autocast("hpu", dtype=torch.bfloat16):
+        output = _step(layer, rows)
+    output.sum().backward()
+
+    assert output.dtype == torch.bfloat16
+    assert rows.grad is not None
+    assert (rows.grad.dtype, layer.weight.grad.dtype) == (torch.float32, torch.float32)
+
+
 def test_the_first_step_is_not_scaled(layer: Any) -> None:
     """Scaling is delayed: nothing has been measured yet."""
     _step(layer, _rows() * 1e4)
@@ -208,6 +220,16 @@ def test_a_state_dict_holds_the_scales(layer: Any) -> None:
     assert list(layer.state_dict()) == ["weight", "bias", "_extra_state"]
     rows = _rows()
     assert torch.equal(_step(other, rows), _step(layer, rows))
+
+
+def test_a_state_that_was_loaded_on_the_host_computes_on_the_card(layer: Any) -> None:
+    """A module may be given its state before it moves."""
+    rows = _rows()
+    _step(layer, rows)
+    other = te.Linear(16, 8, device="cpu")
+    other.load_state_dict(layer.state_dict())
+
+    assert torch.equal(_step(other.to("hpu"), rows), _step(layer, rows))
 
 
 def test_an_empty_state_changes_nothing(layer: Any) -> None:

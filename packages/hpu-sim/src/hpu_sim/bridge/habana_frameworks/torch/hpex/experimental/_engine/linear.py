@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.nn import functional
 
+from habana_frameworks.torch import hpu
 from habana_frameworks.torch.hpex.experimental._engine.fp8 import FP8GlobalStateManager
 from habana_frameworks.torch.hpex.experimental._engine.recipe import DelayedScaling, Format
 from habana_frameworks.torch.hpex.experimental._engine.scaling import Scaling
@@ -141,9 +142,18 @@ class Linear(torch.nn.Module):
         return (output, used_bias) if self.return_bias else output
 
     def _in_float8(self, data: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        # The engine takes part in autocast: what goes in and comes out has its dtype, as the backward pass expects.
+        if hpu.is_autocast_hpu_enabled():
+            data = data.to(hpu.get_autocast_hpu_dtype())
+        with torch.autocast("hpu", enabled=False):
+            return self._of_rounded(data, weight, bias)
+
+    def _of_rounded(self, data: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         state = FP8GlobalStateManager
         if not self._scalings:
             self._scalings = _new_scalings(state.recipe.fp8_format, data.device)
+        for scaling in self._scalings.values():
+            scaling.follow(data)
         measures = state.force_measurement
         if measures is None:
             measures = self._calls % state.recipe.interval == 0

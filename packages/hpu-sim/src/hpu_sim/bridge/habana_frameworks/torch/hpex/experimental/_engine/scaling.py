@@ -29,6 +29,10 @@ class Scaling:
         self.scale = torch.ones((), device=device)
         self.history = torch.zeros(1, device=device)
 
+    def follow(self, tensor: torch.Tensor) -> None:
+        """Move to where a tensor lies: a state is loaded into modules that are still on the host, too."""
+        self.scale, self.history = self.scale.to(tensor.device), self.history.to(tensor.device)
+
     def measure(self, tensor: torch.Tensor, recipe: DelayedScaling) -> None:
         """Remember the largest number of a tensor."""
         amax = tensor.detach().abs().max().float().reshape(1)
