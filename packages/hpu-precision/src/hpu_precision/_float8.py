@@ -139,8 +139,10 @@ def _replaced(module: nn.Module, engine: ModuleType, known: dict[nn.Module, nn.M
         known[module] = layer
         return known[module]
     known[module] = module
-    for name, child in module.named_children():
-        setattr(module, name, _replaced(child, engine, known))
+    # `named_children` would leave out the second place of a layer.
+    for name, child in module._modules.items():  # noqa: SLF001 - see above
+        if child is not None:
+            setattr(module, name, _replaced(child, engine, known))
     return module
 
 
