@@ -33,20 +33,31 @@ void raise_to(std::atomic<int64_t>& maximum, int64_t value) {
   }
 }
 
+[[noreturn]] void throw_out_of_memory(int64_t bytes) {
+  TORCH_CHECK_WITH(
+      OutOfMemoryError,
+      false,
+      "HPU out of memory (simulated): tried to allocate ",
+      bytes,
+      " bytes with ",
+      ledger.in_use.load(),
+      " of ",
+      ledger.limit.load(),
+      " bytes in use.");
+}
+
+// Before host memory is asked for: the host may not have what the card would refuse anyway.
+void check_room(int64_t bytes) {
+  if (bytes > ledger.limit.load(std::memory_order_relaxed) - ledger.in_use.load(std::memory_order_relaxed)) {
+    throw_out_of_memory(bytes);
+  }
+}
+
 void charge(int64_t bytes) {
   const int64_t total = ledger.in_use.fetch_add(bytes) + bytes;
   if (total > ledger.limit.load(std::memory_order_relaxed)) {
     ledger.in_use -= bytes;
-    TORCH_CHECK_WITH(
-        OutOfMemoryError,
-        false,
-        "HPU out of memory (simulated): tried to allocate ",
-        bytes,
-        " bytes with ",
-        total - bytes,
-        " of ",
-        ledger.limit.load(),
-        " bytes in use.");
+    throw_out_of_memory(bytes);
   }
   raise_to(ledger.peak, total);
   raise_to(ledger.largest, bytes);
@@ -85,6 +96,7 @@ class DeviceAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) HPU_SIM_ALLOCATE_CONST override {
     ensure_acquired();
+    check_room(static_cast<int64_t>(bytes));
     return lend(new_host_storage(bytes));
   }
 

@@ -1,6 +1,5 @@
 #include "fallback.h"
 
-#include <array>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "dtypes.h"
 #include "generator.h"
 #include "graph.h"
+#include "threads.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
@@ -24,24 +24,19 @@ namespace {
 constexpr c10::DispatchKeySet kHostKeys(c10::DispatchKey::CPU);
 
 // Index tensors and packed lengths may stay on the host beside device data, as on every accelerator.
-constexpr std::array<std::string_view, 6> kHostArgumentsAllowed = {
-    "aten::index",
-    "aten::index_put",
-    "aten::index_put_",
-    "aten::_index_put_impl_",
-    "aten::_unsafe_index",
-    "aten::_pack_padded_sequence",
-};
+bool may_stay_on_host(const c10::Argument& argument) {
+  return argument.name() == "indices" || argument.name() == "lengths";
+}
 
 // What the schema of an operator says about running it, read once per operator and thread.
 struct OpTraits {
   uint64_t id;
-  bool host_arguments_allowed;
   bool keeps_results_on_host;  // `_pack_padded_sequence` returns its batch sizes on the CPU
   bool draws_without_generator;
   bool indexes;  // waits for the device only under a mask, whose true elements decide the shape
   bool waits_for_device;
-  std::vector<bool> written;  // per argument
+  std::vector<bool> written;  // per argument, as the next
+  std::vector<bool> may_stay_on_host;
 };
 
 OpTraits read_traits(const c10::OperatorHandle& op) {
@@ -49,9 +44,6 @@ OpTraits read_traits(const c10::OperatorHandle& op) {
   const std::string& name = schema.name();
   OpTraits traits{};
   traits.id = reinterpret_cast<uintptr_t>(&schema);
-  for (const auto allowed : kHostArgumentsAllowed) {
-    traits.host_arguments_allowed |= name == allowed;
-  }
   traits.keeps_results_on_host = name == "aten::_pack_padded_sequence";
   traits.indexes = name == "aten::index" || name == "aten::_unsafe_index";
   traits.waits_for_device =
@@ -59,6 +51,7 @@ OpTraits read_traits(const c10::OperatorHandle& op) {
   traits.draws_without_generator = op.hasTag(at::Tag::nondeterministic_seeded);
   for (const auto& argument : schema.arguments()) {
     traits.written.push_back(argument.alias_info() != nullptr && argument.alias_info()->isWrite());
+    traits.may_stay_on_host.push_back(may_stay_on_host(argument));
     if (argument.name() == "generator") {
       traits.draws_without_generator = false;
     }
@@ -97,6 +90,7 @@ class HostCall {
       lend_argument(stack_[first + i], i, arguments[i]);
     }
     check_devices();
+    check_generator();
     if (graph_recorder().lazy()) {
       const auto describe_inputs = [this] { return describe_loans(); };
       graph_recorder().add({traits_.id, input_hash_, op_.operator_name().name, describe_inputs});
@@ -139,7 +133,7 @@ class HostCall {
       return tensor;
     }
     if (!is_device_tensor(tensor)) {
-      if (tensor.dim() > 0 && tensor.device().is_cpu()) {
+      if (tensor.dim() > 0 && tensor.device().is_cpu() && !traits_.may_stay_on_host[argument]) {
         host_argument_ = static_cast<int64_t>(argument);
       }
       return tensor;
@@ -170,17 +164,29 @@ class HostCall {
       value = std::move(tensors);
     } else if (value.isDevice() && value.toDevice().type() == c10::DeviceType::HPU) {
       value = c10::Device(c10::DeviceType::CPU);
+      makes_on_device_ = true;
     } else if (value.isGenerator()) {
-      if (value.toGenerator().device().type() == c10::DeviceType::HPU) {
-        value = host_generator(value.toGenerator());
-      }
+      value = lend_generator(value.toGenerator());
     } else if (value.isNone() && argument.name() == "generator") {
       value = host_generator(default_generator());
     }
   }
 
+  at::Generator lend_generator(const at::Generator& generator) {
+    const bool on_device = generator.device().type() == c10::DeviceType::HPU;
+    generator_on_host_ = !on_device;
+    generator_on_device_ = on_device;
+    return on_device ? host_generator(generator) : generator;
+  }
+
+  void check_generator() const {
+    const bool on_device = makes_on_device_ || !loans_.empty();
+    TORCH_CHECK(!(generator_on_host_ && on_device), "Expected a 'hpu' device type for generator but found 'cpu'");
+    TORCH_CHECK(!(generator_on_device_ && !on_device), "Expected a 'cpu' device type for generator but found 'hpu'");
+  }
+
   void check_devices() const {
-    if (C10_LIKELY(host_argument_ < 0) || loans_.empty() || traits_.host_arguments_allowed) {
+    if (C10_LIKELY(host_argument_ < 0) || loans_.empty()) {
       return;
     }
     const auto& schema = op_.schema();
@@ -215,9 +221,15 @@ class HostCall {
   }
 
   at::Tensor take(at::Tensor cpu) {
-    if (!cpu.defined() || !cpu.device().is_cpu() || !cpu.has_storage()) {
+    if (!cpu.defined() || !cpu.device().is_cpu()) {
       return cpu;
     }
+    TORCH_CHECK(
+        cpu.layout() == at::kStrided,
+        "Only dense tensors live on hpu (simulated), and ",
+        op_.operator_name(),
+        " makes one of layout ",
+        cpu.layout());
     if (traits_.keeps_results_on_host && cpu.scalar_type() == at::kLong) {
       return cpu;
     }
@@ -256,12 +268,16 @@ class HostCall {
   uint64_t input_hash_ = 0;
   int64_t host_argument_ = -1;
   bool masked_ = false;
+  bool makes_on_device_ = false;
+  bool generator_on_host_ = false;
+  bool generator_on_device_ = false;
 };
 
 }  // namespace
 
 void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   ensure_acquired();
+  follow_thread_count();
   HostCall call(op, *stack);
   call.lend_arguments();
   call.run();

@@ -1,5 +1,7 @@
 // Making tensors, and giving tensors other memory or another size.
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/native/TensorFactories.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
@@ -13,11 +15,7 @@ namespace {
 
 constexpr c10::DispatchKeySet kDeviceKeys(c10::DispatchKey::HPU);
 
-void check_factory(Optional<c10::Layout> layout, Optional<c10::Device> device, Optional<bool> pin_memory) {
-  TORCH_CHECK(
-      !layout.has_value() || *layout == c10::kStrided,
-      "Only dense tensors live on hpu (simulated), got layout ",
-      layout.value_or(c10::kStrided));
+void check_factory(Optional<c10::Device> device, Optional<bool> pin_memory) {
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
   TORCH_CHECK(
       !device.has_value() || device->index() <= 0,
@@ -26,30 +24,43 @@ void check_factory(Optional<c10::Layout> layout, Optional<c10::Device> device, O
       " != 0: a process has one card, hpu:0.");
 }
 
+// Where a program asks for deterministic algorithms, torch fills new memory, so that reading it gives the same each
+// time.
+at::Tensor filled_if_deterministic(at::Tensor tensor) {
+#if HPU_SIM_TORCH >= 202
+  const auto& context = at::globalContext();
+  if (C10_UNLIKELY(context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())) {
+    at::native::fill_empty_deterministic_(tensor);
+  }
+#endif
+  return tensor;
+}
+
 at::Tensor empty(
     c10::IntArrayRef size,
     Optional<at::ScalarType> dtype,
-    Optional<c10::Layout> layout,
+    Optional<c10::Layout> /*layout*/,
     Optional<c10::Device> device,
     Optional<bool> pin_memory,
     Optional<at::MemoryFormat> memory_format) {
-  check_factory(layout, device, pin_memory);
+  check_factory(device, pin_memory);
   const auto type = dtype.value_or(at::get_default_dtype_as_scalartype());
   check_dtype_on_device(type, "aten::empty");
-  return at::detail::empty_generic(size, device_allocator(), kDeviceKeys, type, memory_format);
+  return filled_if_deterministic(at::detail::empty_generic(size, device_allocator(), kDeviceKeys, type, memory_format));
 }
 
 at::Tensor empty_strided(
     c10::IntArrayRef size,
     c10::IntArrayRef stride,
     Optional<at::ScalarType> dtype,
-    Optional<c10::Layout> layout,
+    Optional<c10::Layout> /*layout*/,
     Optional<c10::Device> device,
     Optional<bool> pin_memory) {
-  check_factory(layout, device, pin_memory);
+  check_factory(device, pin_memory);
   const auto type = dtype.value_or(at::get_default_dtype_as_scalartype());
   check_dtype_on_device(type, "aten::empty_strided");
-  return at::detail::empty_strided_generic(size, stride, device_allocator(), kDeviceKeys, type);
+  return filled_if_deterministic(
+      at::detail::empty_strided_generic(size, stride, device_allocator(), kDeviceKeys, type));
 }
 
 // Makes room for `bytes` behind the tensor's storage offset.

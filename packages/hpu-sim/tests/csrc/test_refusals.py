@@ -1,0 +1,59 @@
+"""csrc/fallback.cpp, storage_ops.cpp and device_memory.cpp: what belongs to another device, or to none, is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+
+def test_out_of_memory_is_found_before_the_host_is_asked() -> None:
+    """A tensor larger than the card is the card's error, which programs that search for a batch size wait for."""
+    with pytest.raises(
+        torch.OutOfMemoryError, match=r"HPU out of memory \(simulated\): tried to allocate 4398046511104"
+    ):
+        torch.empty(2**40, device="hpu")
+
+
+def test_a_sparse_result_is_refused() -> None:
+    """Sparse tensors do not live on the device, and none turns up on the CPU instead."""
+    with pytest.raises(RuntimeError, match="Only dense tensors live on hpu"):
+        torch.eye(3, device="hpu").to_sparse()
+
+
+def test_a_host_tensor_is_not_indexed_by_the_device() -> None:
+    """Indices of the device select from tensors of the device only."""
+    indices = torch.tensor([0], device="hpu")
+
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        torch.ones(3)[indices]
+
+
+def test_values_of_the_host_are_not_put_into_the_device() -> None:
+    """Indices may come from the host, values may not."""
+    target = torch.zeros(4, device="hpu")
+
+    target[torch.tensor([0, 1])] = torch.tensor([1.0, 2.0], device="hpu")
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        target[torch.tensor([2, 3])] = torch.tensor([3.0, 4.0])
+
+    assert target.tolist() == [1.0, 2.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(("device", "generator"), [("hpu", "cpu"), ("cpu", "hpu")])
+def test_a_generator_draws_for_its_own_device(device: str, generator: str) -> None:
+    """A generator of the other device is refused in torch's words."""
+    expected = f"Expected a '{device}' device type for generator but found '{generator}'"
+
+    with pytest.raises(RuntimeError, match=expected):
+        torch.rand(2, device=device, generator=torch.Generator(generator))
+
+
+def test_new_memory_is_filled_where_algorithms_have_to_be_deterministic() -> None:
+    """Memory that nobody has written reads the same every time."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        empty = torch.empty(3, device="hpu")
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+    assert empty.isnan().all().item()

@@ -1,0 +1,33 @@
+"""csrc/threads.cpp: a backward pass computes with as many threads as the program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def test_the_number_of_threads_holds_in_backward_passes_after_it_was_changed(output_of: Callable[..., str]) -> None:
+    """Autograd's thread for the device goes by `torch.set_num_threads`, also when it has run before."""
+    program = """
+        import torch
+
+        class Threads(torch.autograd.Function):
+            @staticmethod
+            def forward(context, value):
+                return value * 1
+
+            @staticmethod
+            def backward(context, gradient):
+                result = gradient * 1
+                print(torch.get_num_threads())
+                return result
+
+        value = torch.ones(3, device="hpu", requires_grad=True)
+        for threads in (2, 1):
+            torch.set_num_threads(threads)
+            Threads.apply(value).sum().backward()
+    """
+
+    assert output_of(program, HPU_SIM_DEVICES="1").split() == ["2", "1"]
