@@ -29,17 +29,10 @@ def prepare(item: pytest.Item, marker: pytest.Mark) -> None:
 
     def setup() -> None:
         try:
-            wish = Wish.create(marker.args, marker.kwargs)
-            config = wish.config()
+            config = _machine_elsewhere(item, Wish.create(marker.args, marker.kwargs))
         except (TypeError, ValueError) as error:
             pytest.fail(str(error), pytrace=False)
-        if activation.real_bridge_folders():
-            reason = why_not_on_cards(wish)
-            if reason is not None:
-                pytest.skip(reason)
-            restore()
-            item.setup()
-        elif is_here(config) or item.config.pluginmanager.has_plugin(MESSENGER):
+        if config is None:
             restore()
             item.setup()
         else:
@@ -56,6 +49,24 @@ def prepare(item: pytest.Item, marker: pytest.Mark) -> None:
 
     for name, function in overrides.items():
         setattr(item, name, function)
+
+
+def _machine_elsewhere(item: pytest.Item, wish: Wish) -> SimConfig | None:
+    """Return the machine that another process has to be for a test, or None where this one will do.
+
+    Raises:
+        ValueError: If no machine is as asked for.
+        Skipped: If this process has cards, and others than the test asks for.
+    """
+    if activation.real_bridge_folders():
+        reason = why_not_on_cards(wish)
+        if reason is not None:
+            pytest.skip(reason)
+        return None
+    config = wish.config()
+    if is_here(config) or item.config.pluginmanager.has_plugin(MESSENGER):
+        return None
+    return config
 
 
 def report_of(item: pytest.Item, when: Literal["collect", "setup", "call", "teardown"]) -> pytest.TestReport | None:
