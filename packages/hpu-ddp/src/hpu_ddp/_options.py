@@ -1,0 +1,80 @@
+"""What a strategy is told, checked, and what it does when it is told nothing."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+import torch
+import torch.distributed as dist
+
+from hpu_core.strategy import checked_device
+
+# The values that Intel's examples and Optimum Habana use throughout (facts of the vendor's; not measured here).
+# Few large collectives: each has a cost of its own on the card, which a bucket of torch's 25 MB does not hide.
+BUCKET_CAP_MB: Final = 230
+# Gradients lie in the buckets themselves, which spares a copy of all gradients in memory and in time per step.
+GRADIENT_AS_BUCKET_VIEW: Final = True
+# Looking for parameters without a gradient walks the whole graph in every step and waits for the card.
+FIND_UNUSED_PARAMETERS: Final = False
+
+BACKEND: Final = "hccl"
+TIMEOUT: Final = timedelta(minutes=30)  # As in Lightning and torch.
+
+
+def checked_backend(name: str | None) -> str:
+    """Return the process group backend; "hccl" when none is given.
+
+    Raises:
+        ValueError: torch does not know it, or it does not work on a card.
+    """
+    if name is None:
+        return BACKEND
+    # The bridge registers "hccl", and may not be loaded yet.
+    if name != BACKEND and not works_on_cards(name):
+        raise ValueError(
+            f"`process_group_backend` must be 'hccl', or a backend that was registered for 'hpu' before, got {name!r}: "
+            "leave it out"
+        )
+    return name
+
+
+def works_on_cards(backend: str) -> bool:
+    """Tell whether torch knows a process group backend that takes tensors on HPUs by this name."""
+    return "hpu" in dist.Backend.backend_capability.get(backend, ())
+
+
+def checked_timeout(timeout: timedelta | None) -> timedelta:
+    """Return for how long ranks wait for each other; 30 minutes when no time is given.
+
+    Raises:
+        TypeError: It is no timedelta.
+        ValueError: It is no time to wait.
+    """
+    if timeout is None:
+        return TIMEOUT
+    if not isinstance(timeout, timedelta):
+        raise TypeError(f"`timeout` must be a datetime.timedelta, got {timeout!r}")
+    if timeout <= timedelta(0):
+        raise ValueError(f"`timeout` must be more than 0 seconds, got {timeout.total_seconds():g} s")
+    return timeout
+
+
+def checked_devices(devices: Sequence[torch.device] | None, strategy: str) -> list[torch.device] | None:
+    """Return one `torch.device("hpu")` for each device.
+
+    Args:
+        devices: What the user or the Trainer assigned.
+        strategy: The class, for the error.
+
+    Raises:
+        ValueError: One of them is no HPU, or has an index other than 0.
+    """
+    if devices is None:
+        return None
+    try:
+        return [checked_device(device) for device in devices]
+    except ValueError as error:
+        raise ValueError(
+            f"{strategy} trains on HPUs only: {error}. Pass `accelerator=hpu_core.HPUAccelerator()` as well, and name "
+            "cards with HABANA_VISIBLE_MODULES"
+        ) from error

@@ -1,0 +1,310 @@
+"""Training on many Gaudi cards with the Trainer: one process per card, gradients averaged over all of them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from hpu_core import hccl
+from hpu_core.strategy import HPUStrategy
+from hpu_ddp import _collectives, _options
+from hpu_ddp._launchers import HPUMultiProcessingLauncher, check_is_rank
+from hpu_ddp._lightning import DDPStrategy, reset_seed
+from hpu_ddp._ranks import Ranks
+from hpu_ddp._sigterm import AgreedEnd
+
+if TYPE_CHECKING:
+    from lightning.fabric.plugins import CheckpointIO, ClusterEnvironment
+    from lightning.pytorch import Trainer
+    from lightning.pytorch.accelerators import Accelerator
+    from lightning.pytorch.plugins.precision import Precision
+    from torch.optim import Optimizer
+
+T = TypeVar("T")
+
+
+class HPUParallelStrategy(HPUStrategy, DDPStrategy):
+    """Trains on many Gaudi cards with data parallelism; its name in Lightning is "hpu_parallel".
+
+    Each card has a process, and all processes have the same weights at every step, because they average their
+    gradients. Lightning's DDPStrategy does the work; this class adds what a card needs: HCCL, one card per process and
+    none in a process that only starts others, averages that HCCL does not have, exact integers, and an end for all
+    ranks when one of them has failed.
+
+    Args:
+        accelerator: The accelerator, when it is not passed to the Trainer.
+        parallel_devices: One `torch.device("hpu")` per card of this machine; the Trainer's `devices` when not given.
+        cluster_environment: How the processes are started; Lightning finds out when it is not given.
+        checkpoint_io: How checkpoints are written and read; `hpu_core.HPUCheckpointIO` when not given.
+        precision_plugin: Lightning's precision plugin; 32 bit when not given.
+        ddp_comm_state: State of `ddp_comm_hook`.
+        ddp_comm_hook: What DDP does instead of averaging a bucket of gradients.
+        ddp_comm_wrapper: Wraps `ddp_comm_hook`.
+        model_averaging_period: After how many steps post-local SGD averages the models.
+        process_group_backend: "hccl", or another backend that works on HPUs.
+        timeout: For how long ranks wait for each other. After this time, and usually much sooner, a training that has
+            lost a rank has ended on all others, with an error that names it.
+        start_method: "popen" starts the script once more per card, the others start processes with multiprocessing:
+            "spawn" is the one for notebooks.
+        bucket_cap_mb: Size of a bucket of gradients, in MiB; 230 is what Intel's examples use.
+        gradient_as_bucket_view: Whether gradients lie in the buckets, which spares a copy of all of them.
+        find_unused_parameters: Whether to look, in each step, for parameters that the loss does not depend on.
+        **kwargs: For torch's DistributedDataParallel.
+
+    Raises:
+        TypeError: `timeout` is no timedelta.
+        ValueError: An argument cannot be honoured; the text names it.
+    """
+
+    strategy_name = "hpu_parallel"
+
+    def __init__(  # noqa: PLR0913, PLR0917 - Lightning's arguments and three of torch's, whose defaults differ here.
+        self,
+        accelerator: "Accelerator | None" = None,
+        parallel_devices: "list[torch.device] | None" = None,
+        cluster_environment: "ClusterEnvironment | None" = None,
+        checkpoint_io: "CheckpointIO | None" = None,
+        precision_plugin: "Precision | None" = None,
+        ddp_comm_state: object | None = None,
+        ddp_comm_hook: Callable[..., Any] | None = None,
+        ddp_comm_wrapper: Callable[..., Any] | None = None,
+        model_averaging_period: int | None = None,
+        process_group_backend: str | None = _options.BACKEND,
+        timeout: timedelta | None = _options.TIMEOUT,
+        start_method: Literal["popen", "spawn", "fork", "forkserver"] = "popen",
+        *,
+        bucket_cap_mb: float = _options.BUCKET_CAP_MB,
+        gradient_as_bucket_view: bool = _options.GRADIENT_AS_BUCKET_VIEW,
+        find_unused_parameters: bool = _options.FIND_UNUSED_PARAMETERS,
+        **kwargs: Any,
+    ) -> None:
+        self._ranks = Ranks(process_group_backend, timeout)
+        self._agreed_end: AgreedEnd | None = None
+        super().__init__(
+            accelerator=accelerator,
+            parallel_devices=parallel_devices,
+            cluster_environment=cluster_environment,
+            checkpoint_io=checkpoint_io,
+            precision_plugin=precision_plugin,
+            ddp_comm_state=ddp_comm_state,
+            ddp_comm_hook=ddp_comm_hook,
+            ddp_comm_wrapper=ddp_comm_wrapper,
+            model_averaging_period=model_averaging_period,
+            process_group_backend=self._ranks.backend,
+            timeout=self._ranks.timeout,
+            start_method=start_method,
+            bucket_cap_mb=bucket_cap_mb,
+            gradient_as_bucket_view=gradient_as_bucket_view,
+            find_unused_parameters=find_unused_parameters,
+            **kwargs,
+        )
+
+    @property
+    def parallel_devices(self) -> "list[torch.device] | None":
+        """One `torch.device("hpu")` per card of this machine.
+
+        Raises:
+            ValueError: On assigning, a device is no HPU, or has an index other than 0.
+        """
+        return self._parallel_devices
+
+    @parallel_devices.setter
+    def parallel_devices(self, devices: Sequence[torch.device] | None) -> None:
+        self._parallel_devices = _options.checked_devices(devices, type(self).__name__)
+
+    def set_world_ranks(self) -> None:
+        """Find out which rank this process is.
+
+        Raises:
+            ValueError: The environment is incomplete, or contradicts itself, `devices` or `num_nodes`.
+        """
+        self._ranks.find_place(self.cluster_environment, self.num_processes, self.num_nodes)
+        super().set_world_ranks()
+
+    def choose_card(self) -> None:
+        """Choose the card of this rank."""
+        hccl.choose_card(self.world_size, self.local_rank)
+
+    @contextmanager
+    def tensor_init_context(self, empty_init: bool | None = None) -> Iterator[None]:
+        """Create tensors directly on the card inside the context, as `Trainer.init_module` does.
+
+        Args:
+            empty_init: Whether to leave the weights uninitialised.
+
+        Raises:
+            RuntimeError: This process only starts others, and must not take a card from them.
+        """
+        check_is_rank(self._start_method, self.cluster_environment)
+        with super().tensor_init_context(empty_init):
+            yield
+
+    def setup_environment(self) -> None:
+        """Meet the other ranks, open this rank's card and make the process group.
+
+        Raises:
+            MisconfigurationException: The accelerator is not an HPUAccelerator.
+            ModuleNotFoundError: The Gaudi bridge is not installed.
+            RankFailedError: A rank has not come, or has failed; the text names it.
+            RuntimeError: No card could be opened.
+            ValueError: The environment is incomplete or contradicts itself.
+        """
+        self.check_accelerator()
+        self.set_world_ranks()
+        self._ranks.meet(self.cluster_environment)
+        super().setup_environment()
+
+    def setup_distributed(self) -> None:
+        """Take this process's rank and make the process group; the card is chosen, if not open."""
+        reset_seed()
+        self.set_world_ranks()
+        self._ranks.make_process_group(self.cluster_environment)
+
+    def setup(self, trainer: "Trainer") -> None:
+        """Move the module to the card and, for fitting, have its gradients averaged.
+
+        Args:
+            trainer: The Trainer.
+        """
+        with self._ranks.meeting("set-up"):
+            super().setup(trainer)
+        if trainer.training and self._ranks.watch is not None:
+            self._agreed_end = AgreedEnd(trainer, self._ranks.watch)
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """End the training here, if all ranks have agreed to because of a SIGTERM.
+
+        Args:
+            batch: The batch.
+            batch_idx: Its number in this epoch.
+
+        Raises:
+            SIGTERMException: They have.
+        """
+        if self._agreed_end is not None:
+            self._agreed_end.look()
+        super().on_train_batch_start(batch, batch_idx)
+
+    def determine_ddp_device_ids(self) -> None:
+        """Return None: a process has one card, and it has no index."""
+
+    def backward(self, closure_loss: Tensor, optimizer: "Optimizer | None", *args: Any, **kwargs: Any) -> Tensor:
+        """Compute gradients and average them over all ranks.
+
+        Args:
+            closure_loss: The loss, scalar.
+            optimizer: The optimizer, for the precision plugin.
+            *args: For the precision plugin.
+            **kwargs: For the precision plugin.
+
+        Returns:
+            The loss.
+        """
+        with self._ranks.meeting("backward"):
+            return super().backward(closure_loss, optimizer, *args, **kwargs)
+
+    def reduce(self, tensor: Any, group: Any | None = None, reduce_op: Any = "mean") -> Any:
+        """Put the tensors of all ranks together, in place; integers come out exact.
+
+        Args:
+            tensor: On the card. Anything but a tensor is returned as it is.
+            group: The process group; all ranks when not given.
+            reduce_op: "mean", "sum", "min", "max", "product", or the ReduceOp of that name.
+
+        Returns:
+            `tensor`.
+
+        Raises:
+            ValueError: The tensor is not on a card, or the operation is another one.
+        """
+        if not isinstance(tensor, Tensor) or not dist.is_initialized():
+            return tensor
+        with self._ranks.meeting("reduce", group):
+            return _collectives.all_reduce(tensor, group, reduce_op)
+
+    def all_gather(self, tensor: Tensor, group: Any | None = None, sync_grads: bool = False) -> Tensor:
+        """Return the tensors of all ranks, of shape (ranks, *shape).
+
+        Args:
+            tensor: On the card, of the same shape on all ranks.
+            group: The process group; all ranks when not given.
+            sync_grads: Whether gradients flow back to the rank that a part came from.
+
+        Raises:
+            ValueError: The tensor is not on a card.
+        """
+        if not dist.is_initialized():
+            return tensor
+        with self._ranks.meeting("all-gather", group):
+            if not sync_grads:
+                return _collectives.all_gather(tensor, group)
+            _collectives.check_device(tensor)
+            return super().all_gather(tensor, group, sync_grads)
+
+    def broadcast(self, obj: T, src: int = 0) -> T:
+        """Return what one rank has, an object of any kind.
+
+        Args:
+            obj: The object; of no account on other ranks.
+            src: The rank that has it.
+        """
+        if not dist.is_initialized():
+            return obj
+        with self._ranks.meeting("broadcast"):
+            return _collectives.broadcast(obj, src)
+
+    def barrier(self, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - Lightning passes a name for its logs.
+        """Wait until all ranks are here and their cards have finished what they were given."""
+        if dist.is_initialized():
+            with self._ranks.meeting("barrier"):
+                _collectives.barrier()
+
+    def on_exception(self, exception: BaseException) -> None:
+        """Tell the other ranks that this one cannot go on.
+
+        Args:
+            exception: Why.
+        """
+        self._ranks.fail(exception)
+        super().on_exception(exception)
+
+    def teardown(self) -> None:
+        """Move everything off the card, which stays with the process until it ends."""
+        try:
+            super().teardown()
+        finally:
+            if self._agreed_end is not None:
+                self._agreed_end.remove()
+                self._agreed_end = None
+            self._ranks.part()
+
+    def _configure_launcher(self) -> None:
+        super()._configure_launcher()
+        if self._start_method != "popen":
+            self._launcher = HPUMultiProcessingLauncher(self, start_method=self._start_method)
+
+    def _register_ddp_hooks(self) -> None:
+        # Lightning registers them for CUDA only.
+        hook = self._ddp_comm_hook
+        if hook is None:
+            return
+        if self._ddp_comm_wrapper is not None:
+            hook = self._ddp_comm_wrapper(hook)
+        if isinstance(self.model, DistributedDataParallel):
+            self.model.register_comm_hook(self._ddp_comm_state, hook)
+
+
+class HPUDDPStrategy(HPUParallelStrategy):
+    """The same under the name "hpu_ddp", which `lightning-habana` had for it.
+
+    Args:
+        *args: As HPUParallelStrategy's.
+        **kwargs: As HPUParallelStrategy's.
+    """
+
+    strategy_name = "hpu_ddp"
