@@ -1,0 +1,21 @@
+"""The suite of examples/ci, as a user's CI runs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLE = Path(__file__).parent.parent / "examples" / "ci"
+
+
+def test_the_example_suite_runs_on_simulated_cards(tmp_path: Path) -> None:
+    """On one card, in lazy mode, and on two."""
+    machine = {name: value for name, value in os.environ.items() if not name.startswith(("HPU_SIM_", "PT_HPU_"))}
+    environment = machine | {"HPU_SIM_RUNTIME_DIR": str(tmp_path)}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    result = subprocess.run(command, cwd=EXAMPLE, env=environment, capture_output=True, text=True, check=False)
+
+    assert result.returncode == 0, result.stdout
+    assert "3 passed" in result.stdout
