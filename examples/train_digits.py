@@ -30,7 +30,7 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from hpu_core import HPUAccelerator, SingleHPUStrategy, bridge, device_name, is_lazy
+from hpu_core import HPUAccelerator, bridge, device_name, is_lazy
 
 BATCH_SIZE = 64
 EPOCHS = 12
@@ -162,10 +162,8 @@ def main() -> int:
     training, held_out = digits()
 
     meter = StepMeter()
-    # The strategy is passed as well, because Lightning would choose one for the CPU.
     trainer = Trainer(
         accelerator=HPUAccelerator(),
-        strategy=SingleHPUStrategy(),
         devices=1,
         max_epochs=EPOCHS,
         callbacks=[meter],

@@ -1,11 +1,15 @@
 """What PyTorch Lightning needs to train on Intel Gaudi (HPU): devices, accelerator, strategy, checkpoints.
 
 Importing this package loads neither torch, Lightning nor the Gaudi bridge, starts no process and opens no card:
-every public name is fetched from its module when it is first used.
+every public name is fetched from its module when it is first used. On a machine with a card or the simulator, Lightning
+is taught the name "hpu" as soon as it is imported; `hpu_core.registration` says how, and HPU_CORE_AUTOLOAD=0 keeps it
+from happening.
 """
 
 import importlib
 from typing import TYPE_CHECKING
+
+from hpu_core import registration as _registration
 
 if TYPE_CHECKING:
     from hpu_core.__about__ import __version__
@@ -77,3 +81,6 @@ def __getattr__(name: str) -> object:
 def __dir__() -> list[str]:
     """List the public names, fetched or not, for tab completion."""
     return sorted({*globals(), *__all__})
+
+
+_registration.autoload()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lightning.fabric.plugins import CheckpointIO, TorchCheckpointIO
+    from lightning.fabric.strategies.single_device import SingleDeviceStrategy as FabricSingleDeviceStrategy
     from lightning.fabric.utilities.cloud_io import get_filesystem
     from lightning.fabric.utilities.exceptions import MisconfigurationException
     from lightning.pytorch.accelerators import Accelerator
@@ -20,6 +21,7 @@ else:
 
     Accelerator = _framework.pytorch("accelerators").Accelerator
     CheckpointIO = _framework.fabric("plugins").CheckpointIO
+    FabricSingleDeviceStrategy = _framework.fabric("strategies").SingleDeviceStrategy
     MisconfigurationException = _framework.fabric("utilities.exceptions").MisconfigurationException
     SingleDeviceStrategy = _framework.pytorch("strategies").SingleDeviceStrategy
     Strategy = _framework.pytorch("strategies").Strategy
@@ -35,6 +37,7 @@ else:
 __all__ = [
     "Accelerator",
     "CheckpointIO",
+    "FabricSingleDeviceStrategy",
     "MisconfigurationException",
     "SingleDeviceStrategy",
     "Strategy",

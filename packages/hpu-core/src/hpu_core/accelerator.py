@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hpu_core import bridge, discovery, frameworks, telemetry
+from hpu_core import bridge, discovery, frameworks, registration, telemetry
 from hpu_core._lightning import Accelerator, MisconfigurationException
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class HPUAccelerator(Accelerator):
-    """Trains on Intel Gaudi cards: `Trainer(accelerator=HPUAccelerator(), devices=1, strategy=SingleHPUStrategy())`.
+    """Trains on Intel Gaudi cards: `Trainer(accelerator=HPUAccelerator(), devices=1)`, or by its name, "hpu".
 
     No card is opened before `setup_device`, which each training process calls for itself.
     """
@@ -115,3 +115,9 @@ class HPUAccelerator(Accelerator):
 
     def __repr__(self) -> str:
         return frameworks.describe(self)
+
+
+# Lightning by itself would choose a strategy for the CPU. Who asks for this class wants a card, so that nothing has to
+# be found out first.
+if registration.is_allowed():
+    registration.install()

@@ -1,0 +1,51 @@
+"""Runs programs in processes of their own, with a simulated machine each."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+# A module that sees to it that it is trained on the card, and says so.
+MODULE = """
+import torch
+class Module({base}):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def training_step(self, batch, index):
+        self.trained_on = batch.device.type
+        return self.layer(batch).sum()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+def fit(trainer):
+    module = Module()
+    trainer.fit(module, torch.utils.data.DataLoader(torch.randn(4, 4)))
+    print(type(trainer.strategy).__name__, module.trained_on)
+"""
+
+QUIET = "max_steps=1, logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False"
+
+
+def run(program: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a program.
+
+    Args:
+        program: Its text.
+        folder: Where its simulated cards are taken, and where it runs.
+        **variables: For its environment, which has nothing else of the simulator's or of ours.
+    """
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("HPU_", "PT_HPU_", "HABANA_"))
+    }
+    environment.update(HPU_SIM_RUNTIME_DIR=str(folder), PYTHONPATH=os.pathsep.join(sys.path), **variables)
+    return subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, cwd=folder, check=False
+    )
+
+
+def output(program: str, folder: Path, **variables: str) -> list[str]:
+    """Run a program that has to succeed; return the lines that it prints."""
+    done = run(program, folder, **variables)
+
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
