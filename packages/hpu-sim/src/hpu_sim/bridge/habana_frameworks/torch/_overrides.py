@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from habana_frameworks.torch import _torch_2_0 as torch_2_0
 from habana_frameworks.torch import hpu
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ def patch_torch() -> None:
     register("hpu", hpu)
     _patch_seeding()
     _patch_fork_rng()
+    if torch.__version__.startswith("2.0."):
+        torch_2_0.patch()
 
 
 def _patch_seeding() -> None:

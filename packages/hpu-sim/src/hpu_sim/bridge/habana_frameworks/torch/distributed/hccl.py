@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -9,8 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 from hpu_sim.native import native
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch._C._distributed_c10d import Backend
 
+_NAME: Final = "hccl"
 # The bridge waits for a collective as long as it takes. Gloo, which carries the simulated ones, has to be told an end.
 _TIMEOUT: Final = timedelta(minutes=30)
 _TORCH_VARIABLES: Final = ("WORLD_SIZE", "RANK", "LOCAL_RANK")
@@ -78,8 +82,31 @@ def _create_process_group(options: Any, pg_options: Any = None) -> Backend:  # n
 def _register_backend() -> None:
     import torch.distributed as dist
 
-    if dist.is_available():
-        dist.Backend.register_backend("hccl", _create_process_group, extended_api=True, devices=["hpu"])
+    if not dist.is_available():
+        return
+    register: Callable[..., None] = dist.Backend.register_backend
+    if "devices" in inspect.signature(register).parameters:
+        register(_NAME, _create_process_group, extended_api=True, devices=["hpu"])
+    else:
+        # torch 2.0 gives a new backend to CPU and CUDA tensors, whatever it is for.
+        register(_NAME, _create_process_group, extended_api=True)
+        _give_hpu_tensors(dist.distributed_c10d)
+
+
+def _give_hpu_tensors(c10d: Any) -> None:
+    class BackendConfig(c10d.BackendConfig):  # type: ignore[misc] # torch's class comes in as Any
+        def __init__(self, backend: str) -> None:
+            super().__init__(backend)
+            if str(backend).lower() == _NAME:
+                self.device_backend_map = {"hpu": c10d.Backend(backend)}
+
+    stock: Callable[[Any], Any] = c10d._get_pg_device  # noqa: SLF001 - where objects travel, which the bridge replaces too
+
+    def device_of(group: Any = None) -> Any:
+        return c10d.torch.device("hpu") if c10d.get_backend(group) == _NAME else stock(group)
+
+    c10d.BackendConfig = BackendConfig
+    c10d._get_pg_device = device_of  # noqa: SLF001 - as above
 
 
 initialize_distributed_hpu()

@@ -21,8 +21,6 @@ def register() -> None:
         """torch.hpu by the names that dynamo uses."""
 
         device = hpu.device
-        Event = hpu.Event
-        Stream = hpu.Stream
         current_device = staticmethod(hpu.current_device)
         current_stream = staticmethod(hpu.current_stream)
         device_count = staticmethod(hpu.device_count)
@@ -61,6 +59,9 @@ def register() -> None:
             del including_emulation
             return bool(hpu.is_bf16_supported())
 
+    # Afterwards, since torch up to 2.4 refuses classes with any other base than its own of that time.
+    for name in ("Event", "Stream"):
+        setattr(HpuInterface, name, getattr(hpu, name))
     register_it: Callable[[str, type], None] = register_interface_for_device
     for name in ("hpu", "hpu:0"):
         register_it(name, HpuInterface)

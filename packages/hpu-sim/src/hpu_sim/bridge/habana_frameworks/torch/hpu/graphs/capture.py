@@ -45,11 +45,12 @@ class _Recorder(TorchDispatchMode):
         made = _tensors(result)
         if not any(tensor.device.type == "hpu" for tensor in [*made, *_tensors((args, options))]):
             return result
-        if len(made) != len(tree_flatten(result)[0]) or any(tensor.device.type != "hpu" for tensor in made):
-            raise RuntimeError(f"{func} gives the host a value, which is not supported during hpu graph capturing")
+        if any(tensor.device.type != "hpu" for tensor in made):
+            raise RuntimeError(f"{func} gives the host a tensor, which is not supported during hpu graph capturing")
         if _writes(func):
             self.calls.append(_Call(func, args, options, []))
-        elif not _is_view(func):
+        elif made and not _is_view(func):
+            # What makes no tensor asks for a shape, and shapes stay.
             self.calls.append(_Call(func, args, options, made))
         return result
 

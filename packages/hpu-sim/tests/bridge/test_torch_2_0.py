@@ -1,0 +1,107 @@
+"""What torch 2.0 is helped with. The helpers are tried on whatever torch is installed."""
+
+from __future__ import annotations
+
+import copy
+import io
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from habana_frameworks.torch import _torch_2_0 as torch_2_0
+from habana_frameworks.torch.distributed import hccl
+
+
+def _saved(obj: Any) -> Any:
+    file = io.BytesIO()
+    torch_2_0._save(torch.save)(obj, file)
+    file.seek(0)
+    return torch.load(file)
+
+
+def test_saving_moves_tensors_to_the_cpu() -> None:
+    """Wherever they are in dicts, lists and tuples; the rest is saved as it is."""
+    state = {"model": [torch.ones(2, device="hpu"), torch.zeros(1)], "step": (3, {"lr": 0.1})}
+
+    loaded = _saved(state)
+
+    assert [tensor.device.type for tensor in loaded["model"]] == ["cpu", "cpu"]
+    assert loaded["model"][0].tolist() == [1, 1]
+    assert loaded["step"] == (3, {"lr": 0.1})
+    assert state["model"][0].device.type == "hpu"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("place", ["hpu", "hpu:0", torch.device("hpu")])
+def test_loading_moves_tensors_to_the_card(place: Any) -> None:
+    """After torch has read them on the CPU."""
+    file = io.BytesIO()
+    torch.save({"weight": torch.ones(2), "step": 3}, file)
+    file.seek(0)
+
+    loaded = torch_2_0._load(torch.load)(file, map_location=place)
+
+    assert loaded["weight"].device == torch.device("hpu:0")
+    assert loaded["step"] == 3
+
+
+@pytest.mark.parametrize("place", [None, "cpu", torch.device("cpu"), {"cpu": "cpu"}, lambda storage, _: storage])
+def test_other_places_are_torchs_business(place: Any) -> None:
+    """Whatever torch accepts."""
+    seen: list[Any] = []
+
+    torch_2_0._load(lambda file, location: seen.append((file, location)))("file", place)
+
+    assert seen == [("file", place)]
+
+
+def _copied(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+    result: torch.Tensor = torch_2_0._deepcopy(torch.Tensor.__deepcopy__)(tensor, memo)
+    return result
+
+
+def test_a_deep_copy_is_another_tensor() -> None:
+    """With its gradient, and once for each memo."""
+    tensor = torch.ones(2, device="hpu", requires_grad=True)
+    tensor.sum().backward()
+    memo: dict[int, Any] = {}
+
+    copied = _copied(tensor, memo)
+
+    assert copied.data_ptr() != tensor.data_ptr()
+    assert copied.requires_grad
+    assert copied.grad is not None
+    assert copied.grad.tolist() == [1, 1]
+    assert _copied(tensor, memo) is copied
+
+
+def test_deep_copies_of_other_tensors_are_torchs() -> None:
+    """On the CPU, and inside a graph of autograd, where torch has an error."""
+    host = torch.ones(2)
+
+    assert torch.equal(_copied(host, {}), copy.deepcopy(host))
+    with pytest.raises(RuntimeError, match="deepcopy"):
+        _copied(torch.ones(2, device="hpu", requires_grad=True) * 2, {})
+
+
+def test_hccl_is_for_hpu_tensors_there_too() -> None:
+    """Where torch gives a new backend to CPU and CUDA tensors."""
+
+    class StockConfig:
+        def __init__(self, backend: str) -> None:
+            self.device_backend_map = {"cpu": backend, "cuda": backend}
+
+    groups = {"h": "hccl", "g": "gloo"}
+    c10d = SimpleNamespace(
+        BackendConfig=StockConfig,
+        Backend=str,
+        _get_pg_device=lambda group: torch.device("cpu"),
+        get_backend=lambda group: groups[group],
+        torch=torch,
+    )
+
+    hccl._give_hpu_tensors(c10d)
+
+    assert c10d.BackendConfig("hccl").device_backend_map == {"hpu": "hccl"}
+    assert c10d.BackendConfig("gloo").device_backend_map == {"cpu": "gloo", "cuda": "gloo"}
+    assert (c10d._get_pg_device("h").type, c10d._get_pg_device("g").type) == ("hpu", "cpu")
