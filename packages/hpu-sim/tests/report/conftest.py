@@ -76,7 +76,7 @@ def make_record() -> Callable[..., RankRecord]:
         ending=None,
         detail="lines",
         totals=_TOTALS,
-        steps=Steps(10, ((1, 9),), 1, (1,) * 10, (4, 3, *(0,) * 8), (4096, *(0,) * 9)),
+        steps=Steps(10, ((1, 8),), 1, (1,) * 10, (4, 3, *(0,) * 8), (4096, *(0,) * 9)),
         model=None,
         sites=(),
         compilations=(),

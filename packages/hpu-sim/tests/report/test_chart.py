@@ -15,13 +15,14 @@ def test_bars_grow_from_the_bottom() -> None:
     assert all(bar.y + bar.height == HEIGHT for bar in chart.bars)
 
 
-def test_a_first_step_beyond_the_others_is_cut() -> None:
-    """It holds the set-up, and the others would be flat beside it."""
-    chart = draw("Host syncs", [100, 1, 2], 1, 3)
+def test_first_and_last_steps_beyond_the_others_are_cut() -> None:
+    """They hold what came before and after, and the others would be flat beside them."""
+    chart = draw("Host syncs", [100, 1, 2, 300], 1, 4)
 
     assert chart is not None
-    assert [bar.height for bar in chart.bars] == [HEIGHT, HEIGHT / 2, HEIGHT]
-    assert [bar.is_first for bar in chart.bars] == [True, False, False]
+    assert chart.top == 2
+    assert [bar.height for bar in chart.bars] == [HEIGHT, HEIGHT / 2, HEIGHT, HEIGHT]
+    assert [bar.is_edge for bar in chart.bars] == [True, False, False, True]
 
 
 def test_a_first_step_alone_is_shown() -> None:
@@ -34,12 +35,19 @@ def test_a_first_step_alone_is_shown() -> None:
 
 def test_labels_name_steps_and_counts() -> None:
     """Several where they share a bar; the last bar may be short of some."""
-    one, many = draw("x", [5, 1], 1, 2), draw("x", [5, 1], 4, 6)
+    one, many = draw("x", [5, 1, 2], 1, 3), draw("x", [5, 1], 4, 6)
 
     assert one is not None
     assert many is not None
-    assert [bar.label for bar in one.bars] == ["step 1 and everything before: 5", "step 2: 1"]
-    assert [bar.label for bar in many.bars] == ["steps 1 to 4 and everything before: 5", "steps 5 to 6: 1"]
+    assert [bar.label for bar in one.bars] == [
+        "step 1 and everything before: 5",
+        "step 2: 1",
+        "step 3 and everything behind: 2",
+    ]
+    assert [bar.label for bar in many.bars] == [
+        "steps 1 to 4 and everything before: 5",
+        "steps 5 to 6 and everything behind: 1",
+    ]
 
 
 def test_nothing_makes_no_chart() -> None:

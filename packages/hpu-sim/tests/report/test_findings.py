@@ -57,6 +57,7 @@ def test_what_hurts_is_found(changes: dict[str, Any], title: str, found: Found, 
     [
         {"steps": 2, "count": 40, "most_in_step": 20},
         {"kind": "compilation", "what": "aten::mul", "variant": "shapes", "last_step": 3},
+        {"kind": "compilation", "what": "aten::mul", "variant": "shapes", "count": 2},
         {"kind": "dtype", "what": "copy to the card", "variant": "int64"},
         {"kind": "collective", "what": "allreduce", "variant": "bfloat16"},
         {"kind": "collective", "what": "broadcast", "variant": "int64"},

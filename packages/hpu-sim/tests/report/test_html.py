@@ -188,15 +188,15 @@ def test_steps_are_drawn(full: Page) -> None:
     """A bar for each that had something."""
     assert full.count("svg") == 4
     assert full.count("rect") == 2 * (10 + 2)
-    assert full.count("rect", class_="first") == 4
+    assert full.count("rect", class_="edge") == 6
 
 
 def test_syncs_per_step_in_words(make_record: Callable[..., RankRecord], make_report: Callable[..., Report]) -> None:
     """What is usual, and what is most."""
-    steps = Steps(10, ((1, 7), (4, 2)), 1, (1,) * 10, (0,) * 10, (0,) * 10)
+    steps = Steps(10, ((1, 6), (4, 2)), 1, (1,) * 10, (0,) * 10, (0,) * 10)
 
     assert "1 in every step" in Page(render(make_report(make_record()))).text
-    assert "1 in 7 of 9 steps, at most 4" in Page(render(make_report(make_record(steps=steps)))).text
+    assert "1 in 6 of 8 steps, at most 4" in Page(render(make_report(make_record(steps=steps)))).text
 
 
 def test_long_lists_are_cut(

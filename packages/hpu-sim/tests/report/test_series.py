@@ -46,6 +46,16 @@ def test_how_many_steps_had_how_many_syncs() -> None:
     assert _after([9, 1, 0, 1, 4]).steps(5).syncs_per_step == ((0, 1), (1, 2), (4, 1))
 
 
+def test_a_last_step_that_nothing_followed_is_left_out_there() -> None:
+    """It may hold a test run, too; its bin is there."""
+    sums = _after([1, 1])
+    sums.host_syncs = 50
+    sums.end_step(is_last=True)
+
+    assert sums.steps(3).syncs_per_step == ((1, 1),)
+    assert sums.steps(3).host_syncs == (1, 1, 50)
+
+
 def test_different_numbers_of_syncs_are_bounded() -> None:
     """A training in which no two steps are alike still ends."""
     pairs = _after(list(range(3 * MAX_SYNC_COUNTS))).steps(1).syncs_per_step

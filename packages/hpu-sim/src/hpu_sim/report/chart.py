@@ -22,14 +22,15 @@ class Bar:
         y: Upper edge.
         height: Its height.
         label: What the reader is told on pointing at it.
-        is_first: Whether it holds the first step, with everything before it; such a bar may be cut at the top.
+        is_edge: Whether it holds the first or the last step, with everything before or behind; such a bar may be cut at
+            the top.
     """
 
     x: int
     y: float
     height: float
     label: str
-    is_first: bool
+    is_edge: bool
 
 
 @dataclass(frozen=True)
@@ -65,13 +66,14 @@ def draw(title: str, values: Sequence[int], steps_per_bin: int, finished: int) -
     """
     if not any(values):
         return None
-    # The first bin holds the set-up, too; the others would drown beside it.
-    top = max(values[1:], default=0) or values[0]
+    # The first bin holds the set-up, too, and the last one what follows the training: the others would drown beside.
+    top = max(values[1:-1], default=0) or max(values)
     bars = []
     for index, value in enumerate(values):
         height = round(min(value / top, 1) * HEIGHT, 2)
         label = f"{_steps(index, steps_per_bin, finished)}: {value}"
-        bars.append(Bar(index * PITCH, round(HEIGHT - height, 2), height, label, is_first=index == 0))
+        is_edge = index in {0, len(values) - 1}
+        bars.append(Bar(index * PITCH, round(HEIGHT - height, 2), height, label, is_edge))
     return Chart(title, len(values) * PITCH, HEIGHT, tuple(bars), top)
 
 
@@ -79,4 +81,6 @@ def _steps(index: int, steps_per_bin: int, finished: int) -> str:
     first = index * steps_per_bin + 1
     last = min(first + steps_per_bin - 1, finished)
     text = f"step {first}" if first == last else f"steps {first} to {last}"
-    return f"{text} and everything before" if index == 0 else text
+    if index == 0:
+        return f"{text} and everything before"
+    return f"{text} and everything behind" if last == finished else text

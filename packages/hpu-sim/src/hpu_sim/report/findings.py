@@ -17,6 +17,8 @@ Severity = Literal["fails", "slow", "differs"]
 #: Steps in which new graphs are no surprise: in the first one everything is new, in the second one gradients and
 #: optimizer states are there already, and a graph may close elsewhere in the third.
 WARM_UP_STEPS: Final = 3
+#: Compilations at one line that are more than a rare case.
+_SEVERAL: Final = 2
 #: Share of a card's memory above which a peak is worth a word.
 _MUCH_MEMORY: Final = 0.9
 
@@ -67,7 +69,12 @@ def _is_sync_in_loop(line: Line) -> bool:
 
 
 def _is_late_compilation(line: Line) -> bool:
-    return line.kind == "compilation" and line.last_step > WARM_UP_STEPS
+    # Once is an evaluation's first batch, or an epoch's short last one.
+    return (
+        line.kind == "compilation"
+        and line.last_step > WARM_UP_STEPS
+        and line.count_per_rank - line.in_first_step >= _SEVERAL
+    )
 
 
 def _is_converted_reduction(line: Line) -> bool:

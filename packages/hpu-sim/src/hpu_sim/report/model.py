@@ -143,8 +143,8 @@ class Steps:
 
     Attributes:
         finished: Steps that ended.
-        syncs_per_step: Pairs of a number of host syncs and the steps that had so many, ascending; the first step is
-            left out.
+        syncs_per_step: Pairs of a number of host syncs and the steps that had so many, ascending; the first and the
+            last step are left out, which hold what came before and after the training, too.
         steps_per_bin: Steps that share an entry of the series below.
         host_syncs: Host syncs, by bin.
         compilations: Graphs compiled, by bin.

@@ -136,7 +136,7 @@ class Recorder:
             finished = self._stepping.finished
             sums = copy.deepcopy(self._sums)
             if finished == self._stepping.number:
-                sums.end_step()  # The last one, which nothing has followed yet.
+                sums.end_step(is_last=True)
             return sums.steps(finished)
 
     def sites(self) -> tuple[Site, ...]:

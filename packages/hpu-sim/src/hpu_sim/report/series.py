@@ -30,12 +30,16 @@ class StepSums:
         self._bins: list[list[int]] = []
         self._sync_counts: dict[int, int] = {}
 
-    def end_step(self) -> None:
-        """Add this step to those before it and begin another."""
+    def end_step(self, *, is_last: bool = False) -> None:
+        """Add this step to those before it and begin another.
+
+        Args:
+            is_last: Whether nothing has followed it yet, so that it may hold what came after the training.
+        """
         sums = [self.host_syncs, self.compilations, self.copied_bytes]
-        # The first step holds the set-up, too, and would spoil the picture of the others.
-        if self._steps and (self.host_syncs in self._sync_counts or len(self._sync_counts) < MAX_SYNC_COUNTS):
-            self._sync_counts[self.host_syncs] = self._sync_counts.get(self.host_syncs, 0) + 1
+        # The first step holds the set-up, and like the last would spoil the picture of the others.
+        if self._steps and not is_last:
+            self._count_syncs()
         if self._steps == MAX_BINS * self._width:
             self._halve()
         if self._steps % self._width == 0:
@@ -43,6 +47,10 @@ class StepSums:
         self._bins[-1] = _add(self._bins[-1], sums)
         self._steps += 1
         self.host_syncs = self.compilations = self.copied_bytes = 0
+
+    def _count_syncs(self) -> None:
+        if self.host_syncs in self._sync_counts or len(self._sync_counts) < MAX_SYNC_COUNTS:
+            self._sync_counts[self.host_syncs] = self._sync_counts.get(self.host_syncs, 0) + 1
 
     def _halve(self) -> None:
         pairs = zip(self._bins[::2], self._bins[1::2], strict=True)
