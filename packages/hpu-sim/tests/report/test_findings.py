@@ -132,13 +132,12 @@ def test_ranks_without_a_record_are_named(
     assert gap.startswith("Ranks 1, 2, 3 left no record: killed")
 
 
-def test_ranks_that_did_not_end_are_named(
-    make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
-) -> None:
+def test_killed_ranks_are_one(make_record: Callable[..., RankRecord], make_report: Callable[..., Report]) -> None:
     """What they left is not the whole."""
-    (gap,) = gaps(make_report(make_record(rank=5, state="running")))
+    killed = [make_record(rank=rank, state="running") for rank in (5, 6)]
+    (finding,) = findings(make_report(make_record(), *killed))
 
-    assert gap.startswith("Rank 5 did not end, but was killed")
+    assert (finding.severity, finding.title) == ("fails", "Ranks 5, 6 did not end, but were killed")
 
 
 def test_eager_mode_says_what_it_does_not_show(

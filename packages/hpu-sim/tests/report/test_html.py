@@ -227,8 +227,10 @@ def test_how_the_program_ended_is_said(
 def test_a_good_run_is_told_from_one_that_was_not_looked_at(
     make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
 ) -> None:
-    """Totals alone find nothing."""
+    """Totals alone find nothing, and a run that failed did not go well."""
     assert "Nothing was found" in Page(render(make_report(make_record()))).text
+    failed = Page(render(make_report(make_record(), exit_code=3)))
+    assert "Nothing was found, but the program ended with exit code 3" in failed.text
     assert "Only totals were recorded" in Page(render(make_report(make_record(detail="counts")))).text
 
 

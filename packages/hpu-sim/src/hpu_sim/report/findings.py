@@ -139,7 +139,18 @@ def findings(report: Report) -> tuple[Finding, ...]:
     lines = lines_of(report)
     by_rule = [(rule, tuple(line for line in lines if rule.applies(line))) for rule in _RULES]
     found = [Finding(rule.severity, rule.title, rule.advice, matching) for rule, matching in by_rule if matching]
-    return (*_endings(report), *_memory(report), *found)
+    return (*_killed(report), *_endings(report), *_memory(report), *found)
+
+
+def _killed(report: Report) -> Iterable[Finding]:
+    killed = [record.rank for record in report.ranks if record.state == "running"]
+    if killed:
+        yield Finding(
+            "fails",
+            f"{_names(killed)} did not end, but {'was' if len(killed) == 1 else 'were'} killed",
+            "What is shown here is what was known up to a few seconds before.",
+            (),
+        )
 
 
 def _endings(report: Report) -> Iterable[Finding]:
@@ -167,12 +178,9 @@ def _memory(report: Report) -> Iterable[Finding]:
 def gaps(report: Report) -> tuple[str, ...]:
     """Return what the report does not know, a sentence each."""
     found = []
-    killed = [record.rank for record in report.ranks if record.state == "running"]
     if report.missing:
         ranks = _names(report.missing)
         found.append(f"{ranks} left no record: killed before the first use of a card, or run on another machine.")
-    if killed:
-        found.append(f"{_names(killed)} did not end, but was killed; what is shown was known a moment before.")
     for record in report.ranks:
         if record.problem is not None:
             found.append(f"Rank {record.rank} stopped recording: {record.problem}.")

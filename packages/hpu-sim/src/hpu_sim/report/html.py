@@ -47,6 +47,7 @@ def render(report: Report) -> str:
         machine=report.ranks[0].machine if report.ranks else None,
         command=shlex.join(report.command),
         ending=_ending(report.exit_code),
+        ended_well=report.exit_code in {0, None},
         findings=findings(report),
         gaps=gaps(report),
         sections=[(title, explanation, group) for title, explanation, group in sections if group],
