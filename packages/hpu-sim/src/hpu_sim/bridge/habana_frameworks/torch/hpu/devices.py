@@ -123,8 +123,10 @@ def set_device(device: Any) -> None:
     """
     if isinstance(device, str):
         device = torch.device(device)
-    if device is None or (isinstance(device, torch.device) and device.index is None):
-        device = current_device()
+    if device is None or device == torch.device("hpu"):
+        # The current device, whatever its module: ZeRO stage 3 of DeepSpeed chooses it so on every rank.
+        current_device()
+        return
     index = _get_device_index(device)
     visible = os.environ.get("HABANA_VISIBLE_MODULES")
     modules = visible.split(",") if visible else [str(module) for module in range(_MODULES_OF_A_SERVER)]
