@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -166,8 +165,3 @@ class device_of(device):  # noqa: N801 - torch's name
 
     def __init__(self, obj: torch.Tensor) -> None:
         super().__init__(obj.get_device() if obj.device.type == "hpu" else None)
-
-
-def _warn_not_available() -> None:
-    """Warn in the bridge's words that there is no card."""
-    warnings.warn("Device not available", stacklevel=3)
