@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import importlib.util
 import os
@@ -177,10 +178,20 @@ def acquire_card() -> None:
 
     _card = cards.acquire(config.devices, os.environ)
     native().set_acquired(True)
+    atexit.register(_settle)
     if _recording is not None:
         _recording.card_taken(_card.module_id)
     if os.environ.get("RANK", "0") == "0":
         sys.stderr.write(f"hpu-sim: simulated card {_card.module_id} of {_describe(config)}\n")
+
+
+def _settle() -> None:
+    """Let the device come to rest before the interpreter ends."""
+    from hpu_sim.native import native
+
+    # Not in a forked child, which has none of its parent's threads.
+    if _card is not None:
+        native().finish_backward_passes()
 
 
 def has_card() -> bool:

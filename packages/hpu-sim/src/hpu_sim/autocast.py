@@ -53,7 +53,7 @@ def register(native: Native, environment: Mapping[str, str]) -> None:
 
 def default_list(name: str) -> frozenset[str]:
     """Return one of the bridge's own lists, by the name of its file in ``op_lists/``."""
-    return _parse(resources.files("hpu_sim").joinpath("op_lists", f"{name}.txt").read_text(encoding="utf-8"))
+    return _parse(resources.files("hpu_sim").joinpath(f"op_lists/{name}.txt").read_text(encoding="utf-8"))
 
 
 def _user_list(environment: Mapping[str, str], variables: Iterable[str]) -> frozenset[str]:
