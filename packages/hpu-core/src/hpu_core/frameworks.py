@@ -81,15 +81,6 @@ def decide() -> Framework:
         ValueError: HPU_CORE_FRAMEWORK names no framework.
     """
     name = _override() or _only_imported() or _first_installed()
-    return find(name)
-
-
-def find(name: FrameworkName) -> Framework:
-    """Return an installed framework, the one of this process or not, importing none.
-
-    Raises:
-        ImportError: It is too old, or is a release that must not be used.
-    """
     return Framework(name, _checked_version(name))
 
 

@@ -32,12 +32,14 @@ def run(program: str, folder: Path, **variables: str) -> subprocess.CompletedPro
     Args:
         program: Its text.
         folder: Where its simulated cards are taken, and where it runs.
-        **variables: For its environment, which has nothing else of the simulator's or of ours.
+        **variables: For its environment, which has nothing else of the simulator's or of ours. A PYTHONPATH comes
+            before this process's path.
     """
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("HPU_", "PT_HPU_", "HABANA_"))
     }
-    environment.update(HPU_SIM_RUNTIME_DIR=str(folder), PYTHONPATH=os.pathsep.join(sys.path), **variables)
+    paths = [*filter(None, [variables.pop("PYTHONPATH", "")]), *sys.path]
+    environment.update(HPU_SIM_RUNTIME_DIR=str(folder), PYTHONPATH=os.pathsep.join(paths), **variables)
     return subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, cwd=folder, check=False
     )
@@ -49,3 +51,19 @@ def output(program: str, folder: Path, **variables: str) -> list[str]:
 
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
+
+
+def make_peer(folder: Path, module: str, plugin: str) -> None:
+    """Write a module and the metadata of a distribution that has a plugin in it.
+
+    Args:
+        folder: Where to; it has to be on the path.
+        module: The module's name; the distribution's is the same.
+        plugin: The expression for the plugin.
+    """
+    text = f"from hpu_core.registration.plugins import Classes, Plugin\nPLUGIN = {plugin}\n"
+    (folder / f"{module}.py").write_text(text)
+    metadata = folder / f"{module}-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[hpu_core.plugins]\n{module} = {module}:PLUGIN\n")

@@ -22,8 +22,6 @@ Importing this module loads neither torch nor Lightning.
 
 import os
 
-from hpu_core.registration import _hook, _presence
-
 __all__ = ["AUTOLOAD", "autoload", "install", "remove"]
 
 AUTOLOAD = "HPU_CORE_AUTOLOAD"
@@ -36,7 +34,11 @@ def autoload() -> None:
     where an error would make torch itself unusable: this never raises.
     """
     try:
-        if is_allowed() and _presence.is_likely():
+        if not is_allowed():
+            return
+        from hpu_core.registration import _presence
+
+        if _presence.is_likely():
             install()
     except Exception:
         import logging
@@ -56,9 +58,13 @@ def install() -> None:
     anywhere. A program that starts the simulator with `hpu_sim.activate()` after it has imported torch calls it to use
     "hpu" as a string.
     """
+    from hpu_core.registration import _hook
+
     _hook.install()
 
 
 def remove() -> None:
     """Undo `install`: Lightning is as it was. Trainers that exist keep what they have."""
+    from hpu_core.registration import _hook
+
     _hook.remove()

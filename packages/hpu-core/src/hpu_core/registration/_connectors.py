@@ -4,14 +4,13 @@ Lightning has one connector for the Trainer and one for Fabric, which are writte
 either. Their private names are the same on Lightning 2.0 to 2.6, and are listed in `REQUIRED` and `_Connector`.
 """
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from hpu_core import discovery, frameworks
+from hpu_core.registration import plugins
 
 if TYPE_CHECKING:
     from hpu_core.frameworks import FrameworkName
-
-Half = Literal["pytorch", "fabric"]
+    from hpu_core.registration.plugins import Half
 
 REQUIRED: Final = (
     "_check_and_init_precision",
@@ -50,13 +49,17 @@ class Selection(_Connector):
     """Decides what concerns Gaudi, and leaves everything else to the connector that follows it in the bases."""
 
     _framework: ClassVar["FrameworkName"]
-    _half: ClassVar[Half]
+    _half: ClassVar["Half"]
+
+    # What this connector calls the precision, and the precision plugin that the user passed.
+    _precision_name: ClassVar[str]
+    _plugin_name: ClassVar[str]
 
     # Why this framework's Trainer cannot train on Gaudi; decided when it is made.
     _refusal: Exception | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._refusal = _refusal(self._framework)
+        self._refusal = refusal(self._framework)
         if self._refusal is None:
             from hpu_core.registration import _registries
 
@@ -66,11 +69,18 @@ class Selection(_Connector):
     def _check_config_and_set_final_flags(self, **flags: Any) -> None:
         if self._refusal is not None and "hpu" in {flags.get("accelerator"), str(flags.get("strategy"))[:3]}:
             raise self._refusal
-        super()._check_config_and_set_final_flags(**flags)
+        self._check_strategy_name(flags.get("strategy"))
+        precision = flags.get("precision")
+        if not _is_of_plugin(precision):
+            super()._check_config_and_set_final_flags(**flags)
+            return
+        # Lightning refuses values that it does not know; this one stands for what it has to check.
+        super()._check_config_and_set_final_flags(**{**flags, "precision": "bf16-mixed"})
+        setattr(self, self._precision_name, precision)
 
     def _choose_auto_accelerator(self) -> str:
         # Before CUDA and the others: nobody puts a Gaudi card into a machine to train beside it.
-        if not discovery.is_available():
+        if not _is_available():
             return super()._choose_auto_accelerator()
         if self._refusal is not None:
             raise self._refusal
@@ -81,14 +91,56 @@ class Selection(_Connector):
         try:
             super()._set_parallel_devices_and_init_accelerator()
         except Exception as error:
-            if not asked or discovery.is_available():
+            if not asked or _is_available():
                 raise
             raise type(error)(f"{error} `hpu-info` shows where a Gaudi card was looked for.") from error
 
     def _choose_strategy(self) -> Any:
         if not self._is_ours(self.accelerator):
             return super()._choose_strategy()
-        return "hpu_single"
+        if len(self._parallel_devices) == 1 and self._num_nodes_flag == 1:
+            return "hpu_single"
+        for plugin in plugins.installed().values():
+            if plugin.several_cards is not None:
+                return plugin.several_cards
+        raise plugins.not_installed("training on more than one card (`devices=1`) and machine", "hpu-ddp")
+
+    def _init_strategy(self) -> None:
+        if self._is_ours(self.accelerator) and isinstance(self._strategy_flag, str):
+            for plugin in plugins.installed().values():
+                self._strategy_flag = plugin.stands_for.get(self._strategy_flag, self._strategy_flag)
+            error = plugins.missing(self._strategy_flag)
+            if error is not None:
+                raise error
+        super()._init_strategy()
+
+    def _check_and_init_precision(self) -> Any:
+        precision = getattr(self, self._precision_name)
+        if not self._is_ours(self.accelerator):
+            if _is_of_plugin(precision):
+                raise ValueError(
+                    f"`precision={precision!r}` needs a Gaudi card, got {type(self.accelerator).__name__}: pass "
+                    "`accelerator='hpu'`"
+                )
+            return super()._check_and_init_precision()
+        if getattr(self, self._plugin_name) is not None:
+            return super()._check_and_init_precision()
+        if hasattr(self.strategy, "precision_plugin_for"):
+            return self.strategy.precision_plugin_for(precision)
+        for plugin in plugins.installed().values():
+            target = plugin.precision.of(self._half) if plugin.precision else None
+            if target is not None:
+                return plugins.load(target)(precision)
+        if precision == "32-true":
+            return super()._check_and_init_precision()
+        raise plugins.not_installed(f"`precision={precision!r}` on Gaudi", "hpu-precision")
+
+    def _check_strategy_name(self, strategy: object) -> None:
+        """Say what to install for one of our strategies that is not there; Lightning names those that are."""
+        if self._refusal is None and isinstance(strategy, str) and strategy.lower().startswith("hpu_"):
+            error = plugins.missing(strategy.lower())
+            if error is not None:
+                raise error
 
     def _is_ours(self, accelerator: object) -> bool:
         """Tell whether an accelerator is an HPUAccelerator of this connector's framework."""
@@ -103,12 +155,16 @@ class TrainerSelection(Selection):
     """The decisions for the Trainer."""
 
     _half = "pytorch"
+    _precision_name = "_precision_flag"
+    _plugin_name = "_precision_plugin_flag"
 
 
 class FabricSelection(Selection):
     """The decisions for Fabric."""
 
     _half = "fabric"
+    _precision_name = "_precision_input"
+    _plugin_name = "_precision_instance"
 
 
 def for_trainer(connector: type, framework: "FrameworkName") -> type:
@@ -147,8 +203,35 @@ def _subclass(selection: type[Selection], connector: type, framework: "Framework
     return type(connector.__name__, (selection, connector), namespace)
 
 
-def _refusal(framework: "FrameworkName") -> Exception | None:
+def _is_of_plugin(precision: object) -> bool:
+    """Tell whether a precision is one that a plugin knows and Lightning does not."""
+    return isinstance(precision, str) and any(precision in plugin.precisions for plugin in plugins.installed().values())
+
+
+def _is_available() -> bool:
+    """Tell whether there is a card. Opens none."""
+    # Discovery is more than a program that never makes a Trainer should load.
+    from hpu_core import discovery
+
+    return discovery.is_available()
+
+
+def check(framework: "FrameworkName") -> None:
+    """Refuse to make something of ours for the framework that this process does not use on Gaudi.
+
+    Raises:
+        ImportError: `framework` is the other one, or cannot be used.
+        ValueError: HPU_CORE_FRAMEWORK names no framework.
+    """
+    error = refusal(framework)
+    if error is not None:
+        raise error
+
+
+def refusal(framework: "FrameworkName") -> Exception | None:
     """Return why `framework` cannot train on Gaudi in this process, None where it can."""
+    from hpu_core import frameworks
+
     try:
         current = frameworks.current()
     except (ImportError, ValueError) as error:

@@ -1,22 +1,20 @@
 """The names of accelerator and strategies in Lightning's registries."""
 
-import importlib
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_core import frameworks
+from hpu_core.registration import plugins
 
 if TYPE_CHECKING:
-    from hpu_core.registration._connectors import Half
+    from hpu_core.registration.plugins import Half
 
 # What the registries held before, by registry and name; None for nothing.
 _before: Final[list[tuple[dict[str, Any], str, Any]]] = []
 _filled: Final[set["Half"]] = set()
 
-_SINGLE: Final[dict["Half", str]] = {
-    "pytorch": "hpu_core.strategy:SingleHPUStrategy",
-    "fabric": "hpu_core.fabric:FabricSingleHPUStrategy",
-}
+_SINGLE: Final = plugins.Classes("hpu_core.strategy:SingleHPUStrategy", "hpu_core.fabric:FabricSingleHPUStrategy")
 
 
 def fill(half: "Half") -> None:
@@ -33,7 +31,13 @@ def fill(half: "Half") -> None:
 
     accelerators, strategies = _registries(half)
     _register(accelerators, "hpu", HPUAccelerator, HPUAccelerator.__name__)
-    _register(strategies, "hpu_single", maker(_SINGLE[half]), "one Gaudi card")
+    offers = {"hpu_single": _SINGLE}
+    for plugin in plugins.installed().values():
+        offers.update(plugin.strategies)
+    for name, classes in offers.items():
+        target = classes.of(half)
+        if target is not None:
+            _register(strategies, name, functools.partial(_make, target), target, **classes.options)
     _filled.add(half)
 
 
@@ -48,23 +52,9 @@ def undo() -> None:
     _filled.clear()
 
 
-def maker(target: str) -> Callable[..., Any]:
-    """Return a function that imports a class when it is first needed and makes an instance of it.
-
-    Args:
-        target: "module:Class".
-    """
-
-    def make(*args: Any, **kwargs: Any) -> Any:
-        return load(target)(*args, **kwargs)
-
-    return make
-
-
-def load(target: str) -> Any:
-    """Import what "module:name" stands for."""
-    module, _, name = target.partition(":")
-    return getattr(importlib.import_module(module), name)
+def _make(target: str, **options: Any) -> Any:
+    """Import a class, which nobody has needed before, and make an instance of it."""
+    return plugins.load(target)(**options)
 
 
 def _registries(half: "Half") -> tuple[Any, Any]:

@@ -2,20 +2,24 @@
 
 import logging
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from hpu_core import frameworks
-from hpu_core.registration import _connectors, _hook
+from hpu_core.registration import _connectors, _hook, _profilers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hpu_core.frameworks import FrameworkName
 
 _log = logging.getLogger(__name__)
 
 # What takes the place of which name; each is given the original and the framework's name.
-_MAKERS: Final[dict[str, Callable[[Any, frameworks.FrameworkName], Any]]] = {
+_MAKERS: "Final[dict[str, Callable[[Any, FrameworkName], Any]]]" = {
     "_AcceleratorConnector": _connectors.for_trainer,
     "_Connector": _connectors.for_fabric,
+    "_init_profiler": _profilers.initializer,
 }
 
 
@@ -34,14 +38,10 @@ _done: Final[list[_Swap]] = []
 def swap(module: ModuleType) -> None:
     """Replace what a module of Lightning's defines that decides about accelerators, there and where it is used.
 
-    Leaves a Lightning alone that is too old, compromised or made otherwise than the known ones, and logs why.
+    Leaves a Lightning alone that is made otherwise than the known ones, and logs why. Its version is looked at when a
+    Trainer is made: finding it out takes longer than all of this.
     """
     framework = _hook.MODULES[module.__name__]
-    try:
-        frameworks.find(framework)
-    except ImportError as error:
-        _log.warning("%s will not know Gaudi cards by name: %s", framework, error)
-        return
     for name, make in _MAKERS.items():
         if name not in vars(module):
             continue
