@@ -239,7 +239,6 @@ def refusal(framework: "FrameworkName") -> Exception | None:
     if current.name == framework:
         return None
     return ImportError(
-        f"this program imports both Lightnings, and the Gaudi packages use {current.name}, while this Trainer or "
-        f"Fabric is {framework}'s: import one of them only, set {frameworks.OVERRIDE}={framework}, or pass "
-        "`accelerator='cpu'` here"
+        f"the Gaudi packages use {current.name} in this process, and this Trainer or Fabric is {framework}'s: import "
+        f"one of the two only, set {frameworks.OVERRIDE}={framework}, or pass `accelerator='cpu'` here"
     )
