@@ -6,11 +6,16 @@ from typing import Any
 
 import pytest
 import torch
+from packaging.version import Version
 
 import hpu_core
-from hpu_core import bridge
+from hpu_core import bridge, frameworks
 from hpu_precision import FabricHPUPrecision, HPUPrecisionPlugin, OpLists, default_op_lists
 from hpu_precision.op_lists import level_op_lists
+
+_has_half = pytest.mark.skipif(
+    frameworks.current().version < Version("2.1"), reason="Requires: Lightning 2.1 for half precision"
+)
 
 Make = Callable[..., Any]
 
@@ -58,7 +63,7 @@ def _lists(plugin: Any) -> OpLists:
         ("16-mixed", "16-mixed"),
         ("bf16", "bf16-mixed"),
         ("bf16-mixed", "bf16-mixed"),
-        ("bf16-true", "bf16-true"),
+        pytest.param("bf16-true", "bf16-true", marks=_has_half),
         ("fp8", "fp8"),
     ],
 )
@@ -177,7 +182,7 @@ def test_the_first_generation_has_hmps_16_bit(make: Make, monkeypatch: pytest.Mo
     assert make(16).precision == "bf16-mixed"
 
 
-@pytest.mark.parametrize("value", ["32-true", "bf16-mixed", "bf16-true"])
+@pytest.mark.parametrize("value", ["32-true", "bf16-mixed", pytest.param("bf16-true", marks=_has_half)])
 def test_the_first_generation_has_bf16(value: str, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every generation has float32 and bf16."""
     _machine(monkeypatch, generation="GAUDI", version="1.20.0.543")
@@ -248,6 +253,16 @@ def test_unknown_hmp_params_are_an_error(key: str, hint: str, make: Make) -> Non
     """A typing error in the dictionary does not go unnoticed."""
     with pytest.raises(ValueError, match=rf"no other keys than level, .*, got '{key}'{hint}"):
         make(16, hmp_params={key: None})
+
+
+@pytest.mark.parametrize("name", ["HalfPrecision", "FabricHalfPrecision"])
+def test_half_precision_needs_a_lightning_that_has_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lightning 2.0 has no half precision; the error says so."""
+    monkeypatch.setattr(f"hpu_precision.{'fabric' if 'Fabric' in name else 'plugin'}.{name}", None)
+    make = FabricHPUPrecision if "Fabric" in name else HPUPrecisionPlugin
+
+    with pytest.raises(NotImplementedError, match=r"'bf16-true' needs Lightning 2\.1 or newer: use 'bf16-mixed'"):
+        make("bf16-true")
 
 
 def test_it_says_whose_it_is(make: Make) -> None:

@@ -27,7 +27,7 @@ _CASTABLE: Final = frozenset({torch.float32, torch.bfloat16, torch.float16})
 _KEY_NAME: Final = "AutocastHPU"
 # torch has no public names for these, and its annotations lack the key.
 _KEY: Final = torch._C.DispatchKey.AutocastHPU  # type: ignore[attr-defined] # noqa: SLF001
-_KEYS: Final = torch._C.DispatchKeySet(_KEY)  # noqa: SLF001
+_exclude: Final = torch._C._dispatch_tls_set_dispatch_key_excluded  # noqa: SLF001
 
 _Kernel = Callable[..., Any]
 _Tell = Callable[[str], None]
@@ -140,8 +140,11 @@ def _passing(overload: torch._ops.OpOverload) -> _Kernel:
 
     # torch 2.0. Unlike above, the operators that this one is made of cast nothing either.
     def kernel(*arguments: Any, **options: Any) -> Any:
-        with torch._C._ExcludeDispatchKeyGuard(_KEYS):  # noqa: SLF001 - torch has no public name.
+        _exclude(_KEY, True)
+        try:
             return overload(*arguments, **options)
+        finally:
+            _exclude(_KEY, False)
 
     return kernel
 
@@ -150,17 +153,23 @@ def _kernel(overload: torch._ops.OpOverload, name: str, policy: Policy, tell: _T
     """Return a kernel that casts the inputs of an operator and runs it without further casts inside."""
     target = _TARGETS[policy]
     last = 1 if overload._schema.name.removeprefix("aten::") in _FIRST_ONLY else None  # noqa: SLF001 - as above.
+    # What calling the overload calls; each microsecond here is paid by every op of a list.
+    run = overload._op  # noqa: SLF001 - see above.
     told: set[torch.dtype] = set()
 
     def kernel(*arguments: Any, **options: Any) -> Any:
-        # The guard comes first, because the casts are operators, too.
-        with torch._C._ExcludeDispatchKeyGuard(_KEYS):  # noqa: SLF001 - as above.
-            dtype = target(arguments[:last])
+        # Before the casts, which are operators, too. It was not excluded, or this would not run.
+        _exclude(_KEY, True)
+        try:
+            dtype = target(arguments)
             if dtype is not None:
-                arguments = (*(_cast(value, dtype) for value in arguments[:last]), *arguments[len(arguments[:last]) :])
+                first = arguments if last is None else arguments[:last]
+                arguments = (*[_cast(value, dtype) for value in first], *arguments[len(first) :])
             if tell is not None:
                 _tell_once(name, policy, arguments, told, tell)
-            return overload(*arguments, **options)
+            return run(*arguments, **options)
+        finally:
+            _exclude(_KEY, False)
 
     return kernel
 
