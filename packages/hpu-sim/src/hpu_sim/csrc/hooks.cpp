@@ -1,8 +1,14 @@
 // torch >= 2.5 asks an accelerator for its generator, pinned memory and device count through these hooks.
+#include "hooks.h"
+
 #include "torch_compat.h"
 
 #if HPU_SIM_TORCH >= 205
 
+#include <memory>
+#include <new>
+
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/detail/HPUHooksInterface.h>
 
 #include "device_memory.h"
@@ -48,6 +54,34 @@ const bool registered = [] {
 }();
 
 }  // namespace
+
+#if HPU_SIM_TORCH >= 209
+void stand_in_for_absent_cuda() {
+  auto& cuda = const_cast<at::CUDAHooksInterface&>(at::detail::getCUDAHooks());
+  if (!cuda.isBuilt()) {
+    return;
+  }
+  const int gpus = cuda.deviceCount();
+  TORCH_CHECK(
+      gpus == 0,
+      "torch takes its ",
+      gpus,
+      " CUDA device(s) for the machine's accelerator, and has one accelerator per process: hide them from a simulated "
+      "program with CUDA_VISIBLE_DEVICES=\"\", or use torch's CPU build.");
+  // The interface itself is what torch uses where it was built without CUDA. The object in its place has no state.
+  std::destroy_at(&cuda);
+  new (&cuda) at::CUDAHooksInterface();
+}
+#else
+void stand_in_for_absent_cuda() {}
+#endif
+
+}  // namespace hpu_sim
+
+#else
+
+namespace hpu_sim {
+void stand_in_for_absent_cuda() {}
 }  // namespace hpu_sim
 
 #endif

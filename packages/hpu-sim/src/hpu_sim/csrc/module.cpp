@@ -10,6 +10,7 @@
 #include "graph.h"
 #include "guard.h"
 #include "hccl.h"
+#include "hooks.h"
 #include "observer.h"
 #include "operators.h"
 
@@ -95,6 +96,7 @@ void reset_stats() {
 }  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  hpu_sim::stand_in_for_absent_cuda();
   hpu_sim::register_host_kernels();
   hpu_sim::register_collectives();
 
