@@ -108,8 +108,10 @@ def lint(session: nox.Session) -> None:
     install(session, *group("lint"))
     session.run("ruff", "check", *session.posargs)
     session.run("ruff", "format", "--check")
-    sources = os.pathsep.join(str(ROOT / package.path / "src") for package in PACKAGES.values())
-    session.run("lint-imports", "--no-cache", env={"PYTHONPATH": sources})
+    sources = sorted(str(file) for pattern in ("*.cpp", "*.h") for file in ROOT.glob(f"packages/*/src/**/{pattern}"))
+    session.run("clang-format", "--dry-run", "--Werror", *sources)
+    path = os.pathsep.join(str(ROOT / package.path / "src") for package in PACKAGES.values())
+    session.run("lint-imports", "--no-cache", env={"PYTHONPATH": path})
     session.run("validate-pyproject", "pyproject.toml", *(f"{p.path}/pyproject.toml" for p in PACKAGES.values()))
     for package in PACKAGES.values():
         session.run("deptry", "--config", f"{package.path}/pyproject.toml", f"{package.path}/src")
@@ -166,6 +168,13 @@ def bench(session: nox.Session, package: Package) -> None:
     install(session, package.name, *own_group(package))
     for script in package.benches:
         session.run("python", str(script), *session.posargs, env=own_machine(session))
+
+
+@nox.session(default=False)
+def op_sweep(session: nox.Session) -> None:
+    """Run every operator of torch's operator database on the simulated device against the CPU; `-- --dtype float32`."""
+    install(session, "hpu-sim", *group("sweep"))
+    session.run("python", "packages/hpu-sim/sweep/op_sweep.py", *session.posargs, env=own_machine(session))
 
 
 @nox.session(default=False)
