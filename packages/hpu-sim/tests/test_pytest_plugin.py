@@ -185,13 +185,16 @@ def test_a_machine_that_is_here_is_used(tmp_path: Path, fresh_environment: Calla
     source = """
         import os
         import pytest
+        import torch
 
         @pytest.mark.hpu
         def test_here(request):
+            torch.ones(3, device="hpu")
             assert os.getpid() == request.config.getoption("--pid")
 
         @pytest.mark.hpu(devices=3)
         def test_elsewhere(request):
+            torch.ones(3, device="hpu")
             assert os.getpid() != request.config.getoption("--pid")
     """
     conftest = """
@@ -201,11 +204,15 @@ def test_a_machine_that_is_here_is_used(tmp_path: Path, fresh_environment: Calla
         def pytest_addoption(parser):
             parser.addoption("--pid", default=os.getpid())
     """
-    environment = fresh_environment({"HPU_SIM_DEVICES": "2"})
+    records = tmp_path / "records"
+    records.mkdir()
+    environment = fresh_environment({"HPU_SIM_DEVICES": "2", "HPU_SIM_REPORT": str(records)})
 
     suite = run_suite(tmp_path, environment, source, conftest=conftest)
 
     assert suite.outcomes == {"test_here": "passed", "test_elsewhere": "passed"}, suite.output
+    # A report that is being made is about this machine alone.
+    assert len(list(records.glob("process-*.json"))) == 1
 
 
 _TWO: Final = """

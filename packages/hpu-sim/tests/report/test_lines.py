@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpu_sim.report.lines import Line, lines_of
+from hpu_sim.report.lines import Line, lines_of, names_of
 from hpu_sim.report.model import Steps
 
 if TYPE_CHECKING:
@@ -39,6 +39,15 @@ def test_ranks_share_a_line(
 
     assert (line.ranks, line.count, line.bytes) == ((0, 2), 13, 20)
     assert (line.count_per_rank, line.steps, line.most_in_step) == (10, 10, 2)
+
+
+def test_ranks_are_named_by_number(make_record: Callable[..., RankRecord], make_report: Callable[..., Report]) -> None:
+    """And by process where a program ran several jobs."""
+    once = make_report(make_record(rank=0), make_record(rank=1))
+    twice = make_report(make_record(rank=0, pid=7), make_record(rank=0, pid=8), make_record(rank=1))
+
+    assert names_of(once) == ("0", "1")
+    assert names_of(twice) == ("0 (process 7)", "0 (process 8)", "1")
 
 
 @pytest.mark.parametrize(

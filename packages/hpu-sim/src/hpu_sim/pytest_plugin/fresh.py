@@ -16,7 +16,7 @@ import pytest
 
 from hpu_sim import children
 from hpu_sim.cards import RUNTIME_VARIABLE
-from hpu_sim.config import LAZY_VARIABLE
+from hpu_sim.config import LAZY_VARIABLE, REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,8 +55,9 @@ _NOT_PASSED_ON: Final = frozenset(
         "xmlpath",
     }
 )
-# What a simulated machine in this process, or a launcher, left in the environment.
-_LEFT_BEHIND: Final = ("HLS_MODULE_ID", "ID", "PYTEST_ADDOPTS")
+# What a simulated machine in this process, or what started it, left in the environment. A report that is being made is
+# about the machine of this process.
+_LEFT_BEHIND: Final = ("HLS_MODULE_ID", "ID", "PYTEST_ADDOPTS", REPORT_DETAIL_VARIABLE, REPORT_VARIABLE)
 _OUTPUT_LINES: Final = 60
 
 

@@ -12,7 +12,7 @@ import jinja2
 
 from hpu_sim.report.chart import draw
 from hpu_sim.report.findings import findings, gaps
-from hpu_sim.report.lines import lines_of
+from hpu_sim.report.lines import lines_of, names_of
 from hpu_sim.report.spelling import difference, operator
 from hpu_sim.report.units import grouped, in_bytes
 from hpu_sim.report.zero import WORLD_SIZES, estimate
@@ -44,6 +44,7 @@ def render(report: Report) -> str:
     ]
     return _template().render(
         report=report,
+        named=tuple(zip(names_of(report), report.ranks, strict=True)),
         machine=report.ranks[0].machine if report.ranks else None,
         command=shlex.join(report.command),
         ending=_ending(report.exit_code),
@@ -51,7 +52,11 @@ def render(report: Report) -> str:
         findings=findings(report),
         gaps=gaps(report),
         sections=[(title, explanation, group) for title, explanation, group in sections if group],
-        charts=[(record, charts) for record in report.ranks[:MAX_CHARTED] if (charts := _charts(record))],
+        charts=[
+            (name, record, charts)
+            for name, record in zip(names_of(report)[:MAX_CHARTED], report.ranks, strict=False)
+            if (charts := _charts(record))
+        ],
         compilations=[(each, difference(each.before, each.after)) for each in _compilations(report)[:MAX_LINES]],
         has_lines=any(record.detail == "lines" for record in report.ranks),
         world_sizes=WORLD_SIZES,

@@ -102,6 +102,15 @@ class Line:
         return f"{times}, in {self.steps} of {max(self.finished, self.last_step)} steps{most}"
 
 
+def names_of(report: Report) -> tuple[str, ...]:
+    """Return a name for each record: its rank, and its process where several had the same rank, one after the other."""
+    ranks = [record.rank for record in report.ranks]
+    return tuple(
+        str(record.rank) if ranks.count(record.rank) == 1 else f"{record.rank} (process {record.pid})"
+        for record in report.ranks
+    )
+
+
 def lines_of(report: Report) -> tuple[Line, ...]:
     """Return the lines of all ranks of a report, the most frequent first."""
     places: dict[tuple[str, str, str, str | None, str, int], list[tuple[RankRecord, Site]]] = {}

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hpu_sim.report.findings import findings, gaps
+from hpu_sim.report.lines import names_of
 from hpu_sim.report.units import grouped, in_bytes
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ def render(report: Report) -> str:
     machine = report.ranks[0].machine
     mode = "lazy" if machine.lazy else "eager"
     title = f"hpu-sim: {machine.devices} x {machine.generation}, SynapseAI {machine.release}, {mode} mode (simulated)"
-    rows = [_COLUMNS, *(_row(record) for record in report.ranks)]
+    named = zip(names_of(report), report.ranks, strict=True)
+    rows = [_COLUMNS, *((name, *_row(record)) for name, record in named)]
     parts = [title, *_align(rows)]
     for finding in findings(report)[:MAX_FINDINGS]:
         parts += _lines_of(finding)
@@ -55,7 +57,6 @@ def _row(record: RankRecord) -> tuple[str, ...]:
     ]
     collectives = totals["collectives"]
     return (
-        str(record.rank),
         grouped(record.steps.finished),
         *graphs,
         grouped(totals["host_syncs"]),
