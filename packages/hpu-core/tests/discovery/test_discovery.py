@@ -82,7 +82,7 @@ def test_a_variable_that_cannot_be_honoured(here: Here, monkeypatch: pytest.Monk
     here(_WORKING)
     monkeypatch.setenv("HABANA_VISIBLE_MODULES", value)
 
-    for function in (discovery.device_count, discovery.auto_device_count, lambda: discovery.parse_devices(1)):
+    for function in (discovery.device_count, discovery.auto_device_count, lambda: discovery.check_devices(1)):
         with pytest.raises(VisibleModulesError, match="HABANA_VISIBLE_MODULES"):
             function()
     assert discovery.is_available() is True

@@ -237,4 +237,6 @@ def test_mangled_version(text: str) -> None:
     """Whatever happens to a version, it is read or it is not, and nothing is raised."""
     version = _hl_smi_text.read_version(text)
 
-    assert version is None or str(version) in text
+    # A number may be written with leading zeros, which a version does not keep.
+    digits = re.sub(r"(?<![0-9])0+(?=[0-9])", "", text)
+    assert version is None or str(version) in digits

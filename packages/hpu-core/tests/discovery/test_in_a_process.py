@@ -111,7 +111,7 @@ def test_every_answer_about_a_bridge(run: Callable[..., Any]) -> None:
 @_autoloads
 def test_a_bridge_that_may_not_load_itself(run: Callable[..., Any]) -> None:
     """Where the user has forbidden that, discovery does not load the bridge either."""
-    program = "import hpu_core, sys\nhpu_core.devices()\nprint(json.dumps('habana_frameworks' in sys.modules))"
+    program = "import hpu_core, sys\nhpu_core.devices()\nprint(json.dumps('habana_frameworks.torch' in sys.modules))"
 
     assert run(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0") is False
 

@@ -28,6 +28,7 @@ __all__ = [
     "Survey",
     "VisibleModulesError",
     "auto_device_count",
+    "check_devices",
     "device_count",
     "device_name",
     "devices",
@@ -128,9 +129,25 @@ def parse_devices(devices: object) -> int:
 
     Raises:
         TypeError: `devices` is None, a bool, a float or of another type that never stands for cards.
-        ValueError: `devices` is a value that cannot be honoured, such as 0, "two", [1, 3], or more cards than there
-            are. Where discovery finds no card at all it cannot tell, and accepts any number.
+        ValueError: `devices` is a value that never stands for cards, such as 0, "two" or [1, 3]. Whether there are so
+            many cards is asked by `check_devices`.
         NoHPUError: `devices` asks for every card and there is none.
         VisibleModulesError: HABANA_VISIBLE_MODULES has a value that cannot be honoured.
     """
-    return _parse_devices.parse(devices, present=device_count, every=auto_device_count)
+    return _parse_devices.parse(devices, every=auto_device_count)
+
+
+def check_devices(number: int) -> None:
+    """Refuse to start more processes on this machine than it has cards that can be used. Opens no card.
+
+    Strategies for several cards call it before they launch anything. Where discovery finds no card at all it cannot
+    tell, and accepts any number.
+
+    Args:
+        number: How many cards of this machine are asked for.
+
+    Raises:
+        ValueError: There are not so many; the text says how many there are.
+        VisibleModulesError: HABANA_VISIBLE_MODULES has a value that cannot be honoured.
+    """
+    _parse_devices.check(number, present=device_count())

@@ -10,30 +10,37 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 _ACCEPTED = "a positive int (also as text), 'auto', -1 for every card, or the list [0, 1, ..., n-1] for n cards"
 
 
-def parse(devices: object, *, present: Callable[[], int], every: Callable[[], int]) -> int:
+def parse(devices: object, *, every: Callable[[], int]) -> int:
     """Return the number of cards that `devices` asks for; see `hpu_core.discovery.parse_devices`.
 
     Args:
         devices: The user's value.
-        present: Returns how many cards can be used, 0 when discovery knows of none.
-        every: Returns the same, but raises when there is none.
+        every: Returns how many cards can be used, and raises when there is none.
 
     Raises:
         TypeError: `devices` is of a type that never stands for cards.
         ValueError: `devices` has a value that cannot be honoured.
     """
     number = _number(devices)
-    if number == _ALL:
-        return every()
-    known = present()
-    if known and number > known:
+    return every() if number == _ALL else number
+
+
+def check(number: int, *, present: int) -> None:
+    """Refuse more cards than there are; see `hpu_core.discovery.check_devices`.
+
+    Args:
+        number: How many cards are asked for.
+        present: How many can be used, 0 when discovery knows of none and so cannot tell.
+
+    Raises:
+        ValueError: There are not so many.
+    """
+    if present and number > present:
         modules = _visible_modules.text()
         limit = "" if modules is None else f" with {_visible_modules.VARIABLE}={modules!r}"
-        message = (
-            f"`devices` must be at most {known}, the number of cards that can be used here{limit}, got {devices!r}"
+        raise ValueError(
+            f"`devices` must be at most {present}, the number of cards that can be used here{limit}, got {number}"
         )
-        raise ValueError(message)
-    return number
 
 
 def _number(devices: object) -> int:
