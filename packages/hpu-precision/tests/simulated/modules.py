@@ -24,9 +24,8 @@ class Classifier(_Base):  # type: ignore[misc, valid-type] # The class depends o
 
     def __init__(self) -> None:
         super().__init__()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(3)
-            self.net = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
+        torch.manual_seed(3)
+        self.net = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
         self.losses: list[torch.Tensor] = []
         self.types: dict[str, torch.dtype] = {}
 

@@ -1,7 +1,10 @@
 """Inside a step and outside of it, by whatever the release offers."""
 
+import contextlib
 import copy
+import inspect
 import pickle
+from typing import Any
 
 import pytest
 import torch
@@ -85,9 +88,17 @@ def test_layers_made_of_ops_train(plugin: HPUPrecisionPlugin, module: nn.Module,
     assert {parameter.grad.dtype for parameter in layer.parameters() if parameter.grad is not None} == {torch.float32}
 
 
-def test_activation_checkpointing_repeats_the_casts(plugin: HPUPrecisionPlugin, data: torch.Tensor) -> None:
+@pytest.mark.parametrize("how", ["by torch", "by context_fn"])
+def test_activation_checkpointing_repeats_the_casts(how: str, plugin: HPUPrecisionPlugin, data: torch.Tensor) -> None:
     """A block that is computed again in the backward pass has the same types, and the same gradient."""
+    if how == "by torch" and not hasattr(torch, "get_autocast_dtype"):
+        pytest.skip("Requires: torch 2.4, which repeats hpu's autocast")
+    if "context_fn" not in inspect.signature(checkpoint).parameters:
+        pytest.skip("Requires: torch 2.1, which has context_fn")
     weight = data.clone().requires_grad_()
+    options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}
+    if how == "by context_fn":
+        options["context_fn"] = lambda: (contextlib.nullcontext(), plugin.forward_context())
 
     def block(inputs: torch.Tensor) -> torch.Tensor:
         return functional.linear(inputs, weight).softmax(-1)
@@ -95,7 +106,7 @@ def test_activation_checkpointing_repeats_the_casts(plugin: HPUPrecisionPlugin, 
     gradients: list[torch.Tensor] = []
     for again in (False, True):
         with plugin.forward_context():
-            output = checkpoint(block, data, use_reentrant=False) if again else block(data)
+            output = checkpoint(block, data, **options) if again else block(data)
         gradients += torch.autograd.grad((output.float() ** 2).sum(), weight)
 
     assert torch.equal(*gradients)
@@ -159,6 +170,7 @@ def test_the_bridges_own_autocast_comes_back(plugin: HPUPrecisionPlugin, data: t
     assert (with_lists, without) == (torch.float32, torch.bfloat16)
 
 
+@pytest.mark.skipif(not hasattr(torch, "get_autocast_dtype"), reason="Requires: torch 2.4, whose hpu may have float16")
 @pytest.mark.usefixtures("needs_autocast")
 def test_the_users_own_autocast_region_has_its_type(data: torch.Tensor) -> None:
     """Inside a region of another type, the lists of the plugin hold with that type."""
