@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from train_digits import EPOCHS, REQUIRED_ACCURACY, DigitClassifier, digits, evaluate
 
-from hpu_core import HPUAccelerator, SingleHPUStrategy, bridge
+from hpu_core import HPUAccelerator, bridge
 from hpu_precision import HPUPrecisionPlugin
 
 LISTS = Path(__file__).parent
@@ -36,7 +36,6 @@ def train(plugin: HPUPrecisionPlugin) -> float:
     training, held_out = digits()
     trainer = Trainer(
         accelerator=HPUAccelerator(),
-        strategy=SingleHPUStrategy(),
         devices=1,
         plugins=[plugin],
         max_epochs=EPOCHS,
