@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.metadata
 import inspect
 import re
 import sys
@@ -15,7 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-_CLAUSE = re.compile(r"lazy|eager|(?P<kind>to|from|only) (?P<line>1\.\d+)")
+_CLAUSE = re.compile(r"lazy|eager|(?P<kind>to|from|only|torch below|torch from) (?P<line>\d\.\d+)")
 _MISSING = object()
 
 
@@ -44,8 +45,7 @@ class Row:
 
     def applies(self, release: str, *, lazy: bool) -> bool:
         """Return whether a release has the call in a mode: any of the clauses, or no clause."""
-        line = tuple(int(part) for part in release.split("."))[:2]
-        return not self.when or any(_holds(clause, line, lazy=lazy) for clause in self.when.split(" or "))
+        return not self.when or any(_holds(clause, _line(release), lazy=lazy) for clause in self.when.split(" or "))
 
 
 def _holds(clause: str, line: tuple[int, ...], *, lazy: bool) -> bool:
@@ -54,8 +54,19 @@ def _holds(clause: str, line: tuple[int, ...], *, lazy: bool) -> bool:
         raise ValueError(f"{clause!r} says nothing about releases and modes")
     if match["kind"] is None:
         return lazy is (clause == "lazy")
-    bound = tuple(int(part) for part in match["line"].split("."))
-    return {"to": line <= bound, "from": line >= bound, "only": line == bound}[match["kind"]]
+    bound = _line(match["line"])
+    torch = _line(importlib.metadata.version("torch"))
+    return {
+        "to": line <= bound,
+        "from": line >= bound,
+        "only": line == bound,
+        "torch below": torch < bound,
+        "torch from": torch >= bound,
+    }[match["kind"]]
+
+
+def _line(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 def read(text: str) -> list[Row]:

@@ -79,6 +79,8 @@ def test_no_row_is_there_twice(table: Any) -> None:
         ("os.path.join(a, *p)", "eager or from 1.20", "offered", "on a release or in a mode that has none"),
         ("os.path.join(a, *p)", "lazy", "offered", None),
         ("os.path.nothing", "from 1.20", "offered", None),
+        ("os.path.join(a, *p)", "torch from 2.0", "offered", None),
+        ("os.path.join(a, *p)", "torch below 2.0", "offered", "on a release or in a mode that has none"),
     ],
 )
 def test_the_walk_finds_faults(table: Any, call: str, when: str, here: str, fault: str | None) -> None:
