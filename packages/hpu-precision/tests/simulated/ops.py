@@ -35,8 +35,12 @@ def _three(function: Function, *shapes: tuple[int, ...]) -> Call:
 
 def _classes(function: Function, *shape: int) -> Call:
     """Call with scores of shape (4, 4) and whole numbers."""
-    target = torch.arange(4, device="hpu").expand(shape or (4,)).contiguous()
-    return lambda dtype: _first(_found(function)(_make(4, 4, dtype=dtype), target))
+
+    def call(dtype: torch.dtype) -> torch.Tensor:
+        target = torch.arange(4, device="hpu").expand(shape or (4,)).contiguous()
+        return _first(_found(function)(_make(4, 4, dtype=dtype), target))
+
+    return call
 
 
 def _signs(function: Function, vectors: int) -> Call:
