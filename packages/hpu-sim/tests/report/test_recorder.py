@@ -87,8 +87,9 @@ def test_a_recompilation_names_the_operator_and_its_old_and_new_inputs(listening
         line = _line() - 1
         htcore.mark_step()
 
-    (compilation,) = [each for each in listening.recorder.compilations if each.what == "aten::mul" and each.recompiled]
-    assert (compilation.reason, compilation.before, compilation.after) == ("shapes", "float32[3, 2]", "float32[4, 2]")
+    compilation = listening.recorder.compilations[-1]
+    assert (compilation.what, compilation.recompiled, compilation.reason) == ("aten::mul", True, "shapes")
+    assert (compilation.before, compilation.after) == ("float32[3, 2]", "float32[4, 2]")
     assert compilation.frame is not None
     assert compilation.frame.line == line
 
@@ -97,7 +98,8 @@ def test_a_graph_of_new_operators_is_no_recompilation(listening: _Listening) -> 
     """It has to be compiled all the same."""
     x = torch.zeros(3, device="hpu")
     htcore.mark_step()
-    x.sin().add(1).sub(7)
+    # An operator that no other test begins a graph with: the device keeps its graphs as long as the process lives.
+    x.lgamma().add(1).sub(7)
     htcore.mark_step()
 
     last = listening.recorder.compilations[-1]
