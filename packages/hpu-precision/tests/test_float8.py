@@ -241,6 +241,7 @@ class _Tied(nn.Module):
         self.tied = nn.Linear(4, 4, bias=False)
         self.tied.weight = self.first.weight
         self.attention = nn.MultiheadAttention(4, 2)
+        self.register_module("nothing", None)
         self.nested = nn.Sequential(nn.ReLU(), nn.Sequential(nn.Linear(4, 2)))
 
 
@@ -298,5 +299,14 @@ def test_a_module_without_layers_of_the_engine_is_warned_of(plugin: Any) -> None
 def test_a_module_with_layers_of_the_engine_is_not(plugin: Any, recwarn: pytest.WarningsRecorder) -> None:
     """One layer of the engine is enough."""
     plugin.convert_module(plugin.convert_modules(_Tied(), replace_layers=True))
+
+    assert not recwarn.list
+
+
+def test_a_module_for_inference_is_not_warned_of(
+    plugin: Any, compressor: Compressor, recwarn: pytest.WarningsRecorder
+) -> None:
+    """What neural compressor converted has no layers of the engine, and needs none."""
+    plugin.convert_module(plugin.convert_modules(_Tied(), inference=True))
 
     assert not recwarn.list

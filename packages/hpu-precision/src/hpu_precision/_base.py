@@ -141,8 +141,7 @@ class HPUPrecision:
 
     def forward_context(self) -> AbstractContextManager[Any]:
         """Run a step of a module in this precision. In 32 bit, nothing is entered."""
-        casts = self._choice.casting is not None
-        context: AbstractContextManager[Any] = self._choice.context() if casts else self._inner.forward_context()
+        context: AbstractContextManager[Any] = self._choice.context() or self._inner.forward_context()
         return context
 
     def state_dict(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any, Final, Literal
@@ -64,17 +64,17 @@ class Choice:
     scaler: "torch.amp.GradScaler | None" = None
     float8: Float8 | None = None
 
-    def context(self) -> AbstractContextManager[Any]:
-        """Return a context in which a module runs in this precision, where types are cast."""
+    def context(self) -> AbstractContextManager[Any] | None:
+        """Return a context in which a module runs in this precision; None where no types are cast."""
         if self.casting is None:
-            return nullcontext()
-        return self.casting.on() if self.float8 is None else self._float8_context(self.casting, self.float8)
+            return None
+        return self.casting.on() if self.float8 is None else _both(self.casting, self.float8)
 
-    @staticmethod
-    @contextmanager
-    def _float8_context(casting: Casting, float8: Float8) -> Iterator[None]:
-        with casting.on(), float8.on():
-            yield
+
+@contextmanager
+def _both(casting: Casting, float8: Float8) -> Iterator[None]:
+    with casting.on(), float8.on():
+        yield
 
 
 def choose(precision: object, options: Options, tell: Callable[[str], None], warn: Callable[[str], None]) -> Choice:

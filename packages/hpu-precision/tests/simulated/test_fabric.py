@@ -93,6 +93,16 @@ def test_half_precision_converts_module_and_inputs() -> None:
     assert (module.types, module.layer.weight.dtype, output) == ([torch.bfloat16] * 2, torch.bfloat16, torch.float32)
 
 
+@_has_half
+@pytest.mark.parametrize(("value", "dtype"), [("bf16-mixed", torch.float32), ("bf16-true", torch.bfloat16)])
+def test_a_module_is_made_in_the_type_of_its_parameters(value: str, dtype: torch.dtype) -> None:
+    """`Fabric.init_module` makes parameters in bf16 where they are to be."""
+    with _fabric(FabricHPUPrecision(value)).init_module():
+        module = nn.Linear(4, 2)
+
+    assert module.weight.dtype == dtype
+
+
 @pytest.mark.parametrize(("value", "dtype"), [(32, torch.float32), ("bf16-mixed", torch.bfloat16)])
 def test_fabrics_autocast_casts(value: int | str, dtype: torch.dtype) -> None:
     """`fabric.autocast()` is the same context, for code outside of a module's forward."""

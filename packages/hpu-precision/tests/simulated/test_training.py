@@ -200,6 +200,20 @@ def test_half_precision_is_half_in_all(trainer: MakeTrainer) -> None:
     assert {parameter.dtype for parameter in module.parameters()} == {torch.bfloat16}
 
 
+@_has_half
+@pytest.mark.parametrize(
+    ("value", "dtype"), [(32, torch.float32), ("bf16-mixed", torch.float32), ("bf16-true", torch.bfloat16)]
+)
+def test_a_module_is_made_in_the_type_of_its_parameters(
+    value: int | str, dtype: torch.dtype, trainer: MakeTrainer
+) -> None:
+    """`Trainer.init_module` makes parameters on the card, and in bf16 where they are to be."""
+    with trainer(HPUPrecisionPlugin(value)).init_module():
+        module = Classifier()
+
+    assert {(parameter.device.type, parameter.dtype) for parameter in module.parameters()} == {("hpu", dtype)}
+
+
 @pytest.mark.parametrize("value", [32, "bf16-mixed"])
 def test_the_trainer_tells_the_precision(value: int | str, trainer: MakeTrainer) -> None:
     """`Trainer.precision` is the plugin's."""
