@@ -144,13 +144,13 @@ def _answer(calls: Store, rendezvous: Rendezvous, own: Identity) -> None:
     answer = json.dumps({"world_size": rendezvous.world_size, **asdict(own)})
     if calls.add(f"{_key(own.rank)}/claims", 1) == 1:
         calls.set(_key(own.rank), answer)
+        if calls.add("arrived", 1) == rendezvous.world_size:
+            calls.set("all", "")
         return
     text = f"{own} is not the only rank {own.rank}: see that NODE_RANK differs from machine to machine"
     calls.set("outcome", text)
-    # Rank 0 looks at the outcome when all have answered: in the name of those that have not, then.
-    for rank in range(rendezvous.world_size):
-        calls.add(f"{_key(rank)}/claims", 1)
-        calls.set(_key(rank), answer)
+    # Rank 0 looks at the outcome once all are there; they never will be.
+    calls.set("all", "")
     raise ValueError(text)
 
 
@@ -188,7 +188,7 @@ def _report(calls: Store, rendezvous: Rendezvous, watch: Watch) -> None:
 def _await(calls: Store, rendezvous: Rendezvous, keys: Sequence[str]) -> Exception | None:
     """Wait until all ranks have answered; return what keeps them from it."""
     try:
-        calls.wait(list(keys), rendezvous.timeout)
+        calls.wait(["all"], rendezvous.timeout)
     except RuntimeError:
         # The store's own error does not say who.
         missing = [rank for rank, key in enumerate(keys, start=1) if not calls.check([key])]

@@ -87,6 +87,7 @@ class Watch:
             RankFailedError: An earlier failure has parted the ranks.
         """
         self.check()
+        self._progress.failed = None
         self._progress.active = True
         if self._post is not None:
             self._post.ring()
@@ -122,12 +123,11 @@ class Watch:
         self._progress.where = where
         try:
             yield
-        except RankFailedError:
-            raise
-        except RuntimeError as error:
-            if self._awaits_verdict(error):
+        except BaseException as error:
+            if not isinstance(error, RankFailedError) and self._awaits_verdict(error):
                 self._leave_time()
                 self._raise_verdict(error)
+            self._progress.at -= 1
             raise
         finally:
             self._progress.where = outer
@@ -183,7 +183,8 @@ class Watch:
         return self._decided.wait(self._limits.moment if might_be_one else 0)
 
     def _fail(self, post: Post, error: BaseException) -> None:
-        if self._progress.active and not self._awaits_verdict(error):
+        own = not isinstance(error, RankFailedError) and not self._awaits_verdict(error)
+        if self._progress.active and own:
             self._progress.failed = f"{type(error).__name__}: {error}".rstrip(": ")
             post.ring()
 

@@ -4,7 +4,6 @@ The system notices a dead process, which closes its connections whatever it died
 keep-alive packets. Neither needs a thread of the other process to run, nor Python's lock.
 """
 
-import contextlib
 import json
 import selectors
 import socket
@@ -43,16 +42,19 @@ class Line:
         return self._socket.fileno()
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send a message, or drop it where the other end has not taken anything for a long time."""
+        """Send a message, or drop it where the other end has not read anything for hours; sets `lost` as `receive`."""
         data = json.dumps(message).encode() + b"\n"
-        with self._lock, contextlib.suppress(BlockingIOError):
+        with self._lock:
             try:
-                # Far smaller than the system's buffer: whatever is sent goes in one piece.
-                self._socket.send(data, socket.MSG_NOSIGNAL)
+                sent = self._socket.send(data, socket.MSG_NOSIGNAL)
             except BlockingIOError:
-                raise
+                return
             except OSError as error:
                 self._lose(error)
+                return
+        if sent < len(data):
+            # The last bytes that the system's buffer held. What comes after them would make no sense.
+            self._lose(TimeoutError())
 
     def receive(self) -> list[dict[str, Any]]:
         """Return the messages that have come; sets `lost` when the connection has ended."""

@@ -15,7 +15,7 @@ class Progress:
     """How far a rank has come; it tells the others whenever this changes.
 
     Attributes:
-        at: How many meeting points it has come to.
+        at: How many meeting points it has come to, without those at which it failed.
         where: The one that it is at, such as "backward"; None between two.
         active: Whether it is in a training, rather than before or after one.
         failed: What went wrong, once something has.
@@ -164,7 +164,6 @@ def judge(members: Sequence[Member], now: float, limits: Limits) -> Verdict | No
     """
     return (
         _died(members)
-        or _failed(members)
         or _awaited_in_vain(members, now, limits)
         or _late(members, now, limits)
         or _stuck(members, now, limits)
@@ -210,13 +209,6 @@ def order(members: Sequence[Member]) -> Order | None:
     return Order(first, end=False) if taken else None
 
 
-def _failed(members: Sequence[Member]) -> Verdict | None:
-    for member in members:
-        if member.progress.failed is not None:
-            return Verdict(f"{member.identity} failed: {member.progress.failed}", member.identity.rank)
-    return None
-
-
 def _died(members: Sequence[Member]) -> Verdict | None:
     for member in members:
         cut_short = member.progress.active and not member.left and member.progress.failed is None
@@ -226,14 +218,18 @@ def _died(members: Sequence[Member]) -> Verdict | None:
 
 
 def _awaited_in_vain(members: Sequence[Member], now: float, limits: Limits) -> Verdict | None:
-    """A rank that ended its training in good order, while another one is at a point to which it will never come."""
+    """A rank is at a point to which another one will never come, because it has failed, or ended its training.
+
+    Ranks that all fail, or all end, do not wait for each other.
+    """
     for gone in members:
-        if gone.lost is None:
+        if gone.lost is None and gone.progress.failed is None:
             continue
         for member in members:
             waits = member.lost is None and member.progress.where is not None and now - member.since > limits.interval
             if waits and member.progress.at > gone.progress.at:
-                text = f"{gone.identity} has left the training, and {member.identity} waits for it{_place(member)}"
+                why = "has left the training" if gone.progress.failed is None else f"failed: {gone.progress.failed}"
+                text = f"{gone.identity} {why}; {member.identity} waits for it{_place(member)}"
                 return Verdict(text, gone.identity.rank, now - member.since)
     return None
 
