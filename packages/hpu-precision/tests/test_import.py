@@ -37,6 +37,11 @@ def test_importing_loads_nothing_and_sets_nothing() -> None:
     assert _effects("import hpu_precision") == ([], [])
 
 
+def test_what_hpu_core_is_told_loads_nothing() -> None:
+    """The entry point that hpu-core loads costs no torch, no Lightning and no bridge."""
+    assert _effects("from hpu_precision._plugin import PLUGIN") == ([], [])
+
+
 def test_op_lists_need_no_lightning_and_no_bridge() -> None:
     """Lists can be made and checked where neither is installed."""
     modules, variables = _effects("from hpu_precision import OpLists; OpLists.create(bf16_ops=['linear'])")

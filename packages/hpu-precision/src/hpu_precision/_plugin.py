@@ -1,0 +1,10 @@
+"""What hpu-core is told of this package, by the entry point `hpu_core.plugins`. Loads neither torch nor Lightning."""
+
+from typing import Final
+
+from hpu_core.registration.plugins import Classes, Plugin
+
+PLUGIN: Final = Plugin(
+    precision=Classes("hpu_precision.plugin:HPUPrecisionPlugin", "hpu_precision.fabric:FabricHPUPrecision"),
+    precisions=frozenset({"fp8"}),
+)
