@@ -2,8 +2,13 @@
 
 from typing import Any
 
-from hpu_core import bridge
-from hpu_ddp._lightning import ClusterEnvironment, FabricMultiProcessingLauncher, MultiProcessingLauncher
+from hpu_core import bridge, discovery
+from hpu_ddp._lightning import (
+    ClusterEnvironment,
+    FabricMultiProcessingLauncher,
+    MisconfigurationException,
+    MultiProcessingLauncher,
+)
 
 
 class HPUMultiProcessingLauncher(MultiProcessingLauncher):
@@ -43,6 +48,21 @@ class FabricHPUMultiProcessingLauncher(FabricMultiProcessingLauncher):
         """
         check_no_card()
         return super().launch(function, *args, **kwargs)
+
+
+def check_cards(number: int) -> None:
+    """Check that this machine has as many cards as processes are to start on it.
+
+    Args:
+        number: Processes on this machine.
+
+    Raises:
+        MisconfigurationException: It has fewer; the text says how many.
+    """
+    try:
+        discovery.check_devices(number)
+    except ValueError as error:
+        raise MisconfigurationException(str(error)) from error
 
 
 def check_no_card() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hpu_core import HPUAccelerator, HPUCheckpointIO, bridge, frameworks, hccl
 from hpu_ddp import _collectives, _options
-from hpu_ddp._launchers import FabricHPUMultiProcessingLauncher, check_is_rank
+from hpu_ddp._launchers import FabricHPUMultiProcessingLauncher, check_cards, check_is_rank
 from hpu_ddp._lightning import FabricDDPStrategy, MisconfigurationException
 from hpu_ddp._ranks import Ranks
 
@@ -255,6 +255,7 @@ class FabricHPUParallelStrategy(FabricDDPStrategy):
         return frameworks.describe(self)
 
     def _configure_launcher(self) -> None:
+        check_cards(self.num_processes)
         super()._configure_launcher()
         if self._start_method != "popen":
             self._launcher = FabricHPUMultiProcessingLauncher(self, start_method=self._start_method)

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from hpu_core import hccl
 from hpu_core.strategy import HPUStrategy
 from hpu_ddp import _collectives, _options
-from hpu_ddp._launchers import HPUMultiProcessingLauncher, check_is_rank
+from hpu_ddp._launchers import HPUMultiProcessingLauncher, check_cards, check_is_rank
 from hpu_ddp._lightning import DDPStrategy, reset_seed
 from hpu_ddp._ranks import Ranks
 from hpu_ddp._sigterm import AgreedEnd
@@ -284,6 +284,7 @@ class HPUParallelStrategy(HPUStrategy, DDPStrategy):
             self._ranks.part()
 
     def _configure_launcher(self) -> None:
+        check_cards(self.num_processes)
         super()._configure_launcher()
         if self._start_method != "popen":
             self._launcher = HPUMultiProcessingLauncher(self, start_method=self._start_method)
