@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 _LEVELS: Final = ("O1", "O2")
 _LATE: Final = features().hmp_float16
 _DEFAULT_FP32: Final = default_list("autocast_fp32" if _LATE else "hmp_o1_fp32")
-_KNOWN: Final = frozenset().union(
-    _DEFAULT_FP32, *(default_list(f"hmp_{name}") for name in ("o1_bf16", "o1_fp32", "o2_bf16", "multi_input"))
+# The operators that autocast later called promoting.
+_MULTI_INPUT: Final = default_list("autocast_promote")
+_KNOWN: Final = _MULTI_INPUT.union(
+    _DEFAULT_FP32, *(default_list(f"hmp_{name}") for name in ("o1_bf16", "o1_fp32", "o2_bf16"))
 )
 
 # Where an operator is called other than by its name.
@@ -44,7 +46,7 @@ def _convert(opt_level: str, low_path: str, fp32_path: str, low_dtype: torch.dty
         low = _read(low_path, default_list("hmp_o1_bf16"))
         fp32 = _read(fp32_path, _DEFAULT_FP32)
         assert not low & fp32, f"operators in both lists: {', '.join(sorted(low & fp32))}"  # noqa: S101 - as above
-        widest = default_list("hmp_multi_input") - low - fp32
+        widest = _MULTI_INPUT - low - fp32
     else:
         if (low_path, fp32_path) != ("", ""):
             print("Input op list would be overridden in opt_level O2")  # noqa: T201 - the bridge prints it
