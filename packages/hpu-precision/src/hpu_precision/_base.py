@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from hpu_core import frameworks
@@ -10,8 +11,6 @@ from hpu_precision._float8 import Quant
 from hpu_precision._lightning import rank_zero_info, rank_zero_warn
 
 if TYPE_CHECKING:
-    from os import PathLike
-
     import torch
     from torch.nn import Module
 
@@ -45,12 +44,12 @@ class HPUPrecision:
 
     def __init__(  # noqa: PLR0913 - two documented constructors in one.
         self,
-        precision: "int | str" = "32-true",
+        precision: int | str = "32-true",
         *,
         opt_level: str = "O1",
         verbose: bool = False,
-        bf16_file_path: "str | PathLike[str] | None" = None,
-        fp32_file_path: "str | PathLike[str] | None" = None,
+        bf16_file_path: str | PathLike[str] | None = None,
+        fp32_file_path: str | PathLike[str] | None = None,
         bf16_ops: Iterable[str] | None = None,
         fp32_ops: Iterable[str] | None = None,
         hmp_params: Mapping[str, Any] | None = None,
@@ -81,7 +80,7 @@ class HPUPrecision:
         replace_layers: bool = False,
         recipe: Any = None,
         quant: Quant = True,
-        fp8_data_path: "str | PathLike[str] | None" = None,
+        fp8_data_path: str | PathLike[str] | None = None,
     ) -> "Module":
         """Prepare a module for fp8, before the Trainer or Fabric gets it.
 

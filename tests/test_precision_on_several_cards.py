@@ -1,0 +1,91 @@
+"""Mixed precision under data parallelism: two packages that know nothing of each other."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HPU_SIM = Path(sys.executable).with_name("hpu-sim")
+
+# Trains a classifier and writes what each rank has in the end. The arguments: a folder and the plugin's arguments.
+PROGRAM = """
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+from lightning import LightningModule, Trainer
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+from hpu_core import HPUAccelerator
+from hpu_ddp import HPUDDPStrategy
+from hpu_precision import HPUPrecisionPlugin
+
+
+class Classifier(LightningModule):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
+
+    def training_step(self, batch, index):
+        scores = self.layers(batch[0])
+        self.type = str(scores.dtype)
+        return functional.cross_entropy(scores, batch[1])
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters(), lr=0.05)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    folder, arguments = Path(sys.argv[1]), json.loads(sys.argv[2])
+    points = torch.randn(64, 4, generator=torch.Generator().manual_seed(7))
+    loader = DataLoader(TensorDataset(points, (points.sum(1) > 0).long()), batch_size=8)
+    trainer = Trainer(
+        accelerator=HPUAccelerator(),
+        strategy=HPUDDPStrategy(),
+        devices=2,
+        plugins=[HPUPrecisionPlugin(**arguments)],
+        max_epochs=3,
+        logger=False,
+        enable_checkpointing=False,
+    )
+    model = Classifier()
+    trainer.fit(model, loader)
+    found = {"type": model.type, "weights": [p.flatten().tolist() for p in model.parameters()]}
+    (folder / f"{trainer.global_rank}.json").write_text(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize(
+    ("release", "arguments", "expected"),
+    [
+        ("1.24.1", {"precision": 16}, "torch.float16"),
+        ("1.24.1", {"precision": 16, "bf16_ops": ["linear", "relu"]}, "torch.bfloat16"),
+        ("1.11.0", {"precision": 16}, "torch.bfloat16"),
+    ],
+    ids=["fp16", "own lists", "HMP"],
+)
+def test_ranks_train_in_the_precision_and_agree(
+    release: str, arguments: dict[str, Any], expected: str, tmp_path: Path
+) -> None:
+    """Each rank computes in the lower precision, and all have the same weights in the end, bit for bit."""
+    script = tmp_path / "train.py"
+    script.write_text(PROGRAM, encoding="utf-8")
+    command = [str(HPU_SIM), "run", "--devices", "2", str(script), str(tmp_path), json.dumps(arguments)]
+    environment = os.environ | {"HPU_SIM_RELEASE": release, "HPU_SIM_RUNTIME_DIR": str(tmp_path / "cards")}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in (0, 1))
+    assert first == second
+    assert first["type"] == expected
