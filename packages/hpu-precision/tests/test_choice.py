@@ -44,7 +44,7 @@ def _machine(monkeypatch: pytest.MonkeyPatch, *, generation: str | None, version
     monkeypatch.setattr(bridge, "plugin_version", lambda: version)
     monkeypatch.setattr(bridge, "is_loaded", lambda: False)
     # No bridge is going to read what is announced to it.
-    monkeypatch.setattr("hpu_precision._variables.announce", lambda lists: True)
+    monkeypatch.setattr("hpu_precision._variables.announce", lambda lists: None)
 
 
 def _lists(plugin: Any) -> OpLists:

@@ -22,26 +22,27 @@ class _State:
     lists: OpLists | None = None
 
 
-def announce(lists: OpLists) -> bool:
+def announce(lists: OpLists) -> None:
     """Have the bridge read these lists when it is loaded, here and in child processes.
+
+    Does nothing where it is too late, or where the bridge is not known to understand any name of a list: an empty file
+    would stand for its own list.
 
     Args:
         lists: The lists; names that the bridge is not known to understand are left out.
-
-    Returns:
-        False where it is too late, or where leaving names out leaves nothing of a list.
     """
     lower, fp32 = (in_words_of(bridge_names(), names) for names in (lists.lower, lists.fp32))
-    if bridge.is_loaded() or not lower or not fp32 - lower:
-        return False
+    # A name of the bridge's may stand for two operators, one in each list.
+    fp32 -= lower
+    if lists == _State.lists or bridge.is_loaded() or not lower or not fp32:
+        return
     folder = Path(tempfile.mkdtemp(prefix="hpu-precision-"))
     # Until then, because children may load the bridge at any time.
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    for variables, names in ((LOWER, lower), (FP32, fp32 - lower)):
+    for variables, names in ((LOWER, lower), (FP32, fp32)):
         path = _written(folder / f"{variables[1].lower()}.txt", names)
         os.environ.update(dict.fromkeys(variables, path))
     _State.lists = lists
-    return True
 
 
 def announced() -> OpLists | None:
