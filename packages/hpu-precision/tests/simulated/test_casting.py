@@ -76,6 +76,25 @@ def test_whole_numbers_are_left_alone(plugin: HPUPrecisionPlugin, dtype: torch.d
         assert (data * data).dtype == dtype
 
 
+@pytest.mark.parametrize("verbose", [False, True], ids=["quiet", "verbose"])
+def test_of_norms_only_the_input_is_cast(verbose: bool, data: torch.Tensor) -> None:
+    """Weights and statistics keep their digits, by the bridge, by HMP and by our kernels."""
+    # Not a number that bf16 has.
+    weight = torch.full((4,), 1.001, device="hpu")
+    with HPUPrecisionPlugin("bf16-mixed", verbose=verbose).forward_context():
+        inside = functional.layer_norm(data, (4,), weight)
+
+    assert torch.equal(inside, functional.layer_norm(data.bfloat16(), (4,), weight))
+    assert not torch.equal(inside, functional.layer_norm(data.bfloat16(), (4,), weight.bfloat16()))
+
+
+@pytest.mark.parametrize("verbose", [False, True], ids=["quiet", "verbose"])
+def test_float64_is_left_alone(verbose: bool, data: torch.Tensor) -> None:
+    """What has more digits than float32 was given them on purpose."""
+    with HPUPrecisionPlugin("bf16-mixed", verbose=verbose).forward_context():
+        assert _type(data.double()) == torch.float64
+
+
 @pytest.mark.parametrize("module", [nn.LSTM(4, 4, batch_first=True), nn.MultiheadAttention(4, 2, batch_first=True)])
 def test_layers_made_of_ops_train(plugin: HPUPrecisionPlugin, module: nn.Module, data: torch.Tensor) -> None:
     """Recurrent layers and attention run in mixed precision, forward and backward."""
