@@ -47,7 +47,12 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   c10::Device getDevice() const override { return kDevice; }
   void setDevice(c10::Device device) const override { check_index(device); }
   void uncheckedSetDevice(c10::Device /*device*/) const noexcept override {}
+#if HPU_SIM_TORCH >= 202
   c10::DeviceIndex deviceCount() const noexcept override { return static_cast<c10::DeviceIndex>(device_count.load()); }
+#else
+  // Autograd starts a thread per counted device and makes each its thread's current one, which a process cannot.
+  c10::DeviceIndex deviceCount() const noexcept override { return 1; }
+#endif
 
   c10::Stream getStream(c10::Device /*device*/) const HPU_SIM_STREAM_NOEXCEPT override {
     return c10::Stream(c10::Stream::UNSAFE, kDevice, current_stream);
