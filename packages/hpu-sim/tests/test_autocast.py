@@ -214,3 +214,14 @@ def test_a_list_is_read_when_the_device_starts(
     result = run_python(program, PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST=str(path))
 
     assert result.stdout == "torch.bfloat16 torch.float32\n"
+
+
+def test_what_is_written_in_place_stays_itself() -> None:
+    """An operator that writes its argument writes the tensor it was given, not a cast copy of it."""
+    target = torch.zeros(2, device="hpu", dtype=torch.bfloat16)
+
+    with torch.autocast("hpu"):
+        target.add_(torch.ones(2, device="hpu"))
+
+    assert target.dtype == torch.bfloat16
+    assert target.tolist() == [1.0, 1.0]

@@ -59,6 +59,11 @@ class CastKernel final : public c10::OperatorKernel {
     const auto dtype = target(first, last);
     // The cache of cast weights is off: so it is on the bridge.
     for (auto* value = first; value != last; ++value) {
+      // What is written in place stays itself: a cast would be a copy, and the writing lost.
+      const auto* alias = op.schema().arguments()[value - first].alias_info();
+      if (alias != nullptr && alias->isWrite()) {
+        continue;
+      }
       map_tensors(*value, [dtype](const at::Tensor& tensor) {
         return is_castable(tensor) && tensor.scalar_type() != dtype ? tensor.to(dtype) : tensor;
       });
