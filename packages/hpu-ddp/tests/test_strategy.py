@@ -8,6 +8,7 @@ from unittest import mock
 
 import pytest
 import torch
+from packaging.version import Version
 
 from hpu_core import HPUAccelerator, HPUCheckpointIO, bridge, frameworks
 from hpu_core.strategy import HPUStrategy
@@ -149,6 +150,7 @@ def test_no_card_is_opened_to_start_processes() -> None:
         pass
 
 
+@pytest.mark.skipif(_lightning.version < Version("2.1"), reason="Requires: Lightning 2.1, which added init_module")
 def test_a_started_process_may_open_its_card() -> None:
     """There, `init_module` is what it is anywhere."""
     os.environ.update(LOCAL_RANK="1", MASTER_PORT="29500")

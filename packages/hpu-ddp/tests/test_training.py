@@ -376,9 +376,10 @@ def _monitor(folder: str) -> list[str]:
     monitor = _callbacks.LearningRateMonitor(logging_interval="step")
     run = trainer(logger=logger, callbacks=[monitor], log_every_n_steps=1)
     run.fit(Classifier(), loader())
-    file = Path(logger.log_dir, "metrics.csv")
-    with file.open() as rows:
-        return [row["lr-Adam"] for row in csv.DictReader(rows) if row["lr-Adam"]] if run.is_global_zero else []
+    if not run.is_global_zero:
+        return []
+    with Path(logger.log_dir, "metrics.csv").open() as rows:
+        return [row["lr-Adam"] for row in csv.DictReader(rows) if row["lr-Adam"]]
 
 
 def test_the_learning_rate_is_logged_once(on_ranks: OnRanks, tmp_path: Path) -> None:
