@@ -52,7 +52,7 @@ def environment(devices: int, cards: Path, **more: str) -> dict[str, str]:
         cards: Where the simulator keeps their locks.
         **more: Further variables.
     """
-    own = {name: value for name, value in os.environ.items() if name not in _PLACE and not name.startswith("HPU_SIM_")}
+    own = {name: value for name, value in os.environ.items() if name not in _PLACE}
     return {
         **own,
         "HPU_SIM_DEVICES": str(devices),

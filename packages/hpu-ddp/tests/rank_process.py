@@ -51,7 +51,7 @@ def main() -> None:
     sys.path.insert(0, str(Path(__file__).parent.parent))
     import hpu_sim
 
-    hpu_sim.activate(devices=int(os.environ["HPU_SIM_DEVICES"]))
+    hpu_sim.activate(devices=int(os.environ["HPU_SIM_DEVICES"]), release=os.environ.get("HPU_SIM_RELEASE"))
     # Unless whoever runs the tests has said otherwise, as with a Lightning that is older than this torch.
     if not sys.warnoptions:
         warnings.simplefilter("error")

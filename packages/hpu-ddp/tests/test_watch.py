@@ -240,32 +240,6 @@ def test_strangers_change_nothing(pair: Pair) -> None:
     assert not pair.first._decided.is_set()
 
 
-def test_all_ranks_end_before_the_same_batch(pair: Pair) -> None:
-    """Once one was asked to, whichever it was; the one that is behind takes the batches that the other has taken."""
-    taken = [0, 0]
-
-    def train(rank: int, watch: Watch, together: threading.Barrier) -> None:
-        while not watch.pause():
-            # A batch, for which the ranks need each other.
-            together.wait(_PATIENCE)
-            taken[rank] += 1
-            if rank == 1 and taken[1] == 3:
-                watch.stop()
-
-    together = threading.Barrier(2)
-    threads = [
-        threading.Thread(target=train, args=(rank, watch, together))
-        for rank, watch in enumerate((pair.first, pair.second))
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(_PATIENCE)
-
-    assert not any(thread.is_alive() for thread in threads)
-    assert taken[0] == taken[1] >= 3
-
-
 def test_an_agreed_end_is_no_failure(pair: Pair) -> None:
     """The exception with which the Trainer ends then tells the others nothing."""
     pair.first.hear_order(Order(1, end=True))
