@@ -110,6 +110,17 @@ def test_two_of_a_rank_are_refused(port: int) -> None:
     assert all("is not the only rank 1: see that NODE_RANK differs" in str(error) for error in outcomes)
 
 
+@pytest.mark.parametrize("counts", [(2, 4), (4, 2)])
+def test_different_counts_are_refused(counts: tuple[int, int], port: int) -> None:
+    """As where two machines have another number of devices; all ranks hear of it, and none waits any longer."""
+    outcomes = _outcomes(*(_rendezvous(port, rank, count) for rank, count in enumerate(counts)))
+
+    first, second = (str(error) for error in outcomes)
+    assert first == second
+    assert " processes and another rank " in first
+    assert first.endswith(": `devices` and `num_nodes` must be the same on every machine")
+
+
 def test_a_port_that_is_taken_is_said(port: int) -> None:
     """Rank 0 cannot wait there, and says what to change."""
     other = TCPStore("127.0.0.1", port, 1, is_master=True, wait_for_workers=False)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NoReturn
 
 from hpu_ddp._watch import Identity, Watch
 from hpu_ddp.errors import RankFailedError
@@ -139,15 +139,26 @@ def _answer(calls: Store, rendezvous: Rendezvous, own: Identity) -> None:
     """Say that this rank is here.
 
     Raises:
-        ValueError: Another process has said the same.
+        ValueError: Another process has said the same, or counts other ranks.
     """
-    answer = json.dumps({"world_size": rendezvous.world_size, **asdict(own)})
-    if calls.add(f"{_key(own.rank)}/claims", 1) == 1:
-        calls.set(_key(own.rank), answer)
-        if calls.add("arrived", 1) == rendezvous.world_size:
-            calls.set("all", "")
-        return
-    text = f"{own} is not the only rank {own.rank}: see that NODE_RANK differs from machine to machine"
+    count = rendezvous.world_size
+    # The first to come says how many there are.
+    agreed = int(calls.compare_set("world_size", "", str(count)))
+    if agreed != count:
+        _object(
+            calls,
+            f"{own} counts {count} processes and another rank {agreed}: `devices` and `num_nodes` must be the same on "
+            "every machine",
+        )
+    if calls.add(f"{_key(own.rank)}/claims", 1) > 1:
+        _object(calls, f"{own} is not the only rank {own.rank}: see that NODE_RANK differs from machine to machine")
+    calls.set(_key(own.rank), json.dumps(asdict(own)))
+    if calls.add("arrived", 1) == count:
+        calls.set("all", "")
+
+
+def _object(calls: Store, text: str) -> NoReturn:
+    """Have every rank end, because this one cannot be one of them."""
     calls.set("outcome", text)
     # Rank 0 looks at the outcome once all are there; they never will be.
     calls.set("all", "")
@@ -158,15 +169,12 @@ def _stand_guard(calls: Store, rendezvous: Rendezvous, watch: Watch) -> None:
     """Wait for the others as rank 0, tell them whether all have come, and guard them from then on."""
     keys = [_key(rank) for rank in range(1, rendezvous.world_size)]
     failure = _await(calls, rendezvous, keys)
-    if failure is None:
-        others = [json.loads(calls.get(key)) for key in keys]
-        failure = _disagreement(rendezvous, others)
     if failure is not None:
         calls.set("outcome", str(failure))
         _await_hearing(calls, rendezvous.world_size)
         raise failure
     listener, token = _listen(), secrets.token_hex(16)
-    watch.stand_guard([_parse(other) for other in others], listener, token)
+    watch.stand_guard([_parse(calls.get(key)) for key in keys], listener, token)
     calls.set("guard", json.dumps({"port": listener.getsockname()[1], "token": token}))
     calls.set("outcome", _COMPLETE)
 
@@ -180,7 +188,7 @@ def _report(calls: Store, rendezvous: Rendezvous, watch: Watch) -> None:
     if outcome != _COMPLETE:
         calls.set(f"{_key(rendezvous.rank)}/heard", "")
         raise RankFailedError(outcome)
-    first = _parse(json.loads(calls.get(_key(0))))
+    first = _parse(calls.get(_key(0)))
     guard = json.loads(calls.get("guard"))
     watch.report_to(first, rendezvous.address, guard["port"], guard["token"])
 
@@ -197,16 +205,6 @@ def _await(calls: Store, rendezvous: Rendezvous, keys: Sequence[str]) -> Excepti
             "see whether it runs, and its error if it does not"
         )
     return ValueError(calls.get("outcome").decode()) if calls.check(["outcome"]) else None
-
-
-def _disagreement(rendezvous: Rendezvous, others: Sequence[dict[str, Any]]) -> ValueError | None:
-    for other in others:
-        if other["world_size"] != rendezvous.world_size:
-            return ValueError(
-                f"rank 0 counts {rendezvous.world_size} processes and {_parse(other)} counts {other['world_size']}: "
-                "`devices` and `num_nodes` must be the same on every machine"
-            )
-    return None
 
 
 def _await_hearing(calls: Store, world_size: int) -> None:
@@ -236,8 +234,8 @@ def _machine(host: str) -> str:
         return host
 
 
-def _parse(answer: dict[str, Any]) -> Identity:
-    return Identity(**{name: value for name, value in answer.items() if name != "world_size"})
+def _parse(answer: bytes) -> Identity:
+    return Identity(**json.loads(answer))
 
 
 def _key(rank: int) -> str:
