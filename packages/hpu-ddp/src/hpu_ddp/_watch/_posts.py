@@ -12,7 +12,7 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 from hpu_ddp._watch._line import STRANGER, Line
@@ -86,12 +86,13 @@ class Post(threading.Thread):
         now = time.monotonic()
         if self._bell in ready:
             self._bell.recv(1024)
-        progress = self._own.progress
+        # A copy, because the main thread may change it between two looks at it.
+        progress = replace(self._own.progress)
         if (progress.at, progress.where) != (self._told.at, self._told.where):
             self._own.since = now
         self._receive([line for line in ready if line is not self._bell], now)
         self._report(progress)
-        self._told = Progress(**asdict(progress))
+        self._told = progress
         if not self._concluded:
             verdict = self._judge(now)
             if verdict is not None:
