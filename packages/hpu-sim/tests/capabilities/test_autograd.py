@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -10,31 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-_MODULES: Final[dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]]] = {
-    "Linear": (lambda: nn.Linear(3, 2), (2, 3)),
-    "LayerNorm": (lambda: nn.LayerNorm(3), (2, 3)),
-    "GroupNorm": (lambda: nn.GroupNorm(1, 2), (2, 2, 3)),
-    "BatchNorm1d": (lambda: nn.BatchNorm1d(3), (4, 3)),
-    "GELU": (nn.GELU, (2, 3)),
-    "Softmax": (lambda: nn.Softmax(-1), (2, 3)),
-    "Conv1d": (lambda: nn.Conv1d(2, 2, 2), (1, 2, 3)),
-    "Conv2d": (lambda: nn.Conv2d(2, 2, 2), (1, 2, 3, 3)),
-    "Conv3d": (lambda: nn.Conv3d(1, 1, 2), (1, 1, 2, 2, 2)),
-    "ConvTranspose2d": (lambda: nn.ConvTranspose2d(2, 2, 2), (1, 2, 3, 3)),
-    "MaxPool2d": (lambda: nn.MaxPool2d(2), (1, 1, 4, 4)),
-}
-
-
-@pytest.mark.parametrize("name", _MODULES)
-def test_gradients_are_right(name: str) -> None:
-    """Compared with differences, in float64."""
-    make, shape = _MODULES[name]
-    module = make().double().to("hpu")
-    x = torch.randn(*shape, dtype=torch.float64, device="hpu", requires_grad=True)
-
-    assert torch.autograd.gradcheck(module, (x,))
+    from collections.abc import Iterator
 
 
 def test_second_derivatives_are_right() -> None:
