@@ -31,6 +31,8 @@ nox.options.reuse_venv = "yes"
 ROOT = Path(__file__).resolve().parent
 DIST = ROOT / "dist"
 DEFAULT_ROW = "constraints/default.txt"
+# One file per torch that the simulator is tested with.
+TORCH_ROWS = sorted(ROOT.glob("constraints/torch-*.txt"), key=lambda file: Version(file.stem.removeprefix("torch-")))
 # The id under which `tests` runs the root's tests/, with every package installed.
 TOGETHER = "together"
 
@@ -93,6 +95,7 @@ GROUPS = nox.project.load_toml(ROOT / "pyproject.toml")
 
 each_package = nox.parametrize("package", [nox.param(package, id=name) for name, package in PACKAGES.items()])
 each_timed_package = nox.parametrize("package", [nox.param(p, id=p.name) for p in PACKAGES.values() if p.benches])
+each_torch = nox.parametrize("row", [nox.param(file, id=file.stem.removeprefix("torch-")) for file in TORCH_ROWS])
 each_suite = nox.parametrize(
     "suite",
     [
@@ -126,7 +129,7 @@ def types(session: nox.Session) -> None:
     install(session, *group("types"), *PACKAGES, *(r for p in PACKAGES.values() for r in own_group(p)))
     # One run per package: two packages may have test modules of the same name.
     for package in PACKAGES.values():
-        folders = [package.path / name for name in ("src", "tests", "bench")]
+        folders = [package.path / name for name in ("src", "tests", "third_party", "bench")]
         session.run("mypy", *(str(folder) for folder in folders if any(folder.rglob("*.py"))))
     session.run("mypy", "noxfile.py", "scripts", "examples", *(["tests"] if (ROOT / "tests").is_dir() else []))
 
@@ -175,6 +178,35 @@ def op_sweep(session: nox.Session) -> None:
     """Run every operator of torch's operator database on the simulated device against the CPU; `-- --dtype float32`."""
     install(session, "hpu-sim", *group("sweep"))
     session.run("python", "packages/hpu-sim/sweep/op_sweep.py", *session.posargs, env=own_machine(session))
+
+
+@nox.session(default=False)
+def third_party(session: nox.Session) -> None:
+    """Train with DeepSpeed, accelerate and transformers, unmodified from the index, on the simulated device."""
+    install(session, "hpu-sim", *group("third_party"), *group("test"))
+    # The machine that the tests ask for, so that each runs here rather than in a process of its own.
+    command = ("hpu-sim", "run", "--quiet", "--devices", "2", "-m", "pytest")
+    environment = own_machine(session) | {"PT_HPU_LAZY_MODE": "1"}
+    session.run(*command, *(session.posargs or ["packages/hpu-sim/third_party"]), env=environment)
+
+
+@nox.session(default=False)
+@each_torch
+def sim_torch(session: nox.Session, row: Path) -> None:
+    """Build the simulated device for another torch and run its tests; takes gigabytes, which it removes afterwards."""
+    package = PACKAGES["hpu-sim"]
+    # In the environment, so that it goes with it.
+    cache = Path(session.create_tmp()).resolve() / "hpu-sim"
+    try:
+        # Not kept by pip either: where there is no CPU build of a torch, its CUDA build comes with gigabytes of CUDA.
+        requirements = ("-e", f"./{package.path}", *group("test"), *own_group(package))
+        session.install("--no-cache-dir", "-c", str(row), *requirements)
+        tests = session.posargs or [f"{package.path}/tests"]
+        session.run("pytest", *tests, env=own_machine(session) | {"HPU_SIM_CACHE": str(cache)})
+    finally:
+        # With arguments somebody is at work on it, and comes back.
+        if not session.posargs:
+            shutil.rmtree(session.virtualenv.location)
 
 
 @nox.session(default=False)

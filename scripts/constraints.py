@@ -2,7 +2,8 @@
 
 Written are `constraints/default.txt` (what the sessions and the demo pin), `constraints/sim-<release>.txt` (a machine
 with the simulator), `constraints/gaudi-<release>.txt` (a machine with cards, where torch is the image's own and is
-therefore never named), `docs/compatibility.md`, and `releases.json` inside each package that carries one.
+therefore never named), `constraints/torch-<version>.txt` (the sessions' pins for each torch that the simulator is
+tested with), `docs/compatibility.md`, and `releases.json` inside each package that carries one.
 
 Usage: `python scripts/constraints.py [--check]`; `nox -s constraints` and `nox -s lint` call it.
 """
@@ -150,6 +151,21 @@ def default_constraints(table: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def torch_constraints(table: dict[str, Any], torch: str) -> str:
+    """Write what a session installs that tests the simulator with another torch than the default."""
+    brought = companions(table, torch)
+    replaced = {Requirement(line).name for line in brought if not line.startswith("#")}
+    pins = [Requirement(pin) for pin in table["default"]["pins"]]
+    lines = [
+        f"# {GENERATED}",
+        f"# torch {torch}, for which the simulated device is built and tested.",
+        f"torch=={torch}",
+        *brought,
+        *(str(pin) for pin in pins if pin.name not in replaced),
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def sim_constraints(table: dict[str, Any], row: dict[str, Any]) -> str:
     """Write what fits a release on a machine with the simulator: stock torch of the release's version."""
     lines = [
@@ -210,6 +226,7 @@ def compatibility_page(table: dict[str, Any]) -> str:
         "",
         f"Development, the demo and CI run stock torch {default['torch']} with Lightning {default['lightning']}",
         f"and simulate SynapseAI {default['simulates']}.",
+        f"The simulated device is built and tested with torch {', '.join(table['simulator']['torch'])}.",
         "",
         "| " + " | ".join(columns).replace("_", "-") + " |",
         "|" + "---|" * len(columns),
@@ -256,6 +273,8 @@ def outputs(table: dict[str, Any], root: Path = ROOT) -> dict[Path, str]:
         files[constraints / f"gaudi-{row['release']}.txt"] = gaudi_constraints(table, row)
         if "torch" in row:
             files[constraints / f"sim-{row['release']}.txt"] = sim_constraints(table, row)
+    for torch in table["simulator"]["torch"]:
+        files[constraints / f"torch-{torch}.txt"] = torch_constraints(table, torch)
     for package in CARRIERS:
         source = root / "packages" / package / "src" / package.replace("-", "_")
         files[source / "releases.json"] = release_data(table)
