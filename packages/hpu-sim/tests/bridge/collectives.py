@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import traceback
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -328,6 +329,25 @@ def check_collectives_are_counted() -> None:
     stats = hpu_sim.stats()
     assert (stats["collectives"], stats["collective_bytes"]) == (3, 40 + 40 + 80)
     assert (stats["h2d_copies"], stats["d2h_copies"]) == (0, 0)
+
+
+def check_a_collective_keeps_no_python_object() -> None:
+    """Its thread would drop what torch keeps for a backward pass, at the latest when Python can take nothing back."""
+    kept = set()
+    there = weakref.ref(kept)
+    torch._C._stash_obj_in_tls("kept", kept)  # type: ignore[attr-defined] # as torch's own backward pass does
+    store = dist.distributed_c10d._get_default_store()
+    if RANK == 1:
+        store.wait(["looked"])
+
+    work = dist.all_reduce(card(1), async_op=True)
+    torch._C._stash_obj_in_tls("kept", None)  # type: ignore[attr-defined]
+    del kept
+    gone = there() is None
+    store.set("looked", "")
+    work.wait()
+
+    assert gone
 
 
 def check_a_collective_ends_the_graph() -> None:

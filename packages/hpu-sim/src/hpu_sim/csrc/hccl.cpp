@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include <ATen/ThreadLocalPythonObjects.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -387,8 +388,25 @@ class HcclBackend final : public c10d::Backend {
   BackendPtr gloo_;
 };
 
+// Gloo's work keeps a copy of this thread's state, with the Python objects that torch puts there during a backward
+// pass. A thread of gloo's drops the work, and one that asks for Python's lock while the interpreter ends takes the
+// program down with it: so gloo gets to see none of them.
+class WithoutPythonObjects {
+ public:
+  WithoutPythonObjects() : objects_(at::impl::ThreadLocalPythonObjects::get_state()) {
+    at::impl::ThreadLocalPythonObjects::set_state({});
+  }
+  ~WithoutPythonObjects() { at::impl::ThreadLocalPythonObjects::set_state(std::move(objects_)); }
+  WithoutPythonObjects(const WithoutPythonObjects&) = delete;
+  WithoutPythonObjects& operator=(const WithoutPythonObjects&) = delete;
+
+ private:
+  at::impl::ThreadLocalPythonObjects objects_;
+};
+
 // Boxed, so that one function serves every collective of every torch release: only the group is replaced.
 void run_collective(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const WithoutPythonObjects guard;
   const auto& arguments = op.schema().arguments();
   const size_t first = stack->size() - arguments.size();
   for (size_t i = 0; i < arguments.size(); ++i) {
