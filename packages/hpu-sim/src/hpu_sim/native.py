@@ -45,6 +45,16 @@ class Native(Protocol):
     def reset_stats(self) -> None:
         """Set every counter to 0, and the peak of memory to what is in use."""
 
+    def start_device_trace(self) -> None:
+        """Record when the device works, until :meth:`take_device_trace`; what was recorded before is forgotten."""
+
+    def take_device_trace(self) -> tuple[list[tuple[str, str, int, int, int, int]], int]:
+        """End the recording and return its intervals, and how many there were beyond those.
+
+        An interval is its kind ("kernel", "h2d", "d2h", "d2d", "collective" or "compilation"), a name, its begin and
+        its end in nanoseconds since the epoch, the number of the thread that launched it, and bytes.
+        """
+
     def memory_stats(self) -> dict[str, int]:
         """Return limit, in_use, max_in_use and max_alloc_size in bytes, num_allocs and num_frees."""
 

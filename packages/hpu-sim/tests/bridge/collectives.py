@@ -21,6 +21,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import hpu_sim
+from hpu_sim.native import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -329,6 +330,17 @@ def check_collectives_are_counted() -> None:
     stats = hpu_sim.stats()
     assert (stats["collectives"], stats["collective_bytes"]) == (3, 40 + 40 + 80)
     assert (stats["h2d_copies"], stats["d2h_copies"]) == (0, 0)
+
+
+def check_a_profile_sees_when_collectives_ran() -> None:
+    """From the call until the other rank had its part, of those that gloo tells the end of."""
+    native().start_device_trace()
+
+    dist.all_reduce(card(1, 2))
+
+    ((_, name, begin, end, _, size),) = (each for each in native().take_device_trace()[0] if each[0] == "collective")
+    assert (name, size) == ("allreduce", 8)
+    assert begin < end
 
 
 def check_a_collective_keeps_no_python_object() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
+
+from hpu_sim.native import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +37,7 @@ def _trace(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
 def test_a_trace_names_the_card(name: str, tmp_path: Path) -> None:
-    """It says that it is simulated, and that the CPU's operators are the card's."""
+    """It says that it is simulated, and where it was measured."""
     recorded = _profile(ProfilerActivity.CPU, ProfilerActivity.HPU)
 
     recorded.export_chrome_trace(str(tmp_path / name))
@@ -46,6 +49,75 @@ def test_a_trace_names_the_card(name: str, tmp_path: Path) -> None:
     assert lane["process_name"] == {"name": "/device:HPU:0"}
     assert lane["process_labels"]["labels"].startswith("simulated")
     assert any(event["name"] == "aten::sin" for event in trace["traceEvents"])
+
+
+@pytest.fixture(scope="module")
+def recorded_trace(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The trace of a small training step."""
+    weight = torch.ones(8, 8, device="hpu", requires_grad=True)
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.HPU]) as recorded:
+        (torch.ones(8, 8).to("hpu") @ weight).relu().sum().backward()
+        torch.ones(1, device="hpu").item()
+    path = tmp_path_factory.mktemp("trace") / "trace.json"
+    recorded.export_chrome_trace(str(path))
+    return _trace(path)
+
+
+def _work(trace: dict[str, Any]) -> list[dict[str, Any]]:
+    return [event for event in trace["traceEvents"] if event["ph"] == "X" and event["pid"] == 0]
+
+
+def test_the_cards_work_is_in_lanes(recorded_trace: dict[str, Any]) -> None:
+    """Matrix products in one, other operators and copies in theirs."""
+    lanes = {e["tid"]: e["args"]["name"] for e in recorded_trace["traceEvents"] if e["name"] == "thread_name"}
+    found = {(event["name"], event["cat"], lanes[event["tid"]]) for event in _work(recorded_trace)}
+
+    assert {
+        ("aten::mm", "kernel", "MME"),
+        ("aten::relu", "kernel", "TPC"),
+        ("Memcpy HtoD", "gpu_memcpy", "DMA"),
+        ("Memcpy DtoH", "gpu_memcpy", "DMA"),
+    } <= found
+
+
+def test_the_cards_work_takes_time(recorded_trace: dict[str, Any]) -> None:
+    """Its intervals are measured: none is empty, and none is over before the next of its thread begins."""
+    forward = [event for event in _work(recorded_trace) if event["name"] in {"aten::mm", "aten::relu", "aten::sum"}]
+    ordered = sorted(forward, key=lambda event: event["ts"])
+
+    assert all(event["dur"] > 0 for event in ordered)
+    assert all(a["ts"] + a["dur"] <= b["ts"] + 1e-3 for a, b in itertools.pairwise(ordered))
+
+
+def test_the_cards_work_is_linked_to_its_operator(recorded_trace: dict[str, Any]) -> None:
+    """By torch's number for the operator, of the backward pass, too, and by an arrow."""
+    events = recorded_trace["traceEvents"]
+    operators = {event["args"]["External id"]: event["name"] for event in events if event.get("cat") == "cpu_op"}
+    kernels = [event for event in _work(recorded_trace) if event["cat"] == "kernel"]
+    arrows = [event["ph"] for event in events if event.get("cat") == "ac2g"]
+
+    assert "aten::threshold_backward" in {kernel["name"] for kernel in kernels}
+    assert all(operators[kernel["args"]["External id"]] == kernel["name"] for kernel in kernels)
+    assert arrows.count("s") == arrows.count("f") == len(_work(recorded_trace))
+
+
+def test_a_new_graph_is_in_the_compilers_lane(tmp_path: Path) -> None:
+    """In lazy mode, where there are graphs."""
+    with profile(activities=[ProfilerActivity.HPU]) as recorded:
+        torch.ones(57, device="hpu").erfinv()
+        torch.ones(1, device="hpu").item()
+    recorded.export_chrome_trace(str(tmp_path / "trace.json"))
+
+    assert ("compilation", "Runtime") in {(e["name"], e["cat"]) for e in _work(_trace(tmp_path / "trace.json"))}
+
+
+def test_nothing_is_recorded_without_a_profile() -> None:
+    """What the card does outside of a profile is in none."""
+    native().start_device_trace()
+    native().take_device_trace()
+    torch.ones(3, device="hpu").sin()
+
+    assert native().take_device_trace() == ([], 0)
 
 
 def test_the_card_alone_can_be_asked_for() -> None:
@@ -113,11 +185,11 @@ with profile({arguments}) as recorded:
 recorded.export_chrome_trace(sys.argv[1])
 with open(sys.argv[1]) as file:
     trace = json.load(file)
-print(trace["deviceProperties"][-1]["name"], any(e["name"] == "aten::sin" for e in trace["traceEvents"]))
+print(trace["deviceProperties"][-1]["name"], *(e["cat"] for e in trace["traceEvents"] if e["name"] == "aten::sin"))
 """
     )
 
-    assert output_of(program, tmp_path / "trace.json", **_OLD).splitlines()[-1] == "GAUDI2 True"
+    assert output_of(program, tmp_path / "trace.json", **_OLD).splitlines()[-1] == "GAUDI2 cpu_op Kernel"
 
 
 def test_up_to_1_19_a_profile_of_the_cpu_has_no_card(tmp_path: Path, output_of: Callable[..., str]) -> None:

@@ -6,6 +6,7 @@
 #include "alias.h"
 #include "counters.h"
 #include "device_memory.h"
+#include "device_trace.h"
 #include "dtypes.h"
 #include "graph.h"
 #include "observer.h"
@@ -56,9 +57,14 @@ at::Tensor as_host(const at::Tensor& tensor) {
   return is_device_tensor(tensor) ? borrow_as_cpu(tensor) : tensor;
 }
 
+const char* direction(const at::Tensor& source, const at::Tensor& target) {
+  return !is_device_tensor(source) ? "h2d" : is_device_tensor(target) ? "d2d" : "d2h";
+}
+
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   ensure_acquired();
   count_copy(source, self, non_blocking);
+  const Timed timed(direction(source, self), "aten::copy_", bytes_of(source));
   as_host(self).copy_(as_host(source));
   return self;
 }
@@ -77,6 +83,7 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   ++counters().d2h_copies;
   counters().d2h_bytes += static_cast<int64_t>(self.element_size());
   synchronize_host("aten::_local_scalar_dense");
+  const Timed timed("d2h", "aten::_local_scalar_dense", static_cast<int64_t>(self.element_size()));
   return at::_local_scalar_dense(borrow_as_cpu(self));
 }
 

@@ -12,6 +12,7 @@
 #include "alias.h"
 #include "counters.h"
 #include "device_memory.h"
+#include "device_trace.h"
 #include "dtypes.h"
 #include "generator.h"
 #include "graph.h"
@@ -101,6 +102,7 @@ class HostCall {
   }
 
   void run() {
+    const Timed timed("kernel", op_.operator_name().name.c_str());
     if (C10_UNLIKELY(traits_.draws_without_generator)) {
       const DefaultGeneratorSwap swap;
       op_.redispatchBoxed(kHostKeys, &stack_);

@@ -1,5 +1,7 @@
 #include "graph.h"
 
+#include "device_trace.h"
+
 namespace hpu_sim {
 
 void GraphRecorder::add(const Node& node) {
@@ -35,6 +37,7 @@ std::optional<Event> GraphRecorder::first_difference(const Node& node) {
 
 void GraphRecorder::close() {
   const char* compiled = nullptr;
+  const int64_t begin = is_traced() ? wall_clock() : 0;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (length_ == 0) {
@@ -56,6 +59,9 @@ void GraphRecorder::close() {
   }
   if (compiled != nullptr && is_observed()) {
     notify({compiled, "", ""});
+  }
+  if (compiled != nullptr && begin != 0) {
+    add_to_device_trace({"compilation", compiled, begin, wall_clock(), this_thread(), 0});
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "alias.h"
 #include "counters.h"
+#include "device_trace.h"
 #include "dtypes.h"
 #include "graph.h"
 #include "observer.h"
@@ -200,6 +201,21 @@ class Reduction {
   bool converted_ = false;
 };
 
+// The collective that this thread is about to hand to gloo, while a profile is recorded; begin 0: none.
+thread_local Interval collective_in_making{};
+
+// Ends the interval of that collective when gloo is done, in one of gloo's threads.
+void trace_until_done(c10d::OpType type, const WorkPtr& gloo) {
+  // Gloo's work of sending and receiving cannot be asked to tell its end.
+  if (collective_in_making.begin != 0 && type != c10d::OpType::SEND && type != c10d::OpType::RECV) {
+    gloo->getFuture()->addCallback([interval = collective_in_making](c10::ivalue::Future&) mutable {
+      interval.end = wall_clock();
+      add_to_device_trace(interval);
+    });
+  }
+  collective_in_making.begin = 0;
+}
+
 void count(const char* name, const Tensors& payload) {
   // Whatever the graph holds has to have run before another card may read its results.
   graph_recorder().close();
@@ -209,6 +225,9 @@ void count(const char* name, const Tensors& payload) {
   }
   ++counters().collectives;
   counters().collective_bytes += bytes;
+  if (C10_UNLIKELY(is_traced())) {
+    collective_in_making = {"collective", name, wall_clock(), 0, this_thread(), bytes};
+  }
   if (C10_UNLIKELY(is_observed())) {
     notify({"collective", name, payload.empty() ? "" : describe(payload.front()), bytes});
   }
@@ -373,6 +392,7 @@ class HcclBackend final : public c10d::Backend {
 
  private:
   static WorkPtr work(c10d::OpType type, WorkPtr gloo, Tensors outputs) {
+    trace_until_done(type, gloo);
     return c10::make_intrusive<HcclWork>(type, std::move(gloo), std::move(outputs));
   }
 

@@ -5,6 +5,7 @@
 #include "backward.h"
 #include "counters.h"
 #include "device_memory.h"
+#include "device_trace.h"
 #include "dtypes.h"
 #include "generator.h"
 #include "graph.h"
@@ -87,6 +88,19 @@ std::map<std::string, int64_t> memory_stats() {
   };
 }
 
+// Kind, name, begin and end in nanoseconds since the epoch, thread, bytes.
+using IntervalTuple = std::tuple<std::string, std::string, int64_t, int64_t, int64_t, int64_t>;
+
+std::pair<std::vector<IntervalTuple>, int64_t> take_device_trace() {
+  const auto trace = hpu_sim::take_device_trace();
+  std::vector<IntervalTuple> intervals;
+  intervals.reserve(trace.intervals.size());
+  for (const auto& each : trace.intervals) {
+    intervals.emplace_back(each.kind, each.name, each.begin, each.end, each.thread, each.bytes);
+  }
+  return {std::move(intervals), trace.dropped};
+}
+
 void reset_stats() {
   hpu_sim::counters().reset();
   hpu_sim::graph_recorder().reset_totals();
@@ -116,6 +130,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("synchronize", [] { hpu_sim::synchronize_host("synchronize"); });
   m.def("stats", &stats);
   m.def("reset_stats", &reset_stats);
+  m.def("start_device_trace", &hpu_sim::start_device_trace);
+  m.def("take_device_trace", &take_device_trace);
   m.def("memory_stats", &memory_stats);
   m.def("reset_peak_memory", &hpu_sim::reset_peak_memory);
   m.def("reset_accumulated_memory", &hpu_sim::reset_accumulated_memory);

@@ -1,8 +1,8 @@
 """Let torch's profilers be asked for hpu activity.
 
-Stock torch has the name but no support: with ``torch.hpu`` registered it fails an assertion. The simulated card's work
-is the CPU's and appears in a trace as such, so the request is taken back before torch sees it; the exported file names
-the card, says that it is simulated, and holds no kernels.
+Stock torch has the name but no support: with ``torch.hpu`` registered it fails an assertion. So the request is taken
+back before torch sees it, and what the simulated card did meanwhile, which the device itself measures, is added to the
+exported file. As on the bridge, torch's own list of events has none of it.
 """
 
 from __future__ import annotations
@@ -17,20 +17,24 @@ import torch
 from torch.autograd import profiler as autograd_profiler
 from torch.profiler import profiler as torch_profiler
 
+from habana_frameworks.torch import _device_lane
 from hpu_sim.activation import active_config
+from hpu_sim.native import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_LANE: Final = "/device:HPU:0"
-# Beside the processes of the host, which are numbered by the system.
-_LANE_ID: Final = 0
+#: What a profile keeps of the card, as an attribute of it.
+_RECORDED: Final = "hpu_sim_intervals"
 
 
 def accept_hpu() -> None:
     """Change torch's profiler classes in place, so that whoever holds them already has the change."""
     _replace(autograd_profiler.profile, "__init__", _without_device)
-    _replace(torch_profiler._KinetoProfile, "export_chrome_trace", _with_card)  # noqa: SLF001 - what exports for both of torch's classes
+    kineto_profile = torch_profiler._KinetoProfile  # noqa: SLF001 - the base of both of torch's classes
+    _replace(kineto_profile, "start_trace", _recording)
+    _replace(kineto_profile, "stop_trace", _recorded)
+    _replace(kineto_profile, "export_chrome_trace", _with_card)
 
 
 def _replace(cls: type, name: str, change: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -48,11 +52,29 @@ def _without_device(stock: Callable[..., None]) -> Callable[..., None]:
     return __init__
 
 
+def _recording(stock: Callable[..., Any]) -> Callable[..., Any]:
+    def start_trace(self: Any) -> Any:
+        if wants_hpu(self):
+            native().start_device_trace()
+        return stock(self)
+
+    return start_trace
+
+
+def _recorded(stock: Callable[..., Any]) -> Callable[..., Any]:
+    def stop_trace(self: Any) -> Any:
+        if wants_hpu(self):
+            setattr(self, _RECORDED, native().take_device_trace())
+        return stock(self)
+
+    return stop_trace
+
+
 def _with_card(stock: Callable[..., Any]) -> Callable[..., Any]:
     def export_chrome_trace(self: Any, path: str, *arguments: Any, **options: Any) -> Any:
         result = stock(self, path, *arguments, **options)
         if wants_hpu(self):
-            _add_card(Path(path))
+            _add_card(Path(path), *getattr(self, _RECORDED, ([], 0)))
         return result
 
     return export_chrome_trace
@@ -64,22 +86,15 @@ def wants_hpu(profile: Any) -> bool:
     return bool(getattr(profile, "records_hpu", False)) or (hpu is not None and hpu in profile.activities)
 
 
-def _add_card(path: Path) -> None:
+def _add_card(path: Path, intervals: list[_device_lane.Interval], dropped: int) -> None:
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8") as file:
         trace = json.load(file)
     config = active_config()
-    trace.setdefault("deviceProperties", []).append(
-        {"name": config.generation, "totalGlobalMem": config.memory_bytes, "simulated": True}
-    )
-    described = {
-        "process_name": {"name": _LANE},
-        "process_labels": {"labels": "simulated: the CPU's operators are the card's"},
-        "process_sort_index": {"sort_index": _LANE_ID},
-    }
-    trace["traceEvents"] += [
-        {"ph": "M", "name": name, "pid": _LANE_ID, "tid": 0, "ts": 0, "args": arguments}
-        for name, arguments in described.items()
-    ]
+    card: dict[str, Any] = {"name": config.generation, "totalGlobalMem": config.memory_bytes, "simulated": True}
+    if dropped:
+        card["droppedEvents"] = dropped
+    trace.setdefault("deviceProperties", []).append(card)
+    trace["traceEvents"] += _device_lane.events_of(intervals, trace)
     with opened(path, "wt", encoding="utf-8") as file:
         json.dump(trace, file)

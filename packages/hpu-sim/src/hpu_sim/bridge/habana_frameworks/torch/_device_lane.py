@@ -1,0 +1,153 @@
+"""The card in an exported trace: its lanes, what it did in them, and which of the host's operators launched that.
+
+The intervals were measured while the simulated card worked, which is the host's work, too: nothing here tells how long
+a card would take. Up to 1.19 the bridge wrote its own categories; after that torch writes the card's work itself, and
+is taken to use the categories that it uses for other devices.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from hpu_sim.features import features
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+LANE: Final = "/device:HPU:0"
+# Beside the processes of the host, which are numbered by the system.
+LANE_ID: Final = 0
+
+_ENGINES: Final = ("MME", "TPC", "DMA", "NIC", "Synapse/compiler")
+_MME, _TPC, _DMA, _NIC, _COMPILER = range(len(_ENGINES))
+# The matrix engine multiplies and convolves; the vector engines do the rest.
+_MATRIX_OPERATORS: Final = ("mm", "bmm", "addmm", "baddbmm", "addbmm", "matmul", "linear", "conv", "attention", "lstm")
+_COPIES: Final = {"h2d": "Memcpy HtoD", "d2h": "Memcpy DtoH", "d2d": "Memcpy DtoD"}
+
+_NANOSECONDS: Final = 1000  # in one of the microseconds in which a trace counts
+
+Interval = tuple[str, str, int, int, int, int]
+Event = dict[str, Any]
+
+
+def events_of(intervals: Iterable[Interval], trace: dict[str, Any]) -> list[Event]:
+    """Return the events of a card's work.
+
+    Args:
+        intervals: As :meth:`hpu_sim.native.Native.take_device_trace` gives them.
+        trace: What torch exported; its operators are linked to the card's work.
+
+    Returns:
+        Names of the lanes; for each interval one event in a lane, and where an operator launched it, a point of launch
+        in the operator and the two ends of an arrow from there.
+    """
+    # Where a trace says so, it counts from a time of its own.
+    base = int(trace.get("baseTimeNanoseconds", 0))
+    ordered = sorted(intervals, key=lambda each: each[2])
+    launchers = _launchers(ordered, trace["traceEvents"], base)
+    events = _names()
+    for number, (interval, launcher) in enumerate(zip(ordered, launchers, strict=True), start=1):
+        event = _work(interval, number, base)
+        if launcher is not None:
+            event["args"]["External id"] = launcher["args"].get("External id", 0)
+            events += _link(event, launcher, number)
+        events.append(event)
+    return events
+
+
+def _names() -> list[Event]:
+    described: list[tuple[str, int, dict[str, Any]]] = [
+        ("process_name", 0, {"name": LANE}),
+        ("process_labels", 0, {"labels": "simulated: measured on this machine's CPU"}),
+        ("process_sort_index", 0, {"sort_index": LANE_ID}),
+    ]
+    for index, engine in enumerate(_ENGINES):
+        described.append(("thread_name", index, {"name": engine}))
+        described.append(("thread_sort_index", index, {"sort_index": index}))
+    return [
+        {"ph": "M", "name": name, "pid": LANE_ID, "tid": tid, "ts": 0, "args": arguments}
+        for name, tid, arguments in described
+    ]
+
+
+def _work(interval: Interval, number: int, base: int) -> Event:
+    kind, name, begin, end, _, size = interval
+    arguments: dict[str, Any] = {"device": 0, "stream": 0, "correlation": number}
+    if size:
+        arguments["bytes"] = size
+    return {
+        "ph": "X",
+        "cat": _category(kind),
+        "name": f"hccl:{name}" if kind == "collective" else _COPIES.get(kind, name),
+        "pid": LANE_ID,
+        "tid": _engine(kind, name),
+        "ts": (begin - base) / _NANOSECONDS,
+        "dur": (end - begin) / _NANOSECONDS,
+        "args": arguments,
+    }
+
+
+def _category(kind: str) -> str:
+    if kind == "compilation":
+        return "Runtime"
+    if kind in _COPIES:
+        return "gpu_memcpy" if features().after_1_19 else "Memcpy"
+    return "kernel" if features().after_1_19 else "Kernel"
+
+
+def _engine(kind: str, name: str) -> int:
+    if kind == "kernel":
+        return _MME if any(part in name.rpartition("::")[2] for part in _MATRIX_OPERATORS) else _TPC
+    return {"collective": _NIC, "compilation": _COMPILER}.get(kind, _DMA)
+
+
+def _link(event: Event, launcher: Event, number: int) -> list[Event]:
+    place = {"pid": launcher["pid"], "tid": launcher["tid"], "ts": event["ts"]}
+    external = event["args"]["External id"]
+    arrow = {"id": number, "cat": "ac2g", "name": "ac2g"}
+    return [
+        {"ph": "X", "cat": "Runtime", "name": "launch", **place, "dur": 0}
+        | {"args": {"External id": external, "correlation": number}},
+        {"ph": "s", **arrow, **place},
+        {"ph": "f", "bp": "e", **arrow, "pid": event["pid"], "tid": event["tid"], "ts": event["ts"]},
+    ]
+
+
+class _Operators:
+    """The operators of one thread of the host, asked for what was running at ever later times.
+
+    Args:
+        events: Their events, in any order.
+    """
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        # Longest first where two begin together: the outer one.
+        self._ahead = sorted(events, key=lambda each: (each["ts"], -each["dur"]), reverse=True)
+        self._running: list[Event] = []
+
+    def running_at(self, time: float) -> list[Event]:
+        """Return what was running at a time, in microseconds, from the outermost to the innermost."""
+        while self._ahead and self._ahead[-1]["ts"] <= time:
+            self._running.append(self._ahead.pop())
+        # Operators nest, so whatever lies above one that still runs and is over lay within it.
+        self._running = [each for each in self._running if each["ts"] + each["dur"] >= time]
+        return self._running
+
+
+def _launchers(intervals: Iterable[Interval], events: Iterable[Event], base: int) -> list[Event | None]:
+    """Return for each interval the operator in which it began: the innermost of its name, or just the innermost.
+
+    The two are measured by different clocks, which agree to a microsecond, so an operator that the kernel calls may
+    seem to have begun before the kernel.
+    """
+    by_thread: dict[int, list[Event]] = {}
+    for event in events:
+        if event.get("cat") == "cpu_op" and event.get("ph") == "X":
+            by_thread.setdefault(event["tid"], []).append(event)
+    threads = {thread: _Operators(its_events) for thread, its_events in by_thread.items()}
+    found: list[Event | None] = []
+    for _, name, begin, _, thread, _ in intervals:
+        inwards = threads[thread].running_at((begin - base) / _NANOSECONDS) if thread in threads else []
+        innermost = inwards[-1] if inwards else None
+        found.append(next((each for each in reversed(inwards) if each["name"] == name), innermost))
+    return found
