@@ -4,7 +4,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-import torch
 import torch.distributed as dist
 
 from hpu_ddp import _options
@@ -52,22 +51,3 @@ def test_a_number_is_no_timeout() -> None:
     number: Any = 30
     with pytest.raises(TypeError, match=r"`timeout` must be a datetime.timedelta, got 30"):
         _options.checked_timeout(number)
-
-
-def test_devices_have_no_index() -> None:
-    """However the cards are spelled, each is "hpu"."""
-    devices = [torch.device("hpu"), torch.device("hpu", 0)]
-
-    assert _options.checked_devices(devices, "HPUDDPStrategy") == [torch.device("hpu")] * 2
-
-
-def test_no_devices_are_no_devices() -> None:
-    """The Trainer assigns them later."""
-    assert _options.checked_devices(None, "HPUDDPStrategy") is None
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda:1", "hpu:1"])
-def test_other_devices_are_refused(device: str) -> None:
-    """The error names the strategy, the device, and what to do."""
-    with pytest.raises(ValueError, match=f"HPUDDPStrategy trains on HPUs only: .*'{device}'.*HABANA_VISIBLE_MODULES"):
-        _options.checked_devices([torch.device("hpu"), torch.device(device)], "HPUDDPStrategy")

@@ -240,3 +240,24 @@ def checked_device(device: "_DEVICE") -> torch.device:
             "choose the card with HLS_MODULE_ID before it is opened"
         )
     return torch.device("hpu")
+
+
+def checked_devices(devices: Sequence[torch.device] | None, strategy: str) -> list[torch.device] | None:
+    """Return one `torch.device("hpu")` for each device.
+
+    Args:
+        devices: What the user or the Trainer assigned.
+        strategy: The class, for the error.
+
+    Raises:
+        ValueError: One of them is no HPU, or has an index other than 0.
+    """
+    if devices is None:
+        return None
+    try:
+        return [checked_device(device) for device in devices]
+    except ValueError as error:
+        raise ValueError(
+            f"{strategy} trains on HPUs only: {error}. Pass `accelerator=hpu_core.HPUAccelerator()` as well, and name "
+            "cards with HABANA_VISIBLE_MODULES"
+        ) from error

@@ -1,13 +1,9 @@
 """What a strategy is told, checked, and what it does when it is told nothing."""
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
-import torch
 import torch.distributed as dist
-
-from hpu_core.strategy import checked_device
 
 # The values that Intel's examples and Optimum Habana use throughout (facts of the vendor's; not measured here).
 # Few large collectives: each has a cost of its own on the card, which a bucket of torch's 25 MB does not hide.
@@ -57,24 +53,3 @@ def checked_timeout(timeout: timedelta | None) -> timedelta:
     if timeout <= timedelta(0):
         raise ValueError(f"`timeout` must be more than 0 seconds, got {timeout.total_seconds():g} s")
     return timeout
-
-
-def checked_devices(devices: Sequence[torch.device] | None, strategy: str) -> list[torch.device] | None:
-    """Return one `torch.device("hpu")` for each device.
-
-    Args:
-        devices: What the user or the Trainer assigned.
-        strategy: The class, for the error.
-
-    Raises:
-        ValueError: One of them is no HPU, or has an index other than 0.
-    """
-    if devices is None:
-        return None
-    try:
-        return [checked_device(device) for device in devices]
-    except ValueError as error:
-        raise ValueError(
-            f"{strategy} trains on HPUs only: {error}. Pass `accelerator=hpu_core.HPUAccelerator()` as well, and name "
-            "cards with HABANA_VISIBLE_MODULES"
-        ) from error

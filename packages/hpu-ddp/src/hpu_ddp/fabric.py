@@ -9,8 +9,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hpu_core import HPUAccelerator, HPUCheckpointIO, bridge, frameworks, hccl
-from hpu_ddp import _collectives, _options
+from hpu_core import HPUAccelerator, HPUCheckpointIO, bridge, collectives, frameworks, hccl
+from hpu_core.strategy import checked_devices
+from hpu_ddp import _options
 from hpu_ddp._launchers import FabricHPUMultiProcessingLauncher, check_cards, check_is_rank
 from hpu_ddp._lightning import FabricDDPStrategy, MisconfigurationException
 from hpu_ddp._ranks import Ranks
@@ -98,7 +99,7 @@ class FabricHPUParallelStrategy(FabricDDPStrategy):
 
     @parallel_devices.setter
     def parallel_devices(self, devices: Sequence[torch.device] | None) -> None:
-        self._parallel_devices = _options.checked_devices(devices, type(self).__name__)
+        self._parallel_devices = checked_devices(devices, type(self).__name__)
 
     @property
     def checkpoint_io(self) -> "CheckpointIO":
@@ -203,7 +204,7 @@ class FabricHPUParallelStrategy(FabricDDPStrategy):
         if not isinstance(tensor, Tensor) or not dist.is_initialized():
             return tensor
         with self._ranks.meeting("all-reduce", group):
-            return _collectives.all_reduce(tensor, group, reduce_op)
+            return collectives.all_reduce(tensor, group, reduce_op)
 
     def all_gather(self, tensor: Tensor, group: Any | None = None, sync_grads: bool = False) -> Tensor:
         """Return the tensors of all ranks, of shape (ranks, *shape).
@@ -220,8 +221,8 @@ class FabricHPUParallelStrategy(FabricDDPStrategy):
             return tensor
         with self._ranks.meeting("all-gather", group):
             if not sync_grads:
-                return _collectives.all_gather(tensor, group)
-            _collectives.check_device(tensor)
+                return collectives.all_gather(tensor, group)
+            collectives.check_device(tensor)
             return super().all_gather(tensor, group, sync_grads)
 
     def broadcast(self, obj: T, src: int = 0) -> T:
@@ -234,13 +235,13 @@ class FabricHPUParallelStrategy(FabricDDPStrategy):
         if not dist.is_initialized():
             return obj
         with self._ranks.meeting("broadcast"):
-            return _collectives.broadcast(obj, src)
+            return collectives.broadcast(obj, src)
 
     def barrier(self, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - Lightning passes a name for its logs.
         """Wait until all ranks are here and their cards have finished what they were given."""
         if dist.is_initialized():
             with self._ranks.meeting("barrier"):
-                _collectives.barrier()
+                collectives.barrier()
 
     @classmethod
     def register_strategies(cls, strategy_registry: "_StrategyRegistry") -> None:

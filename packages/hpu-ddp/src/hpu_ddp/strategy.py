@@ -10,9 +10,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from hpu_core import hccl
-from hpu_core.strategy import HPUStrategy
-from hpu_ddp import _collectives, _options
+from hpu_core import collectives, hccl
+from hpu_core.strategy import HPUStrategy, checked_devices
+from hpu_ddp import _options
 from hpu_ddp._launchers import HPUMultiProcessingLauncher, check_cards, check_is_rank
 from hpu_ddp._lightning import DDPStrategy, reset_seed
 from hpu_ddp._ranks import Ranks
@@ -115,7 +115,7 @@ class HPUParallelStrategy(HPUStrategy, DDPStrategy):
 
     @parallel_devices.setter
     def parallel_devices(self, devices: Sequence[torch.device] | None) -> None:
-        self._parallel_devices = _options.checked_devices(devices, type(self).__name__)
+        self._parallel_devices = checked_devices(devices, type(self).__name__)
 
     def set_world_ranks(self) -> None:
         """Find out which rank this process is.
@@ -225,7 +225,7 @@ class HPUParallelStrategy(HPUStrategy, DDPStrategy):
         if not isinstance(tensor, Tensor) or not dist.is_initialized():
             return tensor
         with self._ranks.meeting("reduce", group):
-            return _collectives.all_reduce(tensor, group, reduce_op)
+            return collectives.all_reduce(tensor, group, reduce_op)
 
     def all_gather(self, tensor: Tensor, group: Any | None = None, sync_grads: bool = False) -> Tensor:
         """Return the tensors of all ranks, of shape (ranks, *shape).
@@ -242,8 +242,8 @@ class HPUParallelStrategy(HPUStrategy, DDPStrategy):
             return tensor
         with self._ranks.meeting("all-gather", group):
             if not sync_grads:
-                return _collectives.all_gather(tensor, group)
-            _collectives.check_device(tensor)
+                return collectives.all_gather(tensor, group)
+            collectives.check_device(tensor)
             return super().all_gather(tensor, group, sync_grads)
 
     def broadcast(self, obj: T, src: int = 0) -> T:
@@ -256,13 +256,13 @@ class HPUParallelStrategy(HPUStrategy, DDPStrategy):
         if not dist.is_initialized():
             return obj
         with self._ranks.meeting("broadcast"):
-            return _collectives.broadcast(obj, src)
+            return collectives.broadcast(obj, src)
 
     def barrier(self, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - Lightning passes a name for its logs.
         """Wait until all ranks are here and their cards have finished what they were given."""
         if dist.is_initialized():
             with self._ranks.meeting("barrier"):
-                _collectives.barrier()
+                collectives.barrier()
 
     def on_exception(self, exception: BaseException) -> None:
         """Tell the other ranks that this one cannot go on.
