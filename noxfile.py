@@ -157,11 +157,11 @@ def coverage(session: nox.Session, suite: str) -> None:
 
 @nox.session(default=False)
 def demo(session: nox.Session) -> None:
-    """Train on one simulated Gaudi: examples/train_digits.py, in lazy mode unless PT_HPU_LAZY_MODE says otherwise."""
+    """Train on two simulated Gaudis: examples/train_digits.py, lazy unless PT_HPU_LAZY_MODE is 0; `-- --devices 1`."""
     install(session, *group("demo"))
     environment = own_machine(session) | {"PT_HPU_LAZY_MODE": os.environ.get("PT_HPU_LAZY_MODE", "1")}
-    command = ("hpu-sim", "run", "--devices", "1", "examples/train_digits.py")
-    session.run(*command, *session.posargs, env=environment)
+    options = session.posargs or ("--devices", "2")
+    session.run("hpu-sim", "run", *options, "examples/train_digits.py", env=environment)
 
 
 @nox.session(default=False)
