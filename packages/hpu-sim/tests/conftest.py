@@ -5,7 +5,9 @@ The suite's process has two cards, of which it takes one, in lazy mode: there th
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import hpu_sim
+from hpu_sim import children
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -46,6 +49,7 @@ _runtime_folder = pytest.StashKey[str]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start the simulator before any test module imports torch."""
+    config.addinivalue_line("markers", "needs_torch(version, lacking): skipped where torch is older")
     for name in _MACHINE:
         del os.environ[name]
     # Documentation is tested by importing every module. Those of the bridge have the vendor's names, and some exist in
@@ -67,6 +71,22 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     shutil.rmtree(config.stash[_runtime_folder], ignore_errors=True)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what the torch at hand does not have: not the simulator lacks it."""
+    for item in items:
+        for marker in item.iter_markers("needs_torch"):
+            version, lacking = marker.args
+            if not _has_torch(version):
+                item.add_marker(pytest.mark.skip(reason=f"torch before {version} has no {lacking}"))
+
+
+def _has_torch(version: str) -> bool:
+    here, wanted = (
+        tuple(map(int, re.findall(r"\d+", each)[:2])) for each in (importlib.metadata.version("torch"), version)
+    )
+    return here >= wanted
+
+
 @pytest.fixture
 def statistics() -> Iterator[Callable[[], dict[str, int]]]:
     """The counters of the simulated card, at zero when the test begins and with no graph open."""
@@ -85,6 +105,9 @@ def fresh_environment(tmp_path_factory: pytest.TempPathFactory) -> Callable[...,
     def variables(changes: Mapping[str, str | None]) -> dict[str, str]:
         own = {"HPU_SIM_RUNTIME_DIR": str(tmp_path_factory.mktemp("cards")), "OMP_NUM_THREADS": "1"}
         merged = {**_OUTSIDE, **own, **changes}
+        if "HPU_SIM_DEVICES" in changes and not _has_torch("2.5"):
+            # This torch does not ask for devices by itself; `hpu-sim run` sees to it in the same way.
+            merged.setdefault("PYTHONPATH", str(children.hook_folder()))
         return {name: value for name, value in merged.items() if value is not None}
 
     return variables

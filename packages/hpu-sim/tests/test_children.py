@@ -1,8 +1,7 @@
-"""Children of a simulated program where torch loads no devices by itself."""
+"""Children of a simulated program, also where torch loads no devices by itself."""
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import subprocess
 import sys
@@ -21,44 +20,19 @@ _COMMAND: Final = "from hpu_sim.cli import main; main()"
 _OFF: Final = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 
 
-def test_where_torch_loads_devices_the_description_is_enough() -> None:
-    """Nothing is put on the path."""
-    machine = SimConfig.create(2)
-
-    assert children.variables(machine, {}) == machine.environment()
-
-
 @pytest.mark.parametrize("path", ["", "a", f"a{os.pathsep}b"])
-def test_elsewhere_a_folder_goes_first_on_the_path(path: str) -> None:
+def test_a_folder_goes_first_on_the_path(path: str) -> None:
     """What was on it stays behind the folder."""
-    variables = children.variables(SimConfig.create(), _OFF | {"PYTHONPATH": path})
+    variables = children.variables(SimConfig.create(), {"PYTHONPATH": path})
 
     assert variables["PYTHONPATH"].split(os.pathsep) == [str(children.hook_folder()), *filter(None, path.split(":"))]
 
 
 def test_the_folder_goes_there_once() -> None:
     """Children of children find it where it is."""
-    once = children.variables(SimConfig.create(), _OFF)
+    once = children.variables(SimConfig.create(), {})
 
-    assert children.variables(SimConfig.create(), _OFF | once) == once
-
-
-def test_older_torch_loads_no_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """2.5 was the first to ask installed packages."""
-    stock = importlib.metadata.version
-    for version, autoloads in (("2.4.0", False), ("2.5.0", True), ("2.11.0a0+git009b5f6", True)):
-        monkeypatch.setattr(
-            importlib.metadata, "version", lambda name, v=version: v if name == "torch" else stock(name)
-        )
-
-        assert children._is_autoloaded({}) is autoloads
-
-
-def test_a_copy_that_is_not_installed_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Devices are found by the entry points of distributions."""
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: ())
-
-    assert children._is_autoloaded({}) is False
+    assert children.variables(SimConfig.create(), once) == once
 
 
 def test_a_child_has_the_device(output_of: Callable[..., str]) -> None:

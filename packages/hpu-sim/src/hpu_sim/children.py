@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
-import re
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hpu_sim.config import SimConfig
 
-# The first torch that asks installed packages for devices.
-_AUTOLOADING_TORCH: Final = (2, 5)
-_ENTRY_POINT_GROUP: Final = "torch.backends"
-
 
 def variables(config: SimConfig, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that make ``import torch`` bring this machine's device in a child process.
 
-    Where torch loads the device by itself, the machine's description is enough. Elsewhere a folder goes first on
-    ``PYTHONPATH``, with which Python waits for torch to be imported.
+    A folder goes first on ``PYTHONPATH``, with which Python waits for torch, or the bridge, to be imported. Torch from
+    2.5 on would load the device by the machine's description alone, but for programs that import the bridge first.
 
     Args:
         config: The machine.
         environment: Variables that the child gets otherwise.
     """
-    described = config.environment()
-    if not _is_autoloaded(environment):
-        described["PYTHONPATH"] = _with_hook(environment.get("PYTHONPATH", ""))
-    return described
+    return {**config.environment(), "PYTHONPATH": _with_hook(environment.get("PYTHONPATH", ""))}
 
 
 def _with_hook(python_path: str) -> str:
@@ -42,17 +33,5 @@ def _with_hook(python_path: str) -> str:
 
 
 def hook_folder() -> Path:
-    """Return the folder that makes Python wait for torch."""
+    """Return the folder that makes Python wait for torch and the bridge."""
     return Path(str(resources.files("hpu_sim").joinpath("site_hook")))
-
-
-def _is_autoloaded(environment: Mapping[str, str]) -> bool:
-    if environment.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") != "1":
-        return False
-    # A copy of this package that is only on the path, not installed, has no entry point.
-    installed = any(point.name == "hpu_sim" for point in importlib.metadata.entry_points(group=_ENTRY_POINT_GROUP))
-    return installed and _torch_version() >= _AUTOLOADING_TORCH
-
-
-def _torch_version() -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", importlib.metadata.version("torch"))[:2])

@@ -1,6 +1,7 @@
 """Python runs this at its start where hpu-sim put this folder on PYTHONPATH: ``import torch`` then brings the device.
 
-For torch before 2.5, which does not ask installed packages for devices, and for any torch that was told not to.
+Torch from 2.5 on asks installed packages for devices by itself, unless it is told not to, and older ones do not. None
+of them knows what a program means that imports the bridge before torch.
 """
 
 # ruff: noqa: INP001, PTH100, PTH120 - the folder is a place on the path; pathlib would slow every start of Python
@@ -11,13 +12,15 @@ import os
 import sys
 
 
-def _wait_for_torch() -> None:
+def _wait_for_torch_or_bridge() -> None:
     # Also other environments' interpreters get this folder, as children of a simulated program.
     if os.environ.get("HPU_SIM_DEVICES") and importlib.util.find_spec("hpu_sim") is not None:
         from hpu_sim.autoload import autoload
+        from hpu_sim.bridge_finder import wait_for_bridge
         from hpu_sim.post_import import after_import
 
         after_import("torch", autoload)
+        wait_for_bridge()
 
 
 def _run_the_hidden_one() -> None:
@@ -31,5 +34,5 @@ def _run_the_hidden_one() -> None:
         spec.loader.exec_module(module)
 
 
-_wait_for_torch()
+_wait_for_torch_or_bridge()
 _run_the_hidden_one()
