@@ -345,15 +345,15 @@ def check_a_profile_sees_when_collectives_ran() -> None:
 
 def check_a_collective_keeps_no_python_object() -> None:
     """Its thread would drop what torch keeps for a backward pass, at the latest when Python can take nothing back."""
-    kept = set()
+    kept: set[int] = set()
     there = weakref.ref(kept)
-    torch._C._stash_obj_in_tls("kept", kept)  # type: ignore[attr-defined] # as torch's own backward pass does
+    torch._C._stash_obj_in_tls("kept", kept)  # As torch's own backward pass does.
     store = dist.distributed_c10d._get_default_store()
     if RANK == 1:
         store.wait(["looked"])
 
     work = dist.all_reduce(card(1), async_op=True)
-    torch._C._stash_obj_in_tls("kept", None)  # type: ignore[attr-defined]
+    torch._C._stash_obj_in_tls("kept", None)
     del kept
     gone = there() is None
     store.set("looked", "")

@@ -117,6 +117,7 @@ def test_gradients_are_right(name: str) -> None:
         replaced = dict(zip(parameters, values[len(inputs) :], strict=True))
         output = functional_call(module, replaced, values[: len(inputs)])
         # Recurrent modules and attention give more than one result.
-        return output[0] if isinstance(output, tuple) else output
+        first: Tensor = output[0] if isinstance(output, tuple) else output
+        return first
 
     assert torch.autograd.gradcheck(call, (*inputs, *parameters.values()))
