@@ -248,6 +248,15 @@ def test_what_works_on_the_card_opens_it(ask: Callable[[], object], answer: obje
     assert bridge.is_open()
 
 
+@pytest.mark.usefixtures("fake_bridge")
+@pytest.mark.parametrize(
+    ("name", "counted"), [("graph_compilation", {"TotalNumber": 3, "TotalTime": 70}), ("no_such_thing", {})]
+)
+def test_metrics_are_told_by_name(name: str, counted: dict[str, object]) -> None:
+    """An unknown one has nothing to tell."""
+    assert bridge.metric(name) == counted
+
+
 @pytest.mark.usefixtures("no_bridge")
 def test_no_card_is_open_without_a_bridge() -> None:
     """A process that never imported the bridge has no card, and asking does not import it."""

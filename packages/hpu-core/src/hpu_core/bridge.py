@@ -151,6 +151,17 @@ def memory_stats() -> dict[str, int]:
     return dict(_import(f"{_BRIDGE}.hpu").memory_stats())
 
 
+def metric(name: str) -> dict[str, object]:
+    """Return what the bridge counts under a name, such as "graph_compilation"; empty where it counts no such thing.
+
+    Raises:
+        ModuleNotFoundError: The bridge is not installed.
+    """
+    metric_global = getattr(_import(f"{_BRIDGE}.hpu"), "metric_global", None)
+    counted = None if metric_global is None else metric_global(name)
+    return {} if counted is None else dict(counted.stats())
+
+
 def device_count() -> int:
     """Return how many cards the driver shows, whatever HABANA_VISIBLE_MODULES says. Opens no card."""
     return int(_import(f"{_BRIDGE}.hpu").device_count())
