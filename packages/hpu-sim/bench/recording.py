@@ -21,7 +21,7 @@ from typing import Any, Final
 LIMIT: Final = 1.3
 #: Rounds in a process.
 ROUNDS: Final = 80
-MODELS: Final = ("mlp", "transformer")
+MODELS: Final = ("mlp", "mlp in float64", "transformer")
 _DETAILS: Final = {"unrecorded": None, "table": "counts", "report": "lines"}
 
 
@@ -41,14 +41,14 @@ def main() -> int:
         return 0
 
     print("processor time of a step, in milliseconds (simulated)")
-    print(f"{'model':12}{'mode':8}{'unrecorded':>12}{'table':>18}{'report':>18}")
+    print(f"{'model':16}{'mode':8}{'unrecorded':>12}{'table':>18}{'report':>18}")
     worst = 0.0
     for model in MODELS:
         for mode, lazy in (("eager", "0"), ("lazy", "1")):
             seconds = measure(model, lazy, options.processes)
             plain = seconds["unrecorded"]
             cells = [f"{1000 * seconds[name]:10.3f} {seconds[name] / plain:5.2f}x" for name in ("table", "report")]
-            print(f"{model:12}{mode:8}{1000 * plain:12.3f}{cells[0]:>18}{cells[1]:>18}")
+            print(f"{model:16}{mode:8}{1000 * plain:12.3f}{cells[0]:>18}{cells[1]:>18}")
             worst = max(worst, seconds["report"] / plain)
     print(f"a report costs at most {worst:.2f}x; the limit is {LIMIT}x")
     return 0 if worst <= LIMIT else 1
@@ -75,7 +75,7 @@ def run_child(model: str, lazy: str, detail: str | None) -> float:
         environment = os.environ | {"HPU_SIM_DEVICES": "1", "PT_HPU_LAZY_MODE": lazy, "HPU_SIM_RUNTIME_DIR": folder}
         if detail is not None:
             environment |= {"HPU_SIM_REPORT": folder, "HPU_SIM_REPORT_DETAIL": detail}
-        command = [sys.executable, __file__, "--child", model, "24" if model == "mlp" else "4"]
+        command = [sys.executable, __file__, "--child", model, "4" if model == "transformer" else "24"]
         result = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)  # noqa: S603 - this script
         return float(json.loads(result.stdout))
 
@@ -119,13 +119,17 @@ def time_steps(model: str, steps: int) -> float:
 
 
 def make(model: str) -> tuple[Any, list[Any]]:
-    """Return a model and batches for it: two linear layers on (32, 64), or four encoder layers on (8, 32, 64)."""
+    """Return a model and batches for it: two linear layers on (32, 64), or four encoder layers on (8, 32, 64).
+
+    In float64 each operator makes what a card computes otherwise, and is to be told of.
+    """
     import torch
     from torch import nn
 
-    if model == "mlp":
-        network = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
-        return network, [torch.randn(32, 64) for _ in range(8)]
+    if model != "transformer":
+        dtype = torch.float64 if model == "mlp in float64" else torch.float32
+        network = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1)).to(dtype)
+        return network, [torch.randn(32, 64, dtype=dtype) for _ in range(8)]
     layer = nn.TransformerEncoderLayer(64, nhead=4, dim_feedforward=128, dropout=0.0, batch_first=True)
     return nn.TransformerEncoder(layer, num_layers=4, enable_nested_tensor=False), [torch.randn(8, 32, 64)] * 8
 

@@ -12,6 +12,7 @@ from habana_frameworks.torch import hpu
 from torch.nn import functional
 
 import hpu_sim
+from hpu_sim.statistics import lifetime_stats
 from hpu_sim import statistics as module
 from hpu_sim.native import native
 
@@ -277,6 +278,14 @@ def test_memory_is_the_devices(statistics: Callable[[], dict[str, int]]) -> None
 
     assert _pick(statistics(), ("allocated_bytes", "peak_bytes")) == (figures["in_use"], figures["max_in_use"])
     assert figures["in_use"] >= x.nbytes
+
+
+def test_the_peak_of_the_process_outlives_resets(statistics: Callable[[], dict[str, int]]) -> None:
+    """A report tells of it, however often the program begins anew to look at its own."""
+    torch.empty(1 << 22, device="hpu")
+    torch.hpu.reset_peak_memory_stats()
+
+    assert statistics()["peak_bytes"] < 4 << 22 <= lifetime_stats()["peak_bytes"]
 
 
 def test_another_thread_records_in_the_same_graph(statistics: Callable[[], dict[str, int]]) -> None:

@@ -58,7 +58,8 @@ def lifetime_stats() -> dict[str, int]:
     before = _counted_before_resets
     totals = {name: counted[name] for name in (*STATS, "compilations")}
     totals.update({name: counted[name] + before.get(name, 0) for name in _COUNTS})
-    totals["peak_bytes"] = max(counted["peak_bytes"], before.get("peak_bytes", 0))
+    # The device's own, because a program resets the peak by torch.hpu, too.
+    totals["peak_bytes"] = counted["lifetime_peak_bytes"]
     return totals
 
 
@@ -70,4 +71,4 @@ def reset_stats() -> None:
     """
     totals = lifetime_stats()
     native().reset_stats()
-    _counted_before_resets.update({name: totals[name] for name in (*_COUNTS, "peak_bytes")})
+    _counted_before_resets.update({name: totals[name] for name in _COUNTS})

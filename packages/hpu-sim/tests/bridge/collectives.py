@@ -11,6 +11,7 @@ import inspect
 import json
 import os
 import sys
+import threading
 import traceback
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -92,6 +93,31 @@ def check_unknown_dtypes_are_refused() -> None:
     words = "Input tensor data type is not supported for HCCL process group"
 
     assert refused(lambda: dist.all_reduce(card(1, dtype=torch.int16)), words)
+
+
+def check_waiting_knows_no_time_limit() -> None:
+    """The bridge ignores the timeout of a wait, as it ignores the group's."""
+    store = dist.distributed_c10d._get_default_store()
+    if RANK == 1:
+        store.wait(["waited"])
+        dist.all_reduce(card(1))
+        return
+
+    def let_the_other_join() -> None:
+        # Each takes a round trip to another process, and a millisecond is long gone by the end.
+        for _ in range(200):
+            store.add("rounds", 1)
+        store.set("waited", "")
+
+    x = card(1)
+    work = dist.all_reduce(x, async_op=True)
+    assert work is not None
+    thread = threading.Thread(target=let_the_other_join)
+    thread.start()
+    work.wait(dt.timedelta(milliseconds=1))
+    thread.join()
+
+    assert x.item() == SIZE
 
 
 def check_bfloat16_is_reduced() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from habana_frameworks.torch import core as htcore
 from hpu_sim.native import native
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture
@@ -84,6 +85,62 @@ def test_float64_is_told(events: list[tuple[str, str, str, int]]) -> None:
     torch.empty(2, device="hpu", dtype=torch.float64) + 1
 
     assert ("dtype", "float64") in [(kind, detail) for kind, _, detail, _ in events]
+
+
+def _lines_of_float64(batches: int) -> list[list[int]]:
+    """Return of each batch the lines whose sines were told of; there are three to a batch, on a line each."""
+    heard: list[int] = []
+
+    def listen(kind: str, op: str, detail: str, size: int) -> None:
+        if (kind, op) == ("dtype", "aten::sin"):
+            heard.append(sys._getframe(1).f_lineno)
+
+    told = []
+    native().set_listener(listen)
+    for _ in range(batches):
+        heard.clear()
+        x = torch.ones(2, dtype=torch.float64).to("hpu")
+        x.sin()
+        x.sin()
+        x.sin()
+        told.append(list(heard))
+    native().set_listener(None)
+    return told
+
+
+def test_float64_is_told_once_per_batch_and_operator() -> None:
+    """Else a program that uses it throughout would spend more time on telling than on working."""
+    _, *batches = _lines_of_float64(4)
+
+    assert [len(lines) for lines in batches] == [1, 1, 1]
+
+
+def test_every_line_of_float64_has_its_turn() -> None:
+    """So that a report names them all."""
+    _, *batches = _lines_of_float64(4)
+
+    assert len({line for lines in batches for line in lines}) == 3
+
+
+@pytest.mark.parametrize(
+    ("operation", "op", "words"),
+    [
+        (lambda: torch.ones(1, dtype=torch.complex64).to("hpu"), "aten::copy_", "Complex datatype is not supported"),
+        (lambda: torch.eye(2, device="hpu").to_sparse(), "aten::_to_sparse", "Only dense tensors live on hpu"),
+        (lambda: torch.empty(1, device="hpu:1"), "hpu:1", "habana active device 1 != 0"),
+    ],
+    ids=["complex numbers", "a sparse result", "another card"],
+)
+def test_a_refusal_is_told(
+    operation: Callable[[], Any], op: str, words: str, events: list[tuple[str, str, str, int]]
+) -> None:
+    """Before the error, for the program may catch it."""
+    with pytest.raises(RuntimeError, match=words):
+        operation()
+
+    ((_, told_op, message, _),) = (event for event in events if event[0] == "refused")
+    assert told_op == op
+    assert message.startswith(words)
 
 
 def test_nobody_is_told_anything_after_the_listener_is_gone(events: list[tuple[str, str, str, int]]) -> None:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     Found = Callable[[Site], list[str]]
 
-_REFUSED = "A card refuses this"
+_REFUSED = "The card refused this"
+_COMPLEX = "A card has no complex numbers"
 _WAITS = "The host waits for the card in every step"
 _SHAPES = "New shapes keep compiling graphs"
 _OPERATORS = "New sequences of operators keep compiling graphs"
@@ -39,9 +40,8 @@ def found(make_record: Callable[..., RankRecord], make_report: Callable[..., Rep
         ({"kind": "compilation", "what": "aten::mul", "variant": "operators"}, _OPERATORS),
         ({"kind": "compilation", "what": "", "variant": "end"}, _OPERATORS),
         ({"kind": "dtype", "what": "aten::mul", "variant": "float64"}, _DOUBLE),
-        ({"kind": "dtype", "what": "aten::mul", "variant": "complex"}, _REFUSED),
+        ({"kind": "dtype", "what": "aten::mul", "variant": "complex"}, _COMPLEX),
         ({"kind": "refused", "what": "allreduce"}, _REFUSED),
-        ({"kind": "collective", "what": "broadcast", "variant": "int16"}, _REFUSED),
         ({"kind": "collective", "what": "allreduce", "variant": "int64"}, _REDUCTIONS),
         ({"kind": "collective", "what": "allreduce", "variant": "float16"}, _REDUCTIONS),
         ({"kind": "collective", "what": "reduce_scatter_base", "variant": "float64"}, _REDUCTIONS),

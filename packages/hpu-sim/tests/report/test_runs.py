@@ -67,6 +67,8 @@ def test_dtypes_that_a_card_treats_otherwise_are_found(run_recorded: Callable[..
     assert done.returncode == report.exit_code == 1
     doubles = _sites(report, "dtype", "float64")
     assert set(doubles) == {"norm = values.double().pow(2).sum()"}
+    assert set(_sites(report, "refused")) == {'spectrum.to("hpu")'}
+    assert "fails: The card refused this" in done.stderr
     ending = report.ranks[0].ending
     assert ending is not None
     assert ending.frame is not None
@@ -186,7 +188,9 @@ def test_an_interrupted_program_leaves_a_report(
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        # Its input stays open until it has ended: the end of the input would end the script, too.
+        process.wait(timeout=60)
+        _, errors = process.communicate()
 
     assert process.returncode == -signal.SIGINT
     assert "KeyboardInterrupt" in errors

@@ -47,6 +47,7 @@ void count_copy(const at::Tensor& source, const at::Tensor& target, bool non_blo
     report_copy("d2h", source, target);
   } else {
     check_dtype_from_host(source.scalar_type());
+    end_dtype_batch();
     ++counters().h2d_copies;
     counters().h2d_bytes += bytes_of(source);
     report_copy("h2d", source, source);

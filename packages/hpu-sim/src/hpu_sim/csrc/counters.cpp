@@ -1,5 +1,6 @@
 #include "counters.h"
 
+#include "dtypes.h"
 #include "graph.h"
 #include "observer.h"
 
@@ -20,6 +21,7 @@ Counters& counters() {
 void synchronize_host(const std::string& op) {
   ++counters().host_syncs;
   graph_recorder().close();
+  end_dtype_batch();
   if (is_observed()) {
     notify({"host_sync", op, ""});
   }

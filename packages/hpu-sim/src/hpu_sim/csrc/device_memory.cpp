@@ -21,6 +21,7 @@ struct Ledger {
   std::atomic<int64_t> limit{INT64_MAX};
   std::atomic<int64_t> in_use{0};
   std::atomic<int64_t> peak{0};
+  std::atomic<int64_t> peak_before_resets{0};
   std::atomic<int64_t> allocs{0};
   std::atomic<int64_t> frees{0};
   std::atomic<int64_t> largest{0};
@@ -154,6 +155,7 @@ MemoryStats memory_stats() {
   stats.limit = ledger.limit;
   stats.in_use = ledger.in_use;
   stats.max_in_use = ledger.peak;
+  stats.lifetime_max_in_use = std::max(ledger.peak.load(), ledger.peak_before_resets.load());
   stats.num_allocs = ledger.allocs;
   stats.num_frees = ledger.frees;
   stats.max_alloc_size = ledger.largest;
@@ -161,6 +163,7 @@ MemoryStats memory_stats() {
 }
 
 void reset_peak_memory() {
+  raise_to(ledger.peak_before_resets, ledger.peak.load());
   ledger.peak.store(ledger.in_use.load());
 }
 

@@ -17,6 +17,7 @@ struct MemoryStats {
   int64_t limit = 0;  // bytes, as all of these but the counts of calls
   int64_t in_use = 0;
   int64_t max_in_use = 0;
+  int64_t lifetime_max_in_use = 0;  // whatever was reset in between
   int64_t num_allocs = 0;
   int64_t num_frees = 0;
   int64_t max_alloc_size = 0;

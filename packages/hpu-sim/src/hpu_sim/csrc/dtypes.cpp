@@ -1,8 +1,8 @@
 #include "dtypes.h"
 
 #include <atomic>
-
-#include <c10/util/Exception.h>
+#include <cstdint>
+#include <unordered_map>
 
 #include "observer.h"
 
@@ -11,12 +11,40 @@ namespace {
 
 std::atomic<bool> low_precision_supported{true};
 
-void check_low_precision(c10::ScalarType dtype) {
+void check_low_precision(c10::ScalarType dtype, const std::string& op) {
   if (C10_LIKELY(low_precision_supported.load(std::memory_order_relaxed))) {
     return;
   }
-  TORCH_CHECK(dtype != c10::ScalarType::Half, "float16/half is not supported on Gaudi.");
-  TORCH_CHECK(!is_float8(dtype), "FP8 not supported on Gaudi, Gaudi2 or higher required");
+  if (dtype == c10::ScalarType::Half) {
+    refuse(op, "float16/half is not supported on Gaudi.");
+  }
+  if (is_float8(dtype)) {
+    refuse(op, "FP8 not supported on Gaudi, Gaudi2 or higher required");
+  }
+}
+
+std::atomic<uint64_t> dtype_batch{1};
+
+// What one operator made of dtypes that are told of, in the batches of one thread.
+struct Made {
+  uint64_t batch = 0;   // the last one in which it made any
+  uint64_t before = 0;  // how many in the batch before that
+  uint64_t count = 0;   // how many in it so far
+  uint64_t turn = 0;    // which of them is told of
+};
+
+bool is_to_be_told(const std::string& op) {
+  thread_local std::unordered_map<std::string, Made> made_by_op;
+  Made& made = made_by_op[op];
+  const uint64_t batch = dtype_batch.load(std::memory_order_relaxed);
+  if (made.batch != batch) {
+    made.batch = batch;
+    made.before = made.count;
+    made.count = 0;
+    ++made.turn;
+  }
+  const uint64_t index = made.count++;
+  return made.before == 0 || index == made.turn % made.before;
 }
 
 }  // namespace
@@ -30,19 +58,25 @@ void set_low_precision_supported(bool supported) {
 }
 
 void check_dtype_from_host(c10::ScalarType dtype) {
-  TORCH_CHECK(!c10::isComplexType(dtype), "Complex datatype is not supported on HPU device.");
-  check_low_precision(dtype);
+  static const std::string op = "aten::copy_";
+  if (c10::isComplexType(dtype)) {
+    refuse(op, "Complex datatype is not supported on HPU device.");
+  }
+  check_low_precision(dtype, op);
 }
 
 void check_dtype_on_device(c10::ScalarType dtype, const std::string& op) {
-  check_low_precision(dtype);
+  check_low_precision(dtype, op);
   if (C10_UNLIKELY(is_observed())) {
-    if (c10::isComplexType(dtype)) {
-      notify({"dtype", op, "complex"});
-    } else if (dtype == c10::ScalarType::Double) {
-      notify({"dtype", op, "float64"});
+    const bool is_complex = c10::isComplexType(dtype);
+    if ((is_complex || dtype == c10::ScalarType::Double) && is_to_be_told(op)) {
+      notify({"dtype", op, is_complex ? "complex" : "float64"});
     }
   }
+}
+
+void end_dtype_batch() {
+  dtype_batch.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace hpu_sim

@@ -16,6 +16,7 @@
 #include "dtypes.h"
 #include "generator.h"
 #include "graph.h"
+#include "observer.h"
 #include "threads.h"
 #include "torch_compat.h"
 
@@ -226,12 +227,10 @@ class HostCall {
     if (!cpu.defined() || !cpu.device().is_cpu()) {
       return cpu;
     }
-    TORCH_CHECK(
-        cpu.layout() == at::kStrided,
-        "Only dense tensors live on hpu (simulated), and ",
-        op_.operator_name(),
-        " makes one of layout ",
-        cpu.layout());
+    if (C10_UNLIKELY(cpu.layout() != at::kStrided)) {
+      const std::string& name = op_.operator_name().name;
+      refuse(name, "Only dense tensors live on hpu (simulated), and ", name, " makes one of layout ", cpu.layout());
+    }
     if (traits_.keeps_results_on_host && cpu.scalar_type() == at::kLong) {
       return cpu;
     }

@@ -2,6 +2,7 @@
 // never has anything pending and an event is a time stamp.
 #include <atomic>
 #include <chrono>
+#include <string>
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
@@ -9,6 +10,7 @@
 #include "counters.h"
 #include "device_memory.h"
 #include "guard.h"
+#include "observer.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
@@ -16,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-struct Event {
+struct TimeStamp {
   Clock::time_point recorded;
 };
 
@@ -27,25 +29,16 @@ constexpr c10::StreamId kStreamPool = 32;
 std::atomic<c10::StreamId> next_stream{0};
 thread_local c10::StreamId current_stream = 0;
 
-void check_index(c10::Device device) {
-  // A process owns one card, whatever its module id, and sees it as index 0.
-  TORCH_CHECK(
-      device.index() <= 0,
-      "habana active device ",
-      static_cast<int>(device.index()),
-      " != 0: a process has one card, hpu:0.");
-}
-
 class Guard final : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override { return c10::DeviceType::HPU; }
 
   c10::Device exchangeDevice(c10::Device device) const override {
-    check_index(device);
+    check_index(device.index());
     return kDevice;
   }
   c10::Device getDevice() const override { return kDevice; }
-  void setDevice(c10::Device device) const override { check_index(device); }
+  void setDevice(c10::Device device) const override { check_index(device.index()); }
   void uncheckedSetDevice(c10::Device /*device*/) const noexcept override {}
 #if HPU_SIM_TORCH >= 202
   c10::DeviceIndex deviceCount() const noexcept override { return static_cast<c10::DeviceIndex>(device_count.load()); }
@@ -79,20 +72,20 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void record(
       void** event, const c10::Stream& /*stream*/, c10::DeviceIndex /*index*/, c10::EventFlag /*flag*/) const override {
     if (*event == nullptr) {
-      *event = new Event();
+      *event = new TimeStamp();
     }
-    static_cast<Event*>(*event)->recorded = Clock::now();
+    static_cast<TimeStamp*>(*event)->recorded = Clock::now();
   }
   void block(void* /*event*/, const c10::Stream& /*stream*/) const override {}
   bool queryEvent(void* /*event*/) const override { return true; }
   void destroyEvent(void* event, c10::DeviceIndex /*index*/) const noexcept override {
-    delete static_cast<Event*>(event);
+    delete static_cast<TimeStamp*>(event);
   }
 #if HPU_SIM_TORCH >= 204
   void synchronizeEvent(void* /*event*/) const override { synchronize_host("Event.synchronize"); }
   double elapsedTime(void* start, void* end, c10::DeviceIndex /*index*/) const override {
     TORCH_CHECK(start != nullptr && end != nullptr, "Both events must be recorded before calculating elapsed time.");
-    const auto elapsed = static_cast<Event*>(end)->recorded - static_cast<Event*>(start)->recorded;
+    const auto elapsed = static_cast<TimeStamp*>(end)->recorded - static_cast<TimeStamp*>(start)->recorded;
     return std::chrono::duration<double, std::milli>(elapsed).count();
   }
 #endif
@@ -104,6 +97,13 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 C10_REGISTER_GUARD_IMPL(HPU, Guard);
 
 }  // namespace
+
+void check_index(c10::DeviceIndex index) {
+  if (index > 0) {
+    const auto number = static_cast<int>(index);
+    refuse("hpu:" + std::to_string(number), "habana active device ", number, " != 0: a process has one card, hpu:0.");
+  }
+}
 
 void set_device_count(int count) {
   device_count = count;

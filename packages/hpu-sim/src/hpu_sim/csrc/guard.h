@@ -2,7 +2,12 @@
 
 #include <cstdint>
 
+#include <c10/core/Device.h>
+
 namespace hpu_sim {
+
+// A process owns one card, whatever its module id, and sees it as index 0; throws the bridge's error for another one.
+void check_index(c10::DeviceIndex index);
 
 // Cards that this machine shows, of which a process takes one.
 void set_device_count(int count);

@@ -33,9 +33,7 @@ class Hooks final : public at::HPUHooksInterface {
   c10::DeviceIndex getCurrentDevice() const override { return 0; }
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex /*index*/) const override { return 0; }
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex /*index*/) const override { return 0; }
-  void setCurrentDevice(c10::DeviceIndex index) const override {
-    TORCH_CHECK(index <= 0, "habana active device ", static_cast<int>(index), " != 0: a process has one card, hpu:0.");
-  }
+  void setCurrentDevice(c10::DeviceIndex index) const override { check_index(index); }
 
   c10::Device getDeviceFromPtr(void* /*data*/) const override { return kDevice; }
   bool isPinnedPtr(const void* data) const override { return is_pinned(data); }

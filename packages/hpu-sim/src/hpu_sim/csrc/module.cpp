@@ -73,6 +73,7 @@ std::map<std::string, int64_t> stats() {
       {"collective_bytes", counters.collective_bytes},
       {"allocated_bytes", memory.in_use},
       {"peak_bytes", memory.max_in_use},
+      {"lifetime_peak_bytes", memory.lifetime_max_in_use},
   };
 }
 

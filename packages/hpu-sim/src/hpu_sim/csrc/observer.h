@@ -5,10 +5,13 @@
 #include <cstdint>
 #include <string>
 
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
+
 namespace hpu_sim {
 
 struct Event {
-  const char* kind;  // host_sync, divergence, compilation, recompilation, h2d, d2h, collective, dtype
+  const char* kind;  // host_sync, divergence, compilation, recompilation, h2d, d2h, collective, dtype, refused
   std::string op;
   std::string detail;
   int64_t bytes = 0;
@@ -26,6 +29,16 @@ inline void notify(const Event& event) {
   if (auto* listener = current_listener.load()) {
     listener(event);
   }
+}
+
+// Throws what a card says to `op`, which it does not have. A listener is told first: the program may catch the error.
+template <typename... Text>
+[[noreturn]] void refuse(const std::string& op, const Text&... text) {
+  const std::string message = c10::str(text...);
+  if (is_observed()) {
+    notify({"refused", op, message});
+  }
+  TORCH_CHECK(false, message);
 }
 
 // nullptr: nobody listens. The listener is called in the thread of the event, with no lock held.

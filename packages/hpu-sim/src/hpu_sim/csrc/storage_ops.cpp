@@ -8,6 +8,7 @@
 #include "alias.h"
 #include "device_memory.h"
 #include "dtypes.h"
+#include "guard.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
@@ -17,11 +18,7 @@ constexpr c10::DispatchKeySet kDeviceKeys(c10::DispatchKey::HPU);
 
 void check_factory(Optional<c10::Device> device, Optional<bool> pin_memory) {
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
-  TORCH_CHECK(
-      !device.has_value() || device->index() <= 0,
-      "habana active device ",
-      static_cast<int>(device.value_or(kDevice).index()),
-      " != 0: a process has one card, hpu:0.");
+  check_index(device.value_or(kDevice).index());
 }
 
 // Where a program asks for deterministic algorithms, torch fills new memory, so that reading it gives the same each

@@ -27,8 +27,6 @@ _REDUCTIONS: Final = frozenset({"allreduce", "allreduce_coalesced", "reduce", "r
 _INTEGER_REDUCTIONS: Final = frozenset({"reduce_scatter_base", "reduce_scatter_tensor_coalesced"})
 _REDUCED: Final = frozenset({"float32", "bfloat16"})
 _ALSO_REDUCED: Final = frozenset({"int32", "int64"})
-# Dtypes that HCCL does not know at all.
-_REFUSED: Final = frozenset({"int16", "uint16", "uint32", "uint64", "complex32", "complex64", "complex128"})
 
 
 @dataclass(frozen=True)
@@ -56,14 +54,6 @@ class _Rule:
     applies: Callable[[Line], bool]
 
 
-def _is_refused(line: Line) -> bool:
-    return (
-        line.kind == "refused"
-        or (line.kind == "dtype" and line.variant == "complex")
-        or (line.kind == "collective" and line.variant in _REFUSED)
-    )
-
-
 def _is_sync_in_loop(line: Line) -> bool:
     return line.kind == "host_sync" and line.is_in_loop
 
@@ -82,17 +72,23 @@ def _is_converted_reduction(line: Line) -> bool:
     return (
         line.kind == "collective"
         and line.what in _REDUCTIONS | _INTEGER_REDUCTIONS
-        and line.variant not in native | _REFUSED
+        and line.variant not in native
     )
 
 
 _RULES: Final = (
     _Rule(
         "fails",
-        "A card refuses this",
-        "Complex numbers do not exist on the device, nor do int16 and unsigned 16 to 64 bit integers in collectives. "
-        "Compute with real and imaginary parts apart, and convert before a collective.",
-        _is_refused,
+        "The card refused this",
+        "It raised an error, in the words that stand with the line, whether the program caught it or not.",
+        lambda line: line.kind == "refused",
+    ),
+    _Rule(
+        "fails",
+        "A card has no complex numbers",
+        "Operators that make them run here so that one run tells of all of them. Compute with real and imaginary parts "
+        "apart, or on the host.",
+        lambda line: line.kind == "dtype" and line.variant == "complex",
     ),
     _Rule(
         "slow",
