@@ -28,6 +28,7 @@ _RANKS: Final = 2
 _TIME_LIMIT: Final = 120.0
 
 _CONCERNED: Final = (
+    "GLOO_SOCKET_IFNAME",
     "HABANA_VISIBLE_MODULES",
     "HLS_MODULE_ID",
     "ID",
@@ -136,6 +137,35 @@ def test_the_backend_is_registered_for_the_card() -> None:
     assert dist.is_backend_available("hccl")
     assert dist.Backend.default_device_backend_map["hpu"] == "hccl"
     assert dist.Backend.backend_capability["hccl"] == ["hpu"]
+
+
+def test_gloo_listens_where_other_machines_find_it(environment: Callable[[], dict[str, str]]) -> None:
+    """At the address from which this one would go to the first machine, which needs no variable of gloo's."""
+    os.environ["MASTER_ADDR"] = "10.0.0.1"
+    with mock.patch.object(socket, "socket") as made:
+        made.return_value.__enter__.return_value.getsockname.return_value = ("10.0.0.2", 4711)
+
+        assert hccl._address_among_machines() == "10.0.0.2"
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {"MASTER_ADDR": "localhost"},
+        {"MASTER_ADDR": "127.0.0.1"},
+        {"MASTER_ADDR": "no-such-host.invalid"},
+        {"MASTER_ADDR": "10.0.0.1", "GLOO_SOCKET_IFNAME": "eth0"},
+    ],
+    ids=str,
+)
+def test_gloo_chooses_where_nothing_is_known(
+    variables: dict[str, str], environment: Callable[[], dict[str, str]]
+) -> None:
+    """On one machine, where the first cannot be found, and where the person has chosen."""
+    os.environ.update(variables)
+
+    assert hccl._address_among_machines() is None
 
 
 @pytest.fixture(scope="module")

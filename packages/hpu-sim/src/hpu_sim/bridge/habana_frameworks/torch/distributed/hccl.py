@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import ipaddress
 import os
+import socket
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -75,8 +77,35 @@ def _module_of(local_rank: int) -> str:
 def _create_process_group(options: Any, pg_options: Any = None) -> Backend:  # noqa: ARG001 - torch passes its own classes
     from torch.distributed import ProcessGroupGloo
 
-    gloo = ProcessGroupGloo(options.store, options.group_rank, options.group_size, _TIMEOUT)
+    carrier: Any = ProcessGroupGloo
+    settings = carrier._Options()  # noqa: SLF001 - torch names no other way to say where gloo listens
+    settings._timeout = _TIMEOUT  # noqa: SLF001 - as above
+    address = _address_among_machines()
+    device = carrier.create_device(hostname=address) if address else carrier.create_default_device()
+    settings._devices = [device]  # noqa: SLF001 - as above
+    gloo: Backend = carrier(options.store, options.group_rank, options.group_size, settings)
     return native().make_hccl_backend(gloo)
+
+
+def _address_among_machines() -> str | None:
+    """Return the address of this machine that the one at ``MASTER_ADDR`` sees; None where gloo is to choose itself.
+
+    Gloo takes the address of the host's name, which on many machines is one that no other machine reaches. A program
+    for cards does not tell gloo anything, because none of it is there.
+    """
+    master = os.environ.get("MASTER_ADDR")
+    if master is None or "GLOO_SOCKET_IFNAME" in os.environ:
+        return None
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(master, 1, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            # Sends nothing: the system only looks up which way it would go.
+            probe.connect(place)
+            address = str(probe.getsockname()[0])
+    except OSError:
+        return None
+    # On the first machine, MASTER_ADDR may be missing or mean itself, which tells nothing about the others.
+    return None if ipaddress.ip_address(address.partition("%")[0]).is_loopback else address
 
 
 def _register_backend() -> None:
