@@ -129,7 +129,7 @@ def types(session: nox.Session) -> None:
     install(session, *group("types"), *PACKAGES, *(r for p in PACKAGES.values() for r in own_group(p)))
     # One run per package: two packages may have test modules of the same name.
     for package in PACKAGES.values():
-        folders = [package.path / name for name in ("src", "tests", "third_party", "bench")]
+        folders = [package.path / name for name in ("src", "tests", "third_party", "trials", "bench")]
         session.run("mypy", *(str(folder) for folder in folders if any(folder.rglob("*.py"))))
     session.run("mypy", "noxfile.py", "scripts", "examples", *(["tests"] if (ROOT / "tests").is_dir() else []))
 
@@ -207,6 +207,20 @@ def sim_torch(session: nox.Session, row: Path) -> None:
         # With arguments somebody is at work on it, and comes back.
         if not session.posargs:
             shutil.rmtree(session.virtualenv.location)
+
+
+@nox.session(default=False)
+def two_nodes(session: nox.Session) -> None:
+    """Train on two machines, network namespaces of this one, and cut the cable; skipped where none can be made."""
+    install_suite(session, "hpu-ddp")
+    session.run("pytest", *session.posargs, "packages/hpu-ddp/trials/test_two_nodes.py")
+
+
+@nox.session(default=False)
+def killed_ranks(session: nox.Session) -> None:
+    """Kill a rank in the middle of a training and resume it, twenty times."""
+    install_suite(session, "hpu-ddp")
+    session.run("pytest", *session.posargs, "packages/hpu-ddp/trials/test_killed_ranks.py")
 
 
 @nox.session(default=False)
