@@ -1,22 +1,22 @@
 """Training on many Gaudi cards with Fabric: one process per card, gradients averaged over all of them."""
 
-from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from hpu_core import HPUAccelerator, HPUCheckpointIO, bridge, collectives, frameworks, hccl
-from hpu_core.strategy import checked_devices
+from hpu_core import HPUAccelerator, HPUCheckpointIO, bridge, frameworks, hccl
 from hpu_ddp import _options
-from hpu_ddp._launchers import FabricHPUMultiProcessingLauncher, check_cards, check_is_rank
+from hpu_ddp._exchange import Exchange
+from hpu_ddp._launchers import FabricHPUMultiProcessingLauncher, check_is_rank
 from hpu_ddp._lightning import FabricDDPStrategy, MisconfigurationException
 from hpu_ddp._ranks import Ranks
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lightning.fabric.accelerators.accelerator import Accelerator
     from lightning.fabric.plugins import CheckpointIO, ClusterEnvironment, Precision
     from lightning.fabric.strategies.registry import _StrategyRegistry
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from torch.nn import Module
     from torch.nn.parallel import DistributedDataParallel
 
-T = TypeVar("T")
 
-
-class FabricHPUParallelStrategy(FabricDDPStrategy):
+class FabricHPUParallelStrategy(Exchange, FabricDDPStrategy):
     """Fabric's twin of HPUParallelStrategy; its name in Lightning is "hpu_parallel".
 
     In lazy mode, the graph is closed after backward and after the optimizer's step, as with the Trainer.
@@ -53,6 +51,7 @@ class FabricHPUParallelStrategy(FabricDDPStrategy):
     """
 
     strategy_name = "hpu_parallel"
+    multi_processing_launcher = FabricHPUMultiProcessingLauncher
 
     def __init__(  # noqa: PLR0913, PLR0917 - Lightning's arguments and three of torch's, whose defaults differ here.
         self,
@@ -87,19 +86,6 @@ class FabricHPUParallelStrategy(FabricDDPStrategy):
             find_unused_parameters=find_unused_parameters,
             **kwargs,
         )
-
-    @property
-    def parallel_devices(self) -> "list[torch.device] | None":
-        """One `torch.device("hpu")` per card of this machine.
-
-        Raises:
-            ValueError: On assigning, a device is no HPU, or has an index other than 0.
-        """
-        return self._parallel_devices
-
-    @parallel_devices.setter
-    def parallel_devices(self, devices: Sequence[torch.device] | None) -> None:
-        self._parallel_devices = checked_devices(devices, type(self).__name__)
 
     @property
     def checkpoint_io(self) -> "CheckpointIO":
@@ -201,47 +187,7 @@ class FabricHPUParallelStrategy(FabricDDPStrategy):
         Raises:
             ValueError: The tensor is not on a card, or the operation is another one.
         """
-        if not isinstance(tensor, Tensor) or not dist.is_initialized():
-            return tensor
-        with self._ranks.meeting("all-reduce", group):
-            return collectives.all_reduce(tensor, group, reduce_op)
-
-    def all_gather(self, tensor: Tensor, group: Any | None = None, sync_grads: bool = False) -> Tensor:
-        """Return the tensors of all ranks, of shape (ranks, *shape).
-
-        Args:
-            tensor: On the card, of the same shape on all ranks.
-            group: The process group; all ranks when not given.
-            sync_grads: Whether gradients flow back to the rank that a part came from.
-
-        Raises:
-            ValueError: The tensor is not on a card.
-        """
-        if not dist.is_initialized():
-            return tensor
-        with self._ranks.meeting("all-gather", group):
-            if not sync_grads:
-                return collectives.all_gather(tensor, group)
-            collectives.check_device(tensor)
-            return super().all_gather(tensor, group, sync_grads)
-
-    def broadcast(self, obj: T, src: int = 0) -> T:
-        """Return what one rank has, an object of any kind.
-
-        Args:
-            obj: The object; of no account on other ranks.
-            src: The rank that has it.
-        """
-        if not dist.is_initialized():
-            return obj
-        with self._ranks.meeting("broadcast"):
-            return collectives.broadcast(obj, src)
-
-    def barrier(self, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - Lightning passes a name for its logs.
-        """Wait until all ranks are here and their cards have finished what they were given."""
-        if dist.is_initialized():
-            with self._ranks.meeting("barrier"):
-                collectives.barrier()
+        return self._put_together(tensor, group, reduce_op)
 
     @classmethod
     def register_strategies(cls, strategy_registry: "_StrategyRegistry") -> None:
@@ -254,12 +200,6 @@ class FabricHPUParallelStrategy(FabricDDPStrategy):
 
     def __repr__(self) -> str:
         return frameworks.describe(self)
-
-    def _configure_launcher(self) -> None:
-        check_cards(self.num_processes)
-        super()._configure_launcher()
-        if self._start_method != "popen":
-            self._launcher = FabricHPUMultiProcessingLauncher(self, start_method=self._start_method)
 
     def _set_world_ranks(self) -> None:
         self._ranks.find_place(self.cluster_environment, self.num_processes, self.num_nodes)

@@ -1,19 +1,19 @@
 """Training on many Gaudi cards with the Trainer: one process per card, gradients averaged over all of them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from hpu_core import collectives, hccl
-from hpu_core.strategy import HPUStrategy, checked_devices
+from hpu_core import hccl
+from hpu_core.strategy import HPUStrategy
 from hpu_ddp import _options
-from hpu_ddp._launchers import HPUMultiProcessingLauncher, check_cards, check_is_rank
+from hpu_ddp._exchange import Exchange
+from hpu_ddp._launchers import HPUMultiProcessingLauncher, check_is_rank
 from hpu_ddp._lightning import DDPStrategy, reset_seed
 from hpu_ddp._ranks import Ranks
 from hpu_ddp._sigterm import AgreedEnd
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from lightning.pytorch.plugins.precision import Precision
     from torch.optim import Optimizer
 
-T = TypeVar("T")
 
-
-class HPUParallelStrategy(HPUStrategy, DDPStrategy):
+class HPUParallelStrategy(Exchange, HPUStrategy, DDPStrategy):
     """Trains on many Gaudi cards with data parallelism; its name in Lightning is "hpu_parallel".
 
     Each card has a process, and all processes have the same weights at every step, because they average their
@@ -62,6 +60,7 @@ class HPUParallelStrategy(HPUStrategy, DDPStrategy):
     """
 
     strategy_name = "hpu_parallel"
+    multi_processing_launcher = HPUMultiProcessingLauncher
 
     def __init__(  # noqa: PLR0913, PLR0917 - Lightning's arguments and three of torch's, whose defaults differ here.
         self,
@@ -103,19 +102,6 @@ class HPUParallelStrategy(HPUStrategy, DDPStrategy):
             find_unused_parameters=find_unused_parameters,
             **kwargs,
         )
-
-    @property
-    def parallel_devices(self) -> "list[torch.device] | None":
-        """One `torch.device("hpu")` per card of this machine.
-
-        Raises:
-            ValueError: On assigning, a device is no HPU, or has an index other than 0.
-        """
-        return self._parallel_devices
-
-    @parallel_devices.setter
-    def parallel_devices(self, devices: Sequence[torch.device] | None) -> None:
-        self._parallel_devices = checked_devices(devices, type(self).__name__)
 
     def set_world_ranks(self) -> None:
         """Find out which rank this process is.
@@ -222,47 +208,7 @@ class HPUParallelStrategy(HPUStrategy, DDPStrategy):
         Raises:
             ValueError: The tensor is not on a card, or the operation is another one.
         """
-        if not isinstance(tensor, Tensor) or not dist.is_initialized():
-            return tensor
-        with self._ranks.meeting("reduce", group):
-            return collectives.all_reduce(tensor, group, reduce_op)
-
-    def all_gather(self, tensor: Tensor, group: Any | None = None, sync_grads: bool = False) -> Tensor:
-        """Return the tensors of all ranks, of shape (ranks, *shape).
-
-        Args:
-            tensor: On the card, of the same shape on all ranks.
-            group: The process group; all ranks when not given.
-            sync_grads: Whether gradients flow back to the rank that a part came from.
-
-        Raises:
-            ValueError: The tensor is not on a card.
-        """
-        if not dist.is_initialized():
-            return tensor
-        with self._ranks.meeting("all-gather", group):
-            if not sync_grads:
-                return collectives.all_gather(tensor, group)
-            collectives.check_device(tensor)
-            return super().all_gather(tensor, group, sync_grads)
-
-    def broadcast(self, obj: T, src: int = 0) -> T:
-        """Return what one rank has, an object of any kind.
-
-        Args:
-            obj: The object; of no account on other ranks.
-            src: The rank that has it.
-        """
-        if not dist.is_initialized():
-            return obj
-        with self._ranks.meeting("broadcast"):
-            return collectives.broadcast(obj, src)
-
-    def barrier(self, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - Lightning passes a name for its logs.
-        """Wait until all ranks are here and their cards have finished what they were given."""
-        if dist.is_initialized():
-            with self._ranks.meeting("barrier"):
-                collectives.barrier()
+        return self._put_together(tensor, group, reduce_op)
 
     def on_exception(self, exception: BaseException) -> None:
         """Tell the other ranks that this one cannot go on.
@@ -282,12 +228,6 @@ class HPUParallelStrategy(HPUStrategy, DDPStrategy):
                 self._agreed_end.remove()
                 self._agreed_end = None
             self._ranks.part()
-
-    def _configure_launcher(self) -> None:
-        check_cards(self.num_processes)
-        super()._configure_launcher()
-        if self._start_method != "popen":
-            self._launcher = HPUMultiProcessingLauncher(self, start_method=self._start_method)
 
     def _register_ddp_hooks(self) -> None:
         # Lightning registers them for CUDA only.
