@@ -43,12 +43,22 @@ _MACHINE: Final = [
 ]
 _OUTSIDE: Final = {name: value for name, value in os.environ.items() if name not in _MACHINE}
 _TIME_LIMIT: Final = 120.0
+# Advice that torch gave for a while to everybody, itself included, as filters of Python's own form.
+_ADVICE: Final = (
+    "ignore:You are using `torch.load` with `weights_only=False`:FutureWarning",  # 2.4 and 2.5
+    "ignore:`torch.cpu.amp.autocast(args...)` is deprecated:FutureWarning",  # 2.4, of its own checkpointing
+)
+
+_FILTERS: Final = [argument for advice in _ADVICE for argument in ("-W", advice)]
 
 _runtime_folder = pytest.StashKey[str]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start the simulator before any test module imports torch."""
+    for advice in _ADVICE:
+        action, message, category = advice.split(":")
+        config.addinivalue_line("filterwarnings", f"{action}:{re.escape(message)}:{category}")
     config.addinivalue_line("markers", "needs_torch(version, lacking): skipped where torch is older")
     for name in _MACHINE:
         del os.environ[name]
@@ -138,7 +148,7 @@ def run_python(
 
     def run(program: str, *arguments: str | Path, **variables: str | None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-W", "error", "-c", textwrap.dedent(program), *arguments],
+            [sys.executable, "-W", "error", *_FILTERS, "-c", textwrap.dedent(program), *arguments],
             env=fresh_environment(variables),
             capture_output=True,
             text=True,

@@ -216,7 +216,6 @@ def test_work_on_the_card_is_not_waited_for(work: str, statistics: Callable[[], 
 _TO_THE_CARD: Final[dict[str, tuple[Callable[[], Any], int]]] = {
     "to": (lambda: torch.ones(3).to("hpu"), 12),
     "to without blocking": (lambda: torch.ones(3).to("hpu", non_blocking=True), 12),
-    "from pinned memory": (lambda: torch.ones(3).pin_memory().to("hpu", non_blocking=True), 12),
     "to another dtype": (lambda: torch.ones(3).to("hpu", torch.float64), 12),
     "copy_": (lambda: torch.empty(3, device="hpu").copy_(torch.ones(3)), 12),
     "tensor": (lambda: torch.tensor([1, 2], device="hpu"), 16),
@@ -234,6 +233,14 @@ def test_copies_to_the_card_are_counted(way: str, statistics: Callable[[], dict[
     function()
 
     assert _pick(statistics(), ("h2d_copies", "h2d_bytes", "d2h_copies", "host_syncs")) == (1, size, 0, 0)
+
+
+@pytest.mark.needs_torch("2.5", "pinned memory for devices other than CUDA")
+def test_a_copy_from_pinned_memory_is_counted(statistics: Callable[[], dict[str, int]]) -> None:
+    """As any other."""
+    torch.ones(3).pin_memory().to("hpu", non_blocking=True)
+
+    assert _pick(statistics(), ("h2d_copies", "h2d_bytes", "d2h_copies", "host_syncs")) == (1, 12, 0, 0)
 
 
 @pytest.mark.parametrize("fill", [torch.ones, torch.zeros, torch.empty, torch.rand])
@@ -257,6 +264,7 @@ def test_copies_to_the_host_are_counted(statistics: Callable[[], dict[str, int]]
     assert _pick(statistics(), _COPIES) == (0, 0, 2, 64)
 
 
+@pytest.mark.needs_torch("2.5", "pinned memory for devices other than CUDA")
 def test_a_copy_to_pinned_memory_is_not_waited_for(statistics: Callable[[], dict[str, int]]) -> None:
     """Without blocking, and only then; the graph has to run all the same."""
     pinned = torch.empty(3).pin_memory()
@@ -282,7 +290,7 @@ def test_memory_is_the_devices(statistics: Callable[[], dict[str, int]]) -> None
 def test_the_peak_of_the_process_outlives_resets(statistics: Callable[[], dict[str, int]]) -> None:
     """A report tells of it, however often the program begins anew to look at its own."""
     torch.empty(1 << 22, device="hpu")
-    torch.hpu.reset_peak_memory_stats()
+    hpu.reset_peak_memory_stats()
 
     assert statistics()["peak_bytes"] < 4 << 22 <= module.lifetime_stats()["peak_bytes"]
 
@@ -305,9 +313,13 @@ _OPTIMIZERS: Final[dict[str, Callable[[Any], torch.optim.Optimizer]]] = {
     "AdamW capturable": lambda parameters: torch.optim.AdamW(parameters, lr=0.01, capturable=True),
     "AdamW fused": lambda parameters: torch.optim.AdamW(parameters, lr=0.01, fused=True),
 }
+_NEEDS: Final = pytest.mark.needs_torch("2.6", "hpu among the devices of such optimizers")
 
 
-@pytest.mark.parametrize("optimizer", _OPTIMIZERS)
+@pytest.mark.parametrize(
+    "optimizer",
+    [pytest.param(name, marks=_NEEDS if name in {"AdamW capturable", "AdamW fused"} else ()) for name in _OPTIMIZERS],
+)
 def test_a_training_step_is_two_graphs(optimizer: str, statistics: Callable[[], dict[str, int]]) -> None:
     """Nothing is recompiled or waited for, and what is copied are the two tensors of the batch."""
     model = torch.nn.Sequential(

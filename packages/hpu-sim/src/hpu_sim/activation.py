@@ -158,7 +158,7 @@ def _offer_bridge(config: SimConfig) -> None:
 
 
 def acquire_card() -> None:
-    """Take a card for this process, unless it has one.
+    """Take a card for this process, unless it has one, and let activation checkpointing default to the device.
 
     Raises:
         RuntimeError: If no card is free, or if the process was forked off one that had a card.
@@ -179,10 +179,21 @@ def acquire_card() -> None:
     _card = cards.acquire(config.devices, os.environ)
     native().set_acquired(True)
     atexit.register(_settle)
+    _tell_checkpointing()
     if _recording is not None:
         _recording.card_taken(_card.module_id)
     if os.environ.get("RANK", "0") == "0":
         sys.stderr.write(f"hpu-sim: simulated card {_card.module_id} of {_describe(config)}\n")
+
+
+def _tell_checkpointing() -> None:
+    """Let activation checkpointing save the card's random numbers where no tensor tells it the device."""
+    from torch.utils import checkpoint
+
+    # Not in torch 2.0, whose checkpointing knows the random numbers of CUDA and of the CPU only.
+    default = getattr(checkpoint, "DefaultDeviceType", None)
+    if default is not None:
+        default.set_device_type("hpu")
 
 
 def _settle() -> None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    from _pytest.mark import ParameterSet
 
 _TAKES_NONE: Final = (
     "torch.hpu.is_available()",
@@ -109,13 +111,28 @@ def taken(output_of: Callable[..., str]) -> dict[str, int]:
     return dict(json.loads(output_of(_PROGRAM, calls, PT_HPU_LAZY_MODE="1")))
 
 
-@pytest.mark.parametrize("call", _TAKES_NONE)
+# What not every torch has, and since when.
+_NEEDS: Final = {
+    "torch.accelerator.device_count()": ("2.6", "torch.accelerator"),
+    "torch.accelerator.is_available()": ("2.6", "torch.accelerator"),
+    "torch.Generator(device='hpu')": ("2.5", "generators in Python for this device"),
+    "torch.ones(1).pin_memory()": ("2.5", "pinned memory for devices other than CUDA"),
+}
+
+
+def _params(calls: Iterable[str]) -> list[ParameterSet]:
+    return [
+        pytest.param(call, marks=pytest.mark.needs_torch(*_NEEDS[call]) if call in _NEEDS else ()) for call in calls
+    ]
+
+
+@pytest.mark.parametrize("call", _params(_TAKES_NONE))
 def test_a_question_takes_no_card(call: str, taken: dict[str, int]) -> None:
     """A launcher may ask, and leaves every card to its ranks."""
     assert taken[call] == 0
 
 
-@pytest.mark.parametrize("call", _TAKES_ONE)
+@pytest.mark.parametrize("call", _params(_TAKES_ONE))
 def test_a_use_takes_a_card(call: str, taken: dict[str, int]) -> None:
     """As on the bridge, where some of these look harmless."""
     assert taken[call] == 1

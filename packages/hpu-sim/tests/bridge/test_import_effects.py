@@ -21,7 +21,7 @@ hpu_sim.activate(devices=2)
 print(json.dumps({name: value for name, value in os.environ.items() if before.get(name) != value}))
 """
 # The simulator's own variables, for child processes.
-_OWN: Final = "HPU_SIM_"
+_OWN: Final = ("HPU_SIM_", "PYTHONPATH")
 
 
 @pytest.fixture

@@ -79,7 +79,6 @@ _MODULES: Final[dict[str, tuple[Callable[[], nn.Module], tuple[Shape, ...]]]] = 
     "ReflectionPad1d": (lambda: nn.ReflectionPad1d(1), ((1, 1, 3),)),
     "ReplicationPad2d": (lambda: nn.ReplicationPad2d(1), ((1, 1, 2, 2),)),
     "ZeroPad2d": (lambda: nn.ZeroPad2d(1), ((1, 1, 2, 2),)),
-    "ChannelShuffle": (lambda: nn.ChannelShuffle(2), ((1, 4, 1, 2),)),
     "PixelShuffle": (lambda: nn.PixelShuffle(2), ((1, 4, 1, 2),)),
     "Upsample to the nearest": (lambda: nn.Upsample(scale_factor=2), ((1, 1, 2, 2),)),
     "Upsample bilinearly": (lambda: nn.Upsample(scale_factor=2, mode="bilinear"), ((1, 1, 2, 2),)),

@@ -57,6 +57,7 @@ def test_an_optimizer_steps_as_on_the_cpu(name: str, foreach: bool) -> None:
     assert torch.equal(_steps(make, "hpu", foreach=foreach), _steps(make, "cpu", foreach=foreach))
 
 
+@pytest.mark.needs_torch("2.6", "hpu among the devices of fused optimizers")
 @pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Adagrad"])
 def test_a_fused_optimizer_steps_as_on_the_cpu(name: str) -> None:
     """One kernel does the whole step."""
@@ -65,6 +66,7 @@ def test_a_fused_optimizer_steps_as_on_the_cpu(name: str) -> None:
     assert torch.equal(_steps(make, "hpu", fused=True), _steps(make, "cpu", fused=True))
 
 
+@pytest.mark.needs_torch("2.6", "hpu among the devices of capturable optimizers")
 @pytest.mark.parametrize("name", ["Adam", "AdamW", "RMSprop", "Adamax", "NAdam", "RAdam", "Adadelta", "Rprop"])
 def test_an_optimizer_can_keep_its_count_on_the_card(name: str) -> None:
     """Torch lists hpu among the devices of `capturable`, and not the CPU: the plain step is the comparison."""

@@ -123,6 +123,7 @@ def test_item_of_many_is_torchs_error() -> None:
         torch.ones(2, device="hpu").item()
 
 
+@pytest.mark.needs_torch("2.5", "pinned memory for devices other than CUDA")
 def test_a_pinned_copy_keeps_its_content() -> None:
     """Of strided tensors and of none."""
     assert torch.arange(6.0).view(2, 3).t().pin_memory().tolist() == [[0, 3], [1, 4], [2, 5]]

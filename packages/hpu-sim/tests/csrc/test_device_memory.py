@@ -139,6 +139,7 @@ def test_resetting_takes_the_peak_down_to_what_is_in_use(memory: Callable[[], tu
     assert memory() == (x.nbytes, 4000)
 
 
+@pytest.mark.needs_torch("2.5", "pinned memory for devices other than CUDA")
 def test_pinned_memory_is_the_hosts(memory: Callable[[], tuple[int, int]]) -> None:
     """It is marked, keeps its content, and is not charged to the card."""
     pinned = torch.arange(3.0).pin_memory()

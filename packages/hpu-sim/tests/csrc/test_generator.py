@@ -13,6 +13,8 @@ from torch.nn import functional
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_NEEDS = pytest.mark.needs_torch("2.5", "generators in Python for this device")
+
 
 def _attend(x: torch.Tensor) -> torch.Tensor:
     return functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5)
@@ -119,6 +121,7 @@ def generator() -> torch.Generator:
     return torch.Generator(device="hpu").manual_seed(7)
 
 
+@_NEEDS
 def test_a_generator_is_on_the_card(generator: torch.Generator) -> None:
     """It knows its device and seed."""
     assert generator.device == torch.device("hpu:0")
@@ -136,6 +139,7 @@ _GENERATOR_DRAWS: dict[str, Callable[[Any], torch.Tensor]] = {
 }
 
 
+@_NEEDS
 @pytest.mark.parametrize("name", _GENERATOR_DRAWS)
 def test_a_generator_decides_what_is_drawn_from_it(name: str, generator: torch.Generator) -> None:
     """The default generator has no part in it, and is not moved."""
@@ -149,6 +153,7 @@ def test_a_generator_decides_what_is_drawn_from_it(name: str, generator: torch.G
     assert torch.equal(hpu.get_rng_state(), before)
 
 
+@_NEEDS
 def test_a_generators_state_can_be_put_back(generator: torch.Generator) -> None:
     """It is a tensor of bytes on the host."""
     state = generator.get_state()
@@ -160,6 +165,7 @@ def test_a_generators_state_can_be_put_back(generator: torch.Generator) -> None:
     assert torch.equal(torch.rand(3, device="hpu", generator=generator), first)
 
 
+@_NEEDS
 def test_a_generator_draws_the_hosts_numbers() -> None:
     """Both are the same mt19937, as on the bridge: a run on the card can be compared with one on the host."""
     host = torch.rand(9, generator=torch.Generator().manual_seed(7))
@@ -169,6 +175,7 @@ def test_a_generator_draws_the_hosts_numbers() -> None:
     assert torch.equal(card.cpu(), host)
 
 
+@_NEEDS
 def test_a_seed_from_the_system_is_told(generator: torch.Generator) -> None:
     """It is what the generator was seeded with, and no constant."""
     seed = generator.seed()

@@ -39,6 +39,7 @@ def test_values_of_the_host_are_not_put_into_the_device() -> None:
     assert target.tolist() == [1.0, 2.0, 0.0, 0.0]
 
 
+@pytest.mark.needs_torch("2.5", "generators in Python for this device")
 @pytest.mark.parametrize(("device", "generator"), [("hpu", "cpu"), ("cpu", "hpu")])
 def test_a_generator_draws_for_its_own_device(device: str, generator: str) -> None:
     """A generator of the other device is refused in torch's words."""

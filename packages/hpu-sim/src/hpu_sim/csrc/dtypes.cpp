@@ -23,28 +23,22 @@ void check_low_precision(c10::ScalarType dtype, const std::string& op) {
   }
 }
 
-std::atomic<uint64_t> dtype_batch{1};
+constexpr uint64_t kToldFirst = 64;
+constexpr uint64_t kThenOneOf = 8;
 
-// What one operator made of dtypes that are told of, in the batches of one thread.
-struct Made {
-  uint64_t batch = 0;   // the last one in which it made any
-  uint64_t before = 0;  // how many in the batch before that
-  uint64_t count = 0;   // how many in it so far
-  uint64_t turn = 0;    // which of them is told of
-};
+std::atomic<uint64_t> dtype_batch{0};
 
 bool is_to_be_told(const std::string& op) {
-  thread_local std::unordered_map<std::string, Made> made_by_op;
-  Made& made = made_by_op[op];
+  thread_local std::unordered_map<std::string, uint64_t> made_by_op;
+  thread_local uint64_t last_batch = 0;
+  thread_local uint64_t made_in_batch = 0;
   const uint64_t batch = dtype_batch.load(std::memory_order_relaxed);
-  if (made.batch != batch) {
-    made.batch = batch;
-    made.before = made.count;
-    made.count = 0;
-    ++made.turn;
+  if (last_batch != batch) {
+    last_batch = batch;
+    made_in_batch = 0;
   }
-  const uint64_t index = made.count++;
-  return made.before == 0 || index == made.turn % made.before;
+  const bool has_its_turn = (batch + made_in_batch++) % kThenOneOf == 0;
+  return has_its_turn || made_by_op[op]++ < kToldFirst;
 }
 
 }  // namespace

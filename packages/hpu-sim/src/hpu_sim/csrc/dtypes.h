@@ -20,9 +20,9 @@ void check_dtype_from_host(c10::ScalarType dtype);
 // they pass, and a listener is told that a card would refuse them, so that one run tells of all of them. It is also
 // told of float64, which a card computes in float32.
 //
-// A program may use one of these throughout, and telling costs more than many operators. In the first batch a listener
-// is therefore told of each tensor, and from then on of one per operator, thread and batch: each time of the next of
-// those that the operator made in the batch before, so that in the end every line has had its turn.
+// A program may use one of these throughout, and telling costs more than many operators do. Of each operator a listener
+// is told the first times, and from then on of every eighth tensor of a batch, another eighth in each batch: within
+// eight batches every line has had its turn.
 void check_dtype_on_device(c10::ScalarType dtype, const std::string& op);
 
 // A batch ends where data come from the host, or the host waits for the device.

@@ -69,11 +69,7 @@ def _is_late_compilation(line: Line) -> bool:
 
 def _is_converted_reduction(line: Line) -> bool:
     native = _REDUCED | (_ALSO_REDUCED if line.what in _INTEGER_REDUCTIONS else frozenset())
-    return (
-        line.kind == "collective"
-        and line.what in _REDUCTIONS | _INTEGER_REDUCTIONS
-        and line.variant not in native
-    )
+    return line.kind == "collective" and line.what in _REDUCTIONS | _INTEGER_REDUCTIONS and line.variant not in native
 
 
 _RULES: Final = (

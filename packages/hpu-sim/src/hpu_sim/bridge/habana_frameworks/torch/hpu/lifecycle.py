@@ -16,12 +16,7 @@ def init() -> None:
     Raises:
         RuntimeError: If no card is free, or if the process was forked off one that had a card.
     """
-    if activation.has_card():
-        return
     activation.acquire_card()
-    from torch.utils.checkpoint import DefaultDeviceType
-
-    DefaultDeviceType.set_device_type("hpu")
 
 
 def _lazy_init() -> None:
