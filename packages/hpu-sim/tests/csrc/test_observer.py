@@ -126,18 +126,18 @@ def test_of_float64_the_first_times_are_told() -> None:
     assert [len(lines) for lines in _lines_told_of("bessel_j0", 2)] == [3, 3]
 
 
-def test_then_an_eighth_of_float64_is_told() -> None:
+def test_then_a_sixteenth_of_float64_is_told() -> None:
     """Else a program that uses it throughout would spend more time on telling than on working."""
     _lines_told_of("bessel_j1", _TOLD_FIRST)
 
-    assert sum(len(lines) for lines in _lines_told_of("bessel_j1", 8)) == 3
+    assert sum(len(lines) for lines in _lines_told_of("bessel_j1", 16)) == 3
 
 
 def test_every_line_of_float64_has_its_turn() -> None:
     """So that a report names them all."""
     _lines_told_of("bessel_y0", _TOLD_FIRST)
 
-    assert len({line for lines in _lines_told_of("bessel_y0", 8) for line in lines}) == 3
+    assert len({line for lines in _lines_told_of("bessel_y0", 16) for line in lines}) == 3
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ void check_low_precision(c10::ScalarType dtype, const std::string& op) {
 }
 
 constexpr uint64_t kToldFirst = 64;
-constexpr uint64_t kThenOneOf = 8;
+constexpr uint64_t kThenOneOf = 16;
 
 std::atomic<uint64_t> dtype_batch{0};
 

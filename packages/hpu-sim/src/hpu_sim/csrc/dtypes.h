@@ -21,8 +21,8 @@ void check_dtype_from_host(c10::ScalarType dtype);
 // told of float64, which a card computes in float32.
 //
 // A program may use one of these throughout, and telling costs more than many operators do. Of each operator a listener
-// is told the first times, and from then on of every eighth tensor of a batch, another eighth in each batch: within
-// eight batches every line has had its turn.
+// is told the first times, and from then on of every sixteenth tensor of a batch, another sixteenth in each batch:
+// within sixteen batches every line has had its turn.
 void check_dtype_on_device(c10::ScalarType dtype, const std::string& op);
 
 // A batch ends where data come from the host, or the host waits for the device.

@@ -171,7 +171,11 @@ class HcclBackend final : public c10d::Backend {
       next += static_cast<int64_t>(list.size());
     }
     count("reduce_scatter", flatten(inputs));
+#if HPU_SIM_TORCH >= 206
     auto gloo = gloo_->reduce_scatter(reduction.outputs(), lists, options);
+#else
+    auto gloo = reduce_and_scatter_as_one(reduction.outputs(), lists, options);
+#endif
     reduction.finish(gloo);
     return work(c10d::OpType::REDUCE_SCATTER, std::move(gloo), outputs);
   }
@@ -215,7 +219,11 @@ class HcclBackend final : public c10d::Backend {
     auto to = as_bytes("alltoall", outputs);
     auto from = as_bytes("alltoall", inputs);
     count("alltoall", inputs);
+#if HPU_SIM_TORCH >= 209
     return work(c10d::OpType::ALLTOALL, gloo_->alltoall(to, from, options), outputs);
+#else
+    return work(c10d::OpType::ALLTOALL, exchange_as_one(to, from, options), outputs);
+#endif
   }
 
   WorkPtr send(Tensors& tensors, int destination, int tag) override {
@@ -252,6 +260,33 @@ class HcclBackend final : public c10d::Backend {
     reduction.finish(gloo);
     return work(type, std::move(gloo), tensors);
   }
+
+#if HPU_SIM_TORCH < 209
+  // 2.9: gloo knows this of lists. Before, they travel as one tensor, which is taken apart when all of it is there.
+  WorkPtr exchange_as_one(const Tensors& to, const Tensors& from, const c10d::AllToAllOptions& options) {
+    std::vector<int64_t> received_sizes = sizes_of(to);
+    std::vector<int64_t> sent_sizes = sizes_of(from);
+    at::Tensor sent = joined(from);
+    at::Tensor received = joined(to);
+    auto gloo = gloo_->alltoall_base(received, sent, received_sizes, sent_sizes, options);
+    gloo->wait();
+    take_apart(received, to);
+    return gloo;
+  }
+#endif
+
+#if HPU_SIM_TORCH < 206
+  // 2.6: gloo knows this of lists, too.
+  WorkPtr reduce_and_scatter_as_one(
+      const Tensors& outputs, const TensorLists& lists, const c10d::ReduceScatterOptions& options) {
+    at::Tensor input = joined(lists.front());
+    at::Tensor output = joined(outputs);
+    auto gloo = gloo_->_reduce_scatter_base(output, input, options);
+    gloo->wait();
+    take_apart(output, outputs);
+    return gloo;
+  }
+#endif
 
   BackendPtr gloo_;
 };

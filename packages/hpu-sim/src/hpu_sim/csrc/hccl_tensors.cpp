@@ -2,6 +2,8 @@
 
 #include <type_traits>
 
+#include <ATen/ops/cat.h>
+
 #include "alias.h"
 #include "dtypes.h"
 #include "observer.h"
@@ -89,6 +91,21 @@ at::Tensor flat(const at::Tensor& tensor) {
 
 Tensors flat(const Tensors& tensors) {
   return each(tensors, [](const at::Tensor& tensor) { return flat(tensor); });
+}
+
+at::Tensor joined(const Tensors& tensors) {
+  return at::cat(each(tensors, [](const at::Tensor& tensor) { return tensor.reshape(-1); }));
+}
+
+std::vector<int64_t> sizes_of(const Tensors& tensors) {
+  return each(tensors, [](const at::Tensor& tensor) { return tensor.numel(); });
+}
+
+void take_apart(const at::Tensor& joined, const Tensors& tensors) {
+  const auto parts = joined.split_with_sizes(sizes_of(tensors));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    tensors[i].copy_(parts[i].view(tensors[i].sizes()));
+  }
 }
 
 at::Tensor as_bytes(const char* name, const at::Tensor& tensor) {

@@ -20,6 +20,11 @@ Tensors flatten(const TensorLists& lists);
 at::Tensor flat(const at::Tensor& tensor);
 Tensors flat(const Tensors& tensors);
 
+// Tensors as one of one dimension, and back, for what gloo does not know of lists.
+at::Tensor joined(const Tensors& tensors);
+std::vector<int64_t> sizes_of(const Tensors& tensors);
+void take_apart(const at::Tensor& joined, const Tensors& tensors);
+
 // For collectives that only move bits: the bytes, since gloo has not every dtype. A new last dimension holds an
 // element's bytes, so that pieces are still counted along the first dimension.
 at::Tensor as_bytes(const char* name, const at::Tensor& tensor);
