@@ -139,7 +139,7 @@ def types(session: nox.Session) -> None:
 def tests(session: nox.Session, suite: str) -> None:
     """Run a package's tests with only its declared siblings installed, or ("together") the root's with all."""
     install_suite(session, suite)
-    session.run("pytest", *(session.posargs or suite_paths(suite)))
+    session.run("pytest", *(session.posargs or [*side_by_side(suite), *suite_paths(suite)]))
 
 
 @nox.session(default=False)
@@ -363,6 +363,15 @@ def own_machine(session: nox.Session) -> dict[str, str]:
 def suite_paths(suite: str) -> list[str]:
     """Give what pytest collects for a suite."""
     return ["tests"] if suite == TOGETHER else ["--doctest-modules", *PACKAGES[suite].tests]
+
+
+def side_by_side(suite: str) -> list[str]:
+    """Give what runs a suite on two processors at once, if it asks for what that takes; others start ranks themselves.
+
+    Tests of a file stay together, because they share what is costly to start.
+    """
+    names = {Requirement(text).name for text in own_group(PACKAGES[suite])} if suite in PACKAGES else set()
+    return ["--numprocesses=2", "--dist=loadfile"] if "pytest-xdist" in names else []
 
 
 def one_wheel(package: Package) -> Path:
