@@ -28,17 +28,27 @@ constexpr uint64_t kThenOneOf = 16;
 
 std::atomic<uint64_t> dtype_batch{0};
 
+// What one thread made of dtypes that are told of.
+struct Made {
+  uint64_t listener = 0;
+  uint64_t batch = 0;
+  uint64_t in_batch = 0;
+  std::unordered_map<std::string, uint64_t> by_op;
+};
+
 bool is_to_be_told(const std::string& op) {
-  thread_local std::unordered_map<std::string, uint64_t> made_by_op;
-  thread_local uint64_t last_batch = 0;
-  thread_local uint64_t made_in_batch = 0;
-  const uint64_t batch = dtype_batch.load(std::memory_order_relaxed);
-  if (last_batch != batch) {
-    last_batch = batch;
-    made_in_batch = 0;
+  thread_local Made made;
+  const uint64_t listener = listeners.load(std::memory_order_relaxed);
+  if (made.listener != listener) {
+    made = Made{listener};
   }
-  const bool has_its_turn = (batch + made_in_batch++) % kThenOneOf == 0;
-  return has_its_turn || made_by_op[op]++ < kToldFirst;
+  const uint64_t batch = dtype_batch.load(std::memory_order_relaxed);
+  if (made.batch != batch) {
+    made.batch = batch;
+    made.in_batch = 0;
+  }
+  const bool has_its_turn = (batch + made.in_batch++) % kThenOneOf == 0;
+  return has_its_turn || made.by_op[op]++ < kToldFirst;
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ struct Event {
 using Listener = void (*)(const Event&);
 
 inline std::atomic<Listener> current_listener{nullptr};
+inline std::atomic<uint64_t> listeners{0};  // so far
 
 inline bool is_observed() {
   return current_listener.load(std::memory_order_relaxed) != nullptr;
@@ -43,6 +44,7 @@ template <typename... Text>
 
 // nullptr: nobody listens. The listener is called in the thread of the event, with no lock held.
 inline void set_listener(Listener listener) {
+  ++listeners;
   current_listener = listener;
 }
 
