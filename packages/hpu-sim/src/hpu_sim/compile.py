@@ -5,13 +5,18 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
 import sys
 from pathlib import Path
+from types import ModuleType
 
 
 def compile_device(folder: Path, sources: Path) -> None:
     """Build ``hpu_sim_native.so`` in ``folder`` from the C++ files of ``sources``."""
+    offer_pkg_resources()
+
     import ninja
     from torch.utils import cpp_extension
 
@@ -30,6 +35,17 @@ def compile_device(folder: Path, sources: Path) -> None:
         extra_cflags=list(COMPILER_FLAGS),
         build_directory=str(folder),
     )
+
+
+def offer_pkg_resources() -> None:
+    """Let torch before 2.1 import ``packaging`` from ``pkg_resources``, which setuptools from 82 on no longer has."""
+    # Setuptools carries a copy of `packaging`, for which it extends the path.
+    importlib.import_module("setuptools")
+    if importlib.util.find_spec("pkg_resources") is None:
+        module = ModuleType("pkg_resources")
+        module.__dict__["packaging"] = importlib.import_module("packaging")
+        importlib.import_module("packaging.version")
+        sys.modules[module.__name__] = module
 
 
 if __name__ == "__main__":
