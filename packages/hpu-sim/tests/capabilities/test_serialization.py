@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import pickle
+from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from torch import nn
+from torch import multiprocessing, nn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,6 +133,15 @@ def test_a_tensor_can_be_pickled() -> None:
 
     assert loaded.device.type == "hpu"
     assert torch.equal(loaded, x)
+
+
+@pytest.mark.parametrize("strategy", sorted(multiprocessing.get_all_sharing_strategies()))
+def test_a_tensor_is_not_sent_to_another_process(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A card's memory belongs to one process; torch says so, and nothing in the bridge is known to change it."""
+    monkeypatch.setattr(multiprocessing, "_sharing_strategy", strategy)
+
+    with pytest.raises(RuntimeError, match=r"only available on CPU"):
+        ForkingPickler.dumps(torch.ones(2, device="hpu"))
 
 
 def test_a_checkpoint_loads_on_a_machine_without_a_card(tmp_path: Path, output_of: Callable[..., str]) -> None:
