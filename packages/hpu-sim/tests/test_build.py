@@ -211,6 +211,28 @@ def test_a_cache_that_cannot_be_written_is_named(below: str, tmp_path: Path, mon
     assert str(caught.value).endswith("; set HPU_SIM_CACHE to a folder that can")
 
 
+def test_what_is_there_needs_no_writing(builds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that was built into an image is loaded from a folder that nobody may write."""
+    build.load_extension()
+
+    def refuse(entry: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(build, "_locked", refuse)
+
+    build.load_extension()
+
+    assert len(builds) == 1
+
+
+def test_a_read_only_cache_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that takes no files, which not even an administrator can change."""
+    monkeypatch.setenv("HPU_SIM_CACHE", "/proc/hpu-sim")
+
+    with pytest.raises(build.BuildError, match=r"simulated devices /proc/hpu-sim cannot be written \("):
+        build.load_extension()
+
+
 def test_a_full_disk_is_named(cache: Path, builds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder that can be made may still not take a library."""
 

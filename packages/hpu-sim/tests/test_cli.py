@@ -96,6 +96,8 @@ def test_a_release_is_passed_on(
     [
         (["--devices", "two"], "`devices` must be a number from 1 to 64, got 'two'"),
         (["--devices", "0"], "`devices` must be a number from 1 to 64, got '0'"),
+        (["--devices", "65"], "`devices` must be a number from 1 to 64, got '65'"),
+        (["--memory", "plenty"], "`memory` must be "),
         (["--generation", "GAUDI9"], "`generation` must be one of GAUDI, GAUDI2, GAUDI3, got 'GAUDI9'"),
         (["--release", "0.1"], "`release` must be a SynapseAI release that the simulator knows"),
         ([], "`script` must be a file, there is none at 'missing.py'"),
