@@ -1,0 +1,1 @@
+"""Tests of hpu-profiler. A package, so that processes of their own import these modules as pytest does."""

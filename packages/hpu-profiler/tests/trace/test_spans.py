@@ -1,0 +1,33 @@
+"""Arithmetic of intervals, against sets of points."""
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpu_profiler.trace.spans import Interval, difference, intersection, length, union
+
+_intervals = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)).map(lambda pair: (pair[0], sum(pair))))
+
+
+def _points(intervals: list[Interval]) -> set[int]:
+    return {point for begin, end in intervals for point in range(int(begin), int(end))}
+
+
+@given(_intervals)
+def test_a_union_covers_the_same(intervals: list[Interval]) -> None:
+    """In parts that lie apart, in order."""
+    merged = union(intervals)
+
+    assert _points(merged) == _points(intervals)
+    assert length(merged) == len(_points(intervals))
+    assert all(before[1] < after[0] for before, after in itertools.pairwise(merged))
+
+
+@given(_intervals, _intervals)
+def test_intersection_and_difference_are_those_of_sets(first: list[Interval], second: list[Interval]) -> None:
+    """Together they are the first again."""
+    one, other = union(first), union(second)
+
+    assert _points(intersection(one, other)) == _points(one) & _points(other)
+    assert _points(difference(one, other)) == _points(one) - _points(other)
