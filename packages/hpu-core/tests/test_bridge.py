@@ -403,3 +403,17 @@ def test_scales_are_marked_as_constants(fake_bridge: "FakeBridge") -> None:
     bridge.initialize_inference(module)
 
     assert fake_bridge.core.initialized == [(module, True)]
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RuntimeError("FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::268435456 (256)MB"), True),
+        (RuntimeError("HPU out of memory (simulated): tried to allocate 8 bytes with 0 of 4 bytes in use."), True),
+        (RuntimeError("CUDA out of memory."), False),
+        (ValueError("HPU out of memory"), False),
+    ],
+)
+def test_a_full_memory_is_told_from_other_errors(error: Exception, expected: bool) -> None:
+    """By the text of the bridge, or of the simulator."""
+    assert bridge.is_out_of_memory(error) is expected

@@ -72,6 +72,21 @@ def test_values_and_their_names_in_lightning(value: int | str, label: str, make:
     assert make(value).precision == label
 
 
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [("32-true", torch.float32), ("bf16-mixed", torch.bfloat16), (16, torch.float16)],
+)
+def test_the_type_to_compute_in_is_told(value: int | str, dtype: torch.dtype, make: Make) -> None:
+    """ThroughputMonitor asks for it."""
+    assert make(value).compute_dtype is dtype
+
+
+@pytest.mark.skipif(not hasattr(torch, "float8_e4m3fn"), reason="Requires: torch 2.1, which has types of 8 bits")
+def test_fp8_computes_in_8_bits(make: Make) -> None:
+    """In the type that the transformer engine's layers use for weights and inputs."""
+    assert make("fp8").compute_dtype is torch.float8_e4m3fn
+
+
 def test_the_default_is_32_bit(make: Make) -> None:
     """Without arguments nothing is cast."""
     assert make().precision == "32-true"

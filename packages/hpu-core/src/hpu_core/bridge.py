@@ -176,6 +176,19 @@ def generation() -> str:
     return str(name).rpartition(".")[2].removeprefix("synDevice").upper()
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether an error says that a card's memory is full.
+
+    Args:
+        error: Of whatever was run on the card. The bridge's is a RuntimeError with a text that users report as "FATAL
+            ERROR :: MODULE:PT_DEVMEM Allocation failed for size::..."; the simulator's is torch's OutOfMemoryError.
+    """
+    if not isinstance(error, RuntimeError):
+        return False
+    text = str(error)
+    return "PT_DEVMEM Allocation failed" in text or "HPU out of memory" in text
+
+
 def is_fp16_supported() -> bool:
     """Tell whether the cards compute in float16, as all but the first generation do. Opens no card."""
     # The bridge's only word on it; DeepSpeed asks there as well.

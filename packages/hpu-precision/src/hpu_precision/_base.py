@@ -70,6 +70,14 @@ class HPUPrecision:
         # Lightning's type for it does not know "fp8".
         self.precision: Any = self._choice.label
 
+    @property
+    def compute_dtype(self) -> "torch.dtype":
+        """What matrix products are computed in, which Lightning's ThroughputMonitor compares a throughput by.
+
+        Under "fp8" `torch.float8_e4m3fn`, or bfloat16 on torch 2.0, which has no type of 8 bits.
+        """
+        return self._choice.compute_dtype
+
     def _frameworks_own(self, choice: _choice.Choice) -> Any:
         raise NotImplementedError
 

@@ -64,6 +64,13 @@ class Choice:
     scaler: "torch.amp.GradScaler | None" = None
     float8: Float8 | None = None
 
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """What matrix products are computed in."""
+        if self.float8 is not None:
+            return getattr(torch, "float8_e4m3fn", torch.bfloat16)
+        return {"32-true": torch.float32, "16-mixed": torch.float16}.get(self.label, torch.bfloat16)
+
     def context(self) -> AbstractContextManager[Any] | None:
         """Return a context in which a module runs in this precision; None where no types are cast."""
         if self.casting is None:

@@ -5,7 +5,7 @@ its precision plugins among CUDA's. No registry changes that: its two connectors
 for Fabric. So, once Lightning has defined a connector, a subclass of it takes its place, which decides what concerns
 Gaudi and leaves everything else to Lightning. No class of Lightning's is changed, and `remove` undoes it.
 
-This package alone touches those private connectors. A Lightning whose connectors are made otherwise is left as it is,
+This package alone touches those private names. A Lightning whose connectors are made otherwise is left as it is,
 and a message says so.
 
 | module | what for |
@@ -14,6 +14,9 @@ and a message says so.
 | `_hook` | act on a module once it has been imported |
 | `_swap` | put subclasses in the place of Lightning's connectors, and back |
 | `_connectors` | the decisions |
+| `_callbacks` | what callbacks ask of functions that know CUDA alone |
+| `_command_line` | the classes that LightningCLI offers |
+| `_profilers` | the names of profilers |
 | `_registries` | the names in Lightning's registries |
 | `plugins` | what other distributions bring along: strategies, precision, profilers |
 

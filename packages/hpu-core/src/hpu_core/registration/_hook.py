@@ -1,6 +1,6 @@
-"""Acts on the modules that define Lightning's connectors once they have been imported, whoever imports them.
+"""Acts on the modules that define what Lightning decides by once they have been imported, whoever imports them.
 
-The module that defines a connector has to be met before the modules that use it: those take the class over by name.
+The module that defines something has to be met before the modules that use it: those take it over by name.
 """
 
 import sys
@@ -18,10 +18,18 @@ if TYPE_CHECKING:
 MODULES: "Final[dict[str, FrameworkName]]" = {
     "lightning.pytorch.trainer.connectors.accelerator_connector": "lightning",
     "lightning.pytorch.trainer.setup": "lightning",
+    "lightning.pytorch.callbacks.throughput_monitor": "lightning",
+    "lightning.pytorch.cli": "lightning",
+    "lightning.pytorch.utilities.memory": "lightning",
     "lightning.fabric.connector": "lightning",
+    "lightning.fabric.utilities.throughput": "lightning",
     "pytorch_lightning.trainer.connectors.accelerator_connector": "pytorch_lightning",
     "pytorch_lightning.trainer.setup": "pytorch_lightning",
+    "pytorch_lightning.callbacks.throughput_monitor": "pytorch_lightning",
+    "pytorch_lightning.cli": "pytorch_lightning",
+    "pytorch_lightning.utilities.memory": "pytorch_lightning",
     "lightning_fabric.connector": "pytorch_lightning",
+    "lightning_fabric.utilities.throughput": "pytorch_lightning",
 }
 
 
@@ -49,6 +57,11 @@ def remove() -> None:
 
 def _act(module: ModuleType) -> None:
     # Lightning is loaded by now, so that what this loads weighs nothing.
+    if module.__name__.endswith(".cli"):
+        from hpu_core.registration import _command_line
+
+        _command_line.load_classes(MODULES[module.__name__])
+        return
     from hpu_core.registration import _swap
 
     _swap.swap(module)

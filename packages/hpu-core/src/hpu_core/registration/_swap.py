@@ -1,4 +1,4 @@
-"""Puts subclasses in the place of Lightning's connectors, and Lightning's own back."""
+"""Puts subclasses in the place of Lightning's connectors, functions in that of others, and Lightning's own back."""
 
 import logging
 import sys
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_core.registration import _connectors, _hook, _profilers
+from hpu_core.registration import _callbacks, _connectors, _hook, _profilers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +20,9 @@ _MAKERS: "Final[dict[str, Callable[[Any, FrameworkName], Any]]]" = {
     "_AcceleratorConnector": _connectors.for_trainer,
     "_Connector": _connectors.for_fabric,
     "_init_profiler": _profilers.initializer,
+    "_plugin_to_compute_dtype": _callbacks.compute_dtype,
+    "get_available_flops": _callbacks.available_flops,
+    "is_oom_error": _callbacks.out_of_memory,
 }
 
 
