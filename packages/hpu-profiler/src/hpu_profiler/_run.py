@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import socket
+from dataclasses import dataclass
 from typing import Any, Final
 
 from hpu_core import HPUAccelerator, bridge
@@ -19,28 +21,42 @@ _STEPS: Final = {"validation_step": "validation", "test_step": "test", "predict_
 _TRAINING_EPOCH: Final = "run_training_epoch"
 
 
-def opens(action: str, stage: str | None) -> bool:
-    """Return whether a recording of what comes first begins with an action.
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What an action means for a recording.
+
+    Attributes:
+        opens: Whether a recording of what comes first begins with it.
+        step: The kind of the step that is over when it is over; None where none is.
+        is_failure: Whether the run has failed when it begins.
+    """
+
+    opens: bool
+    step: str | None
+    is_failure: bool
+
+
+# Trainers name a few dozen actions, again in every step: asking for what each means must cost next to nothing.
+@functools.lru_cache(maxsize=1024)
+def meaning(action: str, stage: str | None) -> Meaning:
+    """Return what an action means.
 
     Args:
         action: Its name.
         stage: What the Trainer was asked to do; None where it is not known yet, or there is no Trainer.
     """
+    is_failure = action.endswith(".on_exception")
     if stage == "fit":
-        return action == _TRAINING_EPOCH
-    if stage is None:
+        opens = action == _TRAINING_EPOCH
+    elif stage is None:
         # Lightning's own actions before the run, "[LightningModule]Model.prepare_data", are no part of it.
-        return not action.startswith("[")
-    return not action.endswith(".on_exception")
+        opens = not action.startswith("[")
+    else:
+        opens = not is_failure
+    return Meaning(opens, _step_that_ends(action, in_trainer=stage is not None), is_failure)
 
 
-def step_that_ends(action: str, *, in_trainer: bool) -> str | None:
-    """Return the kind of the step that ends with an action; None where none does.
-
-    Args:
-        action: Its name.
-        in_trainer: Whether a Trainer names the actions.
-    """
+def _step_that_ends(action: str, *, in_trainer: bool) -> str | None:
     if action == _TRAINING_BATCH or (not in_trainer and action.endswith("training_step")):
         return "training"
     return next((kind for function, kind in _STEPS.items() if action.endswith(function)), None)

@@ -123,14 +123,17 @@ class HPUProfiler(PyTorchProfiler):
         Args:
             action_name: Its name.
         """
-        if action_name.endswith(".on_exception"):
+        meaning = _run.meaning(action_name, self._stage)
+        if meaning.is_failure:
             # The run ends here, and nobody will ask for a summary.
             self._close_window()
-        if self._window is None and _run.opens(action_name, self._stage):
-            self._open_first()
-        if _run.step_that_ends(action_name, in_trainer=self._stage is not None) is not None:
+        if meaning.step is not None:
             # A Trainer may run while its caller handles an error, which is none of the step's.
             self._handled = sys.exc_info()[1]
+        if self._window is None:
+            if not meaning.opens:
+                return
+            self._open_first()
         if self._window is not None and action_name not in self._recording_map:
             # By these words TensorBoard's plugin knows an action of Lightning's.
             recording = record_function(f"[pl][profile]{action_name}")
@@ -143,10 +146,9 @@ class HPUProfiler(PyTorchProfiler):
         Args:
             action_name: Its name.
         """
-        recording = self._recording_map.pop(action_name, None)
-        if recording is not None:
-            recording.__exit__(None, None, None)
-        kind = _run.step_that_ends(action_name, in_trainer=self._stage is not None)
+        if self._recording_map and action_name in self._recording_map:
+            self._recording_map.pop(action_name).__exit__(None, None, None)
+        kind = _run.meaning(action_name, self._stage).step
         if kind is None or _run.is_checking_sanity(self._trainer):
             return
         handled, self._handled = self._handled, None

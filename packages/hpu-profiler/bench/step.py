@@ -1,0 +1,133 @@
+"""Time training steps with HPUProfiler, on the CPU of this machine: against PyTorchProfiler, and against none.
+
+    python packages/hpu-profiler/bench/step.py
+
+Trainers that differ in nothing but their profiler take turns, so that whatever else the machine does hits all of them,
+and the processor times of quick steps are compared. Fails where a step that is recorded takes more than 1.10
+times as long as with Lightning's own PyTorchProfiler, writing the trace included, or one that is not recorded more than
+1.02 times as long as without a profiler.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import statistics
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RECORDED_LIMIT: Final = 1.10
+OUTSIDE_LIMIT: Final = 1.02
+_ROUNDS: Final = 15
+_STEPS: Final = 40
+# Times are of the steps from the second on. By the default schedule the third to the fifth are recorded; the trace is
+# written in the last of them.
+_RECORDED: Final = slice(1, 4)
+_OUTSIDE: Final = slice(8, None)
+
+
+def main() -> int:
+    """Measure, show, and compare with the limits.
+
+    Returns:
+        0, or 1 where a step takes too long.
+    """
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+    import torch
+
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    # Summaries and advice would hide the figures.
+    logging.disable(logging.WARNING)
+    from lightning.pytorch.profilers import PyTorchProfiler
+
+    from hpu_profiler import HPUProfiler
+
+    makers: dict[str, Callable[[str], Any]] = {
+        "none": lambda _: None,
+        "PyTorchProfiler": lambda folder: PyTorchProfiler(dirpath=folder, record_module_names=False),
+        "HPUProfiler": lambda folder: HPUProfiler(dirpath=folder),
+    }
+    recorded: dict[str, list[float]] = {name: [] for name in makers}
+    outside: dict[str, list[float]] = {name: [] for name in makers}
+    for _ in range(_ROUNDS):
+        for name, make in makers.items():
+            with tempfile.TemporaryDirectory() as folder:
+                times = _fit(make(folder), folder)
+            recorded[name].append(statistics.mean(times[_RECORDED]))
+            outside[name] += times[_OUTSIDE]
+    print("processor time of a training step (CPU)")
+    for name in makers:
+        print(f"  {name:16} recorded {_quick(recorded, name):8.3f} ms   outside {_quick(outside, name):8.3f} ms")
+    ratio = _quick(recorded, "HPUProfiler") / _quick(recorded, "PyTorchProfiler")
+    cost = _quick(outside, "HPUProfiler") / _quick(outside, "none")
+    print(f"a recorded step takes {ratio:.3f}x that of PyTorchProfiler; the limit is {RECORDED_LIMIT}x")
+    print(f"a step outside takes {cost:.3f}x that without a profiler; the limit is {OUTSIDE_LIMIT}x")
+    return 0 if ratio <= RECORDED_LIMIT and cost <= OUTSIDE_LIMIT else 1
+
+
+def _quick(times: dict[str, list[float]], name: str) -> float:
+    """Return the time in milliseconds that a tenth of the steps do not reach: steadier than the shortest."""
+    return 1000 * statistics.quantiles(times[name], n=10)[0]
+
+
+def _fit(profiler: Any, folder: str) -> list[float]:
+    """Train a small transformer and return the time of each step in seconds, from batch end to batch end."""
+    import torch
+    from lightning.pytorch import Callback, LightningModule, Trainer
+    from torch import nn
+    from torch.utils.data import DataLoader, TensorDataset
+
+    class Model(LightningModule):
+        """Two encoder layers of width 128."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            layer = nn.TransformerEncoderLayer(128, nhead=4, dim_feedforward=256, dropout=0.0, batch_first=True)
+            self.layers = nn.TransformerEncoder(layer, num_layers=2, enable_nested_tensor=False)
+
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:  # noqa: ARG002 - Lightning's signature
+            """Compute the loss."""
+            loss: torch.Tensor = self.layers(batch[0]).pow(2).mean()
+            return loss
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            """AdamW."""
+            return torch.optim.AdamW(self.parameters(), lr=1e-4)
+
+    ends: list[float] = []
+
+    class Clock(Callback):
+        """Notes when batches end."""
+
+        def on_train_batch_end(self, *_: Any) -> None:
+            """Note the time."""
+            ends.append(time.process_time())
+
+    torch.manual_seed(0)
+    data = DataLoader(TensorDataset(torch.randn(4 * (_STEPS + 1), 32, 128)), batch_size=4)
+    trainer = Trainer(
+        accelerator="cpu",
+        devices=1,
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        profiler=profiler,
+        callbacks=[Clock()],
+        default_root_dir=Path(folder),
+    )
+    trainer.fit(Model(), data)
+    return [end - begin for begin, end in itertools.pairwise(ends)]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
