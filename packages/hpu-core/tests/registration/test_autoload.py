@@ -13,7 +13,7 @@ from hpu_core.registration import _hook, _presence
 
 from .programs import output
 
-_HOOKED = "import sys; print(any(type(finder).__module__ == 'hpu_core.registration._hook' for finder in sys.meta_path))"
+_HOOKED = "import sys; from hpu_core.registration import _hook; print(_hook._finder in sys.meta_path)"
 _LOADED = "print(*(name for name in ('lightning', 'pytorch_lightning', 'lightning_fabric') if name in sys.modules))"
 
 
@@ -40,6 +40,15 @@ def test_a_machine_without_one_is_left_alone(installed: list[str], monkeypatch: 
     registration.autoload()
 
     assert installed == []
+
+
+def test_other_packages_can_ask_whether_it_is_wanted(installed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """They place hooks of their own where this does, and nowhere else."""
+    wanted = [registration.is_wanted()]
+    monkeypatch.setenv(registration.AUTOLOAD, "0")
+    wanted.append(registration.is_wanted())
+
+    assert wanted == [True, False]
 
 
 def test_the_variable_turns_it_off(installed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,4 +110,5 @@ def test_nothing_is_loaded_but_the_hook() -> None:
         "hpu_core.registration",
         "hpu_core.registration._hook",
         "hpu_core.registration._presence",
+        "hpu_core.registration.imports",
     }

@@ -11,7 +11,8 @@ and a message says so.
 | module | what for |
 |---|---|
 | `_presence` | is there a card or a simulator, decided in microseconds |
-| `_hook` | act on a module once it has been imported |
+| `imports` | act on a module once it has been imported |
+| `_hook` | which modules of Lightning's are acted on, and how |
 | `_swap` | put subclasses in the place of Lightning's connectors, and back |
 | `_connectors` | the decisions |
 | `_callbacks` | what callbacks ask of functions that know CUDA alone |
@@ -25,7 +26,7 @@ Importing this module loads neither torch nor Lightning.
 
 import os
 
-__all__ = ["AUTOLOAD", "autoload", "install", "remove"]
+__all__ = ["AUTOLOAD", "autoload", "install", "is_allowed", "is_wanted", "remove"]
 
 AUTOLOAD = "HPU_CORE_AUTOLOAD"
 
@@ -37,11 +38,7 @@ def autoload() -> None:
     where an error would make torch itself unusable: this never raises.
     """
     try:
-        if not is_allowed():
-            return
-        from hpu_core.registration import _presence
-
-        if _presence.is_likely():
+        if is_wanted():
             install()
     except Exception:
         import logging
@@ -52,6 +49,18 @@ def autoload() -> None:
 def is_allowed() -> bool:
     """Tell whether Lightning may be taught about Gaudi without being asked to: HPU_CORE_AUTOLOAD is not "0"."""
     return os.environ.get(AUTOLOAD) != "0"
+
+
+def is_wanted() -> bool:
+    """Tell whether Lightning is to be taught about Gaudi without being asked to: allowed, and a card or the simulator.
+
+    Takes microseconds, and guesses where it cannot know: `hpu_core.is_available` gives the real answer.
+    """
+    if not is_allowed():
+        return False
+    from hpu_core.registration import _presence
+
+    return _presence.is_likely()
 
 
 def install() -> None:
