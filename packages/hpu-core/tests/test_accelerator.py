@@ -61,6 +61,28 @@ def test_another_device_is_refused() -> None:
     with pytest.raises(MisconfigurationException, match=r"device is 'hpu', and this one's is 'cpu'.*SingleHPUStrategy"):
         HPUAccelerator().setup_device(torch.device("cpu"))
 
+
+@pytest.mark.usefixtures("fake_bridge")
+def test_fabrics_programs_may_catch_a_value_error() -> None:
+    """Fabric's half of the archived package raised that."""
+    with pytest.raises(ValueError, match="this one's is 'cpu'"):
+        HPUAccelerator().setup_device(torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("generation", "expected"),
+    [("GAUDI", (False, "fp8 needs a Gaudi 2 or newer")), ("GAUDI2", (True, "")), (None, (False, "there is no Gaudi"))],
+)
+def test_fp8_is_a_matter_of_the_generation(
+    generation: str | None, expected: tuple[bool, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A no comes with its reason."""
+    monkeypatch.setattr(discovery, "device_name", lambda: generation)
+    available, reason = HPUAccelerator.is_fp8_available()
+
+    assert (available, reason[: len(expected[1])]) == expected
+    assert bool(reason) != available
+
     assert not bridge.is_open()
 
 

@@ -11,6 +11,7 @@ from packaging.version import Version
 
 from hpu_core import HPUAccelerator, HPUCheckpointIO, SingleHPUStrategy, bridge, frameworks
 from hpu_core._lightning import MisconfigurationException, SingleDeviceStrategy, TorchCheckpointIO
+from hpu_core.fabric import FabricSingleHPUStrategy
 from hpu_core.strategy import checked_devices
 
 if TYPE_CHECKING:
@@ -78,6 +79,15 @@ def test_it_registers_as_hpu_single() -> None:
     SingleHPUStrategy.register_strategies(registry)
 
     assert isinstance(registry.get("hpu_single"), SingleHPUStrategy)
+
+
+def test_fabrics_twin_registers_as_hpu_single() -> None:
+    """Fabric's registry makes Fabric's strategy from the same string."""
+    registry = _lightning.fabric("strategies.registry")._StrategyRegistry()
+
+    FabricSingleHPUStrategy.register_strategies(registry)
+
+    assert isinstance(registry.get("hpu_single"), FabricSingleHPUStrategy)
 
 
 def test_set_up_loads_the_bridge_and_opens_the_card(strategy: SingleHPUStrategy) -> None:

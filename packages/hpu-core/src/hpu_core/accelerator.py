@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from lightning.fabric.utilities.types import _DEVICE
 
 
+class _NotAnHPUError(MisconfigurationException, ValueError):
+    """The strategy's device is no HPU: MisconfigurationException for the Trainer's users, ValueError for Fabric's."""
+
+
 class HPUAccelerator(Accelerator):
     """Trains on Intel Gaudi cards: `Trainer(accelerator=HPUAccelerator(), devices=1)`, or by its name, "hpu".
 
@@ -26,12 +30,12 @@ class HPUAccelerator(Accelerator):
             device: The strategy's root device.
 
         Raises:
-            MisconfigurationException: `device` is not an HPU.
+            MisconfigurationException: `device` is not an HPU; the error is a ValueError, too.
             ModuleNotFoundError: The Gaudi bridge is not installed.
             RuntimeError: No card could be opened.
         """
         if device.type != "hpu":
-            raise MisconfigurationException(
+            raise _NotAnHPUError(
                 f"HPUAccelerator needs a strategy whose device is 'hpu', and this one's is {str(device)!r}: pass "
                 "`strategy=hpu_core.SingleHPUStrategy()` to the Trainer"
             )
@@ -98,6 +102,16 @@ class HPUAccelerator(Accelerator):
     def get_device_name() -> str | None:
         """Return the generation of the cards, "GAUDI", "GAUDI2" or "GAUDI3"; None when unknown. Opens no card."""
         return discovery.device_name()
+
+    @staticmethod
+    def is_fp8_available() -> tuple[bool, str]:
+        """Tell whether the cards compute in fp8, and if not, why not. Opens no card."""
+        generation = discovery.device_name()
+        if generation is None:
+            return False, "there is no Gaudi card whose generation is known; `hpu-info` shows where one was looked for"
+        if generation == "GAUDI":
+            return False, "fp8 needs a Gaudi 2 or newer, and the cards are of the first generation"
+        return True, ""
 
     @staticmethod
     def is_lazy() -> bool:

@@ -13,6 +13,7 @@ from hpu_core.strategy import checked_device
 if TYPE_CHECKING:
     from lightning.fabric.accelerators.accelerator import Accelerator
     from lightning.fabric.plugins import CheckpointIO, Precision
+    from lightning.fabric.strategies.registry import _StrategyRegistry
     from lightning.fabric.utilities.types import _DEVICE, Optimizable
     from torch import Tensor
     from torch.nn import Module
@@ -32,6 +33,8 @@ class FabricSingleHPUStrategy(FabricSingleDeviceStrategy):
     Raises:
         ValueError: `device` is no HPU, or has an index other than 0.
     """
+
+    strategy_name = "hpu_single"
 
     # Decided once, in `setup_environment`, so that a step in eager mode pays for nothing.
     _mark_step: Callable[[], None] | None = None
@@ -118,6 +121,15 @@ class FabricSingleHPUStrategy(FabricSingleDeviceStrategy):
         result = super().optimizer_step(optimizer, **kwargs)
         self._close_graph()
         return result
+
+    @classmethod
+    def register_strategies(cls, strategy_registry: "_StrategyRegistry") -> None:
+        """Register the strategy by its `strategy_name`.
+
+        Args:
+            strategy_registry: Fabric's `STRATEGY_REGISTRY`.
+        """
+        strategy_registry.register(cls.strategy_name, cls, description=cls.__name__, override=True)
 
     def __repr__(self) -> str:
         return frameworks.describe(self)
