@@ -24,6 +24,7 @@ class HPUPrecision:
     Args:
         precision: 32 (or "32", "32-true"), 16 (or "16", "16-mixed"), "bf16" (or "bf16-mixed"), "bf16-true" or "fp8".
             The README has a table of what each means on which release and generation.
+        device: "hpu", which Lightning's own plugins for mixed precision are told, too.
         opt_level: HMP's level: "O1" runs ops by the lists, "O2" convolutions and matrix products in the lower precision
             and every other known op in float32.
         verbose: Show which op runs in which type, once for each.
@@ -45,6 +46,7 @@ class HPUPrecision:
     def __init__(  # noqa: PLR0913 - two documented constructors in one.
         self,
         precision: int | str = "32-true",
+        device: str = "hpu",
         *,
         opt_level: str = "O1",
         verbose: bool = False,
@@ -55,6 +57,8 @@ class HPUPrecision:
         hmp_params: Mapping[str, Any] | None = None,
         scaler: "torch.amp.GradScaler | None" = None,
     ) -> None:
+        if device != "hpu":
+            raise ValueError(f"`device` must be 'hpu', got {device!r}")
         options = _choice.Options(
             opt_level=opt_level,
             verbose=verbose,
