@@ -43,22 +43,21 @@ _MACHINE: Final = [
 ]
 _OUTSIDE: Final = {name: value for name, value in os.environ.items() if name not in _MACHINE}
 _TIME_LIMIT: Final = 120.0
-# Advice that torch gave for a while to everybody, itself included, as filters of Python's own form.
-_ADVICE: Final = (
-    "ignore:You are using `torch.load` with `weights_only=False`:FutureWarning",  # 2.4 and 2.5
-    "ignore:`torch.cpu.amp.autocast(args...)` is deprecated:FutureWarning",  # 2.4, of its own checkpointing
-)
-
-_FILTERS: Final = [argument for advice in _ADVICE for argument in ("-W", advice)]
+# What warnings do: action, beginning of the text, class. An error, but for advice that torch gave to everybody for a
+# while, itself included.
+_WARNINGS: Final = [
+    ("error", "", "Warning"),
+    ("ignore", "You are using `torch.load` with `weights_only=False`", "FutureWarning"),  # 2.4 and 2.5
+    ("ignore", "`torch.cpu.amp.autocast(args...)` is deprecated", "FutureWarning"),  # 2.4, of its own checkpointing
+]
 
 _runtime_folder = pytest.StashKey[str]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start the simulator before any test module imports torch."""
-    for advice in _ADVICE:
-        action, message, category = advice.split(":")
-        config.addinivalue_line("filterwarnings", f"{action}:{re.escape(message)}:{category}")
+    for action, text, category in _WARNINGS:
+        config.addinivalue_line("filterwarnings", f"{action}:{re.escape(text)}:{category}")
     config.addinivalue_line("markers", "needs_torch(version, lacking): skipped where torch is older")
     for name in _MACHINE:
         del os.environ[name]
@@ -124,6 +123,12 @@ def fresh_environment(tmp_path_factory: pytest.TempPathFactory) -> Callable[...,
 
 
 @pytest.fixture(scope="session")
+def warning_filters() -> list[tuple[str, str, str]]:
+    """What warnings do in the programs of tests: action, a pattern of the text, class."""
+    return [(action, re.escape(text), category) for action, text, category in _WARNINGS]
+
+
+@pytest.fixture(scope="session")
 def start_python(fresh_environment: Callable[..., dict[str, str]]) -> Callable[..., subprocess.Popen[str]]:
     """Starts an interpreter with arguments and further variables, its streams being pipes of text."""
 
@@ -145,10 +150,11 @@ def run_python(
     fresh_environment: Callable[..., dict[str, str]],
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs a program given as text, with further variables, in an interpreter that warnings end."""
+    filters = [argument for each in _WARNINGS for argument in ("-W", ":".join(each))]
 
     def run(program: str, *arguments: str | Path, **variables: str | None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-W", "error", *_FILTERS, "-c", textwrap.dedent(program), *arguments],
+            [sys.executable, *filters, "-c", textwrap.dedent(program), *arguments],
             env=fresh_environment(variables),
             capture_output=True,
             text=True,

@@ -11,6 +11,7 @@ import importlib.metadata
 import inspect
 import re
 import sys
+import warnings
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -158,6 +159,8 @@ def main() -> None:
     """Print the faults of every row, one a line."""
     import torch  # noqa: F401 - brings the device
 
+    # Of modules that are about to go, on the releases that still have them.
+    warnings.simplefilter("ignore", DeprecationWarning)
     from hpu_sim.activation import active_config
 
     machine = active_config()

@@ -106,9 +106,10 @@ from habana_frameworks.torch.distributed import hccl
 made = []
 hccl.native = lambda: type("Native", (), {"make_hccl_backend": lambda self, gloo: made.append(gloo) or gloo})()
 stock = dist.ProcessGroupGloo
-def gloo(store, rank, size, timeout):
-    print(timeout)
-    return stock(store, rank, size, timeout)
+def gloo(store, rank, size, options):
+    print(options._timeout)
+    return stock(store, rank, size, options)
+gloo.__dict__.update({name: getattr(stock, name) for name in ("_Options", "create_device", "create_default_device")})
 dist.ProcessGroupGloo = gloo
 dist.init_process_group(
     "hccl", store=dist.HashStore(), rank=0, world_size=1, timeout=timedelta(seconds=5)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 from torch.nn import functional
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 # Before it, the card's attention is composed of products and a softmax, which agree with the CPU's to about 1e-6.
 _NEEDS = pytest.mark.needs_torch("2.9", "way for a device to take the CPU's algorithm of attention")
@@ -64,8 +63,11 @@ def test_gradients_of_attention_are_the_cpus_to_the_bit() -> None:
     assert all(torch.equal(card, host) for host, card in zip(*gradients, strict=True))
 
 
+@pytest.mark.needs_torch("2.3", "torch.nn.attention")
 def test_the_plain_algorithm_can_be_asked_for() -> None:
     """Torch's context chooses on the card, too."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
     with sdpa_kernel(SDPBackend.MATH):
         host = functional.scaled_dot_product_attention(*_inputs("cpu", requires_grad=False))
         card = functional.scaled_dot_product_attention(*_inputs("hpu", requires_grad=False))
