@@ -100,7 +100,7 @@ each_suite = nox.parametrize(
     "suite",
     [
         *(nox.param(name, id=name) for name in PACKAGES),
-        *([nox.param(TOGETHER, id=TOGETHER)] if (ROOT / "tests").is_dir() else []),
+        nox.param(TOGETHER, id=TOGETHER),
     ],
 )
 
@@ -131,7 +131,7 @@ def types(session: nox.Session) -> None:
     for package in PACKAGES.values():
         folders = [package.path / name for name in ("src", "tests", "third_party", "trials", "bench")]
         session.run("mypy", *(str(folder) for folder in folders if any(folder.rglob("*.py"))))
-    session.run("mypy", "noxfile.py", "scripts", "examples", *(["tests"] if (ROOT / "tests").is_dir() else []))
+    session.run("mypy", "noxfile.py", "scripts", "reference", "examples", "tests")
 
 
 @nox.session
@@ -207,6 +207,15 @@ def sim_torch(session: nox.Session, row: Path) -> None:
         # With arguments somebody is at work on it, and comes back.
         if not session.posargs:
             shutil.rmtree(session.virtualenv.location)
+
+
+@nox.session(default=False)
+def reference(session: nox.Session) -> None:
+    """Run every code block of a folder's documents word for word on simulated cards: `-- FOLDER`."""
+    if not session.posargs:
+        session.skip("needs a folder with documents: nox -s reference -- FOLDER")
+    install(session, *PACKAGES, *group("reference"), *(r for p in PACKAGES.values() for r in own_group(p)))
+    session.run("python", "reference/run.py", *session.posargs, env=own_machine(session))
 
 
 @nox.session(default=False)
@@ -347,7 +356,7 @@ def install(session: nox.Session, *requirements: str) -> None:
 def install_suite(session: nox.Session, suite: str, *more: str) -> None:
     """Install what a suite of tests may use and nothing else."""
     if suite == TOGETHER:
-        install(session, *PACKAGES, *group("test"), *group("demo"), *group("constraints"), *more)
+        install(session, *PACKAGES, *group("test"), *group("demo"), *group("constraints"), *group("reference"), *more)
     else:
         install(session, suite, *group("test"), *own_group(PACKAGES[suite]), *more)
 

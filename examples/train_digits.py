@@ -139,7 +139,7 @@ def evaluate(
 
 def device() -> str:
     """Return what kind of card this is, and whether it is one."""
-    return device_name() + (" (simulated)" if bridge.is_simulated() else "")
+    return f"{device_name()} (simulated)" if bridge.is_simulated() else str(device_name())
 
 
 def rank_line(trainer: Trainer, meter: StepMeter, model: LightningModule) -> str:
