@@ -33,6 +33,12 @@ DIST = ROOT / "dist"
 DEFAULT_ROW = "constraints/default.txt"
 # One file per torch that the simulator is tested with.
 TORCH_ROWS = sorted(ROOT.glob("constraints/torch-*.txt"), key=lambda file: Version(file.stem.removeprefix("torch-")))
+# One file per Lightning, beside the default's, that the packages are tested with; and the tests that are run with each:
+# those of what Lightning decides, or brings along in another way.
+LIGHTNING_ROWS = sorted(
+    ROOT.glob("constraints/lightning-*.txt"), key=lambda file: Version(file.stem.removeprefix("lightning-"))
+)
+MINORS = ("hpu-core/tests", "hpu-ddp/tests/test_training.py", "hpu-ddp/tests/test_fabric.py", "hpu-precision/tests")
 # The id under which `tests` runs the root's tests/, with every package installed.
 TOGETHER = "together"
 
@@ -96,6 +102,14 @@ GROUPS = nox.project.load_toml(ROOT / "pyproject.toml")
 each_package = nox.parametrize("package", [nox.param(package, id=name) for name, package in PACKAGES.items()])
 each_timed_package = nox.parametrize("package", [nox.param(p, id=p.name) for p in PACKAGES.values() if p.benches])
 each_torch = nox.parametrize("row", [nox.param(file, id=file.stem.removeprefix("torch-")) for file in TORCH_ROWS])
+each_minor = nox.parametrize(
+    ("row", "distribution"),
+    [
+        *(nox.param(file, "lightning", id=file.stem.removeprefix("lightning-")) for file in LIGHTNING_ROWS),
+        # The same framework under its other name.
+        nox.param(LIGHTNING_ROWS[-1], "pytorch-lightning", id="pytorch-lightning"),
+    ],
+)
 each_suite = nox.parametrize(
     "suite",
     [
@@ -230,6 +244,25 @@ def killed_ranks(session: nox.Session) -> None:
     """Kill a rank in the middle of a training and resume it, twenty times."""
     install_suite(session, "hpu-ddp")
     session.run("pytest", *session.posargs, "packages/hpu-ddp/trials/test_killed_ranks.py")
+
+
+@nox.session(default=False)
+@each_minor
+def minors(session: nox.Session, row: Path, distribution: str) -> None:
+    """Run the tests of what Lightning decides with another Lightning, and remove the environment afterwards."""
+    packages = sorted({test.partition("/")[0] for test in MINORS})
+    editable = [option for name in packages for option in ("-e", f"./packages/{name}[{distribution}]")]
+    try:
+        # Of the packages' groups only what does not bring the other distribution along.
+        more = ("jsonargparse[signatures]", "scikit-learn", "-e", "./packages/hpu-sim")
+        session.install("-c", str(row), *editable, *more, *group("test"))
+        for test in session.posargs or MINORS:
+            # What an old Lightning has to say about a torch that is newer is no fault of these packages.
+            session.run("pytest", "-W", "ignore", f"packages/{test}", env=own_machine(session))
+    finally:
+        # With arguments somebody is at work on it, and comes back.
+        if not session.posargs:
+            shutil.rmtree(session.virtualenv.location)
 
 
 @nox.session(default=False)

@@ -2,8 +2,9 @@
 
 Written are `constraints/default.txt` (what the sessions and the demo pin), `constraints/sim-<release>.txt` (a machine
 with the simulator), `constraints/gaudi-<release>.txt` (a machine with cards, where torch is the image's own and is
-therefore never named), `constraints/torch-<version>.txt` (the sessions' pins for each torch that the simulator is
-tested with), `docs/compatibility.md`, and `releases.json` inside each package that carries one.
+therefore never named), `constraints/torch-<version>.txt` and `constraints/lightning-<version>.txt` (the sessions' pins
+for each torch that the simulator and each Lightning that the packages are tested with), `docs/compatibility.md`, and
+`releases.json` inside each package that carries one.
 
 Usage: `python scripts/constraints.py [--check]`; `nox -s constraints` and `nox -s lint` call it.
 """
@@ -126,13 +127,20 @@ def lightning_specifier(table: dict[str, Any], specifier: str | None) -> str:
     return ",".join(([specifier] if specifier else []) + holes)
 
 
-def companions(table: dict[str, Any], torch: str) -> list[str]:
-    """Give the constraints that a torch version brings with it, each below its reason."""
+def companions(table: dict[str, Any], torch: str, lightning: str | None = None) -> list[str]:
+    """Give the constraints that versions of torch and Lightning bring with them, each below its reason."""
     lines = []
     for rule in table["companion"]:
-        if torch in SpecifierSet(rule["torch"]):
+        version = torch if "torch" in rule else lightning
+        if version is not None and version in SpecifierSet(rule.get("torch") or rule["lightning"]):
             lines += [f"# {rule['reason']}", rule["constraint"]]
     return lines
+
+
+def others(table: dict[str, Any], brought: list[str]) -> list[str]:
+    """Give the default's pins of everything that companions do not constrain."""
+    replaced = {Requirement(line).name for line in brought if not line.startswith("#")}
+    return [str(pin) for pin in map(Requirement, table["default"]["pins"]) if pin.name not in replaced]
 
 
 def default_constraints(table: dict[str, Any]) -> str:
@@ -154,14 +162,27 @@ def default_constraints(table: dict[str, Any]) -> str:
 def torch_constraints(table: dict[str, Any], torch: str) -> str:
     """Write what a session installs that tests the simulator with another torch than the default."""
     brought = companions(table, torch)
-    replaced = {Requirement(line).name for line in brought if not line.startswith("#")}
-    pins = [Requirement(pin) for pin in table["default"]["pins"]]
     lines = [
         f"# {GENERATED}",
         f"# torch {torch}, for which the simulated device is built and tested.",
         f"torch=={torch}",
         *brought,
-        *(str(pin) for pin in pins if pin.name not in replaced),
+        *others(table, brought),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def lightning_constraints(table: dict[str, Any], lightning: str) -> str:
+    """Write what a session installs that tests the packages with another Lightning than the default."""
+    torch = table["default"]["torch"]
+    brought = companions(table, torch, lightning)
+    lines = [
+        f"# {GENERATED}",
+        f"# Lightning {lightning} on the default torch, with which what Lightning decides is tested.",
+        f"torch=={torch}",
+        *(f"{name}=={lightning}" for name in LIGHTNING_NAMES),
+        *brought,
+        *others(table, brought),
     ]
     return "\n".join(lines) + "\n"
 
@@ -226,7 +247,8 @@ def compatibility_page(table: dict[str, Any]) -> str:
         "",
         f"Development, the demo and CI run stock torch {default['torch']} with Lightning {default['lightning']}",
         f"and simulate SynapseAI {default['simulates']}.",
-        f"The simulated device is built and tested with torch {', '.join(table['simulator']['torch'])}.",
+        f"The simulated device is built and tested with torch {', '.join(table['simulator']['torch'])};",
+        f"the packages are tested with Lightning {', '.join(table['minors']['lightning'])}, too.",
         "",
         "| " + " | ".join(columns).replace("_", "-") + " |",
         "|" + "---|" * len(columns),
@@ -273,6 +295,8 @@ def outputs(table: dict[str, Any], root: Path = ROOT) -> dict[Path, str]:
         files[constraints / f"gaudi-{row['release']}.txt"] = gaudi_constraints(table, row)
         if "torch" in row:
             files[constraints / f"sim-{row['release']}.txt"] = sim_constraints(table, row)
+    for lightning in table["minors"]["lightning"]:
+        files[constraints / f"lightning-{lightning}.txt"] = lightning_constraints(table, lightning)
     for torch in table["simulator"]["torch"]:
         files[constraints / f"torch-{torch}.txt"] = torch_constraints(table, torch)
     for package in CARRIERS:

@@ -62,6 +62,16 @@ def test_torch_brings_its_companions(torch: str, expected: list[str]) -> None:
     assert [line for line in lines if not line.startswith("#")] == expected
 
 
+@pytest.mark.parametrize(("lightning", "pinned"), [("2.3.3", "setuptools<81"), ("2.4.0", "setuptools==")])
+def test_lightning_brings_its_companions(lightning: str, pinned: str) -> None:
+    """What an old Lightning needs takes the place of the default's pin."""
+    lines = constraints.lightning_constraints(TABLE, lightning).splitlines()
+
+    (setuptools,) = (line for line in lines if line.startswith("setuptools"))
+    assert setuptools.startswith(pinned)
+    assert f"lightning=={lightning}" in lines
+
+
 def test_unknown_facts_are_null() -> None:
     """The packages' data hold every fact of every release, null where no source names it."""
     record = next(
