@@ -16,9 +16,9 @@ from hpu_ddp.errors import RankFailedError
 from .processes import free_port
 
 if TYPE_CHECKING:
-    from torch._C._distributed_c10d import TCPStore
+    from torch._C._distributed_c10d import HashStore, TCPStore
 else:
-    from torch.distributed import TCPStore
+    from torch.distributed import HashStore, TCPStore
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +90,14 @@ def test_missing_ranks_are_named_to_all(present: list[int], missing: str, port: 
     for error in outcomes:
         assert isinstance(error, RankFailedError)
         assert str(error).startswith(f"{missing} did not come to 127.0.0.1, port {port} within 1 s: ")
+
+
+def test_a_rank_that_comes_at_the_last_moment_is_there() -> None:
+    """The clock has run out between its coming and its saying that all have come."""
+    store = HashStore()
+    store.set("rank/1", "")
+
+    assert _meeting._await(store, _rendezvous(0, 0, 2, 0.01), ["rank/1"]) is None
 
 
 def test_a_missing_rank_0_is_named(port: int) -> None:

@@ -200,10 +200,12 @@ def _await(calls: Store, rendezvous: Rendezvous, keys: Sequence[str]) -> Excepti
     except RuntimeError:
         # The store's own error does not say who.
         missing = [rank for rank, key in enumerate(keys, start=1) if not calls.check([key])]
-        return RankFailedError(
-            f"{_ranks(missing)} did not come to {rendezvous.place} within {rendezvous.timeout.total_seconds():g} s: "
-            "see whether it runs, and its error if it does not"
-        )
+        # Where none is missing, the last one has come at the last moment and was about to say so.
+        if missing:
+            return RankFailedError(
+                f"{_ranks(missing)} did not come to {rendezvous.place} within {rendezvous.timeout.total_seconds():g} "
+                "s: see whether it runs, and its error if it does not"
+            )
     return ValueError(calls.get("outcome").decode()) if calls.check(["outcome"]) else None
 
 
