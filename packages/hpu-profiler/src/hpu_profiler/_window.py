@@ -79,6 +79,8 @@ class Window:
         if self._action is ProfilerAction.RECORD_AND_SAVE:
             self._ended = 0
         self._action = following
+        # The mark of a step carries its number: torch counts before it makes the mark, and older ones after.
+        self.torch.step_num = self._plan.done(self.kind) - (0 if _marks_before_counting() else 1)
         self.torch.step()
         if following is ProfilerAction.NONE:
             self.close()
@@ -113,6 +115,11 @@ class Window:
         self.torch.add_metadata("Framework", "pytorch-lightning")
         # A step that is cut short has a mark in the trace as well; the number of whole ones tells them apart.
         self.torch.add_metadata_json(OWN_KEY, json.dumps({**self._about, "steps": self._ended, "counted": counted}))
+
+
+def _marks_before_counting() -> bool:
+    """Return whether torch gives a step's mark the number that it counts on from, as 2.0 to 2.2 do and 2.4 does not."""
+    return "cur_step" in torch.profiler.profile.step.__code__.co_varnames
 
 
 def _count() -> dict[str, dict[str, float]]:

@@ -7,6 +7,7 @@ is taken to use the categories that it uses for other devices.
 
 from __future__ import annotations
 
+import bisect
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim.features import features
@@ -25,6 +26,7 @@ _MATRIX_OPERATORS: Final = ("mm", "bmm", "addmm", "baddbmm", "addbmm", "matmul",
 _COPIES: Final = {"h2d": "Memcpy HtoD", "d2h": "Memcpy DtoH", "d2d": "Memcpy DtoD"}
 
 _NANOSECONDS: Final = 1000  # in one of the microseconds in which a trace counts
+_TOLERANCE: Final = 20.0  # microseconds by which the clocks of torch and of the device may disagree on a busy machine
 
 Interval = tuple[str, str, int, int, int, int]
 Event = dict[str, Any]
@@ -114,7 +116,7 @@ def _link(event: Event, launcher: Event, number: int) -> list[Event]:
 
 
 class _Operators:
-    """The operators of one thread of the host, asked for what was running at ever later times.
+    """The operators of one thread of the host, asked for who launched what, in order of time.
 
     Args:
         events: Their events, in any order.
@@ -122,32 +124,52 @@ class _Operators:
 
     def __init__(self, events: Iterable[Event]) -> None:
         # Longest first where two begin together: the outer one.
-        self._ahead = sorted(events, key=lambda each: (each["ts"], -each["dur"]), reverse=True)
+        ordered = sorted(events, key=lambda each: (each["ts"], -each["dur"]))
+        self._by_name: dict[str, list[Event]] = {}
+        for event in ordered:
+            self._by_name.setdefault(event["name"], []).append(event)
+        self._ahead = ordered[::-1]
         self._running: list[Event] = []
 
-    def running_at(self, time: float) -> list[Event]:
-        """Return what was running at a time, in microseconds, from the outermost to the innermost."""
+    def launcher(self, name: str, begin: float, end: float) -> Event | None:
+        """Return the operator of a kernel's name that was running with it, or the innermost when it began.
+
+        The two are measured by different clocks, so a kernel may seem to have begun before its operator, or after one
+        that it calls itself, and old torch counts in whole microseconds.
+
+        Args:
+            name: What ran.
+            begin: Microseconds, by the trace's clock.
+            end: The same.
+        """
+        named = self._by_name.get(name, [])
+        position = bisect.bisect(named, begin, key=lambda each: each["ts"])
+        around = named[max(position - 1, 0) : position + 1]
+
+        def common(event: Event) -> float:
+            return float(min(end, event["ts"] + event["dur"]) - max(begin, event["ts"]))
+
+        nearest = max(around, key=common, default=None)
+        return nearest if nearest is not None and common(nearest) > -_TOLERANCE else self._innermost_at(begin)
+
+    def _innermost_at(self, time: float) -> Event | None:
         while self._ahead and self._ahead[-1]["ts"] <= time:
             self._running.append(self._ahead.pop())
         # Operators nest, so whatever lies above one that still runs and is over lay within it.
         self._running = [each for each in self._running if each["ts"] + each["dur"] >= time]
-        return self._running
+        return self._running[-1] if self._running else None
 
 
 def _launchers(intervals: Iterable[Interval], events: Iterable[Event], base: int) -> list[Event | None]:
-    """Return for each interval the operator in which it began: the innermost of its name, or just the innermost.
-
-    The two are measured by different clocks, which agree to a microsecond, so an operator that the kernel calls may
-    seem to have begun before the kernel.
-    """
+    """Return for each interval the operator that launched it, in the thread that did; they must be in order of time."""
     by_thread: dict[int, list[Event]] = {}
     for event in events:
         if event.get("cat") == "cpu_op" and event.get("ph") == "X":
             by_thread.setdefault(event["tid"], []).append(event)
     threads = {thread: _Operators(its_events) for thread, its_events in by_thread.items()}
-    found: list[Event | None] = []
-    for _, name, begin, _, thread, _ in intervals:
-        inwards = threads[thread].running_at((begin - base) / _NANOSECONDS) if thread in threads else []
-        innermost = inwards[-1] if inwards else None
-        found.append(next((each for each in reversed(inwards) if each["name"] == name), innermost))
-    return found
+    return [
+        threads[thread].launcher(name, (begin - base) / _NANOSECONDS, (end - base) / _NANOSECONDS)
+        if thread in threads
+        else None
+        for _, name, begin, end, thread, _ in intervals
+    ]
