@@ -1,0 +1,213 @@
+"""DeepSpeed's configuration, checked before a training starts: DeepSpeed itself passes over what it does not know."""
+
+import difflib
+import importlib
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from hpu_deepspeed import _vendor
+
+Config = dict[str, Any]
+
+_STAGES: Final = (0, 1, 2, 3)
+_OFFLOADS: Final = {"offload_optimizer": "offload_optimizer_device", "offload_param": "offload_params_device"}
+_DEVICES: Final = ("none", "cpu", "nvme")
+
+# Where DeepSpeed's releases keep the names of their options, as values of module-level constants.
+_CONSTANTS: Final = (
+    "deepspeed.runtime.constants",
+    "deepspeed.runtime.activation_checkpointing.config",
+    "deepspeed.runtime.data_pipeline.constants",
+    "deepspeed.runtime.swap_tensor.constants",
+    "deepspeed.autotuning.constants",
+    "deepspeed.compression.constants",
+    "deepspeed.elasticity.constants",
+    "deepspeed.profiling.constants",
+    "deepspeed.monitor.constants",
+)
+# Those whose names stand in no constant, on one release or another.
+_FURTHER: Final = frozenset(
+    {
+        "activation_checkpointing",
+        "aio",
+        "checkpoint",
+        "comms_logger",
+        "comet",
+        "compile",
+        "csv_monitor",
+        "data_types",
+        "flops_profiler",
+        "hybrid_engine",
+        "monitor_config",
+        "nebula",
+        "sequence_parallel_size",
+        "data_parallel_size",
+        "tensor_parallel",
+        "tensorboard",
+        "timers",
+        "torch_autocast",
+        "wandb",
+        "zenflow",
+        "zero_allow_untested_optimizer",
+        "zero_force_ds_cpu_optimizer",
+        "zero_optimization",
+    }
+)
+
+
+def check(config: Config) -> None:
+    """Check what does not depend on the training.
+
+    Args:
+        config: DeepSpeed's configuration.
+
+    Raises:
+        TypeError: A part of it is of the wrong type.
+        ValueError: It has an option that DeepSpeed does not know, or a value that it does not take.
+    """
+    _check_names(config, _known_options(), "the DeepSpeed config")
+    zero = config.get("zero_optimization", {})
+    if isinstance(zero, bool):
+        # DeepSpeed's oldest spelling of stage 1.
+        return
+    if not isinstance(zero, Mapping):
+        raise TypeError(f"`zero_optimization` in the DeepSpeed config must be a dict, got {zero!r}")
+    stage = zero.get("stage", 0)
+    if isinstance(stage, bool) or stage not in _STAGES:
+        raise ValueError(f"`stage` must be 0, 1, 2 or 3, got {stage!r}")
+    model = importlib.import_module("deepspeed.runtime.zero.config").DeepSpeedZeroConfig
+    # pydantic 2 has `model_fields`, pydantic 1 `__fields__`.
+    fields = getattr(model, "model_fields", None) or model.__fields__
+    names = set(fields) | {field.alias for field in fields.values() if field.alias}
+    _check_names(zero, frozenset(names), "`zero_optimization` in the DeepSpeed config")
+    for part, argument in _OFFLOADS.items():
+        device = offload_device(config, part)
+        if device not in _DEVICES:
+            raise ValueError(f"`{argument}` must be 'cpu' or 'nvme', got {device!r}")
+    if offload_device(config, "offload_param") != "none" and stage != _STAGES[-1]:
+        raise ValueError(f"`offload_parameters` needs `stage=3`, which alone partitions parameters, got stage {stage}")
+
+
+def check_batch_sizes(config: Config, world_size: int) -> None:
+    """Check that the sizes of a batch agree.
+
+    Args:
+        config: DeepSpeed's configuration, complete.
+        world_size: The number of processes.
+
+    Raises:
+        ValueError: They do not.
+    """
+    total = config.get("train_batch_size")
+    micro, steps = config.get("train_micro_batch_size_per_gpu"), config.get("gradient_accumulation_steps", 1)
+    if total is None or micro is None or total == micro * steps * world_size:
+        return
+    raise ValueError(
+        f"`train_batch_size` in the DeepSpeed config must be `train_micro_batch_size_per_gpu` x "
+        f"`accumulate_grad_batches` x the number of cards, which is {micro} x {steps} x {world_size} = "
+        f"{micro * steps * world_size}, got {total}: correct one of them, or leave `train_batch_size` out"
+    )
+
+
+def check_clipping(config: Config, asked: float | None) -> None:
+    """Check that gradients are to be clipped in one way only.
+
+    Args:
+        config: DeepSpeed's configuration.
+        asked: The Trainer's `gradient_clip_val`.
+
+    Raises:
+        ValueError: The Trainer and the configuration say different values.
+    """
+    given = config.get("gradient_clipping")
+    if asked is not None and given is not None and float(given) != float(asked):
+        raise ValueError(
+            f"`gradient_clip_val={asked!r}` of the Trainer and `gradient_clipping: {given!r}` in the DeepSpeed config "
+            "must be the same: leave one of them out"
+        )
+
+
+def check_offload(config: Config) -> None:
+    """Check that this machine has what offloading needs.
+
+    Args:
+        config: DeepSpeed's configuration.
+
+    Raises:
+        NotImplementedError: This DeepSpeed cannot offload to NVMe on Gaudi.
+        OSError: The folder for NVMe is not there, or cannot be written.
+        RuntimeError: DeepSpeed's optimizer for the CPU needs a compiler that is not there.
+    """
+    zero = config.get("zero_optimization", {})
+    for part in _OFFLOADS:
+        if offload_device(config, part) == "nvme":
+            # The path first: it is the user's to correct.
+            _check_folder(zero[part].get("nvme_path"))
+            if not _vendor.has_op("AsyncIOBuilder"):
+                raise NotImplementedError(
+                    f"`{_OFFLOADS[part]}='nvme'` needs DeepSpeed's asynchronous I/O, which DeepSpeed "
+                    f"{_vendor.version()} does not have for Gaudi: offload to 'cpu'"
+                )
+    if offload_device(config, "offload_optimizer") == "cpu" and _uses_cpu_adam(config):
+        _check_compiler()
+
+
+def offload_device(config: Mapping[str, Any], part: str) -> Any:
+    """Return where "offload_optimizer" or "offload_param" goes: "cpu", "nvme" or "none"."""
+    zero = config.get("zero_optimization")
+    offload = zero.get(part) if isinstance(zero, Mapping) else None
+    return offload.get("device", "none") if isinstance(offload, Mapping) else "none"
+
+
+def _uses_cpu_adam(config: Config) -> bool:
+    """Tell whether DeepSpeed makes the optimizer itself, an Adam, which for the CPU is an operator to be compiled."""
+    optimizer = config.get("optimizer")
+    if not isinstance(optimizer, Mapping) or optimizer.get("params", {}).get("torch_adam"):
+        return False
+    return str(optimizer.get("type", "")).lower() in {"adam", "adamw"}
+
+
+def _check_compiler() -> None:
+    compiler = os.environ.get("CXX", "c++")
+    missing = [name for name in (compiler, "ninja") if shutil.which(name) is None]
+    if missing:
+        raise RuntimeError(
+            "DeepSpeed's Adam for the CPU is compiled when it is first used, and this machine has no "
+            f"{' and no '.join(missing)}: install it, or return an optimizer of torch's from `configure_optimizers`"
+        )
+
+
+def _check_folder(path: object) -> None:
+    if not path:
+        raise FileNotFoundError("offloading to NVMe needs `nvme_path`, a folder on a local disk")
+    folder = Path(str(path))
+    if not folder.is_dir():
+        raise FileNotFoundError(f"`nvme_path` must be a folder on a local disk, and there is none at {str(folder)!r}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(f"`nvme_path` must be a folder that can be written, and {str(folder)!r} cannot")
+
+
+def _check_names(options: Mapping[str, Any], known: frozenset[str], where: str) -> None:
+    unknown = sorted(name for name in options if name not in known)
+    if not unknown:
+        return
+    (first, *_), text = unknown, ", ".join(map(repr, unknown))
+    close = difflib.get_close_matches(first, known, n=1)
+    advice = f"did you mean {close[0]!r}?" if close else "remove what DeepSpeed has no use for"
+    raise ValueError(f"{where} has options that DeepSpeed {_vendor.version()} does not know: {text}; {advice}")
+
+
+def _known_options() -> frozenset[str]:
+    """Return the names of options that the installed DeepSpeed may look for at the top of its configuration."""
+    names = set(_FURTHER)
+    for module in _CONSTANTS:
+        try:
+            constants = vars(importlib.import_module(module))
+        except ModuleNotFoundError:
+            # Not in this release.
+            continue
+        names.update(value for name, value in constants.items() if name.isupper() and isinstance(value, str))
+    return frozenset(names)

@@ -1,0 +1,48 @@
+"""The Lightning names that hpu-deepspeed builds on, taken from the framework that `hpu_core.frameworks` decided for.
+
+Importing this module imports that Lightning, and no DeepSpeed. Type checkers see the names of `lightning`; those of
+`pytorch_lightning` are generated from the same sources.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lightning.fabric.plugins.precision.deepspeed import DeepSpeedPrecision as FabricDeepSpeedPrecision
+    from lightning.fabric.strategies.deepspeed import DeepSpeedStrategy as FabricDeepSpeedStrategy
+    from lightning.fabric.utilities.exceptions import MisconfigurationException
+    from lightning.fabric.utilities.seed import reset_seed
+    from lightning.pytorch.core.optimizer import _MockOptimizer as NoOptimizer
+    from lightning.pytorch.plugins.precision.deepspeed import DeepSpeedPrecision
+    from lightning.pytorch.strategies.deepspeed import DeepSpeedStrategy
+    from lightning.pytorch.utilities import rank_zero_warn
+else:
+    from hpu_core import frameworks
+
+    _framework = frameworks.current()
+    _fabric_precision = _framework.fabric("plugins.precision.deepspeed")
+    _precision = _framework.pytorch("plugins.precision.deepspeed")
+
+    DeepSpeedStrategy = _framework.pytorch("strategies.deepspeed").DeepSpeedStrategy
+    FabricDeepSpeedStrategy = _framework.fabric("strategies.deepspeed").DeepSpeedStrategy
+    MisconfigurationException = _framework.fabric("utilities.exceptions").MisconfigurationException
+    rank_zero_warn = _framework.pytorch("utilities").rank_zero_warn
+    reset_seed = _framework.fabric("utilities.seed").reset_seed
+
+    # The class got its name without "Plugin" in Lightning 2.1.
+    DeepSpeedPrecision = getattr(_precision, "DeepSpeedPrecision", None) or _precision.DeepSpeedPrecisionPlugin
+    FabricDeepSpeedPrecision = _fabric_precision.DeepSpeedPrecision
+
+    # Not public, and in this place on every Lightning from 2.0 to 2.6: what stands for the optimizer of a module whose
+    # `configure_optimizers` returns None. There is no other way to tell.
+    NoOptimizer = _framework.pytorch("core.optimizer")._MockOptimizer  # noqa: SLF001
+
+__all__ = [
+    "DeepSpeedPrecision",
+    "DeepSpeedStrategy",
+    "FabricDeepSpeedPrecision",
+    "FabricDeepSpeedStrategy",
+    "MisconfigurationException",
+    "NoOptimizer",
+    "rank_zero_warn",
+    "reset_seed",
+]

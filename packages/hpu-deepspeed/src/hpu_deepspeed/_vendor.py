@@ -1,0 +1,142 @@
+"""DeepSpeed itself: the only module that imports it, and has it choose Gaudi.
+
+DeepSpeed asks once, when it is imported, which accelerator it is for, and its class for Gaudi then switches torch to
+deterministic algorithms for the whole process. Which accelerator it is to be is said here; the switch is put back.
+"""
+
+import contextlib
+import functools
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Final
+
+import torch
+from packaging.version import InvalidVersion, Version
+
+from hpu_core import bridge, releases
+
+_VARIABLE: Final = "DS_ACCELERATOR"
+# Intel's fork for SynapseAI 1.11. DeepSpeed's own releases know Gaudi since January 2024 (their pull request 4912).
+_OLDEST: Final = Version("0.9.4")
+
+
+def load() -> ModuleType:
+    """Import DeepSpeed for Gaudi. Opens no card.
+
+    Returns:
+        The module `deepspeed`.
+
+    Raises:
+        ModuleNotFoundError: DeepSpeed or the Gaudi bridge is not installed.
+        ImportError: DeepSpeed is too old.
+        RuntimeError: The program has imported DeepSpeed before, and it has chosen another accelerator than Gaudi.
+    """
+    _check_version()
+    bridge.load()
+    if "deepspeed" in sys.modules:
+        deepspeed = importlib.import_module("deepspeed")
+    else:
+        with _for_gaudi(), _switches_kept():
+            deepspeed = importlib.import_module("deepspeed")
+            # Asked here at the latest, whatever the import has needed.
+            deepspeed.accelerator.get_accelerator()
+    chosen = deepspeed.accelerator.get_accelerator().device_name()
+    if chosen != "hpu":
+        raise RuntimeError(
+            f"DeepSpeed was imported before the strategy was made, and has chosen the accelerator {chosen!r} for the "
+            f"whole process: set {_VARIABLE}=hpu before the program starts, or make the strategy before anything "
+            "imports deepspeed"
+        )
+    return deepspeed
+
+
+def has_op(name: str) -> bool:
+    """Tell whether DeepSpeed has one of its native operators for Gaudi, such as "AsyncIOBuilder"."""
+    builder = load().accelerator.get_accelerator().get_op_builder(name)
+    return builder is not None and builder.__name__ == name
+
+
+@functools.cache
+def check_release() -> None:
+    """Warn, once, of a DeepSpeed that nobody has tested with the installed SynapseAI release; call it after `load`."""
+    plugin = bridge.plugin_version()
+    if plugin is None or bridge.is_simulated():
+        # These packages are tested with the simulator and DeepSpeed from PyPI.
+        return
+    found = version()
+    row = releases.find(plugin)
+    known = row.deepspeed if row else None
+    if found == known:
+        return
+    advice = f"the release was published with {known}" if known else "no fork is known for this release"
+    warnings.warn(
+        f"DeepSpeed {found} has not been tested with SynapseAI {row.release if row else plugin}: {advice}",
+        stacklevel=3,
+    )
+
+
+def version() -> str:
+    """Return the version of the installed DeepSpeed, such as "0.16.1+hpu.synapse.v1.22.0". Loads nothing.
+
+    Raises:
+        ModuleNotFoundError: It is not installed.
+    """
+    try:
+        return importlib.metadata.version("deepspeed")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise ModuleNotFoundError(
+            "hpu-deepspeed needs DeepSpeed, which is not installed: pip install deepspeed, or on a Gaudi machine "
+            'Intel\'s fork, pip install "git+https://github.com/HabanaAI/DeepSpeed.git@<release>" with your SynapseAI '
+            "release",
+            name="deepspeed",
+        ) from error
+
+
+def _check_version() -> None:
+    found = version()
+    try:
+        parsed = Version(found)
+    except InvalidVersion:
+        # A build of the user's own.
+        return
+    if parsed < _OLDEST:
+        raise ImportError(
+            f"hpu-deepspeed needs DeepSpeed {_OLDEST} or newer, found {found}: pip install -U deepspeed",
+            name="deepspeed",
+        )
+
+
+@contextlib.contextmanager
+def _for_gaudi() -> Iterator[None]:
+    """Have DeepSpeed choose Gaudi, and leave no variable of it behind."""
+    before = os.environ.get(_VARIABLE)
+    os.environ[_VARIABLE] = "hpu"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_VARIABLE]
+        else:
+            os.environ[_VARIABLE] = before
+
+
+@contextlib.contextmanager
+def _switches_kept() -> Iterator[None]:
+    """Put back the switches for deterministic algorithms, which are the user's."""
+    enabled = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    # Since torch 2.2.
+    deterministic = getattr(torch.utils, "deterministic", None)
+    fill = deterministic.fill_uninitialized_memory if deterministic else None
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+        if deterministic:
+            deterministic.fill_uninitialized_memory = fill

@@ -1,0 +1,326 @@
+"""What the documentation of lightning-habana shows of DeepSpeed, block by block, and what is refused."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+
+from hpu_core import HPUAccelerator, frameworks
+from hpu_deepspeed import HPUDeepSpeedPrecisionPlugin, HPUDeepSpeedStrategy
+from hpu_deepspeed._lightning import DeepSpeedPrecision
+
+from .conftest import OnRanks
+from .modules import Classifier, loader, numbers, trainer
+
+BATCHES = 4
+
+_CONFIG = {
+    "train_batch_size": 32,
+    "bf16": {"enabled": True},
+    "fp16": {"enabled": False},
+    "train_micro_batch_size_per_gpu": 8,
+    "scheduler": {
+        "type": "WarmupDecayLR",
+        "params": {
+            "warmup_min_lr": 0.02,
+            "warmup_max_lr": 0.05,
+            "warmup_num_steps": 4,
+            "total_num_steps": 8,
+            "warmup_type": "linear",
+        },
+    },
+    "zero_allow_untested_optimizer": True,
+    "zero_optimization": {"stage": 2},
+}
+_ADAM = {"type": "Adam", "params": {"lr": 0.01}}
+
+
+class Unoptimized(Classifier):
+    """Leaves the optimizer to the configuration."""
+
+    def configure_optimizers(self) -> Any:
+        return None
+
+
+class Scheduled(Classifier):
+    """Brings a scheduler."""
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.3)
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)]
+
+
+class Two(Classifier):
+    """Has two optimizers."""
+
+    def configure_optimizers(self) -> Any:
+        return [
+            torch.optim.SGD(layer.parameters(), lr=0.1) for layer in self.net.children() if list(layer.parameters())
+        ]
+
+
+class Manual(Two):
+    """Has two optimizers, and says itself when they step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+
+class Checkpointed(Classifier):
+    """Computes its second half twice, to spare its activations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, *rest = self.net.children()
+        self.rest = torch.nn.Sequential(*rest)
+        self.net = torch.nn.Identity()
+
+    def training_step(self, batch: tuple[torch.Tensor, ...], index: int) -> torch.Tensor:
+        from deepspeed.runtime.activation_checkpointing.checkpointing import checkpoint
+
+        hidden = self.first(batch[0].to(next(self.first.parameters()).dtype))
+        loss = torch.nn.functional.cross_entropy(checkpoint(self.rest, hidden).float(), batch[1])
+        self.losses.append(self.trainer.strategy.reduce(loss.detach().clone()))
+        return loss
+
+
+def _train(module: Classifier, strategy: Any, **options: Any) -> dict[str, Any]:
+    """Train; return the losses, the stage, the type of the weights, the optimizer and the rate."""
+    run = trainer(strategy, **options)
+    run.fit(module, loader(run.global_rank, 2, BATCHES))
+    engine = run.strategy.deepspeed_engine
+    return {
+        "losses": numbers(module.losses),
+        "stage": engine.zero_optimization_stage(),
+        "dtype": str(next(module.parameters()).dtype),
+        "optimizer": type(engine.basic_optimizer).__name__,
+        "rate": run.optimizers[0].param_groups[0]["lr"],
+        "scheduler": type(run.lr_scheduler_configs[0].scheduler).__name__ if run.lr_scheduler_configs else None,
+    }
+
+
+def _bf16() -> dict[str, Any]:
+    return {"plugins": [DeepSpeedPrecision(precision="bf16-mixed")]}
+
+
+def _blocks(folder: str) -> dict[str, dict[str, Any]]:
+    """Train as each block of the documentation does."""
+    blocks = {}
+    for stage in (1, 2, 3):
+        blocks[f"ZeRO-{stage}"] = _train(
+            Classifier(), HPUDeepSpeedStrategy(zero_optimization=True, stage=stage), **_bf16()
+        )
+    offload = HPUDeepSpeedStrategy(zero_optimization=True, stage=2, offload_optimizer=True)
+    blocks["ZeRO-Offload"] = _train(Classifier(), offload, **_bf16())
+    blocks["BF16"] = _train(Classifier(), HPUDeepSpeedStrategy(), **_bf16())
+    ours = [HPUDeepSpeedPrecisionPlugin(precision="bf16-mixed")]
+    blocks["our plugin"] = _train(Classifier(), HPUDeepSpeedStrategy(), plugins=ours)
+    cards = [torch.device("hpu")] * HPUAccelerator.auto_device_count()
+    sizes = {"accumulate_grad_batches": 2, "limit_train_batches": 16, "fast_dev_run": 8}
+    configured = HPUDeepSpeedStrategy(config=_CONFIG, parallel_devices=cards)
+    blocks["BF16Optimizer"] = _train(Classifier(), configured, **_bf16(), **sizes)
+    file = Path(folder, f"config-{os.environ['LOCAL_RANK']}.json")
+    file.write_text(json.dumps(_CONFIG))
+    blocks["by a file"] = _train(Classifier(), HPUDeepSpeedStrategy(config=str(file)), **_bf16(), **sizes)
+    with mock.patch.dict(os.environ, PL_DEEPSPEED_CONFIG_PATH=str(file)):
+        blocks["by a variable"] = _train(Classifier(), HPUDeepSpeedStrategy(), **_bf16(), **sizes)
+    for name, partition in {"cpu_checkpointing": False, "partition_activations": True}.items():
+        checkpointing = HPUDeepSpeedStrategy(
+            zero_optimization=True,
+            stage=3,
+            offload_optimizer=True,
+            cpu_checkpointing=True,
+            partition_activations=partition,
+        )
+        blocks[name] = _train(Checkpointed(), checkpointing, **_bf16())
+    blocks["by name"] = _train(Classifier(), "hpu_deepspeed_stage_3_offload", precision="bf16-mixed")
+    blocks["by Lightning's name"] = _train(Classifier(), "deepspeed_stage_1", precision="bf16-true")
+    for name, module in {"config's": Unoptimized(), "module's": Scheduled()}.items():
+        both = {"optimizer": _ADAM, **{key: _CONFIG[key] for key in ("scheduler", "zero_optimization")}}
+        strategy = HPUDeepSpeedStrategy(config={**both, "zero_allow_untested_optimizer": True})
+        with mock.patch("hpu_deepspeed.strategy.rank_zero_warn") as warn:
+            blocks[name] = _train(module, strategy)
+        blocks[name]["warnings"] = [call.args[0] for call in warn.call_args_list]
+    return blocks
+
+
+Blocks = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def blocks(on_ranks: OnRanks, tmp_path_factory: pytest.TempPathFactory) -> Blocks:
+    """What came of each block."""
+    first, _ = on_ranks(_blocks, str(tmp_path_factory.mktemp("configs")))
+    return dict(first)
+
+
+_STAGES = {
+    "ZeRO-1": 1,
+    "ZeRO-2": 2,
+    "ZeRO-3": 3,
+    "ZeRO-Offload": 2,
+    "BF16": 2,
+    "our plugin": 2,
+    "BF16Optimizer": 2,
+    "by a file": 2,
+    "by a variable": 2,
+    "cpu_checkpointing": 3,
+    "partition_activations": 3,
+    "by name": 3,
+    "by Lightning's name": 1,
+}
+
+
+@pytest.mark.parametrize(("block", "stage"), _STAGES.items())
+def test_a_block_trains(block: str, stage: int, blocks: Blocks) -> None:
+    """It trains in bfloat16 and in the stage that it asks for, and its losses are numbers that change."""
+    found = blocks[block]
+
+    assert (found["stage"], found["dtype"]) == (stage, "torch.bfloat16")
+    assert all(0 < loss < 5 for loss in found["losses"])
+    assert len(set(found["losses"])) > 1
+
+
+@pytest.mark.parametrize("block", ["ZeRO-2", "ZeRO-3", "ZeRO-Offload", "BF16", "our plugin", "by name"])
+def test_the_blocks_train_the_same(block: str, blocks: Blocks) -> None:
+    """Where the state lies makes no difference to the losses."""
+    assert blocks[block]["losses"] == pytest.approx(blocks["ZeRO-1"]["losses"], abs=5e-3)
+
+
+@pytest.mark.parametrize("block", ["cpu_checkpointing", "partition_activations"])
+def test_activations_that_are_computed_twice_change_nothing(block: str, blocks: Blocks) -> None:
+    """The losses are those without checkpointing."""
+    assert blocks[block]["losses"] == pytest.approx(blocks["ZeRO-3"]["losses"], abs=5e-3)
+
+
+@pytest.mark.parametrize("block", ["by a file", "by a variable"])
+def test_a_configuration_is_the_same_wherever_it_stands(block: str, blocks: Blocks) -> None:
+    """A file, or the variable that names it, means what the dict means."""
+    assert blocks[block] == blocks["BF16Optimizer"]
+
+
+def test_the_configurations_scheduler_runs(blocks: Blocks) -> None:
+    """Of 8 batches, each two are a step; the fourth and last has brought the rate to the warm-up's end."""
+    found = blocks["BF16Optimizer"]
+
+    assert found["scheduler"] == "WarmupDecayLR"
+    assert 0.02 < found["rate"] <= 0.05
+
+
+def test_the_configurations_optimizer_is_used(blocks: Blocks) -> None:
+    """Where the module returns none: DeepSpeed's fused Adam, which runs on the bridge's operator."""
+    found = blocks["config's"]
+
+    assert (found["optimizer"], found["scheduler"], found["warnings"]) == ("FusedAdam", "WarmupDecayLR", [])
+
+
+def test_the_modules_optimizer_and_scheduler_win(blocks: Blocks) -> None:
+    """Where both have them, the module's are used, and a warning says so for each."""
+    found = blocks["module's"]
+
+    assert (found["optimizer"], found["scheduler"]) == ("SGD", "StepLR")
+    assert ["optimizer" in text or "scheduler" in text for text in found["warnings"]] == [True, True]
+
+
+def _refusal(make: Callable[[], Any]) -> str:
+    """Return the error of something that must fail."""
+    try:
+        make()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the test looks at it.
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def _fit(strategy: Any, module: Classifier | None = None, **options: Any) -> None:
+    run = trainer(strategy, **options)
+    run.fit(module or Classifier(), loader(run.global_rank, 2, BATCHES))
+
+
+def _refusals(folder: str) -> dict[str, str]:
+    """Make and fit what cannot work, which must be told before the training."""
+    make: Any = HPUDeepSpeedStrategy
+    nvme = {"stage": 3, "offload_optimizer": True, "offload_optimizer_device": "nvme"}
+    closed = Path(folder, "a file")
+    closed.touch()
+    config: dict[str, Any] = {"zero_optimization": {"stage": 2}}
+    adam = {"optimizer": _ADAM, "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}
+    precision = frameworks.current().pytorch("plugins.precision").MixedPrecision
+
+    def without_compiler() -> None:
+        with mock.patch.dict(os.environ, PATH=folder):
+            _fit(make(config=adam), Unoptimized())
+
+    cases: dict[str, Callable[[], Any]] = {
+        "stage": lambda: make(stage=4),
+        "device": lambda: make(offload_optimizer=True, offload_optimizer_device="disk"),
+        "parameters": lambda: make(stage=2, offload_parameters=True),
+        "option": lambda: make(config={**config, "gradient_cliping": 1.0}),
+        "zero option": lambda: make(config={"zero_optimization": {"stage": 2, "overlap_com": True}}),
+        "missing file": lambda: make(config="nowhere.json"),
+        "backend": lambda: make(process_group_backend="nccl"),
+        "timeout": lambda: make(timeout=30),
+        "batch": lambda: _fit(make(config={**config, "train_batch_size": 7})),
+        "clipping": lambda: _fit(make(config={**config, "gradient_clipping": 1.0}), gradient_clip_val=0.5),
+        "by value": lambda: _fit(make(), gradient_clip_val=0.5, gradient_clip_algorithm="value"),
+        "optimizers": lambda: _fit(make(), Two()),
+        "optimizers by hand": lambda: _fit(make(), Manual()),
+        "no optimizer": lambda: _fit(make(), Unoptimized()),
+        "plugin": lambda: _fit(make(), plugins=[precision("bf16-mixed", "hpu")]),
+        "precision": lambda: HPUDeepSpeedPrecisionPlugin("fp8"),
+        "nvme": lambda: _fit(make(**nvme, nvme_path=folder)),
+        "nvme missing": lambda: _fit(make(**nvme, nvme_path="/no/such/disk")),
+        "nvme closed": lambda: _fit(make(**nvme, nvme_path=str(closed))),
+        "compiler": without_compiler,
+        "accelerator": lambda: _fit(make(), accelerator="cpu"),
+        "cards": lambda: _fit(make(), devices=3),
+    }
+    return {name: _refusal(case) for name, case in cases.items()}
+
+
+@pytest.fixture(scope="module")
+def refusals(on_ranks: OnRanks, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
+    """The errors, by what is wrong, on both ranks."""
+    return on_ranks(_refusals, str(tmp_path_factory.mktemp("folder")))
+
+
+_EXPECTED = {
+    "stage": "ValueError: `stage` must be 0, 1, 2 or 3, got 4",
+    "device": "ValueError: `offload_optimizer_device` must be 'cpu' or 'nvme', got 'disk'",
+    "parameters": "ValueError: `offload_parameters` needs `stage=3`",
+    "option": "does not know: 'gradient_cliping'; did you mean 'gradient_clipping'?",
+    "zero option": "does not know: 'overlap_com'; did you mean 'overlap_comm'?",
+    "missing file": "nowhere.json",
+    "backend": "ValueError: `process_group_backend` must be 'hccl', got 'nccl'",
+    "timeout": "TypeError: `timeout` must be a datetime.timedelta, got 30",
+    "batch": "which is 8 x 1 x 2 = 16, got 7",
+    "clipping": "ValueError: `gradient_clip_val=0.5` of the Trainer and `gradient_clipping: 1.0`",
+    "by value": "DeepSpeed does not support clipping gradients by value",
+    "optimizers": "MisconfigurationException: DeepSpeed trains with one optimizer",
+    "optimizers by hand": "DeepSpeed currently only supports single optimizer",
+    "no optimizer": "`configure_optimizers` returned no optimizer and the DeepSpeed config has none",
+    "plugin": "needs a precision plugin for DeepSpeed, got MixedPrecision",
+    "precision": "ValueError: `precision` must be '32-true', ",
+    "nvme": "NotImplementedError: `offload_optimizer_device='nvme'` needs DeepSpeed's asynchronous I/O",
+    "nvme missing": "FileNotFoundError: `nvme_path` must be a folder on a local disk",
+    "nvme closed": "FileNotFoundError: `nvme_path` must be a folder on a local disk",
+    "compiler": "RuntimeError: DeepSpeed's Adam for the CPU is compiled when it is first used",
+    "accelerator": "HPUDeepSpeedStrategy trains on HPUs only",
+    "cards": "MisconfigurationException: `devices`",
+}
+
+
+@pytest.mark.parametrize(("case", "text"), _EXPECTED.items())
+def test_what_cannot_work_is_refused(case: str, text: str, refusals: list[dict[str, str]]) -> None:
+    """On each rank, before the training, with an error that says what is wrong."""
+    assert all(text in found[case] for found in refusals), [found[case] for found in refusals]
+
+
+def test_every_case_is_looked_at(refusals: list[dict[str, str]]) -> None:
+    """No case has been made and forgotten."""
+    assert set(refusals[0]) == set(_EXPECTED)

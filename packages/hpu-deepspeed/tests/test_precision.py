@@ -1,0 +1,33 @@
+"""The precisions that DeepSpeed trains in."""
+
+from typing import Any
+
+import pytest
+
+from hpu_deepspeed import HPUDeepSpeedPrecisionPlugin
+from hpu_deepspeed._lightning import DeepSpeedPrecision, FabricDeepSpeedPrecision
+from hpu_deepspeed.precision import FabricHPUDeepSpeedPrecision
+
+_CLASSES = [HPUDeepSpeedPrecisionPlugin, FabricHPUDeepSpeedPrecision]
+
+
+@pytest.mark.parametrize("kind", _CLASSES)
+@pytest.mark.parametrize(
+    ("given", "spelled"), [("bf16-mixed", "bf16-mixed"), ("bf16", "bf16-mixed"), (32, "32-true"), ("16", "16-mixed")]
+)
+def test_a_precision_is_spelled_as_in_the_trainer(kind: Any, given: Any, spelled: str) -> None:
+    """The older spellings count."""
+    assert kind(given).precision == spelled
+
+
+@pytest.mark.parametrize("kind", _CLASSES)
+def test_another_precision_is_refused(kind: Any) -> None:
+    """The error says which there are."""
+    with pytest.raises(ValueError, match=r"`precision` must be '32-true', .* or '16-true', got 'fp8'"):
+        kind("fp8")
+
+
+def test_they_are_lightnings() -> None:
+    """Lightning and DeepSpeed's strategies recognise them."""
+    assert issubclass(HPUDeepSpeedPrecisionPlugin, DeepSpeedPrecision)
+    assert issubclass(FabricHPUDeepSpeedPrecision, FabricDeepSpeedPrecision)

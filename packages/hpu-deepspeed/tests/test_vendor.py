@@ -1,0 +1,135 @@
+"""DeepSpeed as it is found."""
+
+import importlib.metadata
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpu_core import bridge
+from hpu_deepspeed import _vendor
+
+from .processes import environment
+
+
+@pytest.fixture(autouse=True)
+def _anew() -> Any:
+    """The warning is given once per process, and here once per test."""
+    _vendor.check_release.cache_clear()
+    yield
+    _vendor.check_release.cache_clear()
+
+
+def _installed(monkeypatch: pytest.MonkeyPatch, deepspeed: str | None, plugin: str | None = None) -> None:
+    """Have another DeepSpeed, and another bridge, be installed."""
+    real = importlib.metadata.version
+
+    def version(name: str) -> str:
+        if name != "deepspeed":
+            return real(name)
+        if deepspeed is None:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return deepspeed
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr(bridge, "plugin_version", lambda: plugin)
+
+
+def test_without_deepspeed_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DeepSpeed's own, or Intel's fork."""
+    _installed(monkeypatch, None)
+
+    with pytest.raises(ModuleNotFoundError, match=r"pip install deepspeed, or .* Intel's fork"):
+        _vendor.load()
+
+
+def test_an_old_deepspeed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which has never heard of Gaudi."""
+    _installed(monkeypatch, "0.8.3")
+
+    with pytest.raises(ImportError, match=r"needs DeepSpeed 0\.9\.4 or newer, found 0\.8\.3"):
+        _vendor.load()
+
+
+def test_the_pair_that_was_published_is_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fork that belongs to the release is taken without a word."""
+    _installed(monkeypatch, "0.16.1+hpu.synapse.v1.22.0", "1.22.0.740")
+
+    _vendor.check_release()
+
+
+@pytest.mark.parametrize(
+    ("deepspeed", "plugin", "text"),
+    [
+        (
+            "0.16.1+hpu.synapse.v1.20.0",
+            "1.22.0.740",
+            r"v1\.20\.0 has not been tested with SynapseAI 1\.22\.0: the release was published with .*v1\.22\.0",
+        ),
+        ("0.19.8", "1.24.1.482", r"DeepSpeed 0\.19\.8 has not been tested with SynapseAI 1\.24\.1: no fork is known"),
+        ("0.19.8", "9.9.9", r"DeepSpeed 0\.19\.8 has not been tested with SynapseAI 9\.9\.9: no fork is known"),
+    ],
+)
+def test_another_pair_is_a_warning(deepspeed: str, plugin: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names both, and refuses nothing."""
+    _installed(monkeypatch, deepspeed, plugin)
+
+    with pytest.warns(UserWarning, match=text):
+        _vendor.check_release()
+
+
+def test_the_warning_comes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many strategies are made."""
+    _installed(monkeypatch, "0.19.8", "1.24.1.482")
+
+    with pytest.warns(UserWarning, match="has not been tested"):
+        _vendor.check_release()
+
+    # Warnings are errors here.
+    _vendor.check_release()
+
+
+_FOR_THE_CPU = """
+import os
+os.environ["DS_ACCELERATOR"] = "cpu"
+import deepspeed
+from hpu_deepspeed import HPUDeepSpeedStrategy
+try:
+    HPUDeepSpeedStrategy()
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_a_deepspeed_for_another_accelerator_is_refused(tmp_path: Path) -> None:
+    """It has chosen for the whole process, so the error says what to do before the next."""
+    command = [sys.executable, "-W", "ignore", "-c", _FOR_THE_CPU]
+    variables = environment(1, tmp_path)
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True, timeout=120)
+
+    assert "has chosen the accelerator 'cpu' for the whole process: set DS_ACCELERATOR=hpu" in done.stdout
+
+
+_SWITCHES = """
+import os, torch
+before = dict(os.environ)
+torch.use_deterministic_algorithms({enabled}, warn_only=True)
+from hpu_deepspeed import HPUDeepSpeedStrategy
+HPUDeepSpeedStrategy()
+import deepspeed
+print(deepspeed.accelerator.get_accelerator().device_name())
+print(torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled())
+print(torch.utils.deterministic.fill_uninitialized_memory, "DS_ACCELERATOR" in os.environ)
+"""
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_switches_are_the_users(enabled: bool, tmp_path: Path) -> None:
+    """DeepSpeed is for Gaudi, and torch's switches and the variable are as they were."""
+    command = [sys.executable, "-W", "ignore", "-c", _SWITCHES.format(enabled=enabled)]
+    variables = environment(1, tmp_path)
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True, timeout=120)
+
+    assert done.stdout.splitlines()[-3:] == ["hpu", f"{enabled} True", "True False"]
