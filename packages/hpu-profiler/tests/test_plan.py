@@ -27,7 +27,7 @@ def _follow(plan: Plan, steps: int, kind: str = "training") -> str:
 
 def test_the_default_passes_by_what_is_slow_at_first() -> None:
     """One step unseen, one to warm up, three recorded, and then no more."""
-    assert _follow(_plan(default_schedule(), is_default=True), 12) == ".wrrS......."
+    assert _follow(_plan(default_schedule, is_default=True), 12) == ".wrrS......."
 
 
 def test_more_traces_follow_where_there_is_room() -> None:
@@ -39,7 +39,7 @@ def test_more_traces_follow_where_there_is_room() -> None:
 
 def test_kinds_of_steps_count_apart() -> None:
     """A validation step does not bring the recording of training nearer."""
-    plan = _plan(default_schedule())
+    plan = _plan(default_schedule)
 
     assert [_follow(plan, 2), _follow(plan, 3, "validation"), _follow(plan, 3)] == [".w", ".wr", "rrS"]
 
@@ -60,7 +60,7 @@ def test_recordings_without_end_are_cut_into_traces() -> None:
 @pytest.mark.parametrize(("is_default", "recorded"), [(True, "rrrr"), (False, ".wrr")])
 def test_a_run_too_short_for_the_default_is_recorded_whole(is_default: bool, recorded: str) -> None:
     """A schedule of the user's is followed as it is."""
-    plan = _plan(default_schedule(), is_default=is_default)
+    plan = _plan(default_schedule, is_default=is_default)
 
     assert plan.expect("training", 4) is is_default
     assert _follow(plan, 4) == recorded
@@ -68,7 +68,7 @@ def test_a_run_too_short_for_the_default_is_recorded_whole(is_default: bool, rec
 
 def test_a_run_that_is_long_enough_is_not_recorded_whole() -> None:
     """Five steps are enough for the default."""
-    assert not _plan(default_schedule(), is_default=True).expect("training", 5)
+    assert not _plan(default_schedule, is_default=True).expect("training", 5)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """HPUProfiler in a Trainer without a card."""
 
 import os
+import pickle
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -239,6 +241,27 @@ def test_a_folder_that_cannot_be_written_is_an_error_after_training(
 
     assert run.global_step == 6
     assert len(list(tmp_path.glob("hpu-profiler-*/*.pt.trace.json"))) == 1
+
+
+def test_a_disk_that_fills_up_is_an_error_after_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that may not grow stand for it: torch itself says nothing of what it could not write."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    run = trainer(tmp_path, HPUProfiler())
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"HPUProfiler: the trace .* could not be written: .*not whole.*full"):
+            run.fit(Model(), loader(6))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    assert run.global_step == 6
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_it_can_be_sent_to_other_processes() -> None:
+    """A Trainer that starts its processes itself sends it along."""
+    assert pickle.loads(pickle.dumps(HPUProfiler(filename="perf-logs"))).filename == "perf-logs"  # noqa: S301 - our own
 
 
 def test_one_profiler_serves_several_runs(tmp_path: Path) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import torch.profiler
 from torch.profiler import ProfilerAction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: As PyTorchProfiler's: recording begins when the first steps, which are slower, are over.
-DEFAULT: Final = {"wait": 1, "warmup": 1, "active": 3}
-_NEEDED: Final = sum(DEFAULT.values())
+# Recording begins when the first steps, which are slower, are over.
+_WAIT: Final = 1
+_WARM_UP: Final = 1
+_NEEDED: Final = _WAIT + _WARM_UP + 3
 _RECORDING: Final = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 #: Steps that are looked ahead to tell when a schedule would have recorded.
 _FAR: Final = 100_000
@@ -90,10 +90,15 @@ class Plan:
         return self._schedule(self.done(kind))
 
 
-def default_schedule() -> Callable[[int], ProfilerAction]:
-    """Return torch's schedule for `DEFAULT`."""
-    schedule: Callable[[int], ProfilerAction] = torch.profiler.schedule(**DEFAULT)
-    return schedule
+def default_schedule(step: int) -> ProfilerAction:
+    """Return what is to be done with a step by default: one unseen, one to warm up, three recorded, as PyTorchProfiler.
+
+    A function of this module, where torch's are closures: a Trainer that starts its processes itself pickles profilers.
+    """
+    position = step % _NEEDED
+    if position < _WAIT + _WARM_UP:
+        return ProfilerAction.NONE if position < _WAIT else ProfilerAction.WARMUP
+    return ProfilerAction.RECORD if position < _NEEDED - 1 else ProfilerAction.RECORD_AND_SAVE
 
 
 def check_schedule(schedule: Any) -> None:

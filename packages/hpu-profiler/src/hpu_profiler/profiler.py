@@ -224,7 +224,7 @@ class HPUProfiler(PyTorchProfiler):
 
     def _new_plan(self) -> _plan.Plan:
         is_default = "schedule" not in self._arguments
-        schedule = _plan.default_schedule() if is_default else self._arguments["schedule"]
+        schedule = _plan.default_schedule if is_default else self._arguments["schedule"]
         return _plan.Plan(schedule, is_default=is_default, most_steps=self._max_steps, most_traces=self._max_traces)
 
     def _open_first(self) -> None:
