@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from hpu_profiler.report.findings import find
 from hpu_profiler.report.model import CAUSES, Analysis, Collective, Compilations, Copies, Report
+from hpu_profiler.trace.nesting import own_times
 from hpu_profiler.trace.operators import totals
 from hpu_profiler.trace.spans import difference, intersection, length, union
 
@@ -22,6 +23,7 @@ _LOADING: Final = re.compile(r"dataloader_next$|\.(val|test|predict|sanity_check
 # What makes the host wait for a value: torch's operators, and calls of the bridge where they are logged.
 _WAITING_OPERATORS: Final = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero"})
 _WAITING: Final = re.compile(r"synchroni[sz]e|(^|_)wait", re.IGNORECASE)
+_MARK: Final = "[pl][profile]"
 _AGAIN: Final = re.compile(r"recompil", re.IGNORECASE)
 _DIRECTIONS: Final = (
     (re.compile(r"h(ost)?_?(to|2)_?d", re.IGNORECASE), "to the card"),
@@ -55,12 +57,14 @@ def analyse(trace: Trace, name: str) -> Analysis:
     busy = inside(trace.work)
     kernels = inside(each for each in trace.work if each.kind == "kernel")
     collective = inside(each for each in trace.work if each.kind == "collective")
+    idle, gaps = _causes(trace, difference(whole, busy), inside) if trace.work else ({}, [])
     return Analysis(
         name=name,
         trace=trace,
         window=length(whole),
         busy=length(busy),
-        idle=_causes(trace, difference(whole, busy), inside) if trace.work else {},
+        idle=idle,
+        marks=_marks(trace, gaps),
         collective=length(collective),
         overlapped=length(intersection(collective, kernels)),
         collectives=_collectives(trace.work),
@@ -71,15 +75,28 @@ def analyse(trace: Trace, name: str) -> Analysis:
 
 def _causes(
     trace: Trace, gaps: list[Interval], inside: Callable[[Iterable[Span | Operator | Work]], list[Interval]]
-) -> dict[Cause, float]:
-    """Return how long the card was idle, by what the host did meanwhile."""
+) -> tuple[dict[Cause, float], list[Interval]]:
+    """Return how long the card was idle, by what the host did meanwhile, and the gaps for which none is known."""
     found: dict[Cause, float] = {}
     for cause, spans in host_activity(trace).items():
         doing = inside(spans)
         found[cause] = length(intersection(gaps, doing))
         gaps = difference(gaps, doing)
     found[CAUSES[-1]] = length(gaps)
-    return found
+    return found, gaps
+
+
+def _marks(trace: Trace, gaps: list[Interval]) -> tuple[tuple[str, float], ...]:
+    """Return how much of gaps the program spent in what, in the thread that runs its steps."""
+    if not gaps or not trace.steps:
+        return ()
+    thread = trace.steps[0].thread
+    marked = [span for span in trace.spans if span.thread == thread and span.name.startswith(_MARK)]
+    times = {
+        name.removeprefix(_MARK): length(intersection(union(intervals), gaps))
+        for name, intervals in own_times(marked).items()
+    }
+    return tuple(sorted(((name, time) for name, time in times.items() if time), key=lambda pair: -pair[1]))
 
 
 def host_activity(trace: Trace) -> dict[Cause, list[Span | Operator]]:

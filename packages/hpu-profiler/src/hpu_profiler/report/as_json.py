@@ -38,6 +38,7 @@ def _trace(analysis: Analysis) -> dict[str, Any]:
         "busy": analysis.busy,
         "idle": analysis.idle,
         "idle_share": analysis.idle_share,
+        "marks": dict(analysis.marks),
         "collective": analysis.collective,
         "overlapped": analysis.overlapped,
         "collectives": [asdict(each) for each in analysis.collectives],

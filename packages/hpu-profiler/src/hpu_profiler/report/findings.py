@@ -35,15 +35,45 @@ def find(analyses: Sequence[Analysis], slowest: Analysis | None) -> tuple[Findin
     """
     with_card = [each for each in analyses if each.has_card and each.window]
     found = [finding for cause in CAUSES if (finding := _idle(with_card, cause)) is not None]
-    found += [finding] if (finding := _exposed(with_card)) is not None else []
+    # Where one rank is slow, what the others spend in collectives is the wait for it.
+    found += [finding] if (finding := _exposed([slowest] if slowest else with_card)) is not None else []
     if slowest is not None:
-        others = [each.own_time for each in analyses if each is not slowest and each.steps]
-        gap = slowest.own_time - min(others)
-        title = f"{slowest.name.capitalize()} is the slowest, by {in_time(gap)} a step"
-        advice = "The others wait for it in collectives. Compare its lanes with theirs: its data, its host, its card."
-        found.append(Finding(title, advice, gap / slowest.step_time))
+        found.append(_slowest(slowest, [each for each in analyses if each is not slowest and each.steps]))
     found += [finding for each in analyses if (finding := _compiled_again(each)) is not None]
     return tuple(sorted(found, key=lambda each: -each.weight))
+
+
+def _slowest(slowest: Analysis, others: Sequence[Analysis]) -> Finding:
+    """Return what is to say of the rank that the others wait for, and of what it has more than the quickest of them."""
+    quickest = min(others, key=lambda each: each.own_time)
+    gap = slowest.own_time - quickest.own_time
+    more: dict[str, float] = {
+        cause: slowest.idle.get(cause, 0.0) / slowest.steps - quickest.idle.get(cause, 0.0) / quickest.steps
+        for cause in CAUSES
+    }
+    more["work of the card"] = _computing(slowest) - _computing(quickest)
+    most = max(more, key=lambda what: more[what])
+    place = _place(slowest) if most == CAUSES[-1] else ""
+    where = f", most of it in `{place}`" if place else ""
+    return Finding(
+        f"{slowest.name.capitalize()} is the slowest, by {in_time(gap)} a step",
+        f"The others wait for it in collectives. What it has more of than {quickest.name} is {most}, "
+        f"{in_time(more[most])} a step{where}.",
+        gap / slowest.step_time,
+    )
+
+
+def _computing(analysis: Analysis) -> float:
+    """Return how long the card worked in a step without waiting for others."""
+    return (analysis.busy - (analysis.collective - analysis.overlapped)) / analysis.steps
+
+
+def _place(analysis: Analysis) -> str:
+    """Return the name of what takes most of the time that has no cause of its own; empty where nothing takes half."""
+    if not analysis.marks:
+        return ""
+    name, time = analysis.marks[0]
+    return name if time > analysis.idle[CAUSES[-1]] / 2 else ""
 
 
 def _idle(analyses: Sequence[Analysis], cause: Cause) -> Finding | None:
@@ -55,9 +85,11 @@ def _idle(analyses: Sequence[Analysis], cause: Cause) -> Finding | None:
     if share < _WORTH:
         return None
     where = f" ({worst.name})" if len(analyses) > 1 else ""
-    return Finding(
-        f"The card is idle for {in_percent(share)} of the time because of {cause}{where}", _ADVICE[cause], share
-    )
+    title = f"The card is idle for {in_percent(share)} of the time because of {cause}{where}"
+    place = _place(worst) if cause == CAUSES[-1] else ""
+    # A place to look at is worth more than general advice.
+    advice = f"Most of that is in `{place}`, during which the card has no work." if place else _ADVICE[cause]
+    return Finding(title, advice, share)
 
 
 def _exposed(analyses: Sequence[Analysis]) -> Finding | None:

@@ -73,6 +73,8 @@ class Analysis:
         window: From the first step's begin to the last one's end.
         busy: Time in it in which the card did anything.
         idle: The rest of it, by cause.
+        marks: Of the idle time without a cause of its own, what the program was in, by the innermost name that it or
+            Lightning marked, the longest first.
         collective: Time in collectives.
         overlapped: Of that, with kernels running at the same time.
         collectives: By name.
@@ -85,6 +87,7 @@ class Analysis:
     window: float
     busy: float
     idle: dict[Cause, float]
+    marks: tuple[tuple[str, float], ...]
     collective: float
     overlapped: float
     collectives: tuple[Collective, ...]

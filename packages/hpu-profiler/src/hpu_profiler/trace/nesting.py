@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hpu_profiler.trace.model import Operator
+    from hpu_profiler.trace.model import Operator, Span
+    from hpu_profiler.trace.spans import Interval
 
 
 def by_thread(operators: Iterable[Operator]) -> dict[int, list[Operator]]:
@@ -55,3 +56,32 @@ def innermost(operators: list[Operator], times: Iterable[float]) -> Iterator[Ope
         while running and running[-1].end < time:
             running.pop()
         yield running[-1] if running else None
+
+
+def own_times(spans: Iterable[Span]) -> dict[str, list[Interval]]:
+    """Return by name the time that is a span's own, and not that of a span within it.
+
+    Args:
+        spans: Those of one thread, which lie within each other.
+    """
+    found: dict[str, list[Interval]] = {}
+    running: list[Span] = []
+    position = 0.0
+
+    def give(end: float) -> None:
+        # The time since the last begin or end is that of the innermost span which is running.
+        nonlocal position
+        if running and end > position:
+            found.setdefault(running[-1].name, []).append((position, end))
+        position = max(position, end)
+
+    for span in sorted(spans, key=lambda each: (each.begin, -each.end)):
+        while running and running[-1].end <= span.begin:
+            give(running[-1].end)
+            running.pop()
+        give(span.begin)
+        running.append(span)
+    while running:
+        give(running[-1].end)
+        running.pop()
+    return found
