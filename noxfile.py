@@ -49,7 +49,7 @@ class Package:
 
     Attributes:
         name: The distribution, "hpu-core".
-        module: The import package, "hpu_core".
+        modules: The import packages: "hpu_core", which holds the version, and others, if any.
         path: The folder, relative to the root.
         extras: Names of the optional dependency groups.
         dependencies: Requirements, by extra; "" holds the unconditional ones.
@@ -57,7 +57,7 @@ class Package:
     """
 
     name: str
-    module: str
+    modules: tuple[str, ...]
     path: Path
     extras: tuple[str, ...]
     dependencies: dict[str, list[str]]
@@ -87,13 +87,20 @@ def read_packages() -> dict[str, Package]:
         extras = project.get("optional-dependencies", {})
         packages[project["name"]] = Package(
             name=project["name"],
-            module=project["name"].replace("-", "_"),
+            modules=read_modules(file.parent, project["name"]),
             path=file.parent.relative_to(ROOT),
             extras=tuple(extras),
             dependencies={"": project["dependencies"], **extras},
             groups=content.get("dependency-groups", {}),
         )
     return packages
+
+
+def read_modules(folder: Path, distribution: str) -> tuple[str, ...]:
+    """Find a distribution's import packages, of which the one with its own name is the first."""
+    own = distribution.replace("-", "_")
+    found = sorted(path.parent.name for path in folder.glob("src/*/__init__.py"))
+    return (own, *(name for name in found if name != own))
 
 
 PACKAGES = read_packages()
@@ -284,17 +291,20 @@ def build(session: nox.Session, package: Package) -> None:
 def isolation(session: nox.Session, package: Package) -> None:
     """Install a package's wheel alone and import every module of it, first without, then with its extras."""
     wheel = one_wheel(package)
-    siblings = [str(one_wheel(sibling)) for sibling in closure([package.name]) if sibling is not package]
+    siblings = wheels_beside(package)
     script = str(ROOT / "scripts" / "import_every_module.py")
     # Far from the checkout, so that nothing but the wheel can answer an import.
     constraints = str(ROOT / DEFAULT_ROW)
     session.chdir(session.create_tmp())
     session.log(f"installing {wheel.name} alone")
     session.install("-c", constraints, str(wheel), *siblings)
-    session.run("python", "-I", script, package.module)
+    for module in package.modules:
+        session.run("python", "-I", script, module)
     if package.extras:
+        siblings = wheels_beside(package, package.extras)
         session.install("-c", constraints, f"{wheel}[{','.join(package.extras)}]", *siblings)
-        session.run("python", "-I", script, package.module, "--complete")
+        for module in package.modules:
+            session.run("python", "-I", script, module, "--complete")
 
 
 @nox.session(default=False)
@@ -303,6 +313,13 @@ def constraints(session: nox.Session) -> None:
     # Without constraints: they are what this session writes.
     session.install(*group("constraints"))
     session.run("python", "scripts/constraints.py", *session.posargs)
+
+
+@nox.session(default=False)
+def torch_stays(session: nox.Session) -> None:
+    """Show for each SynapseAI release that no install of these packages replaces the torch of a Gaudi image."""
+    session.install("-c", DEFAULT_ROW, *group("constraints"), "packaging")
+    session.run("python", "scripts/torch_stays.py", *session.posargs)
 
 
 @nox.session(default=False)
@@ -428,6 +445,11 @@ def one_wheel(package: Package) -> Path:
     return wheels[0]
 
 
+def wheels_beside(package: Package, extras: Iterable[str] = ()) -> list[str]:
+    """Give the wheels of the siblings that a package requires, with some of its extras."""
+    return [str(one_wheel(sibling)) for sibling in closure([package.name], extras) if sibling is not package]
+
+
 def draft_notes(session: nox.Session, package: Package, *, silent: bool) -> None:
     """Render the notes of a package's next release, without writing anything."""
     place = ("--config", "towncrier.toml", "--dir", str(package.path))
@@ -437,7 +459,7 @@ def draft_notes(session: nox.Session, package: Package, *, silent: bool) -> None
 
 def read_version(package: Package) -> str:
     """Read a package's version without importing it."""
-    about = ROOT / package.path / "src" / package.module / "__about__.py"
+    about = ROOT / package.path / "src" / package.modules[0] / "__about__.py"
     (version,) = re.findall(r'^__version__ = "(.+)"$', about.read_text(encoding="utf-8"), re.MULTILINE)
     return str(version)
 
@@ -469,9 +491,10 @@ def compare_with_release(session: nox.Session, package: Package, last: str) -> N
     if changed and version <= released:
         session.error(
             f"{package.name} changed since {last} ({len(changed)} files in {source}) and its version is still "
-            f"{version}: raise `__version__` in {source}/{package.module}/__about__.py"
+            f"{version}: raise `__version__` in {source}/{package.modules[0]}/__about__.py"
         )
     # Below 1.0 a minor may break the API; from then on only a major may.
     compatible = version.release[: 1 if released.major else 2] == released.release[: 1 if released.major else 2]
     if compatible:
-        session.run("griffecli", "check", package.module, "--search", source, "--against", last)
+        for module in package.modules:
+            session.run("griffecli", "check", module, "--search", source, "--against", last)
