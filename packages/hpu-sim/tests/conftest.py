@@ -47,6 +47,7 @@ _TIME_LIMIT: Final = 120.0
 # while, itself included.
 _WARNINGS: Final = [
     ("error", "", "Warning"),
+    ("ignore", "TypedStorage is deprecated", "UserWarning"),  # 2.0, of its own storages
     ("ignore", "You are using `torch.load` with `weights_only=False`", "FutureWarning"),  # 2.4 and 2.5
     ("ignore", "`torch.cpu.amp.autocast(args...)` is deprecated", "FutureWarning"),  # 2.4, of its own checkpointing
 ]

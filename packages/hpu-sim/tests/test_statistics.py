@@ -313,12 +313,18 @@ _OPTIMIZERS: Final[dict[str, Callable[[Any], torch.optim.Optimizer]]] = {
     "AdamW capturable": lambda parameters: torch.optim.AdamW(parameters, lr=0.01, capturable=True),
     "AdamW fused": lambda parameters: torch.optim.AdamW(parameters, lr=0.01, fused=True),
 }
-_NEEDS: Final = pytest.mark.needs_torch("2.6", "hpu among the devices of such optimizers")
+_NEEDS: Final = {
+    "AdamW capturable": ("2.6", "hpu among the devices of capturable optimizers"),
+    "AdamW fused": ("2.9", "hpu among the devices of fused optimizers"),
+}
 
 
 @pytest.mark.parametrize(
     "optimizer",
-    [pytest.param(name, marks=_NEEDS if name in {"AdamW capturable", "AdamW fused"} else ()) for name in _OPTIMIZERS],
+    [
+        pytest.param(name, marks=pytest.mark.needs_torch(*_NEEDS[name]) if name in _NEEDS else ())
+        for name in _OPTIMIZERS
+    ],
 )
 def test_a_training_step_is_two_graphs(optimizer: str, statistics: Callable[[], dict[str, int]]) -> None:
     """Nothing is recompiled or waited for, and what is copied are the two tensors of the batch."""

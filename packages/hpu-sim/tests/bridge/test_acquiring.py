@@ -113,10 +113,11 @@ def taken(output_of: Callable[..., str]) -> dict[str, int]:
 
 # What not every torch has, and since when.
 _NEEDS: Final = {
-    "torch.accelerator.device_count()": ("2.6", "torch.accelerator"),
-    "torch.accelerator.is_available()": ("2.6", "torch.accelerator"),
-    "torch.Generator(device='hpu')": ("2.5", "generators in Python for this device"),
-    "torch.ones(1).pin_memory()": ("2.5", "pinned memory for devices other than CUDA"),
+    "torch.get_device_module('hpu')": ("2.1", "get_device_module"),
+    "torch.accelerator.device_count()": ("2.9", "accelerator but CUDA where it was built for CUDA"),
+    "torch.accelerator.is_available()": ("2.9", "accelerator but CUDA where it was built for CUDA"),
+    "torch.Generator(device='hpu')": ("2.9", "generators in Python for this device"),
+    "torch.ones(1).pin_memory()": ("2.9", "pinned memory but CUDA's where it was built for CUDA"),
 }
 
 

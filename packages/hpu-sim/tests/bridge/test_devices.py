@@ -245,6 +245,7 @@ def test_a_full_server_has_modules_to_choose_from(
     assert result.stderr.startswith("hpu-sim: simulated card 5 of 8 x GAUDI2")
 
 
+@pytest.mark.needs_torch("2.1", "checkpointing that knows other devices than CUDA")
 def test_activation_checkpointing_is_told_of_the_device() -> None:
     """The bridge does it when it takes the card."""
     from torch.utils.checkpoint import DefaultDeviceType

@@ -9,6 +9,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.needs_torch("2.1", "compiler for Python 3.11")
+
 _EAGER: Final = {"HPU_SIM_DEVICES": "1", "PT_HPU_LAZY_MODE": "0"}
 _MODEL: Final = """
 import copy

@@ -276,6 +276,7 @@ def test_level_2_ignores_lists(paths: str, hmp: Callable[..., list[str]]) -> Non
     assert lines == ["Input op list would be overridden in opt_level O2", "bfloat16"]
 
 
+@pytest.mark.needs_torch("2.2", "matrix products in float16 on the CPU")
 def test_the_last_form_casts_to_float16(hmp: Callable[..., list[str]], tmp_path: Path) -> None:
     """By a list of its own; and its float32 list is the long one."""
     (tmp_path / "fp16").write_text("mm\n", encoding="utf-8")

@@ -128,7 +128,7 @@ def _heads() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return first, second, third
 
 
-@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"scale": 0.3}])
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}])
 def test_attention_is_torchs(options: dict[str, Any]) -> None:
     """By the bridge's order of arguments, with what only a card minds."""
     heads = _heads()
@@ -136,6 +136,15 @@ def test_attention_is_torchs(options: dict[str, Any]) -> None:
     output = FusedSDPA.apply(*heads, **options, softmax_mode="fast", recompute=True)
 
     torch.testing.assert_close(output, functional.scaled_dot_product_attention(*heads, **options))
+
+
+def test_attention_can_be_scaled() -> None:
+    """With a factor of the scores in place of one over the root of the features."""
+    query, key, value = _heads()
+
+    output = FusedSDPA.apply(query, key, value, scale=0.3)
+
+    torch.testing.assert_close(output, (0.3 * query @ key.mT).softmax(-1) @ value)
 
 
 @pytest.mark.parametrize("is_causal", [False, True])

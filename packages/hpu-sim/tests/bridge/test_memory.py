@@ -54,14 +54,14 @@ def test_active_allocations_are_those_not_freed(block: torch.Tensor) -> None:
 
 def test_the_largest_allocation_is_told(block: torch.Tensor) -> None:
     """In bytes, since the process began."""
-    assert hpu.memory_stats()["MaxAllocSize"] >= block.nbytes
+    assert hpu.memory_stats()["MaxAllocSize"] >= 4000
 
 
 def test_memory_in_use_is_told(block: torch.Tensor) -> None:
     """By three names."""
     in_use = hpu.memory_stats()["InUse"]
 
-    assert hpu.memory_allocated() == hpu.memory_usage() == in_use >= block.nbytes
+    assert hpu.memory_allocated() == hpu.memory_usage() == in_use >= 4000
 
 
 def test_the_peak_is_told(block: torch.Tensor) -> None:

@@ -43,6 +43,7 @@ def test_adamw_can_leave_the_decay(output_of: Callable[..., str]) -> None:
     assert output_of(program, HPU_SIM_DEVICES="1", PT_HPU_LAZY_MODE="0") == "1.0"
 
 
+@pytest.mark.needs_torch("2.1", "float8")
 def test_float8_goes_there_and_back() -> None:
     """Scaled, rounded and scaled back, with the largest number where it is asked for."""
     rows = torch.tensor([0.5, -1.0, 2.0], device="hpu")
@@ -56,6 +57,7 @@ def test_float8_goes_there_and_back() -> None:
     assert torch.equal(back, rows)
 
 
+@pytest.mark.needs_torch("2.1", "float8")
 def test_float8_needs_no_scale() -> None:
     """E5M2 is the default, and what was not asked for is zero."""
     quantized, amax = torch.ops.hpu.cast_to_fp8_v2(torch.tensor([3.0], device="hpu"))
@@ -64,6 +66,7 @@ def test_float8_needs_no_scale() -> None:
     assert torch.ops.hpu.cast_from_fp8(quantized, None, torch.bfloat16).tolist() == [3]
 
 
+@pytest.mark.needs_torch("2.1", "float8")
 def test_float8_is_cut_off_at_the_cards_largest() -> None:
     """Gaudi 2 has less than torch's format."""
     rows = torch.tensor([1e9, -1e9], device="hpu")

@@ -94,7 +94,7 @@ def test_there_is_one_context(switch: str) -> None:
         getattr(hpu, switch)("mersenne")
 
 
-@pytest.mark.needs_torch("2.5", "torch.distributed.tensor")
+@pytest.mark.needs_torch("2.9", "random numbers of distributed tensors for this device")
 def test_distributed_tensors_draw_random_numbers(output_of: Any) -> None:
     """Torch asks for the context by itself: the same seed gives the same numbers."""
     program = """

@@ -90,6 +90,7 @@ def test_streams_wait_for_each_other() -> None:
     assert event.query() is True
 
 
+@pytest.mark.needs_torch("2.4", "events of its own")
 def test_an_event_is_torchs() -> None:
     """On the card."""
     assert isinstance(hpu.Event(), torch.Event)

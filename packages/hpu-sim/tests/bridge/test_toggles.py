@@ -146,6 +146,7 @@ def test_tensor_is_torchs() -> None:
     assert hpu.Tensor is torch.Tensor
 
 
+@pytest.mark.needs_torch("2.4", "state of autocast for this device in Python")
 def test_autocast_can_be_set_and_read() -> None:
     """Torch's own state, which older torch asks the device module for."""
     before = (hpu.is_autocast_hpu_enabled(), hpu.get_autocast_hpu_dtype())
@@ -171,14 +172,13 @@ def test_older_torch_has_autocast_as_a_dispatch_key(monkeypatch: pytest.MonkeyPa
     _autocast.set_autocast_hpu_enabled(True)
     try:
         assert _autocast.is_autocast_hpu_enabled()
-        assert torch.is_autocast_enabled("hpu")
         assert (rows @ rows.T).dtype == _autocast.get_autocast_hpu_dtype() == torch.bfloat16
         _autocast.set_autocast_hpu_dtype(torch.bfloat16)
         with pytest.raises(RuntimeError, match=r"is bfloat16 only with torch .*, got torch\.float16"):
             _autocast.set_autocast_hpu_dtype(torch.float16)
     finally:
         _autocast.set_autocast_hpu_enabled(False)
-    assert not torch.is_autocast_enabled("hpu")
+    assert (rows @ rows.T).dtype == torch.float32
 
 
 def test_the_extended_summary_agrees_with_the_statistics() -> None:
@@ -201,7 +201,7 @@ def test_the_extended_summary_agrees_with_the_statistics() -> None:
         "max_alloc_size",
         "active_allocs",
     ]
-    assert summary["in_use"] == statistics["InUse"] >= kept.nbytes
+    assert summary["in_use"] == statistics["InUse"] >= kept.numel() * kept.element_size()
     assert summary["active_allocs"] == statistics["ActiveAllocs"]
 
 

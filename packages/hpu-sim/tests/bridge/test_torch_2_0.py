@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 import io
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import torch
 from habana_frameworks.torch import _torch_2_0 as torch_2_0
 from habana_frameworks.torch.distributed import hccl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def _saved(obj: Any) -> Any:
@@ -105,3 +108,43 @@ def test_hccl_is_for_hpu_tensors_there_too() -> None:
     assert c10d.BackendConfig("hccl").device_backend_map == {"hpu": "hccl"}
     assert c10d.BackendConfig("gloo").device_backend_map == {"cpu": "gloo", "cuda": "gloo"}
     assert (c10d._get_pg_device("h").type, c10d._get_pg_device("g").type) == ("hpu", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "again"),
+    [
+        ({}, True),
+        ({"devices": [0]}, True),
+        ({"devices": []}, False),
+        ({"enabled": False}, False),
+        ({"device_type": "cuda", "devices": []}, False),
+    ],
+    ids=str,
+)
+def test_random_numbers_of_the_card_can_be_kept_for_later(arguments: dict[str, Any], again: bool) -> None:
+    """By default, as the bridge has it, and not where the caller says otherwise."""
+    fork_rng = torch_2_0._fork_rng(torch.random.fork_rng)
+    torch.manual_seed(3)
+    with fork_rng(**arguments):
+        first = torch.rand(4, device="hpu")
+
+    assert torch.equal(torch.rand(4, device="hpu"), first) is again
+
+
+_GROUP: Final = """
+import torch, torch.distributed as dist
+from habana_frameworks.torch import _torch_2_0 as torch_2_0
+barrier = torch_2_0._barrier(lambda group, async_op, device_ids: "torch's own")
+for backend in ("hccl", "gloo"):
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    print(barrier(), type(barrier(async_op=True)).__name__)
+    dist.destroy_process_group()
+"""
+
+
+def test_a_barrier_asks_for_no_backend_of_the_cpu(output_of: Callable[..., str]) -> None:
+    """Which a group of cards does not have; other groups are torch's business."""
+    card, host = output_of(_GROUP, HPU_SIM_DEVICES="1").splitlines()
+
+    assert card == "None Work"
+    assert host == "torch's own str"

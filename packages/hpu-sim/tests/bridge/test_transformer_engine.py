@@ -53,6 +53,7 @@ def test_its_parameters_are_on_the_card(layer: Any) -> None:
     assert "in_features=16, out_features=8, bias=True" in repr(layer)
 
 
+@pytest.mark.needs_torch("2.1", "float8")
 def test_float8_rounds(layer: Any) -> None:
     """Close to the exact numbers, and not equal."""
     rows = _rows()
@@ -65,6 +66,7 @@ def test_float8_rounds(layer: Any) -> None:
     torch.testing.assert_close(rounded, exact, atol=0.1, rtol=0.1)
 
 
+@pytest.mark.needs_torch("2.1", "float8")
 def test_the_result_is_that_of_the_rounded_numbers(layer: Any) -> None:
     """By the formula: the scale of the step before, and then float8."""
     rows = _rows()
@@ -79,6 +81,7 @@ def test_the_result_is_that_of_the_rounded_numbers(layer: Any) -> None:
     torch.testing.assert_close(output, rounded(rows) @ rounded(layer.weight).T + layer.bias)
 
 
+@pytest.mark.needs_torch("2.1", "float8")
 def test_it_takes_part_in_autocast(layer: Any) -> None:
     """What comes out has the dtype of autocast, and the gradients those of what went in."""
     rows = _rows().requires_grad_()
@@ -91,6 +94,7 @@ def test_it_takes_part_in_autocast(layer: Any) -> None:
     assert (rows.grad.dtype, layer.weight.grad.dtype) == (torch.float32, torch.float32)
 
 
+@pytest.mark.needs_torch("2.1", "float8")
 def test_the_first_step_is_not_scaled(layer: Any) -> None:
     """Scaling is delayed: nothing has been measured yet."""
     _step(layer, _rows() * 1e4)
@@ -98,6 +102,7 @@ def test_the_first_step_is_not_scaled(layer: Any) -> None:
     assert float(layer._scalings["input"].scale) < 1
 
 
+@pytest.mark.needs_torch("2.1", "float8")
 def test_numbers_beyond_the_scale_are_cut_off(layer: Any) -> None:
     """No infinity and no nan, also where the numbers grow suddenly."""
     _step(layer, _rows())
@@ -107,6 +112,7 @@ def test_numbers_beyond_the_scale_are_cut_off(layer: Any) -> None:
     assert torch.isfinite(output).all()
 
 
+@pytest.mark.needs_torch("2.1", "float8")
 def test_gradients_are_rounded_too(layer: Any) -> None:
     """For input, weight and bias; close to the exact ones."""
     rows = _rows().requires_grad_()
@@ -125,6 +131,7 @@ def test_gradients_are_rounded_too(layer: Any) -> None:
         assert functional.cosine_similarity(mine.grad.flatten(), theirs.grad.flatten(), dim=0) > 0.99
 
 
+@pytest.mark.needs_torch("2.1", "float8")
 def test_a_model_learns_in_float8() -> None:
     """The loss falls as it does without."""
     torch.manual_seed(9)
@@ -143,6 +150,7 @@ def test_a_model_learns_in_float8() -> None:
     assert losses[-1] < losses[0] / 5
 
 
+@pytest.mark.needs_torch("2.1", "float8")
 def test_the_format_of_the_forward_pass_is_the_recipes(layer: Any) -> None:
     """E5M2 has more range and fewer digits."""
     _step(layer, _rows(), te.recipe.DelayedScaling())
@@ -154,6 +162,7 @@ def test_the_format_of_the_forward_pass_is_the_recipes(layer: Any) -> None:
     assert other._scalings["gradient"].dtype == torch.float8_e5m2
 
 
+@pytest.mark.needs_torch("2.1", "float8")
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -175,6 +184,7 @@ def test_the_recipe_decides_the_scale(options: dict[str, Any], expected: float, 
     assert float(layer._scalings["input"].scale) == pytest.approx(expected)
 
 
+@pytest.mark.needs_torch("2.1", "float8")
 @pytest.mark.parametrize(
     ("options", "measured"),
     [({}, [4, 2, 1]), ({"force_measurement": False}, [0]), ({"force_measurement": True}, [4, 2, 1])],
@@ -189,6 +199,7 @@ def test_measuring_can_be_forced(options: dict[str, Any], measured: list[float],
     assert layer._scalings["input"].history.tolist()[: len(measured)] == measured
 
 
+@pytest.mark.needs_torch("2.1", "float8")
 def test_measuring_happens_at_intervals(layer: Any) -> None:
     """Unless it is forced."""
     recipe = te.recipe.DelayedScaling(fp8_format=te.recipe.Format.HYBRID, interval=2, amax_history_len=9)
@@ -199,6 +210,7 @@ def test_measuring_happens_at_intervals(layer: Any) -> None:
     assert layer._scalings["input"].history.tolist()[:2] == [4, 1]
 
 
+@pytest.mark.needs_torch("2.1", "float8")
 def test_nothing_to_measure_leaves_the_scale(layer: Any) -> None:
     """Zeros have no largest number."""
     _step(layer, torch.zeros(2, 16, device="hpu"))
@@ -206,6 +218,7 @@ def test_nothing_to_measure_leaves_the_scale(layer: Any) -> None:
     assert float(layer._scalings["input"].scale) == 1
 
 
+@pytest.mark.needs_torch("2.1", "float8")
 def test_a_state_dict_holds_the_scales(layer: Any) -> None:
     """As bytes, beside the parameters; a layer that never computed in float8 has none."""
     _step(layer, _rows()).sum().backward()
@@ -222,6 +235,7 @@ def test_a_state_dict_holds_the_scales(layer: Any) -> None:
     assert torch.equal(_step(other, rows), _step(layer, rows))
 
 
+@pytest.mark.needs_torch("2.1", "float8")
 def test_a_state_that_was_loaded_on_the_host_computes_on_the_card(layer: Any) -> None:
     """A module may be given its state before it moves."""
     rows = _rows()
@@ -232,6 +246,7 @@ def test_a_state_that_was_loaded_on_the_host_computes_on_the_card(layer: Any) ->
     assert torch.equal(_step(other.to("hpu"), rows), _step(layer, rows))
 
 
+@pytest.mark.needs_torch("2.1", "float8")
 def test_an_empty_state_changes_nothing(layer: Any) -> None:
     """A checkpoint of before."""
     _step(layer, _rows())
@@ -243,6 +258,7 @@ def test_an_empty_state_changes_nothing(layer: Any) -> None:
     assert float(layer._scalings["input"].scale) == before
 
 
+@pytest.mark.needs_torch("2.1", "float8")
 def test_a_copy_has_scales_of_its_own(layer: Any) -> None:
     """As an averaged model must."""
     _step(layer, _rows())
@@ -264,6 +280,7 @@ def test_the_bias_can_be_returned() -> None:
     assert torch.equal(output, functional.linear(rows, layer.weight))
 
 
+@pytest.mark.needs_torch("2.1", "float8")
 def test_the_weight_can_be_given_with_the_call() -> None:
     """And has to be, where the layer has none."""
     layer = te.Linear(16, 8, skip_weight_param_allocation=True)
@@ -299,6 +316,7 @@ def test_a_recipe_that_cannot_be_is_refused(options: dict[str, Any], message: st
         te.recipe.DelayedScaling(**options)
 
 
+@pytest.mark.needs_torch("2.1", "float8")
 def test_the_context_ends_as_it_began(layer: Any) -> None:
     """Nested, and by an error."""
     state = te.fp8.FP8GlobalStateManager
@@ -313,6 +331,7 @@ def test_the_context_ends_as_it_began(layer: Any) -> None:
     assert not state.is_fp8_enabled()
 
 
+@pytest.mark.needs_torch("2.1", "float8")
 @pytest.mark.parametrize(
     ("generation", "expected"),
     [
@@ -391,6 +410,7 @@ def test_the_package_is_the_same_engine() -> None:
     assert intel_transformer_engine.fp8.is_fp8_available is te.fp8.is_fp8_available
 
 
+@pytest.mark.needs_torch("2.1", "float8")
 def test_ranks_share_the_largest_numbers(output_of: Callable[..., str]) -> None:
     """Unless the recipe says not to."""
     program = """

@@ -107,6 +107,7 @@ def test_hooks_of_a_module_are_called() -> None:
     assert calls == ["before", "after", "backward"]
 
 
+@pytest.mark.needs_torch("2.1", "such hooks")
 def test_a_hook_after_accumulation_is_called() -> None:
     """Optimizers that step inside the backward pass depend on it."""
     x = torch.ones(2, device="hpu", requires_grad=True)
@@ -123,6 +124,7 @@ def _block() -> nn.Sequential:
     return nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5), nn.GELU()).to("hpu")
 
 
+@pytest.mark.needs_torch("2.1", "checkpointing that keeps other random numbers than CUDA's")
 @pytest.mark.parametrize("reentrant", [True, False], ids=["reentrant", "not reentrant"])
 def test_activation_checkpointing_computes_the_same(reentrant: bool) -> None:
     """Dropout draws the same numbers when it runs again."""
@@ -153,11 +155,14 @@ def test_a_sequence_can_be_checkpointed() -> None:
 @pytest.fixture
 def _fresh_dynamo() -> Iterator[None]:
     """A compiler that has compiled nothing, before and after."""
+    import torch._dynamo
+
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
 
 
+@pytest.mark.needs_torch("2.1", "compiler for Python 3.11")
 @pytest.mark.usefixtures("_fresh_dynamo")
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_a_compiled_model_computes_the_same(backend: str) -> None:

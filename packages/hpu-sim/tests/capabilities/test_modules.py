@@ -57,7 +57,7 @@ def test_an_optimizer_steps_as_on_the_cpu(name: str, foreach: bool) -> None:
     assert torch.equal(_steps(make, "hpu", foreach=foreach), _steps(make, "cpu", foreach=foreach))
 
 
-@pytest.mark.needs_torch("2.6", "hpu among the devices of fused optimizers")
+@pytest.mark.needs_torch("2.9", "hpu among the devices of fused optimizers")
 @pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Adagrad"])
 def test_a_fused_optimizer_steps_as_on_the_cpu(name: str) -> None:
     """One kernel does the whole step."""
@@ -98,6 +98,7 @@ def test_an_optimizers_state_can_be_saved_and_loaded() -> None:
     assert torch.equal(loaded.state[layer.weight]["exp_avg"], optimizer.state[layer.weight]["exp_avg"])
 
 
+@pytest.mark.needs_torch("2.3", "scaler of gradients for this device")
 def test_gradients_can_be_scaled() -> None:
     """torch.amp's scaler unscales before the step, and leaves a step out whose gradients overflow."""
     layer = nn.Linear(2, 1, bias=False).to("hpu")
@@ -183,6 +184,7 @@ def test_a_deep_copy_is_independent() -> None:
     assert isinstance(duplicate.weight, nn.Parameter)
 
 
+@pytest.mark.needs_torch("2.1", "storages of this device in Python")
 def test_a_deep_copy_keeps_shared_memory_shared() -> None:
     """Two views of one memory are two views of one copy."""
     x = torch.zeros(3, device="hpu")

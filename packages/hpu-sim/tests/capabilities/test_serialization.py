@@ -33,7 +33,7 @@ def saved() -> Callable[..., io.BytesIO]:
 @pytest.mark.parametrize(
     ("where", "device"),
     [
-        (None, "hpu"),
+        pytest.param(None, "hpu", marks=pytest.mark.needs_torch("2.1", "storages of this device in Python")),
         ("cpu", "cpu"),
         ("hpu", "hpu"),
         (torch.device("hpu"), "hpu"),
@@ -66,6 +66,7 @@ def test_what_was_saved_on_the_host_loads_onto_the_card(weights_only: bool, save
     assert torch.equal(state["weight"].cpu(), layer.weight)
 
 
+@pytest.mark.needs_torch("2.1", "storages of this device in Python")
 def test_shared_memory_stays_shared(saved: Callable[..., io.BytesIO]) -> None:
     """Two views of one memory are one memory after loading."""
     x = torch.zeros(3, device="hpu")
@@ -88,6 +89,7 @@ def test_a_card_that_the_machine_does_not_have_is_refused(saved: Callable[..., i
         torch.load(saved(torch.ones(1)), map_location="hpu:7")
 
 
+@pytest.mark.needs_torch("2.1", "storages of this device in Python")
 def test_the_older_format_loads(saved: Callable[..., io.BytesIO]) -> None:
     """Files from before the zip format still occur."""
     x = torch.arange(3.0, device="hpu")
@@ -98,6 +100,7 @@ def test_the_older_format_loads(saved: Callable[..., io.BytesIO]) -> None:
     assert torch.equal(loaded, x)
 
 
+@pytest.mark.needs_torch("2.1", "files that it maps")
 @pytest.mark.parametrize("where", ["cpu", "hpu"])
 def test_a_mapped_file_loads(where: str, tmp_path: Path) -> None:
     """`mmap=True` reads large checkpoints without holding them twice."""
@@ -109,6 +112,7 @@ def test_a_mapped_file_loads(where: str, tmp_path: Path) -> None:
     assert loaded.tolist() == [0, 1, 2]
 
 
+@pytest.mark.needs_torch("2.1", "storages of this device in Python")
 def test_a_parameter_stays_a_parameter(saved: Callable[..., io.BytesIO]) -> None:
     """With its requires_grad."""
     loaded = torch.load(saved(nn.Parameter(torch.ones(2, device="hpu"))))
@@ -118,6 +122,7 @@ def test_a_parameter_stays_a_parameter(saved: Callable[..., io.BytesIO]) -> None
     assert loaded.requires_grad
 
 
+@pytest.mark.needs_torch("2.1", "storages of this device in Python")
 def test_a_whole_module_loads(saved: Callable[..., io.BytesIO]) -> None:
     """Pickled with its class."""
     loaded = torch.load(saved(nn.Linear(2, 2).to("hpu")), weights_only=False)
@@ -125,6 +130,7 @@ def test_a_whole_module_loads(saved: Callable[..., io.BytesIO]) -> None:
     assert loaded(torch.ones(1, 2, device="hpu")).shape == (1, 2)
 
 
+@pytest.mark.needs_torch("2.1", "storages of this device in Python")
 def test_a_tensor_can_be_pickled() -> None:
     """As between processes."""
     x = torch.arange(3.0, device="hpu")

@@ -34,7 +34,7 @@ def test_a_tensor_is_charged_its_size(memory: Callable[[], tuple[int, int]]) -> 
     """1000 floats are 4000 bytes."""
     x = torch.empty(1000, device="hpu")
 
-    assert memory() == (x.nbytes, 4000)
+    assert memory() == (x.untyped_storage().nbytes(), 4000)
 
 
 def test_a_tensor_that_goes_frees_its_memory(memory: Callable[[], tuple[int, int]]) -> None:
@@ -51,7 +51,7 @@ def test_a_result_is_charged(memory: Callable[[], tuple[int, int]]) -> None:
     y = x + 1
     del x
 
-    assert memory() == (y.nbytes, 8000)
+    assert memory() == (y.untyped_storage().nbytes(), 8000)
 
 
 def test_a_view_costs_nothing(memory: Callable[[], tuple[int, int]]) -> None:
@@ -68,7 +68,7 @@ def test_an_operator_in_place_costs_nothing(memory: Callable[[], tuple[int, int]
     """It works where its argument lies."""
     x = torch.empty(1000, device="hpu").fill_(1).add_(1)
 
-    assert memory() == (x.nbytes, 4000)
+    assert memory() == (x.untyped_storage().nbytes(), 4000)
 
 
 def test_a_copy_from_the_host_is_charged_once(memory: Callable[[], tuple[int, int]]) -> None:
@@ -76,7 +76,7 @@ def test_a_copy_from_the_host_is_charged_once(memory: Callable[[], tuple[int, in
     host = torch.ones(1000)
     x = host.to("hpu")
 
-    assert memory() == (x.nbytes, 4000)
+    assert memory() == (x.untyped_storage().nbytes(), 4000)
 
 
 def test_a_copy_to_the_host_is_not_charged(memory: Callable[[], tuple[int, int]]) -> None:
@@ -108,6 +108,7 @@ def test_a_tensor_that_grows_has_two_memories_for_a_moment(memory: Callable[[], 
     assert memory() == (8000, 12000)
 
 
+@pytest.mark.needs_torch("2.1", "storages of this device in Python")
 def test_a_freed_storage_is_not_charged(memory: Callable[[], tuple[int, int]]) -> None:
     """Its tensor is still there."""
     x = torch.empty(1000, device="hpu")
@@ -136,7 +137,7 @@ def test_resetting_takes_the_peak_down_to_what_is_in_use(memory: Callable[[], tu
 
     hpu_sim.reset_stats()
 
-    assert memory() == (x.nbytes, 4000)
+    assert memory() == (x.untyped_storage().nbytes(), 4000)
 
 
 @pytest.mark.needs_torch("2.5", "pinned memory for devices other than CUDA")
@@ -180,7 +181,8 @@ attempt("to", lambda: torch.ones(151).to("hpu"))
 attempt("operator", lambda: torch.cat([x, x]))
 attempt("out", lambda: torch.cat([x, x], out=torch.empty(0, device="hpu")))
 attempt("resize", lambda: x.resize_(160))
-attempt("storage", lambda: x.untyped_storage().resize_(1004))
+if not torch.__version__.startswith("2.0."):  # Which knows no storages of this device in Python.
+    attempt("storage", lambda: x.untyped_storage().resize_(1004))
 report["in use"] = hpu_sim.stats()["allocated_bytes"]
 y = x[:100] + 1
 report["afterwards"] = y.sum().item()
@@ -198,7 +200,14 @@ def exhausted(output_of: Callable[..., str]) -> dict[str, object]:
 
 @pytest.mark.parametrize(
     ("call", "wanted"),
-    [("empty", 604), ("to", 604), ("operator", 800), ("out", 800), ("resize", 640), ("storage", 1004)],
+    [
+        ("empty", 604),
+        ("to", 604),
+        ("operator", 800),
+        ("out", 800),
+        ("resize", 640),
+        pytest.param("storage", 1004, marks=pytest.mark.needs_torch("2.1", "storages of this device in Python")),
+    ],
 )
 def test_no_more_memory_is_torchs_error(call: str, wanted: int, exhausted: dict[str, object]) -> None:
     """It says that the card is simulated, what was wanted and what there is."""
@@ -219,4 +228,5 @@ def test_the_card_goes_on_after_a_failed_allocation(exhausted: dict[str, object]
 
 def test_running_out_of_memory_is_a_runtime_error() -> None:
     """Programs that catch the bridge's RuntimeError catch it."""
-    assert issubclass(torch.OutOfMemoryError, RuntimeError)
+    # Before torch 2.4 the only name of it is CUDA's.
+    assert issubclass(getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError), RuntimeError)

@@ -13,7 +13,7 @@ from torch.nn import functional
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_NEEDS = pytest.mark.needs_torch("2.5", "generators in Python for this device")
+_NEEDS = pytest.mark.needs_torch("2.9", "generators in Python for this device")
 
 
 def _attend(x: torch.Tensor) -> torch.Tensor:

@@ -138,6 +138,7 @@ def test_set_to_a_tensor_shares_its_memory() -> None:
     assert x.sum().item() == 6
 
 
+@pytest.mark.needs_torch("2.1", "storages of this device in Python")
 def test_set_to_a_storage_takes_offset_size_and_stride() -> None:
     """A tensor is laid over a part of the storage."""
     x = torch.arange(6.0, device="hpu")
@@ -147,6 +148,7 @@ def test_set_to_a_storage_takes_offset_size_and_stride() -> None:
     assert y.tolist() == [[1, 2], [4, 5]]
 
 
+@pytest.mark.needs_torch("2.1", "storages of this device in Python")
 def test_set_to_a_storage_alone_covers_it() -> None:
     """The tensor is flat and as long as the memory."""
     x = torch.arange(6.0, device="hpu").view(2, 3)
@@ -169,6 +171,7 @@ def test_set_to_memory_of_the_host_is_refused() -> None:
         _set(torch.ones(3, device="hpu"), torch.ones(3))
 
 
+@pytest.mark.needs_torch("2.1", "storages of this device in Python")
 def test_set_beyond_the_storage_grows_it() -> None:
     """As resize_ does."""
     x = torch.ones(1, device="hpu")
@@ -188,6 +191,7 @@ def test_data_can_be_replaced() -> None:
     assert parameter.tolist() == [1, 1, 1]
 
 
+@pytest.mark.needs_torch("2.3", "swap_tensors")
 def test_tensors_can_be_swapped() -> None:
     """swap_tensors exchanges what two names mean."""
     one, two = torch.ones(1, device="hpu"), torch.zeros(2, device="hpu")
@@ -204,6 +208,7 @@ def test_a_storage_is_on_the_card() -> None:
     assert (storage.device, storage.nbytes()) == (torch.device("hpu:0"), 12)
 
 
+@pytest.mark.needs_torch("2.1", "storages of this device in Python")
 def test_a_storage_freed_and_made_again_serves_its_tensor() -> None:
     """Sharded training frees a parameter's memory that way between uses."""
     x = torch.ones(4, device="hpu")
@@ -215,6 +220,7 @@ def test_a_storage_freed_and_made_again_serves_its_tensor() -> None:
     assert x.tolist() == [3, 3, 3, 3]
 
 
+@pytest.mark.needs_torch("2.1", "storages of this device in Python")
 def test_a_storage_grows_with_its_content() -> None:
     """The bytes that were there stay."""
     x = torch.arange(4.0, device="hpu")
@@ -224,6 +230,7 @@ def test_a_storage_grows_with_its_content() -> None:
     assert x.tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.needs_torch("2.1", "storages of this device in Python")
 def test_storages_copy_between_host_and_card() -> None:
     """Both ways, byte by byte."""
     x = torch.arange(4.0, device="hpu")
@@ -236,6 +243,7 @@ def test_storages_copy_between_host_and_card() -> None:
     assert x.tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.needs_torch("2.1", "storages of this device in Python")
 def test_a_storage_can_be_cloned() -> None:
     """The clone is another memory on the card."""
     x = torch.ones(2, device="hpu")

@@ -134,7 +134,14 @@ class HcclBackend final : public c10d::Backend {
     auto to = as_bytes("allgather_base", flat(output));
     auto from = as_bytes("allgather_base", flat(input));
     count("allgather_base", {input});
-    return work(c10d::OpType::_ALLGATHER_BASE, gloo_->_allgather_base(to, from, options), {output});
+#if HPU_SIM_TORCH >= 201
+    auto gloo = gloo_->_allgather_base(to, from, options);
+#else
+    TensorLists parts{to.chunk(getSize())};
+    Tensors whole{from};
+    auto gloo = gloo_->allgather(parts, whole, options);
+#endif
+    return work(c10d::OpType::_ALLGATHER_BASE, std::move(gloo), {output});
   }
 
 #if HPU_SIM_TORCH >= 201
@@ -171,7 +178,7 @@ class HcclBackend final : public c10d::Backend {
       next += static_cast<int64_t>(list.size());
     }
     count("reduce_scatter", flatten(inputs));
-#if HPU_SIM_TORCH >= 206
+#if HPU_SIM_TORCH >= 209
     auto gloo = gloo_->reduce_scatter(reduction.outputs(), lists, options);
 #else
     auto gloo = reduce_and_scatter_as_one(reduction.outputs(), lists, options);
@@ -185,7 +192,7 @@ class HcclBackend final : public c10d::Backend {
     Reduction reduction(
         "reduce_scatter_base", options.reduceOp, {flat(output)}, {flat(input)}, Natives::kFloatsAndInts);
     count("reduce_scatter_base", {input});
-    auto gloo = gloo_->_reduce_scatter_base(reduction.outputs()[0], reduction.inputs()[0], options);
+    auto gloo = reduce_and_scatter(reduction.outputs()[0], reduction.inputs()[0], options);
     reduction.finish(gloo);
     return work(c10d::OpType::_REDUCE_SCATTER_BASE, std::move(gloo), {output});
   }
@@ -261,8 +268,23 @@ class HcclBackend final : public c10d::Backend {
     return work(type, std::move(gloo), tensors);
   }
 
+  WorkPtr reduce_and_scatter(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
+#if HPU_SIM_TORCH >= 201
+    return gloo_->_reduce_scatter_base(output, input, options);
+#else
+    // 2.1: gloo knows this. Before, every rank reduces all and keeps its own.
+    Tensors all{input.clone()};
+    c10d::AllreduceOptions reduce;
+    reduce.reduceOp = options.reduceOp;
+    auto gloo = gloo_->allreduce(all, reduce);
+    gloo->wait();
+    output.copy_(all.front().chunk(getSize())[getRank()]);
+    return gloo;
+#endif
+  }
+
 #if HPU_SIM_TORCH < 209
-  // 2.9: gloo knows this of lists. Before, they travel as one tensor, which is taken apart when all of it is there.
+  // 2.9: gloo knows these of lists. Before, a list travels as one tensor, which is taken apart when all of it is there.
   WorkPtr exchange_as_one(const Tensors& to, const Tensors& from, const c10d::AllToAllOptions& options) {
     std::vector<int64_t> received_sizes = sizes_of(to);
     std::vector<int64_t> sent_sizes = sizes_of(from);
@@ -273,15 +295,12 @@ class HcclBackend final : public c10d::Backend {
     take_apart(received, to);
     return gloo;
   }
-#endif
 
-#if HPU_SIM_TORCH < 206
-  // 2.6: gloo knows this of lists, too.
   WorkPtr reduce_and_scatter_as_one(
       const Tensors& outputs, const TensorLists& lists, const c10d::ReduceScatterOptions& options) {
     at::Tensor input = joined(lists.front());
     at::Tensor output = joined(outputs);
-    auto gloo = gloo_->_reduce_scatter_base(output, input, options);
+    auto gloo = reduce_and_scatter(output, input, options);
     gloo->wait();
     take_apart(output, outputs);
     return gloo;

@@ -7,6 +7,7 @@
 #include "alias.h"
 #include "dtypes.h"
 #include "observer.h"
+#include "torch_compat.h"
 
 namespace hpu_sim {
 namespace {
@@ -71,6 +72,12 @@ Tensors as_float(const Tensors& tensors) {
 
 bool is_native(const at::Tensor& tensor, Natives natives) {
   const auto dtype = tensor.scalar_type();
+#if HPU_SIM_TORCH < 201
+  // Gloo has no bfloat16 yet.
+  if (dtype == at::kBFloat16) {
+    return false;
+  }
+#endif
   return dtype == at::kFloat || dtype == at::kBFloat16 ||
          (natives == Natives::kFloatsAndInts && (dtype == at::kInt || dtype == at::kLong));
 }

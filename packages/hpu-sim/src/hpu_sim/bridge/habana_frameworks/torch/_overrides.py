@@ -21,9 +21,10 @@ def patch_torch() -> None:
     register: Callable[[str, object], None] = torch._register_device_module  # noqa: SLF001 - torch's way in for backends
     register("hpu", hpu)
     _patch_seeding()
-    _patch_fork_rng()
     if torch.__version__.startswith("2.0."):
         torch_2_0.patch()
+    else:
+        _patch_fork_rng()
 
 
 def _patch_seeding() -> None:

@@ -1,29 +1,36 @@
-"""What stock torch 2.0 cannot do with hpu tensors: it knows no hpu storages in Python. Later releases do.
+"""What stock torch 2.0 cannot do: it knows no hpu storages in Python, and no random numbers but CUDA's and the CPU's.
 
 Saving goes through the CPU, as the bridge has it in lazy mode: tensors in dicts, lists and tuples become CPU tensors.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 from torch.utils._pytree import tree_map
 
+from habana_frameworks.torch import hpu
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
 
 def patch() -> None:
-    """Let hpu tensors be copied deeply, saved and loaded."""
+    """Let hpu tensors be copied deeply, saved and loaded, and let random numbers be kept for later."""
     changes: dict[str, tuple[object, Callable[..., Any]]] = {
         "__deepcopy__": (torch.Tensor, _deepcopy),
         "save": (torch, _save),
         "load": (torch, _load),
+        "fork_rng": (torch.random, _fork_rng),
     }
     for name, (owner, change) in changes.items():
         setattr(owner, name, change(getattr(owner, name)))
+    if dist.is_available():
+        dist.barrier = _barrier(dist.barrier)
 
 
 def _deepcopy(stock: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,3 +69,39 @@ def _load(stock: Callable[..., Any]) -> Callable[..., Any]:
         return tree_map(lambda leaf: leaf.to(map_location) if isinstance(leaf, torch.Tensor) else leaf, loaded)
 
     return load
+
+
+def _fork_rng(stock: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(stock)
+    @contextlib.contextmanager
+    def fork_rng(
+        devices: Iterable[Any] | None = None, enabled: bool = True, device_type: str = "hpu", **options: Any
+    ) -> Iterator[None]:
+        # The card, unless the caller knows of devices and names it not.
+        keeps_card = enabled and device_type == "hpu" and (devices is None or bool(list(devices)))
+        state = hpu.random.get_rng_state(0) if keeps_card else None
+        with stock([], enabled, **options):
+            try:
+                yield
+            finally:
+                if state is not None:
+                    hpu.random.set_rng_state(state, 0)
+
+    return fork_rng
+
+
+def _barrier(stock: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(stock)
+    def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Any:
+        chosen = dist.distributed_c10d._get_default_group() if group is None else group  # noqa: SLF001 - as torch's own
+        if not isinstance(chosen, dist.ProcessGroup) or dist.get_backend(chosen) != "hccl":
+            return stock(group, async_op, device_ids)
+        # Torch would look for the backend of the CPU in a group that has none.
+        backend: Any = chosen._get_backend(torch.device("hpu"))  # noqa: SLF001 - as torch's own
+        work = backend.barrier()
+        if async_op:
+            return work
+        work.wait()
+        return None
+
+    return barrier

@@ -49,8 +49,11 @@ class FusedSDPA:
                 # torch takes a mask or the flag, not both.
                 attn_mask = attn_mask & attn_mask.new_ones(query.shape[-2], key.shape[-2]).tril()
                 is_causal = False
+        if scale is not None:
+            # As part of the query, for torch 2.0 has no such argument.
+            query = query * (scale * query.shape[-1] ** 0.5)
         return functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale
+            query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal
         )
 
 
