@@ -31,3 +31,14 @@ def test_they_are_lightnings() -> None:
     """Lightning and DeepSpeed's strategies recognise them."""
     assert issubclass(HPUDeepSpeedPrecisionPlugin, DeepSpeedPrecision)
     assert issubclass(FabricHPUDeepSpeedPrecision, FabricDeepSpeedPrecision)
+
+
+def test_the_device_may_be_named() -> None:
+    """Lightning's plugins for mixed precision and the archived package's take it as their second argument."""
+    assert HPUDeepSpeedPrecisionPlugin("bf16-mixed", "hpu").precision == "bf16-mixed"
+
+
+def test_another_device_is_refused() -> None:
+    """There is none that the plugin is for."""
+    with pytest.raises(ValueError, match=r"^`device` must be 'hpu', got 'cuda'$"):
+        HPUDeepSpeedPrecisionPlugin("bf16-mixed", device="cuda")

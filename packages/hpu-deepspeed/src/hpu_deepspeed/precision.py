@@ -18,12 +18,15 @@ class HPUDeepSpeedPrecisionPlugin(DeepSpeedPrecision):
     Args:
         precision: "32-true", "bf16-mixed", "bf16-true", "16-mixed" or "16-true"; "32", "bf16" and "16" as in the
             Trainer. float16 needs a Gaudi 2 or newer.
+        device: "hpu", which Lightning's plugins for mixed precision are told, too.
 
     Raises:
-        ValueError: `precision` is another one.
+        ValueError: `precision` or `device` is another one.
     """
 
-    def __init__(self, precision: Any = "32-true") -> None:
+    def __init__(self, precision: Any = "32-true", device: str = "hpu") -> None:
+        if device != "hpu":
+            raise ValueError(f"`device` must be 'hpu', got {device!r}")
         super().__init__(spelled(precision))
 
 
