@@ -79,6 +79,32 @@ def test_validation_is_recorded_by_itself(tmp_path: Path) -> None:
     }
 
 
+def test_validation_between_recorded_steps_shows_in_their_trace(tmp_path: Path) -> None:
+    """And leaves their number as it is; it is recorded by itself later."""
+    run = trainer(tmp_path, HPUProfiler(), val_check_interval=3, num_sanity_val_steps=0)
+    run.fit(Model(), loader(9), loader(7))
+
+    found = {trace.stage: trace for trace in _traces(tmp_path)}
+    names = [span.name for span in found["training"].spans]
+    assert _steps(found["training"]) == [2, 3, 4]
+    assert sum(name.endswith(".validation_step") for name in names) == 7
+    assert _steps(found["validation"]) == [2, 3, 4]
+
+
+def test_training_does_not_show_in_the_trace_of_validation(tmp_path: Path) -> None:
+    """Which ends with its loop, however few steps that has."""
+    profiler = HPUProfiler(schedule=torch.profiler.schedule(wait=0, warmup=0, active=5, skip_first=6))
+    run = trainer(tmp_path, profiler, val_check_interval=1, limit_val_batches=4, num_sanity_val_steps=0)
+    run.fit(Model(), loader(3), loader(4))
+
+    (trace,) = (trace for trace in _traces(tmp_path) if trace.stage == "validation")
+    assert _steps(trace) == [9, 10]
+    assert not any(
+        span.name == "Optimizer.step#SGD.step" and trace.window[0] < span.begin < trace.window[1]
+        for span in trace.spans
+    )
+
+
 def test_a_run_that_is_too_short_for_the_default_is_recorded_whole(tmp_path: Path) -> None:
     """As a try with two batches is."""
     trainer(tmp_path, HPUProfiler()).fit(Model(), loader(2))

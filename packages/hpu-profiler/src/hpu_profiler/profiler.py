@@ -237,20 +237,26 @@ class HPUProfiler(PyTorchProfiler):
             self._open(kind, ProfilerAction.RECORD)
 
     def _end_step(self, kind: str) -> None:
-        if self._plan.done(kind) == 0 and kind != _run.KINDS.get(self._stage or ""):
-            self._expect(kind)
+        main = _run.KINDS.get(self._stage or "")
         # A recording that ends must not leave an action behind that the next one would find.
         self._end_actions()
+        if self._window is not None and self._window.kind != kind:
+            if kind != main:
+                # Validation in the midst of recorded training steps shows in their trace, and counts for nothing.
+                if self._window.note_other_step() > self._max_steps:
+                    self._close_window()
+                return
+            # Training goes on, and with it whatever was to be recorded of validation is over.
+            self._close_window(is_complete=True)
+        if self._plan.done(kind) == 0 and kind != main:
+            self._expect(kind)
         self._plan.end_step(kind)
         if self._window is None:
             self._open(kind, self._plan.action(kind))
-        elif self._window.kind == kind:
+        else:
             self._window.end_step()
             if self._window.is_over:
                 self._close_window()
-        elif self._window.note_other_step() > self._max_steps:
-            # Its own steps may never come back.
-            self._close_window()
 
     def _expect(self, kind: str) -> None:
         if self._plan.expect(kind, _run.steps_ahead(self._trainer, kind)):
