@@ -17,13 +17,9 @@ _framework = frameworks.current()
 _PYTORCH = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}[_framework.name]
 _FABRIC = {"lightning": "lightning.fabric", "pytorch_lightning": "lightning_fabric"}[_framework.name]
 
-pytestmark = [
-    pytest.mark.skipif(
-        _framework.version < Version("2.1"),
-        reason="Requires: Lightning 2.1; where there is a card, 2.0 imports the bridge's old mixed precision",
-    ),
-    pytest.mark.skipif(Version(torch.__version__) < Version("2.5"), reason="Requires: torch 2.5, which loads backends"),
-]
+pytestmark = pytest.mark.skipif(
+    Version(torch.__version__) < Version("2.5"), reason="Requires: torch 2.5, which loads backends"
+)
 
 # Prints, for each set of arguments that it is given, what Lightning makes of them or why it refuses.
 _ASK = """

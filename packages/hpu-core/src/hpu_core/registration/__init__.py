@@ -18,6 +18,7 @@ and a message says so.
 | `_callbacks` | what callbacks ask of functions that know CUDA alone |
 | `_command_line` | the classes that LightningCLI offers |
 | `_profilers` | the names of profilers |
+| `_lightning_2_0` | importing Lightning 2.0 beside a bridge without HMP |
 | `_registries` | the names in Lightning's registries |
 | `plugins` | what other distributions bring along: strategies, precision, profilers |
 

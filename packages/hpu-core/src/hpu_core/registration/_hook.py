@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # Beside the modules of each framework stands its name. `hpu_core.frameworks` has these, too, and loads more than may be
 # loaded here.
 MODULES: "Final[dict[str, FrameworkName]]" = {
+    "lightning.pytorch.accelerators.hpu": "lightning",
     "lightning.pytorch.trainer.connectors.accelerator_connector": "lightning",
     "lightning.pytorch.trainer.setup": "lightning",
     "lightning.pytorch.callbacks.throughput_monitor": "lightning",
@@ -22,6 +23,7 @@ MODULES: "Final[dict[str, FrameworkName]]" = {
     "lightning.pytorch.utilities.memory": "lightning",
     "lightning.fabric.connector": "lightning",
     "lightning.fabric.utilities.throughput": "lightning",
+    "pytorch_lightning.accelerators.hpu": "pytorch_lightning",
     "pytorch_lightning.trainer.connectors.accelerator_connector": "pytorch_lightning",
     "pytorch_lightning.trainer.setup": "pytorch_lightning",
     "pytorch_lightning.callbacks.throughput_monitor": "pytorch_lightning",
@@ -53,10 +55,14 @@ def _act(module: ModuleType) -> None:
         from hpu_core.registration import _command_line
 
         _command_line.load_classes(MODULES[module.__name__])
-        return
-    from hpu_core.registration import _swap
+    elif module.__name__.endswith(".accelerators.hpu"):
+        from hpu_core.registration import _lightning_2_0
 
-    _swap.swap(module)
+        _lightning_2_0.spare_hmp(module)
+    else:
+        from hpu_core.registration import _swap
+
+        _swap.swap(module)
 
 
 _finder: Final = AfterImport(MODULES, _act)

@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 from typing import Final
 
-from hpu_core import bridge
-
 # Habana Labs, as PCI knows them; other vendors' devices are in the class `accel`, too.
 _VENDOR: Final = "0x1da3"
 
@@ -17,7 +15,14 @@ _CLASSES: Final = (Path("/sys/class/accel"), Path("/sys/class/habanalabs"))
 
 def is_likely() -> bool:
     """Tell whether there is a card, the simulator is asked for, or the bridge or a running simulator can be found."""
-    return bool(os.environ.get("HPU_SIM_DEVICES")) or any(map(_has_card, _CLASSES)) or bridge.is_installed()
+    return bool(os.environ.get("HPU_SIM_DEVICES")) or any(map(_has_card, _CLASSES)) or _has_bridge()
+
+
+def _has_bridge() -> bool:
+    # Where the question has been answered already, this would be half of the time that it takes.
+    from hpu_core import bridge
+
+    return bridge.is_installed()
 
 
 def _has_card(folder: Path) -> bool:

@@ -2,15 +2,16 @@
 
 import sys
 from collections.abc import Callable, Collection, Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 __all__ = ["AfterImport"]
 
 
-class AfterImport(MetaPathFinder):
+# Neither class derives from importlib's abstract ones: to make a subclass of those takes as long as much of what
+# hpu-core does at `import torch`.
+class AfterImport:
     """Calls a function with each of some modules when it is complete, before whoever imports it goes on.
 
     It finds them where the other finders do. Several of these may wait for the same module.
@@ -64,21 +65,22 @@ class AfterImport(MetaPathFinder):
             spec = finder.find_spec(fullname, path, target)
             if spec is not None:
                 if spec.loader is not None:
-                    spec.loader = _Loader(spec.loader, self)
+                    spec.loader = cast("Any", _Loader(spec.loader, self))
                 return spec
         return None
 
 
-class _Loader(Loader):
+class _Loader:
     """A module's own loader, followed by the action."""
 
-    def __init__(self, loader: Loader, finder: AfterImport) -> None:
+    def __init__(self, loader: Any, finder: AfterImport) -> None:
         self._loader = loader
         self._finder = finder
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         """Let the module's own loader create it."""
-        return self._loader.create_module(spec)
+        module: ModuleType | None = self._loader.create_module(spec)
+        return module
 
     def exec_module(self, module: ModuleType) -> None:
         """Run the module, which sees its own loader, then act on it."""
