@@ -1,15 +1,21 @@
 """Import every module of an installed package, and check what that loads: the proof that a wheel stands alone.
 
 Usage: `python -I scripts/import_every_module.py <package> [--complete]`; `nox -s isolation` calls it. A module whose
-extra is not installed must say so in one sentence that holds the pip command; with `--complete` all must import.
+extra is not installed must say so in one sentence that holds the pip command, and so must a name that a module exports
+and fetches when it is used; with `--complete` all must be there.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import pkgutil
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # Modules of a machine with cards, which no import of ours may load.
 VENDOR = {"habana_frameworks", "pyhlml"}
@@ -22,18 +28,38 @@ def loaded(names: set[str]) -> set[str]:
     return names & {name.partition(".")[0] for name in sys.modules}
 
 
-def import_one(name: str, *, complete: bool) -> str | None:
-    """Import a module.
+def import_all(name: str, *, complete: bool) -> list[str]:
+    """Import a module, and each name that it exports.
 
     Args:
         name: The module.
         complete: Whether everything that the package can use is installed.
 
     Returns:
+        What is wrong with it.
+    """
+    faults = [attempt(name, lambda: importlib.import_module(name), complete=complete)]
+    module = sys.modules.get(name)
+    faults += [
+        attempt(f"{name}.{exported}", functools.partial(getattr, module, exported), complete=complete)
+        for exported in getattr(module, "__all__", ())
+    ]
+    return [fault for fault in faults if fault is not None]
+
+
+def attempt(name: str, get: Callable[[], object], *, complete: bool) -> str | None:
+    """Get something.
+
+    Args:
+        name: What it is called.
+        get: Gets it.
+        complete: Whether everything that the package can use is installed.
+
+    Returns:
         What is wrong with it, or None.
     """
     try:
-        importlib.import_module(name)
+        get()
     except ModuleNotFoundError as error:
         if complete:
             return f"{name}: {error}"
@@ -60,7 +86,8 @@ def main() -> int:
     print(f"{options.package} from {package.__path__[0]}")
     faults = [f"importing {options.package} loaded {name}" for name in sorted(loaded(VENDOR | FRAMEWORKS))]
     modules = [module.name for module in pkgutil.walk_packages(package.__path__, f"{options.package}.")]
-    faults += filter(None, [import_one(name, complete=options.complete) for name in modules])
+    for name in [options.package, *modules]:
+        faults += import_all(name, complete=options.complete)
     faults += [f"importing the modules loaded {name}" for name in sorted(loaded(VENDOR))]
     for fault in faults:
         print(f"FAULT {fault}")

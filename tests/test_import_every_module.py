@@ -33,11 +33,12 @@ def test_sound_package_passes(tmp_path: Path) -> None:
     [
         ("import torch_hpu", "an absent extra must be answered by a sentence with the pip command"),
         ("1 / 0", "parcel.part: ZeroDivisionError: division by zero"),
+        ("__all__ = ['Gone']", "parcel.part.Gone: AttributeError: module 'parcel.part' has no attribute 'Gone'"),
         ("import sys, types; sys.modules['pyhlml'] = types.ModuleType('pyhlml')", "loaded pyhlml"),
     ],
 )
 def test_unsound_package_fails(tmp_path: Path, source: str, fault: str) -> None:
-    """A module that does not import, or that loads a module of the vendor's, is a fault."""
+    """A module that does not import, has not what it exports, or loads a module of the vendor's, is a fault."""
     result = run(tmp_path, source)
 
     assert (result.returncode, fault in result.stdout) == (1, True), result.stdout + result.stderr

@@ -1,0 +1,28 @@
+"""What the archived package had for Fabric."""
+
+from typing import TYPE_CHECKING
+
+from hpu_compat import _behind, _lazy
+
+if TYPE_CHECKING:
+    from hpu_compat._absent import HPUFSDPPrecision, HPUFSDPStrategy
+    from hpu_core import HPUAccelerator, HPUCheckpointIO
+    from hpu_core.fabric import FabricSingleHPUStrategy as SingleHPUStrategy
+    from hpu_ddp import FabricHPUDDPStrategy as HPUDDPStrategy
+    from hpu_ddp import FabricHPUParallelStrategy as HPUParallelStrategy
+    from hpu_precision import FabricHPUPrecision as HPUPrecision
+
+__all__ = [
+    "HPUAccelerator",
+    "HPUCheckpointIO",
+    "HPUDDPStrategy",
+    "HPUFSDPPrecision",
+    "HPUFSDPStrategy",
+    "HPUParallelStrategy",
+    "HPUPrecision",
+    "SingleHPUStrategy",
+]
+
+__getattr__, __dir__ = _lazy.fetching(
+    __name__, _behind.FABRIC, __all__, submodules=("accelerator", "plugins", "strategies")
+)

@@ -1,0 +1,14 @@
+"""The precision of FSDP, which nothing here offers."""
+
+from typing import TYPE_CHECKING
+
+from hpu_compat import _behind, _lazy
+
+if TYPE_CHECKING:
+    from hpu_compat._absent import HPUFSDPPrecision
+
+__all__ = [
+    "HPUFSDPPrecision",
+]
+
+__getattr__, __dir__ = _lazy.fetching(__name__, _behind.FABRIC, __all__)

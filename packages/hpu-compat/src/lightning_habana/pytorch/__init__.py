@@ -1,0 +1,33 @@
+"""What the archived package had for the Trainer."""
+
+from typing import TYPE_CHECKING
+
+from hpu_compat import _behind, _lazy
+
+if TYPE_CHECKING:
+    from hpu_compat._absent import HPUDataModule, HPUFSDPPrecision, HPUFSDPStrategy
+    from hpu_core import HPUAccelerator, HPUCheckpointIO, SingleHPUStrategy
+    from hpu_ddp import HPUDDPStrategy, HPUParallelStrategy
+    from hpu_deepspeed import HPUDeepSpeedPrecisionPlugin, HPUDeepSpeedStrategy
+    from hpu_precision import HPUPrecisionPlugin
+    from hpu_profiler import HPUProfiler
+
+
+__all__ = [
+    "HPUAccelerator",
+    "HPUCheckpointIO",
+    "HPUDDPStrategy",
+    "HPUDataModule",
+    "HPUDeepSpeedPrecisionPlugin",
+    "HPUDeepSpeedStrategy",
+    "HPUFSDPPrecision",
+    "HPUFSDPStrategy",
+    "HPUParallelStrategy",
+    "HPUPrecisionPlugin",
+    "HPUProfiler",
+    "SingleHPUStrategy",
+]
+
+__getattr__, __dir__ = _lazy.fetching(
+    __name__, _behind.TRAINER, __all__, submodules=("accelerator", "datamodule", "plugins", "profiler", "strategies")
+)

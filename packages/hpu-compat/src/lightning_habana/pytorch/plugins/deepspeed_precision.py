@@ -1,0 +1,16 @@
+"""The precision plugin for DeepSpeed, which is hpu-deepspeed's."""
+
+from typing import TYPE_CHECKING
+
+from hpu_compat import _behind, _lazy
+
+if TYPE_CHECKING:
+    from hpu_deepspeed import HPUDeepSpeedPrecisionPlugin
+
+    _HPU_DEEPSPEED_AVAILABLE: bool
+
+__all__ = ["HPUDeepSpeedPrecisionPlugin"]
+
+__getattr__, __dir__ = _lazy.fetching(
+    __name__, _behind.TRAINER, __all__, found_out={"_HPU_DEEPSPEED_AVAILABLE": lambda: _lazy.is_installed("deepspeed")}
+)

@@ -1,0 +1,1 @@
+"""Helpers of the archived package that other programs import."""

@@ -1,0 +1,82 @@
+"""Collectives of the archived package, which are hpu-core's."""
+
+from typing import TYPE_CHECKING, Any
+
+from hpu_compat import _lazy
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    supported_reduce_ops: dict[str, Any]
+
+_AVERAGES = ("mean", "avg")
+
+
+def _operations() -> dict[str, Any]:
+    """Return what HCCL reduces by, with torch's operation for each name."""
+    from torch.distributed import ReduceOp
+
+    return {"sum": ReduceOp.SUM, "min": ReduceOp.MIN, "max": ReduceOp.MAX}
+
+
+def _distributed_available() -> bool:
+    """Tell whether there is a process group of the backend "hccl"."""
+    import torch.distributed as dist
+
+    return dist.is_available() and dist.is_initialized() and "hccl" in dist.get_backend()
+
+
+def _is_reduce_op_supported(reduce_op: Any) -> bool:
+    """Return True for "sum", "min", "max", "mean" and "avg", or the ReduceOp of that name.
+
+    Raises:
+        TypeError: `reduce_op` is another one.
+    """
+    from torch.distributed import ReduceOp
+
+    operations = _operations()
+    if isinstance(reduce_op, str):
+        supported = reduce_op.lower() in {*operations, *_AVERAGES}
+    else:
+        supported = any(reduce_op == operation for operation in (*operations.values(), ReduceOp.AVG))
+    if not supported:
+        names = ", ".join(map(repr, [*operations, *_AVERAGES]))
+        raise TypeError(f"`reduce_op` must be one of {names}, or the ReduceOp of that name, got {reduce_op!r}")
+    return True
+
+
+def _sync_hpu_processes_if_available(result: "Tensor", group: Any = None, reduce_op: Any = "sum") -> "Tensor":
+    """Put the tensors of all ranks together, in place, if there is a process group of the backend "hccl".
+
+    Args:
+        result: On the card.
+        group: The process group; all ranks when None.
+        reduce_op: See `_is_reduce_op_supported`.
+
+    Returns:
+        `result`.
+
+    Raises:
+        TypeError: `reduce_op` is another one.
+    """
+    if not _distributed_available():
+        return result
+    _is_reduce_op_supported(reduce_op)
+    return _sync_hpu(result, group, reduce_op)
+
+
+def _sync_hpu(result: "Tensor", group: Any = None, reduce_op: Any = "sum") -> "Tensor":
+    """Do what `_sync_hpu_processes_if_available` does, in a process that has a process group.
+
+    Integers come out exact; the archived package's mean of them was a float.
+    """
+    from hpu_core import collectives
+
+    return collectives.all_reduce(result, group, reduce_op)
+
+
+# The names up to 1.6.
+_sync_ddp_if_available = _sync_hpu_processes_if_available
+_sync_ddp_hpu = _sync_hpu
+
+__getattr__, __dir__ = _lazy.fetching(__name__, {}, (), found_out={"supported_reduce_ops": _operations})

@@ -1,0 +1,101 @@
+"""Programs of their time, word for word, on simulated cards."""
+
+import pytest
+import torch
+from packaging.version import Version
+
+from hpu_core import frameworks, registration
+
+from .conftest import Run
+
+_framework = frameworks.current()
+_IMPORT = {"lightning": "import lightning.pytorch as pl", "pytorch_lightning": "import pytorch_lightning as pl"}
+_ROOT = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}[_framework.name]
+
+# What a program has beside; quiet, and one step long.
+_MODULE = f"""
+{_IMPORT[_framework.name]}
+import torch
+QUIET = dict.fromkeys(["logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"], False)
+QUIET["max_steps"] = 1
+class Module(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def training_step(self, batch, index):
+        result = self.layer(batch)
+        self.trained = (str(result.dtype), result.device.type)
+        return result.sum()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+def fit(trainer):
+    module = Module()
+    trainer.fit(module, torch.utils.data.DataLoader(torch.randn(4, 4)))
+    print(type(trainer.strategy).__name__, *module.trained)
+"""
+
+# Lightning 1.6 to 1.9, with nothing imported but Lightning.
+_OLD_LIGHTNING = f"""
+from {_ROOT}.plugins import HPUPrecisionPlugin
+from {_ROOT}.accelerators import HPUAccelerator
+from {_ROOT}.strategies import SingleHPUStrategy
+for name, text in {{"ops_bf16_mnist.txt": "linear", "ops_fp32_mnist.txt": "softmax"}}.items():
+    open(name, "w").write(text)
+plugin = HPUPrecisionPlugin(
+    precision=16,
+    opt_level="O1",
+    verbose=False,
+    bf16_file_path="ops_bf16_mnist.txt",
+    fp32_file_path="ops_fp32_mnist.txt",
+)
+fit(pl.Trainer(accelerator="hpu", devices=1, plugins=[plugin], **QUIET))
+trainer = pl.Trainer(accelerator=HPUAccelerator(), strategy=SingleHPUStrategy(), **QUIET)
+print(isinstance(trainer.accelerator, HPUAccelerator), isinstance(trainer.strategy, SingleHPUStrategy))
+"""
+
+# lightning-habana 1.x.
+_ARCHIVED = """
+from lightning_habana.pytorch.accelerator import HPUAccelerator
+from lightning_habana.pytorch.plugins.precision import HPUPrecisionPlugin
+from lightning_habana.pytorch.strategies import SingleHPUStrategy
+from lightning_habana.utils.resources import device_count, get_hpu_synapse_version
+plugin = HPUPrecisionPlugin(precision="bf16-mixed", device="hpu")
+fit(pl.Trainer(accelerator=HPUAccelerator(), devices=1, strategy=SingleHPUStrategy(), plugins=[plugin], **QUIET))
+print(isinstance(pl.Trainer(accelerator="hpu", devices=1, precision="bf16-mixed", **QUIET).precision_plugin,
+      HPUPrecisionPlugin))
+import lightning_habana
+print(device_count(), get_hpu_synapse_version(), lightning_habana.HPU_AVAILABLE)
+"""
+
+# HMP, which Lightning 2.0 imports where there is a card, is in releases up to 1.12.
+_MACHINE = {"HPU_SIM_DEVICES": "1", "HPU_SIM_RELEASE": "1.11.0" if _framework.version < Version("2.1") else "1.24.1"}
+
+pytestmark = pytest.mark.skipif(
+    Version(torch.__version__) < Version("2.5"), reason="Requires: torch 2.5, which loads backends"
+)
+
+
+def test_a_program_for_lightning_1_trains(run: Run) -> None:
+    """With the op lists that it names."""
+    lines = run(_MODULE + _OLD_LIGHTNING, HPU_CORE_FRAMEWORK=_framework.name, **_MACHINE)
+
+    assert lines[-2:] == ["SingleHPUStrategy torch.bfloat16 hpu", "True True"]
+
+
+def test_a_program_for_the_archived_package_trains(run: Run) -> None:
+    """And strings give what it imports."""
+    lines = run(_MODULE + _ARCHIVED, HPU_CORE_FRAMEWORK=_framework.name, **_MACHINE)
+
+    assert lines[-3:] == ["SingleHPUStrategy torch.bfloat16 hpu", "True", f"1 {_MACHINE['HPU_SIM_RELEASE']} True"]
+
+
+@pytest.mark.skipif(registration.is_wanted(), reason="Requires: a machine without a card")
+def test_without_a_card_lightning_is_left_alone(run: Run) -> None:
+    """A name of 1.x is what Lightning makes of it."""
+    program = f"""
+import sys, torch, {_ROOT}
+print(*(type(finder).__module__ for finder in sys.meta_path if type(finder).__module__.startswith("hpu_")))
+print({_ROOT}.plugins.HPUCheckpointIO.__module__.startswith("{_ROOT}"))
+"""
+
+    assert run(program) == ["", "True"]
