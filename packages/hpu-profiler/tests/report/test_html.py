@@ -86,6 +86,11 @@ def test_the_page_names_the_slowest_rank(page: Page) -> None:
     assert "A step, side by side" in page.text
 
 
+def test_waiting_in_collectives_is_no_work(page: Page) -> None:
+    """Rank 0 computes or copies for 42 us of 200, and waits for 130."""
+    assert "rank 0 at work 21 %" in page.text
+
+
 def test_each_rank_has_a_timeline(page: Page) -> None:
     """Of five lanes: steps, host, and three engines."""
     assert page.tags.count("svg") == 2 * 5

@@ -65,7 +65,7 @@ def _slowest(slowest: Analysis, others: Sequence[Analysis]) -> Finding:
 
 def _computing(analysis: Analysis) -> float:
     """Return how long the card worked in a step without waiting for others."""
-    return (analysis.busy - (analysis.collective - analysis.overlapped)) / analysis.steps
+    return (analysis.busy - analysis.exposed) / analysis.steps
 
 
 def _place(analysis: Analysis) -> str:
@@ -96,8 +96,8 @@ def _exposed(analyses: Sequence[Analysis]) -> Finding | None:
     """Return what is to say of collectives, by the trace in which they weigh most."""
     if not analyses:
         return None
-    worst = max(analyses, key=lambda each: (each.collective - each.overlapped) / each.window)
-    share = (worst.collective - worst.overlapped) / worst.window
+    worst = max(analyses, key=lambda each: each.exposed / each.window)
+    share = worst.exposed / worst.window
     if share < _WORTH:
         return None
     return Finding(

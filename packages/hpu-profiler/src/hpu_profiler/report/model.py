@@ -110,9 +110,14 @@ class Analysis:
         return self.window / self.steps if self.steps else 0.0
 
     @property
+    def exposed(self) -> float:
+        """Time in collectives while nothing was computed."""
+        return self.collective - self.overlapped
+
+    @property
     def waiting(self) -> float:
         """Of a step, in collectives while nothing was computed: for data to travel, and for other ranks."""
-        return (self.collective - self.overlapped) / self.steps if self.steps else 0.0
+        return self.exposed / self.steps if self.steps else 0.0
 
     @property
     def own_time(self) -> float:
