@@ -52,6 +52,15 @@ def test_a_module_that_has_been_imported_is_acted_on_at_once(waiting: Wait) -> N
     assert acted == [module]
 
 
+def test_a_module_under_the_name_of_another_is_another(waiting: Wait, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Lightning's stubs, which stand for modules that it has removed."""
+    monkeypatch.setitem(sys.modules, _NAME, ModuleType("stubs"))
+    acted: list[ModuleType] = []
+    waiting(acted.append).install()
+
+    assert acted == []
+
+
 def test_installing_twice_acts_once(waiting: Wait) -> None:
     """Both torch and hpu_core ask for it."""
     acted: list[ModuleType] = []

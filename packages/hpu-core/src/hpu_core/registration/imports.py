@@ -40,7 +40,8 @@ class AfterImport:
         sys.meta_path.insert(0, self)
         for name in self._modules:
             module = sys.modules.get(name)
-            if module is not None:
+            # Under the name of a module that it has no more, Lightning leaves another one, of stubs.
+            if module is not None and module.__name__ == name:
                 self.act(module)
 
     def remove(self) -> None:
