@@ -282,7 +282,8 @@ def build(session: nox.Session, package: Package) -> None:
     session.run("python", "-m", "build", "--outdir", str(folder), str(package.path), silent=True)
     products = sorted(str(product) for product in folder.iterdir())
     session.run("twine", "check", "--strict", *products)
-    session.run("check-wheel-contents", *(product for product in products if product.endswith(".whl")))
+    wheels = (product for product in products if product.endswith(".whl"))
+    session.run("check-wheel-contents", "--toplevel", ",".join(package.modules), *wheels)
 
 
 # A fresh environment each time, because what an earlier run left behind is what this session looks for.
