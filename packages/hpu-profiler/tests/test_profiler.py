@@ -1,5 +1,6 @@
 """HPUProfiler in a Trainer without a card."""
 
+import gc
 import os
 import pickle
 import resource
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch.profiler
+from torch.profiler import ProfilerAction
 
 from hpu_core import frameworks
 from hpu_profiler import HPUProfiler
@@ -53,6 +55,18 @@ def test_a_schedule_of_the_users_is_followed(tmp_path: Path) -> None:
     assert _steps(trace) == [4, 5]
 
 
+def test_a_schedule_that_forgets_to_save_loses_nothing(tmp_path: Path) -> None:
+    """Torch itself would warn and throw away what it recorded."""
+
+    def schedule(step: int) -> ProfilerAction:
+        return ProfilerAction.RECORD if step in {1, 2} else ProfilerAction.NONE
+
+    trainer(tmp_path, HPUProfiler(schedule=schedule)).fit(Model(), loader(6))
+
+    (trace,) = _traces(tmp_path)
+    assert _steps(trace) == [1, 2]
+
+
 def test_everything_can_be_recorded(tmp_path: Path) -> None:
     """Without a schedule, from the first step to the last."""
     trainer(tmp_path, HPUProfiler(schedule=None)).fit(Model(), loader(3))
@@ -89,6 +103,15 @@ def test_validation_between_recorded_steps_shows_in_their_trace(tmp_path: Path) 
     assert _steps(found["training"]) == [2, 3, 4]
     assert sum(name.endswith(".validation_step") for name in names) == 7
     assert _steps(found["validation"]) == [2, 3, 4]
+
+
+def test_a_long_validation_does_not_fill_the_memory(tmp_path: Path) -> None:
+    """A recording of training that it interrupts ends."""
+    run = trainer(tmp_path, HPUProfiler(max_steps_per_trace=4), val_check_interval=3, num_sanity_val_steps=0)
+    run.fit(Model(), loader(9), loader(7))
+
+    (trace,) = (trace for trace in _traces(tmp_path) if trace.stage == "training")
+    assert _steps(trace) == [2]
 
 
 def test_training_does_not_show_in_the_trace_of_validation(tmp_path: Path) -> None:
@@ -283,6 +306,43 @@ def test_a_disk_that_fills_up_is_an_error_after_training(tmp_path: Path, monkeyp
 
     assert run.global_step == 6
     assert not list(tmp_path.rglob("*.json"))
+
+
+def test_stacks_that_cannot_be_written_are_told_after_training(
+    unwritable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a trace is."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    profiler = HPUProfiler(dirpath=unwritable, with_stack=True, export_to_flame_graph=True)
+
+    with pytest.raises(OSError, match=r"the stacks .*\.stack could not be written"):
+        trainer(tmp_path, profiler).fit(Model(), loader(6))
+
+
+def test_a_trace_that_is_gone_is_missing_in_the_summary_alone(tmp_path: Path) -> None:
+    """Who takes it away has it."""
+
+    def take_away(_: object) -> None:
+        for path in find([tmp_path]):
+            path.unlink()
+
+    run = trainer(tmp_path, HPUProfiler(on_trace_ready=take_away))
+
+    with pytest.warns(UserWarning, match="the summary lacks a trace"):
+        run.fit(Model(), loader(6))
+
+
+def test_a_model_that_is_gone_is_no_error(tmp_path: Path) -> None:
+    """Lightning holds it by a weak reference."""
+    profiler = HPUProfiler()
+    model = Model()
+    trainer(tmp_path, profiler).fit(model, loader(6))
+    del model
+    gc.collect()
+
+    profiler.setup("fit")
+
+    assert profiler._trainer is None
 
 
 def test_it_can_be_sent_to_other_processes() -> None:

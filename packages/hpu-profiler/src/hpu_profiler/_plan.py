@@ -73,16 +73,24 @@ class Plan:
                 self.cut.add(kind)
                 action = ProfilerAction.RECORD_AND_SAVE
         if action is ProfilerAction.RECORD_AND_SAVE:
-            self._recorded = 0
-            if not self._goes_on:
-                self._finished.add(kind)
+            self._end_recording(kind)
         return action
+
+    def cut_short(self, kind: str) -> None:
+        """Say that a recording has ended before its time, because of too many other steps."""
+        self.cut.add(kind)
+        self._end_recording(kind)
 
     def first_recorded(self) -> int | None:
         """Return how many steps pass before the first that the schedule records; None if it never does."""
         if self._schedule is None:
             return 0
         return next((step for step in range(_FAR) if self._schedule(step) in _RECORDING), None)
+
+    def _end_recording(self, kind: str) -> None:
+        self._recorded = 0
+        if not self._goes_on:
+            self._finished.add(kind)
 
     def _scheduled(self, kind: str) -> ProfilerAction:
         if self._schedule is None or kind in self._whole:

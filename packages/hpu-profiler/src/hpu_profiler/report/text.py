@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -30,8 +31,8 @@ def show(console: Console, report: Report, *, limit: int) -> None:
     marked = " (simulated)" if report.is_simulated else ""
     console.print(Text(f"hpu-profiler: {len(report.analyses)} trace(s), {', '.join(cards) or 'no card'}{marked}"))
     for finding in report.findings:
-        console.print(Text(f"  {finding.title}", style="bold"))
-        console.print(Text(f"    {finding.advice}"))
+        console.print(Padding(Text(finding.title, style="bold"), (0, 0, 0, 2), expand=False))
+        console.print(Padding(Text(finding.advice), (0, 0, 0, 4), expand=False))
     console.print(_traces(report))
     if report.has_card:
         console.print(_idle(report))
