@@ -200,6 +200,17 @@ def test_without_a_file_the_summary_goes_to_the_log(tmp_path: Path, caplog: pyte
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("export", [True, False])
+def test_the_summary_can_be_had_after_the_run(export: bool, tmp_path: Path) -> None:
+    """It is what was written, also where no trace is left."""
+    profiler = HPUProfiler(filename="perf-logs", export_to_chrome=export)
+    trainer(tmp_path, profiler).fit(Model(), loader(6))
+
+    (path,) = tmp_path.glob("*.txt")
+    assert profiler.summary() == path.read_text()
+    assert "aten::addmm" in profiler.summary()
+
+
 @pytest.mark.parametrize("key", sorted(HPUProfiler.AVAILABLE_SORT_KEYS))
 def test_the_summary_is_sorted(key: str, tmp_path: Path) -> None:
     """By every key that is offered."""

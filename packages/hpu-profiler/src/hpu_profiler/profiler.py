@@ -74,6 +74,7 @@ class HPUProfiler(PyTorchProfiler):
         _options.check(sort_by_key, max_steps_per_trace, max_traces, profiler_kwargs)
         self._window: Window | None = None
         self._files: Files | None = None
+        self._summary = ""
         self._about: dict[str, Any] = {}
         self._handled: BaseException | None = None
         # torch's profiler gets a copy: PyTorchProfiler changes what it is given.
@@ -112,6 +113,7 @@ class HPUProfiler(PyTorchProfiler):
         super().setup(stage, rank, log_dir)
         self._plan = self._new_plan()
         self._files = None
+        self._summary = ""
         on_card = _run.is_on_card(trainer)
         if on_card and "HPU" in _activities.names_of(self._arguments.get("activities"), on_card=True):
             _activities.check_variable(os.environ)
@@ -161,15 +163,15 @@ class HPUProfiler(PyTorchProfiler):
     def summary(self) -> str:
         """Return a table of the operators in the recorded traces: calls, time on host and card, memory.
 
-        What is being recorded ends here. The empty string where nothing was recorded.
+        What is being recorded ends here. After a run it is that run's; the empty string where nothing was recorded.
         """
         self._close_window()
         traces = self._read()
-        if not traces:
-            return ""
-        rows = totals(traces, by_shapes=self._group_by_input_shapes)
-        text = table(traces, rows, sort_by=self._sorted_by, limit=self._row_limit)
-        return self._stats_to_str({"records": text})
+        if traces:
+            rows = totals(traces, by_shapes=self._group_by_input_shapes)
+            text = table(traces, rows, sort_by=self._sorted_by, limit=self._row_limit)
+            self._summary = self._stats_to_str({"records": text})
+        return self._summary
 
     def describe(self) -> None:
         """Write the summary, to its file or to Lightning's log.
