@@ -213,3 +213,18 @@ def test_an_older_release_is_lazy(output_of: Callable[..., str]) -> None:
     """
 
     assert output_of(program) == "True"
+
+
+def test_a_device_that_is_asked_for_twice_is_made_once(output_of: Callable[..., str]) -> None:
+    """By a call and by the environment, for the call is what imports torch; what is registered twice torch warns of."""
+    program = """
+    import hpu_sim
+    from hpu_sim import autocast
+    stock, calls = autocast.register, []
+    autocast.register = lambda *arguments: (calls.append(1), stock(*arguments))
+    hpu_sim.activate(devices=2)
+    import torch
+    print(len(calls), torch.hpu.device_count())
+    """
+
+    assert output_of(program, HPU_SIM_DEVICES="2") == "1 2"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hpu_sim.report.recording import Recording
 
 _active: SimConfig | None = None
+_starting = False
 _card: CardLock | None = None
 _recording: Recording | None = None
 _forked_after_acquire = False
@@ -81,7 +82,10 @@ def activate_from_environment() -> None:
 
 
 def _start(config: SimConfig) -> None:
-    global _active  # noqa: PLW0603 - one machine per process
+    global _starting  # noqa: PLW0603 - one machine per process
+    if _starting:
+        # The `import torch` of this very start: torch asks for the device by itself where the environment does.
+        return
     if _active is not None:
         if config != _active:
             raise RuntimeError(
@@ -89,6 +93,15 @@ def _start(config: SimConfig) -> None:
                 "a process has one machine, use another process"
             )
         return
+    _starting = True
+    try:
+        _bring_up(config)
+    finally:
+        _starting = False
+
+
+def _bring_up(config: SimConfig) -> None:
+    global _active  # noqa: PLW0603 - one machine per process
     _refuse_beside_real_bridge()
 
     from hpu_sim import autocast, build, children, distribution, native
