@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import hpu_compat
-from hpu_compat import _beside, _names
+from hpu_compat import _hook, _names
 from hpu_core import frameworks, registration
 
 _framework = frameworks.current()
@@ -36,7 +36,7 @@ _DOCUMENTED = [
 def lightning() -> Iterator[ModuleType]:
     """Lightning as it is by itself, and left like that; what was installed before is again afterwards."""
     module = importlib.import_module(_ROOT)
-    installed = _names._hook.is_installed
+    installed = _hook.lightning.is_installed
     hpu_compat.remove()
     yield module
     hpu_compat.remove()
@@ -86,8 +86,8 @@ def test_acting_again_changes_nothing() -> None:
     """Lightning's package and its last module are both waited for."""
     before = _state()
     hpu_compat.install()
-    _names._act(importlib.import_module(f"{_ROOT}._graveyard"))
-    _names._act(importlib.import_module(_ROOT))
+    _names.offer(_ROOT)
+    _names.offer(_ROOT)
     hpu_compat.remove()
 
     assert _state() == before
@@ -166,7 +166,7 @@ def test_it_is_done_where_hpu_core_does_it(wanted: bool, monkeypatch: pytest.Mon
     monkeypatch.setattr(registration, "is_wanted", lambda: wanted)
     hpu_compat.autoload()
 
-    assert (_names._hook.is_installed, _beside._finder in sys.meta_path) == (wanted, wanted)
+    assert (_hook.lightning.is_installed, _hook.refusal in sys.meta_path) == (wanted, wanted)
 
 
 def test_autoload_never_raises(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -9,6 +9,7 @@ like, in place of the stubs that say "has been removed".
 | `_behind` | which class of which package is behind a name |
 | `_lazy` | fetch a name when it is first used, or say what to install |
 | `_absent` | the names that nothing is behind, and why |
+| `_hook` | wait for Lightning and for `lightning_habana` |
 | `_beside` | refuse to sit beside the real `lightning-habana` |
 | `_names` | Lightning's 1.x names |
 
@@ -42,15 +43,13 @@ def install() -> None:
 
     From then on, `lightning_habana` cannot be imported where the real `lightning-habana` is installed, too.
     """
-    from hpu_compat import _beside, _names
+    from hpu_compat import _hook
 
-    _beside.install()
-    _names.install()
+    _hook.install()
 
 
 def remove() -> None:
     """Undo `install`: Lightning's names are what they were."""
-    from hpu_compat import _beside, _names
+    from hpu_compat import _hook
 
-    _names.remove()
-    _beside.remove()
+    _hook.remove()

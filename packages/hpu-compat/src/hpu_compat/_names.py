@@ -5,8 +5,9 @@ its module `_graveyard.hpu` puts there as the last thing of `import lightning.py
 error. So, once that is done, both are taken away, and each module gets a `__getattr__` (PEP 562) that fetches the name
 from the package that has it now. Anything else that Lightning may have by one of these names some day stays.
 
-This module alone knows Lightning's private names for it: `_graveyard`, and where the classes were defined. Before 2.0
-the classes are what programs mean by the names, and nothing is done.
+Before 2.0 the classes are what programs mean by the names, and nothing is done.
+
+This module and `_hook` alone know Lightning's private names for it: `_graveyard`, and where the classes were defined.
 """
 
 import logging
@@ -15,17 +16,12 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_core.registration.imports import AfterImport
+from hpu_compat._hook import ROOTS
 
 if TYPE_CHECKING:
     from hpu_core.frameworks import FrameworkName
 
 _log = logging.getLogger(__name__)
-
-_ROOTS: "Final[dict[str, FrameworkName]]" = {
-    "lightning.pytorch": "lightning",
-    "pytorch_lightning": "pytorch_lightning",
-}
 
 # What each module of Lightning's offers. The last five are where the classes were defined; from Lightning 2.1 on, all
 # five are the module of the stubs.
@@ -53,25 +49,12 @@ _ABSENT: Final = object()
 _originals: Final[dict[tuple[ModuleType, str], Any]] = {}
 
 
-def install() -> None:
-    """Offer the names wherever Lightning has been imported, and from now on where it will be."""
-    _hook.install()
+def offer(root: str) -> None:
+    """Offer the names in a package of Lightning's that has been imported; before 2.0, do nothing.
 
-
-def remove() -> None:
-    """Put back what was there, and wait for Lightning no more."""
-    _hook.remove()
-    for (module, name), original in _originals.items():
-        if original is _ABSENT:
-            # What was fetched, if anything.
-            vars(module).pop(name, None)
-        else:
-            setattr(module, name, original)
-    _originals.clear()
-
-
-def _act(module: ModuleType) -> None:
-    root = module.__name__.removesuffix("._graveyard")
+    Args:
+        root: A key of `ROOTS`.
+    """
     if not _is_known(sys.modules.get(root)):
         return
     for place, names in NAMES.items():
@@ -79,6 +62,17 @@ def _act(module: ModuleType) -> None:
         if found is not None:
             for name in names:
                 _offer(found, name, root)
+
+
+def restore() -> None:
+    """Put back what was there."""
+    for (module, name), original in _originals.items():
+        if original is _ABSENT:
+            # What was fetched, if anything.
+            vars(module).pop(name, None)
+        else:
+            setattr(module, name, original)
+    _originals.clear()
 
 
 def _is_known(package: ModuleType | None) -> bool:
@@ -102,7 +96,7 @@ def _offer(module: ModuleType, name: str, root: str) -> None:
     if (module, "__getattr__") not in _originals:
         previous = vars(module).get("__getattr__", _ABSENT)
         _originals[module, "__getattr__"] = previous
-        vars(module)["__getattr__"] = _fetcher(module, _ROOTS[root], previous)
+        vars(module)["__getattr__"] = _fetcher(module, ROOTS[root], previous)
     if present is not _ABSENT or (module, name) not in _originals:
         _originals[module, name] = present
         vars(module).pop(name, None)
@@ -149,8 +143,3 @@ def _load(name: str, module: ModuleType, framework: "FrameworkName") -> Any:
             name=module.__name__,
         )
     return _lazy.load(_behind.TRAINER[name], f"{module.__name__}.{name}")
-
-
-# `pytorch_lightning` imports torch, and torch this, by when it is too late to wait for the package itself; `_graveyard`
-# comes last in it. The packages are waited for, too, in case that a Lightning has no `_graveyard` any more.
-_hook: Final = AfterImport({*_ROOTS, *(f"{root}._graveyard" for root in _ROOTS)}, _act)
