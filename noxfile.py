@@ -38,7 +38,13 @@ TORCH_ROWS = sorted(ROOT.glob("constraints/torch-*.txt"), key=lambda file: Versi
 LIGHTNING_ROWS = sorted(
     ROOT.glob("constraints/lightning-*.txt"), key=lambda file: Version(file.stem.removeprefix("lightning-"))
 )
-MINORS = ("hpu-core/tests", "hpu-ddp/tests/test_training.py", "hpu-ddp/tests/test_fabric.py", "hpu-precision/tests")
+MINORS = (
+    "hpu-compat/tests",
+    "hpu-core/tests",
+    "hpu-ddp/tests/test_training.py",
+    "hpu-ddp/tests/test_fabric.py",
+    "hpu-precision/tests",
+)
 # The id under which `tests` runs the root's tests/, with every package installed.
 TOGETHER = "together"
 
@@ -257,8 +263,9 @@ def killed_ranks(session: nox.Session) -> None:
 @each_minor
 def minors(session: nox.Session, row: Path, distribution: str) -> None:
     """Run the tests of what Lightning decides with another Lightning, and remove the environment afterwards."""
-    packages = sorted({test.partition("/")[0] for test in MINORS})
-    editable = [option for name in packages for option in ("-e", f"./packages/{name}[{distribution}]")]
+    # hpu-compat's extra "all" names its peers.
+    packages = closure(sorted({test.partition("/")[0] for test in MINORS}), ["all"])
+    editable = [option for package in packages for option in ("-e", f"./{package.path}[{distribution}]")]
     try:
         # Of the packages' groups only what does not bring the other distribution along.
         more = ("jsonargparse[signatures]", "scikit-learn", "-e", "./packages/hpu-sim")
