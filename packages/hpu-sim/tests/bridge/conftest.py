@@ -43,6 +43,7 @@ def run_python(
     prepared_interpreter: tuple[int, int],
     fresh_environment: Callable[..., dict[str, str]],
     warning_filters: list[tuple[str, str, str]],
+    without_gloo: Callable[[str], str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs a program given as text, with further variables, in an interpreter that warnings end."""
@@ -63,7 +64,7 @@ def run_python(
         os.write(requests, json.dumps(request).encode() + b"\n")
         code = int(os.read(answers, 16))
         output, errors = (file.read_text(encoding="utf-8") for file in files.values())
-        return subprocess.CompletedProcess([], code, output, errors)
+        return subprocess.CompletedProcess([], code, without_gloo(output), errors)
 
     return run
 
