@@ -12,6 +12,8 @@ from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
 
+from packaging.version import Version
+
 # What Lightning and torch say about programs of this size, and what old ones say on a new torch.
 _HARMLESS = (
     "`isinstance.treespec, LeafSpec.` is deprecated",
@@ -58,7 +60,14 @@ def main() -> None:
     """Start the simulator and serve."""
     sys.path.insert(0, str(Path(__file__).parent.parent))
     import hpu_sim
+    from hpu_core import frameworks
 
+    if frameworks.current().version < Version("2.6.dev0"):
+        # Older Lightning loads its checkpoints as torch before 2.6 did, and may run here on a newer torch.
+        os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"
+        if frameworks.current().version < Version("2.1.dev0"):
+            # Where there is a card, Lightning 2.0 imports the bridge's old mixed precision, which newer ones have not.
+            frameworks.current().pytorch()
     hpu_sim.activate(devices=int(os.environ["HPU_SIM_DEVICES"]), release=os.environ.get("HPU_SIM_RELEASE"))
     # Unless whoever runs the tests has said otherwise, as with a Lightning that is older than this torch.
     if not sys.warnoptions:

@@ -136,7 +136,7 @@ def _make_universal(source: Path, target: Path) -> None:
         env={**environment, "PYTHONPATH": os.pathsep.join(sys.path), "DS_ACCELERATOR": "cpu"},
         check=True,
         capture_output=True,
-        timeout=120,
+        timeout=240,
     )
 
 

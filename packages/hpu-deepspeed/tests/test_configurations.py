@@ -9,6 +9,7 @@ from unittest import mock
 
 import pytest
 import torch
+from packaging.version import Version
 
 from hpu_core import HPUAccelerator, frameworks
 from hpu_deepspeed import HPUDeepSpeedPrecisionPlugin, HPUDeepSpeedStrategy
@@ -140,7 +141,9 @@ def _blocks(folder: str) -> dict[str, dict[str, Any]]:
         )
         blocks[name] = _train(Checkpointed(), checkpointing, **_bf16())
     blocks["by name"] = _train(Classifier(), "hpu_deepspeed_stage_3_offload", precision="bf16-mixed")
-    blocks["by Lightning's name"] = _train(Classifier(), "deepspeed_stage_1", precision="bf16-true")
+    # Lightning 2.0 has no "bf16-true".
+    true = "bf16-mixed" if frameworks.current().version < Version("2.1.dev0") else "bf16-true"
+    blocks["by Lightning's name"] = _train(Classifier(), "deepspeed_stage_1", precision=true)
     for name, module in {"config's": Unoptimized(), "module's": Scheduled()}.items():
         both = {"optimizer": _ADAM, **{key: _CONFIG[key] for key in ("scheduler", "zero_optimization")}}
         strategy = HPUDeepSpeedStrategy(config={**both, "zero_allow_untested_optimizer": True})
@@ -250,7 +253,8 @@ def _refusals(folder: str) -> dict[str, str]:
     closed.touch()
     config: dict[str, Any] = {"zero_optimization": {"stage": 2}}
     adam = {"optimizer": _ADAM, "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}
-    precision = frameworks.current().pytorch("plugins.precision").MixedPrecision
+    plugins = frameworks.current().pytorch("plugins.precision")
+    precision = getattr(plugins, "MixedPrecision", None) or plugins.MixedPrecisionPlugin
 
     def without_compiler() -> None:
         with mock.patch.dict(os.environ, PATH=folder):

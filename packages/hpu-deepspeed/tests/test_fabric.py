@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from packaging.version import Version
 
 from hpu_core import HPUAccelerator, frameworks
 from hpu_deepspeed import FabricHPUDeepSpeedStrategy, HPUDeepSpeedStrategy
@@ -14,6 +15,8 @@ from .modules import Classifier, loader, loss_of, numbers, perceptron, trainer
 
 BATCHES = 6
 HALF = 3
+
+_OLD = frameworks.current().version < Version("2.1.dev0")
 
 
 def _fabric(strategy: Any, **options: Any) -> Any:
@@ -87,6 +90,7 @@ def test_fabric_trains_like_the_trainer(stage: int, precision: str, found: dict[
     assert found[f"{stage} {precision}"] == pytest.approx(found[f"trainer {stage} {precision}"], abs=1e-6)
 
 
+@pytest.mark.skipif(_OLD, reason="Fabric of Lightning 2.0 loads no state of DeepSpeed's optimizer")
 @pytest.mark.parametrize("stage", [2, 3])
 def test_a_saved_training_goes_on(stage: int, found: dict[str, Any]) -> None:
     """With what was loaded, and the strategy that has the name."""

@@ -36,7 +36,7 @@ def test_a_killed_training_resumes(
     step = random.randint(2, EPOCHS - 1)  # noqa: S311 - any step will do.
     path = tmp_path / "checkpoints" / "last.ckpt"
     with program("killed.py", str(stage), str(path), str(step)) as running:
-        done: Any = running.wait(120)
+        done: Any = running.wait(240)
 
     (whole, resumed), _ = on_ranks(_both, stage, str(path))
 

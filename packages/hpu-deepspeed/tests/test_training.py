@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from packaging.version import Version
 
 from hpu_core import collectives, frameworks
 from hpu_deepspeed import HPUDeepSpeedStrategy
@@ -183,6 +184,40 @@ def test_collectives_are_exact(loops: list[dict[str, Any]]) -> None:
     assert [(found["gathered"], found["greatest"], found["told"]) for found in loops] == [
         ([[0], [1]], 2**24 + 1, "from 0")
     ] * 2
+
+
+class Sharded(Classifier):
+    """Makes its layers where Lightning has them partitioned at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = torch.nn.Identity()
+        self.whole = 0
+
+    def configure_model(self) -> None:
+        if isinstance(self.net, torch.nn.Identity):
+            self.net = perceptron()
+            self.whole = sum(parameter.numel() for parameter in self.net.parameters())
+
+
+def _sharded() -> dict[str, Any]:
+    """Train a module that was never whole on a card, and one that was."""
+    results: dict[str, Any] = {}
+    for name, module in {"sharded": Sharded(), "whole": Classifier()}.items():
+        run = trainer(HPUDeepSpeedStrategy(stage=3))
+        run.fit(module, loader(run.global_rank, 2, BATCHES))
+        results[name] = numbers(module.losses)
+        results[f"elements of {name}"] = getattr(module, "whole", None)
+    return results
+
+
+@pytest.mark.skipif(frameworks.current().version < Version("2.1.dev0"), reason="Lightning 2.0 has no configure_model")
+def test_a_module_can_be_partitioned_as_it_is_made(on_ranks: OnRanks) -> None:
+    """With stage 3, layers made in `configure_model` are never whole on a card, and train the same."""
+    first, _ = on_ranks(_sharded)
+
+    assert first["elements of sharded"] == 0
+    assert first["sharded"] == pytest.approx(first["whole"], abs=1e-5)
 
 
 def _lazily() -> tuple[list[float], list[int]]:

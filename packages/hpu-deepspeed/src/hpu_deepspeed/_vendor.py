@@ -56,6 +56,14 @@ def load() -> ModuleType:
     return deepspeed
 
 
+def keep_old_names() -> None:
+    """Have a class where Lightning 2.1 to 2.3 look for it when Fabric loads a checkpoint, as DeepSpeed once had it."""
+    runtime = importlib.import_module("deepspeed.runtime")
+    if not hasattr(runtime, "DeepSpeedOptimizer"):
+        base = importlib.import_module("deepspeed.runtime.base_optimizer")
+        runtime.DeepSpeedOptimizer = base.DeepSpeedOptimizer  # type: ignore[attr-defined] # DeepSpeed is untyped.
+
+
 def has_op(name: str) -> bool:
     """Tell whether DeepSpeed has one of its native operators for Gaudi, such as "AsyncIOBuilder"."""
     builder = load().accelerator.get_accelerator().get_op_builder(name)

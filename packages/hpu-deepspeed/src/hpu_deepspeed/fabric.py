@@ -6,7 +6,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hpu_core import HPUAccelerator, bridge, collectives
-from hpu_deepspeed import _config
+from hpu_deepspeed import _config, _vendor
 from hpu_deepspeed._cards import OnCards
 from hpu_deepspeed._folder import present
 from hpu_deepspeed._lightning import FabricDeepSpeedPrecision, FabricDeepSpeedStrategy, MisconfigurationException
@@ -123,6 +123,7 @@ class FabricHPUDeepSpeedStrategy(OnCards, FabricDeepSpeedStrategy):
         Returns:
             What the checkpoint has besides.
         """
+        _vendor.keep_old_names()
         return super().load_checkpoint(present(path), *args, **kwargs)
 
     @classmethod

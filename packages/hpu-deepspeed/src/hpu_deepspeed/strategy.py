@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch.distributed as dist
+from packaging.version import Version
 from torch import Tensor
 
-from hpu_core import bridge, collectives
+from hpu_core import bridge, collectives, frameworks
 from hpu_core.strategy import HPUStrategy
 from hpu_deepspeed import _config
 from hpu_deepspeed._cards import OnCards
@@ -26,11 +27,29 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 
+# Lightning 2.0 asks for CUDA in `init_deepspeed`, later ones in `setup_environment`.
+_ASKS_BEFORE: Final = Version("2.1.dev0")
+
+
 class _OnAnyAccelerator(DeepSpeedStrategy):
     """Lightning's strategy without its check for CUDA; HPUStrategy has one of its own."""
 
     def setup_environment(self) -> None:
         super(DeepSpeedStrategy, self).setup_environment()
+
+    def init_deepspeed(self) -> None:
+        if frameworks.current().version >= _ASKS_BEFORE:
+            super().init_deepspeed()
+            return
+        module: Any = self.lightning_module
+        if str(module.trainer.gradient_clip_algorithm).lower().endswith("value"):
+            raise MisconfigurationException("DeepSpeed does not support clipping gradients by value.")
+        # Has `forward` run the step that the Trainer is at; newer Lightning does that without a wrapper.
+        model = frameworks.current().pytorch("overrides.base")._LightningModuleWrapperBase(self.model)  # noqa: SLF001
+        initialize = (
+            self._initialize_deepspeed_train if module.trainer.training else self._initialize_deepspeed_inference
+        )
+        initialize(model)
 
 
 class HPUDeepSpeedStrategy(OnCards, HPUStrategy, _OnAnyAccelerator):
@@ -105,6 +124,10 @@ class HPUDeepSpeedStrategy(OnCards, HPUStrategy, _OnAnyAccelerator):
         """Take this process's rank and make the process group."""
         self.set_world_ranks()
         self._make_process_group()
+        if not hasattr(self, "_init_config_if_needed") and not self._config_initialized:
+            # Lightning 2.0 and 2.1 do this here, later ones in `setup`.
+            self._format_config()
+            self._config_initialized = True
 
     def backward(self, closure_loss: Tensor, optimizer: "Optimizer | None", *args: Any, **kwargs: Any) -> Tensor:
         """Compute gradients with DeepSpeed's engine, which reduces them over all ranks.
