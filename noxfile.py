@@ -43,6 +43,7 @@ MINORS = (
     "hpu-core/tests",
     "hpu-ddp/tests/test_training.py",
     "hpu-ddp/tests/test_fabric.py",
+    "hpu-deepspeed/tests",
     "hpu-precision/tests",
 )
 # The id under which `tests` runs the root's tests/, with every package installed.
@@ -268,7 +269,7 @@ def minors(session: nox.Session, row: Path, distribution: str) -> None:
     editable = [option for package in packages for option in ("-e", f"./{package.path}[{distribution}]")]
     try:
         # Of the packages' groups only what does not bring the other distribution along.
-        more = ("jsonargparse[signatures]", "scikit-learn", "-e", "./packages/hpu-sim")
+        more = ("deepspeed", "jsonargparse[signatures]", "scikit-learn", "-e", "./packages/hpu-sim")
         session.install("-c", str(row), *editable, *more, *group("test"))
         for test in session.posargs or MINORS:
             # What an old Lightning has to say about a torch that is newer is no fault of these packages.
