@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 def test_older_torch_finds_packaging_where_it_expects_it(output_of: Callable[..., str]) -> None:
     """Also with a setuptools that has no such module any more."""
     program = """
-    import setuptools, sys
+    import sys
     sys.modules["pkg_resources"] = None
     from hpu_sim.compile import offer_pkg_resources
     offer_pkg_resources()

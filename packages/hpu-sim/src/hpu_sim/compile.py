@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import os
 import sys
@@ -39,12 +38,11 @@ def compile_device(folder: Path, sources: Path) -> None:
 
 def offer_pkg_resources() -> None:
     """Let torch before 2.1 import ``packaging`` from ``pkg_resources``, which setuptools from 82 on no longer has."""
-    # Setuptools carries a copy of `packaging`, for which it extends the path.
-    importlib.import_module("setuptools")
     if importlib.util.find_spec("pkg_resources") is None:
+        import packaging.version
+
         module = ModuleType("pkg_resources")
-        module.__dict__["packaging"] = importlib.import_module("packaging")
-        importlib.import_module("packaging.version")
+        module.__dict__["packaging"] = packaging
         sys.modules[module.__name__] = module
 
 
