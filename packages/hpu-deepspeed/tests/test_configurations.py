@@ -73,6 +73,21 @@ class Manual(Two):
         self.automatic_optimization = False
 
 
+class ByHand(Classifier):
+    """Says itself when its one optimizer steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+    def training_step(self, batch: tuple[torch.Tensor, ...], index: int) -> torch.Tensor:
+        loss = super().training_step(batch, index)
+        self.manual_backward(loss)
+        self.optimizers().step()
+        self.optimizers().zero_grad()
+        return loss
+
+
 class Checkpointed(Classifier):
     """Computes its second half twice, to spare its activations."""
 
@@ -144,6 +159,9 @@ def _blocks(folder: str) -> dict[str, dict[str, Any]]:
     # Lightning 2.0 has no "bf16-true".
     true = "bf16-mixed" if frameworks.current().version < Version("2.1.dev0") else "bf16-true"
     blocks["by Lightning's name"] = _train(Classifier(), "deepspeed_stage_1", precision=true)
+    small = HPUDeepSpeedStrategy(stage=2, initial_scale_power=8)
+    blocks["float16"] = _train(Classifier(), small, precision="16-mixed")
+    blocks["by hand"] = _train(ByHand(), HPUDeepSpeedStrategy(stage=2))
     for name, module in {"config's": Unoptimized(), "module's": Scheduled()}.items():
         both = {"optimizer": _ADAM, **{key: _CONFIG[key] for key in ("scheduler", "zero_optimization")}}
         strategy = HPUDeepSpeedStrategy(config={**both, "zero_allow_untested_optimizer": True})
@@ -194,6 +212,13 @@ def test_a_block_trains(block: str, stage: int, blocks: Blocks) -> None:
 def test_the_blocks_train_the_same(block: str, blocks: Blocks) -> None:
     """Where the state lies makes no difference to the losses."""
     assert blocks[block]["losses"] == pytest.approx(blocks["ZeRO-1"]["losses"], abs=5e-3)
+
+
+@pytest.mark.parametrize(("block", "dtype"), [("float16", "torch.float16"), ("by hand", "torch.float32")])
+def test_so_do_other_types_and_optimization_by_hand(block: str, dtype: str, blocks: Blocks) -> None:
+    """With DeepSpeed's scaling of the loss, which starts small here, and with steps that the module takes itself."""
+    assert blocks[block]["dtype"] == dtype
+    assert blocks[block]["losses"] == pytest.approx(blocks["ZeRO-1"]["losses"], abs=0.01)
 
 
 @pytest.mark.parametrize("block", ["cpu_checkpointing", "partition_activations"])

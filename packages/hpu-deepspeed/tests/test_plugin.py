@@ -2,6 +2,7 @@
 
 import pytest
 
+from hpu_core import frameworks
 from hpu_core.registration import plugins
 from hpu_deepspeed._plugin import PLUGIN
 
@@ -35,3 +36,17 @@ def test_the_options_are_lightnings() -> None:
     for name in _NAMES:
         expected = registry[f"deepspeed{name}"]["init_params"]
         assert dict(PLUGIN.strategies[f"hpu_deepspeed{name}"].options) == expected
+
+
+@pytest.mark.parametrize("half", ["pytorch", "fabric"])
+def test_a_strategy_registers_by_all_its_names(half: plugins.Half) -> None:
+    """As the strategies of Lightning and lightning-habana do when a program asks them to."""
+    registry = frameworks.current().fabric("strategies.registry")._StrategyRegistry()
+    kind = plugins.load(str(PLUGIN.strategies["hpu_deepspeed"].of(half)))
+
+    kind.register_strategies(registry)
+
+    assert registry.available_strategies() == sorted(PLUGIN.strategies)
+    assert {name: registry[name]["init_params"] for name in registry} == {
+        name: dict(classes.options) for name, classes in PLUGIN.strategies.items()
+    }

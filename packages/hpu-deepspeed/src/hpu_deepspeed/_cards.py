@@ -16,6 +16,7 @@ from hpu_core import collectives, discovery, frameworks, hccl, initialize_hccl
 from hpu_core.strategy import checked_devices
 from hpu_deepspeed import _config, _folder, _vendor
 from hpu_deepspeed._lightning import MisconfigurationException, reset_seed
+from hpu_deepspeed._plugin import PLUGIN
 
 T = TypeVar("T")
 
@@ -131,6 +132,16 @@ class OnCards(_Strategy):
         """Wait until all ranks are here and their cards have finished what they were given."""
         if dist.is_initialized():
             collectives.barrier()
+
+    @classmethod
+    def register_strategies(cls, strategy_registry: Any) -> None:
+        """Register the strategy by all its names.
+
+        Args:
+            strategy_registry: Lightning's registry of strategies.
+        """
+        for name, classes in PLUGIN.strategies.items():
+            strategy_registry.register(name, cls, description=cls.__name__, override=True, **classes.options)
 
     def __repr__(self) -> str:
         return frameworks.describe(self)

@@ -22,6 +22,13 @@ from packaging.version import InvalidVersion, Version
 from hpu_core import bridge, releases
 
 _VARIABLE: Final = "DS_ACCELERATOR"
+# What lightning-habana set for Intel's fork, whose older releases ask for the first rather than for the one above.
+_FORK: Final = "hpu.synapse"
+_VARIABLES_OF_FORK: Final = {
+    "DEEPSPEED_USE_HPU": "true",
+    "PT_HPU_LAZY_ACC_PAR_MODE": "0",
+    "PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES": "0",
+}
 # Intel's fork for SynapseAI 1.11. DeepSpeed's own releases know Gaudi since January 2024 (their pull request 4912).
 _OLDEST: Final = Version("0.9.4")
 
@@ -42,6 +49,9 @@ def load() -> ModuleType:
     if "deepspeed" in sys.modules:
         deepspeed = importlib.import_module("deepspeed")
     else:
+        if _FORK in version():
+            for name, value in _VARIABLES_OF_FORK.items():
+                os.environ.setdefault(name, value)
         with _for_gaudi(), _switches_kept():
             deepspeed = importlib.import_module("deepspeed")
             # Asked here at the latest, whatever the import has needed.

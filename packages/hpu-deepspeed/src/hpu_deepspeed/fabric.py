@@ -126,10 +126,6 @@ class FabricHPUDeepSpeedStrategy(OnCards, FabricDeepSpeedStrategy):
         _vendor.keep_old_names()
         return super().load_checkpoint(present(path), *args, **kwargs)
 
-    @classmethod
-    def register_strategies(cls, strategy_registry: Any) -> None:
-        """Do nothing: hpu-core registers the names, see `hpu_deepspeed._plugin`."""
-
     def _set_world_ranks(self) -> None:
         bridge.forget_rendezvous()
         super()._set_world_ranks()

@@ -262,10 +262,6 @@ class HPUDeepSpeedStrategy(OnCards, HPUStrategy, _OnAnyAccelerator):
         with self._with_index():
             super()._initialize_deepspeed_inference(model)
 
-    @classmethod
-    def register_strategies(cls, strategy_registry: Any) -> None:
-        """Do nothing: hpu-core registers the names, see `hpu_deepspeed._plugin`."""
-
 
 def _nothing_to_restore() -> None:
     """Stand for an optimizer's method where there is no optimizer."""
