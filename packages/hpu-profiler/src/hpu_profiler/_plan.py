@@ -58,6 +58,10 @@ class Plan:
         """Return how many steps of a kind have ended, which is the number of the next one."""
         return self._done.get(kind, 0)
 
+    def is_finished(self, kind: str) -> bool:
+        """Return whether no step of a kind will be recorded any more."""
+        return kind in self._finished
+
     def end_step(self, kind: str) -> None:
         """Count a step."""
         self._done[kind] = self.done(kind) + 1

@@ -151,7 +151,9 @@ class HPUProfiler(PyTorchProfiler):
         if self._recording_map and action_name in self._recording_map:
             self._recording_map.pop(action_name).__exit__(None, None, None)
         kind = _run.meaning(action_name, self._stage).step
-        if kind is None or _run.is_checking_sanity(self._trainer):
+        if kind is None or (self._window is None and self._plan.is_finished(kind)):
+            return
+        if _run.is_checking_sanity(self._trainer):
             return
         handled, self._handled = self._handled, None
         if sys.exc_info()[1] is not handled:
