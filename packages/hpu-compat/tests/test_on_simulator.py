@@ -1,5 +1,7 @@
 """Programs of their time, word for word, on simulated cards."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from packaging.version import Version
@@ -67,6 +69,26 @@ import lightning_habana
 print(device_count(), get_hpu_synapse_version(), lightning_habana.HPU_AVAILABLE)
 """
 
+# A configuration of their time.
+_CONFIGURATION = """
+trainer:
+  accelerator: {class_path: lightning_habana.pytorch.accelerator.HPUAccelerator}
+  devices: 1
+  strategy: {class_path: ROOT.strategies.SingleHPUStrategy}
+  plugins:
+  - class_path: lightning_habana.pytorch.plugins.HPUPrecisionPlugin
+    init_args: {precision: bf16-mixed, device: hpu}
+  logger: false
+""".replace("ROOT", _ROOT)
+
+_COMMAND_LINE = f"""
+import sys
+from {_ROOT}.cli import LightningCLI
+sys.argv = ["train.py", "--config", "config.yaml"]
+trainer = LightningCLI(pl.LightningModule, run=False, save_config_callback=None).trainer
+print(type(trainer.strategy).__module__, trainer.precision_plugin.precision)
+"""
+
 # HMP, which Lightning 2.0 imports where there is a card, is in releases up to 1.12.
 _MACHINE = {"HPU_SIM_DEVICES": "1", "HPU_SIM_RELEASE": "1.11.0" if _framework.version < Version("2.1") else "1.24.1"}
 
@@ -87,6 +109,14 @@ def test_a_program_for_the_archived_package_trains(run: Run) -> None:
     lines = run(_MODULE + _ARCHIVED, HPU_CORE_FRAMEWORK=_framework.name, **_MACHINE)
 
     assert lines[-3:] == ["SingleHPUStrategy torch.bfloat16 hpu", "True", f"1 {_MACHINE['HPU_SIM_RELEASE']} True"]
+
+
+def test_a_configuration_names_classes_by_either_path(run: Run, tmp_path: Path) -> None:
+    """LightningCLI finds them."""
+    (tmp_path / "config.yaml").write_text(_CONFIGURATION)
+    lines = run(_MODULE + _COMMAND_LINE, HPU_CORE_FRAMEWORK=_framework.name, **_MACHINE)
+
+    assert lines[-1] == "hpu_core.strategy bf16-mixed"
 
 
 @pytest.mark.skipif(registration.is_wanted(), reason="Requires: a machine without a card")
