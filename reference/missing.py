@@ -16,7 +16,7 @@ MISSING: Final = {
     "TestCB": "from {pytorch} import Callback as TestCB",
     "Trainer": "from {pytorch} import Trainer",
     "Tuple": "from typing import Tuple",
-    "_TORCH_LRSCHEDULER": "from {fabric}.utilities.types import LRScheduler as _TORCH_LRSCHEDULER",
+    "_TORCH_LRSCHEDULER": "from torch.optim.lr_scheduler import LRScheduler as _TORCH_LRSCHEDULER",
     "batch_size": "batch_size = 64",
     "nn": "from torch import nn",
     "torch": "import torch",
