@@ -113,7 +113,7 @@ def taken(output_of: Callable[..., str]) -> dict[str, int]:
 
 # What not every torch has, and since when.
 _NEEDS: Final = {
-    "torch.get_device_module('hpu')": ("2.1", "get_device_module"),
+    "torch.get_device_module('hpu')": ("2.3", "get_device_module"),
     "torch.accelerator.device_count()": ("2.9", "accelerator but CUDA where it was built for CUDA"),
     "torch.accelerator.is_available()": ("2.9", "accelerator but CUDA where it was built for CUDA"),
     "torch.Generator(device='hpu')": ("2.9", "generators in Python for this device"),

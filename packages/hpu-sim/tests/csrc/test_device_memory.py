@@ -108,7 +108,7 @@ def test_a_tensor_that_grows_has_two_memories_for_a_moment(memory: Callable[[], 
     assert memory() == (8000, 12000)
 
 
-@pytest.mark.needs_torch("2.1", "storages of this device in Python")
+@pytest.mark.needs_torch("2.3", "storages of this device that Python resizes")
 def test_a_freed_storage_is_not_charged(memory: Callable[[], tuple[int, int]]) -> None:
     """Its tensor is still there."""
     x = torch.empty(1000, device="hpu")
@@ -181,8 +181,7 @@ attempt("to", lambda: torch.ones(151).to("hpu"))
 attempt("operator", lambda: torch.cat([x, x]))
 attempt("out", lambda: torch.cat([x, x], out=torch.empty(0, device="hpu")))
 attempt("resize", lambda: x.resize_(160))
-if not torch.__version__.startswith("2.0."):  # Which knows no storages of this device in Python.
-    attempt("storage", lambda: x.untyped_storage().resize_(1004))
+attempt("storage", lambda: x.untyped_storage().resize_(1004))
 report["in use"] = hpu_sim.stats()["allocated_bytes"]
 y = x[:100] + 1
 report["afterwards"] = y.sum().item()
@@ -206,7 +205,9 @@ def exhausted(output_of: Callable[..., str]) -> dict[str, object]:
         ("operator", 800),
         ("out", 800),
         ("resize", 640),
-        pytest.param("storage", 1004, marks=pytest.mark.needs_torch("2.1", "storages of this device in Python")),
+        pytest.param(
+            "storage", 1004, marks=pytest.mark.needs_torch("2.3", "storages of this device that Python resizes")
+        ),
     ],
 )
 def test_no_more_memory_is_torchs_error(call: str, wanted: int, exhausted: dict[str, object]) -> None:

@@ -20,7 +20,7 @@ def test_the_cards_of_the_machine_are_counted() -> None:
     assert torch.accelerator.current_device_index() == 0
 
 
-@pytest.mark.needs_torch("2.1", "get_device_module")
+@pytest.mark.needs_torch("2.3", "get_device_module")
 def test_the_device_module_is_torch_hpu() -> None:
     """By name and by device."""
     assert torch.get_device_module("hpu") is torch.hpu  # type: ignore[attr-defined]
