@@ -49,7 +49,7 @@ _WARNINGS: Final = [
     ("error", "", "Warning"),
     ("ignore", "TypedStorage is deprecated", "UserWarning"),  # 2.0, of its own storages
     ("ignore", "You are using `torch.load` with `weights_only=False`", "FutureWarning"),  # 2.4 and 2.5
-    ("ignore", "The argument 'device' of Tensor.pin_memory() is deprecated", "DeprecationWarning"),  # 2.9, of its loader
+    ("ignore", "The argument 'device' of Tensor.pin_memory() is deprecated", "DeprecationWarning"),  # 2.9, its loader
     ("ignore", "The argument 'device' of Tensor.is_pinned() is deprecated", "DeprecationWarning"),  # as above
     ("ignore", "`torch.cpu.amp.autocast(args...)` is deprecated", "FutureWarning"),  # 2.4, of its own checkpointing
 ]
