@@ -353,3 +353,25 @@ def test_what_cannot_work_is_refused(case: str, text: str, refusals: list[dict[s
 def test_every_case_is_looked_at(refusals: list[dict[str, str]]) -> None:
     """No case has been made and forgotten."""
     assert set(refusals[0]) == set(_EXPECTED)
+
+
+# From "DeepSpeed Configuration JSON" in DeepSpeed's documentation.
+_DOCUMENTED = """
+    train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps optimizer scheduler
+    communication_data_type prescale_gradients gradient_predivide_factor sparse_gradients fp16 bf16 amp
+    gradient_clipping zero_optimization aio ignore_unused_parameters steps_per_print wall_clock_breakdown dump_state
+    autotuning flops_profiler activation_checkpointing sparse_attention data_efficiency curriculum_learning
+    tensorboard wandb comet csv_monitor elasticity comms_logger compression_training checkpoint data_types
+"""
+
+
+def _unknown() -> list[str]:
+    from hpu_deepspeed import _config, _vendor
+
+    _vendor.load()
+    return sorted(set(_DOCUMENTED.split()) - _config._known_options())
+
+
+def test_what_deepspeed_documents_is_known(on_ranks: OnRanks) -> None:
+    """Only `ignore_unused_parameters` is not, which belongs into `zero_optimization`."""
+    assert on_ranks(_unknown) == [["ignore_unused_parameters"]] * 2
