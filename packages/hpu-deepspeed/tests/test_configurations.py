@@ -163,7 +163,8 @@ def _blocks(folder: str) -> dict[str, dict[str, Any]]:
     blocks["float16"] = _train(Classifier(), small, precision="16-mixed")
     blocks["by hand"] = _train(ByHand(), HPUDeepSpeedStrategy(stage=2))
     for name, module in {"config's": Unoptimized(), "module's": Scheduled()}.items():
-        both = {"optimizer": _ADAM, **{key: _CONFIG[key] for key in ("scheduler", "zero_optimization")}}
+        zero = {"stage": 2, "offload_optimizer": {"device": "cpu" if name == "module's" else "none"}}
+        both = {"optimizer": _ADAM, "scheduler": _CONFIG["scheduler"], "zero_optimization": zero}
         strategy = HPUDeepSpeedStrategy(config={**both, "zero_allow_untested_optimizer": True})
         with mock.patch("hpu_deepspeed.strategy.rank_zero_warn") as warn:
             blocks[name] = _train(module, strategy)

@@ -79,9 +79,7 @@ class OnCards(_Strategy):
         # Lightning writes into it, and the user's dict may be another strategy's as well.
         self.config = copy.deepcopy(self.config)
         _config.check(self.config)
-        if _config.offload_device(self.config, "offload_optimizer") != "none" and "optimizer" not in self.config:
-            # DeepSpeed refuses to offload an optimizer that is not one of its own, which need a compiler, unless told.
-            self.config.setdefault("zero_force_ds_cpu_optimizer", False)
+        _config.allow_any_optimizer(self.config)
 
     @property
     def parallel_devices(self) -> "list[torch.device] | None":

@@ -109,6 +109,16 @@ def check(config: Config) -> None:
         raise ValueError(f"`offload_parameters` needs `stage=3`, which alone partitions parameters, got stage {stage}")
 
 
+def allow_any_optimizer(config: Config) -> None:
+    """Let an optimizer of the program's be offloaded, which DeepSpeed refuses unless told: its own need a compiler.
+
+    Args:
+        config: DeepSpeed's configuration, which is changed.
+    """
+    if offload_device(config, "offload_optimizer") != "none" and "optimizer" not in config:
+        config.setdefault("zero_force_ds_cpu_optimizer", False)
+
+
 def check_batch_sizes(config: Config, world_size: int) -> None:
     """Check that the sizes of a batch agree.
 

@@ -253,6 +253,7 @@ class HPUDeepSpeedStrategy(OnCards, HPUStrategy, _OnAnyAccelerator):
                 f"`configure_optimizers` and the DeepSpeed config both say which {name} to use: the module's is used, "
                 "and the config's is not"
             )
+            _config.allow_any_optimizer(self.config)
 
     def _setup_model_and_optimizer(self, *args: Any, **kwargs: Any) -> Any:
         with self._with_index():
