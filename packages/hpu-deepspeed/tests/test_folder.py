@@ -118,7 +118,7 @@ def _dying(call: int) -> Callable[[Path, Path], Path]:
     return dying
 
 
-@pytest.mark.parametrize("call", [1, 2])
+@pytest.mark.parametrize("call", [1, 2, 3])
 def test_whenever_it_is_killed_there_is_a_whole_one(call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the two steps of replacing, where names cannot be exchanged, the old one is found where it went."""
     path = tmp_path / "last.ckpt"
@@ -142,6 +142,18 @@ def test_ranks_of_one_machine_put_it_in_place_once(tmp_path: Path) -> None:
             (same / "second").touch()
 
     assert sorted(file.name for file in path.iterdir()) == ["first", "second"]
+
+
+def test_a_machine_that_shares_the_folder_touches_nothing(tmp_path: Path) -> None:
+    """What the first machine has put in place stays, whatever a file system says that is late."""
+    path = tmp_path / "last.ckpt"
+    _write(path, "new")
+
+    with _folder.replacing(path, 8, 0, _nothing):
+        pass
+
+    assert _read(path) == "new"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_machine_that_shares_no_folder_puts_its_own_in_place(tmp_path: Path) -> None:

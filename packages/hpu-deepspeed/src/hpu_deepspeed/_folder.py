@@ -37,6 +37,7 @@ def replacing(path: Path, rank: int, local_rank: int, barrier: Callable[[], None
     if local_rank == 0:
         partial.parent.mkdir(parents=True, exist_ok=True)
         _remove(partial)
+        _remove(_neighbour(path, "ready"))
     barrier()
     yield partial
     barrier()
@@ -44,8 +45,9 @@ def replacing(path: Path, rank: int, local_rank: int, barrier: Callable[[], None
     if rank == 0:
         _put(partial, path)
     barrier()
-    if rank != 0 and local_rank == 0 and partial.exists():
-        _put(partial, path)
+    if rank != 0 and local_rank == 0:
+        with contextlib.suppress(FileNotFoundError):
+            _put(partial, path)
     barrier()
 
 
@@ -57,18 +59,24 @@ def present(given: "str | os.PathLike[str]") -> Path:
 
 
 def _put(partial: Path, path: Path) -> None:
-    """Bring a folder to disk, put it at `path`, and remove what was there."""
-    _sync(partial)
-    before = _neighbour(path, "before")
+    """Bring a folder to disk, put it at `path`, and remove what was there.
+
+    Raises:
+        FileNotFoundError: Another machine has put it there, and `path` has not been touched.
+    """
+    ready, before = _neighbour(path, "ready"), _neighbour(path, "before")
+    # Before anything else, because a network file system may show a folder that another machine has moved away.
+    partial.rename(ready)
+    _sync(ready)
     if not os.path.lexists(path):
-        partial.rename(path)
-    elif _exchange(partial, path):
-        before = partial
+        ready.rename(path)
+    elif _exchange(ready, path):
+        before = ready
     else:
         # A file system that cannot exchange two names, as NFS: in between, there is nothing at `path`.
         _remove(before)
         path.rename(before)
-        partial.rename(path)
+        ready.rename(path)
     _sync_one(path.parent)
     _remove(before)
 
@@ -91,10 +99,11 @@ def _neighbour(path: Path, role: str) -> Path:
 
 def _remove(path: Path) -> None:
     """Remove a folder, a file or a link, not what a link points to."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    while path.is_dir() and not path.is_symlink():
+        # Machines that share the folder remove it at the same time, and each may find a part of it gone.
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+    path.unlink(missing_ok=True)
 
 
 def _sync(folder: Path) -> None:
