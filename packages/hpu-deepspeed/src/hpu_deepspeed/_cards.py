@@ -49,7 +49,7 @@ class OnCards(_Strategy):
     Args:
         *args: Lightning's.
         process_group_backend: "hccl".
-        timeout: For how long ranks wait for each other in a collective; 30 minutes when not given.
+        timeout: For how long ranks wait for each other to come; 30 minutes when not given. HCCL itself knows none.
         **kwargs: Lightning's.
 
     Raises:
