@@ -9,6 +9,9 @@ ways in::
 
 After any of them ``torch.device("hpu")``, ``torch.hpu`` and ``habana_frameworks.torch`` are there. Importing this
 package does nothing else: it loads neither torch nor a compiler.
+
+PYTEST_DONT_REWRITE: a simulated program has imported this before pytest comes to rewrite the modules of its plugins,
+and pytest would warn of that. There are no assertions here.
 """
 
 from __future__ import annotations

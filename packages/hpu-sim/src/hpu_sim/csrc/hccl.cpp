@@ -226,7 +226,7 @@ class HcclBackend final : public c10d::Backend {
     auto to = as_bytes("alltoall", outputs);
     auto from = as_bytes("alltoall", inputs);
     count("alltoall", inputs);
-#if HPU_SIM_TORCH >= 209
+#if HPU_SIM_TORCH >= 213
     return work(c10d::OpType::ALLTOALL, gloo_->alltoall(to, from, options), outputs);
 #else
     return work(c10d::OpType::ALLTOALL, exchange_as_one(to, from, options), outputs);
@@ -288,8 +288,8 @@ class HcclBackend final : public c10d::Backend {
 #endif
   }
 
-#if HPU_SIM_TORCH < 209
-  // 2.9: gloo knows these of lists. Before, a list travels as one tensor, which is taken apart when all of it is there.
+#if HPU_SIM_TORCH < 213
+  // 2.13: gloo knows this of lists. Before, a list travels as one tensor, which is taken apart when all of it is there.
   WorkPtr exchange_as_one(const Tensors& to, const Tensors& from, const c10d::AllToAllOptions& options) {
     std::vector<int64_t> received_sizes = sizes_of(to);
     std::vector<int64_t> sent_sizes = sizes_of(from);
@@ -300,7 +300,10 @@ class HcclBackend final : public c10d::Backend {
     take_apart(received, to);
     return gloo;
   }
+#endif
 
+#if HPU_SIM_TORCH < 209
+  // 2.9: the same of this.
   WorkPtr reduce_and_scatter_as_one(
       const Tensors& outputs, const TensorLists& lists, const c10d::ReduceScatterOptions& options) {
     at::Tensor input = joined(lists.front());
