@@ -51,6 +51,8 @@ _WARNINGS: Final = [
     ("ignore", "You are using `torch.load` with `weights_only=False`", "FutureWarning"),  # 2.4 and 2.5
     ("ignore", "The argument 'device' of Tensor.pin_memory() is deprecated", "DeprecationWarning"),  # 2.9, its loader
     ("ignore", "The argument 'device' of Tensor.is_pinned() is deprecated", "DeprecationWarning"),  # as above
+    # 2.11: "Warning: Profiler clears events at the end of each cycle". A colon ends the text in a filter.
+    ("ignore", "Warning", "UserWarning"),
     ("ignore", "`torch.cpu.amp.autocast(args...)` is deprecated", "FutureWarning"),  # 2.4, of its own checkpointing
 ]
 
