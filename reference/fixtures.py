@@ -89,7 +89,8 @@ def finish(names: dict[str, Any]) -> None:
     """
     trainer = names["trainer"]
     own = names.get("model")
-    for name in dir(own):
+    # Not `dir`: the document's own model is not initialised.
+    for name in vars(type(own)):
         if name.startswith("custom_processing_step"):
             getattr(own, name)(torch.ones(1))
     model = own
