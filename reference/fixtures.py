@@ -83,9 +83,6 @@ def finish(names: dict[str, Any]) -> None:
 
     Args:
         names: All names of the program.
-
-    Raises:
-        RuntimeError: What was to be trained on a card was not.
     """
     trainer = names["trainer"]
     own = names.get("model")
