@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 LIMIT: Final = 1.15
-JUDGED: Final = ("bf16 by the bridge", "bf16 by our kernels")
+JUDGED: Final = ("bf16 by the bridge", "bf16 by our kernels", "bf16 by HMP")
 _ROUNDS: Final = 200
 _WARM_UP: Final = 5
 _REFERENCE: Final = "CPU, MixedPrecision"
