@@ -273,7 +273,8 @@ def minors(session: nox.Session, row: Path, distribution: str) -> None:
         session.install("-c", str(row), *editable, *more, *group("test"))
         for test in session.posargs or MINORS:
             # What an old Lightning has to say about a torch that is newer is no fault of these packages.
-            session.run("pytest", "-W", "ignore", f"packages/{test}", env=own_machine(session))
+            environment = own_machine(session) | {"PYTHONWARNINGS": "ignore"}
+            session.run("pytest", "-W", "ignore", f"packages/{test}", env=environment)
     finally:
         # With arguments somebody is at work on it, and comes back.
         if not session.posargs:
