@@ -1,0 +1,40 @@
+"""What is checked without running any of it: style, boundaries, metadata and types."""
+
+from __future__ import annotations
+
+import os
+
+import nox
+
+from sessions.environments import install
+from sessions.packages import PACKAGES, ROOT, group, own_group
+from sessions.releases import draft_notes
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style, boundaries between packages, declared dependencies, metadata, fragments and generated files."""
+    install(session, *group("lint"))
+    session.run("ruff", "check", *session.posargs)
+    session.run("ruff", "format", "--check")
+    sources = sorted(str(file) for pattern in ("*.cpp", "*.h") for file in ROOT.glob(f"packages/*/src/**/{pattern}"))
+    session.run("clang-format", "--dry-run", "--Werror", *sources)
+    path = os.pathsep.join(str(ROOT / package.path / "src") for package in PACKAGES.values())
+    session.run("lint-imports", "--no-cache", env={"PYTHONPATH": path})
+    session.run("validate-pyproject", "pyproject.toml", *(f"{p.path}/pyproject.toml" for p in PACKAGES.values()))
+    for package in PACKAGES.values():
+        session.run("deptry", "--config", f"{package.path}/pyproject.toml", f"{package.path}/src")
+        # Renders the notes of the next release, and fails on a fragment whose name says no type.
+        draft_notes(session, package, silent=True)
+    session.run("python", "scripts/constraints.py", "--check")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Run mypy --strict on every package with its tests, and on the code around them."""
+    install(session, *group("types"), *PACKAGES, *(r for p in PACKAGES.values() for r in own_group(p)))
+    # One run per package: two packages may have test modules of the same name.
+    for package in PACKAGES.values():
+        folders = [package.path / name for name in ("src", "tests", "third_party", "trials", "bench")]
+        session.run("mypy", *(str(folder) for folder in folders if any(folder.rglob("*.py"))))
+    session.run("mypy", "noxfile.py", "sessions", "scripts", "reference", "examples", "tests")

@@ -1,0 +1,62 @@
+"""What every session's environment has in common."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+
+from sessions.packages import PACKAGES, closure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import nox
+
+DEFAULT_ROW = "constraints/default.txt"
+
+
+def install(session: nox.Session, *requirements: str) -> None:
+    """Install requirements under the default row's constraints, packages of this repository editable from the tree.
+
+    Args:
+        session: The running session.
+        requirements: As pip takes them: "pytest", "hpu-core[lightning]", "hpu-sim".
+    """
+    others: list[str] = []
+    extras: dict[str, set[str]] = {}
+    for text in requirements:
+        requirement = Requirement(text)
+        if requirement.name in PACKAGES:
+            for package in closure([requirement.name], requirement.extras):
+                extras.setdefault(package.name, set())
+            extras[requirement.name] |= requirement.extras
+        else:
+            others.append(text)
+    editable: list[str] = []
+    for name, chosen in sorted(extras.items()):
+        editable += ["-e", f"./{PACKAGES[name].path}" + (f"[{','.join(sorted(chosen))}]" if chosen else "")]
+    session.log("installing; the first time takes a minute or two where torch is needed")
+    session.install("-c", DEFAULT_ROW, *editable, *sorted(set(others)))
+
+
+def own_machine(session: nox.Session) -> dict[str, str]:
+    """Give the environment in which a session's simulated cards are its own, whatever else is simulated here.
+
+    Without it, a card that another program has taken would be taken for this one, too: so it is on a machine.
+    """
+    return {"HPU_SIM_RUNTIME_DIR": os.environ.get("HPU_SIM_RUNTIME_DIR", str(Path(session.create_tmp()).resolve()))}
+
+
+@contextlib.contextmanager
+def removed_afterwards(session: nox.Session) -> Iterator[None]:
+    """Remove a session's environment, of gigabytes, when it is done; with arguments somebody is at work on it."""
+    try:
+        yield
+    finally:
+        if not session.posargs:
+            shutil.rmtree(session.virtualenv.location)

@@ -1,0 +1,62 @@
+"""The tests, a session per package with only its declared siblings installed, and those of all packages together."""
+
+from __future__ import annotations
+
+import nox
+from packaging.requirements import Requirement
+
+from sessions.environments import install
+from sessions.packages import PACKAGES, group, own_group
+
+# The id under which `tests` runs the root's tests/, with every package installed.
+TOGETHER = "together"
+each_suite = nox.parametrize(
+    "suite",
+    [
+        *(nox.param(name, id=name) for name in PACKAGES),
+        nox.param(TOGETHER, id=TOGETHER),
+    ],
+)
+
+
+@nox.session
+@each_suite
+def tests(session: nox.Session, suite: str) -> None:
+    """Run a package's tests with only its declared siblings installed, or ("together") the root's with all."""
+    install_suite(session, suite)
+    session.run("pytest", *(session.posargs or [*side_by_side(suite), *suite_paths(suite)]))
+
+
+@nox.session(default=False)
+@each_suite
+def coverage(session: nox.Session, suite: str) -> None:
+    """Run the same tests and report the branches that none of them takes."""
+    install_suite(session, suite, *group("coverage"))
+    session.run("coverage", "erase")
+    session.run("coverage", "run", "-m", "pytest", *(session.posargs or suite_paths(suite)))
+    session.run("coverage", "combine")
+    # What a package's tests reach of its siblings is none of their business.
+    sources = "packages" if suite == TOGETHER else str(PACKAGES[suite].path)
+    session.run("coverage", "report", f"--include={sources}/*")
+
+
+def install_suite(session: nox.Session, suite: str, *more: str) -> None:
+    """Install what a suite of tests may use and nothing else."""
+    if suite == TOGETHER:
+        install(session, *PACKAGES, *group("test"), *group("demo"), *group("constraints"), *group("reference"), *more)
+    else:
+        install(session, suite, *group("test"), *own_group(PACKAGES[suite]), *more)
+
+
+def suite_paths(suite: str) -> list[str]:
+    """Give what pytest collects for a suite."""
+    return ["tests"] if suite == TOGETHER else ["--doctest-modules", *PACKAGES[suite].tests]
+
+
+def side_by_side(suite: str) -> list[str]:
+    """Give what runs a suite on two processors at once, if it asks for what that takes; others start ranks themselves.
+
+    Tests of a file stay together, because they share what is costly to start.
+    """
+    names = {Requirement(text).name for text in own_group(PACKAGES[suite])} if suite in PACKAGES else set()
+    return ["--numprocesses=2", "--dist=loadfile"] if "pytest-xdist" in names else []

@@ -1,0 +1,53 @@
+"""What takes too long, or needs too much, for every run of the tests."""
+
+from __future__ import annotations
+
+import nox
+
+from sessions.environments import install, own_machine
+from sessions.packages import PACKAGES, group, own_group
+from sessions.testing import install_suite
+
+
+@nox.session(default=False)
+def op_sweep(session: nox.Session) -> None:
+    """Run every operator of torch's operator database on the simulated device against the CPU; `-- --dtype float32`."""
+    install(session, "hpu-sim", *group("sweep"))
+    session.run("python", "packages/hpu-sim/sweep/op_sweep.py", *session.posargs, env=own_machine(session))
+
+
+@nox.session(default=False)
+def third_party(session: nox.Session) -> None:
+    """Train with DeepSpeed, accelerate and transformers, unmodified from the index, on the simulated device."""
+    install(session, "hpu-sim", *group("third_party"), *group("test"))
+    # The machine that the tests ask for, so that each runs here rather than in a process of its own.
+    command = ("hpu-sim", "run", "--quiet", "--devices", "2", "-m", "pytest")
+    environment = own_machine(session) | {"PT_HPU_LAZY_MODE": "1"}
+    session.run(*command, *(session.posargs or ["packages/hpu-sim/third_party"]), env=environment)
+
+
+@nox.session(default=False)
+def reference(session: nox.Session) -> None:
+    """Run every code block of a folder's documents word for word on simulated cards: `-- FOLDER`."""
+    if not session.posargs:
+        session.skip("needs a folder with documents: nox -s reference -- FOLDER")
+    install(session, *PACKAGES, *group("reference"), *(r for p in PACKAGES.values() for r in own_group(p)))
+    session.run("python", "reference/run.py", *session.posargs, env=own_machine(session))
+
+
+@nox.session(default=False)
+def two_nodes(session: nox.Session) -> None:
+    """Train on two machines, network namespaces of this one, and cut the cable; skipped where none can be made."""
+    run_trial(session, "two_nodes")
+
+
+@nox.session(default=False)
+def killed_ranks(session: nox.Session) -> None:
+    """Kill a rank in the middle of a training and resume it, twenty times."""
+    run_trial(session, "killed_ranks")
+
+
+def run_trial(session: nox.Session, name: str) -> None:
+    """Run one of the trials of hpu-ddp, which are tests that are not collected with the others."""
+    install_suite(session, "hpu-ddp")
+    session.run("pytest", *session.posargs, f"packages/hpu-ddp/trials/test_{name}.py")
