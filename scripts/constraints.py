@@ -159,28 +159,26 @@ def default_constraints(table: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def torch_constraints(table: dict[str, Any], torch: str) -> str:
-    """Write what a session installs that tests the simulator with another torch than the default."""
-    brought = companions(table, torch)
-    lines = [
-        f"# {GENERATED}",
-        f"# torch {torch}, for which the simulated device is built and tested.",
-        f"torch=={torch}",
-        *brought,
-        *others(table, brought),
-    ]
-    return "\n".join(lines) + "\n"
+def varied_constraints(table: dict[str, Any], *, torch: str | None = None, lightning: str | None = None) -> str:
+    """Write what a session installs that tests with another torch or another Lightning than the default.
 
-
-def lightning_constraints(table: dict[str, Any], lightning: str) -> str:
-    """Write what a session installs that tests the packages with another Lightning than the default."""
-    torch = table["default"]["torch"]
+    Args:
+        table: The whole table.
+        torch: The torch, the default's if None.
+        lightning: The Lightning; if None, none is named, because it is the simulator that is tested.
+    """
+    torch = torch or table["default"]["torch"]
+    purpose = (
+        f"torch {torch}, for which the simulated device is built and tested."
+        if lightning is None
+        else f"Lightning {lightning} on the default torch, with which what Lightning decides is tested."
+    )
     brought = companions(table, torch, lightning)
     lines = [
         f"# {GENERATED}",
-        f"# Lightning {lightning} on the default torch, with which what Lightning decides is tested.",
+        f"# {purpose}",
         f"torch=={torch}",
-        *(f"{name}=={lightning}" for name in LIGHTNING_NAMES),
+        *(f"{name}=={lightning}" for name in LIGHTNING_NAMES if lightning is not None),
         *brought,
         *others(table, brought),
     ]
@@ -296,9 +294,9 @@ def outputs(table: dict[str, Any], root: Path = ROOT) -> dict[Path, str]:
         if "torch" in row:
             files[constraints / f"sim-{row['release']}.txt"] = sim_constraints(table, row)
     for lightning in table["minors"]["lightning"]:
-        files[constraints / f"lightning-{lightning}.txt"] = lightning_constraints(table, lightning)
+        files[constraints / f"lightning-{lightning}.txt"] = varied_constraints(table, lightning=lightning)
     for torch in table["simulator"]["torch"]:
-        files[constraints / f"torch-{torch}.txt"] = torch_constraints(table, torch)
+        files[constraints / f"torch-{torch}.txt"] = varied_constraints(table, torch=torch)
     for package in CARRIERS:
         source = root / "packages" / package / "src" / package.replace("-", "_")
         files[source / "releases.json"] = release_data(table)

@@ -65,7 +65,7 @@ def test_torch_brings_its_companions(torch: str, expected: list[str]) -> None:
 @pytest.mark.parametrize(("lightning", "pinned"), [("2.3.3", "setuptools<81"), ("2.4.0", "setuptools==")])
 def test_lightning_brings_its_companions(lightning: str, pinned: str) -> None:
     """What an old Lightning needs takes the place of the default's pin."""
-    lines = constraints.lightning_constraints(TABLE, lightning).splitlines()
+    lines = constraints.varied_constraints(TABLE, lightning=lightning).splitlines()
 
     (setuptools,) = (line for line in lines if line.startswith("setuptools"))
     assert setuptools.startswith(pinned)
