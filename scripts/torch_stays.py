@@ -85,7 +85,7 @@ def build(folder: Path) -> dict[Path, set[str]]:
     """
     sources = sorted(str(path.parent) for path in constraints.ROOT.glob("packages/*/pyproject.toml"))
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), *sources]
-    subprocess.run(command, check=True)  # noqa: S603 - as above.
+    subprocess.run(command, check=True)  # noqa: S603 - pip, with our own words.
     return {wheel: extras_of(wheel) for wheel in sorted(folder.glob("hpu_*.whl"))}
 
 

@@ -98,7 +98,7 @@ def test_other_names_are_as_ever() -> None:
     hpu_compat.install()
 
     with pytest.raises(AttributeError, match=rf"^module '{_ROOT}.plugins' has no attribute 'HPUPrecisionPlugim'$"):
-        sys.modules[f"{_ROOT}.plugins"].HPUPrecisionPlugim  # noqa: B018
+        sys.modules[f"{_ROOT}.plugins"].HPUPrecisionPlugim  # noqa: B018 - asking for the name is what is tested.
 
 
 def test_a_modules_own_getattr_is_asked_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +148,7 @@ def test_the_other_lightning_is_told_that_it_is_not_the_one() -> None:
     with pytest.raises(
         ImportError, match=rf"^the Gaudi packages use {_framework.name} in this process, .* set HPU_COR"
     ):
-        module.HPUPrecisionPlugin  # noqa: B018
+        module.HPUPrecisionPlugin  # noqa: B018 - asking for the name is what is tested.
 
 
 @pytest.mark.usefixtures("archived")
@@ -157,7 +157,7 @@ def test_the_real_package_is_refused_here_as_well() -> None:
     hpu_compat.install()
 
     with pytest.raises(ImportError, match="is installed beside hpu-compat"):
-        sys.modules[f"{_ROOT}.accelerators"].HPUAccelerator  # noqa: B018
+        sys.modules[f"{_ROOT}.accelerators"].HPUAccelerator  # noqa: B018 - asking for the name is what is tested.
 
 
 @pytest.mark.parametrize("wanted", [True, False])

@@ -74,7 +74,7 @@ def test_public_names_are_listed_before_they_are_fetched() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     """A typo fails as in any module."""
     with pytest.raises(AttributeError, match="module 'hpu_core' has no attribute 'HPUAccelerater'"):
-        hpu_core.HPUAccelerater  # noqa: B018
+        hpu_core.HPUAccelerater  # noqa: B018 - asking for the name is what is tested.
 
 
 def test_a_name_is_fetched_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ class FakeLibrary:
             return self.answers[name]
 
         def fail(*args: Any) -> None:
-            print("Failed")  # noqa: T201 - see above.
+            print("Failed")  # noqa: T201 - as the library does.
             raise RuntimeError(name)
 
         return fail

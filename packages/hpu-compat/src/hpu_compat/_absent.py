@@ -1,13 +1,14 @@
 """Classes of the archived package that nothing here stands for: they can be imported, and say why when they are made.
 
-Programs import them beside what they use.
+They are no plans but names. A program that never makes one may still import it, beside what it uses or for an
+`isinstance`; if the name were missing, that program would end at its import. Whoever makes one is told what to use.
 """
 
 from typing import Any, ClassVar
 
 
 class _Absent:
-    """Cannot be made."""
+    """An archived name that can be imported but is not offered: making one raises, with the reason in `_reason`."""
 
     _reason: ClassVar[str]
 

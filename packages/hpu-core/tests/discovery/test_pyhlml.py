@@ -23,38 +23,38 @@ class _FakeHLML:
         self.initialised = initialised
         self.calls: list[str] = []
 
-    def hlmlInit(self) -> None:  # noqa: N802 - the library's name.
+    def hlmlInit(self) -> None:  # noqa: N802 - pyhlml's name.
         self.calls.append("init")
         self.initialised = True
 
-    def hlmlShutdown(self) -> None:  # noqa: N802
+    def hlmlShutdown(self) -> None:  # noqa: N802 - pyhlml's name.
         self.calls.append("shutdown")
         self.initialised = False
 
-    def hlmlDeviceGetCount(self) -> int:  # noqa: N802
+    def hlmlDeviceGetCount(self) -> int:  # noqa: N802 - pyhlml's name.
         if not self.initialised:
             raise HLMLError(1)
         return 2
 
-    def hlmlGetDriverVersion(self) -> bytes:  # noqa: N802
+    def hlmlGetDriverVersion(self) -> bytes:  # noqa: N802 - pyhlml's name.
         return b"1.24.1-1a2b3c4\n"
 
-    def hlmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+    def hlmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802 - pyhlml's name.
         return index
 
-    def hlmlDeviceGetPCIInfo(self, handle: int) -> Any:  # noqa: N802
+    def hlmlDeviceGetPCIInfo(self, handle: int) -> Any:  # noqa: N802 - pyhlml's name.
         return SimpleNamespace(bus_id=b"0000:%d:00.0" % (19 + handle), pci_device_id=0x1DA31020)
 
-    def hlmlDeviceGetMemoryInfo(self, handle: int) -> Any:  # noqa: N802
+    def hlmlDeviceGetMemoryInfo(self, handle: int) -> Any:  # noqa: N802 - pyhlml's name.
         return SimpleNamespace(total=96 * _GIB, used=0, free=96 * _GIB)
 
-    def hlmlDeviceGetModuleID(self, handle: int) -> int:  # noqa: N802
+    def hlmlDeviceGetModuleID(self, handle: int) -> int:  # noqa: N802 - pyhlml's name.
         return 7 - handle
 
-    def hlmlDeviceGetName(self, handle: int) -> bytes:  # noqa: N802
+    def hlmlDeviceGetName(self, handle: int) -> bytes:  # noqa: N802 - pyhlml's name.
         return b"HL-225"
 
-    def hlmlDeviceGetOperationStatus(self, handle: int) -> bytes:  # noqa: N802
+    def hlmlDeviceGetOperationStatus(self, handle: int) -> bytes:  # noqa: N802 - pyhlml's name.
         return b"Operational"
 
 
@@ -114,7 +114,7 @@ def test_without_the_library() -> None:
     """A binding without its library is reported, and what it prints about that goes nowhere."""
 
     class WithoutLibrary(_FakeHLML):
-        def hlmlInit(self) -> None:  # noqa: N802
+        def hlmlInit(self) -> None:  # noqa: N802 - pyhlml's name.
             print("Failed to load libhlml")  # noqa: T201 - as the real one does.
             raise HLMLError(1)
 

@@ -51,7 +51,8 @@ __getattr__, __dir__ = _lazy.fetching(
     {},
     (),
     found_out={
-        "_HABANA_FRAMEWORK_AVAILABLE": lambda: resources._HABANA_FRAMEWORK_AVAILABLE,  # noqa: SLF001 - the same.
+        # The archived package had this name, underscore and all, in both of its modules: the answer is one.
+        "_HABANA_FRAMEWORK_AVAILABLE": lambda: resources._HABANA_FRAMEWORK_AVAILABLE,  # noqa: SLF001 - see above.
         "_HPU_SYNAPSE_GREATER_EQUAL_1_11_0": _synapse_from("1.11.0"),
         "_HPU_SYNAPSE_GREATER_EQUAL_1_14_0": _synapse_from("1.14.0"),
         "_HPU_SYNAPSE_GREATER_EQUAL_1_17_0": _synapse_from("1.17.0"),

@@ -6,7 +6,7 @@ failure = ""
 
 def init() -> None:
     """Open the card, or fail as told."""
-    global opened  # noqa: PLW0603 - see core.
+    global opened  # noqa: PLW0603 - the real bridge keeps state like this, too.
     if failure:
         raise RuntimeError(failure)
     opened = True

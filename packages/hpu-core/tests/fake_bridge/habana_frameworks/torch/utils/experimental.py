@@ -6,7 +6,7 @@ import enum
 class synDeviceType(enum.Enum):  # noqa: N801 - the bridge's name.
     """The bridge's enum."""
 
-    synDeviceGaudi2 = 4  # noqa: N815 - as above.
+    synDeviceGaudi2 = 4  # noqa: N815 - the bridge's name.
 
 
 def _get_device_type() -> synDeviceType:
