@@ -11,7 +11,7 @@ from packaging.version import Version
 from hpu_core import frameworks
 from hpu_core.registration import plugins
 
-from .programs import MODULE, QUIET, make_peer, output
+from .programs import MODULE, QUIET, UNHOOKED, make_peer, output
 
 _framework = frameworks.current()
 _PYTORCH = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}[_framework.name]
@@ -58,12 +58,13 @@ _PRECISION = """Plugin(
     precisions=frozenset({"fp8"}),
     profilers={"hpu": "peer_classes:Profile"},
 )"""
+# Its name became that of Fabric's with Lightning 2.2.
+_PRECISION_BASE = "Precision" if _framework.version >= Version("2.2") else "PrecisionPlugin"
 _CLASSES = f"""
 from {_PYTORCH}.strategies import DDPStrategy
 from {_FABRIC}.strategies import DDPStrategy as FabricDDPStrategy
 from {_PYTORCH}.profilers import SimpleProfiler
-from {_PYTORCH}.plugins import MixedPrecision
-from {_PYTORCH}.plugins.precision.precision import Precision as Base
+from {_PYTORCH}.plugins import {_PRECISION_BASE} as Base
 from {_FABRIC}.plugins import Precision as FabricBase
 class Parallel(DDPStrategy): pass
 class FabricParallel(FabricDDPStrategy): pass
@@ -140,7 +141,7 @@ def test_other_accelerators_are_lightnings_affair(tmp_path: Path) -> None:
         ("Fabric", {"accelerator": "cpu", "devices": 2}),
     ]
     answers = _ask(tmp_path, *cpu, HPU_CORE_AUTOLOAD="1")
-    without = _ask(tmp_path, *cpu, HPU_CORE_AUTOLOAD="0")
+    without = _ask(tmp_path, *cpu, HPU_CORE_AUTOLOAD="0", **UNHOOKED)
 
     # Lightning lists the strategies that there are, ours among them.
     assert [answer.partition("Example choices")[0].partition("HINT")[0] for answer in answers] == [
@@ -219,7 +220,7 @@ def test_a_name_is_enough_to_train(tmp_path: Path) -> None:
 
 
 def test_fabric_trains(tmp_path: Path) -> None:
-    """`Fabric(accelerator="hpu")` trains on the card; in lazy mode a step is two graphs."""
+    """`Fabric(accelerator="hpu")` trains on the card; in lazy mode a step is a graph for each call of the strategy."""
     program = f"""
 import torch
 from {_FABRIC} import Fabric
@@ -241,8 +242,10 @@ loss = step()
 print(loss.device.type, hpu_sim.stats()["graphs"])
 """
     variables = {"HPU_SIM_DEVICES": "1", "PT_HPU_LAZY_MODE": "1", "HPU_CORE_FRAMEWORK": _framework.name}
+    # Fabric 2.0 has the precision plugin do the backward pass, and the strategy does not hear of it.
+    graphs = 1 if _framework.version < Version("2.1") else 2
 
-    assert output(program, tmp_path, **variables)[-1] == "hpu 2"
+    assert output(program, tmp_path, **variables)[-1] == f"hpu {graphs}"
 
 
 def test_the_trainer_can_be_pickled(tmp_path: Path) -> None:
@@ -281,6 +284,6 @@ taught = state()
 registration.remove()
 print([a is b or a == b for a, b in zip(before, taught)], [a is b or a == b for a, b in zip(before, state())])
 """
-    lines = output(program, tmp_path, HPU_SIM_DEVICES="1", HPU_CORE_FRAMEWORK=_framework.name)
+    lines = output(program, tmp_path, HPU_SIM_DEVICES="1", HPU_CORE_FRAMEWORK=_framework.name, **UNHOOKED)
 
     assert lines[-1] == f"{[False] * 6} {[True] * 6}"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from .programs import MODULE, QUIET, output
+from .programs import MODULE, QUIET, UNHOOKED, output
 
 _FIT = MODULE.format(base="LightningModule") + f"fit(Trainer(accelerator=HPUAccelerator(), devices=1, {QUIET}))"
 _OURS = "from hpu_core import HPUAccelerator"
@@ -36,4 +36,6 @@ def test_autoload_off_leaves_lightning_alone(tmp_path: Path) -> None:
     """HPU_CORE_AUTOLOAD=0 gives Lightning's own connector, even after our accelerator was used."""
     program = f"{_OURS}\nfrom lightning.pytorch.trainer import trainer\nprint(trainer._AcceleratorConnector.__mro__[1])"
 
-    assert output(program, tmp_path, HPU_SIM_DEVICES="1", HPU_CORE_AUTOLOAD="0") == ["<class 'object'>"]
+    lines = output(program, tmp_path, HPU_SIM_DEVICES="1", HPU_CORE_AUTOLOAD="0", **UNHOOKED)
+
+    assert lines == ["<class 'object'>"]
