@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from sessions import (  # noqa: E402 - the path comes first.
     checks,
     distributions,
+    docs,
     elsewhere,
     releases,
     running,
@@ -32,4 +33,4 @@ from sessions import (  # noqa: E402 - the path comes first.
 )
 
 # A session is known to nox as soon as its module is imported.
-__all__ = ["checks", "distributions", "elsewhere", "releases", "running", "testing", "trials"]
+__all__ = ["checks", "distributions", "docs", "elsewhere", "releases", "running", "testing", "trials"]

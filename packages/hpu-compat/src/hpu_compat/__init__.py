@@ -4,14 +4,14 @@ The distribution has two import packages. `lightning_habana` has the archived pa
 what they are made of, and gives Lightning its 1.x names back: `pytorch_lightning.plugins.HPUPrecisionPlugin` and its
 like, in place of the stubs that say "has been removed".
 
-| module | what for |
-|---|---|
-| `_behind` | which class of which package is behind a name |
-| `_lazy` | fetch a name when it is first used, or say what to install |
-| `_absent` | the names that nothing is behind, and why |
-| `_hook` | wait for Lightning and for `lightning_habana` |
-| `_beside` | refuse to sit beside the real `lightning-habana` |
-| `_names` | Lightning's 1.x names |
+Its modules, and what for:
+
+- `_behind`: which class of which package is behind a name
+- `_lazy`: fetch a name when it is first used, or say what to install
+- `_absent`: the names that nothing is behind, and why
+- `_hook`: wait for Lightning and for `lightning_habana`
+- `_beside`: refuse to sit beside the real `lightning-habana`
+- `_names`: Lightning's 1.x names
 
 Importing this package loads neither torch nor Lightning, starts no process and opens no card.
 """

@@ -64,7 +64,7 @@ def all_reduce(tensor: Tensor, group: Any | None, reduce_op: Any) -> Tensor:
 
 
 def all_gather(tensor: Tensor, group: Any | None) -> Tensor:
-    """Return the tensors of all ranks, of shape (ranks, *shape), without gradients.
+    """Return the tensors of all ranks, of shape `(ranks, *shape)`, without gradients.
 
     Args:
         tensor: On the card, of the same shape on all ranks.

@@ -34,10 +34,10 @@ def device_stats() -> dict[str, float]:
     """Return the figures of the card that this process has open; nothing while it has none. Opens no card.
 
     Returns:
-        The bridge's memory figures under its own names: Limit, InUse, MaxInUse, MaxAllocSize in bytes; NumAllocs,
-        NumFrees, ActiveAllocs, TotalSystemAllocs, TotalSystemFrees, TotalActiveAllocs as counts. With pyhlml (the
-        extra `hpu-core[telemetry]`) also power_watts, temperature_celsius and utilization_percent. The simulator has
-        no such figures.
+        The bridge's memory figures under its own names, of which Limit, InUse, MaxInUse and MaxAllocSize are in bytes
+        and NumAllocs, NumFrees, ActiveAllocs, TotalSystemAllocs, TotalSystemFrees and TotalActiveAllocs are counts.
+        With pyhlml (the extra `hpu-core[telemetry]`) also power_watts, temperature_celsius and utilization_percent,
+        of which the simulator has none.
     """
     if not bridge.is_open():
         return {}

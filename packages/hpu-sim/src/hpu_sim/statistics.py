@@ -30,13 +30,18 @@ def stats() -> dict[str, int]:
     """Return what the simulated card has seen since the process began or :func:`reset_stats` was called.
 
     Returns:
-        ``graphs``: graphs run, each ended by a ``mark_step`` or a host sync (lazy mode; always 0 in eager mode).
-        ``recompilations``: graphs whose operators had been compiled before in this order, with other shapes or dtypes
-            (lazy mode).
-        ``host_syncs``: times the host waited for the device: ``.item()``, ``.cpu()``, ``synchronize()``, shapes that
-        depend on data. ``h2d_copies`` and ``h2d_bytes``: copies from host to device; ``d2h_copies`` and ``d2h_bytes``:
-        from device to host. ``collectives`` and ``collective_bytes``: calls of torch.distributed on hpu tensors, and
-        the bytes this rank put in. ``allocated_bytes`` and ``peak_bytes``: device memory in use now, and at most.
+        Counts by name.
+
+        - ``graphs``: graphs run, each ended by a ``mark_step`` or a host sync (lazy mode; always 0 in eager mode)
+        - ``recompilations``: graphs whose operators had been compiled before in this order, with other shapes or
+          dtypes (lazy mode)
+        - ``host_syncs``: times the host waited for the device: ``.item()``, ``.cpu()``, ``synchronize()``, shapes that
+          depend on data
+        - ``h2d_copies`` and ``h2d_bytes``: copies from host to device; ``d2h_copies`` and ``d2h_bytes``: from device
+          to host
+        - ``collectives`` and ``collective_bytes``: calls of torch.distributed on hpu tensors, and the bytes this rank
+          put in
+        - ``allocated_bytes`` and ``peak_bytes``: device memory in use now, and at most
 
     Raises:
         RuntimeError: If the simulator is not active.

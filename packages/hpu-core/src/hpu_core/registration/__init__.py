@@ -8,19 +8,19 @@ Gaudi and leaves everything else to Lightning. No class of Lightning's is change
 This package alone touches those private names. A Lightning whose connectors are made otherwise is left as it is,
 and a message says so.
 
-| module | what for |
-|---|---|
-| `_presence` | is there a card or a simulator, decided in microseconds |
-| `imports` | act on a module once it has been imported |
-| `_hook` | which modules of Lightning's are acted on, and how |
-| `_swap` | put subclasses in the place of Lightning's connectors, and back |
-| `_connectors` | the decisions |
-| `_callbacks` | what callbacks ask of functions that know CUDA alone |
-| `_command_line` | the classes that LightningCLI offers |
-| `_profilers` | the names of profilers |
-| `_lightning_2_0` | importing Lightning 2.0 beside a bridge without HMP |
-| `_registries` | the names in Lightning's registries |
-| `plugins` | what other distributions bring along: strategies, precision, profilers |
+Its modules, and what for:
+
+- `_presence`: is there a card or a simulator, decided in microseconds
+- `imports`: act on a module once it has been imported
+- `_hook`: which modules of Lightning's are acted on, and how
+- `_swap`: put subclasses in the place of Lightning's connectors, and back
+- `_connectors`: the decisions
+- `_callbacks`: what callbacks ask of functions that know CUDA alone
+- `_command_line`: the classes that LightningCLI offers
+- `_profilers`: the names of profilers
+- `_lightning_2_0`: importing Lightning 2.0 beside a bridge without HMP
+- `_registries`: the names in Lightning's registries
+- `plugins`: what other distributions bring along: strategies, precision, profilers
 
 Importing this module loads neither torch nor Lightning.
 """

@@ -1,6 +1,6 @@
 """What other distributions bring along, and how they say so: the contract between hpu-core and its peers.
 
-A distribution declares one entry point in the group `hpu_core.plugins`, which is a `Plugin`:
+A distribution declares one entry point in the group `hpu_core.plugins`, which is a `Plugin`::
 
     [project.entry-points."hpu_core.plugins"]
     hpu-ddp = "hpu_ddp._plugin:PLUGIN"
