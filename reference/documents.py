@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _TRAINER: Final = re.compile(r"trainer = \w*Trainer\(.*\)\s*$")
+_COMMENT: Final = re.compile(r"<!--\s*(.*?)\s*-->\s*", re.DOTALL)
 _COMMAND: Final = re.compile(r"[A-Z_]+=\S+( [A-Z_]+=\S+)*\s*$")
 
 
@@ -26,8 +27,9 @@ class Block:
         document: The name of its file.
         line: Where it begins, from 1.
         title: Of the section it is in.
-        language: "python" or "bash".
+        language: "python", "bash" or another that the document names; empty where it names none.
         text: The code as it stands.
+        comment: What an invisible comment right before it says, in Markdown.
     """
 
     document: str
@@ -35,6 +37,7 @@ class Block:
     title: str
     language: str
     text: str
+    comment: str = ""
 
 
 def read(path: Path) -> list[Block]:
@@ -51,10 +54,11 @@ def read(path: Path) -> list[Block]:
     if reader is None:
         raise ValueError(f"a document must end in {', '.join(readers)}, got {path.name!r}")
     found = reader(path.read_text(encoding="utf-8"))
-    return [Block(path.name, line, title, language, text) for line, title, language, text in found]
+    return [Block(path.name, *parts) for parts in found]
 
 
-_Found = tuple[int, str, str, str]
+# All of a block but its document.
+_Found = tuple[int, str, str, str, str]
 
 
 def _of_restructured_text(text: str) -> Iterator[_Found]:
@@ -72,19 +76,21 @@ def _of_restructured_text(text: str) -> Iterator[_Found]:
             (language,) = (name for name in block["classes"] if name != "code")
             code = block.astext()
             # The line is the one after the block.
-            yield (block.line or 0) - len(code.splitlines()), title.astext() if title else "", language, code
+            yield (block.line or 0) - len(code.splitlines()), title.astext() if title else "", language, code, ""
 
 
 def _of_markdown(text: str) -> Iterator[_Found]:
     from markdown_it import MarkdownIt
 
-    title = ""
+    title, comment = "", ""
     tokens = MarkdownIt().parse(text)
     for token, following in zip(tokens, [*tokens[1:], None], strict=True):
         if token.type == "heading_open" and following is not None:
             title = following.content
         elif token.type == "fence" and token.map is not None:
-            yield token.map[0] + 2, title, token.info, token.content
+            yield token.map[0] + 2, title, token.info.strip(), token.content, comment
+        said = _COMMENT.fullmatch(token.content) if token.type == "html_block" else None
+        comment = said[1] if said else ""
 
 
 def _of_page_text(text: str) -> Iterator[_Found]:
@@ -94,7 +100,7 @@ def _of_page_text(text: str) -> Iterator[_Found]:
         if line.endswith("¶"):
             title = line[:-1]
         if _TRAINER.match(line):
-            yield number, title, "python", f"{comment}{line}\n"
+            yield number, title, "python", f"{comment}{line}\n", ""
         elif _COMMAND.match(line) and number < len(lines):
-            yield number, title, "bash", f"{line} {lines[number]}\n"
+            yield number, title, "bash", f"{line} {lines[number]}\n", ""
         comment = f"{line}\n" if line.startswith("#") else ""

@@ -41,14 +41,15 @@ class Program:
     framework: str
 
 
-def of_block(block: Block, commands: list[Block]) -> list[Program]:
+def of_block(block: Block, commands: list[Block], missing: Mapping[str, str] = MISSING) -> list[Program]:
     """Return the programs of a Python block: one for each Trainer that it makes, with all that is no Trainer.
 
     Args:
         block: The block.
         commands: The commands of the same document by which a training is started on several machines.
+        missing: What documents leave out, as `missing.MISSING` has it.
     """
-    framework = "pytorch_lightning" if "pytorch_lightning" in block.text else "lightning"
+    framework = framework_of(block)
     tree = ast.parse(block.text)
     trainers = [node for node in tree.body if _makes_trainer(node)]
     lines = block.text.splitlines()
@@ -56,14 +57,30 @@ def of_block(block: Block, commands: list[Block]) -> list[Program]:
     for own in trainers:
         others = {number for node in trainers if node is not own for number in range(node.lineno, _end(node) + 1)}
         kept = "\n".join(line for number, line in enumerate(lines, start=1) if number not in others)
-        programs.append(Program(block, _completed(kept, framework), _cards(own), _nodes(own, commands), framework))
+        text = _completed(kept, left_out(kept, framework, missing))
+        programs.append(Program(block, text, _cards(own), _nodes(own, commands), framework))
     return programs
 
 
-def _completed(text: str, framework: str) -> str:
+def framework_of(block: Block) -> str:
+    """Return which of the framework's two distributions a block is written for."""
+    return "pytorch_lightning" if "pytorch_lightning" in block.text else "lightning"
+
+
+def left_out(text: str, framework: str, missing: Mapping[str, str]) -> list[str]:
+    """Return the statements that define what a block uses and does not define.
+
+    Args:
+        text: The block's.
+        framework: "lightning" or "pytorch_lightning".
+        missing: A statement for each name, with the framework's two halves in braces.
+    """
     parts = {"lightning": ("lightning.pytorch", "lightning.fabric")}
     pytorch, fabric = parts.get(framework, ("pytorch_lightning", "lightning_fabric"))
-    before = [MISSING[name].format(pytorch=pytorch, fabric=fabric) for name in _undefined(text) if name in MISSING]
+    return [missing[name].format(pytorch=pytorch, fabric=fabric) for name in _undefined(text) if name in missing]
+
+
+def _completed(text: str, before: list[str]) -> str:
     # In the body of a class, `vars()` is what becomes its namespace.
     filled = _LEFT_OUT.sub(r"\1__import__('fixtures').complete(vars())", text)
     return textwrap.dedent(

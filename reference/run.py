@@ -27,6 +27,7 @@ import documents
 import programs
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,9 +35,12 @@ if TYPE_CHECKING:
 HERE: Final = Path(__file__).parent
 EXAMPLES: Final = HERE.parent / "examples"
 _HPU_SIM: Final = Path(sys.executable).with_name("hpu-sim")
-_SECONDS: Final = 600
+# What a block may take.
+SECONDS: Final = 600
 # What a rank's report begins with, as fixtures.py writes it.
 _MARK: Final = "reference "
+
+_STATES: Final = {True: "passed", False: "FAILED", None: "not run"}
 
 # Commands that are not run, by how they begin, and why.
 NOT_RUN: Final = {
@@ -64,18 +68,16 @@ class Outcome:
     seconds: float = 0.0
 
 
-def run(program: programs.Program) -> Outcome:
+def run(program: programs.Program, place: Path) -> Outcome:
     """Run a program on machines of its own.
 
     Args:
         program: The program.
+        place: The folder that it runs in.
     """
     begin = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="reference-") as folder, ExitStack() as stack:
-        place = Path(folder)
+    with ExitStack() as stack:
         (place / "block.py").write_text(program.text, encoding="utf-8")
-        for name in ("ops_bf16_mnist.txt", "ops_fp32_mnist.txt"):
-            shutil.copy(EXAMPLES / name, place)
         port = _free_port()
         running = []
         for number, node in enumerate(program.nodes):
@@ -89,23 +91,31 @@ def run(program: programs.Program) -> Outcome:
                 subprocess.Popen(  # noqa: S603 - the program is the document's, which is what is asked for.
                     command,
                     cwd=place,
-                    env=os.environ
-                    | variables
-                    | {
-                        "HPU_SIM_RUNTIME_DIR": str(place / f"cards-{number}"),
-                        "OMP_NUM_THREADS": "1",
-                        "PL_TRAINER_MAX_EPOCHS": "1",
-                        "PYTHONPATH": str(HERE),
-                        "REFERENCE_FRAMEWORK": program.framework,
-                    },
+                    env=variables_of(place / f"cards-{number}", program.framework) | variables,
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
                 )
             )
-        codes = [_wait(process, begin + _SECONDS) for process in running]
+        codes = [wait(process, begin + SECONDS) for process in running]
         logs = [(place / f"log-{number}").read_text(encoding="utf-8") for number in range(len(running))]
     return _judge(program, codes, logs, time.monotonic() - begin)
+
+
+def variables_of(cards: Path, framework: str) -> dict[str, str]:
+    """Return the environment of a block.
+
+    Args:
+        cards: A folder of its own for the cards that are taken.
+        framework: "lightning" or "pytorch_lightning".
+    """
+    return os.environ | {
+        "HPU_SIM_RUNTIME_DIR": str(cards),
+        "OMP_NUM_THREADS": "1",
+        "PL_TRAINER_MAX_EPOCHS": "1",
+        "PYTHONPATH": str(HERE),
+        "REFERENCE_FRAMEWORK": framework,
+    }
 
 
 def _free_port() -> int:
@@ -114,8 +124,16 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _wait(process: subprocess.Popen[bytes], deadline: float) -> int:
-    """Wait for a program and end all of its processes."""
+def wait(process: subprocess.Popen[bytes], deadline: float) -> int:
+    """Wait for a program and end all of its processes.
+
+    Args:
+        process: The first of them, in a session of its own.
+        deadline: When they are ended in any case, by the monotonic clock, in seconds.
+
+    Returns:
+        Its exit code, negative for a signal.
+    """
     try:
         return process.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
@@ -156,7 +174,10 @@ def outcomes(folder: Path, only: str) -> Iterator[Outcome]:
                 continue
             if block.language == "python":
                 for program in programs.of_block(block, commands):
-                    yield run(program)
+                    with tempfile.TemporaryDirectory(prefix="reference-") as place:
+                        for name in ("ops_bf16_mnist.txt", "ops_fp32_mnist.txt"):
+                            shutil.copy(EXAMPLES / name, place)
+                        yield run(program, Path(place))
             else:
                 reason = next((why for start, why in NOT_RUN.items() if block.text.startswith(start)), None)
                 yield Outcome(block, None if reason else False, reason or "nobody has said what this command is for")
@@ -175,22 +196,34 @@ def main() -> int:
     if not options.folder.is_dir():
         parser.error(f"FOLDER must be a folder with documents, got {str(options.folder)!r}")
 
+    return report(outcomes(options.folder, options.only))
+
+
+def report(running: Iterator[Outcome]) -> int:
+    """Print what comes of blocks while they run, and a table in the end.
+
+    Args:
+        running: What comes of them.
+
+    Returns:
+        0, or 1 when one of them failed, or there was none.
+    """
     console = Console()
     done = []
-    for outcome in outcomes(options.folder, options.only):
+    for outcome in running:
         done.append(outcome)
-        state = {True: "passed", False: "FAILED", None: "not run"}[outcome.good]
-        console.print(f"{state} {outcome.block.document}:{outcome.block.line} {outcome.block.title}", markup=False)
+        block, state = outcome.block, _STATES[outcome.good]
+        console.print(f"{state} {block.document}:{block.line} {block.title}", markup=False, highlight=False)
         if outcome.good is False:
-            console.print(outcome.words, markup=False)
+            console.print(outcome.words, markup=False, highlight=False)
     table = Table(title=f"Lightning {importlib.metadata.version('lightning')}, simulated cards")
     for heading in ("document", "line", "block", "result", "what it did", "s"):
         table.add_column(heading)
     for each in done:
-        result = {True: "passed", False: "FAILED", None: "not run"}[each.good]
-        words = each.words.splitlines()[0]
+        words = Text(next(iter(each.words.splitlines()), ""))
         seconds = f"{each.seconds:.0f}"
-        table.add_row(each.block.document, str(each.block.line), each.block.title, result, words, seconds)
+        title = Text(each.block.title)
+        table.add_row(each.block.document, str(each.block.line), title, _STATES[each.good], words, seconds)
     console.print(table)
     return 1 if not done or any(each.good is False for each in done) else 0
 
