@@ -5,26 +5,33 @@ from __future__ import annotations
 from pathlib import Path
 
 import nox
+from nox.command import CommandFailed
+from packaging.requirements import Requirement
 from packaging.version import Version
 
-from sessions.environments import own_machine, removed_afterwards
-from sessions.packages import PACKAGES, ROOT, closure, group, own_group
+from sessions.environments import (
+    beside_its_siblings_alone,
+    own_machine,
+    removed_afterwards,
+    whatever_others_warn_of,
+)
+from sessions.packages import PACKAGES, ROOT, group, own_group
+from sessions.testing import side_by_side
 
 # One file per torch that the simulator is tested with.
 TORCH_ROWS = sorted(ROOT.glob("constraints/torch-*.txt"), key=lambda file: Version(file.stem.removeprefix("torch-")))
 # One file per Lightning, beside the default's, that the packages are tested with; and the tests that are run with each:
-# those of what Lightning decides, or brings along in another way.
+# those of what Lightning decides, or brings along in another way. What brings most from the index comes last.
 LIGHTNING_ROWS = sorted(
     ROOT.glob("constraints/lightning-*.txt"), key=lambda file: Version(file.stem.removeprefix("lightning-"))
 )
-MINORS = (
-    "hpu-compat/tests",
-    "hpu-core/tests",
-    "hpu-ddp/tests/test_training.py",
-    "hpu-ddp/tests/test_fabric.py",
-    "hpu-deepspeed/tests",
-    "hpu-precision/tests",
-)
+MINORS = {
+    "hpu-core": ("tests",),
+    "hpu-precision": ("tests",),
+    "hpu-ddp": ("tests/test_training.py", "tests/test_fabric.py"),
+    "hpu-compat": ("tests",),
+    "hpu-deepspeed": ("tests",),
+}
 each_torch = nox.parametrize("row", [nox.param(file, id=file.stem.removeprefix("torch-")) for file in TORCH_ROWS])
 each_minor = nox.parametrize(
     ("row", "distribution"),
@@ -54,15 +61,31 @@ def sim_torch(session: nox.Session, row: Path) -> None:
 @nox.session(default=False)
 @each_minor
 def minors(session: nox.Session, row: Path, distribution: str) -> None:
-    """Run the tests of what Lightning decides with another Lightning, and remove the environment afterwards."""
-    # hpu-compat's extra "all" names its peers.
-    packages = closure(sorted({test.partition("/")[0] for test in MINORS}), ["all"])
-    editable = [option for package in packages for option in ("-e", f"./{package.path}[{distribution}]")]
+    """Run the tests of what Lightning decides with another Lightning; `-- hpu-core` chooses, and keeps what it took."""
+    if strangers := set(session.posargs) - MINORS.keys():
+        session.error(f"arguments must be of {', '.join(MINORS)}, got {', '.join(sorted(strangers))}")
+    failed = []
     with removed_afterwards(session):
-        # Of the packages' groups only what does not bring the other distribution along.
-        more = ("deepspeed", "jsonargparse[signatures]", "scikit-learn", "-e", "./packages/hpu-sim")
-        session.install("-c", str(row), *editable, *more, *group("test"))
-        for test in session.posargs or MINORS:
-            # What an old Lightning has to say about a torch that is newer is no fault of these packages.
-            environment = own_machine(session) | {"PYTHONWARNINGS": "ignore"}
-            session.run("pytest", "-W", "ignore", f"packages/{test}", env=environment)
+        for name in session.posargs or MINORS:
+            package = PACKAGES[name]
+            needed = by_name(distribution, f"{name}[lightning]", *own_group(package))
+            with beside_its_siblings_alone(session, str(row), *needed, *group("test")):
+                tests = (f"{package.path}/{test}" for test in MINORS[name])
+                environment = own_machine(session) | whatever_others_warn_of()
+                try:
+                    session.run("pytest", *side_by_side(name), *tests, env=environment)
+                except CommandFailed:
+                    failed.append(name)
+    if failed:
+        session.error(f"tests of {', '.join(failed)} failed")
+
+
+def by_name(distribution: str, *requirements: str) -> list[str]:
+    """Give requirements with the framework's other distribution, where they ask for it by the extra of that name."""
+    changed = []
+    for text in requirements:
+        requirement = Requirement(text)
+        if "lightning" in requirement.extras:
+            requirement.extras = (requirement.extras - {"lightning"}) | {distribution}
+        changed.append(str(requirement))
+    return changed

@@ -27,6 +27,16 @@ def install(session: nox.Session, *requirements: str) -> None:
         session: The running session.
         requirements: As pip takes them: "pytest", "hpu-core[lightning]", "hpu-sim".
     """
+    session.log("installing; the first time takes a minute or two where torch is needed")
+    session.install("-c", DEFAULT_ROW, *from_tree(*requirements))
+
+
+def from_tree(*requirements: str) -> list[str]:
+    """Give what pip takes for requirements, packages of this repository and their siblings editable from the tree.
+
+    Args:
+        requirements: "pytest", "hpu-core[lightning]", "hpu-sim".
+    """
     others: list[str] = []
     extras: dict[str, set[str]] = {}
     for text in requirements:
@@ -40,8 +50,26 @@ def install(session: nox.Session, *requirements: str) -> None:
     editable: list[str] = []
     for name, chosen in sorted(extras.items()):
         editable += ["-e", f"./{PACKAGES[name].path}" + (f"[{','.join(sorted(chosen))}]" if chosen else "")]
-    session.log("installing; the first time takes a minute or two where torch is needed")
-    session.install("-c", DEFAULT_ROW, *editable, *sorted(set(others)))
+    return [*editable, *sorted(set(others))]
+
+
+@contextlib.contextmanager
+def beside_its_siblings_alone(session: nox.Session, constraints: str, *requirements: str) -> Iterator[None]:
+    """Install packages of this repository in an environment that several take in turn, and take them out again.
+
+    What they brought from the index stays, so that gigabytes of torch are installed once.
+
+    Args:
+        session: The running session.
+        constraints: The file that says which versions.
+        requirements: As for `from_tree`.
+    """
+    # Kept by no cache, because a torch that has no CPU build comes with gigabytes of CUDA.
+    session.install("--no-cache-dir", "-c", constraints, *from_tree(*requirements))
+    try:
+        yield
+    finally:
+        session.run_install("python", "-m", "pip", "uninstall", "--quiet", "--yes", *PACKAGES, silent=True)
 
 
 def own_machine(session: nox.Session) -> dict[str, str]:
@@ -50,6 +78,15 @@ def own_machine(session: nox.Session) -> dict[str, str]:
     Without it, a card that another program has taken would be taken for this one, too: so it is on a machine.
     """
     return {"HPU_SIM_RUNTIME_DIR": os.environ.get("HPU_SIM_RUNTIME_DIR", str(Path(session.create_tmp()).resolve()))}
+
+
+def whatever_others_warn_of() -> dict[str, str]:
+    """Give the environment in which warnings are no errors, in the processes that tests start neither.
+
+    For versions beside the default's: what an old Lightning has to say about a torch that is newer, or an old torch
+    about NumPy, is no fault of these packages.
+    """
+    return {"PYTHONWARNINGS": "ignore", "PYTEST_ADDOPTS": "-W ignore"}
 
 
 @contextlib.contextmanager
