@@ -15,12 +15,15 @@ import argparse
 import json
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tomli
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "compat.toml"
@@ -127,14 +130,27 @@ def lightning_specifier(table: dict[str, Any], specifier: str | None) -> str:
     return ",".join(([specifier] if specifier else []) + holes)
 
 
-def companions(table: dict[str, Any], torch: str, lightning: str | None = None) -> list[str]:
-    """Give the constraints that versions of torch and Lightning bring with them, each below its reason."""
+def companions(table: dict[str, Any], torch: str | None, lightnings: Sequence[str] = ()) -> list[str]:
+    """Give the constraints that a torch and any of several Lightnings bring with them, each below its reason.
+
+    Args:
+        table: The whole table.
+        torch: Its version; None where it is not for us to choose.
+        lightnings: Versions that may be installed.
+    """
     lines = []
     for rule in table["companion"]:
-        version = torch if "torch" in rule else lightning
-        if version is not None and version in SpecifierSet(rule.get("torch") or rule["lightning"]):
+        kind = "torch" if "torch" in rule else "lightning"
+        versions = lightnings if kind == "lightning" else [torch] if torch else []
+        if any(version in SpecifierSet(rule[kind]) for version in versions):
             lines += [f"# {rule['reason']}", rule["constraint"]]
     return lines
+
+
+def known_lightnings(table: dict[str, Any], row: dict[str, Any]) -> list[str]:
+    """Give the Lightnings that the packages are tested with and a row's range admits; none where it is unknown."""
+    tested = [*table["minors"]["lightning"], table["default"]["lightning"]]
+    return [version for version in tested if "lightning" in row and version in SpecifierSet(row["lightning"])]
 
 
 def others(table: dict[str, Any], brought: list[str]) -> list[str]:
@@ -173,7 +189,7 @@ def varied_constraints(table: dict[str, Any], *, torch: str | None = None, light
         if lightning is None
         else f"Lightning {lightning} on the default torch, with which what Lightning decides is tested."
     )
-    brought = companions(table, torch, lightning)
+    brought = companions(table, torch, [lightning] if lightning else [])
     lines = [
         f"# {GENERATED}",
         f"# {purpose}",
@@ -192,7 +208,7 @@ def sim_constraints(table: dict[str, Any], row: dict[str, Any]) -> str:
         f"# SynapseAI {row['release']} on the simulator: stock torch, HPU_SIM_RELEASE={row['release']}.",
         f"torch=={row['torch']}",
         *lightning_lines(table, row),
-        *companions(table, row["torch"]),
+        *companions(table, row["torch"], known_lightnings(table, row)),
     ]
     return "\n".join(lines) + "\n"
 
@@ -203,6 +219,7 @@ def gaudi_constraints(table: dict[str, Any], row: dict[str, Any]) -> str:
         f"# {GENERATED}",
         f"# SynapseAI {row['release']} on a machine with cards. torch is the image's own and is not named here.",
         *lightning_lines(table, row),
+        *companions(table, None, known_lightnings(table, row)),
     ]
     if "deepspeed" in row:
         lines += [

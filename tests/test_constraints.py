@@ -10,6 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 TABLE = constraints.load()
@@ -70,6 +71,19 @@ def test_lightning_brings_its_companions(lightning: str, pinned: str) -> None:
     (setuptools,) = (line for line in lines if line.startswith("setuptools"))
     assert setuptools.startswith(pinned)
     assert f"lightning=={lightning}" in lines
+
+
+@pytest.mark.parametrize("write", [constraints.sim_constraints, constraints.gaudi_constraints])
+def test_a_range_brings_what_any_of_it_needs(write: Callable[..., str]) -> None:
+    """A release with a Lightning that imports pkg_resources has a setuptools in which it is, cards or not."""
+    release = next(row for row in TABLE["release"] if row["release"] == "1.11.0")
+
+    assert {"setuptools<81", "packaging<25", "rich<15"} <= set(write(TABLE, release).splitlines())
+
+
+def test_an_unknown_range_brings_nothing() -> None:
+    """What would be needed by a Lightning that nobody named is no constraint."""
+    assert constraints.known_lightnings(TABLE, row()) == []
 
 
 def test_unknown_facts_are_null() -> None:
