@@ -40,11 +40,14 @@ def run(program: str, folder: Path, **variables: str) -> subprocess.CompletedPro
     Args:
         program: Its text.
         folder: Where its simulated cards are taken, and where it runs.
-        **variables: For its environment, which has nothing else of the simulator's or of ours. A PYTHONPATH comes
-            before this process's path.
+        **variables: For its environment, which has nothing else of ours, and of the simulator's only which release it
+            plays. A PYTHONPATH comes before this process's path.
     """
+    kept = {"HPU_SIM_CACHE", "HPU_SIM_RELEASE"}
     environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("HPU_", "PT_HPU_", "HABANA_"))
+        name: value
+        for name, value in os.environ.items()
+        if name in kept or not name.startswith(("HPU_", "PT_HPU_", "HABANA_"))
     }
     paths = [*filter(None, [variables.pop("PYTHONPATH", "")]), *sys.path]
     environment.update(HPU_SIM_RUNTIME_DIR=str(folder), PYTHONPATH=os.pathsep.join(paths), **variables)
