@@ -264,6 +264,7 @@ def compatibility_page(table: dict[str, Any]) -> str:
         f"and simulate SynapseAI {default['simulates']}.",
         f"The simulated device is built and tested with torch {', '.join(table['simulator']['torch'])};",
         f"the packages are tested with Lightning {', '.join(table['minors']['lightning'])}, too.",
+        "[What has been run](matrix.md) says on which releases all their tests have been run.",
         "",
         "| " + " | ".join(columns).replace("_", "-") + " |",
         "|" + "---|" * len(columns),

@@ -1,0 +1,221 @@
+"""The tests of every package on the torch, Lightning and DeepSpeed of a SynapseAI release, on simulated cards.
+
+`tests` without arguments is the default row, so the cells of the other rows are no parameters of it, which nox would
+all run: each is a session of its own that is named as such a parameter would be.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import nox
+from nox.command import CommandFailed
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from sessions.environments import (
+    beside_its_siblings_alone,
+    own_machine,
+    removed_afterwards,
+    whatever_others_warn_of,
+)
+from sessions.packages import PACKAGES, ROOT, Package, group, own_group
+from sessions.testing import side_by_side, suite_paths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_OLDEST_PYTHON = Version("3.10")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A SynapseAI release whose torch is on the package index.
+
+    Attributes:
+        release: "1.18.0".
+        torch: Its version.
+        pythons: Those that the release's sources name; none where they name none.
+        deepspeed: The version that the vendor's fork starts from; None where no source names it.
+    """
+
+    release: str
+    torch: str
+    pythons: tuple[str, ...]
+    deepspeed: str | None
+
+    @property
+    def constraints(self) -> str:
+        """The file with the release's torch and Lightning."""
+        return f"constraints/sim-{self.release}.txt"
+
+    @functools.cached_property
+    def python(self) -> str | None:
+        """The release's Python that is installed here, the newest; None for the one that runs nox.
+
+        That is taken where the release has it or where there is none of the release's own.
+        """
+        running = ".".join(map(str, sys.version_info[:2]))
+        supported = sorted(filter(lambda version: version >= _OLDEST_PYTHON, map(Version, self.pythons)), reverse=True)
+        if Version(running) in supported:
+            return None
+        return next((str(version) for version in supported if is_installed(str(version))), None)
+
+
+@functools.cache
+def is_installed(python: str) -> bool:
+    """Tell whether a Python is here and starts, which a version manager's stand-in for it may not."""
+    command = shutil.which(f"python{python}")
+    return command is not None and subprocess.run([command, "-c", ""], capture_output=True, check=False).returncode == 0  # noqa: S603 - what is on the path.
+
+
+def read_rows(table: dict[str, Any]) -> dict[str, Row]:
+    """Give the rows of compat.toml that can be installed, by release."""
+    return {
+        row["release"]: Row(
+            release=row["release"],
+            torch=row["torch"],
+            pythons=tuple(row.get("python", ())),
+            # Of the fork there are no builds on an index; DeepSpeed's own release of the same number is nearest.
+            deepspeed=Version(row["deepspeed"]).base_version if "deepspeed" in row else None,
+        )
+        for row in table["release"]
+        if "torch" in row
+    }
+
+
+TABLE = nox.project.load_toml(ROOT / "compat.toml")
+ROWS = read_rows(TABLE)
+# What `nox -t matrix` runs: of the releases that share a torch, one.
+RUN = [ROWS[release] for release in TABLE["matrix"]["releases"]]
+# The tools of the tests as everywhere; the rest of the default's pins is of a newer time than a row.
+PINS = [pin for pin in TABLE["default"]["pins"] if Requirement(pin).name in {"pytest-xdist", *group("test")}]
+
+
+def needs_deepspeed(package: Package) -> bool:
+    """Tell whether a package's tests are of what DeepSpeed does."""
+    return any(Requirement(text).name == "deepspeed" for text in package.dependencies.get("deepspeed", ()))
+
+
+# What brings most from the index comes last, because it stays in the environment.
+IN_ORDER = sorted(PACKAGES.values(), key=needs_deepspeed)
+
+
+def why_not(package: Package, row: Row) -> str | None:
+    """Say why a package cannot be tested on a row, or None."""
+    if needs_deepspeed(package) and row.deepspeed is None:
+        return f"no source names the DeepSpeed of SynapseAI {row.release}"
+    return None
+
+
+def requirements(package: Package, row: Row) -> list[str]:
+    """Give what a package's tests need on a row."""
+    deepspeed = [f"deepspeed=={row.deepspeed}"] if needs_deepspeed(package) else []
+    return [package.name, *own_group(package), *PINS, *deepspeed]
+
+
+def run_cell(session: nox.Session, package: Package, row: Row, *options: str) -> None:
+    """Run a package's tests on a row whose distributions are installed.
+
+    Args:
+        session: The running session.
+        package: The package.
+        row: The row.
+        *options: For pytest, before what it collects.
+
+    Raises:
+        CommandFailed: A test failed.
+    """
+    machine = own_machine(session) | whatever_others_warn_of()
+    # The compiled device goes with the environment, as no other torch can use it.
+    cache = str(Path(session.create_tmp()).resolve() / "hpu-sim")
+    environment = machine | {"HPU_SIM_RELEASE": row.release, "HPU_SIM_CACHE": cache}
+    paths = suite_paths(package.name)
+    session.run("pytest", *options, *(session.posargs or [*side_by_side(package.name), *paths]), env=environment)
+
+
+def add_cell(package: Package, row: Row) -> None:
+    """Make the session for a package on a row."""
+
+    @nox.session(name=f"tests({package.name}, {row.release})", python=row.python, default=False)
+    def cell(session: nox.Session) -> None:
+        """Run a package's tests on a SynapseAI release's torch, Lightning and DeepSpeed; arguments are pytest's."""
+        if reason := why_not(package, row):
+            session.skip(reason)
+        with (
+            removed_afterwards(session),
+            beside_its_siblings_alone(session, row.constraints, *requirements(package, row)),
+        ):
+            run_cell(session, package, row)
+
+
+for _row in ROWS.values():
+    for _package in PACKAGES.values():
+        add_cell(_package, _row)
+
+
+@nox.session(default=False, tags=["matrix"])
+@nox.parametrize(("python", "row"), [nox.param(row.python, row, id=row.release) for row in RUN])
+def matrix(session: nox.Session, row: Row) -> None:
+    """Run the tests of all packages on a SynapseAI release, one after the other, and note it in docs/matrix.json."""
+    with removed_afterwards(session):
+        try:
+            session.install("--no-cache-dir", "-c", row.constraints, "torch")
+        except CommandFailed:
+            for package in IN_ORDER:
+                note(session, package, row, "--skipped", f"pip installs no torch {row.torch} for this Python")
+            session.skip(f"pip installs no torch {row.torch} for this Python")
+        failed = [package.name for package in chosen(session) if not noted(session, package, row)]
+    if failed:
+        session.error(f"tests of {', '.join(failed)} failed on SynapseAI {row.release}")
+
+
+@nox.session(default=False, tags=["matrix"])
+def matrix_table(session: nox.Session) -> None:
+    """Print what is in docs/matrix.json as one table, and write docs/matrix.md."""
+    session.install("-c", "constraints/default.txt", *group("constraints"), "rich")
+    session.run("python", "scripts/matrix.py", "show")
+
+
+def chosen(session: nox.Session) -> Iterable[Package]:
+    """Give the packages that the arguments name, or all."""
+    if strangers := set(session.posargs) - PACKAGES.keys():
+        session.error(f"arguments must be of {', '.join(PACKAGES)}, got {', '.join(sorted(strangers))}")
+    return [package for package in IN_ORDER if not session.posargs or package.name in session.posargs]
+
+
+def noted(session: nox.Session, package: Package, row: Row) -> bool:
+    """Run a package's tests on a row, if it has what they need, and note what comes of it.
+
+    Returns:
+        Whether nothing failed.
+    """
+    if reason := why_not(package, row):
+        note(session, package, row, "--skipped", reason)
+        return True
+    report = Path(session.create_tmp()).resolve() / f"{package.name}.xml"
+    report.unlink(missing_ok=True)
+    passed = False
+    try:
+        with beside_its_siblings_alone(session, row.constraints, *requirements(package, row)):
+            try:
+                run_cell(session, package, row, f"--junitxml={report}")
+                passed = True
+            except CommandFailed:
+                session.warn(f"tests of {package.name} failed on SynapseAI {row.release}")
+            note(session, package, row, "--report", str(report))
+    except CommandFailed:
+        note(session, package, row, "--failed", "pip could not install what the tests need")
+    return passed
+
+
+def note(session: nox.Session, package: Package, row: Row, *outcome: str) -> None:
+    """Write a cell to docs/matrix.json, with the versions that are installed."""
+    place = ("--release", row.release, "--package", package.name)
+    session.run("python", "scripts/matrix.py", "note", *place, *outcome)
