@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import shutil
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import nox
@@ -12,7 +16,6 @@ from sessions.packages import ROOT, Package, closure, each_package, group
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
 DIST = ROOT / "dist"
 
@@ -22,13 +25,33 @@ DIST = ROOT / "dist"
 def build(session: nox.Session, package: Package) -> None:
     """Build the sdist, the wheel from the sdist, and check both; the products lie in dist/<package>."""
     install(session, *group("build"))
-    folder = DIST / package.name
-    shutil.rmtree(folder, ignore_errors=True)
-    session.run("python", "-m", "build", "--outdir", str(folder), str(package.path), silent=True)
-    products = sorted(str(product) for product in folder.iterdir())
+    products = [str(product) for product in make_distributions(session, package, ROOT, DIST / package.name)]
     session.run("twine", "check", "--strict", *products)
     wheels = (product for product in products if product.endswith(".whl"))
     session.run("check-wheel-contents", "--toplevel", ",".join(package.modules), *wheels)
+
+
+@nox.session(default=False)
+@each_package
+def reproducible(session: nox.Session, package: Package) -> None:
+    """Build a package's last commit twice, as two people would on two machines, and compare the products' bytes."""
+    install(session, *group("build"))
+    digests = []
+    with tempfile.TemporaryDirectory(prefix="reproducible-") as folder:
+        for name, umask, zone in (("one", 0o022, "Pacific/Kiritimati"), ("another/place", 0o077, "America/St_Johns")):
+            checkout = Path(folder, name)
+            earlier = os.umask(umask)
+            try:
+                session.run("git", "clone", "--quiet", ROOT.as_uri(), str(checkout), external=True)
+                products = make_distributions(session, package, checkout, checkout / "dist", TZ=zone)
+            finally:
+                os.umask(earlier)
+            digests.append({product.name: hashlib.sha256(product.read_bytes()).hexdigest() for product in products})
+    for product in sorted(digests[0] | digests[1]):
+        one, another = (found.get(product, "missing") for found in digests)
+        if one != another:
+            session.error(f"{product} is not reproducible: its SHA-256 was {one}, then {another}")
+        session.log(f"{product} twice the same: {one}")
 
 
 # A fresh environment each time, because what an earlier run left behind is what this session looks for.
@@ -66,6 +89,32 @@ def torch_stays(session: nox.Session) -> None:
     """Show for each SynapseAI release that no install of these packages replaces the torch of a Gaudi image."""
     session.install("-c", DEFAULT_ROW, *group("constraints"), "packaging")
     session.run("python", "scripts/torch_stays.py", *session.posargs)
+
+
+def make_distributions(
+    session: nox.Session, package: Package, checkout: Path, folder: Path, **environment: str
+) -> list[Path]:
+    """Build a package's sdist, and its wheel from the sdist, so that everybody gets the same bytes from a commit.
+
+    Args:
+        session: The running session, which has the group "build" installed.
+        package: The package.
+        checkout: The checkout to build from.
+        folder: Where to; what is there goes.
+        environment: More variables for the build.
+
+    Returns:
+        The products, in alphabetical order.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    # The commit's date, in seconds since 1970, becomes every file's.
+    command = ("git", "-C", str(checkout), "log", "-1", "--format=%ct")
+    date = str(session.run(*command, external=True, silent=True, log=False)).strip()
+    # The constraints hold the build backend, too, which writes its own version into the wheel.
+    held = {"SOURCE_DATE_EPOCH": date, "PIP_CONSTRAINT": str(ROOT / DEFAULT_ROW)} | environment
+    source = checkout / package.path
+    session.run("python", "-m", "build", "--outdir", str(folder), str(source), silent=True, env=held)
+    return sorted(folder.iterdir())
 
 
 def one_wheel(package: Package) -> Path:
