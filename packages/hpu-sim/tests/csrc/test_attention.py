@@ -63,6 +63,18 @@ def test_gradients_of_attention_are_the_cpus_to_the_bit() -> None:
     assert all(torch.equal(card, host) for host, card in zip(*gradients, strict=True))
 
 
+@_NEEDS
+def test_attention_is_traced() -> None:
+    """torch.compile asks for the choice with tensors that have a shape and no memory."""
+    from torch._subclasses import FakeTensorMode
+
+    with FakeTensorMode() as mode:
+        traced = [mode.from_tensor(tensor) for tensor in _inputs("hpu", requires_grad=True)]
+        output = functional.scaled_dot_product_attention(*traced)
+
+    assert (output.device.type, output.shape) == ("hpu", (2, 4, 33, 16))
+
+
 @pytest.mark.needs_torch("2.3", "torch.nn.attention")
 def test_the_plain_algorithm_can_be_asked_for() -> None:
     """Torch's context chooses on the card, too."""

@@ -8,9 +8,7 @@
 #ifdef REGISTER_HPU_DISPATCH
 
 #include <ATen/native/transformers/attention.h>
-#include <ATen/ops/_fused_sdp_choice.h>
-
-#include "alias.h"
+#include <ATen/ops/_fused_sdp_choice_native.h>
 
 namespace hpu_sim {
 namespace {
@@ -24,16 +22,9 @@ int64_t choose_attention(
     bool is_causal,
     std::optional<double> scale,
     bool enable_gqa) {
-  // The choice depends on which inputs need gradients, which a borrowed tensor does not say.
-  const auto borrow = [](const at::Tensor& tensor) {
-    return borrow_as_cpu(tensor).requires_grad_(tensor.requires_grad());
-  };
-  std::optional<at::Tensor> host_mask;
-  if (mask.has_value() && mask->defined()) {
-    host_mask = borrow(*mask);
-  }
-  return at::_fused_sdp_choice(
-      borrow(query), borrow(key), borrow(value), host_mask, dropout_p, is_causal, scale, enable_gqa);
+  // The function itself rather than the operator: torch.compile asks with tensors that have no memory, under a mode that
+  // would take a call of the operator for one of the program's.
+  return at::native::_fused_sdp_choice_cpp(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
 }
 
 }  // namespace
