@@ -66,7 +66,7 @@ def test_a_full_card_is_torchs_error(output_of: Callable[..., str]) -> None:
 
     first, second = output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_MEMORY="1MB", PT_HPU_LAZY_MODE="1").splitlines()
 
-    assert first.startswith("OutOfMemoryError HPU out of memory (simulated): tried to allocate 4000000 bytes")
+    assert first.startswith("OutOfMemoryError FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::4000000 ")
     assert second == "1000.0 1000000"
 
 

@@ -34,11 +34,17 @@ void raise_to(std::atomic<int64_t>& maximum, int64_t value) {
   }
 }
 
+// Begins with the bridge's own words, by which programs that search for a batch size know this error.
 [[noreturn]] void throw_out_of_memory(int64_t bytes) {
+  constexpr double kBytesPerMB = 1 << 20;
   TORCH_CHECK_WITH(
       OutOfMemoryError,
       false,
-      "HPU out of memory (simulated): tried to allocate ",
+      "FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::",
+      bytes,
+      " (",
+      static_cast<double>(bytes) / kBytesPerMB,
+      ")MB. HPU out of memory (simulated): tried to allocate ",
       bytes,
       " bytes with ",
       ledger.in_use.load(),
