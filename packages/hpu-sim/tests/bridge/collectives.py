@@ -285,6 +285,11 @@ def check_barrier() -> None:
     assert hpu_sim.stats()["collectives"] == 0
 
 
+def check_barrier_at_the_machines_number_of_a_card() -> None:
+    """As accelerate asks for it; each process knows its card as number 0."""
+    dist.barrier(device_ids=[RANK])
+
+
 def check_objects_of_all_ranks() -> None:
     """They travel as bytes on the card."""
     gathered: list[Any] = [None] * SIZE

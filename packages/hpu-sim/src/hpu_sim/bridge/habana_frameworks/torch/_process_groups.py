@@ -2,10 +2,13 @@
 
 Both know fewer arguments than torch's: what is not among them is a TypeError. Ranks that already have a group get that
 group again, unless ``PT_ENABLE_COMM_GROUP_CACHE`` says no.
+
+And ``torch.distributed.barrier``, which the bridge keeps on the host, whatever device the caller names.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +18,7 @@ import torch.distributed as dist
 from hpu_sim.features import features
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 _CACHE_VARIABLE: Final = "PT_ENABLE_COMM_GROUP_CACHE"
 _TIMEOUT: Final = timedelta(seconds=1800)
@@ -23,7 +26,10 @@ _TIMEOUT: Final = timedelta(seconds=1800)
 
 def patch_process_groups() -> None:
     """Put the bridge's functions in the place of torch's, where the release has its own."""
-    if features().after_1_19 or not dist.is_available():
+    if not dist.is_available():
+        return
+    dist.barrier = _barrier(dist.barrier)
+    if features().after_1_19:
         return
     stock_init, stock_new = dist.init_process_group, dist.new_group
     groups: dict[tuple[Any, ...], Any] = {}
@@ -75,3 +81,16 @@ def _caches() -> bool:
 def _is_alive(group: Any) -> bool:
     # A rank that is not a member has a constant in the place of a group.
     return not isinstance(group, dist.ProcessGroup) or group in dist.distributed_c10d._world.pg_map  # noqa: SLF001 - torch's only list of groups
+
+
+def _barrier(stock: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(stock)
+    def barrier(group: Any = None, async_op: bool = False, device_ids: list[int] | None = None, **options: Any) -> Any:
+        # Accelerate and others name the card by its number on the machine, of which torch would make a tensor. To its
+        # process a card is number 0, whichever it has.
+        is_member = group is None or isinstance(group, dist.ProcessGroup)
+        if device_ids is not None and is_member and dist.get_backend(group) == "hccl":
+            device_ids = [0]
+        return stock(group, async_op, device_ids, **options)
+
+    return barrier
