@@ -26,6 +26,7 @@ from sessions import (  # noqa: E402 - the path comes first.
     distributions,
     docs,
     elsewhere,
+    gaudi,
     matrix,
     releases,
     running,
@@ -34,4 +35,15 @@ from sessions import (  # noqa: E402 - the path comes first.
 )
 
 # A session is known to nox as soon as its module is imported.
-__all__ = ["checks", "distributions", "docs", "elsewhere", "matrix", "releases", "running", "testing", "trials"]
+__all__ = [
+    "checks",
+    "distributions",
+    "docs",
+    "elsewhere",
+    "gaudi",
+    "matrix",
+    "releases",
+    "running",
+    "testing",
+    "trials",
+]

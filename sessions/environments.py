@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     import nox
 
 DEFAULT_ROW = "constraints/default.txt"
+OLDEST_PYTHON = "3.10"
 
 
 def install(session: nox.Session, *requirements: str) -> None:
@@ -70,6 +73,13 @@ def beside_its_siblings_alone(session: nox.Session, constraints: str, *requireme
         yield
     finally:
         session.run_install("python", "-m", "pip", "uninstall", "--quiet", "--yes", *PACKAGES, silent=True)
+
+
+@functools.cache
+def is_installed(python: str) -> bool:
+    """Tell whether a Python is here and starts, which a version manager's stand-in for it may not."""
+    command = shutil.which(f"python{python}")
+    return command is not None and subprocess.run([command, "-c", ""], capture_output=True, check=False).returncode == 0  # noqa: S603 - what is on the path.
 
 
 def own_machine(session: nox.Session) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The tests of every package on the torch, Lightning and DeepSpeed of a SynapseAI release, on simulated cards.
+"""The tests of every package on the torch, Lightning and DeepSpeed of a SynapseAI release, or on the oldest of each.
 
 `tests` without arguments is the default row, so the cells of the other rows are no parameters of it, which nox would
 all run: each is a session of its own that is named as such a parameter would be.
@@ -7,8 +7,6 @@ all run: each is a session of its own that is named as such a parameter would be
 from __future__ import annotations
 
 import functools
-import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +18,9 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from sessions.environments import (
+    OLDEST_PYTHON,
     beside_its_siblings_alone,
+    is_installed,
     own_machine,
     removed_afterwards,
     whatever_others_warn_of,
@@ -30,8 +30,6 @@ from sessions.testing import side_by_side, suite_paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-_OLDEST_PYTHON = Version("3.10")
 
 
 @dataclass(frozen=True)
@@ -62,17 +60,10 @@ class Row:
         That is taken where the release has it or where there is none of the release's own.
         """
         running = ".".join(map(str, sys.version_info[:2]))
-        supported = sorted(filter(lambda version: version >= _OLDEST_PYTHON, map(Version, self.pythons)), reverse=True)
+        supported = sorted((v for v in map(Version, self.pythons) if v >= Version(OLDEST_PYTHON)), reverse=True)
         if Version(running) in supported:
             return None
         return next((str(version) for version in supported if is_installed(str(version))), None)
-
-
-@functools.cache
-def is_installed(python: str) -> bool:
-    """Tell whether a Python is here and starts, which a version manager's stand-in for it may not."""
-    command = shutil.which(f"python{python}")
-    return command is not None and subprocess.run([command, "-c", ""], capture_output=True, check=False).returncode == 0  # noqa: S603 - what is on the path.
 
 
 def read_rows(table: dict[str, Any]) -> dict[str, Row]:
@@ -95,7 +86,7 @@ ROWS = read_rows(TABLE)
 # What `nox -t matrix` runs: of the releases that share a torch, one.
 RUN = [ROWS[release] for release in TABLE["matrix"]["releases"]]
 # The tools of the tests as everywhere; the rest of the default's pins is of a newer time than a row.
-PINS = [pin for pin in TABLE["default"]["pins"] if Requirement(pin).name in {"pytest-xdist", *group("test")}]
+TOOLS = [pin for pin in TABLE["default"]["pins"] if Requirement(pin).name in {"pytest-xdist", *group("test")}]
 
 
 def needs_deepspeed(package: Package) -> bool:
@@ -117,7 +108,7 @@ def why_not(package: Package, row: Row) -> str | None:
 def requirements(package: Package, row: Row) -> list[str]:
     """Give what a package's tests need on a row."""
     deepspeed = [f"deepspeed=={row.deepspeed}"] if needs_deepspeed(package) else []
-    return [package.name, *own_group(package), *PINS, *deepspeed]
+    return [package.name, *own_group(package), *TOOLS, *deepspeed]
 
 
 def run_cell(session: nox.Session, package: Package, row: Row, *options: str) -> None:
@@ -158,6 +149,25 @@ def add_cell(package: Package, row: Row) -> None:
 for _row in ROWS.values():
     for _package in PACKAGES.values():
         add_cell(_package, _row)
+
+
+@nox.session(default=False, python=OLDEST_PYTHON if is_installed(OLDEST_PYTHON) else None)
+def floors(session: nox.Session) -> None:
+    """Run the tests of all packages with the lowest versions that they declare; `-- hpu-core` chooses."""
+    file = str(Path(session.create_tmp()).resolve() / "floors.txt")
+    session.install(*group("constraints"))
+    session.run_install("python", "scripts/floors.py", file)
+    failed = []
+    with removed_afterwards(session):
+        for package in chosen(session):
+            with beside_its_siblings_alone(session, file, package.name, *own_group(package), *TOOLS):
+                environment = own_machine(session) | whatever_others_warn_of()
+                try:
+                    session.run("pytest", *side_by_side(package.name), *suite_paths(package.name), env=environment)
+                except CommandFailed:
+                    failed.append(package.name)
+    if failed:
+        session.error(f"tests of {', '.join(failed)} failed with the lowest versions that are declared")
 
 
 @nox.session(default=False, tags=["matrix"])
