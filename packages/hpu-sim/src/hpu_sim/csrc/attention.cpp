@@ -22,8 +22,8 @@ int64_t choose_attention(
     bool is_causal,
     std::optional<double> scale,
     bool enable_gqa) {
-  // The function itself rather than the operator: torch.compile asks with tensors that have no memory, under a mode that
-  // would take a call of the operator for one of the program's.
+  // The function itself rather than the operator: torch.compile asks with tensors that have no memory, under a mode
+  // that would take a call of the operator for one of the program's.
   return at::native::_fused_sdp_choice_cpp(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
 }
 
