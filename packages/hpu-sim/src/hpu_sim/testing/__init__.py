@@ -1,0 +1,29 @@
+"""Testing what several ranks do: functions that they call together, and programs that leave no process behind.
+
+::
+
+    from hpu_sim.testing import Ranks
+
+
+    def add_up() -> float:
+        import torch
+        import torch.distributed as dist
+
+        dist.init_process_group("hccl")
+        total = torch.ones(1, device="hpu")
+        dist.all_reduce(total)
+        return total.item()
+
+
+    def test_ranks_add_up(tmp_path):
+        with Ranks(2, tmp_path) as ranks:
+            assert ranks.call(add_up) == [2.0, 2.0]
+
+A rank is a process with a simulated card of its own; starting one takes as long as importing torch does. SharedRanks
+keeps them for all tests of a session. Linux only, as the simulator.
+"""
+
+from hpu_sim.testing.processes import Done, Program, free_port, machine_variables
+from hpu_sim.testing.ranks import Ranks, SharedRanks
+
+__all__ = ["Done", "Program", "Ranks", "SharedRanks", "free_port", "machine_variables"]
