@@ -12,7 +12,6 @@ from packaging.version import Version
 from hpu_core import HPUAccelerator, HPUCheckpointIO, SingleHPUStrategy, bridge, frameworks
 from hpu_core._lightning import MisconfigurationException, SingleDeviceStrategy, TorchCheckpointIO
 from hpu_core.fabric import FabricSingleHPUStrategy
-from hpu_core.strategy import checked_devices
 
 if TYPE_CHECKING:
     from conftest import FakeBridge
@@ -230,22 +229,3 @@ def test_several_devices_are_refused() -> None:
 def test_it_says_which_framework_it_is_for() -> None:
     """Its representation is what Lightning prints when it refuses it."""
     assert repr(SingleHPUStrategy()).startswith(f"<SingleHPUStrategy of {_lightning.name} ")
-
-
-def test_several_devices_have_no_index() -> None:
-    """However the cards are spelled, each is "hpu"."""
-    devices = [torch.device("hpu"), torch.device("hpu", 0)]
-
-    assert checked_devices(devices, "AStrategy") == [torch.device("hpu")] * 2
-
-
-def test_no_devices_are_no_devices() -> None:
-    """The Trainer assigns them later."""
-    assert checked_devices(None, "AStrategy") is None
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda:1", "hpu:1"])
-def test_other_devices_are_refused(device: str) -> None:
-    """The error names the strategy, the device, and what to do."""
-    with pytest.raises(ValueError, match=f"AStrategy trains on HPUs only: .*'{device}'.*HABANA_VISIBLE_MODULES"):
-        checked_devices([torch.device("hpu"), torch.device(device)], "AStrategy")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lightning.fabric.plugins import CheckpointIO, TorchCheckpointIO
     from lightning.fabric.strategies.single_device import SingleDeviceStrategy as FabricSingleDeviceStrategy
+    from lightning.fabric.strategies.strategy import Strategy as FabricStrategy
     from lightning.fabric.utilities.cloud_io import get_filesystem
     from lightning.fabric.utilities.exceptions import MisconfigurationException
     from lightning.pytorch.accelerators import Accelerator
@@ -22,6 +23,7 @@ else:
     Accelerator = _framework.pytorch("accelerators").Accelerator
     CheckpointIO = _framework.fabric("plugins").CheckpointIO
     FabricSingleDeviceStrategy = _framework.fabric("strategies").SingleDeviceStrategy
+    FabricStrategy = _framework.fabric("strategies").Strategy
     MisconfigurationException = _framework.fabric("utilities.exceptions").MisconfigurationException
     SingleDeviceStrategy = _framework.pytorch("strategies").SingleDeviceStrategy
     Strategy = _framework.pytorch("strategies").Strategy
@@ -38,6 +40,7 @@ __all__ = [
     "Accelerator",
     "CheckpointIO",
     "FabricSingleDeviceStrategy",
+    "FabricStrategy",
     "MisconfigurationException",
     "SingleDeviceStrategy",
     "Strategy",

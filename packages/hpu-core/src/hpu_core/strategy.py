@@ -1,20 +1,17 @@
 """Training on one Gaudi card, and what training on several has in common with it."""
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hpu_core import bridge, frameworks, hccl
-from hpu_core._lightning import MisconfigurationException, SingleDeviceStrategy, Strategy, WrappingCheckpointIO
-from hpu_core.accelerator import HPUAccelerator
-from hpu_core.checkpoint import HPUCheckpointIO
+from hpu_core import hccl
+from hpu_core._card import OneCard, checked_device
+from hpu_core._lightning import MisconfigurationException, SingleDeviceStrategy, Strategy
 
 if TYPE_CHECKING:
     from lightning.fabric.plugins import CheckpointIO
-    from lightning.fabric.strategies.registry import _StrategyRegistry
     from lightning.fabric.utilities.types import _DEVICE
     from lightning.pytorch import LightningModule
     from lightning.pytorch.accelerators import Accelerator
@@ -23,68 +20,13 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 
-class HPUStrategy(Strategy):
+class HPUStrategy(OneCard, Strategy):
     """What strategies for one card and for several have in common: derive from it first, then from Lightning's.
 
     In lazy mode, a training step is two graphs: forward and backward; then gradient clipping and the optimizer. The
     graph is closed after backward (also with manual optimisation), after the optimizer's step, before each validation,
     test and predict step, and after validation. In eager mode nothing is called.
-
-    A subclass says by which name Lightning knows it, and which card a process takes.
     """
-
-    strategy_name: str
-
-    # Decided once, in `setup_environment`, so that a step in eager mode pays for nothing.
-    _mark_step: Callable[[], None] | None = None
-
-    @property
-    def checkpoint_io(self) -> "CheckpointIO":
-        """How checkpoints are written and read; `HPUCheckpointIO` unless the user chose otherwise.
-
-        A wrapper such as Lightning's AsyncCheckpointIO gets an HPUCheckpointIO to wrap if it has nothing yet.
-        """
-        if self._checkpoint_io is None:
-            self._checkpoint_io = HPUCheckpointIO()
-        elif isinstance(self._checkpoint_io, WrappingCheckpointIO):
-            # The wrapper's setter keeps what the user gave it.
-            self._checkpoint_io.checkpoint_io = HPUCheckpointIO()
-        return self._checkpoint_io
-
-    @checkpoint_io.setter
-    def checkpoint_io(self, io: "CheckpointIO") -> None:
-        self._checkpoint_io = io
-
-    def setup_environment(self) -> None:
-        """Load the Gaudi bridge, choose a card and open it.
-
-        Raises:
-            MisconfigurationException: The accelerator is not an HPUAccelerator.
-            ModuleNotFoundError: The Gaudi bridge is not installed.
-            RuntimeError: No card could be opened.
-            ValueError: HABANA_VISIBLE_MODULES is malformed.
-        """
-        self.check_accelerator()
-        bridge.load()
-        self.choose_card()
-        self._mark_step = bridge.mark_step_if_lazy()
-        super().setup_environment()
-
-    def check_accelerator(self) -> None:
-        """Refuse to train with another accelerator, such as the CPU's, which Lightning chooses when it gets none.
-
-        Raises:
-            MisconfigurationException: The accelerator is not an HPUAccelerator.
-        """
-        if not isinstance(self.accelerator, HPUAccelerator):
-            raise MisconfigurationException(
-                f"{type(self).__name__} needs an HPUAccelerator, got {type(self.accelerator).__name__}: pass "
-                "`accelerator=hpu_core.HPUAccelerator()` to the Trainer"
-            )
-
-    @abstractmethod
-    def choose_card(self) -> None:
-        """Say which card this process is to open, unless it has one open."""
 
     @contextmanager
     def tensor_init_context(self, empty_init: bool | None = None) -> Iterator[None]:
@@ -93,10 +35,8 @@ class HPUStrategy(Strategy):
         Args:
             empty_init: Whether to leave the weights uninitialised.
         """
-        # `init_module` (Lightning 2.1 and newer) comes before `setup_environment`, and without the bridge torch has no
-        # working "hpu".
-        bridge.load()
-        self.choose_card()
+        # `init_module` (Lightning 2.1 and newer) comes before `setup_environment`.
+        self.prepare_card()
         with super().tensor_init_context(empty_init):
             yield
 
@@ -153,22 +93,6 @@ class HPUStrategy(Strategy):
         self._close_graph()
         return super().predict_step(*args, **kwargs)
 
-    @classmethod
-    def register_strategies(cls, strategy_registry: "_StrategyRegistry") -> None:
-        """Register the strategy by its `strategy_name`, in place of the one that Lightning 2.0 brings along.
-
-        Args:
-            strategy_registry: Lightning's `StrategyRegistry`.
-        """
-        strategy_registry.register(cls.strategy_name, cls, description=cls.__name__, override=True)
-
-    def __repr__(self) -> str:
-        return frameworks.describe(self)
-
-    def _close_graph(self) -> None:
-        if self._mark_step is not None:
-            self._mark_step()
-
 
 class SingleHPUStrategy(HPUStrategy, SingleDeviceStrategy):
     """Trains on the one Gaudi card of this process; its name in Lightning is "hpu_single".
@@ -220,44 +144,3 @@ class SingleHPUStrategy(HPUStrategy, SingleDeviceStrategy):
     def choose_card(self) -> None:
         """Choose a card that HABANA_VISIBLE_MODULES allows."""
         hccl.choose_card()
-
-
-def checked_device(device: "_DEVICE") -> torch.device:
-    """Return `torch.device("hpu")`, the only device there is.
-
-    Raises:
-        ValueError: `device` is another one.
-    """
-    try:
-        asked = torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise ValueError(f"`device` must be 'hpu', got {device!r}") from error
-    if asked.type != "hpu":
-        raise ValueError(f"`device` must be 'hpu', got {str(asked)!r}")
-    if asked.index not in {None, 0}:
-        raise ValueError(
-            f"`device` must be 'hpu' without an index, got {str(asked)!r}: a process sees its one card as 'hpu'; "
-            "choose the card with HLS_MODULE_ID before it is opened"
-        )
-    return torch.device("hpu")
-
-
-def checked_devices(devices: Sequence[torch.device] | None, strategy: str) -> list[torch.device] | None:
-    """Return one `torch.device("hpu")` for each device.
-
-    Args:
-        devices: What the user or the Trainer assigned.
-        strategy: The class, for the error.
-
-    Raises:
-        ValueError: One of them is no HPU, or has an index other than 0.
-    """
-    if devices is None:
-        return None
-    try:
-        return [checked_device(device) for device in devices]
-    except ValueError as error:
-        raise ValueError(
-            f"{strategy} trains on HPUs only: {error}. Pass `accelerator=hpu_core.HPUAccelerator()` as well, and name "
-            "cards with HABANA_VISIBLE_MODULES"
-        ) from error

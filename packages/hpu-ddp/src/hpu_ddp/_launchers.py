@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from hpu_core import bridge, discovery
+from hpu_core import bridge
 from hpu_ddp._lightning import (
     ClusterEnvironment,
     FabricMultiProcessingLauncher,
-    MisconfigurationException,
     MultiProcessingLauncher,
 )
 
@@ -48,21 +47,6 @@ class FabricHPUMultiProcessingLauncher(FabricMultiProcessingLauncher):
         """
         check_no_card()
         return super().launch(function, *args, **kwargs)
-
-
-def check_cards(number: int) -> None:
-    """Check that this machine has as many cards as processes are to start on it.
-
-    Args:
-        number: Processes on this machine.
-
-    Raises:
-        MisconfigurationException: It has fewer; the text says how many.
-    """
-    try:
-        discovery.check_devices(number)
-    except ValueError as error:
-        raise MisconfigurationException(str(error)) from error
 
 
 def check_no_card() -> None:

@@ -1,7 +1,6 @@
 """Training on many Gaudi cards with the Trainer: one process per card, gradients averaged over all of them."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -9,14 +8,13 @@ import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from hpu_core import hccl
-from hpu_core.strategy import HPUStrategy
+from hpu_core.parallel import SeveralHPUsStrategy
 from hpu_ddp import _options
-from hpu_ddp._exchange import Exchange
-from hpu_ddp._launchers import HPUMultiProcessingLauncher, check_is_rank
+from hpu_ddp._launchers import HPUMultiProcessingLauncher
 from hpu_ddp._lightning import DDPStrategy, reset_seed
 from hpu_ddp._ranks import Ranks
 from hpu_ddp._sigterm import AgreedEnd
+from hpu_ddp._watched import Watched
 
 if TYPE_CHECKING:
     from lightning.fabric.plugins import CheckpointIO, ClusterEnvironment
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 
-class HPUParallelStrategy(Exchange, HPUStrategy, DDPStrategy):
+class HPUParallelStrategy(Watched, SeveralHPUsStrategy, DDPStrategy):
     """Trains on many Gaudi cards with data parallelism; its name in Lightning is "hpu_parallel".
 
     Each card has a process, and all processes have the same weights at every step, because they average their
@@ -112,24 +110,6 @@ class HPUParallelStrategy(Exchange, HPUStrategy, DDPStrategy):
         self._ranks.find_place(self.cluster_environment, self.num_processes, self.num_nodes)
         super().set_world_ranks()
 
-    def choose_card(self) -> None:
-        """Choose the card of this rank."""
-        hccl.choose_card(self.world_size, self.local_rank)
-
-    @contextmanager
-    def tensor_init_context(self, empty_init: bool | None = None) -> Iterator[None]:
-        """Create tensors directly on the card inside the context, as `Trainer.init_module` does.
-
-        Args:
-            empty_init: Whether to leave the weights uninitialised.
-
-        Raises:
-            RuntimeError: This process only starts others, and must not take a card from them.
-        """
-        check_is_rank(self._start_method, self.cluster_environment)
-        with super().tensor_init_context(empty_init):
-            yield
-
     def setup_environment(self) -> None:
         """Meet the other ranks, open this rank's card and make the process group.
 
@@ -157,7 +137,7 @@ class HPUParallelStrategy(Exchange, HPUStrategy, DDPStrategy):
         Args:
             trainer: The Trainer.
         """
-        with self._ranks.meeting("set-up"):
+        with self.meeting("set-up"):
             super().setup(trainer)
         if trainer.training and self._ranks.watch is not None:
             self._agreed_end = AgreedEnd(trainer, self._ranks.watch)
@@ -191,24 +171,8 @@ class HPUParallelStrategy(Exchange, HPUStrategy, DDPStrategy):
         Returns:
             The loss.
         """
-        with self._ranks.meeting("backward"):
+        with self.meeting("backward"):
             return super().backward(closure_loss, optimizer, *args, **kwargs)
-
-    def reduce(self, tensor: Any, group: Any | None = None, reduce_op: Any = "mean") -> Any:
-        """Put the tensors of all ranks together, in place; integers come out exact.
-
-        Args:
-            tensor: On the card. Anything but a tensor is returned as it is.
-            group: The process group; all ranks when not given.
-            reduce_op: "mean", "sum", "min", "max", "product", or the ReduceOp of that name.
-
-        Returns:
-            `tensor`.
-
-        Raises:
-            ValueError: The tensor is not on a card, or the operation is another one.
-        """
-        return self._put_together(tensor, group, reduce_op)
 
     def on_exception(self, exception: BaseException) -> None:
         """Tell the other ranks that this one cannot go on.

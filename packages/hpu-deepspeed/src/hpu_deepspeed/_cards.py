@@ -1,49 +1,26 @@
-"""What the strategies for the Trainer and for Fabric have in common: cards, ranks and collectives."""
+"""What the strategies for the Trainer and for Fabric have in common: DeepSpeed, its configuration and its ranks."""
 
 import copy
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final
 
 import torch
-import torch.distributed as dist
-from torch import Tensor
 
-from hpu_core import collectives, discovery, frameworks, hccl, initialize_hccl
-from hpu_core.strategy import checked_devices
+from hpu_core import initialize_hccl
+from hpu_core.parallel import SeveralCards
 from hpu_deepspeed import _config, _folder, _vendor
-from hpu_deepspeed._lightning import MisconfigurationException, reset_seed
+from hpu_deepspeed._lightning import reset_seed
 from hpu_deepspeed._plugin import PLUGIN
-
-T = TypeVar("T")
 
 TIMEOUT: Final = timedelta(minutes=30)  # As in Lightning and torch.
 _MODULES_OF_A_SERVER: Final = 8
 
-if TYPE_CHECKING:
 
-    class _Strategy:
-        """What is used of Lightning's strategies, the Trainer's and Fabric's."""
-
-        cluster_environment: Any
-        global_rank: Any
-        local_rank: Any
-        num_processes: Any
-        world_size: Any
-        _parallel_devices: list[torch.device] | None
-
-        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-        def all_gather(self, *args: Any, **kwargs: Any) -> Tensor: ...
-        def _configure_launcher(self) -> None: ...
-
-else:
-    _Strategy = object
-
-
-class OnCards(_Strategy):
+class OnCards(SeveralCards):
     """Goes in front of Lightning's DeepSpeedStrategy, the Trainer's or Fabric's.
 
     Args:
@@ -82,54 +59,9 @@ class OnCards(_Strategy):
         _config.allow_any_optimizer(self.config)
 
     @property
-    def parallel_devices(self) -> "list[torch.device] | None":
-        """One `torch.device("hpu")` per card of this machine.
-
-        Raises:
-            ValueError: On assigning, a device is no HPU, or has an index other than 0.
-        """
-        return self._parallel_devices
-
-    @parallel_devices.setter
-    def parallel_devices(self, devices: Sequence[torch.device] | None) -> None:
-        self._parallel_devices = checked_devices(devices, type(self).__name__)
-
-    @property
     def root_device(self) -> torch.device:
         """`torch.device("hpu")`: a process has one card, and it has no index."""
         return torch.device("hpu", _index(self.local_rank)) if self._indexed else torch.device("hpu")
-
-    def all_gather(self, tensor: Tensor, group: Any | None = None, sync_grads: bool = False) -> Tensor:
-        """Return the tensors of all ranks, of shape (ranks, *shape).
-
-        Args:
-            tensor: On the card, of the same shape on all ranks.
-            group: The process group; all ranks when not given.
-            sync_grads: Whether gradients flow back to the rank that a part came from.
-
-        Raises:
-            ValueError: The tensor is not on a card.
-        """
-        if not dist.is_initialized():
-            return tensor
-        if not sync_grads:
-            return collectives.all_gather(tensor, group)
-        collectives.check_device(tensor)
-        return super().all_gather(tensor, group, sync_grads)
-
-    def broadcast(self, obj: T, src: int = 0) -> T:
-        """Return what one rank has, an object of any kind.
-
-        Args:
-            obj: The object; of no account on other ranks.
-            src: The rank that has it.
-        """
-        return collectives.broadcast(obj, src) if dist.is_initialized() else obj
-
-    def barrier(self, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - Lightning passes a name for its logs.
-        """Wait until all ranks are here and their cards have finished what they were given."""
-        if dist.is_initialized():
-            collectives.barrier()
 
     @classmethod
     def register_strategies(cls, strategy_registry: Any) -> None:
@@ -140,19 +72,6 @@ class OnCards(_Strategy):
         """
         for name, classes in PLUGIN.strategies.items():
             strategy_registry.register(name, cls, description=cls.__name__, override=True, **classes.options)
-
-    def __repr__(self) -> str:
-        return frameworks.describe(self)
-
-    def _configure_launcher(self) -> None:
-        try:
-            discovery.check_devices(self.num_processes)
-        except ValueError as error:
-            raise MisconfigurationException(str(error)) from error
-        super()._configure_launcher()
-
-    def _choose_card(self) -> None:
-        hccl.choose_card(self.world_size, self.local_rank)
 
     def _make_process_group(self) -> None:
         """Take this process's rank and have DeepSpeed make the process group."""

@@ -1,22 +1,24 @@
 """Training with DeepSpeed on Gaudi cards, with Fabric."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import torch.distributed as dist
-from torch import Tensor
-
-from hpu_core import HPUAccelerator, bridge, collectives
+from hpu_core import bridge
+from hpu_core.parallel import FabricSeveralHPUsStrategy
 from hpu_deepspeed import _config, _vendor
 from hpu_deepspeed._cards import OnCards
 from hpu_deepspeed._folder import present
-from hpu_deepspeed._lightning import FabricDeepSpeedPrecision, FabricDeepSpeedStrategy, MisconfigurationException
+from hpu_deepspeed._lightning import FabricDeepSpeedPrecision, FabricDeepSpeedStrategy
 from hpu_deepspeed.precision import FabricHPUDeepSpeedPrecision
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+
+class _OnAnyAccelerator(FabricDeepSpeedStrategy):
+    """Lightning's strategy without its check for CUDA; FabricHPUStrategy has one of its own."""
+
+    def setup_environment(self) -> None:
+        super(FabricDeepSpeedStrategy, self).setup_environment()
 
 
-class FabricHPUDeepSpeedStrategy(OnCards, FabricDeepSpeedStrategy):
+class FabricHPUDeepSpeedStrategy(OnCards, FabricSeveralHPUsStrategy, _OnAnyAccelerator):
     """Fabric's twin of HPUDeepSpeedStrategy, with the same names.
 
     As with Lightning's own, a configuration with `gradient_accumulation_steps` is DeepSpeed's to count.
@@ -25,9 +27,6 @@ class FabricHPUDeepSpeedStrategy(OnCards, FabricDeepSpeedStrategy):
         *args: As those of Fabric's DeepSpeedStrategy.
         **kwargs: The same. `process_group_backend` is "hccl"; `timeout` works on every Lightning.
     """
-
-    # Decided once, in `setup_environment`, so that a step in eager mode pays for nothing.
-    _mark_step: "Callable[[], None] | None" = None
 
     @staticmethod
     def precision_plugin_for(precision: Any) -> FabricDeepSpeedPrecision:
@@ -47,58 +46,8 @@ class FabricHPUDeepSpeedStrategy(OnCards, FabricDeepSpeedStrategy):
             OSError: The folder to offload to is not there, or cannot be written.
             RuntimeError: No card could be opened, or a compiler is missing.
         """
-        if not isinstance(self.accelerator, HPUAccelerator):
-            raise MisconfigurationException(
-                f"{type(self).__name__} needs an HPUAccelerator, got {type(self.accelerator).__name__}: pass "
-                "`accelerator=hpu_core.HPUAccelerator()` to Fabric"
-            )
-        bridge.load()
         self._set_world_ranks()
-        self._choose_card()
-        self._mark_step = bridge.mark_step_if_lazy()
-        # Past the check for CUDA.
-        super(FabricDeepSpeedStrategy, self).setup_environment()
-
-    def backward(self, tensor: Tensor, module: Any, *args: Any, **kwargs: Any) -> None:
-        """Compute gradients with DeepSpeed's engine, then close the graph of forward and backward (lazy mode).
-
-        Args:
-            tensor: The loss, scalar.
-            module: The engine.
-            *args: For the engine.
-            **kwargs: For the engine.
-        """
-        super().backward(tensor, module, *args, **kwargs)
-        self._close_graph()
-
-    def optimizer_step(self, optimizer: Any, **kwargs: Any) -> Any:
-        """Run the engine's step, then close its graph (lazy mode).
-
-        Args:
-            optimizer: The engine.
-            **kwargs: For its `step`.
-        """
-        result = super().optimizer_step(optimizer, **kwargs)
-        self._close_graph()
-        return result
-
-    def all_reduce(self, tensor: Any, group: Any | None = None, reduce_op: Any = "mean") -> Any:
-        """Put the tensors of all ranks together, in place; integers come out exact.
-
-        Args:
-            tensor: On the card. Anything but a tensor is returned as it is.
-            group: The process group; all ranks when not given.
-            reduce_op: "mean", "sum", "min", "max", "product", or the ReduceOp of that name.
-
-        Returns:
-            `tensor`.
-
-        Raises:
-            ValueError: The tensor is not on a card, or the operation is another one.
-        """
-        if not isinstance(tensor, Tensor) or not dist.is_initialized():
-            return tensor
-        return collectives.all_reduce(tensor, group, reduce_op)
+        super().setup_environment()
 
     def save_checkpoint(self, path: Any, state: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         """Have each rank save its part of a checkpoint, a folder, which takes its place when all have.
@@ -145,7 +94,3 @@ class FabricHPUDeepSpeedStrategy(OnCards, FabricDeepSpeedStrategy):
     def _initialize_engine(self, *args: Any, **kwargs: Any) -> Any:
         with self._with_index():
             return super()._initialize_engine(*args, **kwargs)
-
-    def _close_graph(self) -> None:
-        if self._mark_step is not None:
-            self._mark_step()

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-import torch.distributed as dist
 from packaging.version import Version
 from torch import Tensor
 
-from hpu_core import bridge, collectives, frameworks
-from hpu_core.strategy import HPUStrategy
+from hpu_core import bridge, frameworks
+from hpu_core.parallel import SeveralHPUsStrategy
 from hpu_deepspeed import _config
 from hpu_deepspeed._cards import OnCards
 from hpu_deepspeed._folder import present
@@ -52,7 +51,7 @@ class _OnAnyAccelerator(DeepSpeedStrategy):
         initialize(model)
 
 
-class HPUDeepSpeedStrategy(OnCards, HPUStrategy, _OnAnyAccelerator):
+class HPUDeepSpeedStrategy(OnCards, SeveralHPUsStrategy, _OnAnyAccelerator):
     """Trains with DeepSpeed's ZeRO on Gaudi cards; its names in Lightning are "hpu_deepspeed", "..._stage_1" and so on.
 
     Lightning's DeepSpeedStrategy does the work. This class adds what a card needs: DeepSpeed for Gaudi, HCCL, one card
@@ -89,17 +88,13 @@ class HPUDeepSpeedStrategy(OnCards, HPUStrategy, _OnAnyAccelerator):
 
     @property
     def handles_gradient_accumulation(self) -> bool:
-        """False: which batches are a step is Lightning's to say, so that the last ones of an epoch are one too."""
+        """Return False. Which batches are a step is for Lightning to say, so that the last of an epoch are one, too."""
         return False
 
     def set_world_ranks(self) -> None:
         """Find out which rank this process is."""
         bridge.forget_rendezvous()
         super().set_world_ranks()
-
-    def choose_card(self) -> None:
-        """Choose the card of this rank."""
-        self._choose_card()
 
     def setup_environment(self) -> None:
         """Open this rank's card and make the process group.
@@ -156,24 +151,6 @@ class HPUDeepSpeedStrategy(OnCards, HPUStrategy, _OnAnyAccelerator):
         Its own context for this refuses ZeRO stages 2 and 3.
         """
         yield
-
-    def reduce(self, tensor: Any, group: Any | None = None, reduce_op: Any = "mean") -> Any:
-        """Put the tensors of all ranks together, in place; integers come out exact.
-
-        Args:
-            tensor: On the card. Anything but a tensor is returned as it is.
-            group: The process group; all ranks when not given.
-            reduce_op: "mean", "sum", "min", "max", "product", or the ReduceOp of that name.
-
-        Returns:
-            `tensor`.
-
-        Raises:
-            ValueError: The tensor is not on a card, or the operation is another one.
-        """
-        if not isinstance(tensor, Tensor) or not dist.is_initialized():
-            return tensor
-        return collectives.all_reduce(tensor, group, reduce_op)
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any | None = None) -> None:
         """Have each rank save its part of a checkpoint, a folder, which takes its place when all have.
