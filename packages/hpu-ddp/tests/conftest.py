@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from .processes import Done, Program, Ranks, environment
+from hpu_sim.testing import Done, Program, SharedRanks, machine_variables
+
+from .preparation import prepare
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -19,34 +21,20 @@ Run = Callable[..., Done]
 def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnRanks]:
     """Calls a function of this test module on ranks that share a training, and returns what each of them returned.
 
-    `on_ranks(function, *arguments, count=2, lazy=False)`. The ranks are the same for all tests that ask for as many,
-    unless a test has failed on them.
+    `on_ranks(function, *arguments, count=2, lazy=False, seconds=60)`. The ranks are the same for all tests that
+    ask for as many, unless a test has failed on them.
     """
-    pools: dict[tuple[int, bool], Ranks] = {}
-
-    def on_ranks(function: Callable[..., Any], *arguments: Any, count: int = 2, lazy: bool = False) -> list[Any]:
-        if (count, lazy) not in pools:
-            pools[count, lazy] = Ranks(count, tmp_path_factory.mktemp("ranks"), lazy=lazy)
-        try:
-            return pools[count, lazy].call(function, *arguments)
-        except AssertionError:
-            pools.pop((count, lazy)).end()
-            raise
-
-    yield on_ranks
-    for ranks in pools.values():
-        ranks.end()
+    with SharedRanks(lambda: tmp_path_factory.mktemp("ranks"), prepare=prepare) as ranks:
+        yield ranks.call
 
 
 @pytest.fixture
 def program(tmp_path: Path) -> Callable[..., Program]:
     """Makes a program of tests/programs, or of further arguments, on a machine of its own: see `Program`."""
 
-    def program(
-        name: str, *arguments: str, devices: int = 2, interpreter: tuple[str, ...] = (), **variables: str
-    ) -> Any:
+    def program(name: str, *arguments: str, devices: int = 2, interpreter: tuple[str, ...] = (), **more: str) -> Any:
         command = [*(interpreter or (sys.executable,)), str(PROGRAMS / name), *arguments]
-        return Program(command, environment(devices, tmp_path / "cards", **variables), tmp_path)
+        return Program(command, machine_variables(devices, tmp_path / "cards", **more), tmp_path)
 
     return program
 
@@ -55,7 +43,7 @@ def program(tmp_path: Path) -> Callable[..., Program]:
 def run(program: Callable[..., Program]) -> Run:
     """Runs a program of tests/programs to its end, at most for some seconds, and returns what came of it."""
 
-    def run(name: str, *arguments: str, seconds: float = 60, **options: Any) -> Done:
+    def run(name: str, *arguments: str, seconds: float = 150, **options: Any) -> Done:
         with program(name, *arguments, **options) as running:
             return running.wait(seconds)
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from hpu_sim.testing import free_port
+
 from .conftest import Run
-from .processes import free_port
 
 # Within which everything has to end. As long, because ranks wait that long for each other at the start, too.
 _TIMEOUT = 20

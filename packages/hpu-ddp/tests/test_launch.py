@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from hpu_sim.testing import Done, Program, free_port, machine_variables
+
 from .conftest import PROGRAMS, Run
-from .processes import Done, Program, environment, free_port
 
 _STEPS = 12
 
@@ -36,7 +37,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What the ranks say of a program that was started like any other."""
     folder = tmp_path_factory.mktemp("plain")
     command = [sys.executable, str(PROGRAMS / "train.py")]
-    with Program(command, environment(2, folder / "cards"), folder) as running:
+    with Program(command, machine_variables(2, folder / "cards"), folder) as running:
         return _reports(running.wait(60))
 
 

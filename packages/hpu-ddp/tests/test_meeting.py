@@ -12,8 +12,7 @@ import pytest
 from hpu_ddp import _meeting
 from hpu_ddp._meeting import Meeting, Rendezvous, meet
 from hpu_ddp.errors import RankFailedError
-
-from .processes import free_port
+from hpu_sim.testing import free_port
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import HashStore, TCPStore

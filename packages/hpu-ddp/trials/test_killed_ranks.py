@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.processes import Done, Program, environment
+
+from hpu_sim.testing import Done, Program, machine_variables
 
 _PROGRAM = Path(__file__).parents[1] / "tests" / "programs" / "train.py"
 _RANKS = 2
@@ -22,7 +23,7 @@ _LIMIT = 30
 def _train(folder: Path, *arguments: str) -> Done:
     """Train, from the last checkpoint if there is one."""
     command = [sys.executable, str(_PROGRAM), "--epochs", str(_EPOCHS), "--checkpoints", str(folder), *arguments]
-    with Program(command, environment(_RANKS, folder / "cards")) as running:
+    with Program(command, machine_variables(_RANKS, folder / "cards")) as running:
         return running.wait(2 * _LIMIT)
 
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.processes import Done, Program, environment
+
+from hpu_sim.testing import Done, Program, machine_variables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,7 +93,7 @@ def _train(nodes: list[Node], folder: Path, *arguments: str) -> list[Done]:
         running = []
         for node in nodes:
             cards = folder / node.name
-            variables = environment(
+            variables = machine_variables(
                 _CARDS, cards, **rendezvous, NODE_RANK=str(node.rank), CUT=f"{_IP} link set {node.link} down"
             )
             command = [*node.prefix, sys.executable, str(_PROGRAM), *size, *arguments]

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from hpu_deepspeed import HPUDeepSpeedStrategy
+from hpu_sim.testing import Program
 
 from .conftest import OnRanks
 from .modules import Classifier, loader, numbers, trainer
-from .processes import Program
 
 # Of one batch each: Lightning resumes an epoch with the first of its batches, whichever comes next.
 EPOCHS = 8

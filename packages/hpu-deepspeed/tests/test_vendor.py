@@ -10,8 +10,7 @@ import pytest
 
 from hpu_core import bridge
 from hpu_deepspeed import _vendor
-
-from .processes import environment
+from hpu_sim.testing import machine_variables
 
 
 @pytest.fixture(autouse=True)
@@ -106,7 +105,7 @@ except RuntimeError as error:
 def test_a_deepspeed_for_another_accelerator_is_refused(tmp_path: Path) -> None:
     """It has chosen for the whole process, so the error says what to do before the next."""
     command = [sys.executable, "-W", "ignore", "-c", _FOR_THE_CPU]
-    variables = environment(1, tmp_path)
+    variables = machine_variables(1, tmp_path)
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True, timeout=240)
 
     assert "has chosen the accelerator 'cpu' for the whole process: set DS_ACCELERATOR=hpu" in done.stdout
@@ -129,7 +128,7 @@ print(torch.utils.deterministic.fill_uninitialized_memory, "DS_ACCELERATOR" in o
 def test_the_switches_are_the_users(enabled: bool, tmp_path: Path) -> None:
     """DeepSpeed is for Gaudi, and torch's switches and the variable are as they were."""
     command = [sys.executable, "-W", "ignore", "-c", _SWITCHES.format(enabled=enabled)]
-    variables = environment(1, tmp_path)
+    variables = machine_variables(1, tmp_path)
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True, timeout=240)
 
     assert done.stdout.splitlines()[-3:] == ["hpu", f"{enabled} True", "True False"]
