@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Final
 
 import pytest
+import torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,6 +65,19 @@ for keep in (True, False):
     )
 
     assert output_of(program, **_EAGER) == "[1.0, 1.0] [2.0, 2.0]\n[1.0, 1.0] [2.0, 2.0]"
+
+
+def test_a_result_is_traced_with_the_strides_that_it_has() -> None:
+    """Torch knows of cards that theirs are always contiguous, and would view them as such."""
+    importlib.import_module("torch._dynamo")
+    from torch._subclasses import FakeTensorMode
+
+    rows = torch.ones(2, 3, device="hpu").T
+
+    with FakeTensorMode() as mode:
+        traced = mode.from_tensor(rows).exp()
+
+    assert traced.stride() == rows.exp().stride() == (1, 3)
 
 
 def test_an_unknown_option_is_named(output_of: Callable[..., str]) -> None:

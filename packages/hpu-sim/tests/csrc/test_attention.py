@@ -69,8 +69,8 @@ def test_attention_is_traced() -> None:
     from torch._subclasses import FakeTensorMode
 
     with FakeTensorMode() as mode:
-        traced = [mode.from_tensor(tensor) for tensor in _inputs("hpu", requires_grad=True)]
-        output = functional.scaled_dot_product_attention(*traced)
+        query, key, value = (mode.from_tensor(tensor) for tensor in _inputs("hpu", requires_grad=True))
+        output = functional.scaled_dot_product_attention(query, key, value)
 
     assert (output.device.type, output.shape) == ("hpu", (2, 4, 33, 16))
 
