@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from packaging.version import Version
 
@@ -29,7 +30,7 @@ def fit(trainer):
 
 # What a simulated machine takes on which Lightning is imported without our hook: Lightning 2.0 imports HMP from the
 # bridge of every machine that has cards, so that by itself it stands no release without it.
-UNHOOKED = {"HPU_SIM_RELEASE": "1.12.1"} if frameworks.current().version < Version("2.1") else {}
+UNHOOKED: dict[str, Any] = {"HPU_SIM_RELEASE": "1.12.1"} if frameworks.current().version < Version("2.1") else {}
 
 QUIET = "max_steps=1, logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False"
 
