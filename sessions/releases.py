@@ -1,34 +1,62 @@
-"""Releases: whether a package may have one, and what its notes say."""
+"""Releases: what a package must fulfil, and how its changelog, commit and tag are made."""
 
 from __future__ import annotations
 
-import argparse
-
 import nox
-from packaging.version import Version
 
-from sessions.environments import install
-from sessions.packages import Package, each_package, group, read_version
+from sessions.environments import DEFAULT_ROW, install
+from sessions.packages import PACKAGES, ROOT, Package, each_package, group, read_version
+
+
+@nox.session(default=False)
+@each_package
+def release(session: nox.Session, package: Package) -> None:
+    """Check, then commit and tag a release: `-- minor` (or major, patch, 1.2.3); `-- --dry-run minor` only shows it."""
+    check(session, package, [argument for argument in session.posargs if argument != "--dry-run"])
+    session.run("python", "scripts/release.py", "make", package.name, *session.posargs)
 
 
 @nox.session(default=False)
 @each_package
 def release_check(session: nox.Session, package: Package) -> None:
-    """Check that a package may be released, and show its notes; `-- --tag hpu-core-v1.2.0` checks a tag, too."""
-    parser = argparse.ArgumentParser(prog=f"nox -s 'release_check({package.name})' --")
-    parser.add_argument("--tag", help="the tag that is to be released; it must name the package's version")
-    tag = parser.parse_args(session.posargs).tag
-    version = read_version(package)
-    if tag is not None and tag != f"{package.name}-v{version}":
-        session.error(f"tag {tag!r} does not name {package.name} {version}: expected '{package.name}-v{version}'")
+    """Check that a release may be made (`-- minor`), or that a tag may be published (`-- --tag hpu-core-v1.2.0`)."""
+    check(session, package, session.posargs)
 
+
+def check(session: nox.Session, package: Package, arguments: list[str]) -> None:
+    """Check the rules of a release, and that the package works with the oldest siblings that it admits."""
     install(session, *group("release"))
-    last = last_release(session, package, ignoring=tag)
-    if last is None:
-        session.log(f"{package.name} has no release yet: {version} is the first")
-    else:
-        compare_with_release(session, package, last)
-    draft_notes(session, package, silent=False)
+    session.run("python", "scripts/release.py", "check", package.name, *arguments)
+    floors = session.run("python", "scripts/release.py", "floors", package.name, silent=True, log=False)
+    if siblings := str(floors).splitlines():
+        session.log(f"{package.name} with the oldest releases that it admits: {', '.join(siblings)}")
+        check_with_siblings(session, package, siblings)
+
+
+def check_with_siblings(session: nox.Session, package: Package, siblings: list[str]) -> None:
+    """Check a package's types and imports with given siblings, none of which comes from the tree.
+
+    What a package uses of a sibling that has no such thing yet is an error of one or the other.
+
+    Args:
+        session: The running session.
+        package: The package.
+        siblings: Requirements of all its siblings, as pip takes them.
+    """
+    source = ROOT / package.path / "src"
+    extras = f"[{','.join(package.extras)}]" if package.extras else ""
+    # An environment of an earlier run holds newer ones, or this package as it was.
+    session.run_install("python", "-m", "pip", "uninstall", "--yes", "--quiet", *PACKAGES, silent=True)
+    session.install("-c", DEFAULT_ROW, "mypy", *siblings, f"./{package.path}{extras}")
+    script = str(ROOT / "scripts" / "import_every_module.py")
+    # Far from the checkout: the root's configuration would find the siblings of the tree beside it.
+    with session.chdir(session.create_tmp()):
+        configuration = ("--config-file", str(ROOT / "pyproject.toml"))
+        # What an older sibling lacks may need an ignore that a newer one does not.
+        options = (*configuration, "--no-warn-unused-ignores", str(source))
+        session.run("mypy", *options, env={"MYPYPATH": str(source)})
+        for module in package.modules:
+            session.run("python", "-I", script, module, "--complete")
 
 
 def draft_notes(session: nox.Session, package: Package, *, silent: bool) -> None:
@@ -36,39 +64,3 @@ def draft_notes(session: nox.Session, package: Package, *, silent: bool) -> None
     place = ("--config", "towncrier.toml", "--dir", str(package.path))
     release = ("--name", package.name, "--version", read_version(package))
     session.run("towncrier", "build", "--draft", *place, *release, silent=silent)
-
-
-def git(session: nox.Session, *arguments: str) -> str:
-    """Run git and give what it prints."""
-    return str(session.run("git", *arguments, external=True, silent=True, log=False)).strip()
-
-
-def last_release(session: nox.Session, package: Package, *, ignoring: str | None) -> str | None:
-    """Give the tag of a package's newest release, or None before the first.
-
-    Args:
-        session: The running session.
-        package: The package.
-        ignoring: The tag that is being released, which is no release yet.
-    """
-    prefix = f"{package.name}-v"
-    tags = [tag for tag in git(session, "tag", "--list", f"{prefix}*").splitlines() if tag != ignoring]
-    return max(tags, key=lambda tag: Version(tag.removeprefix(prefix)), default=None)
-
-
-def compare_with_release(session: nox.Session, package: Package, last: str) -> None:
-    """Fail when the source changed since a release and the version did not, or the API broke within a major."""
-    released = Version(last.removeprefix(f"{package.name}-v"))
-    version = Version(read_version(package))
-    source = f"{package.path}/src"
-    changed = git(session, "diff", "--name-only", last, "--", source).splitlines()
-    if changed and version <= released:
-        session.error(
-            f"{package.name} changed since {last} ({len(changed)} files in {source}) and its version is still "
-            f"{version}: raise `__version__` in {source}/{package.modules[0]}/__about__.py"
-        )
-    # Below 1.0 a minor may break the API; from then on only a major may.
-    compatible = version.release[: 1 if released.major else 2] == released.release[: 1 if released.major else 2]
-    if compatible:
-        for module in package.modules:
-            session.run("griffecli", "check", module, "--search", source, "--against", last)
