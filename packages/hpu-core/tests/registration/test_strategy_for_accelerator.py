@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from hpu_core import frameworks
+
 from .programs import MODULE, QUIET, UNHOOKED, output
 
+_PYTORCH = frameworks.current().pytorch().__name__
 _FIT = MODULE.format(base="LightningModule") + f"fit(Trainer(accelerator=HPUAccelerator(), devices=1, {QUIET}))"
 _OURS = "from hpu_core import HPUAccelerator"
 
@@ -27,14 +30,14 @@ def test_the_accelerator_is_enough(framework: str, ours_first: bool, tmp_path: P
 
 def test_a_simulator_that_starts_late_is_enough(tmp_path: Path) -> None:
     """The program may switch the simulator on itself, after all imports."""
-    imports = f"from lightning import LightningModule, Trainer\n{_OURS}\nimport hpu_sim\nhpu_sim.activate()\n"
+    imports = f"from {_PYTORCH} import LightningModule, Trainer\n{_OURS}\nimport hpu_sim\nhpu_sim.activate()\n"
 
     assert output(imports + _FIT, tmp_path) == ["SingleHPUStrategy hpu"]
 
 
 def test_autoload_off_leaves_lightning_alone(tmp_path: Path) -> None:
     """HPU_CORE_AUTOLOAD=0 gives Lightning's own connector, even after our accelerator was used."""
-    program = f"{_OURS}\nfrom lightning.pytorch.trainer import trainer\nprint(trainer._AcceleratorConnector.__mro__[1])"
+    program = f"{_OURS}\nfrom {_PYTORCH}.trainer import trainer\nprint(trainer._AcceleratorConnector.__mro__[1])"
 
     lines = output(program, tmp_path, HPU_SIM_DEVICES="1", HPU_CORE_AUTOLOAD="0", **UNHOOKED)
 
