@@ -154,12 +154,17 @@ def test_a_sequence_can_be_checkpointed() -> None:
 
 @pytest.fixture
 def _fresh_dynamo() -> Iterator[None]:
-    """A compiler that has compiled nothing, before and after."""
+    """A compiler that has compiled nothing, before and after, and leaves the optimizers as they were."""
     import torch._dynamo
 
+    # Before torch 2.3 it takes the hooks of all steps away.
+    kinds: list[Any] = [kind for kind in vars(torch.optim).values() if isinstance(kind, type)]
+    steps = [kind.step for kind in kinds]
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
+    for kind, step in zip(kinds, steps, strict=True):
+        kind.step = step
 
 
 @pytest.mark.needs_torch("2.1", "compiler for Python 3.11")
