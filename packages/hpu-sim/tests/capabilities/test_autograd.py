@@ -157,14 +157,16 @@ def _fresh_dynamo() -> Iterator[None]:
     """A compiler that has compiled nothing, before and after, and leaves the optimizers as they were."""
     import torch._dynamo
 
-    # Before torch 2.3 it takes the hooks of all steps away.
+    # Before torch 2.3 it takes the hooks of all steps away, and marks those that have none as if they had.
     kinds: list[Any] = [kind for kind in vars(torch.optim).values() if isinstance(kind, type)]
-    steps = [kind.step for kind in kinds]
+    steps = [(kind.step, dict(vars(kind.step))) for kind in kinds]
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
-    for kind, step in zip(kinds, steps, strict=True):
+    for kind, (step, marks) in zip(kinds, steps, strict=True):
         kind.step = step
+        vars(step).clear()
+        vars(step).update(marks)
 
 
 @pytest.mark.needs_torch("2.1", "compiler for Python 3.11")
