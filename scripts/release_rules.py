@@ -250,7 +250,7 @@ def check_version(package: Package, version: Version) -> None:
         if wanted is not None and version not in wanted:
             raise ReleaseError(
                 f"{name} requires {package.name}{wanted}, which excludes {version}: widen that range in "
-                f"packages/{name}/pyproject.toml first, or the packages of this tree do not fit together"
+                f"packages/{name}/pyproject.toml first, because the packages of this tree must fit together"
             )
 
 
@@ -267,10 +267,12 @@ def check_api(checkout: Checkout, package: Package, last: Version, version: Vers
         return []
     breakages = []
     with checkout.worktree(f"{package.name}-v{last}") as tree:
-        before = Package(package.name, tree)
-        for module in before.modules:
-            old, new = (load_api(side, module) for side in (before, package))
-            for breakage in griffe.find_breaking_changes(old, new):
+        before, after = (load_api(side) for side in (Package(package.name, tree), package))
+        for module, api in before.items():
+            if module not in after:
+                breakages.append(f"{module} (removed)")
+                continue
+            for breakage in griffe.find_breaking_changes(api, after[module]):
                 explained = breakage.explain(griffe.ExplanationStyle("markdown")).removeprefix("- ")
                 breakages.append(f"{breakage.obj.path} ({explained})")
     if breakages and not may_break(last, version):
@@ -282,12 +284,19 @@ def check_api(checkout: Checkout, package: Package, last: Version, version: Vers
     return breakages
 
 
-def load_api(package: Package, module: str) -> griffe.Object | griffe.Alias:
-    """Read the public API of one of a package's modules, without importing it."""
-    source = package.folder / "src"
-    return griffe.load(
-        module, search_paths=[source], allow_inspection=False, resolve_aliases=True, resolve_external=False
-    )
+def load_api(package: Package) -> dict[str, griffe.Object | griffe.Alias]:
+    """Read the public API of a package, without importing it.
+
+    Its siblings are read along with it, because what a class inherits from one of theirs is its own API, too.
+
+    Returns:
+        Each of its modules, by name.
+    """
+    packages = [package, *(Package(name, package.tree) for name in package.siblings())]
+    loader = griffe.GriffeLoader(search_paths=[one.folder / "src" for one in packages], allow_inspection=False)
+    loaded = {module: loader.load(module) for one in packages for module in one.modules}
+    loader.resolve_aliases(external=False)
+    return {module: loaded[module] for module in package.modules}
 
 
 def floors(checkout: Checkout, package: Package) -> dict[str, Version]:

@@ -231,6 +231,20 @@ def test_minor_below_one_may_break(after: Checkout) -> None:
     ]
 
 
+def test_what_a_class_inherits_from_a_sibling_is_its_api(after: Checkout) -> None:
+    """A method that moves to a base class in a sibling does not break the API."""
+    method = "    def close(self) -> int:\n        return 1\n"
+    commit(after, {"packages/box-lid/src/box_lid/lid.py": f"class Lid:\n{method}"})
+    after.git("tag", "box-lid-v0.1.0")
+    moved = {
+        "packages/box-core/src/box_core/part.py": f"class Part:\n{method}",
+        "packages/box-lid/src/box_lid/lid.py": "from box_core.part import Part\n\n\nclass Lid(Part):\n    pass\n",
+    }
+    commit(after, moved)
+
+    assert rules.check_api(after, Package("box-lid", after.root), Version("0.1.0"), Version("0.1.1")) == []
+
+
 def test_uncommitted_change_is_refused(before: Checkout) -> None:
     """What is not committed would be missing from the release."""
     write(before.root, {"note.txt": "later\n"})
