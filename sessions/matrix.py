@@ -118,7 +118,7 @@ def run_cell(session: nox.Session, package: Package, row: Row, *options: str) ->
         session: The running session.
         package: The package.
         row: The row.
-        *options: For pytest, before what it collects.
+        *options: For pytest.
 
     Raises:
         CommandFailed: A test failed.
@@ -127,8 +127,12 @@ def run_cell(session: nox.Session, package: Package, row: Row, *options: str) ->
     # The compiled device goes with the environment, as no other torch can use it.
     cache = str(Path(session.create_tmp()).resolve() / "hpu-sim")
     environment = machine | {"HPU_SIM_RELEASE": row.release, "HPU_SIM_CACHE": cache}
-    paths = suite_paths(package.name)
-    session.run("pytest", *options, *(session.posargs or [*side_by_side(package.name), *paths]), env=environment)
+    session.run("pytest", *options, env=environment)
+
+
+def everything(package: Package) -> list[str]:
+    """Give pytest's arguments for all tests of a package."""
+    return [*side_by_side(package.name), *suite_paths(package.name)]
 
 
 def add_cell(package: Package, row: Row) -> None:
@@ -143,7 +147,7 @@ def add_cell(package: Package, row: Row) -> None:
             removed_afterwards(session),
             beside_its_siblings_alone(session, row.constraints, *requirements(package, row)),
         ):
-            run_cell(session, package, row)
+            run_cell(session, package, row, *(session.posargs or everything(package)))
 
 
 for _row in ROWS.values():
@@ -163,7 +167,7 @@ def floors(session: nox.Session) -> None:
             with beside_its_siblings_alone(session, file, package.name, *own_group(package), *TOOLS):
                 environment = own_machine(session) | whatever_others_warn_of()
                 try:
-                    session.run("pytest", *side_by_side(package.name), *suite_paths(package.name), env=environment)
+                    session.run("pytest", *everything(package), env=environment)
                 except CommandFailed:
                     failed.append(package.name)
     if failed:
@@ -215,7 +219,7 @@ def noted(session: nox.Session, package: Package, row: Row) -> bool:
     try:
         with beside_its_siblings_alone(session, row.constraints, *requirements(package, row)):
             try:
-                run_cell(session, package, row, f"--junitxml={report}")
+                run_cell(session, package, row, f"--junitxml={report}", *everything(package))
                 passed = True
             except CommandFailed:
                 session.warn(f"tests of {package.name} failed on SynapseAI {row.release}")
