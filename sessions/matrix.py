@@ -111,14 +111,13 @@ def requirements(package: Package, row: Row) -> list[str]:
     return [package.name, *own_group(package), *TOOLS, *deepspeed]
 
 
-def run_cell(session: nox.Session, package: Package, row: Row, *options: str) -> None:
-    """Run a package's tests on a row whose distributions are installed.
+def run_on(row: Row, session: nox.Session, *arguments: str) -> None:
+    """Run tests on a row whose distributions are installed.
 
     Args:
-        session: The running session.
-        package: The package.
         row: The row.
-        *options: For pytest.
+        session: The running session.
+        *arguments: For pytest.
 
     Raises:
         CommandFailed: A test failed.
@@ -127,7 +126,7 @@ def run_cell(session: nox.Session, package: Package, row: Row, *options: str) ->
     # The compiled device goes with the environment, as no other torch can use it.
     cache = str(Path(session.create_tmp()).resolve() / "hpu-sim")
     environment = machine | {"HPU_SIM_RELEASE": row.release, "HPU_SIM_CACHE": cache}
-    session.run("pytest", *options, env=environment)
+    session.run("pytest", *arguments, env=environment)
 
 
 def everything(package: Package) -> list[str]:
@@ -147,7 +146,7 @@ def add_cell(package: Package, row: Row) -> None:
             removed_afterwards(session),
             beside_its_siblings_alone(session, row.constraints, *requirements(package, row)),
         ):
-            run_cell(session, package, row, *(session.posargs or everything(package)))
+            run_on(row, session, *(session.posargs or everything(package)))
 
 
 for _row in ROWS.values():
@@ -219,7 +218,7 @@ def noted(session: nox.Session, package: Package, row: Row) -> bool:
     try:
         with beside_its_siblings_alone(session, row.constraints, *requirements(package, row)):
             try:
-                run_cell(session, package, row, f"--junitxml={report}", *everything(package))
+                run_on(row, session, f"--junitxml={report}", *everything(package))
                 passed = True
             except CommandFailed:
                 session.warn(f"tests of {package.name} failed on SynapseAI {row.release}")
