@@ -84,8 +84,8 @@ nitpick_ignore_regex = [
     ("py:.*", "|".join(_ELSEWHERE_BARE)),
     # Types that a public method returns and nobody makes: their modules are private, and viewcode shows them.
     ("py:.*", r"hpu_\w+(\.\w+)*\._\w+\..*"),
-    # A type variable is no object of the documentation.
-    ("py:.*", r"hpu_core\.collectives\.T"),
+    # Type variables are no objects of the documentation.
+    ("py:.*", r"(hpu_core\.collectives\.)?T"),
 ]
 
 # Packages all of whose public names have an entry; those of lightning_habana are other packages' names.

@@ -9,7 +9,8 @@ Python and shell blocks are run as they stand. An invisible comment right before
   `<!-- output: part -->`: other lines may stand before and after it. `<!-- output: part, figures vary -->`: numbers
   are only compared for being there.
 
-A block of which nothing of this is true is an error.
+A file that a page shows by `literalinclude` is one as with `file`. A block of which nothing of this is true is an
+error.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 Fate = Literal["python", "shell", "file", "output", "not run"]
 
+# Directives of MyST that hold no code of their own.
+_NO_CODE: Final = frozenset({"eval-rst", "figure", "image", "include", "toctree"})
+_DIRECTIVE: Final = re.compile(r"\{([\w-]+)\}\s*(.*)")
 _SHELLS: Final = frozenset({"bash", "sh", "shell"})
 _SAYING: Final = re.compile(r"(not run|cards|file|output)(?::\s*(.+))?", re.DOTALL)
 _HOW_TO_SHOW: Final = frozenset({"part", "figures vary"})
@@ -66,8 +70,15 @@ def plan(path: Path, root: Path) -> list[Step]:
     """
     name = str(path.relative_to(root))
     steps: list[Step] = []
-    for block in documents.read(path):
-        step = _step(dataclasses.replace(block, document=name))
+    for found in documents.read(path):
+        block = dataclasses.replace(found, document=name)
+        directive = _DIRECTIVE.match(block.language)
+        if directive and directive[1] in _NO_CODE:
+            continue
+        if directive and directive[1] == "literalinclude":
+            shown = path.parent / directive[2]
+            block = dataclasses.replace(block, text=shown.read_text(encoding="utf-8"), comment=f"file: {shown.name}")
+        step = _step(block)
         if step.fate == "output" and not any(before.fate in {"python", "shell"} for before in steps):
             raise PageError(f"{_where(step.block)} is said to be output, and no block before it is run")
         steps.append(step)

@@ -210,6 +210,8 @@ def report(running: Iterator[Outcome]) -> int:
     """
     console = Console()
     done = []
+    # Whoever ends this ends the processes of the block that is running, too: Python unwinds, and `wait` sees to it.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     for outcome in running:
         done.append(outcome)
         block, state = outcome.block, _STATES[outcome.good]

@@ -3,9 +3,9 @@
     python reference/walk.py [--only TEXT]
 
 Each document is walked through in a copy of the repository, block by block, as a reader would: what one block writes,
-the next one finds. `pages` says how a document keeps a block from being run, and `given/` holds what readers are said
-to have: a script of theirs, and lists of operations. A document that installs something has an environment of its own.
-Nothing is reduced but data and epochs.
+the next one finds. `pages` says how a document keeps a block from being run. A reader has a script `train.py`, which is
+the one that the start page shows, and lists of operations. A document that installs something has an environment of its
+own. Nothing is reduced but data and epochs.
 """
 
 from __future__ import annotations
@@ -33,8 +33,14 @@ if TYPE_CHECKING:
 
 HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parent
-GIVEN: Final = HERE / "given"
+# What readers are said to have, by its name.
+GIVEN: Final = {
+    "train.py": ROOT / "docs" / "start" / "train.py",
+    "ops_bf16.txt": ROOT / "examples" / "ops_bf16_mnist.txt",
+    "ops_fp32.txt": ROOT / "examples" / "ops_fp32_mnist.txt",
+}
 DOCUMENTS: Final = ("*.md", "packages/*/README.md", "packages/*/docs/*.md", "docs/**/*.md")
+_SHOWN_LINES: Final = 60
 # What is not of the repository, or no reader looks into; hidden files are left out, too.
 _LEFT: Final = shutil.ignore_patterns(".*", "__pycache__", "_build", "dist", "lightning_logs", "*.egg-info")
 _HERE_MISSING: Final = {**MISSING, **LEFT_OUT_HERE}
@@ -51,7 +57,8 @@ class Walk:
     def __init__(self, place: Path, *, installs: bool) -> None:
         self.place = place / "checkout"
         shutil.copytree(ROOT, self.place, ignore=_LEFT)
-        shutil.copytree(GIVEN, self.place, dirs_exist_ok=True)
+        for name, source in GIVEN.items():
+            shutil.copy(source, self.place / name)
         self.cards = place / "cards"
         self.cards.mkdir()
         self.scripts = Path(sys.executable).parent
@@ -85,7 +92,7 @@ class Walk:
             return Outcome(block, good=True, words=f"written to {step.words}")
         if step.fate == "output":
             good = pages.is_shown(step, self.printed)
-            return Outcome(block, good=good, words="as printed" if good else f"printed was:\n{self.printed}")
+            return Outcome(block, good=good, words="as printed" if good else f"printed was:\n{_end(self.printed)}")
         if step.fate == "shell":
             shell = ("bash", "-euo", "pipefail", "-c", block.text)
             variables = {} if step.cards is None else {"HPU_SIM_DEVICES": str(step.cards)}
@@ -121,8 +128,13 @@ class Walk:
             code = wait(process, begin + SECONDS)
             log.seek(0)
             self.printed = log.read()
-        words = f"exit code {code}" if code == 0 else f"exit code {code}:\n{self.printed}"
+        words = f"exit code {code}" if code == 0 else f"exit code {code}, after:\n{_end(self.printed)}"
         return Outcome(step.block, good=code == 0, words=words, seconds=time.monotonic() - begin)
+
+
+def _end(printed: str) -> str:
+    """Return the last lines of what was printed, among which the reason for a failure is."""
+    return "\n".join(printed.splitlines()[-_SHOWN_LINES:])
 
 
 def outcomes(root: Path, only: str) -> Iterator[Outcome]:
