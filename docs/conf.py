@@ -38,6 +38,7 @@ myst_heading_anchors = 3
 default_role = "literal"
 napoleon_numpy_docstring = False
 autodoc_member_order = "bysource"
+autodoc_default_options = {"show-inheritance": True}
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented_params"
 autodoc_preserve_defaults = True
@@ -72,6 +73,7 @@ _ELSEWHERE_BARE: Final = (
     "Path",
     "Precision",
     "SIGTERMException",
+    "STEP_OUTPUT",
     "Tensor",
     "Trainer",
     "_AcceleratorRegistry",
@@ -82,10 +84,10 @@ _ELSEWHERE_BARE: Final = (
 nitpick_ignore_regex = [
     ("py:.*", rf"({'|'.join(_ELSEWHERE)})(\..*)?"),
     ("py:.*", "|".join(_ELSEWHERE_BARE)),
-    # Types that a public method returns and nobody makes: their modules are private, and viewcode shows them.
-    ("py:.*", r"hpu_\w+(\.\w+)*\._\w+\..*"),
+    # Private classes that public ones derive from or return: viewcode shows them.
+    ("py:.*", r"hpu_\w+(\.\w+)*\._\w+(\..*)?"),
     # Type variables are no objects of the documentation.
-    ("py:.*", r"(hpu_core\.collectives\.)?T"),
+    ("py:.*", r"(hpu_core\.(collectives|parallel)\.)?T"),
 ]
 
 # Packages all of whose public names have an entry; those of lightning_habana are other packages' names.

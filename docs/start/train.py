@@ -1,4 +1,4 @@
-"""Teach a small network which points of a square lie in a circle, on every Gaudi card of this machine."""
+"""Teach a network which points lie in a circle, on every Gaudi card of this machine."""
 
 import torch
 from lightning import LightningModule, Trainer, seed_everything
@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 class InTheCircle(LightningModule):
-    """Two layers, from points of shape (batch, 2) to scores of shape (batch, 2) for outside and inside."""
+    """Two layers, from points (batch, 2) to scores (batch, 2) for outside and inside."""
 
     def __init__(self):
         super().__init__()

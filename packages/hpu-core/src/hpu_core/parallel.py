@@ -70,7 +70,7 @@ class SeveralCards(_Strategy):
         return nullcontext()
 
     def all_gather(self, tensor: Tensor, group: Any | None = None, sync_grads: bool = False) -> Tensor:
-        """Return the tensors of all ranks, of shape (ranks, *shape).
+        """Return the tensors of all ranks, of shape `(ranks, *shape)`.
 
         Args:
             tensor: On the card, of the same shape on all ranks.
