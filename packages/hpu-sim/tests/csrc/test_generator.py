@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -163,6 +164,17 @@ def test_a_generators_state_can_be_put_back(generator: torch.Generator) -> None:
 
     assert (state.dtype, state.device.type) == (torch.uint8, "cpu")
     assert torch.equal(torch.rand(3, device="hpu", generator=generator), first)
+
+
+@_NEEDS
+def test_a_generator_can_be_copied(generator: torch.Generator) -> None:
+    """By pickling, as between processes and by `copy.deepcopy`; from where it is, not from its seed."""
+    torch.rand(3, device="hpu", generator=generator)
+
+    copied = copy.deepcopy(generator)
+
+    assert copied.device == generator.device
+    assert torch.equal(*(torch.rand(3, device="hpu", generator=each) for each in (copied, generator)))
 
 
 @_NEEDS

@@ -99,7 +99,7 @@ HostPtr new_host_storage(size_t bytes) {
       c10::StorageImpl::use_byte_size_t(), bytes, c10::GetCPUAllocator(), /*resizable=*/true);
 }
 
-class DeviceAllocator final : public c10::Allocator {
+class DeviceAllocator final : public AllocatorBase {
  public:
   c10::DataPtr allocate(size_t bytes) HPU_SIM_ALLOCATE_CONST override {
     ensure_acquired();
@@ -110,6 +110,37 @@ class DeviceAllocator final : public c10::Allocator {
 #if HPU_SIM_TORCH >= 203
   void copy_data(void* destination, const void* source, size_t bytes) const override {
     std::memcpy(destination, source, bytes);
+  }
+#endif
+
+#ifdef HPU_SIM_ACCELERATOR_MEMORY
+  bool initialized() override { return acquired; }
+  void emptyCache(c10::MempoolId_t /*pool*/) override {}  // Nothing is kept that is not in use.
+  void recordStream(const c10::DataPtr& /*data*/, c10::Stream /*stream*/) override {}  // Nothing is ever pending.
+  void resetAccumulatedStats(c10::DeviceIndex /*device*/) override { reset_accumulated_memory(); }
+  void resetPeakStats(c10::DeviceIndex /*device*/) override { reset_peak_memory(); }
+
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex /*device*/) override {
+    constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    const MemoryStats now = memory_stats();
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    for (auto* bytes : {&stats.allocated_bytes, &stats.active_bytes, &stats.requested_bytes}) {
+      (*bytes)[kAll].current = now.in_use;
+      (*bytes)[kAll].peak = now.max_in_use;
+    }
+    // As the bridge has it, all of a card is reserved.
+    stats.reserved_bytes[kAll].current = stats.reserved_bytes[kAll].peak = now.limit;
+    stats.allocation[kAll].current = now.num_allocs - now.num_frees;
+    stats.allocation[kAll].allocated = now.num_allocs;
+    stats.allocation[kAll].freed = now.num_frees;
+    return stats;
+  }
+
+  // No override before torch 2.10, which does not ask.
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex /*device*/) {  // NOLINT(modernize-use-override)
+    ensure_acquired();
+    const MemoryStats now = memory_stats();
+    return {static_cast<size_t>(now.limit - now.in_use), static_cast<size_t>(now.limit)};
   }
 #endif
 };

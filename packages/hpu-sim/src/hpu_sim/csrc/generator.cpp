@@ -20,8 +20,9 @@ class DeviceGenerator final : public c10::GeneratorImpl {
 
   void set_current_seed(uint64_t seed) override { host_.set_current_seed(seed); }
 #if HPU_SIM_TORCH >= 201
-  void set_offset(uint64_t offset) override { host_.set_offset(offset); }
-  uint64_t get_offset() const override { return host_.get_offset(); }
+  // It has none: its state says it all. Pickling asks for one and gives it back.
+  void set_offset(uint64_t offset) override { TORCH_CHECK(offset == 0, "hpu generators have no offset, got ", offset); }
+  uint64_t get_offset() const override { return 0; }
 #endif
   uint64_t current_seed() const override { return host_.current_seed(); }
   uint64_t seed() override { return host_.seed(); }

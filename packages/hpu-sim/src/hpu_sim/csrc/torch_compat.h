@@ -6,6 +6,7 @@
 
 #include <optional>
 
+#include <c10/core/Allocator.h>
 #include <c10/core/Storage.h>
 
 #define HPU_SIM_TORCH (TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR)
@@ -24,7 +25,19 @@
 #define HPU_SIM_STREAM_NOEXCEPT noexcept
 #endif
 
+// 2.9: torch.accelerator asks the allocator of a device about its memory.
+#if HPU_SIM_TORCH >= 209
+#define HPU_SIM_ACCELERATOR_MEMORY
+#include <c10/core/CachingDeviceAllocator.h>
+#endif
+
 namespace hpu_sim {
+
+#ifdef HPU_SIM_ACCELERATOR_MEMORY
+using AllocatorBase = c10::DeviceAllocator;
+#else
+using AllocatorBase = c10::Allocator;
+#endif
 
 // 2.2: c10::optional became std::optional.
 #if HPU_SIM_TORCH >= 202
