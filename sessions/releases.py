@@ -23,6 +23,13 @@ def release_check(session: nox.Session, package: Package) -> None:
     check(session, package, session.posargs)
 
 
+@nox.session(default=False)
+def release_trial(session: nox.Session) -> None:
+    """Release two packages in a clone to an index on this machine, and install, upgrade and downgrade them there."""
+    install(session, *group("release_trial"))
+    session.run("python", "scripts/release_trial.py")
+
+
 def check(session: nox.Session, package: Package, arguments: list[str]) -> None:
     """Check the rules of a release, and that the package works with the oldest siblings that it admits."""
     install(session, *group("release"))
