@@ -364,14 +364,18 @@ def check_collectives_are_counted() -> None:
 
 
 def check_a_profile_sees_when_collectives_ran() -> None:
-    """From the call until the other rank had its part, of those that gloo tells the end of."""
+    """From the call until the other rank had its part, or, for what is sent, until the program has waited for it."""
     native().start_device_trace()
 
     dist.all_reduce(card(1, 2))
+    if RANK == 0:
+        dist.send(card(1, 2, 3), 1)
+    else:
+        dist.recv(card(1, 2, 3), 0)
 
-    ((_, name, begin, end, _, size),) = (each for each in native().take_device_trace()[0] if each[0] == "collective")
-    assert (name, size) == ("allreduce", 8)
-    assert begin < end
+    collectives = [each for each in native().take_device_trace()[0] if each[0] == "collective"]
+    assert [(name, size) for _, name, *_, size in collectives] == [("allreduce", 8), (("send", "recv")[RANK], 12)]
+    assert all(begin < end for _, _, begin, end, *_ in collectives)
 
 
 def check_a_collective_keeps_no_python_object() -> None:

@@ -1,6 +1,7 @@
 #include "hccl.h"
 
 #include <string>
+#include <utility>
 
 #include <ATen/ThreadLocalPythonObjects.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -19,12 +20,17 @@ namespace {
 
 using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 
+// The collective that this thread is about to hand to gloo, while a profile is recorded; begin 0: none.
+thread_local Interval collective_in_making{};
+
 // Gloo's work, whose result is the hpu tensors that the caller passed in rather than the CPU tensors borrowed from
 // them.
 class HcclWork final : public c10d::Work {
  public:
   HcclWork(c10d::OpType type, WorkPtr gloo, Tensors outputs)
-      : c10d::Work(-1, type), gloo_(std::move(gloo)), outputs_(std::move(outputs)) {}
+      : c10d::Work(-1, type), gloo_(std::move(gloo)), outputs_(std::move(outputs)) {
+    trace_until_done(type);
+  }
 
   bool isCompleted() override { return gloo_->isCompleted(); }
   bool isSuccess() const override { return gloo_->isSuccess(); }
@@ -33,7 +39,11 @@ class HcclWork final : public c10d::Work {
   Tensors result() override { return outputs_; }
   void synchronize() override { gloo_->synchronize(); }
   // The bridge ignores timeouts: it waits as long as it takes, and so does gloo, up to its group's own half hour.
-  bool wait(std::chrono::milliseconds /*timeout*/) override { return gloo_->wait(kNoTimeout); }
+  bool wait(std::chrono::milliseconds /*timeout*/) override {
+    const bool done = gloo_->wait(kNoTimeout);
+    end(std::exchange(waited_for_, Interval{}));
+    return done;
+  }
 
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
     return gloo_->getFuture()->then(
@@ -45,24 +55,28 @@ class HcclWork final : public c10d::Work {
   }
 
  private:
-  WorkPtr gloo_;
-  Tensors outputs_;
-};
-
-// The collective that this thread is about to hand to gloo, while a profile is recorded; begin 0: none.
-thread_local Interval collective_in_making{};
-
-// Ends the interval of that collective when gloo is done, in one of gloo's threads.
-void trace_until_done(c10d::OpType type, const WorkPtr& gloo) {
-  // Gloo's work of sending and receiving cannot be asked to tell its end.
-  if (collective_in_making.begin != 0 && type != c10d::OpType::SEND && type != c10d::OpType::RECV) {
-    gloo->getFuture()->addCallback([interval = collective_in_making](c10::ivalue::Future&) mutable {
+  static void end(Interval interval) {
+    if (interval.begin != 0) {
       interval.end = wall_clock();
       add_to_device_trace(interval);
-    });
+    }
   }
-  collective_in_making.begin = 0;
-}
+
+  // Ends the interval of the collective in making: when gloo is done, in one of gloo's threads, or, since gloo cannot
+  // be asked to tell the end of sending and receiving, when the program has waited for that.
+  void trace_until_done(c10d::OpType type) {
+    const Interval interval = std::exchange(collective_in_making, Interval{});
+    if (type == c10d::OpType::SEND || type == c10d::OpType::RECV) {
+      waited_for_ = interval;
+    } else if (interval.begin != 0) {
+      gloo_->getFuture()->addCallback([interval](c10::ivalue::Future&) { end(interval); });
+    }
+  }
+
+  WorkPtr gloo_;
+  Tensors outputs_;
+  Interval waited_for_{};
+};
 
 void count(const char* name, const Tensors& payload) {
   // Whatever the graph holds has to have run before another card may read its results.
@@ -253,7 +267,6 @@ class HcclBackend final : public c10d::Backend {
 
  private:
   static WorkPtr work(c10d::OpType type, WorkPtr gloo, Tensors outputs) {
-    trace_until_done(type, gloo);
     return c10::make_intrusive<HcclWork>(type, std::move(gloo), std::move(outputs));
   }
 
