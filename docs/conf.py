@@ -41,7 +41,6 @@ autodoc_member_order = "bysource"
 autodoc_default_options = {"show-inheritance": True}
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented_params"
-autodoc_preserve_defaults = True
 python_maximum_signature_line_length = 88
 
 # What other projects document. Their inventories would have to be fetched.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,19 @@ def test_every_document_of_this_repository_explains_its_blocks() -> None:
     found = [path for pattern in walk.DOCUMENTS for path in ROOT.glob(pattern) if "_build" not in path.parts]
 
     assert len([step for path in found for step in pages.plan(path, ROOT)]) > len(found)
+
+
+def test_what_the_readme_says_to_install_is_installed() -> None:
+    """Each command of its table is a block of some page, which is run."""
+    import pages
+    import walk
+
+    table = re.findall(r"\| `(pip install [^`]+)` \|", (ROOT / "README.md").read_text(encoding="utf-8"))
+    found = [path for pattern in walk.DOCUMENTS for path in ROOT.glob(pattern) if "_build" not in path.parts]
+    run = {step.block.text.strip() for path in found for step in pages.plan(path, ROOT) if step.fate == "shell"}
+
+    assert len(table) == len(list(ROOT.glob("packages/*/pyproject.toml")))
+    assert set(table) <= run
 
 
 @pytest.mark.parametrize("language", ["yaml", "text", "", "pyhton", "{code-block} python"])
