@@ -45,27 +45,57 @@ def events_of(intervals: Iterable[Interval], trace: dict[str, Any]) -> list[Even
     """
     # Where a trace says so, it counts from a time of its own.
     base = int(trace.get("baseTimeNanoseconds", 0))
-    ordered = sorted(intervals, key=lambda each: each[2])
+    # An outer one before what lies within it.
+    ordered = sorted(intervals, key=lambda each: (each[2], -each[3]))
     launchers = _launchers(ordered, trace["traceEvents"], base)
-    events = _names()
+    events: list[Event] = []
+    lanes = _Lanes()
     for number, (interval, launcher) in enumerate(zip(ordered, launchers, strict=True), start=1):
         event = _work(interval, number, base)
+        event["tid"] = lanes.place(event["tid"], interval[2], interval[3])
         if launcher is not None:
             event["args"]["External id"] = launcher["args"].get("External id", 0)
             events += _link(event, launcher, number)
         events.append(event)
-    return events
+    return _names(lanes.number) + events
 
 
-def _names() -> list[Event]:
+class _Lanes:
+    """A lane for each engine, and more where it did several things at a time that are not within each other.
+
+    Chrome's format has no place for two of those in one lane, and Perfetto leaves the second out.
+    """
+
+    def __init__(self) -> None:
+        self._ends: dict[int, list[int]] = {}
+        self.number = len(_ENGINES)
+
+    def place(self, engine: int, begin: int, end: int) -> int:
+        """Return the lane of what an engine did, which begins no earlier than what came before."""
+        lane = engine
+        while not self._fits(lane, begin, end):
+            lane += len(_ENGINES)
+        self._ends[lane].append(end)
+        self.number = max(self.number, lane + 1)
+        return lane
+
+    def _fits(self, lane: int, begin: int, end: int) -> bool:
+        running = self._ends.setdefault(lane, [])
+        while running and running[-1] <= begin:
+            running.pop()
+        return not running or end <= running[-1]
+
+
+def _names(lanes: int) -> list[Event]:
     described: list[tuple[str, int, dict[str, Any]]] = [
         ("process_name", 0, {"name": LANE}),
         ("process_labels", 0, {"labels": "simulated: measured on this machine's CPU"}),
         ("process_sort_index", 0, {"sort_index": LANE_ID}),
     ]
-    for index, engine in enumerate(_ENGINES):
-        described.append(("thread_name", index, {"name": engine}))
-        described.append(("thread_sort_index", index, {"sort_index": index}))
+    for lane in range(lanes):
+        row, engine = divmod(lane, len(_ENGINES))
+        described.append(("thread_name", lane, {"name": f"{_ENGINES[engine]} {row + 1}" if row else _ENGINES[engine]}))
+        described.append(("thread_sort_index", lane, {"sort_index": engine}))
     return [
         {"ph": "M", "name": name, "pid": LANE_ID, "tid": tid, "ts": 0, "args": arguments}
         for name, tid, arguments in described
