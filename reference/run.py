@@ -215,9 +215,12 @@ def report(running: Iterator[Outcome]) -> int:
     for outcome in running:
         done.append(outcome)
         block, state = outcome.block, _STATES[outcome.good]
-        console.print(f"{state} {block.document}:{block.line} {block.title}", markup=False, highlight=False)
+        place = f"{state} {block.document}:{block.line} {block.title}"
+        if outcome.good is None:
+            place += f": {outcome.words}"
+        console.print(place, markup=False, highlight=False, soft_wrap=True)
         if outcome.good is False:
-            console.print(outcome.words, markup=False, highlight=False)
+            console.print(outcome.words, markup=False, highlight=False, soft_wrap=True)
     table = Table(title=f"Lightning {importlib.metadata.version('lightning')}, simulated cards")
     for heading in ("document", "line", "block", "result", "what it did", "s"):
         table.add_column(heading)
