@@ -16,6 +16,8 @@ from typing import Final, Literal
 
 from packaging.version import InvalidVersion, Version
 
+from hpu_core import registration
+
 FrameworkName = Literal["lightning", "pytorch_lightning"]
 
 # The order is the preference when nothing else decides.
@@ -24,6 +26,9 @@ NAMES: Final[tuple[FrameworkName, ...]] = ("lightning", "pytorch_lightning")
 OVERRIDE: Final = "HPU_CORE_FRAMEWORK"
 
 _OLDEST = Version("2.0")
+
+# The first Lightning that imports nothing of the bridge's.
+_WITHOUT_HMP = Version("2.1")
 
 # These releases were published by an attacker (Lightning-AI/pytorch-lightning, pull request 21691).
 _COMPROMISED = frozenset({Version("2.6.2"), Version("2.6.3")})
@@ -47,11 +52,19 @@ class Framework:
 
     def pytorch(self, module: str = "") -> ModuleType:
         """Import a module of the Trainer's half: `pytorch("strategies")` is `lightning.pytorch.strategies`."""
-        return importlib.import_module(f"{_PYTORCH[self.name]}.{module}".rstrip("."))
+        return self._import(f"{_PYTORCH[self.name]}.{module}".rstrip("."))
 
     def fabric(self, module: str = "") -> ModuleType:
         """Import a module of Fabric's half: `fabric("utilities")` is `lightning.fabric.utilities`."""
-        return importlib.import_module(f"{_FABRIC[self.name]}.{module}".rstrip("."))
+        return self._import(f"{_FABRIC[self.name]}.{module}".rstrip("."))
+
+    def _import(self, name: str) -> ModuleType:
+        """Import a module of Lightning's."""
+        if self.version < _WITHOUT_HMP:
+            # Where there is a card, 2.0 imports HMP, which newer bridges have not. The hook that spares it that is
+            # placed by `import torch`, and a simulator that starts later is a card that was not there yet.
+            registration.autoload()
+        return importlib.import_module(name)
 
 
 @functools.cache

@@ -50,3 +50,16 @@ print(type(trainer.strategy).__name__, trainer.strategy.root_device.type)
 """
 
     assert output(program, tmp_path, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE="1.24.1") == ["SingleHPUStrategy hpu"]
+
+
+@pytest.mark.skipif(frameworks.current().version >= Version("2.1"), reason="Requires: Lightning 2.0")
+def test_a_simulator_that_starts_late_has_no_hmp_either(tmp_path: Path) -> None:
+    """Lightning is imported for our classes, after a card has come that was not there when torch was imported."""
+    program = """
+import torch, hpu_sim
+hpu_sim.activate(release="1.24.1")
+from hpu_core import HPUAccelerator
+print(HPUAccelerator.is_available())
+"""
+
+    assert output(program, tmp_path) == ["True"]
