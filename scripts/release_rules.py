@@ -168,10 +168,6 @@ def next_version(last: Version, wanted: str) -> Version:
 
     Raises:
         ReleaseError: If the version is not written as three numbers, or not newer than the last release.
-
-    Examples:
-        >>> next_version(Version("0.1.3"), "minor")
-        <Version('0.2.0')>
     """
     if wanted in LEVELS:
         numbers = list(last.release)

@@ -261,6 +261,29 @@ def test_other_branch_is_refused(before: Checkout) -> None:
         release.plan(before, "box-core", "minor")
 
 
+def test_default_branch_is_the_remotes(before: Checkout) -> None:
+    """A clone knows the default branch of where it came from."""
+    before.git("update-ref", "refs/remotes/origin/trunk", "HEAD")
+    before.git("symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/trunk")
+
+    assert before.default_branch() == "trunk"
+
+
+def test_refusal_is_a_sentence_and_a_failure(
+    before: Checkout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command ends with 1 and one sentence, so that the session ends with it, too."""
+    monkeypatch.setattr(release, "ROOT", before.root)
+
+    code = release.main(["make", "box-lid", "minor"])
+
+    sentence = (
+        "box-lid is not released: box-lid requires box-core<0.2,>=0.1, and no release of it fits (it has none yet): "
+        "release box-core first, or mend the range in packages/box-lid/pyproject.toml.\n"
+    )
+    assert (code, capsys.readouterr().err) == (1, sentence)
+
+
 def test_nothing_new_is_refused(after: Checkout) -> None:
     """A package that publishes what it published before has nothing to release."""
     commit(after, {"packages/box-core/src/box_core/fresh.py": "", "packages/box-core/tests/test_fold.py": "x = 1\n"})
@@ -279,7 +302,7 @@ def test_floor_above_the_releases_is_refused(after: Checkout) -> None:
 
 
 def test_floors_are_the_oldest_that_fit_together(after: Checkout) -> None:
-    """The oldest box-lid that fits requires a newer box-core than the box that holds both, so that one is taken."""
+    """The oldest box-lid requires a newer box-core than the box with both, so that one is taken; pip gets the tags."""
     after.git("tag", "box-core-v0.1.1")
     lid = PYPROJECT.format(name="box-lid", requirement="box-core>=0.1.1,<0.2")
     commit(after, {"packages/box-lid/pyproject.toml": lid})
@@ -290,6 +313,10 @@ def test_floors_are_the_oldest_that_fit_together(after: Checkout) -> None:
     found = rules.floors(after, Package("box", after.root))
 
     assert found == {"box-core": Version("0.1.1"), "box-lid": Version("0.1.0")}
+    assert release.requirements(after, found) == [
+        f"box-core @ git+{after.root.as_uri()}@box-core-v0.1.1#subdirectory=packages/box-core",
+        f"box-lid @ git+{after.root.as_uri()}@box-lid-v0.1.0#subdirectory=packages/box-lid",
+    ]
 
 
 def test_tag_that_was_made_is_published(after: Checkout) -> None:
