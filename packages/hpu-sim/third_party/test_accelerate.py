@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Final
+import json
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedType, is_hpu_available
+from accelerate.utils import DistributedType, find_executable_batch_size, is_hpu_available
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.hpu(devices=2, lazy=True)
 
@@ -78,3 +80,43 @@ def test_mixed_precision_computes_in_bfloat16(accelerator: Accelerator) -> None:
         product = torch.ones(2, 2, device=mixed.device) @ torch.ones(2, 2, device=mixed.device)
 
     assert product.dtype == torch.bfloat16
+
+
+def test_a_batch_that_fits_is_found() -> None:
+    """Accelerate knows by its words that the card's memory is full, and asks for less."""
+    tried = []
+
+    @find_executable_batch_size(starting_batch_size=64)  # type: ignore[untyped-decorator] # accelerate has no types
+    def train(batch_size: int) -> int:
+        tried.append(batch_size)
+        torch.empty((batch_size // 40) << 40, dtype=torch.uint8, device="hpu")  # 1 TiB from 40 on
+        return batch_size
+
+    assert train() == tried[-1] < tried[0] == 64
+
+
+@pytest.fixture(scope="module")
+def two_ranks(run_ranks: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the first of two ranks knows at the end of a training."""
+    folder: Path = tmp_path_factory.mktemp("state")
+    (line,) = [line for line in run_ranks("accelerated.py", folder) if line.startswith('{"kind"')]
+    known: dict[str, Any] = json.loads(line)
+    return known
+
+
+def test_two_ranks_train_together(two_ranks: dict[str, Any]) -> None:
+    """With accumulated and clipped gradients."""
+    losses = two_ranks["losses"]
+
+    assert two_ranks["kind"] == "MULTI_HPU"
+    assert losses[-1] < losses[0] / 2
+
+
+def test_the_state_of_two_ranks_is_saved_and_loaded(two_ranks: dict[str, Any]) -> None:
+    """Behind a barrier at which each names its card by the machine's number."""
+    assert two_ranks["restored"]
+
+
+def test_each_example_is_gathered_once(two_ranks: dict[str, Any]) -> None:
+    """Those by which accelerate fills up the last batch are left out."""
+    assert two_ranks["gathered"] == 60
