@@ -1,6 +1,7 @@
 """What HPUProfiler records of a card."""
 
 import importlib.metadata
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from hpu_profiler.trace.model import Trace
 from hpu_profiler.trace.operators import totals
 from hpu_profiler.trace.reading import find, read
 
+from ..format_rules import violations  # noqa: TID252 - pytest gives the folder of tests no absolute name
 from ..models import Model, loader  # noqa: TID252 - pytest gives the folder of tests no absolute name
 
 pytestmark = pytest.mark.skipif(
@@ -60,6 +62,14 @@ def test_the_cards_work_is_linked_to_its_operators(fit: Callable[..., Trace]) ->
 
     assert {"aten::mm", "aten::addmm", "aten::threshold_backward"} <= {work.name for work in kernels}
     assert all(work.operator is not None and work.operator.name == work.name for work in kernels)
+
+
+def test_the_trace_keeps_the_rules_of_its_format(fit: Callable[..., Trace]) -> None:
+    """Those that Perfetto enforces, by leaving out what breaks them."""
+    events = json.loads(fit(HPUProfiler()).path.read_text())["traceEvents"]
+
+    assert any(event["ph"] == "s" for event in events)
+    assert violations(events) == []
 
 
 def test_the_summary_has_the_times_of_the_trace(fit: Callable[..., Trace]) -> None:

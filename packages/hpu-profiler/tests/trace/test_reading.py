@@ -34,7 +34,16 @@ def test_a_cards_work_is_known_by_either_way_of_writing(
     assert (work.name, work.kind, work.lane, work.begin, work.end) == ("gemm", kind, "MME", 5, 7)
 
 
-@pytest.mark.parametrize(("name", "lane"), [("reduce_0", "NIC"), ("hccl:allreduce", "TPC"), ("all_gather_1", "TPC")])
+@pytest.mark.parametrize(
+    ("name", "lane"),
+    [
+        ("reduce_0", "NIC"),
+        ("hccl:allreduce", "TPC"),
+        ("all_gather_1", "TPC"),
+        ("hccl:send", "NIC"),
+        ("hccl:recv", "TPC"),
+    ],
+)
 def test_a_collective_is_known_by_its_engine_or_name(
     name: str, lane: str, writer: Writer, make_trace: Callable[..., Path]
 ) -> None:
