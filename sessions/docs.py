@@ -15,7 +15,9 @@ def docs(session: nox.Session) -> None:
     session.run("python", "scripts/links.py")
     # From nothing each time: pages that were not read again would warn of nothing.
     options = ("--fail-on-warning", "--nitpicky", "--keep-going", "--fresh-env", "--write-all")
-    session.run("sphinx-build", *options, *session.posargs, "docs", "docs/_build/html", env={"SOURCE_DATE_EPOCH": "0"})
+    # What Sphinx keeps between builds is no part of the site.
+    places = ("--doctree-dir", "docs/_build/doctrees", "docs", "docs/_build/html")
+    session.run("sphinx-build", *options, *session.posargs, *places, env={"SOURCE_DATE_EPOCH": "0"})
 
 
 @nox.session(default=False)
