@@ -204,16 +204,14 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     ):
         one = commands.add_parser(command, help=purpose)
         one.add_argument("package", choices=rules.all_names(ROOT))
-        if command != "floors":
-            one.add_argument("wanted", nargs="?", help="major, minor, patch or a version")
         if command == "check":
-            one.add_argument("--tag", help="the tag that is checked out and is to be published")
+            what = one.add_mutually_exclusive_group(required=True)
+            what.add_argument("wanted", nargs="?", metavar="LEVEL", help="major, minor, patch or a version")
+            what.add_argument("--tag", help="the tag that is checked out and is to be published")
         if command == "make":
+            one.add_argument("wanted", metavar="LEVEL", help="major, minor, patch or a version")
             one.add_argument("--dry-run", action="store_true", help="show the commit and the tag, and make neither")
-    options = parser.parse_args(arguments)
-    if options.command != "floors" and (options.wanted is None) == (getattr(options, "tag", None) is None):
-        parser.error("say what to release: major, minor, patch or a version")
-    return options
+    return parser.parse_args(arguments)
 
 
 def main(arguments: list[str] | None = None) -> int:

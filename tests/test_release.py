@@ -170,12 +170,16 @@ def test_version_may_have_been_raised_before(after: Checkout) -> None:
 
 
 @pytest.mark.usefixtures("quick_notes")
-def test_dry_run_changes_nothing(before: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_changes_nothing(
+    before: Checkout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A dry run prints the commit and the tag, and makes neither."""
+    monkeypatch.setattr(release, "ROOT", before.root)
     earlier = state(before)
 
-    release.show(before, release.plan(before, "box-core", "minor"))
+    code = release.main(["make", "box-core", "--dry-run", "minor"])
 
+    assert code == 0
     assert "commit: release box-core v0.1.0" in (shown := capsys.readouterr().out)
     assert "tag: box-core-v0.1.0" in shown
     assert state(before) == earlier
