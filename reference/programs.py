@@ -94,19 +94,35 @@ def _completed(text: str, before: list[str]) -> str:
 
 
 def _undefined(text: str) -> list[str]:
-    """Return the names that a block uses and does not define, in alphabetical order."""
-    used: set[str] = set()
+    """Return the names that a block uses and has not defined by then, in alphabetical order."""
+    undefined: set[str] = set()
+    used_later: set[str] = set()
     defined = set(vars(builtins))
-    for node in ast.walk(ast.parse(text)):
+    for statement in ast.parse(text).body:
+        # What is assigned is not there yet when it is made: `model = convert(model)` uses a model.
+        used, made = _names(statement.value if isinstance(statement, ast.Assign) else statement)
+        if isinstance(statement, ast.ClassDef | ast.FunctionDef):
+            used_later |= used - made
+        else:
+            undefined |= used - made - defined
+        defined |= _names(statement)[1]
+    return sorted(undefined | (used_later - defined))
+
+
+def _names(tree: ast.AST) -> tuple[set[str], set[str]]:
+    """Return the names that code uses, and those that it defines."""
+    used: set[str] = set()
+    made: set[str] = set()
+    for node in ast.walk(tree):
         if isinstance(node, ast.Name):
-            (used if isinstance(node.ctx, ast.Load) else defined).add(node.id)
+            (used if isinstance(node.ctx, ast.Load) else made).add(node.id)
         elif isinstance(node, ast.ClassDef | ast.FunctionDef):
-            defined.add(node.name)
+            made.add(node.name)
         elif isinstance(node, ast.arg):
-            defined.add(node.arg)
+            made.add(node.arg)
         elif isinstance(node, ast.alias):
-            defined.add((node.asname or node.name).partition(".")[0])
-    return sorted(used - defined)
+            made.add((node.asname or node.name).partition(".")[0])
+    return used, made
 
 
 def _makes_trainer(node: ast.stmt) -> bool:

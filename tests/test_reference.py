@@ -129,6 +129,14 @@ def test_what_is_missing_is_defined(tmp_path: Path) -> None:
     assert before == ["from lightning.pytorch import Trainer", "batch_size = 64"]
 
 
+def test_what_is_used_before_it_is_defined_is_missing(tmp_path: Path) -> None:
+    """As where a block converts a model; a function's body is run later, and may use what comes after it."""
+    (program,) = _programs(tmp_path, "def own():\n    return List\nList = 1\nnn = own(nn)\ntrainer = Trainer(nn)\n")
+
+    before = program.text.partition("if __name__")[0].splitlines()
+    assert before == ["from lightning.pytorch import Trainer", "from torch import nn"]
+
+
 def test_the_framework_is_the_blocks(tmp_path: Path) -> None:
     """Names come from the one that it imports."""
     (program,) = _programs(tmp_path, "import pytorch_lightning as pl\ntrainer = pl.Trainer(callbacks=[TestCB()])\n")
