@@ -22,6 +22,22 @@ def test_a_sparse_result_is_refused() -> None:
         torch.eye(3, device="hpu").to_sparse()
 
 
+def test_a_sparse_gradient_is_refused() -> None:
+    """Which an embedding makes of dense tensors."""
+    weight = torch.ones(5, 3, device="hpu", requires_grad=True)
+    rows = torch.nn.functional.embedding(torch.tensor([1, 2], device="hpu"), weight, sparse=True)
+
+    with pytest.raises(RuntimeError, match="Only dense tensors live on hpu"):
+        rows.sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor.*are deprecated:UserWarning")
+def test_a_quantized_result_is_refused() -> None:
+    """The card has no such dtypes."""
+    with pytest.raises(RuntimeError, match="Quantized tensors do not live on hpu"):
+        torch.quantize_per_tensor(torch.ones(3, device="hpu"), 0.1, 0, torch.quint8)
+
+
 def test_a_host_tensor_is_not_indexed_by_the_device() -> None:
     """Indices of the device select from tensors of the device only."""
     indices = torch.tensor([0], device="hpu")

@@ -80,6 +80,16 @@ uint64_t hash_of(const at::Tensor& tensor) {
   return hash;
 }
 
+[[noreturn]] void refuse_layout(const c10::OperatorHandle& op, c10::Layout layout) {
+  const std::string& name = op.operator_name().name;
+  refuse(name, "Only dense tensors live on hpu (simulated), and ", name, " makes one of layout ", layout);
+}
+
+// What makes a sparse tensor of dense ones, as the gradient of a sparse embedding.
+void refuse_sparse(const c10::OperatorHandle& op, torch::jit::Stack* /*stack*/) {
+  refuse_layout(op, at::kSparse);
+}
+
 // One call of one operator: lends the arguments, then takes the results back.
 class HostCall {
  public:
@@ -228,8 +238,11 @@ class HostCall {
       return cpu;
     }
     if (C10_UNLIKELY(cpu.layout() != at::kStrided)) {
+      refuse_layout(op_, cpu.layout());
+    }
+    if (C10_UNLIKELY(cpu.is_quantized())) {
       const std::string& name = op_.operator_name().name;
-      refuse(name, "Only dense tensors live on hpu (simulated), and ", name, " makes one of layout ", cpu.layout());
+      refuse(name, "Quantized tensors do not live on hpu (simulated), and ", name, " makes one.");
     }
     if (traits_.keeps_results_on_host && cpu.scalar_type() == at::kLong) {
       return cpu;
@@ -287,6 +300,10 @@ void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 TORCH_LIBRARY_IMPL(_, HPU, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
+}
+
+TORCH_LIBRARY_IMPL(_, SparseHPU, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_sparse>());
 }
 
 }  // namespace hpu_sim
