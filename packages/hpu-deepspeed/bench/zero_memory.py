@@ -2,7 +2,8 @@
 
 Trains a model of 20 million parameters with Adam in mixed precision, and looks at the card's memory after the third
 backward pass: parameters and gradients in bfloat16, and the optimizer's parameters, momentum and variance in float32,
-are all there, and no activations are. Writes docs/memory.md and docs/memory.svg of this package.
+are all there, and no activations are. The last run of each number of cards has parameters and optimizer on NVMe, of
+which the files are counted. Writes docs/memory.md and docs/memory.svg of this package.
 
 Source of the formula: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020,
 section 5: for P parameters on N cards, 16 P bytes without ZeRO; 4 P + 12 P / N, 2 P + 14 P / N and 16 P / N bytes with
@@ -17,6 +18,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -44,11 +46,13 @@ class Measured:
         stage: Of ZeRO.
         ranks: How many cards.
         parts: Bytes on the fullest card, by what they hold; together all that is in use there.
+        files: Bytes of its rank's files on NVMe; 0 where nothing is offloaded.
     """
 
     stage: int
     ranks: int
     parts: dict[str, int]
+    files: int
 
     @property
     def total(self) -> int:
@@ -62,14 +66,21 @@ class Measured:
         return PARAMETERS * (16 - partitioned + partitioned / self.ranks)
 
 
-def config(stage: int) -> dict[str, Any]:
-    """Return DeepSpeed's configuration for a stage."""
+def config(stage: int, nvme: str = "") -> dict[str, Any]:
+    """Return DeepSpeed's configuration for a stage, and for a folder to offload to, if there is one."""
     buckets = {"reduce_bucket_size": BUCKET, "allgather_bucket_size": BUCKET}
     # Stage 3 gives parameters back as soon as they have been used.
     live = {"stage3_prefetch_bucket_size": BUCKET, "stage3_max_live_parameters": BUCKET, "stage3_max_reuse_distance": 0}
+    disk = {"device": "nvme", "nvme_path": nvme}
+    # As many buffers on the host as there are tensors, and all that is in none of them on NVMe.
+    offload = {
+        "offload_param": {**disk, "buffer_count": 2 * LAYERS, "buffer_size": WIDTH * WIDTH, "max_in_cpu": 0},
+        "offload_optimizer": disk,
+    }
     return {
         "zero_allow_untested_optimizer": True,
         "zero_optimization": {
+            **(offload if nvme else {}),
             "stage": stage,
             "overlap_comm": False,
             **buckets,
@@ -142,8 +153,19 @@ def parts_of(engine: Any, module: Any, in_use: int) -> dict[str, int]:
     return parts
 
 
-def measure(ranks: int) -> None:
-    """Train with each stage, and print one line of JSON per rank and stage."""
+def files_of(strategy: Any) -> int:
+    """Return the bytes of the files that a strategy's rank has on NVMe."""
+    folder = strategy.config["zero_optimization"].get("offload_optimizer", {}).get("nvme_path")
+    return sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file()) if folder else 0
+
+
+def measure(ranks: int, disk: str) -> None:
+    """Train with each stage, and with NVMe, and print one line of JSON per rank and training.
+
+    Args:
+        ranks: How many cards.
+        disk: A folder to offload to.
+    """
     import torch
     from torch.utils.data import DataLoader, TensorDataset
 
@@ -168,9 +190,11 @@ def measure(ranks: int) -> None:
                 gc.collect()
                 bridge.synchronize()
                 in_use = bridge.memory_stats()["InUse"] - self.before
-                engine = self.trainer.strategy.deepspeed_engine
+                strategy = self.trainer.strategy
+                engine = strategy.deepspeed_engine
                 parts = parts_of(engine, self.net, in_use)
                 line = {"stage": engine.zero_optimization_stage(), "ranks": ranks, "parts": parts}
+                line["files"] = files_of(strategy)
                 # In one piece, because ranks write to the same place at the same time.
                 os.write(1, (json.dumps(line) + "\n").encode())
 
@@ -178,12 +202,12 @@ def measure(ranks: int) -> None:
             return torch.optim.Adam(self.parameters(), lr=1e-4)
 
     data = DataLoader(TensorDataset(torch.randn(3 * ranks, WIDTH)), batch_size=1)
-    for stage in STAGES:
+    for stage, nvme in [*((stage, "") for stage in STAGES), (STAGES[-1], disk)]:
         gc.collect()
         before = bridge.memory_stats()["InUse"] if bridge.is_open() else 0
         trainer = lightning.Trainer(
             accelerator=HPUAccelerator(),
-            strategy=HPUDeepSpeedStrategy(config=config(stage)),
+            strategy=HPUDeepSpeedStrategy(config=config(stage, nvme)),
             devices=ranks,
             precision="bf16-mixed",
             max_epochs=1,
@@ -195,19 +219,23 @@ def measure(ranks: int) -> None:
         trainer.fit(Model(before), data)
         # So that nothing of it is counted with the next.
         trainer.strategy.deepspeed_engine.destroy()
-        trainer.strategy.model = trainer.strategy._lightning_module = None  # noqa: SLF001
+        trainer.strategy.model = trainer.strategy._lightning_module = None  # noqa: SLF001 - it has no way to let go.
         trainer.strategy.optimizers = []
         del trainer
 
 
 def run(ranks: int) -> list[Measured]:
-    """Measure all stages in processes of their own; return what the fullest card has of each."""
-    command = [sys.executable, "-W", "ignore", __file__, "--ranks", str(ranks)]
+    """Measure all trainings in processes of their own; return what the fullest card has of each."""
     environment = {**os.environ, "HPU_SIM_DEVICES": str(max(RANKS)), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
+    with tempfile.TemporaryDirectory() as disk:
+        command = [sys.executable, "-W", "ignore", __file__, "--ranks", str(ranks), "--disk", disk]
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603 - this file.
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"stage"')]
     found = [Measured(**line) for line in lines]
-    return [max((one for one in found if one.stage == stage), key=lambda one: one.total) for stage in STAGES]
+    groups: dict[tuple[int, bool], list[Measured]] = {}
+    for one in found:
+        groups.setdefault((one.stage, bool(one.files)), []).append(one)
+    return [max(group, key=lambda one: one.total) for group in groups.values()]
 
 
 def table(found: list[Measured]) -> str:
@@ -219,6 +247,13 @@ def table(found: list[Measured]) -> str:
         cells = [one.stage, one.ranks, f"{one.total:,}", f"{one.expected:,.0f}", difference]
         cells += [f"{one.parts[part]:,}" for part in PARTS]
         rows.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(rows)
+
+
+def table_of_nvme(found: list[Measured]) -> str:
+    """Return as a table what is left on cards, and what has gone to NVMe."""
+    rows = ["| cards | on each card | files on NVMe, of each rank |", "|---|---|---|"]
+    rows += [f"| {one.ranks} | {one.total:,} | {one.files:,} |" for one in found]
     return "\n".join(rows)
 
 
@@ -270,28 +305,36 @@ def column(one: Measured, x: int, most: float) -> list[str]:
     return lines
 
 
-def write(found: list[Measured]) -> None:
-    """Write the table into its place in docs/memory.md, and the drawing beside it."""
-    page = DOCS / "memory.md"
-    begin, end = "<!-- table -->\n", "\n<!-- end of table -->"
-    text = page.read_text(encoding="utf-8")
+def put(text: str, name: str, rows: str) -> str:
+    """Return a page with a table in its place."""
+    begin, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
     before, after = text.partition(begin)[0], text.partition(end)[2]
-    page.write_text(f"{before}{begin}{table(found)}{end}{after}", encoding="utf-8")
-    (DOCS / "memory.svg").write_text(plot(found), encoding="utf-8")
+    return f"{before}{begin}{rows}{end}{after}"
+
+
+def write(found: list[Measured]) -> None:
+    """Write the tables into their places in docs/memory.md, and the drawing beside them."""
+    page = DOCS / "memory.md"
+    on_cards = [one for one in found if not one.files]
+    text = put(page.read_text(encoding="utf-8"), "table", table(on_cards))
+    text = put(text, "table of NVMe", table_of_nvme([one for one in found if one.files]))
+    page.write_text(text, encoding="utf-8")
+    (DOCS / "memory.svg").write_text(plot(on_cards), encoding="utf-8")
 
 
 def main() -> None:
     """Measure everything, or (as one of several ranks) one number of ranks."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--ranks", type=int, help="measure this many in these processes, and print what they find")
-    ranks = parser.parse_args().ranks
-    if ranks is not None:
-        measure(ranks)
+    parser.add_argument("--disk", default="", help="the folder that they offload to")
+    given = parser.parse_args()
+    if given.ranks is not None:
+        measure(given.ranks, given.disk)
         return
     found = [one for count in RANKS for one in run(count)]
     found.sort(key=lambda one: (one.stage, one.ranks))
-    print(table(found))
     write(found)
+    print((DOCS / "memory.md").read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
 """Small modules to train, their data, and a Trainer for the ranks."""
 
+import contextlib
 import functools
+from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 from sklearn.datasets import load_digits
@@ -127,6 +130,28 @@ def trainer(strategy: Any, **options: Any) -> Any:
         "use_distributed_sampler": False,
     }
     return frameworks.current().pytorch().Trainer(strategy=strategy, **{**defaults, **options})
+
+
+@contextlib.contextmanager
+def whatever_its_size() -> Iterator[None]:
+    """Have DeepSpeed offload to NVMe what it leaves in memory for being small, less than 1 MiB on a rank."""
+    modules = ("optimizer_utils", "partitioned_param_swapper")
+    with contextlib.ExitStack() as stack:
+        for module in modules:
+            stack.enter_context(mock.patch(f"deepspeed.runtime.swap_tensor.{module}.MIN_AIO_BYTES", 1))
+        yield
+
+
+def on_nvme(folder: str) -> dict[str, Any]:
+    """Return a strategy's options to have everything on NVMe, and nothing on the host or whole on the cards."""
+    disk = {"device": "nvme", "nvme_path": folder}
+    zero = {
+        "stage": 3,
+        "stage3_param_persistence_threshold": 0,
+        "offload_param": {**disk, "buffer_size": 10_000, "buffer_count": 20, "max_in_cpu": 0},
+        "offload_optimizer": disk,
+    }
+    return {"config": {"zero_optimization": zero, "zero_allow_untested_optimizer": True, "aio": {"block_size": 1024}}}
 
 
 def numbers(values: list[torch.Tensor]) -> list[float]:

@@ -14,7 +14,7 @@ from hpu_core import frameworks
 from hpu_deepspeed import HPUDeepSpeedStrategy
 
 from .conftest import OnRanks
-from .modules import Classifier, loader, numbers, trainer
+from .modules import Classifier, loader, numbers, on_nvme, trainer, whatever_its_size
 
 BATCHES = 5
 EPOCHS = 2
@@ -25,9 +25,15 @@ STAGES = {
     "2": {"stage": 2},
     "3": {"stage": 3},
     "3-offload": {"stage": 3, "offload_optimizer": True, "offload_parameters": True},
+    # Its options name a folder.
+    "3-nvme": {},
 }
 
 _deepspeed = frameworks.current().pytorch("utilities.deepspeed")
+
+
+def _options(folder: str, stage: str) -> dict[str, Any]:
+    return STAGES[stage] or on_nvme(str(Path(folder).parent))
 
 
 def _data(run: Any) -> Any:
@@ -41,16 +47,16 @@ def _trainer(ranks: int, **options: Any) -> Any:
 
 def _save(folder: str, stage: str) -> dict[str, Any]:
     """Train for two epochs, save after the first, and return what must be the same after resuming there."""
-    path = Path(folder, f"{stage}.ckpt")
+    path, options = Path(folder, f"{stage}.ckpt"), _options(folder, stage)
     module = Classifier()
-    run = _trainer(2, **STAGES[stage], max_epochs=1)
+    run = _trainer(2, **options, max_epochs=1)
     run.fit(module, _data(run))
     run.save_checkpoint(path)
     # Over what is there, as at the end of each epoch.
     run.save_checkpoint(path)
-    tested = _trainer(2, **STAGES[stage]).test(module, _data(run))[0]["loss"]
+    tested = _trainer(2, **options).test(module, _data(run))[0]["loss"]
     whole = Classifier()
-    run = _trainer(2, **STAGES[stage])
+    run = _trainer(2, **options)
     run.fit(whole, _data(run))
     return {"losses": numbers(whole.losses), "steps": run.global_step, "tested": tested}
 
@@ -70,11 +76,15 @@ def _test(path: str, options: dict[str, Any], ranks: int) -> float:
 def _on_two(folder: str) -> dict[Any, Any]:
     """Save, resume and test every stage on two cards; convert, and load what was converted."""
     found: dict[Any, Any] = {}
-    for stage, options in STAGES.items():
-        path = str(Path(folder, f"{stage}.ckpt"))
-        found["saved", stage] = _save(folder, stage)
-        found["resumed", stage] = _resume(path, options, 2)
-        found["tested", stage] = _test(path, options, 2)
+    for stage in STAGES:
+        path, options = str(Path(folder, f"{stage}.ckpt")), _options(folder, stage)
+        with whatever_its_size():
+            found["saved", stage] = _save(folder, stage)
+            found["resumed", stage] = _resume(path, options, 2)
+            found["tested", stage] = _test(path, options, 2)
+            if stage == "3-nvme":
+                found["resumed", "from nvme"] = _resume(path, STAGES["3"], 2)
+                found["resumed", "to nvme"] = _resume(str(Path(folder, "3.ckpt")), options, 2)
     one = str(Path(folder, "one.ckpt"))
     if dist.get_rank() == 0:
         _deepspeed.convert_zero_checkpoint_to_fp32_state_dict(str(Path(folder, "3.ckpt")), one)
@@ -147,6 +157,12 @@ def test_a_resumed_training_goes_on_as_if_it_had_not_stopped(stage: str, two: di
 
     assert resumed["losses"] == pytest.approx(whole["losses"][BATCHES:], abs=1e-6)
     assert (resumed["steps"], resumed["epochs"]) == (whole["steps"], EPOCHS)
+
+
+@pytest.mark.parametrize("way", ["from nvme", "to nvme"])
+def test_nvme_may_be_begun_and_ended_with(way: str, two: dict[Any, Any]) -> None:
+    """A checkpoint is the same with it and without, so that either goes on from the other's."""
+    assert two["resumed", way]["losses"] == pytest.approx(two["saved", "3"]["losses"][BATCHES:], abs=1e-5)
 
 
 @pytest.mark.parametrize("stage", STAGES)

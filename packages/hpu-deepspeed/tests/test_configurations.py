@@ -277,6 +277,9 @@ def _refusals(folder: str) -> dict[str, str]:
     nvme = {"stage": 3, "offload_optimizer": True, "offload_optimizer_device": "nvme"}
     closed = Path(folder, "a file")
     closed.touch()
+    half, whole = Path(folder, "half.json"), Path(folder, "whole.json")
+    half.write_text('{"zero_optimization": ')
+    whole.write_text("[]")
     config: dict[str, Any] = {"zero_optimization": {"stage": 2}}
     adam = {"optimizer": _ADAM, "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}
     plugins = frameworks.current().pytorch("plugins.precision")
@@ -293,6 +296,11 @@ def _refusals(folder: str) -> dict[str, str]:
         "option": lambda: make(config={**config, "gradient_cliping": 1.0}),
         "zero option": lambda: make(config={"zero_optimization": {"stage": 2, "overlap_com": True}}),
         "missing file": lambda: make(config="nowhere.json"),
+        "no JSON": lambda: make(config=str(half)),
+        "no dict": lambda: make(config=[config]),
+        "no dict in a file": lambda: make(config=str(whole)),
+        "offload": lambda: make(config={"zero_optimization": {"stage": 3, "offload_optimizer": True}}),
+        "aio": lambda: make(config={"aio": {"blok_size": 1024}}),
         "backend": lambda: make(process_group_backend="nccl"),
         "timeout": lambda: make(timeout=30),
         "batch": lambda: _fit(make(config={**config, "train_batch_size": 7})),
@@ -303,7 +311,7 @@ def _refusals(folder: str) -> dict[str, str]:
         "no optimizer": lambda: _fit(make(), Unoptimized()),
         "plugin": lambda: _fit(make(), plugins=[precision("bf16-mixed", "hpu")]),
         "precision": lambda: HPUDeepSpeedPrecisionPlugin("fp8"),
-        "nvme": lambda: _fit(make(**nvme, nvme_path=folder)),
+        "nvme stage": lambda: make(**{**nvme, "stage": 2}, nvme_path=folder),
         "nvme missing": lambda: _fit(make(**nvme, nvme_path="/no/such/disk")),
         "nvme closed": lambda: _fit(make(**nvme, nvme_path=str(closed))),
         "compiler": without_compiler,
@@ -326,6 +334,11 @@ _EXPECTED = {
     "option": "does not know: 'gradient_cliping'; did you mean 'gradient_clipping'?",
     "zero option": "does not know: 'overlap_com'; did you mean 'overlap_comm'?",
     "missing file": "nowhere.json",
+    "no JSON": "half.json' is not JSON: Expecting value",
+    "no dict": "TypeError: `config` must be a dict or the path of a JSON file, got [",
+    "no dict in a file": "whole.json' must be a dict, got []",
+    "offload": "TypeError: `offload_optimizer` in the DeepSpeed config must be a dict, got True",
+    "aio": "`aio` in the DeepSpeed config has options that DeepSpeed",
     "backend": "ValueError: `process_group_backend` must be 'hccl', got 'nccl'",
     "timeout": "TypeError: `timeout` must be a datetime.timedelta, got 30",
     "batch": "which is 8 x 1 x 2 = 16, got 7",
@@ -336,7 +349,7 @@ _EXPECTED = {
     "no optimizer": "`configure_optimizers` returned no optimizer and the DeepSpeed config has none",
     "plugin": "needs a precision plugin for DeepSpeed, got MixedPrecision",
     "precision": "ValueError: `precision` must be '32-true', ",
-    "nvme": "NotImplementedError: `offload_optimizer_device='nvme'` needs DeepSpeed's asynchronous I/O",
+    "nvme stage": "ValueError: `offload_optimizer_device='nvme'` needs `stage=3`, got stage 2",
     "nvme missing": "FileNotFoundError: `nvme_path` must be a folder on a local disk",
     "nvme closed": "FileNotFoundError: `nvme_path` must be a folder on a local disk",
     "compiler": "RuntimeError: DeepSpeed's Adam for the CPU is compiled when it is first used",

@@ -11,7 +11,7 @@ from hpu_core import collectives
 from hpu_deepspeed import HPUDeepSpeedStrategy
 
 from .conftest import OnRanks
-from .modules import NETS, Classifier, loader, loss_of, numbers, trainer
+from .modules import NETS, Classifier, loader, loss_of, numbers, on_nvme, trainer, whatever_its_size
 
 BATCHES = 12
 # Small, so that the last digit of a gradient, by whose sign Adam goes, does not decide where the training goes.
@@ -24,6 +24,8 @@ STAGES: dict[str, dict[str, Any]] = {
     "3": {"stage": 3},
     "2-offload": {"stage": 2, "offload_optimizer": True},
     "3-offload": {"stage": 3, "offload_optimizer": True, "offload_parameters": True},
+    # Its options name a folder.
+    "3-nvme": {},
 }
 
 
@@ -66,13 +68,14 @@ def _curve(net: str, precision: str, options: dict[str, Any]) -> list[float]:
     return numbers(module.losses)
 
 
-def _curves() -> "Curves":
+def _curves(folder: str) -> "Curves":
     """Return the losses of each step, averaged over the ranks, by net, precision and stage."""
     curves = {}
     for net in NETS:
         for precision in ("32-true", "bf16-mixed"):
             for stage, options in STAGES.items():
-                curves[net, precision, stage] = _curve(net, precision, options)
+                with whatever_its_size():
+                    curves[net, precision, stage] = _curve(net, precision, options or on_nvme(folder))
         # After the others, whose process group it uses.
         curves[net, "32-true", "plain"] = _plain(net, torch.float32)
         curves[net, "bf16-mixed", "plain"] = _plain(net, torch.bfloat16)
@@ -84,9 +87,9 @@ Curves = dict[tuple[str, str, str], list[float]]
 
 
 @pytest.fixture(scope="module")
-def curves(on_ranks: OnRanks) -> Curves:
+def curves(on_ranks: OnRanks, tmp_path_factory: pytest.TempPathFactory) -> Curves:
     """The losses of all trainings; both ranks have the same, since they are averages."""
-    first, second = on_ranks(_curves)
+    first, second = on_ranks(_curves, str(tmp_path_factory.mktemp("disk")))
     assert first == second
     return dict(first)
 

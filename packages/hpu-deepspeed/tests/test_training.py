@@ -11,7 +11,7 @@ from hpu_core import collectives, frameworks
 from hpu_deepspeed import HPUDeepSpeedStrategy
 
 from .conftest import OnRanks
-from .modules import Classifier, Steady, loader, loss_of, numbers, perceptron, trainer
+from .modules import Classifier, Steady, loader, loss_of, numbers, on_nvme, perceptron, trainer, whatever_its_size
 
 BATCHES = 7
 EPOCHS = 2
@@ -78,21 +78,23 @@ def _with_deepspeed(**options: Any) -> dict[str, Any]:
     return {"losses": numbers(module.losses), "rates": rates.rates, "steps": rates.steps, "expected": expected}
 
 
-def _accumulations() -> dict[str, dict[str, Any]]:
+def _accumulations(folder: str) -> dict[str, dict[str, Any]]:
     results = {str(stage): _with_deepspeed(stage=stage) for stage in range(4)}
     results["offload"] = _with_deepspeed(stage=3, offload_optimizer=True, offload_parameters=True)
+    with whatever_its_size():
+        results["nvme"] = _with_deepspeed(**on_nvme(folder))
     results["plain"] = _plain()
     return results
 
 
 @pytest.fixture(scope="module")
-def accumulations(on_ranks: OnRanks) -> dict[str, dict[str, Any]]:
+def accumulations(on_ranks: OnRanks, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """What came of training with accumulation, clipping and a scheduler, by stage."""
-    first, _ = on_ranks(_accumulations)
+    first, _ = on_ranks(_accumulations, str(tmp_path_factory.mktemp("disk")))
     return dict(first)
 
 
-_STAGES = ["0", "1", "2", "3", "offload"]
+_STAGES = ["0", "1", "2", "3", "offload", "nvme"]
 
 
 @pytest.mark.parametrize("stage", _STAGES)

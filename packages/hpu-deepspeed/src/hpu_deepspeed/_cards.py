@@ -12,7 +12,7 @@ import torch
 
 from hpu_core import initialize_hccl
 from hpu_core.parallel import SeveralCards
-from hpu_deepspeed import _config, _folder, _vendor
+from hpu_deepspeed import _config, _folder, _nvme, _vendor
 from hpu_deepspeed._lightning import reset_seed
 from hpu_deepspeed._plugin import PLUGIN
 
@@ -51,12 +51,13 @@ class OnCards(SeveralCards):
             raise ValueError(f"`process_group_backend` must be 'hccl', got {process_group_backend!r}: leave it out")
         if timeout is not None and not isinstance(timeout, timedelta):
             raise TypeError(f"`timeout` must be a datetime.timedelta, got {timeout!r}")
+        _config.check_source(kwargs.get("config"))
         super().__init__(*args, process_group_backend="hccl", **kwargs)
         self._timeout = timeout or TIMEOUT
         # Lightning writes into it, and the user's dict may be another strategy's as well.
         self.config = copy.deepcopy(self.config)
         _config.check(self.config)
-        _config.allow_any_optimizer(self.config)
+        _config.complete(self.config)
 
     @property
     def root_device(self) -> torch.device:
@@ -76,7 +77,9 @@ class OnCards(SeveralCards):
     def _make_process_group(self) -> None:
         """Take this process's rank and have DeepSpeed make the process group."""
         reset_seed()
-        _config.check_offload(self.config)
+        _config.check_compiler(self.config)
+        _nvme.check(self.config)
+        _nvme.prepare(self.config)
         initialize_hccl(self.world_size, self.global_rank, self.local_rank)
         self._init_deepspeed_distributed()
 

@@ -2,10 +2,12 @@
 
 import difflib
 import importlib
+import json
 import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from types import NoneType
 from typing import Any, Final
 
 from hpu_deepspeed import _vendor
@@ -76,6 +78,33 @@ _FURTHER: Final = frozenset(
 )
 
 
+def check_source(given: object) -> None:
+    """Check what a strategy is given to read its configuration from.
+
+    Args:
+        given: The configuration, or the path of a file; None for that of PL_DEEPSPEED_CONFIG_PATH, if it is set.
+
+    Raises:
+        TypeError: It is neither.
+        ValueError: The file is not JSON, or no dict.
+    """
+    source = os.environ.get("PL_DEEPSPEED_CONFIG_PATH") if given is None else given
+    if source is None or isinstance(source, Mapping):
+        return
+    if not isinstance(source, (str, os.PathLike)):
+        raise TypeError(f"`config` must be a dict or the path of a JSON file, got {source!r}")
+    path = Path(source)
+    if not path.is_file():
+        # Lightning says so.
+        return
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"the DeepSpeed config {str(path)!r} is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"the DeepSpeed config {str(path)!r} must be a dict, got {content!r}")  # noqa: TRY004 - of a file.
+
+
 def check(config: Config) -> None:
     """Check what does not depend on the training.
 
@@ -87,6 +116,9 @@ def check(config: Config) -> None:
         ValueError: It has an option that DeepSpeed does not know, or a value that it does not take.
     """
     _check_names(config, _known_options(), "the DeepSpeed config")
+    # Lightning writes one of them by the name that it has in older DeepSpeeds.
+    aio = _constants("deepspeed.runtime.swap_tensor.constants") | {"thread_count"}
+    _check_names(config.get("aio") or {}, aio, "`aio` in the DeepSpeed config")
     zero = config.get("zero_optimization", {})
     if isinstance(zero, bool):
         # DeepSpeed's oldest spelling of stage 1.
@@ -102,19 +134,30 @@ def check(config: Config) -> None:
     names = set(fields) | {field.alias for field in fields.values() if field.alias}
     _check_names(zero, frozenset(names), "`zero_optimization` in the DeepSpeed config")
     for part, argument in _OFFLOADS.items():
+        if not isinstance(zero.get(part, {}), (Mapping, NoneType)):
+            raise TypeError(f"`{part}` in the DeepSpeed config must be a dict, got {zero[part]!r}")
         device = offload_device(config, part)
         if device not in _DEVICES:
             raise ValueError(f"`{argument}` must be 'cpu' or 'nvme', got {device!r}")
     if offload_device(config, "offload_param") != "none" and stage != _STAGES[-1]:
         raise ValueError(f"`offload_parameters` needs `stage=3`, which alone partitions parameters, got stage {stage}")
+    if offload_device(config, "offload_optimizer") == "nvme" and stage != _STAGES[-1]:
+        raise ValueError(
+            f"`offload_optimizer_device='nvme'` needs `stage=3`, got stage {stage}, in which DeepSpeed would leave the "
+            "optimizer in memory: offload to 'cpu', or take stage 3"
+        )
 
 
-def allow_any_optimizer(config: Config) -> None:
-    """Let an optimizer of the program's be offloaded, which DeepSpeed refuses unless told: its own need a compiler.
+def complete(config: Config) -> None:
+    """Add what a configuration may leave out, and is needed.
 
     Args:
         config: DeepSpeed's configuration, which is changed.
     """
+    # Lightning reads it when a module is tested in stage 3; it is DeepSpeed's own default.
+    config.setdefault("zero_allow_untested_optimizer", False)
+    # So that an optimizer of the program's may be offloaded, which DeepSpeed refuses unless told: its own need a
+    # compiler.
     if offload_device(config, "offload_optimizer") != "none" and "optimizer" not in config:
         config.setdefault("zero_force_ds_cpu_optimizer", False)
 
@@ -158,29 +201,29 @@ def check_clipping(config: Config, asked: float | None) -> None:
         )
 
 
-def check_offload(config: Config) -> None:
-    """Check that this machine has what offloading needs.
+def check_compiler(config: Config) -> None:
+    """Check that what DeepSpeed compiles for an optimizer on the host can be compiled.
 
     Args:
         config: DeepSpeed's configuration.
 
     Raises:
-        NotImplementedError: This DeepSpeed cannot offload to NVMe on Gaudi.
-        OSError: The folder for NVMe is not there, or cannot be written.
-        RuntimeError: DeepSpeed's optimizer for the CPU needs a compiler that is not there.
+        RuntimeError: A compiler is missing.
     """
-    zero = config.get("zero_optimization", {})
-    for part in _OFFLOADS:
-        if offload_device(config, part) == "nvme":
-            # The path first: it is the user's to correct.
-            _check_folder(zero[part].get("nvme_path"))
-            if not _vendor.has_op("AsyncIOBuilder"):
-                raise NotImplementedError(
-                    f"`{_OFFLOADS[part]}='nvme'` needs DeepSpeed's asynchronous I/O, which DeepSpeed "
-                    f"{_vendor.version()} does not have for Gaudi: offload to 'cpu'"
-                )
-    if offload_device(config, "offload_optimizer") == "cpu" and _uses_cpu_adam(config):
-        _check_compiler()
+    if offload_device(config, "offload_optimizer") == "none" or not _uses_cpu_adam(config):
+        return
+    compiler = os.environ.get("CXX", "c++")
+    missing = [name for name in (compiler, "ninja") if shutil.which(name) is None]
+    if missing:
+        raise RuntimeError(
+            "DeepSpeed's Adam for the CPU is compiled when it is first used, and this machine has no "
+            f"{' and no '.join(missing)}: install it, or return an optimizer of torch's from `configure_optimizers`"
+        )
+
+
+def offloads(config: Config, device: str) -> dict[str, Config]:
+    """Return those of "offload_param" and "offload_optimizer" that go to a device, with their options."""
+    return {part: config["zero_optimization"][part] for part in _OFFLOADS if offload_device(config, part) == device}
 
 
 def offload_device(config: Mapping[str, Any], part: str) -> Any:
@@ -198,26 +241,6 @@ def _uses_cpu_adam(config: Config) -> bool:
     return str(optimizer.get("type", "")).lower() in {"adam", "adamw"}
 
 
-def _check_compiler() -> None:
-    compiler = os.environ.get("CXX", "c++")
-    missing = [name for name in (compiler, "ninja") if shutil.which(name) is None]
-    if missing:
-        raise RuntimeError(
-            "DeepSpeed's Adam for the CPU is compiled when it is first used, and this machine has no "
-            f"{' and no '.join(missing)}: install it, or return an optimizer of torch's from `configure_optimizers`"
-        )
-
-
-def _check_folder(path: object) -> None:
-    if not path:
-        raise FileNotFoundError("offloading to NVMe needs `nvme_path`, a folder on a local disk")
-    folder = Path(str(path))
-    if not folder.is_dir():
-        raise FileNotFoundError(f"`nvme_path` must be a folder on a local disk, and there is none at {str(folder)!r}")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise PermissionError(f"`nvme_path` must be a folder that can be written, and {str(folder)!r} cannot")
-
-
 def _check_names(options: Mapping[str, Any], known: frozenset[str], where: str) -> None:
     unknown = sorted(name for name in options if name not in known)
     if not unknown:
@@ -231,11 +254,13 @@ def _check_names(options: Mapping[str, Any], known: frozenset[str], where: str) 
 def _known_options() -> frozenset[str]:
     """Return the names of options that the installed DeepSpeed may look for at the top of its configuration."""
     names = set(_FURTHER)
-    for module in _CONSTANTS:
-        try:
-            constants = vars(importlib.import_module(module))
-        except ModuleNotFoundError:
-            # Not in this release.
-            continue
-        names.update(value for name, value in constants.items() if name.isupper() and isinstance(value, str))
-    return frozenset(names)
+    return frozenset(names.union(*map(_constants, _CONSTANTS)))
+
+
+def _constants(module: str) -> frozenset[str]:
+    """Return the texts among the constants of a module of DeepSpeed; none if this release does not have it."""
+    try:
+        constants = vars(importlib.import_module(module))
+    except ModuleNotFoundError:
+        return frozenset()
+    return frozenset(value for name, value in constants.items() if name.isupper() and isinstance(value, str))

@@ -34,7 +34,7 @@ else:
 
     # Not public, and in this place on every Lightning from 2.0 to 2.6: what stands for the optimizer of a module whose
     # `configure_optimizers` returns None. There is no other way to tell.
-    NoOptimizer = _framework.pytorch("core.optimizer")._MockOptimizer  # noqa: SLF001
+    NoOptimizer = _framework.pytorch("core.optimizer")._MockOptimizer  # noqa: SLF001 - see above.
 
 __all__ = [
     "DeepSpeedPrecision",

@@ -4,7 +4,7 @@ from typing import Any
 
 from hpu_core import bridge
 from hpu_core.parallel import FabricSeveralHPUsStrategy
-from hpu_deepspeed import _config, _vendor
+from hpu_deepspeed import _config, _swapped, _vendor
 from hpu_deepspeed._cards import OnCards
 from hpu_deepspeed._folder import present
 from hpu_deepspeed._lightning import FabricDeepSpeedPrecision, FabricDeepSpeedStrategy
@@ -93,4 +93,6 @@ class FabricHPUDeepSpeedStrategy(OnCards, FabricSeveralHPUsStrategy, _OnAnyAccel
 
     def _initialize_engine(self, *args: Any, **kwargs: Any) -> Any:
         with self._with_index():
-            return super()._initialize_engine(*args, **kwargs)
+            engine, optimizer, scheduler = super()._initialize_engine(*args, **kwargs)
+        _swapped.install(engine)
+        return engine, optimizer, scheduler

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from hpu_core import bridge, frameworks
 from hpu_core.parallel import SeveralHPUsStrategy
-from hpu_deepspeed import _config
+from hpu_deepspeed import _config, _swapped
 from hpu_deepspeed._cards import OnCards
 from hpu_deepspeed._folder import present
 from hpu_deepspeed._lightning import (
@@ -44,7 +44,7 @@ class _OnAnyAccelerator(DeepSpeedStrategy):
         if str(module.trainer.gradient_clip_algorithm).lower().endswith("value"):
             raise MisconfigurationException("DeepSpeed does not support clipping gradients by value.")
         # Has `forward` run the step that the Trainer is at; newer Lightning does that without a wrapper.
-        model = frameworks.current().pytorch("overrides.base")._LightningModuleWrapperBase(self.model)  # noqa: SLF001
+        model = frameworks.current().pytorch("overrides.base")._LightningModuleWrapperBase(self.model)  # noqa: SLF001 - see above.
         initialize = (
             self._initialize_deepspeed_train if module.trainer.training else self._initialize_deepspeed_inference
         )
@@ -184,6 +184,15 @@ class HPUDeepSpeedStrategy(OnCards, SeveralHPUsStrategy, _OnAnyAccelerator):
             optimizer._restore_from_bit16_weights = _nothing_to_restore  # noqa: SLF001 - no public name is asked for.
         return super().load_checkpoint(present(checkpoint_path), *args, **kwargs)
 
+    def teardown(self) -> None:
+        """Let go of the card."""
+        # Only an engine has this. In stage 3, weights may still be whole on the card, and DeepSpeed believes that they
+        # stay there, but Lightning moves them to the host: the module could not be tested after it was fitted.
+        release = getattr(self.model, "empty_partition_cache", None)
+        if release is not None:
+            release()
+        super().teardown()
+
     def _format_config(self) -> None:
         trainer = self.lightning_module.trainer if self.lightning_module is not None else None
         if trainer is not None:
@@ -230,11 +239,13 @@ class HPUDeepSpeedStrategy(OnCards, SeveralHPUsStrategy, _OnAnyAccelerator):
                 f"`configure_optimizers` and the DeepSpeed config both say which {name} to use: the module's is used, "
                 "and the config's is not"
             )
-            _config.allow_any_optimizer(self.config)
+            _config.complete(self.config)
 
     def _setup_model_and_optimizer(self, *args: Any, **kwargs: Any) -> Any:
         with self._with_index():
-            return super()._setup_model_and_optimizer(*args, **kwargs)
+            engine, optimizer = super()._setup_model_and_optimizer(*args, **kwargs)
+        _swapped.install(engine)
+        return engine, optimizer
 
     def _initialize_deepspeed_inference(self, model: "Module") -> None:
         with self._with_index():
