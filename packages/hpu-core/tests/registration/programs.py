@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch
 from packaging.version import Version
 
 from hpu_core import frameworks
@@ -31,6 +32,13 @@ def fit(trainer):
 # What a simulated machine takes on which Lightning is imported without our hook: Lightning 2.0 imports HMP from the
 # bridge of every machine that has cards, so that by itself it stands no release without it.
 UNHOOKED: dict[str, Any] = {"HPU_SIM_RELEASE": "1.12.1"} if frameworks.current().version < Version("2.1") else {}
+
+# What starts the simulated machine of a program: torch itself, where it loads backends.
+START = (
+    ""
+    if Version(torch.__version__) >= Version("2.5")
+    else "from hpu_sim.activation import activate_from_environment\nactivate_from_environment()\n"
+)
 
 QUIET = "max_steps=1, logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False"
 

@@ -8,6 +8,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from packaging.version import Version
 
 from hpu_core import HPUAccelerator, discovery, frameworks
 from hpu_core._lightning import MisconfigurationException
@@ -125,6 +127,7 @@ def test_without_a_card_the_error_points_to_hpu_info(monkeypatch: pytest.MonkeyP
 @pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in frameworks.NAMES), reason="Requires: both Lightnings"
 )
+@pytest.mark.skipif(Version(torch.__version__) < Version("2.5"), reason="Requires: torch 2.5, which loads backends")
 def test_both_frameworks_in_one_program(tmp_path: Path) -> None:
     """The one that has the card is taught, and so is the other that it has not."""
     program = """

@@ -7,7 +7,7 @@ import pytest
 
 from hpu_core import frameworks
 
-from .programs import MODULE, QUIET, UNHOOKED, output
+from .programs import MODULE, QUIET, START, UNHOOKED, output
 
 _PYTORCH = frameworks.current().pytorch().__name__
 _FIT = MODULE.format(base="LightningModule") + f"fit(Trainer(accelerator=HPUAccelerator(), devices=1, {QUIET}))"
@@ -21,7 +21,7 @@ def test_the_accelerator_is_enough(framework: str, ours_first: bool, tmp_path: P
     if importlib.util.find_spec(framework) is None:
         pytest.skip(f"Requires: {framework}")
     imports = [f"from {framework} import LightningModule, Trainer", _OURS]
-    program = "\n".join([*(reversed(imports) if ours_first else imports), _FIT])
+    program = START + "\n".join([*(reversed(imports) if ours_first else imports), _FIT])
     # Where both are installed, a program that uses hpu_core before it imports one of them has to say which.
     variables = {"HPU_CORE_FRAMEWORK": framework} if ours_first else {}
 

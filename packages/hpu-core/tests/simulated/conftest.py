@@ -28,7 +28,7 @@ else:
         frameworks.current().pytorch()
 
     # Two cards, so that asking for both is refused by what is tested and not for want of one.
-    hpu_sim.activate(devices=2)
+    hpu_sim.activate(devices=2, release=os.environ.get("HPU_SIM_RELEASE"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
