@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 
+from hpu_sim.activation import active_config
 from hpu_sim.testing import Ranks, SharedRanks
 from hpu_sim.testing.ranks import Function
 
@@ -33,6 +35,10 @@ def _add_up(factor: float) -> tuple[float, list[str]]:
     return total.item(), _prepared
 
 
+def _generation() -> str:
+    return active_config().generation
+
+
 def _fail_on_one() -> None:
     if os.environ["LOCAL_RANK"] == "1":
         raise LookupError("no such thing")
@@ -51,7 +57,8 @@ def _process() -> int:
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedRanks]:
     """Ranks for the tests of this module."""
-    with SharedRanks(lambda: tmp_path_factory.mktemp("ranks"), prepare=_prepare) as ranks:
+    shared = SharedRanks(lambda: tmp_path_factory.mktemp("ranks"), prepare=_prepare)
+    with mock.patch.dict(os.environ, {"HPU_SIM_GENERATION": "GAUDI3"}), shared as ranks:
         yield ranks
 
 
@@ -63,6 +70,11 @@ def test_ranks_share_a_training(ranks: SharedRanks) -> None:
 def test_ranks_are_kept_between_tests(ranks: SharedRanks) -> None:
     """A second call finds the process group of the first."""
     assert ranks.call(_add_up, 2.0) == [(4.0, ["0"]), (4.0, ["1"])]
+
+
+def test_ranks_have_the_cards_that_the_environment_names(ranks: SharedRanks) -> None:
+    """As every simulated machine that a variable describes."""
+    assert ranks.call(_generation) == ["GAUDI3", "GAUDI3"]
 
 
 def test_a_failure_names_its_rank_and_ends_all(ranks: SharedRanks) -> None:

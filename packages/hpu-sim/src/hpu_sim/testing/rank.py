@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 import traceback
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-import hpu_sim
+from hpu_sim.activation import activate_from_environment
 
 if TYPE_CHECKING:
     from hpu_sim.testing.ranks import Function
@@ -39,7 +38,8 @@ def _answer(function: Function, arguments: tuple[Any, ...]) -> tuple[bool, Any]:
 
 def main() -> None:
     """Be a rank of a simulated machine."""
-    hpu_sim.activate(devices=int(os.environ["HPU_SIM_DEVICES"]), release=os.environ.get("HPU_SIM_RELEASE"))
+    # Torch before 2.5 does not do it by itself.
+    activate_from_environment()
     with Connection(int(sys.argv[1])) as connection:
         serve(connection)
 
