@@ -2,17 +2,21 @@
 
 import contextlib
 import functools
+import importlib.metadata
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
 import torch
+from packaging.version import Version
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from hpu_core import HPUAccelerator, frameworks
 
 BATCH_SIZE = 16
+# Whether this DeepSpeed is one that offloads to NVMe here.
+HAS_NVME = Version(importlib.metadata.version("deepspeed")) >= Version("0.18")
 
 _Base = frameworks.current().pytorch().LightningModule
 
@@ -135,7 +139,7 @@ def trainer(strategy: Any, **options: Any) -> Any:
 @contextlib.contextmanager
 def whatever_its_size() -> Iterator[None]:
     """Have DeepSpeed offload to NVMe what it leaves in memory for being small, less than 1 MiB on a rank."""
-    modules = ("optimizer_utils", "partitioned_param_swapper")
+    modules = ("optimizer_utils", "partitioned_param_swapper") if HAS_NVME else ()
     with contextlib.ExitStack() as stack:
         for module in modules:
             stack.enter_context(mock.patch(f"deepspeed.runtime.swap_tensor.{module}.MIN_AIO_BYTES", 1))

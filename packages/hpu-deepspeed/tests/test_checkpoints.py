@@ -14,7 +14,7 @@ from hpu_core import frameworks
 from hpu_deepspeed import HPUDeepSpeedStrategy
 
 from .conftest import OnRanks
-from .modules import Classifier, loader, numbers, on_nvme, trainer, whatever_its_size
+from .modules import HAS_NVME, Classifier, loader, numbers, on_nvme, trainer, whatever_its_size
 
 BATCHES = 5
 EPOCHS = 2
@@ -26,7 +26,7 @@ STAGES = {
     "3": {"stage": 3},
     "3-offload": {"stage": 3, "offload_optimizer": True, "offload_parameters": True},
     # Its options name a folder.
-    "3-nvme": {},
+    **({"3-nvme": {}} if HAS_NVME else {}),
 }
 
 _deepspeed = frameworks.current().pytorch("utilities.deepspeed")
@@ -159,6 +159,7 @@ def test_a_resumed_training_goes_on_as_if_it_had_not_stopped(stage: str, two: di
     assert (resumed["steps"], resumed["epochs"]) == (whole["steps"], EPOCHS)
 
 
+@pytest.mark.skipif(not HAS_NVME, reason="Requires: DeepSpeed 0.18")
 @pytest.mark.parametrize("way", ["from nvme", "to nvme"])
 def test_nvme_may_be_begun_and_ended_with(way: str, two: dict[Any, Any]) -> None:
     """A checkpoint is the same with it and without, so that either goes on from the other's."""

@@ -74,6 +74,28 @@ def test_the_system_may_take_it_in_parts(handle: _nvme.Handle, tmp_path: Path, m
     assert torch.equal(read, written)
 
 
+def test_the_memory_stays_while_it_is_read(
+    handle: _nvme.Handle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though nobody else keeps the tensor: the system writes there whenever it is ready."""
+    preadv, kept = os.preadv, []
+
+    def read(file: int, parts: list[memoryview], at: int) -> int:
+        array: Any = parts[0].obj
+        kept.append(array.owner.data_ptr())
+        return preadv(file, parts, at)
+
+    monkeypatch.setattr(os, "preadv", read)
+    (tmp_path / "file").write_bytes(bytes(4 * BLOCK))
+    buffer = torch.empty(BLOCK)
+    address = buffer.data_ptr()
+    handle.async_pread(buffer, str(tmp_path / "file"))
+    del buffer
+    handle.wait()
+
+    assert kept == [address] * 4
+
+
 def test_a_file_that_ends_too_early_is_an_error(handle: _nvme.Handle, tmp_path: Path) -> None:
     """It says how much is missing, and of which file."""
     (tmp_path / "short").write_bytes(bytes(100))
@@ -141,7 +163,7 @@ def test_a_deepspeed_that_does_it_elsewhere_is_refused(tmp_path: Path, monkeypat
     """Rather than to find out in the middle of the set-up."""
     monkeypatch.setattr(_vendor, "has_op", lambda name: False)
     monkeypatch.setattr(_vendor, "version", lambda: "0.99")
-    monkeypatch.setattr(_nvme, "_SWAPPERS", ("json",))
+    monkeypatch.setattr(_nvme, "_SWAPPERS", ("json",) * 3)
 
     with pytest.raises(NotImplementedError, match=r"DeepSpeed 0\.99 cannot offload to NVMe on Gaudi"):
         _nvme.check(_config(tmp_path))

@@ -11,7 +11,7 @@ from hpu_core import collectives
 from hpu_deepspeed import HPUDeepSpeedStrategy
 
 from .conftest import OnRanks
-from .modules import NETS, Classifier, loader, loss_of, numbers, on_nvme, trainer, whatever_its_size
+from .modules import HAS_NVME, NETS, Classifier, loader, loss_of, numbers, on_nvme, trainer, whatever_its_size
 
 BATCHES = 12
 # Small, so that the last digit of a gradient, by whose sign Adam goes, does not decide where the training goes.
@@ -25,7 +25,7 @@ STAGES: dict[str, dict[str, Any]] = {
     "2-offload": {"stage": 2, "offload_optimizer": True},
     "3-offload": {"stage": 3, "offload_optimizer": True, "offload_parameters": True},
     # Its options name a folder.
-    "3-nvme": {},
+    **({"3-nvme": {}} if HAS_NVME else {}),
 }
 
 

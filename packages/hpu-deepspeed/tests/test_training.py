@@ -11,7 +11,18 @@ from hpu_core import collectives, frameworks
 from hpu_deepspeed import HPUDeepSpeedStrategy
 
 from .conftest import OnRanks
-from .modules import Classifier, Steady, loader, loss_of, numbers, on_nvme, perceptron, trainer, whatever_its_size
+from .modules import (
+    HAS_NVME,
+    Classifier,
+    Steady,
+    loader,
+    loss_of,
+    numbers,
+    on_nvme,
+    perceptron,
+    trainer,
+    whatever_its_size,
+)
 
 BATCHES = 7
 EPOCHS = 2
@@ -81,8 +92,9 @@ def _with_deepspeed(**options: Any) -> dict[str, Any]:
 def _accumulations(folder: str) -> dict[str, dict[str, Any]]:
     results = {str(stage): _with_deepspeed(stage=stage) for stage in range(4)}
     results["offload"] = _with_deepspeed(stage=3, offload_optimizer=True, offload_parameters=True)
-    with whatever_its_size():
-        results["nvme"] = _with_deepspeed(**on_nvme(folder))
+    if HAS_NVME:
+        with whatever_its_size():
+            results["nvme"] = _with_deepspeed(**on_nvme(folder))
     results["plain"] = _plain()
     return results
 
@@ -94,7 +106,7 @@ def accumulations(on_ranks: OnRanks, tmp_path_factory: pytest.TempPathFactory) -
     return dict(first)
 
 
-_STAGES = ["0", "1", "2", "3", "offload", "nvme"]
+_STAGES = ["0", "1", "2", "3", "offload", *(["nvme"] if HAS_NVME else [])]
 
 
 @pytest.mark.parametrize("stage", _STAGES)

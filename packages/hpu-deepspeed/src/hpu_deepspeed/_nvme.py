@@ -131,7 +131,10 @@ class Handle:
     def _begin(self, transfer: _Transfer, flags: int, buffer: torch.Tensor, filename: str, file_offset: int) -> int:
         size = buffer.numel() * buffer.element_size()
         # numpy, through which tensors offer their memory, has no bfloat16.
-        memory = memoryview((ctypes.c_ubyte * size).from_address(buffer.data_ptr())).cast("B")
+        array = (ctypes.c_ubyte * size).from_address(buffer.data_ptr())
+        # The memory must stay for as long as one of its blocks is on its way, whatever becomes of the tensor meanwhile.
+        array.owner = buffer.detach()  # type: ignore[attr-defined] # Instances of ctypes take any attribute.
+        memory = memoryview(array).cast("B")
         self._begun.append(
             [
                 self._threads.submit(
@@ -197,10 +200,16 @@ def check(config: dict[str, Any]) -> None:
     offloads = _config.offloads(config, "nvme")
     for options in offloads.values():
         _check_folder(options.get("nvme_path"))
-    if offloads and not _vendor.has_op(_BUILDER) and not all(hasattr(module, _BUILDER) for module in _swappers()):
+    if not offloads or _vendor.has_op(_BUILDER):
+        return
+    # DeepSpeed before 0.18 has no `purge_state`, and cannot offload the state of torch's optimizers.
+    wanted = (_BUILDER, _BUILDER, _BUILDER, "purge_state")
+    places = (*_swappers(), getattr(_swappers()[1], "OptimizerSwapper", None))
+    if not all(map(hasattr, places, wanted)):
         raise NotImplementedError(
             f"DeepSpeed {_vendor.version()} cannot offload to NVMe on Gaudi: it has no asynchronous I/O of its own for "
-            "it, and this package does not know where to put another one: offload to 'cpu', or use DeepSpeed 0.19"
+            "it, and this package puts another one into DeepSpeed 0.18 and 0.19 only: offload to 'cpu', or install one "
+            "of these"
         )
 
 

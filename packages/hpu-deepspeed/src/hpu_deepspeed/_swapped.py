@@ -23,6 +23,9 @@ def install(engine: Any) -> None:
     """
     optimizer = engine.optimizer
     swaps = getattr(optimizer, "swap_optimizer", False)
+    if swaps and not hasattr(optimizer.optimizer_swapper, "purge_state"):
+        # A DeepSpeed before 0.18 that has an operator of its own for Gaudi: another fork.
+        return
     if swaps or getattr(optimizer, "params_in_nvme_and_cpu", False):
         # Asked where DeepSpeed copies files, and nowhere else.
         engine.zero_nvme_offload_optimizer = lambda: False
