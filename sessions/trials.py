@@ -38,16 +38,22 @@ def reference(session: nox.Session) -> None:
 @nox.session(default=False)
 def two_nodes(session: nox.Session) -> None:
     """Train on two machines, network namespaces of this one, and cut the cable; skipped where none can be made."""
-    run_trial(session, "two_nodes")
+    run_trial(session, "hpu-ddp", "two_nodes")
 
 
 @nox.session(default=False)
 def killed_ranks(session: nox.Session) -> None:
     """Kill a rank in the middle of a training and resume it, twenty times."""
-    run_trial(session, "killed_ranks")
+    run_trial(session, "hpu-ddp", "killed_ranks")
 
 
-def run_trial(session: nox.Session, name: str) -> None:
-    """Run one of the trials of hpu-ddp, which are tests that are not collected with the others."""
-    install_suite(session, "hpu-ddp")
-    session.run("pytest", *session.posargs, f"packages/hpu-ddp/trials/test_{name}.py")
+@nox.session(default=False)
+def cpu_adam(session: nox.Session) -> None:
+    """Train with DeepSpeed's Adam for the host, which it compiles; skipped without a compiler."""
+    run_trial(session, "hpu-deepspeed", "cpu_adam")
+
+
+def run_trial(session: nox.Session, package: str, name: str) -> None:
+    """Run one of the trials of a package, which are tests that are not collected with the others."""
+    install_suite(session, package)
+    session.run("pytest", *session.posargs, f"packages/{package}/trials/test_{name}.py")
