@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from hpu_sim.testing import Program, free_port, machine_variables
+from hpu_sim.testing.processes import await_end
 
 # Starts a process that waits for ever, tells its number, and ends.
 _PARENT = """
@@ -39,7 +41,8 @@ def test_a_program_that_ends_leaves_nothing() -> None:
 def test_what_a_program_leaves_behind_is_killed() -> None:
     """A process that outlives the program's time is named, and is gone afterwards."""
     with Program([sys.executable, "-c", _PARENT], os.environ) as program:
-        done = program.wait(3)
+        await_end([program.pid], time.monotonic() + 60)
+        done = program.wait(0)
 
     assert done.left == (int(done.output),)
     assert not _is_there(done.left[0])

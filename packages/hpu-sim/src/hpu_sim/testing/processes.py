@@ -35,6 +35,8 @@ _PLACE = (
 )
 # How much of a program's output is kept in mind, in bytes.
 _OUTPUT = 1 << 22
+# How long a killed process may take to be gone, in seconds.
+_DYING = 10.0
 
 
 def free_port() -> int:
@@ -174,6 +176,9 @@ def _session(leader: int) -> list[int]:
 
 
 def _kill_session(leader: int) -> None:
-    for process in _session(leader):
+    members = _session(leader)
+    for process in members:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
+    # The system may take a moment.
+    await_end(members, time.monotonic() + _DYING)
