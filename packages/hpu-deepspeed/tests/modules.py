@@ -13,6 +13,7 @@ from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from hpu_core import HPUAccelerator, frameworks
+from hpu_deepspeed import _vendor
 
 BATCH_SIZE = 16
 # Whether this DeepSpeed is one that offloads to NVMe here.
@@ -140,6 +141,8 @@ def trainer(strategy: Any, **options: Any) -> Any:
 def whatever_its_size() -> Iterator[None]:
     """Have DeepSpeed offload to NVMe what it leaves in memory for being small, less than 1 MiB on a rank."""
     modules = ("optimizer_utils", "partitioned_param_swapper") if HAS_NVME else ()
+    # As a strategy imports it, since the import by itself switches torch to deterministic algorithms.
+    _vendor.load()
     with contextlib.ExitStack() as stack:
         for module in modules:
             stack.enter_context(mock.patch(f"deepspeed.runtime.swap_tensor.{module}.MIN_AIO_BYTES", 1))

@@ -11,7 +11,7 @@ from hpu_core import HPUAccelerator, frameworks
 from hpu_deepspeed import FabricHPUDeepSpeedStrategy, HPUDeepSpeedStrategy
 
 from .conftest import OnRanks
-from .modules import Classifier, loader, loss_of, numbers, perceptron, trainer
+from .modules import HAS_NVME, Classifier, loader, loss_of, numbers, on_nvme, perceptron, trainer, whatever_its_size
 
 BATCHES = 6
 HALF = 3
@@ -67,6 +67,13 @@ def _all(folder: str) -> dict[str, Any]:
         fabric.load(path, state)
         found[f"resumed {stage}"] = _train(fabric, module, optimizer, range(state["seen"], BATCHES))
         found["strategy"] = type(fabric.strategy).__name__
+    if HAS_NVME:
+        strategies = [FabricHPUDeepSpeedStrategy(**on_nvme(str(Path(folder).parent))) for _ in range(2)]
+        with whatever_its_size():
+            found["nvme"] = _train(*_set_up(strategies[0]), range(BATCHES))
+            fabric, module, optimizer = _set_up(strategies[1])
+            fabric.load(Path(folder, "3.ckpt"), {"model": module, "optimizer": optimizer})
+            found["resumed nvme"] = _train(fabric, module, optimizer, range(HALF, BATCHES))
     found["gathered"] = fabric.all_gather(torch.tensor([fabric.global_rank], device="hpu")).tolist()
     found["device"], found["files"] = str(fabric.device), sorted(path.name for path in Path(folder).iterdir())
     try:
@@ -96,6 +103,13 @@ def test_a_saved_training_goes_on(stage: int, found: dict[str, Any]) -> None:
     """With what was loaded, and the strategy that has the name."""
     assert found[f"resumed {stage}"] == pytest.approx(found[f"{stage} 32-true"][HALF:], abs=1e-6)
     assert found["strategy"] == "FabricHPUDeepSpeedStrategy"
+
+
+@pytest.mark.skipif(_OLD or not HAS_NVME, reason="Requires: DeepSpeed 0.18, and Lightning 2.1 to load a training")
+def test_nvme_trains_and_goes_on_like_memory(found: dict[str, Any]) -> None:
+    """From a checkpoint that was saved without it, too."""
+    assert found["nvme"] == pytest.approx(found["3 32-true"], abs=1e-6)
+    assert found["resumed nvme"] == pytest.approx(found["3 32-true"][HALF:], abs=1e-6)
 
 
 def test_nothing_is_left_beside_the_checkpoints(found: dict[str, Any]) -> None:
