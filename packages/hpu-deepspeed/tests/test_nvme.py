@@ -292,6 +292,20 @@ def test_what_a_killed_process_has_left_is_removed_by_the_next(tmp_path: Path) -
     assert set(disk.iterdir()) == {disk / "models", living[0].path, following[0].path}
 
 
+def test_what_a_killed_process_has_left_is_removed_with_anothers(tmp_path: Path) -> None:
+    """As where a rank fails and the launcher kills the others."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    living = _make(_config(disk))
+    _making(disk, "kill", tmp_path)
+    left = len(list(disk.iterdir()))
+    del living
+    gc.collect()
+
+    assert left == 2
+    assert list(disk.iterdir()) == []
+
+
 def test_locks_may_be_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To a network file system; then nothing is removed of others."""
 

@@ -100,3 +100,6 @@ def _remove(path: Path, lock: int, owner: int) -> None:
         _places.pop(str(path), None)
         shutil.rmtree(path, ignore_errors=True)
         os.close(lock)
+        # Ranks that Lightning has killed because this one failed leave theirs.
+        with contextlib.suppress(OSError), _locked(path.parent):
+            _remove_abandoned(path.parent)
