@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from sessions.environments import (
-    beside_its_siblings_alone,
+    install_alone,
     own_machine,
     removed_afterwards,
     whatever_others_warn_of,
@@ -69,13 +69,13 @@ def minors(session: nox.Session, row: Path, distribution: str) -> None:
         for name in session.posargs or MINORS:
             package = PACKAGES[name]
             needed = by_name(distribution, f"{name}[lightning]", *own_group(package))
-            with beside_its_siblings_alone(session, str(row), *needed, *group("test")):
-                tests = (f"{package.path}/{test}" for test in MINORS[name])
-                environment = own_machine(session) | whatever_others_warn_of()
-                try:
-                    session.run("pytest", *side_by_side(name), *tests, env=environment)
-                except CommandFailed:
-                    failed.append(name)
+            install_alone(session, str(row), *needed, *group("test"))
+            tests = (f"{package.path}/{test}" for test in MINORS[name])
+            environment = own_machine(session) | whatever_others_warn_of()
+            try:
+                session.run("pytest", *side_by_side(name), *tests, env=environment)
+            except CommandFailed:
+                failed.append(name)
     if failed:
         session.error(f"tests of {', '.join(failed)} failed")
 

@@ -56,23 +56,19 @@ def from_tree(*requirements: str) -> list[str]:
     return [*editable, *sorted(set(others))]
 
 
-@contextlib.contextmanager
-def beside_its_siblings_alone(session: nox.Session, constraints: str, *requirements: str) -> Iterator[None]:
-    """Install packages of this repository in an environment that several take in turn, and take them out again.
+def install_alone(session: nox.Session, constraints: str, *requirements: str) -> None:
+    """Install packages of this repository in an environment that several take in turn, in the place of other ones.
 
-    What they brought from the index stays, so that gigabytes of torch are installed once.
+    What those brought from the index stays, so that gigabytes of torch are installed once.
 
     Args:
         session: The running session.
         constraints: The file that says which versions.
         requirements: As for `from_tree`.
     """
+    session.run_install("python", "-m", "pip", "uninstall", "--quiet", "--yes", *PACKAGES, silent=True)
     # Kept by no cache, because a torch that has no CPU build comes with gigabytes of CUDA.
     session.install("--no-cache-dir", "-c", constraints, *from_tree(*requirements))
-    try:
-        yield
-    finally:
-        session.run_install("python", "-m", "pip", "uninstall", "--quiet", "--yes", *PACKAGES, silent=True)
 
 
 @functools.cache

@@ -19,7 +19,7 @@ from packaging.version import Version
 
 from sessions.environments import (
     OLDEST_PYTHON,
-    beside_its_siblings_alone,
+    install_alone,
     is_installed,
     own_machine,
     removed_afterwards,
@@ -142,10 +142,8 @@ def add_cell(package: Package, row: Row) -> None:
         """Run a package's tests on a SynapseAI release's torch, Lightning and DeepSpeed; arguments are pytest's."""
         if reason := why_not(package, row):
             session.skip(reason)
-        with (
-            removed_afterwards(session),
-            beside_its_siblings_alone(session, row.constraints, *requirements(package, row)),
-        ):
+        with removed_afterwards(session):
+            install_alone(session, row.constraints, *requirements(package, row))
             run_on(row, session, *(session.posargs or everything(package)))
 
 
@@ -163,12 +161,12 @@ def floors(session: nox.Session) -> None:
     failed = []
     with removed_afterwards(session):
         for package in chosen(session):
-            with beside_its_siblings_alone(session, file, package.name, *own_group(package), *TOOLS):
+            install_alone(session, file, package.name, *own_group(package), *TOOLS)
+            try:
                 environment = own_machine(session) | whatever_others_warn_of()
-                try:
-                    session.run("pytest", *everything(package), env=environment)
-                except CommandFailed:
-                    failed.append(package.name)
+                session.run("pytest", *everything(package), env=environment)
+            except CommandFailed:
+                failed.append(package.name)
     if failed:
         session.error(f"tests of {', '.join(failed)} failed with the lowest versions that are declared")
 
@@ -214,18 +212,19 @@ def noted(session: nox.Session, package: Package, row: Row) -> bool:
         return True
     report = Path(session.create_tmp()).resolve() / f"{package.name}.xml"
     report.unlink(missing_ok=True)
-    passed = False
     try:
-        with beside_its_siblings_alone(session, row.constraints, *requirements(package, row)):
-            try:
-                run_on(row, session, f"--junitxml={report}", *everything(package))
-                passed = True
-            except CommandFailed:
-                session.warn(f"tests of {package.name} failed on SynapseAI {row.release}")
-            note(session, package, row, "--report", str(report))
+        install_alone(session, row.constraints, *requirements(package, row))
     except CommandFailed:
         note(session, package, row, "--failed", "pip could not install what the tests need")
-    return passed
+        return False
+    try:
+        run_on(row, session, f"--junitxml={report}", *everything(package))
+    except CommandFailed:
+        session.warn(f"tests of {package.name} failed on SynapseAI {row.release}")
+        return False
+    finally:
+        note(session, package, row, "--report", str(report))
+    return True
 
 
 def note(session: nox.Session, package: Package, row: Row, *outcome: str) -> None:
