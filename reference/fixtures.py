@@ -55,6 +55,14 @@ class Model(LightningModule):
         return torch.optim.SGD(self.layer.parameters(), lr=0.1)
 
 
+class ModelWithAdam(Model):
+    """The same with the optimizer that most have, whose states DeepSpeed's conversions look for."""
+
+    def configure_optimizers(self) -> Any:
+        """Return an optimizer."""
+        return torch.optim.Adam(self.layer.parameters())
+
+
 class Digits(LightningDataModule):
     """The data on their own.
 

@@ -24,7 +24,7 @@ MISSING: Final = {
 
 # What the pages of this repository leave out. Its own names are not among them: a reader has to be told where they are.
 LEFT_OUT_HERE: Final = {
-    "model": "from fixtures import Model; model = Model()",
+    "model": "from fixtures import ModelWithAdam; model = ModelWithAdam()",
     "train_loader": "from fixtures import Digits; train_loader = Digits(batch_size=8).train_dataloader()",
     "train_one_step": "from fixtures import one_step as train_one_step",
 }
