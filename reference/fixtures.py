@@ -56,7 +56,11 @@ class Model(LightningModule):
 
 
 class ModelWithAdam(Model):
-    """The same with the optimizer that most have, whose states DeepSpeed's conversions look for."""
+    """The same with the optimizer that most have, and its layer from the beginning, so that it can be converted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(_PIXELS, 10)
 
     def configure_optimizers(self) -> Any:
         """Return an optimizer."""
