@@ -39,4 +39,4 @@ def test_a_torch_brings_what_it_needs() -> None:
 
     text = floors.lines(constraints.load(), lowest)
     assert text[:3] == ["lightning==2.0.0", "packaging==23.0", "torch==2.0.0"]
-    assert text[3:] == ["numpy<2", "setuptools<81", "rich<15"]
+    assert text[3:] == ["numpy<2", "lightning-cloud<0.6", "setuptools<81", "rich<15"]

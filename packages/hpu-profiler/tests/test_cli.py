@@ -2,14 +2,21 @@
 
 import json
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from packaging.version import Version
 
 from hpu_profiler.cli import main
 
 from .traces import Writer
+
+# Before 8.2, click's runner gives both streams as one unless it is told otherwise.
+_SEPARATE: dict[str, Any] = {"mix_stderr": False} if Version(metadata.version("click")) < Version("8.2") else {}
+_RUNNER = CliRunner(**_SEPARATE)
 
 
 @pytest.fixture
@@ -21,7 +28,7 @@ def folder(writer: Writer, make_trace: Callable[..., Path]) -> Path:
 
 
 def _run(*arguments: object) -> Result:
-    return CliRunner().invoke(main, ["report", *map(str, arguments)])
+    return _RUNNER.invoke(main, ["report", *map(str, arguments)])
 
 
 def test_a_folder_becomes_tables(folder: Path) -> None:
