@@ -55,7 +55,7 @@ def suite_paths(suite: str) -> list[str]:
 
 
 def side_by_side(suite: str) -> list[str]:
-    """Give what runs a suite on two processors at once, if it asks for what that takes; others start ranks themselves.
+    """Give what runs a suite on two processors at once, if it asks for what that takes.
 
     Tests of a file stay together, because they share what is costly to start.
     """
