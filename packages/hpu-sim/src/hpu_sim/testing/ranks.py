@@ -84,6 +84,8 @@ class Ranks:
         self._folder = folder
         self._mode = {} if lazy is None else {"PT_HPU_LAZY_MODE": str(int(lazy))}
         self._prepare = prepare
+        # After a failure those that are left wait for one that will not come.
+        self._patience = _END
 
     def __enter__(self) -> Self:
         shared = {
@@ -137,6 +139,7 @@ class Ranks:
         failures = [f"rank {rank}: {answer}" for rank, (good, answer) in answers.items() if not good]
         failures += [f"rank {rank} has not answered" for rank in range(self._count) if rank not in answers]
         if failures:
+            self._patience = 0.0
             raise AssertionError("\n".join([*failures, *self._outputs()]))
         return [answers[rank][1] for rank in range(self._count)]
 
@@ -155,7 +158,7 @@ class Ranks:
 
     def _end_processes(self) -> None:
         # Their connections are closed, which tells them to end.
-        await_end([process.pid for process in self._processes], time.monotonic() + _END)
+        await_end([process.pid for process in self._processes], time.monotonic() + self._patience)
         for process in self._processes:
             process.kill()
             process.wait()
