@@ -16,7 +16,7 @@ from sessions.environments import (
     whatever_others_warn_of,
 )
 from sessions.packages import PACKAGES, ROOT, group, own_group
-from sessions.testing import side_by_side
+from sessions.testing import SIDE_BY_SIDE
 
 # One file per torch that the simulator is tested with.
 TORCH_ROWS = sorted(ROOT.glob("constraints/torch-*.txt"), key=lambda file: Version(file.stem.removeprefix("torch-")))
@@ -54,7 +54,7 @@ def sim_torch(session: nox.Session, row: Path) -> None:
         # Not kept by pip either: where there is no CPU build of a torch, its CUDA build comes with gigabytes of CUDA.
         requirements = ("-e", f"./{package.path}", *group("test"), *own_group(package))
         session.install("--no-cache-dir", "-c", str(row), *requirements)
-        tests = session.posargs or [f"{package.path}/tests"]
+        tests = session.posargs or [*SIDE_BY_SIDE, f"{package.path}/tests"]
         session.run("pytest", *tests, env=own_machine(session) | {"HPU_SIM_CACHE": str(cache)})
 
 
@@ -73,7 +73,7 @@ def minors(session: nox.Session, row: Path, distribution: str) -> None:
             tests = (f"{package.path}/{test}" for test in MINORS[name])
             environment = own_machine(session) | whatever_others_warn_of()
             try:
-                session.run("pytest", *side_by_side(name), *tests, env=environment)
+                session.run("pytest", *SIDE_BY_SIDE, *tests, env=environment)
             except CommandFailed:
                 failed.append(name)
     if failed:

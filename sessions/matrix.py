@@ -26,7 +26,7 @@ from sessions.environments import (
     whatever_others_warn_of,
 )
 from sessions.packages import PACKAGES, ROOT, Package, group, own_group
-from sessions.testing import side_by_side, suite_paths
+from sessions.testing import SIDE_BY_SIDE, suite_paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -86,7 +86,7 @@ ROWS = read_rows(TABLE)
 # What `nox -t matrix` runs: of the releases that share a torch, one.
 RUN = [ROWS[release] for release in TABLE["matrix"]["releases"]]
 # The tools of the tests as everywhere; the rest of the default's pins is of a newer time than a row.
-TOOLS = [pin for pin in TABLE["default"]["pins"] if Requirement(pin).name in {"pytest-xdist", *group("test")}]
+TOOLS = [pin for pin in TABLE["default"]["pins"] if Requirement(pin).name in group("test")]
 
 
 def needs_deepspeed(package: Package) -> bool:
@@ -131,7 +131,7 @@ def run_on(row: Row, session: nox.Session, *arguments: str) -> None:
 
 def everything(package: Package) -> list[str]:
     """Give pytest's arguments for all tests of a package."""
-    return [*side_by_side(package.name), *suite_paths(package.name)]
+    return [*SIDE_BY_SIDE, *suite_paths(package.name)]
 
 
 def add_cell(package: Package, row: Row) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import nox
-from packaging.requirements import Requirement
 
 from sessions.environments import install
 from sessions.packages import PACKAGES, group, own_group
 
 # The id under which `tests` runs the root's tests/, with every package installed.
 TOGETHER = "together"
+# Two processors are shared by the tests, but those of a file stay together, because they share what is costly to start.
+SIDE_BY_SIDE = ("--numprocesses=2", "--dist=loadfile")
 each_suite = nox.parametrize(
     "suite",
     [
@@ -24,7 +25,7 @@ each_suite = nox.parametrize(
 def tests(session: nox.Session, suite: str) -> None:
     """Run a package's tests with only its declared siblings installed, or ("together") the root's with all."""
     install_suite(session, suite)
-    session.run("pytest", *(session.posargs or [*side_by_side(suite), *suite_paths(suite)]))
+    session.run("pytest", *(session.posargs or [*SIDE_BY_SIDE, *suite_paths(suite)]))
 
 
 @nox.session(default=False)
@@ -52,12 +53,3 @@ def install_suite(session: nox.Session, suite: str, *more: str) -> None:
 def suite_paths(suite: str) -> list[str]:
     """Give what pytest collects for a suite."""
     return ["tests"] if suite == TOGETHER else ["--doctest-modules", *PACKAGES[suite].tests]
-
-
-def side_by_side(suite: str) -> list[str]:
-    """Give what runs a suite on two processors at once, if it asks for what that takes.
-
-    Tests of a file stay together, because they share what is costly to start.
-    """
-    names = {Requirement(text).name for text in own_group(PACKAGES[suite])} if suite in PACKAGES else set()
-    return ["--numprocesses=2", "--dist=loadfile"] if "pytest-xdist" in names else []
