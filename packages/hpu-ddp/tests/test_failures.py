@@ -1,8 +1,4 @@
-"""What becomes of a training that loses a rank: all others end, soon, with its name, and leave nothing behind.
-
-The program fails on one rank, in the fourth batch; `--held` has the others wait for it in a call that never returns,
-as HCCL's collectives do. (Those of the simulator fail when a connection breaks, which is how the other tests go.)
-"""
+"""What becomes of a training that loses a rank: all others end, soon, with its name, and leave nothing behind."""
 
 import json
 import re
@@ -13,69 +9,34 @@ import pytest
 from hpu_sim.testing import free_port
 
 from .conftest import Run
-
-# Within which everything has to end. As long, because ranks wait that long for each other at the start, too.
-_TIMEOUT = 20
-
-_RANK = r"rank {rank} \(process \d+ on \S+\)"
-
-
-def _names(output: str, rank: int, what: str) -> bool:
-    """Tell whether an error names a rank and says what became of it."""
-    return re.search(f"RankFailedError: {_RANK.format(rank=rank)} {what}", output) is not None
+from .losing import TIMEOUT, names
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_rank_ends_the_training(rank: int, run: Run) -> None:
     """The other rank raises an error with the name of the one that was killed."""
-    done = run("train.py", "--timeout", str(_TIMEOUT), "--fail", "killed", "--rank", str(rank))
+    done = run("train.py", "--timeout", str(TIMEOUT), "--fail", "killed", "--rank", str(rank))
 
     assert done.code != 0
     assert done.left == ()
-    assert _names(done.output, rank, "has died"), done.output
+    assert names(done.output, rank, "has died"), done.output
 
 
 def test_an_error_ends_the_training(run: Run) -> None:
     """The other rank's error says what went wrong on the one that failed."""
-    done = run("train.py", "--timeout", str(_TIMEOUT), "--fail", "raises")
+    done = run("train.py", "--timeout", str(TIMEOUT), "--fail", "raises")
 
     assert (done.code, done.left) == (1, ())
-    assert _names(done.output, 1, "failed: ValueError: no such luck; rank 0"), done.output
+    assert names(done.output, 1, "failed: ValueError: no such luck; rank 0"), done.output
 
 
 def test_a_rank_that_leaves_ends_the_training(run: Run) -> None:
     """Where one rank alone stops, the others do not wait for it for good."""
-    done = run("train.py", "--timeout", str(_TIMEOUT), "--fail", "leaves")
+    done = run("train.py", "--timeout", str(TIMEOUT), "--fail", "leaves")
 
     assert (done.code, done.left) == (1, ())
-    assert _names(done.output, 1, "has left the training; rank 0"), done.output
+    assert names(done.output, 1, "has left the training; rank 0"), done.output
     assert '{"rank": 1' in done.output
-
-
-def test_a_stopped_rank_ends_the_training(run: Run) -> None:
-    """Rank 0, which watches the others and does so no more, is missed, and ended by the one that misses it."""
-    done = run("train.py", "--timeout", str(_TIMEOUT), "--fail", "stopped", "--rank", "0")
-
-    assert done.left == ()
-    assert _names(done.output, 0, "does not answer"), done.output
-
-
-def test_a_rank_that_hangs_ends_the_training(run: Run) -> None:
-    """It is ended, too, and shows where it was."""
-    done = run("train.py", "--timeout", str(_TIMEOUT), "--fail", "loops")
-
-    assert (done.code, done.left) == (1, ())
-    assert _names(done.output, 1, r"has not moved for \d+ s, and rank 0"), done.output
-    assert re.search(r'train\.py", line \d+ in fail\b', done.output)
-
-
-@pytest.mark.parametrize("how", ["killed", "holds the lock"])
-def test_a_rank_held_in_a_collective_is_ended(how: str, run: Run) -> None:
-    """A rank that waits where no exception reaches it is ended from outside, and says why before."""
-    done = run("train.py", "--timeout", str(_TIMEOUT), "--fail", how, "--held")
-
-    assert done.left == ()
-    assert re.search(f"hpu-ddp: rank 0 ends, because {_RANK.format(rank=1)} has ", done.output), done.output
 
 
 @pytest.mark.parametrize(
@@ -97,7 +58,7 @@ def test_a_rank_that_does_not_come_is_named(present: str, error: str, run: Run) 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_on_sigterm_all_end_together(rank: int, run: Run) -> None:
     """Whichever rank is told to end, all end before the same batch, and none with an error."""
-    done = run("train.py", "--timeout", str(_TIMEOUT), "--fail", "terminated", "--rank", str(rank), "--epochs", "50")
+    done = run("train.py", "--timeout", str(TIMEOUT), "--fail", "terminated", "--rank", str(rank), "--epochs", "50")
 
     assert (done.code, done.left) == (0, ())
     assert "Error" not in done.output
@@ -106,7 +67,7 @@ def test_on_sigterm_all_end_together(rank: int, run: Run) -> None:
 
 def test_a_killed_training_resumes(run: Run, tmp_path: Path) -> None:
     """From the last checkpoint, training goes on and reaches what an undisturbed one reaches."""
-    saving = ("--timeout", str(_TIMEOUT), "--epochs", "3", "--checkpoints")
+    saving = ("--timeout", str(TIMEOUT), "--epochs", "3", "--checkpoints")
     undisturbed = run("train.py", *saving, str(tmp_path / "undisturbed"))
     killed = run("train.py", *saving, str(tmp_path / "killed"), "--fail", "killed", "--batch", "8")
     resumed = run("train.py", *saving, str(tmp_path / "killed"))
