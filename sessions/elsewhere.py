@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from sessions.environments import (
+    chosen,
     install_alone,
     own_machine,
     removed_afterwards,
@@ -62,11 +63,9 @@ def sim_torch(session: nox.Session, row: Path) -> None:
 @each_minor
 def minors(session: nox.Session, row: Path, distribution: str) -> None:
     """Run the tests of what Lightning decides with another Lightning; `-- hpu-core` chooses, and keeps what it took."""
-    if strangers := set(session.posargs) - MINORS.keys():
-        session.error(f"arguments must be of {', '.join(MINORS)}, got {', '.join(sorted(strangers))}")
     failed = []
     with removed_afterwards(session):
-        for name in session.posargs or MINORS:
+        for name in chosen(session, MINORS):
             package = PACKAGES[name]
             needed = by_name(distribution, f"{name}[lightning]", *own_group(package))
             install_alone(session, str(row), *needed, *group("test"))

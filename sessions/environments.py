@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from sessions.packages import PACKAGES, closure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import nox
 
@@ -69,6 +69,14 @@ def install_alone(session: nox.Session, constraints: str, *requirements: str) ->
     session.run_install("python", "-m", "pip", "uninstall", "--quiet", "--yes", *PACKAGES, silent=True)
     # Kept by no cache, because a torch that has no CPU build comes with gigabytes of CUDA.
     session.install("--no-cache-dir", "-c", constraints, *from_tree(*requirements))
+
+
+def chosen(session: nox.Session, names: Iterable[str]) -> list[str]:
+    """Give those of some packages that the session's arguments name, in the packages' order; all without arguments."""
+    names = list(names)
+    if strangers := set(session.posargs).difference(names):
+        session.error(f"arguments must be of {', '.join(names)}, got {', '.join(sorted(strangers))}")
+    return [name for name in names if not session.posargs or name in session.posargs]
 
 
 @functools.cache

@@ -10,7 +10,7 @@ import functools
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import nox
 from nox.command import CommandFailed
@@ -19,6 +19,7 @@ from packaging.version import Version
 
 from sessions.environments import (
     OLDEST_PYTHON,
+    chosen,
     install_alone,
     is_installed,
     own_machine,
@@ -27,9 +28,6 @@ from sessions.environments import (
 )
 from sessions.packages import PACKAGES, ROOT, Package, group, own_group
 from sessions.testing import SIDE_BY_SIDE, suite_paths
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,7 @@ def needs_deepspeed(package: Package) -> bool:
 
 
 # What brings most from the index comes last, because it stays in the environment.
-IN_ORDER = sorted(PACKAGES.values(), key=needs_deepspeed)
+IN_ORDER = sorted(PACKAGES, key=lambda name: needs_deepspeed(PACKAGES[name]))
 
 
 def why_not(package: Package, row: Row) -> str | None:
@@ -160,7 +158,7 @@ def floors(session: nox.Session) -> None:
     session.run_install("python", "scripts/floors.py", file)
     failed = []
     with removed_afterwards(session):
-        for package in chosen(session):
+        for package in (PACKAGES[name] for name in chosen(session, IN_ORDER)):
             install_alone(session, file, package.name, *own_group(package), *TOOLS)
             try:
                 environment = own_machine(session) | whatever_others_warn_of()
@@ -179,10 +177,10 @@ def matrix(session: nox.Session, row: Row) -> None:
         try:
             session.install("--no-cache-dir", "-c", row.constraints, "torch")
         except CommandFailed:
-            for package in IN_ORDER:
-                note(session, package, row, "--skipped", f"pip installs no torch {row.torch} for this Python")
+            for name in IN_ORDER:
+                note(session, PACKAGES[name], row, "--skipped", f"pip installs no torch {row.torch} for this Python")
             session.skip(f"pip installs no torch {row.torch} for this Python")
-        failed = [package.name for package in chosen(session) if not noted(session, package, row)]
+        failed = [name for name in chosen(session, IN_ORDER) if not noted(session, PACKAGES[name], row)]
     if failed:
         session.error(f"tests of {', '.join(failed)} failed on SynapseAI {row.release}")
 
@@ -192,13 +190,6 @@ def matrix_table(session: nox.Session) -> None:
     """Print what is in docs/matrix.json as one table, and write docs/matrix.md."""
     session.install("-c", "constraints/default.txt", *group("constraints"), "rich")
     session.run("python", "scripts/matrix.py", "show")
-
-
-def chosen(session: nox.Session) -> Iterable[Package]:
-    """Give the packages that the arguments name, or all."""
-    if strangers := set(session.posargs) - PACKAGES.keys():
-        session.error(f"arguments must be of {', '.join(PACKAGES)}, got {', '.join(sorted(strangers))}")
-    return [package for package in IN_ORDER if not session.posargs or package.name in session.posargs]
 
 
 def noted(session: nox.Session, package: Package, row: Row) -> bool:
