@@ -106,7 +106,20 @@ class SeveralCards(_Strategy):
             with self.meeting("barrier"):
                 collectives.barrier()
 
-    def _put_together(self, tensor: Any, group: Any | None, reduce_op: Any) -> Any:
+    def reduce_over_ranks(self, tensor: Any, group: Any | None = None, reduce_op: Any = "mean") -> Any:
+        """Put the tensors of all ranks together, in place; integers come out exact.
+
+        Args:
+            tensor: On the card. Anything but a tensor is returned as it is.
+            group: The process group; all ranks when not given.
+            reduce_op: "mean", "sum", "min", "max", "product", or the ReduceOp of that name.
+
+        Returns:
+            `tensor`.
+
+        Raises:
+            ValueError: The tensor is not on a card, or the operation is another one.
+        """
         if not isinstance(tensor, Tensor) or not dist.is_initialized():
             return tensor
         with self.meeting("all-reduce", group):
@@ -123,38 +136,10 @@ class SeveralCards(_Strategy):
 class SeveralHPUsStrategy(SeveralCards, HPUStrategy):
     """What the Trainer's strategies for several cards have in common: derive from it first, then from Lightning's."""
 
-    def reduce(self, tensor: Any, group: Any | None = None, reduce_op: Any = "mean") -> Any:
-        """Put the tensors of all ranks together, in place; integers come out exact.
-
-        Args:
-            tensor: On the card. Anything but a tensor is returned as it is.
-            group: The process group; all ranks when not given.
-            reduce_op: "mean", "sum", "min", "max", "product", or the ReduceOp of that name.
-
-        Returns:
-            `tensor`.
-
-        Raises:
-            ValueError: The tensor is not on a card, or the operation is another one.
-        """
-        return self._put_together(tensor, group, reduce_op)
+    reduce = SeveralCards.reduce_over_ranks  # Lightning's name for it here.
 
 
 class FabricSeveralHPUsStrategy(SeveralCards, FabricHPUStrategy):
     """What Fabric's strategies for several cards have in common: derive from it first, then from Lightning's."""
 
-    def all_reduce(self, tensor: Any, group: Any | None = None, reduce_op: Any = "mean") -> Any:
-        """Put the tensors of all ranks together, in place; integers come out exact.
-
-        Args:
-            tensor: On the card. Anything but a tensor is returned as it is.
-            group: The process group; all ranks when not given.
-            reduce_op: "mean", "sum", "min", "max", "product", or the ReduceOp of that name.
-
-        Returns:
-            `tensor`.
-
-        Raises:
-            ValueError: The tensor is not on a card, or the operation is another one.
-        """
-        return self._put_together(tensor, group, reduce_op)
+    all_reduce = SeveralCards.reduce_over_ranks  # Lightning's name for it here.
