@@ -203,9 +203,9 @@ def check(config: dict[str, Any]) -> None:
     if not offloads or _vendor.has_op(_BUILDER):
         return
     # DeepSpeed before 0.18 has no `purge_state`, and cannot offload the state of torch's optimizers.
-    wanted = (_BUILDER, _BUILDER, _BUILDER, "purge_state")
-    places = (*_swappers(), getattr(_swappers()[1], "OptimizerSwapper", None))
-    if not all(map(hasattr, places, wanted)):
+    swappers = _swappers()
+    can_swap_states = hasattr(getattr(swappers[1], "OptimizerSwapper", None), "purge_state")
+    if not can_swap_states or not all(hasattr(module, _BUILDER) for module in swappers):
         raise NotImplementedError(
             f"DeepSpeed {_vendor.version()} cannot offload to NVMe on Gaudi: it has no asynchronous I/O of its own for "
             "it, and this package puts another one into DeepSpeed 0.18 and 0.19 only: offload to 'cpu', or install one "
