@@ -15,6 +15,8 @@ import pytest
 import torch.distributed as dist
 from habana_frameworks.torch.distributed import hccl
 
+from hpu_sim.testing import free_port
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -174,15 +176,12 @@ def failures(
     tmp_path_factory: pytest.TempPathFactory, start_python: Callable[..., subprocess.Popen[str]]
 ) -> list[dict[str, str]]:
     """What each of two ranks found wrong, by check."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
     machine = {
         "HPU_SIM_RUNTIME_DIR": str(tmp_path_factory.mktemp("cards")),
         "HPU_SIM_DEVICES": str(_RANKS),
         "PT_HPU_LAZY_MODE": "1",
         "MASTER_ADDR": "localhost",
-        "MASTER_PORT": str(port),
+        "MASTER_PORT": str(free_port()),
         "WORLD_SIZE": str(_RANKS),
     }
     ranks = [start_python(_PROGRAM, **machine, RANK=str(rank), LOCAL_RANK=str(rank)) for rank in range(_RANKS)]

@@ -24,7 +24,7 @@ def test_the_cards_of_the_machine_are_counted() -> None:
 def test_the_memory_of_the_accelerator_is_the_cards() -> None:
     """In use, at its peak, and what the bridge calls reserved."""
     kept = torch.empty(1 << 10, device="hpu")
-    card = torch.hpu.memory_stats()  # type: ignore[attr-defined]
+    card = torch.hpu.memory_stats()  # type: ignore[attr-defined] # Added at run time.
 
     assert torch.accelerator.memory_allocated() == card["InUse"] >= kept.nbytes
     assert torch.accelerator.max_memory_allocated() == card["MaxInUse"]
@@ -34,7 +34,7 @@ def test_the_memory_of_the_accelerator_is_the_cards() -> None:
 @pytest.mark.needs_torch("2.10", "torch.accelerator with free memory")
 def test_the_free_memory_of_the_accelerator_is_the_cards() -> None:
     """And how much there is in all."""
-    assert torch.accelerator.get_memory_info() == torch.hpu.mem_get_info()  # type: ignore[attr-defined]
+    assert torch.accelerator.get_memory_info() == torch.hpu.mem_get_info()  # type: ignore[attr-defined] # Added at run time.
 
 
 @pytest.mark.needs_torch("2.9", "torch.accelerator with memory")
@@ -56,14 +56,14 @@ def test_the_memory_of_the_accelerator_is_counted_anew() -> None:
 @pytest.mark.needs_torch("2.3", "get_device_module")
 def test_the_device_module_is_torch_hpu() -> None:
     """By name and by device."""
-    assert torch.get_device_module("hpu") is torch.hpu  # type: ignore[attr-defined]
-    assert torch.get_device_module(torch.device("hpu")) is torch.hpu  # type: ignore[attr-defined]
+    assert torch.get_device_module("hpu") is torch.hpu  # type: ignore[attr-defined] # Added at run time.
+    assert torch.get_device_module(torch.device("hpu")) is torch.hpu  # type: ignore[attr-defined] # Added at run time.
 
 
 @pytest.mark.needs_torch("2.6", "torch.accelerator")
 def test_the_device_module_of_the_accelerator_is_torch_hpu() -> None:
     """By default."""
-    assert torch.get_device_module() is torch.hpu  # type: ignore[attr-defined]
+    assert torch.get_device_module() is torch.hpu  # type: ignore[attr-defined] # Added at run time.
 
 
 def test_a_tensor_knows_its_device() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from click.testing import CliRunner
 
 from hpu_sim import cli
 from hpu_sim.report.model import Report, Site, decode
+from hpu_sim.testing import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,17 +77,9 @@ def test_dtypes_that_a_card_treats_otherwise_are_found(run_recorded: Callable[..
     assert "fails: Rank 0 ended with RuntimeError" in done.stderr
 
 
-@pytest.fixture
-def port() -> str:
-    """A port that nobody listens at."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        return str(free.getsockname()[1])
-
-
-def test_ranks_are_put_together(run_recorded: Callable[..., Any], port: str) -> None:
+def test_ranks_are_put_together(run_recorded: Callable[..., Any]) -> None:
     """Each with its collectives, of which some are converted."""
-    done, report = run_recorded("two_ranks.py", port, devices=2)
+    done, report = run_recorded("two_ranks.py", str(free_port()), devices=2)
 
     assert done.returncode == 0, done.stderr
     assert [(record.rank, record.world_size, record.steps.finished) for record in report.ranks] == [
@@ -100,9 +92,9 @@ def test_ranks_are_put_together(run_recorded: Callable[..., Any], port: str) -> 
     assert "allreduce, int64" in done.stderr
 
 
-def test_a_killed_rank_is_named(run_recorded: Callable[..., Any], port: str) -> None:
+def test_a_killed_rank_is_named(run_recorded: Callable[..., Any]) -> None:
     """The others' records are whole, its own is what it knew a moment before."""
-    done, report = run_recorded("two_ranks.py", port, "1", devices=2)
+    done, report = run_recorded("two_ranks.py", str(free_port()), "1", devices=2)
 
     assert done.returncode == 1
     assert {record.rank: record.state for record in report.ranks}[1] == "running"
