@@ -114,8 +114,8 @@ class Walk:
         (self.place / "block.py").write_text("\n".join([*before, step.block.text]), encoding="utf-8")
         # A block that starts the simulator itself starts with none.
         starts = "hpu_sim.activate(" in step.block.text
-        machine = () if starts else ("hpu-sim", "run", "--quiet", "--devices", str(step.cards or 1))
-        return self._run(step, (*machine, "block.py") if machine else (str(self.python), "block.py"), {})
+        machine = (str(self.python),) if starts else ("hpu-sim", "run", "--quiet", "--devices", str(step.cards or 1))
+        return self._run(step, (*machine, "block.py"), {})
 
     def _run(self, step: pages.Step, command: tuple[str, ...], variables: dict[str, str]) -> Outcome:
         begin = time.monotonic()
