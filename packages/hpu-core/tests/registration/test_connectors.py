@@ -1,6 +1,7 @@
 """Connectors that are made otherwise, frameworks that do not go together, and machines without a card."""
 
 import importlib.util
+import inspect
 import logging
 import sys
 from pathlib import Path
@@ -36,6 +37,14 @@ def test_the_subclass_takes_the_place_of_the_original(make: Any) -> None:
 
     assert issubclass(subclass, original)
     assert (subclass.__module__, subclass.__qualname__) == ("lightning.somewhere", "_AcceleratorConnector")
+
+
+@pytest.mark.parametrize("make", [_connectors.for_trainer, _connectors.for_fabric])
+def test_the_subclass_has_the_originals_parameters(make: Any) -> None:
+    """Lightning's own tests compare them with those of the Trainer and of Fabric."""
+    original = _connector(*_connectors.REQUIRED)
+
+    assert inspect.signature(make(original, "lightning")) == inspect.signature(original)
 
 
 @pytest.mark.parametrize("name", _connectors.REQUIRED)

@@ -4,6 +4,7 @@ Lightning has one connector for the Trainer and one for Fabric, which are writte
 either. Their private names are the same on Lightning 2.0 to 2.6, and are listed in `REQUIRED` and `_Connector`.
 """
 
+import functools
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from hpu_core.registration import plugins
@@ -192,6 +193,12 @@ def _subclass(selection: type[Selection], connector: type, framework: "Framework
             f"its {connector.__name__} has no {', '.join(missing)}, as it has on Lightning 2.0 to 2.6; a newer "
             "hpu-core may know it"
         )
+
+    # With the original's parameters, by which Lightning's tests compare it with the Trainer and Fabric.
+    @functools.wraps(vars(connector)["__init__"])
+    def init(self: Selection, *args: Any, **kwargs: Any) -> None:
+        selection.__init__(self, *args, **kwargs)
+
     # By the original's name and in its module, whose place it takes: so it can be pickled, and what was pickled can be
     # loaded where nothing was replaced.
     namespace = {
@@ -199,6 +206,7 @@ def _subclass(selection: type[Selection], connector: type, framework: "Framework
         "__module__": connector.__module__,
         "__qualname__": connector.__qualname__,
         "_framework": framework,
+        "__init__": init,
     }
     return type(connector.__name__, (selection, connector), namespace)
 
