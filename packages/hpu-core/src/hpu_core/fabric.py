@@ -1,9 +1,11 @@
 """Training on one Gaudi card with Fabric, and what training on several has in common with it."""
 
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from hpu_core import hccl
+from packaging.version import Version
+
+from hpu_core import _fabric_2_0, frameworks, hccl
 from hpu_core._card import OneCard, checked_device
 from hpu_core._lightning import FabricSingleDeviceStrategy, FabricStrategy
 
@@ -15,12 +17,27 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 
+# Before, Fabric did not ask the strategy for gradients.
+_ASKS_STRATEGY: Final = Version("2.1.dev0")
+
+
 class FabricHPUStrategy(OneCard, FabricStrategy):
     """What Fabric's strategies for one card and for several have in common, as HPUStrategy has for the Trainer's.
 
     Derive from it first, then from Lightning's. In lazy mode, the graph is closed after backward and after the
     optimizer's step, as with the Trainer.
     """
+
+    @property
+    def precision(self) -> "Precision":
+        """Fabric's precision plugin."""
+        return super().precision
+
+    @precision.setter
+    def precision(self, precision: "Precision | None") -> None:
+        if precision is not None and frameworks.current().version < _ASKS_STRATEGY:
+            _fabric_2_0.tell_of_backward(self, precision)
+        self._precision = precision
 
     def tensor_init_context(self) -> AbstractContextManager[Any]:
         """Create tensors directly on the card inside the context, as `Fabric.init_tensor` does."""

@@ -242,10 +242,8 @@ loss = step()
 print(loss.device.type, hpu_sim.stats()["graphs"])
 """
     variables = {"HPU_SIM_DEVICES": "1", "PT_HPU_LAZY_MODE": "1", "HPU_CORE_FRAMEWORK": _framework.name}
-    # Fabric 2.0 has the precision plugin do the backward pass, and the strategy does not hear of it.
-    graphs = 1 if _framework.version < Version("2.1") else 2
 
-    assert output(program, tmp_path, **variables)[-1] == f"hpu {graphs}"
+    assert output(program, tmp_path, **variables)[-1] == "hpu 2"
 
 
 def test_the_trainer_can_be_pickled(tmp_path: Path) -> None:
