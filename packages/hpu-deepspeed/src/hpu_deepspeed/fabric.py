@@ -93,6 +93,7 @@ class FabricHPUDeepSpeedStrategy(OnCards, FabricSeveralHPUsStrategy, _OnAnyAccel
 
     def _initialize_engine(self, *args: Any, **kwargs: Any) -> Any:
         with self._with_index():
-            engine, optimizer, scheduler = super()._initialize_engine(*args, **kwargs)
-        _swapped.install(engine)
-        return engine, optimizer, scheduler
+            made = super()._initialize_engine(*args, **kwargs)
+        # The engine and what belongs to it: an optimizer, and from Lightning 2.6 on a scheduler.
+        _swapped.install(made[0])
+        return made
