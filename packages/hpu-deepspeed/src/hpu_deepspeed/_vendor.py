@@ -31,6 +31,8 @@ _VARIABLES_OF_FORK: Final = {
 }
 # Intel's fork for SynapseAI 1.11. DeepSpeed's own releases know Gaudi since January 2024 (their pull request 4912).
 _OLDEST: Final = Version("0.9.4")
+_FIRST_PYDANTIC_2: Final = Version("2.0.dev0")
+_TAKES_DEFAULTS: Final = Version("2.3.dev0")
 
 
 def load() -> ModuleType:
@@ -78,6 +80,15 @@ def has_op(name: str) -> bool:
     """Tell whether DeepSpeed has one of its native operators for Gaudi, such as "AsyncIOBuilder"."""
     builder = load().accelerator.get_accelerator().get_op_builder(name)
     return builder is not None and builder.__name__ == name
+
+
+def takes_own_defaults() -> bool:
+    """Tell whether pydantic takes the default that DeepSpeed has for an option, `sys.maxsize` in a class of its own.
+
+    Those from 2.0 to 2.2 refuse an integer of that size unless it is a plain one. The distribution `lightning` 2.0
+    wants one of them or an older one, and DeepSpeed from 0.15 on is content with each from 2.0 on.
+    """
+    return not _FIRST_PYDANTIC_2 <= Version(importlib.metadata.version("pydantic")) < _TAKES_DEFAULTS
 
 
 @functools.cache
