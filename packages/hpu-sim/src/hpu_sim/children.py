@@ -23,10 +23,11 @@ def variables(config: SimConfig, environment: Mapping[str, str]) -> dict[str, st
         config: The machine.
         environment: Variables that the child gets otherwise.
     """
-    return {**config.environment(), "PYTHONPATH": _with_hook(environment.get("PYTHONPATH", ""))}
+    return {**config.environment(), "PYTHONPATH": with_hook(environment.get("PYTHONPATH", ""))}
 
 
-def _with_hook(python_path: str) -> str:
+def with_hook(python_path: str) -> str:
+    """Return a ``PYTHONPATH`` with the folder that makes Python wait for torch and the bridge in front, once."""
     folder = str(hook_folder())
     entries = [entry for entry in python_path.split(os.pathsep) if entry and entry != folder]
     return os.pathsep.join([folder, *entries])

@@ -180,6 +180,19 @@ def check_all_gather_of_any_dtype() -> None:
         assert [part.float().tolist() for part in parts] == [[0, 1, 0], [0, 1, 1]]
 
 
+def check_collectives_in_inference_mode() -> None:
+    """As a validation does them: with tensors that only this mode may write into."""
+    with torch.inference_mode():
+        parts = [torch.zeros(2, device="hpu") for _ in range(SIZE)]
+        total = card(RANK, 1).bfloat16()
+
+        dist.all_gather(parts, card(RANK, 5))
+        dist.all_reduce(total)
+
+        assert [part.tolist() for part in parts] == [[0, 5], [1, 5]]
+        assert total.tolist() == [1, 2]
+
+
 def check_gather() -> None:
     """One rank has all parts."""
     parts = [torch.zeros(1, device="hpu") for _ in range(SIZE)] if RANK == 0 else None

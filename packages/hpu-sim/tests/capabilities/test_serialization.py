@@ -123,7 +123,6 @@ def test_a_parameter_stays_a_parameter(saved: Callable[..., io.BytesIO]) -> None
     assert loaded.requires_grad
 
 
-@pytest.mark.needs_torch("2.1", "storages of this device in Python")
 def test_a_whole_module_loads(saved: Callable[..., io.BytesIO]) -> None:
     """Pickled with its class."""
     loaded = torch.load(saved(nn.Linear(2, 2).to("hpu")), weights_only=False)
@@ -131,7 +130,6 @@ def test_a_whole_module_loads(saved: Callable[..., io.BytesIO]) -> None:
     assert loaded(torch.ones(1, 2, device="hpu")).shape == (1, 2)
 
 
-@pytest.mark.needs_torch("2.1", "storages of this device in Python")
 def test_a_tensor_can_be_pickled() -> None:
     """As between processes."""
     x = torch.arange(3.0, device="hpu")

@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include <ATen/ops/cat.h>
+#include <c10/core/InferenceMode.h>
 
 #include "alias.h"
 #include "dtypes.h"
@@ -43,11 +44,14 @@ void check_dtype(const char* name, c10::ScalarType dtype) {
   }
 }
 
+// Tensors for gloo are no inference tensors, whatever the caller's mode: its thread has none before torch 2.1 and may
+// not write into them.
 at::Tensor on_host(const char* name, const at::Tensor& tensor) {
   if (!is_device_tensor(tensor)) {
     refuse(name, "hccl works on hpu tensors only, got a tensor on ", tensor.device(), ".");
   }
   check_dtype(name, tensor.scalar_type());
+  const c10::InferenceMode off(false);
   return borrow_as_cpu(tensor);
 }
 
@@ -67,6 +71,7 @@ Tensors on_host(const char* name, const Tensors& tensors) {
 }
 
 Tensors as_float(const Tensors& tensors) {
+  const c10::InferenceMode off(false);
   return each(tensors, [](const at::Tensor& tensor) { return tensor.to(at::kFloat); });
 }
 
@@ -116,6 +121,7 @@ void take_apart(const at::Tensor& joined, const Tensors& tensors) {
 }
 
 at::Tensor as_bytes(const char* name, const at::Tensor& tensor) {
+  const c10::InferenceMode off(false);
   return on_host(name, tensor).unsqueeze(-1).view(at::kByte);
 }
 

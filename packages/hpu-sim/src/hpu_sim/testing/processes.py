@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpu_sim import children
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -64,7 +66,8 @@ def machine_variables(devices: int, cards: Path, **more: str) -> dict[str, str]:
         "HPU_SIM_RUNTIME_DIR": str(cards),
         # As many processes as there are ranks share the processors of the machine that runs the tests.
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        # Torch before 2.5 does not ask installed packages for devices.
+        "PYTHONPATH": children.with_hook(os.pathsep.join(path for path in sys.path if path)),
         **more,
     }
 

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 def patch() -> None:
-    """Let hpu tensors be copied deeply, saved and loaded, and let random numbers be kept for later."""
+    """Let hpu tensors be copied deeply, pickled, saved and loaded, and let random numbers be kept for later."""
     changes: dict[str, tuple[object, Callable[..., Any]]] = {
         "__deepcopy__": (torch.Tensor, _deepcopy),
+        "_reduce_ex_internal": (torch.Tensor, _reduce),
         "save": (torch, _save),
         "load": (torch, _load),
         "fork_rng": (torch.random, _fork_rng),
@@ -46,6 +47,20 @@ def _deepcopy(stock: Callable[..., Any]) -> Callable[..., Any]:
         return memo[id(self)]
 
     return __deepcopy__
+
+
+def _reduce(stock: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(stock)
+    def _reduce_ex_internal(self: torch.Tensor, protocol: int) -> Any:
+        if self.device.type != "hpu":
+            return stock(self, protocol)
+        # As this torch does it for other devices without such storages; NumPy has no bfloat16.
+        held = self.detach().cpu()
+        array = held.float().numpy() if held.dtype == torch.bfloat16 else held.numpy()
+        rebuild = torch._utils._rebuild_device_tensor_from_numpy  # noqa: SLF001 - any torch can load this
+        return rebuild, (array, self.dtype, str(self.device), self.requires_grad)
+
+    return _reduce_ex_internal
 
 
 def _save(stock: Callable[..., None]) -> Callable[..., None]:
