@@ -94,7 +94,7 @@ def test_missing_ranks_are_named_to_all(present: list[int], missing: str, port: 
 def test_a_rank_that_comes_at_the_last_moment_is_there() -> None:
     """The clock has run out between its coming and its saying that all have come."""
     store = HashStore()
-    store.set("rank/1", "")
+    store.add("rank/1/claims", 1)
 
     assert _meeting._await(store, _rendezvous(0, 0, 2, 0.01), ["rank/1"]) is None
 

@@ -122,7 +122,8 @@ def _open_store(rendezvous: Rendezvous) -> Store:
             wait_for_workers=False,
             multi_tenant=True,
         )
-    except RuntimeError as error:
+    # A TimeoutError is torch 2.0's.
+    except (RuntimeError, TimeoutError) as error:
         if host:
             raise RuntimeError(
                 f"rank 0 cannot wait for the others at {rendezvous.place}: {_first_line(error)} MASTER_PORT must be "
@@ -142,8 +143,10 @@ def _answer(calls: Store, rendezvous: Rendezvous, own: Identity) -> None:
         ValueError: Another process has said the same, or counts other ranks.
     """
     count = rendezvous.world_size
-    # The first to come says how many there are.
-    agreed = int(calls.compare_set("world_size", "", str(count)))
+    # The first to come says how many there are. `compare_set` would do, but crashes the interpreter on torch 2.0.
+    if calls.add("comers", 1) == 1:
+        calls.set("world_size", str(count))
+    agreed = int(calls.get("world_size"))
     if agreed != count:
         _object(
             calls,
@@ -160,6 +163,7 @@ def _answer(calls: Store, rendezvous: Rendezvous, own: Identity) -> None:
 def _object(calls: Store, text: str) -> NoReturn:
     """Have every rank end, because this one cannot be one of them."""
     calls.set("outcome", text)
+    calls.add("objections", 1)
     # Rank 0 looks at the outcome once all are there; they never will be.
     calls.set("all", "")
     raise ValueError(text)
@@ -199,19 +203,19 @@ def _await(calls: Store, rendezvous: Rendezvous, keys: Sequence[str]) -> Excepti
         calls.wait(["all"], rendezvous.timeout)
     except RuntimeError:
         # The store's own error does not say who.
-        missing = [rank for rank, key in enumerate(keys, start=1) if not calls.check([key])]
+        missing = [rank for rank, key in enumerate(keys, start=1) if not calls.add(f"{key}/claims", 0)]
         # Where none is missing, the last one has come at the last moment and was about to say so.
         if missing:
             return RankFailedError(
                 f"{_ranks(missing)} did not come to {rendezvous.place} within {rendezvous.timeout.total_seconds():g} "
                 "s: see whether it runs, and its error if it does not"
             )
-    return ValueError(calls.get("outcome").decode()) if calls.check(["outcome"]) else None
+    return ValueError(calls.get("outcome").decode()) if calls.add("objections", 0) else None
 
 
 def _await_hearing(calls: Store, world_size: int) -> None:
     """Keep the store open until those that are there have heard the outcome."""
-    present = [rank for rank in range(1, world_size) if calls.check([_key(rank)])]
+    present = [rank for rank in range(1, world_size) if calls.add(f"{_key(rank)}/claims", 0)]
     if present:
         try:
             calls.wait([f"{_key(rank)}/heard" for rank in present], _FAREWELL)

@@ -16,6 +16,9 @@ FIND_UNUSED_PARAMETERS: Final = False
 BACKEND: Final = "hccl"
 TIMEOUT: Final = timedelta(minutes=30)  # As in Lightning and torch.
 
+# Those of torch's own backends, none of which works on a card.
+_OF_TORCH: Final = frozenset({"gloo", "mpi", "nccl", "ucc"})
+
 
 def checked_backend(name: str | None) -> str:
     """Return the process group backend; "hccl" when none is given.
@@ -36,7 +39,11 @@ def checked_backend(name: str | None) -> str:
 
 def works_on_cards(backend: str) -> bool:
     """Tell whether torch knows a process group backend that takes tensors on HPUs by this name."""
-    return "hpu" in dist.Backend.backend_capability.get(backend, ())
+    capabilities: dict[str, list[str]] | None = getattr(dist.Backend, "backend_capability", None)
+    if capabilities is not None:
+        return "hpu" in capabilities.get(backend, ())
+    # Torch 2.0 knows which backends there are, and not what for: one that was registered may work.
+    return backend not in _OF_TORCH and hasattr(dist.Backend, backend.upper())
 
 
 def checked_timeout(timeout: timedelta | None) -> timedelta:
