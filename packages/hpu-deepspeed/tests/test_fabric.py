@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from packaging.version import Version
 
 from hpu_core import HPUAccelerator, frameworks
 from hpu_deepspeed import FabricHPUDeepSpeedStrategy, HPUDeepSpeedStrategy
@@ -15,8 +14,6 @@ from .modules import HAS_NVME, Classifier, loader, loss_of, numbers, on_nvme, pe
 
 BATCHES = 6
 HALF = 3
-
-_OLD = frameworks.current().version < Version("2.1.dev0")
 
 
 def _fabric(strategy: Any, **options: Any) -> Any:
@@ -97,7 +94,6 @@ def test_fabric_trains_like_the_trainer(stage: int, precision: str, found: dict[
     assert found[f"{stage} {precision}"] == pytest.approx(found[f"trainer {stage} {precision}"], abs=1e-6)
 
 
-@pytest.mark.skipif(_OLD, reason="Fabric of Lightning 2.0 loads no state of DeepSpeed's optimizer")
 @pytest.mark.parametrize("stage", [2, 3])
 def test_a_saved_training_goes_on(stage: int, found: dict[str, Any]) -> None:
     """With what was loaded, and the strategy that has the name."""
@@ -105,7 +101,7 @@ def test_a_saved_training_goes_on(stage: int, found: dict[str, Any]) -> None:
     assert found["strategy"] == "FabricHPUDeepSpeedStrategy"
 
 
-@pytest.mark.skipif(_OLD or not HAS_NVME, reason="Requires: DeepSpeed 0.18, and Lightning 2.1 to load a training")
+@pytest.mark.skipif(not HAS_NVME, reason="Requires: DeepSpeed 0.18")
 def test_nvme_trains_and_goes_on_like_memory(found: dict[str, Any]) -> None:
     """From a checkpoint that was saved without it, too."""
     assert found["nvme"] == pytest.approx(found["3 32-true"], abs=1e-6)

@@ -12,9 +12,9 @@ import importlib.util
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 import torch
 from packaging.version import InvalidVersion, Version
@@ -74,6 +74,12 @@ def keep_old_names() -> None:
     if not hasattr(runtime, "DeepSpeedOptimizer"):
         base = importlib.import_module("deepspeed.runtime.base_optimizer")
         runtime.DeepSpeedOptimizer = base.DeepSpeedOptimizer  # type: ignore[attr-defined] # DeepSpeed is untyped.
+
+
+def has_optimizer(state: Mapping[str, Any] | None) -> bool:
+    """Tell whether an optimizer of DeepSpeed's is among what Fabric is to load; call it after `keep_old_names`."""
+    kind = importlib.import_module("deepspeed.runtime").DeepSpeedOptimizer
+    return state is not None and any(isinstance(part, kind) for part in state.values())
 
 
 def has_op(name: str) -> bool:

@@ -1,8 +1,11 @@
 """Training with DeepSpeed on Gaudi cards, with Fabric."""
 
-from typing import Any
+from typing import Any, Final
 
-from hpu_core import bridge
+import torch
+from packaging.version import Version
+
+from hpu_core import bridge, frameworks
 from hpu_core.parallel import FabricSeveralHPUsStrategy
 from hpu_deepspeed import _config, _swapped, _vendor
 from hpu_deepspeed._cards import OnCards
@@ -10,12 +13,26 @@ from hpu_deepspeed._folder import present
 from hpu_deepspeed._lightning import FabricDeepSpeedPrecision, FabricDeepSpeedStrategy
 from hpu_deepspeed.precision import FabricHPUDeepSpeedPrecision
 
+# Lightning 2.0 looks for an optimizer of torch's among what is to be loaded, later ones for DeepSpeed's, too.
+_KNOWS_OPTIMIZERS: Final = Version("2.1.dev0")
+
 
 class _OnAnyAccelerator(FabricDeepSpeedStrategy):
     """Lightning's strategy without its check for CUDA; FabricHPUStrategy has one of its own."""
 
     def setup_environment(self) -> None:
         super(FabricDeepSpeedStrategy, self).setup_environment()
+
+    def load_checkpoint(self, path: Any, state: Any = None, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        _vendor.keep_old_names()
+        whole = self.load_full_weights and self.zero_stage_3
+        if frameworks.current().version >= _KNOWS_OPTIMIZERS or whole or not _vendor.has_optimizer(state):
+            return super().load_checkpoint(path, state, *args, **kwargs)
+        state[__name__] = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        try:
+            return super().load_checkpoint(path, state, *args, **kwargs)
+        finally:
+            del state[__name__]
 
 
 class FabricHPUDeepSpeedStrategy(OnCards, FabricSeveralHPUsStrategy, _OnAnyAccelerator):
@@ -72,7 +89,6 @@ class FabricHPUDeepSpeedStrategy(OnCards, FabricSeveralHPUsStrategy, _OnAnyAccel
         Returns:
             What the checkpoint has besides.
         """
-        _vendor.keep_old_names()
         return super().load_checkpoint(present(path), *args, **kwargs)
 
     def _set_world_ranks(self) -> None:
