@@ -289,6 +289,22 @@ def check_asynchronous_work() -> None:
     assert result.item() == 4
 
 
+def check_what_was_begun_before_is_there_when_the_last_is() -> None:
+    """As on a card, which does one after the other: DeepSpeed waits for the last of several weights alone."""
+    parts = [torch.empty(2**22, device="hpu") for _ in range(SIZE)]
+    half = torch.empty(2**21, device="hpu")
+    dist.all_gather(parts, torch.full((2**22,), RANK + 1.0, device="hpu"), async_op=True)
+    scattering = dist.reduce_scatter_tensor(half, torch.ones(SIZE * 2**21, device="hpu"), async_op=True)
+    dist.all_reduce(card(1), async_op=True).wait()
+
+    assert [part[-1].item() for part in parts] == [1, 2]
+    assert half[-1].item() == SIZE
+    half.zero_()
+    # It is not done again.
+    scattering.wait()
+    assert half[-1].item() == 0
+
+
 def check_barrier() -> None:
     """Nobody passes alone, and no tensor is involved."""
     hpu_sim.reset_stats()

@@ -12,6 +12,7 @@
 #include "device_trace.h"
 #include "graph.h"
 #include "hccl_tensors.h"
+#include "hccl_work.h"
 #include "observer.h"
 #include "torch_compat.h"
 
@@ -19,64 +20,6 @@ namespace hpu_sim {
 namespace {
 
 using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
-
-// The collective that this thread is about to hand to gloo, while a profile is recorded; begin 0: none.
-thread_local Interval collective_in_making{};
-
-// Gloo's work, whose result is the hpu tensors that the caller passed in rather than the CPU tensors borrowed from
-// them.
-class HcclWork final : public c10d::Work {
- public:
-  HcclWork(c10d::OpType type, WorkPtr gloo, Tensors outputs)
-      : c10d::Work(-1, type), gloo_(std::move(gloo)), outputs_(std::move(outputs)) {
-    trace_until_done(type);
-  }
-
-  bool isCompleted() override { return gloo_->isCompleted(); }
-  bool isSuccess() const override { return gloo_->isSuccess(); }
-  std::exception_ptr exception() const override { return gloo_->exception(); }
-  int sourceRank() const override { return gloo_->sourceRank(); }
-  Tensors result() override { return outputs_; }
-  void synchronize() override { gloo_->synchronize(); }
-  // The bridge ignores timeouts: it waits as long as it takes, and so does gloo, up to its group's own half hour.
-  bool wait(std::chrono::milliseconds /*timeout*/) override {
-    const bool done = gloo_->wait(kNoTimeout);
-    end(std::exchange(waited_for_, Interval{}));
-    return done;
-  }
-
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
-    return gloo_->getFuture()->then(
-        [outputs = outputs_](c10::ivalue::Future& done) {
-          done.value();  // Throws the collective's error, if it failed.
-          return c10::IValue(outputs);
-        },
-        c10::ListType::create(c10::TensorType::get()));
-  }
-
- private:
-  static void end(Interval interval) {
-    if (interval.begin != 0) {
-      interval.end = wall_clock();
-      add_to_device_trace(interval);
-    }
-  }
-
-  // Ends the interval of the collective in making: when gloo is done, in one of gloo's threads, or, since gloo cannot
-  // be asked to tell the end of sending and receiving, when the program has waited for that.
-  void trace_until_done(c10d::OpType type) {
-    const Interval interval = std::exchange(collective_in_making, Interval{});
-    if (type == c10d::OpType::SEND || type == c10d::OpType::RECV) {
-      waited_for_ = interval;
-    } else if (interval.begin != 0) {
-      gloo_->getFuture()->addCallback([interval](c10::ivalue::Future&) { end(interval); });
-    }
-  }
-
-  WorkPtr gloo_;
-  Tensors outputs_;
-  Interval waited_for_{};
-};
 
 void count(const char* name, const Tensors& payload) {
   // Whatever the graph holds has to have run before another card may read its results.
@@ -88,7 +31,7 @@ void count(const char* name, const Tensors& payload) {
   ++counters().collectives;
   counters().collective_bytes += bytes;
   if (C10_UNLIKELY(is_traced())) {
-    collective_in_making = {"collective", name, wall_clock(), 0, this_thread(), bytes};
+    trace_collective(name, bytes);
   }
   if (C10_UNLIKELY(is_observed())) {
     notify({"collective", name, payload.empty() ? "" : describe(payload.front()), bytes});
@@ -250,13 +193,13 @@ class HcclBackend final : public c10d::Backend {
   WorkPtr send(Tensors& tensors, int destination, int tag) override {
     auto bytes = as_bytes("send", tensors);
     count("send", tensors);
-    return work(c10d::OpType::SEND, gloo_->send(bytes, destination, tag), tensors);
+    return make_hccl_work(c10d::OpType::SEND, gloo_->send(bytes, destination, tag), tensors);
   }
 
   WorkPtr recv(Tensors& tensors, int source, int tag) override {
     auto bytes = as_bytes("recv", tensors);
     count("recv", tensors);
-    return work(c10d::OpType::RECV, gloo_->recv(bytes, source, tag), tensors);
+    return make_hccl_work(c10d::OpType::RECV, gloo_->recv(bytes, source, tag), tensors);
   }
 
   // A barrier of the hosts: it does not wait for the device.
@@ -266,8 +209,8 @@ class HcclBackend final : public c10d::Backend {
   uint64_t getSequenceNumberForGroup() override { return gloo_->getSequenceNumberForGroup(); }
 
  private:
-  static WorkPtr work(c10d::OpType type, WorkPtr gloo, Tensors outputs) {
-    return c10::make_intrusive<HcclWork>(type, std::move(gloo), std::move(outputs));
+  WorkPtr work(c10d::OpType type, WorkPtr gloo, Tensors outputs) {
+    return make_hccl_work(type, std::move(gloo), std::move(outputs), order_);
   }
 
   template <typename Reduce>
@@ -329,6 +272,7 @@ class HcclBackend final : public c10d::Backend {
 #endif
 
   BackendPtr gloo_;
+  OrderPtr order_ = std::make_shared<Order>();
 };
 
 // Gloo's work keeps a copy of this thread's state, with the Python objects that torch puts there during a backward
