@@ -12,7 +12,7 @@ from sessions.packages import PACKAGES, ROOT, group
 
 # Comes with Intel's images and is on no package index; its version is the release's with a build number.
 BRIDGE = "habana-torch-plugin"
-MARKED = "examples/ci"
+MARKED = ("examples/ci", "tests/test_on_cards.py")
 _VERSIONS = (
     "import importlib.metadata, json; "
     "print(json.dumps({d.name: d.version for d in importlib.metadata.distributions() if d.name}))"
@@ -39,7 +39,7 @@ def gaudi(session: nox.Session) -> None:
     cards = session.run("python", "-c", "import hpu_core; print(hpu_core.device_count())", silent=True)
     if cards is None or int(str(cards)) == 0:
         session.skip("Requires: a Gaudi card; `hpu-info` says why none is found")
-    session.run("pytest", "-m", "hpu", *(session.posargs or [MARKED]))
+    session.run("pytest", "-m", "hpu", *(session.posargs or MARKED))
 
 
 def versions(session: nox.Session) -> dict[str, str]:

@@ -1,0 +1,118 @@
+"""What a person does first with these packages, on the cards of a machine that has some and on simulated ones here.
+
+`nox -t gaudi` runs this file on a Gaudi machine, so nothing in it knows of the simulator.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import lightning
+import pytest
+import torch
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+ROOT = Path(__file__).parent.parent
+
+
+class Classifier(lightning.LightningModule):
+    """Tells points whose coordinates have a positive sum from the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
+        self.losses: list[torch.Tensor] = []
+
+    def training_step(self, batch: list[torch.Tensor], index: int) -> torch.Tensor:
+        """Return the loss, of shape ()."""
+        points, classes = batch
+        loss = functional.cross_entropy(self.layers(points), classes)
+        self.losses.append(loss.detach())
+        return loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Optimize all layers."""
+        return torch.optim.Adam(self.parameters(), lr=0.02)
+
+
+def data() -> DataLoader[Any]:
+    """Return 16 batches of 8 points of shape (4,), with the class of each."""
+    points = torch.randn(128, 4, generator=torch.Generator().manual_seed(7))
+    return DataLoader(TensorDataset(points, (points.sum(1) > 0).long()), batch_size=8)
+
+
+def fit(folder: Path, **options: Any) -> tuple[lightning.Trainer, Classifier]:
+    """Train on one card, unless the Trainer's options say otherwise."""
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    chosen = {"accelerator": "hpu", "devices": 1, "max_epochs": 2, "enable_checkpointing": False, **quiet, **options}
+    trainer = lightning.Trainer(default_root_dir=folder, **chosen)
+    module = Classifier()
+    trainer.fit(module, data())
+    return trainer, module
+
+
+def losses(module: Classifier) -> torch.Tensor:
+    """Return the losses of all steps, on the CPU, in float32."""
+    return torch.stack(module.losses).float().cpu()
+
+
+@pytest.mark.hpu
+def test_a_card_trains_like_the_cpu(tmp_path: Path) -> None:
+    """By the accelerator's name alone, up to what a card rounds otherwise."""
+    trainer, on_card = fit(tmp_path)
+    _, on_cpu = fit(tmp_path, accelerator="cpu")
+
+    assert trainer.strategy.root_device.type == "hpu"
+    torch.testing.assert_close(losses(on_card), losses(on_cpu), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.hpu
+def test_a_card_trains_in_bf16(tmp_path: Path) -> None:
+    """The loss goes down as it does in 32 bit."""
+    _, module = fit(tmp_path, precision="bf16-mixed", max_epochs=4)
+
+    assert losses(module)[-4:].mean() < losses(module)[:4].mean() / 2
+
+
+@pytest.mark.hpu
+def test_a_checkpoint_loads_where_there_is_no_card(tmp_path: Path) -> None:
+    """All of it lies on the CPU, the optimizer's state too."""
+    trainer, module = fit(tmp_path)
+    trainer.save_checkpoint(tmp_path / "last.ckpt")
+
+    checkpoint = torch.load(tmp_path / "last.ckpt", weights_only=False)
+
+    states = [*checkpoint["state_dict"].values(), *checkpoint["optimizer_states"][0]["state"][0].values()]
+    assert {state.device.type for state in states if isinstance(state, torch.Tensor)} == {"cpu"}
+    weight = module.layers[0].weight.detach().cpu()
+    assert torch.equal(checkpoint["state_dict"]["layers.0.weight"], weight)
+
+
+@pytest.mark.hpu
+def test_a_profile_has_the_training_steps(tmp_path: Path) -> None:
+    """The trace is one that a browser opens."""
+    from hpu_profiler import HPUProfiler
+
+    fit(tmp_path, profiler=HPUProfiler(dirpath=tmp_path, filename="profile"))
+
+    (trace,) = tmp_path.glob("*.pt.trace.json")
+    names = {str(event.get("name")) for event in json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]}
+    assert any("run_training_batch" in name for name in names)
+
+
+@pytest.mark.hpu(devices=2)
+def test_two_cards_train_the_demo() -> None:
+    """All ranks end with the same weights, and recognise digits."""
+    command = [sys.executable, str(ROOT / "examples" / "train_digits.py"), "--devices", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    weights = [line.split("weights ")[1] for line in done.stdout.splitlines() if line.startswith("rank ")]
+    assert len(weights) == 2
+    assert len(set(weights)) == 1
