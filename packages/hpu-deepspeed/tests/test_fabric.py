@@ -48,6 +48,17 @@ def _with_trainer(stage: int, precision: str) -> list[float]:
     return numbers(module.losses)
 
 
+def _evaluate(path: Path) -> float:
+    """Return the loss of the next batch with weights that were saved, in a module that is not trained."""
+    fabric = _fabric(FabricHPUDeepSpeedStrategy(stage=3))
+    module = fabric.setup(perceptron())
+    fabric.load(path, {"model": module})
+    batch = list(loader(fabric.global_rank, 2, BATCHES))[HALF]
+    with torch.no_grad():
+        loss = loss_of(module, tuple(part.to(fabric.device) for part in batch))
+    return float(fabric.all_reduce(loss))
+
+
 def _all(folder: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for stage in (2, 3):
@@ -64,6 +75,7 @@ def _all(folder: str) -> dict[str, Any]:
         fabric.load(path, state)
         found[f"resumed {stage}"] = _train(fabric, module, optimizer, range(state["seen"], BATCHES))
         found["strategy"] = type(fabric.strategy).__name__
+    found["evaluated"] = _evaluate(path)
     if HAS_NVME:
         strategies = [FabricHPUDeepSpeedStrategy(**on_nvme(str(Path(folder).parent))) for _ in range(2)]
         with whatever_its_size():
@@ -71,6 +83,9 @@ def _all(folder: str) -> dict[str, Any]:
             fabric, module, optimizer = _set_up(strategies[1])
             fabric.load(Path(folder, "3.ckpt"), {"model": module, "optimizer": optimizer})
             found["resumed nvme"] = _train(fabric, module, optimizer, range(HALF, BATCHES))
+            with pytest.raises(NotImplementedError) as refused:
+                fabric.load(Path(folder, "3.ckpt"), {"model": module})
+        found["refused nvme"] = str(refused.value)
     found["gathered"] = fabric.all_gather(torch.tensor([fabric.global_rank], device="hpu")).tolist()
     found["device"], found["files"] = str(fabric.device), sorted(path.name for path in Path(folder).iterdir())
     try:
@@ -101,11 +116,22 @@ def test_a_saved_training_goes_on(stage: int, found: dict[str, Any]) -> None:
     assert found["strategy"] == "FabricHPUDeepSpeedStrategy"
 
 
+def test_weights_are_loaded_without_an_optimizer(found: dict[str, Any]) -> None:
+    """In stage 3, where a module may not fit on a card to be evaluated either."""
+    assert found["evaluated"] == pytest.approx(found["3 32-true"][HALF], abs=1e-6)
+
+
 @pytest.mark.skipif(not HAS_NVME, reason="Requires: DeepSpeed 0.18")
 def test_nvme_trains_and_goes_on_like_memory(found: dict[str, Any]) -> None:
     """From a checkpoint that was saved without it, too."""
     assert found["nvme"] == pytest.approx(found["3 32-true"], abs=1e-6)
     assert found["resumed nvme"] == pytest.approx(found["3 32-true"][HALF:], abs=1e-6)
+
+
+@pytest.mark.skipif(not HAS_NVME, reason="Requires: DeepSpeed 0.18")
+def test_nvme_takes_no_weights_alone(found: dict[str, Any]) -> None:
+    """Which DeepSpeed looks for in memory."""
+    assert "weights without the optimizer's state cannot be loaded" in found["refused nvme"]
 
 
 def test_nothing_is_left_beside_the_checkpoints(found: dict[str, Any]) -> None:

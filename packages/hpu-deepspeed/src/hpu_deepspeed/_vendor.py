@@ -76,6 +76,17 @@ def keep_old_names() -> None:
         runtime.DeepSpeedOptimizer = base.DeepSpeedOptimizer  # type: ignore[attr-defined] # DeepSpeed is untyped.
 
 
+def let_weights_be_loaded(engine: Any) -> None:
+    """Have an engine load weights in ZeRO stage 3 where nothing is trained, and something stands for an optimizer.
+
+    DeepSpeed 0.19 has loaded the weights when it asks for a method of that, to copy them to the optimizer's own, which
+    there are none of.
+    """
+    optimizer = getattr(engine, "optimizer", None)
+    if optimizer is not None and not hasattr(optimizer, "_restore_from_bit16_weights"):
+        optimizer._restore_from_bit16_weights = _nothing_to_restore  # noqa: SLF001 - no public name is asked for.
+
+
 def has_optimizer(state: Mapping[str, Any] | None) -> bool:
     """Tell whether an optimizer of DeepSpeed's is among what Fabric is to load; call it after `keep_old_names`."""
     kind = importlib.import_module("deepspeed.runtime").DeepSpeedOptimizer
@@ -175,3 +186,7 @@ def _switches_kept() -> Iterator[None]:
         torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
         if deterministic:
             deterministic.fill_uninitialized_memory = fill
+
+
+def _nothing_to_restore() -> None:
+    """Stand for an optimizer's method where there is no optimizer."""

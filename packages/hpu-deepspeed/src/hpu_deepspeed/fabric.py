@@ -112,4 +112,5 @@ class FabricHPUDeepSpeedStrategy(OnCards, FabricSeveralHPUsStrategy, _OnAnyAccel
             made = super()._initialize_engine(*args, **kwargs)
         # The engine and what belongs to it: an optimizer, and from Lightning 2.6 on a scheduler.
         _swapped.install(made[0])
+        _vendor.let_weights_be_loaded(made[0])
         return made

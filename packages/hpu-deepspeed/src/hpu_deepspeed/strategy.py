@@ -9,7 +9,7 @@ from torch import Tensor
 
 from hpu_core import bridge, frameworks
 from hpu_core.parallel import SeveralHPUsStrategy
-from hpu_deepspeed import _config, _swapped
+from hpu_deepspeed import _config, _swapped, _vendor
 from hpu_deepspeed._cards import OnCards
 from hpu_deepspeed._folder import present
 from hpu_deepspeed._lightning import (
@@ -177,11 +177,7 @@ class HPUDeepSpeedStrategy(OnCards, SeveralHPUsStrategy, _OnAnyAccelerator):
         Returns:
             The state of the Trainer.
         """
-        optimizer = getattr(self.model, "optimizer", None)
-        if optimizer is not None and not hasattr(optimizer, "_restore_from_bit16_weights"):
-            # What ZeRO stage 3 has in an engine's place for an optimizer where nothing is trained. DeepSpeed 0.19 has
-            # loaded the weights when it asks this of it, to copy them to the optimizer's own, which there are none of.
-            optimizer._restore_from_bit16_weights = _nothing_to_restore  # noqa: SLF001 - no public name is asked for.
+        _vendor.let_weights_be_loaded(self.model)
         return super().load_checkpoint(present(checkpoint_path), *args, **kwargs)
 
     def teardown(self) -> None:
@@ -250,7 +246,3 @@ class HPUDeepSpeedStrategy(OnCards, SeveralHPUsStrategy, _OnAnyAccelerator):
     def _initialize_deepspeed_inference(self, model: "Module") -> None:
         with self._with_index():
             super()._initialize_deepspeed_inference(model)
-
-
-def _nothing_to_restore() -> None:
-    """Stand for an optimizer's method where there is no optimizer."""
