@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hpu_core import collectives, discovery, hccl
+from hpu_core import bridge, collectives, discovery, hccl
 from hpu_core._card import checked_devices
 from hpu_core._lightning import MisconfigurationException
 from hpu_core.fabric import FabricHPUStrategy
@@ -130,6 +130,8 @@ class SeveralCards(_Strategy):
             discovery.check_devices(self.num_processes)
         except ValueError as error:
             raise MisconfigurationException(str(error)) from error
+        # Lightning 2.0.0 starts Fabric's other ranks before it asks for this one's place, and tells them these.
+        bridge.forget_rendezvous()
         super()._configure_launcher()
 
 
