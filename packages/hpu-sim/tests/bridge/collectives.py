@@ -290,7 +290,7 @@ def check_asynchronous_work() -> None:
 
 
 def check_what_was_begun_before_is_there_when_the_last_is() -> None:
-    """As on a card, which does one after the other: DeepSpeed waits for the last of several weights alone."""
+    """As on a card, which does one after the other: DeepSpeed up to 0.19.0 waits for the last weight alone."""
     parts = [torch.empty(2**22, device="hpu") for _ in range(SIZE)]
     half = torch.empty(2**21, device="hpu")
     dist.all_gather(parts, torch.full((2**22,), RANK + 1.0, device="hpu"), async_op=True)

@@ -28,7 +28,7 @@ class Collective {
 using CollectivePtr = std::shared_ptr<Collective>;
 
 // A card does the collectives of a group one after the other, so that a program may wait for the last of several alone,
-// as DeepSpeed up to 0.16 does. Gloo does several at a time, and copies the results of some to where they belong only
+// as DeepSpeed up to 0.19.0 does. Gloo does several at a time, and copies the results of some to where they belong only
 // when they are waited for.
 class Order {
  public:

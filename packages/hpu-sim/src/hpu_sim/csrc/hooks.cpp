@@ -24,7 +24,7 @@ class Hooks final : public at::HPUHooksInterface {
 
   void init() const override { ensure_acquired(); }
   bool hasHPU() const override { return true; }
-#if HPU_SIM_TORCH >= 209
+#if HPU_SIM_TORCH >= 207
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return get_device_count() > 0; }
 #endif
@@ -53,7 +53,7 @@ const bool registered = [] {
 
 }  // namespace
 
-#if HPU_SIM_TORCH >= 209
+#if HPU_SIM_TORCH >= 207
 void stand_in_for_absent_cuda() {
   auto& cuda = const_cast<at::CUDAHooksInterface&>(at::detail::getCUDAHooks());
   if (!cuda.isBuilt()) {
