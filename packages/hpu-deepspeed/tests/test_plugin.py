@@ -31,7 +31,7 @@ def test_the_classes_are_where_it_says(half: plugins.Half) -> None:
 
 def test_the_options_are_lightnings() -> None:
     """A stage means what it means with Lightning's own name."""
-    registry = pytest.importorskip("lightning.pytorch.strategies").StrategyRegistry
+    registry = frameworks.current().pytorch("strategies").StrategyRegistry
 
     for name in _NAMES:
         expected = registry[f"deepspeed{name}"]["init_params"]
