@@ -151,6 +151,17 @@ def test_pinned_memory_is_the_hosts(memory: Callable[[], tuple[int, int]]) -> No
     assert memory() == (0, 0)
 
 
+@pytest.mark.filterwarnings("ignore:The argument 'device'")
+def test_memory_can_be_pinned_for_the_card_by_name(memory: Callable[[], tuple[int, int]]) -> None:
+    """As torch before 2.5 wants to be told; later ones need not be."""
+    pinned = torch.arange(6.0).view(2, 3).t().pin_memory("hpu")
+
+    assert pinned.is_pinned("hpu")
+    assert not torch.arange(3.0).is_pinned("hpu")
+    assert pinned.tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert memory() == (0, 0)
+
+
 def test_the_limit_is_the_cards_memory() -> None:
     """A Gaudi 2 has 96 GiB."""
     assert native().memory_stats()["limit"] == 96 * 2**30

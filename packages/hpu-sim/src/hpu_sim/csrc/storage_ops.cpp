@@ -127,6 +127,21 @@ at::Tensor& set_empty(at::Tensor& self) {
 // Work runs before the call returns, so no stream can still need the memory.
 void record_stream(at::Tensor& /*self*/, c10::Stream /*stream*/) {}
 
+#if HPU_SIM_TORCH < 205
+// Later, torch does both for every accelerator by itself, through its hooks. These are asked for hpu by its name.
+bool is_pinned_for_hpu(const at::Tensor& self, Optional<c10::Device> /*device*/) {
+  return is_pinned(self.storage().data());
+}
+
+at::Tensor pin_memory(const at::Tensor& self, Optional<c10::Device> /*device*/) {
+  TORCH_CHECK(self.device().is_cpu(), "cannot pin '", self.toString(), "' only dense CPU tensors can be pinned");
+  const size_t bytes = at::detail::computeStorageNbytes(self.sizes(), self.strides(), self.itemsize());
+  const c10::Storage pinned(c10::Storage::use_byte_size_t(), bytes, pinned_allocator(), /*resizable=*/false);
+  at::Tensor copy = at::empty({0}, self.options()).set_(pinned, 0, self.sizes(), self.strides());
+  return copy.copy_(self);
+}
+#endif
+
 TORCH_LIBRARY_IMPL(aten, HPU, m) {
   m.impl("empty.memory_format", &empty);
   m.impl("empty_strided", &empty_strided);
@@ -136,6 +151,10 @@ TORCH_LIBRARY_IMPL(aten, HPU, m) {
   m.impl("set_.source_Tensor", &set_tensor);
   m.impl("set_", &set_empty);
   m.impl("record_stream", &record_stream);
+#if HPU_SIM_TORCH < 205
+  m.impl("is_pinned", &is_pinned_for_hpu);
+  m.impl("_pin_memory", &pin_memory);
+#endif
 }
 
 }  // namespace
