@@ -132,3 +132,39 @@ def test_the_switches_are_the_users(enabled: bool, tmp_path: Path) -> None:
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True, timeout=240)
 
     assert done.stdout.splitlines()[-3:] == ["hpu", f"{enabled} True", "True False"]
+
+
+class _Size(int):
+    """As DeepSpeed's, whose text is another one."""
+
+
+def _options() -> Any:
+    """Return a model that has an option with a default like DeepSpeed's."""
+    base: Any = pytest.importorskip("pydantic", minversion="2.0").BaseModel
+
+    class Options(base):  # type: ignore[misc] # Looked up at run time, so that its type is unknown.
+        model_config = {"protected_namespaces": (), "validate_default": True}  # noqa: RUF012 - as pydantic wants it.
+        model_persistence_threshold: int = _Size(sys.maxsize)
+
+    return Options
+
+
+@pytest.mark.parametrize(("pydantic", "kind"), [("2.0.3", int), ("2.2.1", int), ("2.3.0", _Size), ("1.10.24", _Size)])
+def test_pydantic_is_given_a_default_that_it_takes(pydantic: str, kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a plain integer, where it refuses another one; elsewhere it stays as it is."""
+    options = _options()
+    monkeypatch.setattr(importlib.metadata, "version", {"pydantic": pydantic}.__getitem__)
+
+    _vendor.take_own_default(options)
+
+    assert type(options.model_fields["model_persistence_threshold"].default) is kind
+
+
+def test_the_default_remains_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that is made afterwards has it."""
+    options = _options()
+    monkeypatch.setattr(importlib.metadata, "version", {"pydantic": "2.1.1"}.__getitem__)
+
+    _vendor.take_own_default(options)
+
+    assert options().model_persistence_threshold == sys.maxsize

@@ -5,7 +5,6 @@ import importlib
 import json
 import os
 import shutil
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import NoneType
@@ -157,10 +156,6 @@ def complete(config: Config) -> None:
     """
     # Lightning reads it when a module is tested in stage 3; it is DeepSpeed's own default.
     config.setdefault("zero_allow_untested_optimizer", False)
-    if not _vendor.takes_own_defaults():
-        zero = config.setdefault("zero_optimization", {})
-        if isinstance(zero, dict) and "model_persistence_threshold" not in zero:
-            zero.setdefault("stage3_model_persistence_threshold", sys.maxsize)
     # So that an optimizer of the program's may be offloaded, which DeepSpeed refuses unless told: its own need a
     # compiler.
     if offload_device(config, "offload_optimizer") != "none" and "optimizer" not in config:

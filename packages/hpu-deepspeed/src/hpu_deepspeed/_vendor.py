@@ -32,7 +32,7 @@ _VARIABLES_OF_FORK: Final = {
 # Intel's fork for SynapseAI 1.11. DeepSpeed's own releases know Gaudi since January 2024 (their pull request 4912).
 _OLDEST: Final = Version("0.9.4")
 _FIRST_PYDANTIC_2: Final = Version("2.0.dev0")
-_TAKES_DEFAULTS: Final = Version("2.3.dev0")
+_TAKES_DEFAULT: Final = Version("2.3.dev0")
 
 
 def load() -> ModuleType:
@@ -58,6 +58,7 @@ def load() -> ModuleType:
             deepspeed = importlib.import_module("deepspeed")
             # Asked here at the latest, whatever the import has needed.
             deepspeed.accelerator.get_accelerator()
+    take_own_default(importlib.import_module("deepspeed.runtime.zero.config").DeepSpeedZeroConfig)
     chosen = deepspeed.accelerator.get_accelerator().device_name()
     if chosen != "hpu":
         raise RuntimeError(
@@ -99,13 +100,21 @@ def has_op(name: str) -> bool:
     return builder is not None and builder.__name__ == name
 
 
-def takes_own_defaults() -> bool:
-    """Tell whether pydantic takes the default that DeepSpeed has for an option, `sys.maxsize` in a class of its own.
+def take_own_default(options: Any) -> None:
+    """Have pydantic take the default that DeepSpeed has for one of its options, `sys.maxsize` in a class of its own.
 
     Those from 2.0 to 2.2 refuse an integer of that size unless it is a plain one. The distribution `lightning` 2.0
     wants one of them or an older one, and DeepSpeed from 0.15 on is content with each from 2.0 on.
+
+    Args:
+        options: DeepSpeed's options of ZeRO, a model of pydantic's.
     """
-    return not _FIRST_PYDANTIC_2 <= Version(importlib.metadata.version("pydantic")) < _TAKES_DEFAULTS
+    if not _FIRST_PYDANTIC_2 <= Version(importlib.metadata.version("pydantic")) < _TAKES_DEFAULT:
+        return
+    field = options.model_fields["model_persistence_threshold"]
+    if type(field.default) is not int:
+        field.default = int(field.default)
+        options.model_rebuild(force=True)
 
 
 @functools.cache
