@@ -31,7 +31,10 @@ def install(session: nox.Session, *requirements: str) -> None:
         requirements: As pip takes them: "pytest", "hpu-core[lightning]", "hpu-sim".
     """
     session.log("installing; the first time takes a minute or two where torch is needed")
-    session.install("-c", DEFAULT_ROW, *from_tree(*requirements))
+    # To compile all of torch takes pip longer than to install it, and a tenth of that is ever imported. So Python
+    # compiles what it imports, and has to be let keep it.
+    session.install("--no-compile", "-c", DEFAULT_ROW, *from_tree(*requirements))
+    session.env["PYTHONDONTWRITEBYTECODE"] = None
 
 
 def from_tree(*requirements: str) -> list[str]:
