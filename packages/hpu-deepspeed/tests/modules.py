@@ -16,8 +16,13 @@ from hpu_core import HPUAccelerator, frameworks
 from hpu_deepspeed import _vendor
 
 BATCH_SIZE = 16
+_deepspeed = Version(importlib.metadata.version("deepspeed"))
 # Whether this DeepSpeed is one that offloads to NVMe here.
-HAS_NVME = Version(importlib.metadata.version("deepspeed")) >= Version("0.18")
+HAS_NVME = _deepspeed >= Version("0.18")
+# Whether it has a tool that makes checkpoints universal that were saved by others than its own examples.
+HAS_UNIVERSAL = _deepspeed >= Version("0.14.5")
+# Whether its optimizer for 16 bit without ZeRO has Adam count a step without gradients first.
+COUNTS_IDLE_STEP = _deepspeed >= Version("0.17.6")
 
 _Base = frameworks.current().pytorch().LightningModule
 

@@ -173,6 +173,7 @@ def test_deepspeeds_own_operator_is_left_in_place(monkeypatch: pytest.MonkeyPatc
     """Where a DeepSpeed has one for Gaudi, nothing is replaced."""
     monkeypatch.setattr(_vendor, "has_op", lambda name: True)
     monkeypatch.setattr(_nvme, "_SWAPPERS", ("no.such.module",))
+    monkeypatch.setattr(_nvme, "_read_each_once", lambda: None)
 
     _nvme.check(_config(tmp_path))
     _nvme.prepare(_config(tmp_path))

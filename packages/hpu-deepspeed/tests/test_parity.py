@@ -11,7 +11,18 @@ from hpu_core import collectives
 from hpu_deepspeed import HPUDeepSpeedStrategy
 
 from .conftest import OnRanks
-from .modules import HAS_NVME, NETS, Classifier, loader, loss_of, numbers, on_nvme, trainer, whatever_its_size
+from .modules import (
+    COUNTS_IDLE_STEP,
+    HAS_NVME,
+    NETS,
+    Classifier,
+    loader,
+    loss_of,
+    numbers,
+    on_nvme,
+    trainer,
+    whatever_its_size,
+)
 
 BATCHES = 12
 # Small, so that the last digit of a gradient, by whose sign Adam goes, does not decide where the training goes.
@@ -118,9 +129,10 @@ def test_a_stage_trains_in_bf16_like_plain_data_parallelism(net: str, stage: str
 
 
 @pytest.mark.parametrize("net", NETS)
-def test_stage_0_counts_a_step_more_in_bf16(net: str, curves: Curves) -> None:
-    """DeepSpeed's optimizer for 16 bit without ZeRO has Adam count a step without gradients first, and is the same."""
-    expected = curves[net, "bf16-mixed", "plain-idle"]
+def test_stage_0_counts_its_own_steps_in_bf16(net: str, curves: Curves) -> None:
+    """It is the same; only that DeepSpeed's optimizer since 0.17.6 has Adam count a step without gradients first."""
+    plain, idle = curves[net, "bf16-mixed", "plain"], curves[net, "bf16-mixed", "plain-idle"]
+    expected = idle if COUNTS_IDLE_STEP else plain
 
-    assert expected != pytest.approx(curves[net, "bf16-mixed", "plain"], abs=5e-3)
+    assert idle != pytest.approx(plain, abs=5e-3)
     assert curves[net, "bf16-mixed", "0"] == pytest.approx(expected, abs=5e-3)

@@ -52,6 +52,22 @@ def test_an_old_deepspeed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         _vendor.load()
 
 
+def test_an_own_release_before_gaudi_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are on the package index, while Intel's fork of the same version knew it."""
+    _installed(monkeypatch, "0.12.6")
+
+    with pytest.raises(ImportError, match=r"DeepSpeed 0\.12\.6 cannot train on Gaudi: .* 0\.13\.0 is the first"):
+        _vendor.load()
+
+
+@pytest.mark.parametrize("version", ["0.9.4+hpu.synapse.v1.11.0", "0.12.4+ca649af", "0.13.0"])
+def test_the_fork_before_that_is_not(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor what somebody has built of it, nor the first of the others."""
+    _installed(monkeypatch, version)
+
+    _vendor.check_version()
+
+
 def test_the_pair_that_was_published_is_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fork that belongs to the release is taken without a word."""
     _installed(monkeypatch, "0.16.1+hpu.synapse.v1.22.0", "1.22.0.740")
@@ -91,8 +107,10 @@ def test_the_warning_comes_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 _FOR_THE_CPU = """
-import os
+import os, sys
 os.environ["DS_ACCELERATOR"] = "cpu"
+# An older DeepSpeed tries it on a GPU as soon as it is imported.
+sys.modules["triton"] = None
 import deepspeed
 from hpu_deepspeed import HPUDeepSpeedStrategy
 try:
@@ -102,7 +120,7 @@ except RuntimeError as error:
 """
 
 
-def test_a_deepspeed_for_another_accelerator_is_refused(tmp_path: Path) -> None:
+def test_a_deepspeed_for_another_accelerator_is_refused(gaudi: None, tmp_path: Path) -> None:
     """It has chosen for the whole process, so the error says what to do before the next."""
     command = [sys.executable, "-W", "ignore", "-c", _FOR_THE_CPU]
     variables = machine_variables(1, tmp_path)
@@ -125,7 +143,7 @@ print(torch.utils.deterministic.fill_uninitialized_memory, "DS_ACCELERATOR" in o
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_the_switches_are_the_users(enabled: bool, tmp_path: Path) -> None:
+def test_the_switches_are_the_users(enabled: bool, gaudi: None, tmp_path: Path) -> None:
     """DeepSpeed is for Gaudi, and torch's switches and the variable are as they were."""
     command = [sys.executable, "-W", "ignore", "-c", _SWITCHES.format(enabled=enabled)]
     variables = machine_variables(1, tmp_path)
@@ -168,3 +186,39 @@ def test_the_default_remains_what_it_was(monkeypatch: pytest.MonkeyPatch) -> Non
     _vendor.take_own_default(options)
 
     assert options().model_persistence_threshold == sys.maxsize
+
+
+_TRITON = """
+import sys, types
+from hpu_deepspeed import HPUDeepSpeedStrategy
+sys.modules["triton"] = triton = types.ModuleType("triton")
+HPUDeepSpeedStrategy()
+import deepspeed
+print(deepspeed.HAS_TRITON, sys.modules["triton"] is triton)
+"""
+
+
+def test_triton_is_not_for_gaudi(gaudi: None, tmp_path: Path) -> None:
+    """Where it is installed, as with torch for CUDA, an older DeepSpeed would need a GPU to be imported."""
+    command = [sys.executable, "-W", "ignore", "-c", _TRITON]
+    variables = machine_variables(1, tmp_path)
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True, timeout=240)
+
+    assert done.stdout.splitlines()[-1] == "False True"
+
+
+_INDEX = """
+from hpu_deepspeed import HPUDeepSpeedStrategy
+HPUDeepSpeedStrategy()
+import deepspeed
+print(deepspeed.accelerator.get_accelerator().device_name(1))
+"""
+
+
+def test_a_card_has_no_index(gaudi: None, tmp_path: Path) -> None:
+    """Though DeepSpeed before 0.14.5 would name it by the rank, and no tensor can be made there."""
+    command = [sys.executable, "-W", "ignore", "-c", _INDEX]
+    variables = machine_variables(1, tmp_path)
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True, timeout=240)
+
+    assert done.stdout.splitlines()[-1] == "hpu"

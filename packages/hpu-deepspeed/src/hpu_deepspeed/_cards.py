@@ -17,7 +17,6 @@ from hpu_deepspeed._lightning import reset_seed
 from hpu_deepspeed._plugin import PLUGIN
 
 TIMEOUT: Final = timedelta(minutes=30)  # As in Lightning and torch.
-_MODULES_OF_A_SERVER: Final = 8
 
 
 class OnCards(SeveralCards):
@@ -62,7 +61,7 @@ class OnCards(SeveralCards):
     @property
     def root_device(self) -> torch.device:
         """`torch.device("hpu")`: a process has one card, and it has no index."""
-        return torch.device("hpu", _index(self.local_rank)) if self._indexed else torch.device("hpu")
+        return torch.device("hpu", 0) if self._indexed else torch.device("hpu")
 
     @classmethod
     def register_strategies(cls, strategy_registry: Any) -> None:
@@ -101,10 +100,11 @@ class OnCards(SeveralCards):
 
     @contextmanager
     def _with_index(self) -> Iterator[None]:
-        """Name the card by an index, which DeepSpeed's engine is told by Lightning and computes with."""
+        """Name the card by the index that it has in its process, which Lightning tells DeepSpeed's engine."""
         self._indexed = True
         try:
-            yield
+            with _vendor.card_kept():
+                yield
         finally:
             self._indexed = False
 
@@ -114,14 +114,3 @@ class OnCards(SeveralCards):
         target = Path(os.fspath(self.broadcast(path)))
         with _folder.replacing(target, self.global_rank, self.local_rank, self.barrier) as partial:
             yield partial
-
-
-def _index(local_rank: int) -> int:
-    """Return by which index the bridge's `set_device`, which DeepSpeed calls, knows the card of this process.
-
-    It counts the modules of HABANA_VISIBLE_MODULES, or those of a server, and insists on the chosen one.
-    """
-    visible = os.environ.get("HABANA_VISIBLE_MODULES")
-    modules = visible.split(",") if visible else [str(module) for module in range(_MODULES_OF_A_SERVER)]
-    chosen = os.environ.get("HLS_MODULE_ID")
-    return modules.index(chosen) if chosen in modules else local_rank

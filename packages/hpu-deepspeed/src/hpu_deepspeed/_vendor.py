@@ -9,6 +9,7 @@ import functools
 import importlib
 import importlib.metadata
 import importlib.util
+import operator
 import os
 import sys
 import warnings
@@ -29,8 +30,10 @@ _VARIABLES_OF_FORK: Final = {
     "PT_HPU_LAZY_ACC_PAR_MODE": "0",
     "PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES": "0",
 }
-# Intel's fork for SynapseAI 1.11. DeepSpeed's own releases know Gaudi since January 2024 (their pull request 4912).
+# Intel's fork for SynapseAI 1.11.
 _OLDEST: Final = Version("0.9.4")
+# The first of DeepSpeed's own releases that knows Gaudi (their pull request 4912).
+_OLDEST_OF_ITS_OWN: Final = Version("0.13.0")
 _FIRST_PYDANTIC_2: Final = Version("2.0.dev0")
 _TAKES_DEFAULT: Final = Version("2.3.dev0")
 
@@ -46,7 +49,7 @@ def load() -> ModuleType:
         ImportError: DeepSpeed is too old.
         RuntimeError: The program has imported DeepSpeed before, and it has chosen another accelerator than Gaudi.
     """
-    _check_version()
+    check_version()
     bridge.load()
     if "deepspeed" in sys.modules:
         deepspeed = importlib.import_module("deepspeed")
@@ -54,19 +57,62 @@ def load() -> ModuleType:
         if _FORK in version():
             for name, value in _VARIABLES_OF_FORK.items():
                 os.environ.setdefault(name, value)
-        with _for_gaudi(), _switches_kept():
+        with _for_gaudi(), _without_triton(), _switches_kept():
             deepspeed = importlib.import_module("deepspeed")
             # Asked here at the latest, whatever the import has needed.
             deepspeed.accelerator.get_accelerator()
     take_own_default(importlib.import_module("deepspeed.runtime.zero.config").DeepSpeedZeroConfig)
-    chosen = deepspeed.accelerator.get_accelerator().device_name()
+    accelerator = deepspeed.accelerator.get_accelerator()
+    chosen = accelerator.device_name()
     if chosen != "hpu":
         raise RuntimeError(
             f"DeepSpeed was imported before the strategy was made, and has chosen the accelerator {chosen!r} for the "
             f"whole process: set {_VARIABLE}=hpu before the program starts, or make the strategy before anything "
             "imports deepspeed"
         )
+    # Before 0.14.5, the card of rank 1 was "hpu:1"; a process has one, and it is number 0.
+    accelerator.device_name = _device_name
+    _complete_optimizer()
     return deepspeed
+
+
+def _device_name(device_index: int | None = None) -> str:  # noqa: ARG001 - DeepSpeed's interface.
+    return "hpu"
+
+
+def _complete_optimizer() -> None:
+    """Give DeepSpeed's optimizer for bfloat16 without ZeRO what Lightning asks of each.
+
+    DeepSpeed 0.14 lacks both, and 0.16 the first.
+    """
+    kind: Any = importlib.import_module("deepspeed.runtime.bf16_optimizer").BF16_Optimizer
+    if not hasattr(kind, "zero_grad"):
+        kind.zero_grad = _zero_grad
+    if not hasattr(kind, "state"):
+        kind.state = property(operator.attrgetter("optimizer.state"))
+
+
+def _zero_grad(optimizer: Any, set_to_none: bool = True) -> None:  # noqa: ARG001 - an optimizer's interface.
+    optimizer.clear_lp_grads()
+    optimizer.clear_hp_grads()
+
+
+@contextlib.contextmanager
+def card_kept() -> Iterator[None]:
+    """Have DeepSpeed take the card that this process has, whichever number it is told.
+
+    To its process, a card is number 0. To choose one, it is the module's number, and DeepSpeed takes one for both.
+    """
+    accelerator = load().accelerator.get_accelerator()
+    accelerator.set_device = _keep_card
+    try:
+        yield
+    finally:
+        del accelerator.set_device
+
+
+def _keep_card(device_index: object) -> None:
+    """Stand for the accelerator's method that chooses a card."""
 
 
 def keep_old_names() -> None:
@@ -111,6 +157,9 @@ def take_own_default(options: Any) -> None:
     """
     if not _FIRST_PYDANTIC_2 <= Version(importlib.metadata.version("pydantic")) < _TAKES_DEFAULT:
         return
+    if not hasattr(options, "model_fields"):
+        # DeepSpeed before 0.15 works by the interface of pydantic 1, whichever is installed.
+        return
     field = options.model_fields["model_persistence_threshold"]
     if type(field.default) is not int:
         field.default = int(field.default)
@@ -136,6 +185,34 @@ def check_release() -> None:
     )
 
 
+def check_version() -> None:
+    """Check that DeepSpeed is one for Gaudi, as far as its version tells. Loads nothing.
+
+    Raises:
+        ImportError: It is too old.
+        ModuleNotFoundError: It is not installed.
+    """
+    found = version()
+    try:
+        parsed = Version(found)
+    except InvalidVersion:
+        # A build of the user's own.
+        return
+    if parsed < _OLDEST:
+        raise ImportError(
+            f"hpu-deepspeed needs DeepSpeed {_OLDEST} or newer, found {found}: pip install -U deepspeed",
+            name="deepspeed",
+        )
+    # A build from sources has a local version, as the fork has, and may be of the fork.
+    if parsed.local is None and parsed < _OLDEST_OF_ITS_OWN:
+        raise ImportError(
+            f"DeepSpeed {found} cannot train on Gaudi: of DeepSpeed's own releases, {_OLDEST_OF_ITS_OWN} is the first "
+            "that knows it, before it only Intel's fork did: pip install -U deepspeed, or "
+            'pip install "git+https://github.com/HabanaAI/DeepSpeed.git@<release>" with your SynapseAI release',
+            name="deepspeed",
+        )
+
+
 def version() -> str:
     """Return the version of the installed DeepSpeed, such as "0.16.1+hpu.synapse.v1.22.0". Loads nothing.
 
@@ -153,20 +230,6 @@ def version() -> str:
         ) from error
 
 
-def _check_version() -> None:
-    found = version()
-    try:
-        parsed = Version(found)
-    except InvalidVersion:
-        # A build of the user's own.
-        return
-    if parsed < _OLDEST:
-        raise ImportError(
-            f"hpu-deepspeed needs DeepSpeed {_OLDEST} or newer, found {found}: pip install -U deepspeed",
-            name="deepspeed",
-        )
-
-
 @contextlib.contextmanager
 def _for_gaudi() -> Iterator[None]:
     """Have DeepSpeed choose Gaudi, and leave no variable of it behind."""
@@ -179,6 +242,24 @@ def _for_gaudi() -> Iterator[None]:
             del os.environ[_VARIABLE]
         else:
             os.environ[_VARIABLE] = before
+
+
+@contextlib.contextmanager
+def _without_triton() -> Iterator[None]:
+    """Have DeepSpeed find no triton, which it does not use on Gaudi.
+
+    Up to 0.19.0, DeepSpeed looks for a GPU with it as soon as it is imported, which fails where triton is installed, as
+    with torch for CUDA, and there is none.
+    """
+    loaded = sys.modules.get("triton")
+    # So Python is told that there is no such module.
+    sys.modules["triton"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules["triton"]
+        if loaded is not None:
+            sys.modules["triton"] = loaded
 
 
 @contextlib.contextmanager
