@@ -10,7 +10,7 @@ import functools
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import nox
 from nox.command import CommandFailed
@@ -28,6 +28,9 @@ from sessions.environments import (
 )
 from sessions.packages import PACKAGES, ROOT, Package, group, own_group
 from sessions.testing import SIDE_BY_SIDE, suite_paths
+
+if TYPE_CHECKING:
+    from packaging.specifiers import SpecifierSet
 
 
 @dataclass(frozen=True)
@@ -87,9 +90,15 @@ RUN = [ROWS[release] for release in TABLE["matrix"]["releases"]]
 TOOLS = [pin for pin in TABLE["default"]["pins"] if Requirement(pin).name in group("test")]
 
 
+def deepspeeds(package: Package) -> SpecifierSet | None:
+    """Give which DeepSpeeds a package is for; None for one whose tests are not of what DeepSpeed does."""
+    extra = map(Requirement, package.dependencies.get("deepspeed", ()))
+    return next((requirement.specifier for requirement in extra if requirement.name == "deepspeed"), None)
+
+
 def needs_deepspeed(package: Package) -> bool:
     """Tell whether a package's tests are of what DeepSpeed does."""
-    return any(Requirement(text).name == "deepspeed" for text in package.dependencies.get("deepspeed", ()))
+    return deepspeeds(package) is not None
 
 
 # What brings most from the index comes last, because it stays in the environment.
@@ -98,8 +107,13 @@ IN_ORDER = sorted(PACKAGES, key=lambda name: needs_deepspeed(PACKAGES[name]))
 
 def why_not(package: Package, row: Row) -> str | None:
     """Say why a package cannot be tested on a row, or None."""
-    if needs_deepspeed(package) and row.deepspeed is None:
+    admitted = deepspeeds(package)
+    if admitted is None:
+        return None
+    if row.deepspeed is None:
         return f"no source names the DeepSpeed of SynapseAI {row.release}"
+    if row.deepspeed not in admitted:
+        return f"DeepSpeed's own {row.deepspeed} knows no Gaudi, and Intel's fork of it is on no package index"
     return None
 
 
