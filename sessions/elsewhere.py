@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from sessions.environments import (
+    DEFAULT_ROW,
     chosen,
     install_alone,
     own_machine,
@@ -38,8 +39,8 @@ each_minor = nox.parametrize(
     ("row", "distribution"),
     [
         *(nox.param(file, "lightning", id=file.stem.removeprefix("lightning-")) for file in LIGHTNING_ROWS),
-        # The same framework under its other name.
-        nox.param(LIGHTNING_ROWS[-1], "pytorch-lightning", id="pytorch-lightning"),
+        # The default's under the framework's other name.
+        nox.param(ROOT / DEFAULT_ROW, "pytorch-lightning", id="pytorch-lightning"),
     ],
 )
 
