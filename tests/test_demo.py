@@ -44,7 +44,8 @@ def run(cards: int, mode: str, folder: Path) -> Demo:
     rows = [line for line in result.stdout.splitlines() if line.startswith("│")]
     return Demo(
         dict([cell.strip() for cell in row.strip("│").split("│")] for row in rows),
-        sorted(re.findall(r"^rank \d+ of .+$", result.stdout, re.MULTILINE)),
+        # Not at the start of a line, where another rank's progress bar may be.
+        sorted(re.findall(r"rank \d+ of .+? weights \w+", result.stdout)),
     )
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -113,6 +114,7 @@ def test_two_cards_train_the_demo() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    weights = [line.split("weights ")[1] for line in done.stdout.splitlines() if line.startswith("rank ")]
+    # Not at the start of a line, where the other rank's progress bar may be.
+    weights = re.findall(r"rank \d of 2 on .+?, weights (\w+)", done.stdout)
     assert len(weights) == 2
     assert len(set(weights)) == 1
