@@ -96,7 +96,7 @@ def test_a_rank_that_comes_at_the_last_moment_is_there() -> None:
     store = HashStore()
     store.add("rank/1/claims", 1)
 
-    assert _meeting._await(store, _rendezvous(0, 0, 2, 0.01), ["rank/1"]) is None
+    assert _meeting._await(store, _rendezvous(0, 0, 2, 0.01)) is None
 
 
 def test_a_missing_rank_0_is_named(port: int) -> None:

@@ -171,14 +171,14 @@ def _object(calls: Store, text: str) -> NoReturn:
 
 def _stand_guard(calls: Store, rendezvous: Rendezvous, watch: Watch) -> None:
     """Wait for the others as rank 0, tell them whether all have come, and guard them from then on."""
-    keys = [_key(rank) for rank in range(1, rendezvous.world_size)]
-    failure = _await(calls, rendezvous, keys)
+    failure = _await(calls, rendezvous)
     if failure is not None:
         calls.set("outcome", str(failure))
         _await_hearing(calls, rendezvous.world_size)
         raise failure
     listener, token = _listen(), secrets.token_hex(16)
-    watch.stand_guard([_parse(calls.get(key)) for key in keys], listener, token)
+    others = [_parse(calls.get(_key(rank))) for rank in range(1, rendezvous.world_size)]
+    watch.stand_guard(others, listener, token)
     calls.set("guard", json.dumps({"port": listener.getsockname()[1], "token": token}))
     calls.set("outcome", _COMPLETE)
 
@@ -197,13 +197,13 @@ def _report(calls: Store, rendezvous: Rendezvous, watch: Watch) -> None:
     watch.report_to(first, rendezvous.address, guard["port"], guard["token"])
 
 
-def _await(calls: Store, rendezvous: Rendezvous, keys: Sequence[str]) -> Exception | None:
+def _await(calls: Store, rendezvous: Rendezvous) -> Exception | None:
     """Wait until all ranks have answered; return what keeps them from it."""
     try:
         calls.wait(["all"], rendezvous.timeout)
     except RuntimeError:
         # The store's own error does not say who.
-        missing = [rank for rank, key in enumerate(keys, start=1) if not calls.add(f"{key}/claims", 0)]
+        missing = [rank for rank in range(1, rendezvous.world_size) if not _has_come(calls, rank)]
         # Where none is missing, the last one has come at the last moment and was about to say so.
         if missing:
             return RankFailedError(
@@ -213,9 +213,14 @@ def _await(calls: Store, rendezvous: Rendezvous, keys: Sequence[str]) -> Excepti
     return ValueError(calls.get("outcome").decode()) if calls.add("objections", 0) else None
 
 
+def _has_come(calls: Store, rank: int) -> bool:
+    """Tell whether a rank has said that it is here, by counting: torch 2.0's store cannot be asked for a key."""
+    return calls.add(f"{_key(rank)}/claims", 0) > 0
+
+
 def _await_hearing(calls: Store, world_size: int) -> None:
     """Keep the store open until those that are there have heard the outcome."""
-    present = [rank for rank in range(1, world_size) if calls.add(f"{_key(rank)}/claims", 0)]
+    present = [rank for rank in range(1, world_size) if _has_come(calls, rank)]
     if present:
         try:
             calls.wait([f"{_key(rank)}/heard" for rank in present], _FAREWELL)
