@@ -54,8 +54,8 @@ def from_tree(*requirements: str) -> list[str]:
         else:
             others.append(text)
     editable: list[str] = []
-    for name, chosen in sorted(extras.items()):
-        editable += ["-e", f"./{PACKAGES[name].path}" + (f"[{','.join(sorted(chosen))}]" if chosen else "")]
+    for name, its in sorted(extras.items()):
+        editable += ["-e", f"./{PACKAGES[name].path}" + (f"[{','.join(sorted(its))}]" if its else "")]
     return [*editable, *sorted(set(others))]
 
 
