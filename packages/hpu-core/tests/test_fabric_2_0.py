@@ -53,7 +53,7 @@ def test_after_an_error_the_strategy_is_asked_again() -> None:
 def test_a_copy_asks_its_own_strategy() -> None:
     """Launchers send strategies to the processes that they spawn."""
     strategy = _Strategy()
-    other = pickle.loads(pickle.dumps(strategy))  # noqa: S301 - our own
+    other = pickle.loads(pickle.dumps(strategy))  # noqa: S301 - made in the same line.
 
     _gradient(other)
 

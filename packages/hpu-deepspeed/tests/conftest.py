@@ -24,6 +24,7 @@ def gaudi() -> None:
     try:
         _vendor.check_version()
     except ImportError as error:
+        # The text says which DeepSpeed is installed, and which are for Gaudi.
         pytest.skip(str(error))
 
 

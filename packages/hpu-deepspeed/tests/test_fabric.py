@@ -83,6 +83,7 @@ def _all(folder: str) -> dict[str, Any]:
             fabric, module, optimizer = _set_up(strategies[1])
             fabric.load(Path(folder, "3.ckpt"), {"model": module, "optimizer": optimizer})
             found["resumed nvme"] = _train(fabric, module, optimizer, range(HALF, BATCHES))
+            # What it says is for the test to look at, in another process.
             with pytest.raises(NotImplementedError) as refused:
                 fabric.load(Path(folder, "3.ckpt"), {"model": module})
         found["refused nvme"] = str(refused.value)

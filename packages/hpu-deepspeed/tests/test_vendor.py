@@ -106,6 +106,13 @@ def test_the_warning_comes_once(monkeypatch: pytest.MonkeyPatch) -> None:
     _vendor.check_release()
 
 
+def _output(program: str, cards: Path) -> str:
+    """Return what a program prints on a machine of its own with one card; it must succeed."""
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    variables = machine_variables(1, cards)
+    return subprocess.run(command, env=variables, capture_output=True, text=True, check=True, timeout=240).stdout
+
+
 _FOR_THE_CPU = """
 import os, sys
 os.environ["DS_ACCELERATOR"] = "cpu"
@@ -122,11 +129,9 @@ except RuntimeError as error:
 
 def test_a_deepspeed_for_another_accelerator_is_refused(gaudi: None, tmp_path: Path) -> None:
     """It has chosen for the whole process, so the error says what to do before the next."""
-    command = [sys.executable, "-W", "ignore", "-c", _FOR_THE_CPU]
-    variables = machine_variables(1, tmp_path)
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True, timeout=240)
+    output = _output(_FOR_THE_CPU, tmp_path)
 
-    assert "has chosen the accelerator 'cpu' for the whole process: set DS_ACCELERATOR=hpu" in done.stdout
+    assert "has chosen the accelerator 'cpu' for the whole process: set DS_ACCELERATOR=hpu" in output
 
 
 _SWITCHES = """
@@ -145,11 +150,9 @@ print(torch.utils.deterministic.fill_uninitialized_memory, "DS_ACCELERATOR" in o
 @pytest.mark.parametrize("enabled", [True, False])
 def test_the_switches_are_the_users(enabled: bool, gaudi: None, tmp_path: Path) -> None:
     """DeepSpeed is for Gaudi, and torch's switches and the variable are as they were."""
-    command = [sys.executable, "-W", "ignore", "-c", _SWITCHES.format(enabled=enabled)]
-    variables = machine_variables(1, tmp_path)
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True, timeout=240)
+    output = _output(_SWITCHES.format(enabled=enabled), tmp_path)
 
-    assert done.stdout.splitlines()[-3:] == ["hpu", f"{enabled} True", "True False"]
+    assert output.splitlines()[-3:] == ["hpu", f"{enabled} True", "True False"]
 
 
 class _Size(int):
@@ -161,7 +164,7 @@ def _options() -> Any:
     base: Any = pytest.importorskip("pydantic", minversion="2.0").BaseModel
 
     class Options(base):  # type: ignore[misc] # Looked up at run time, so that its type is unknown.
-        model_config = {"protected_namespaces": (), "validate_default": True}  # noqa: RUF012 - as pydantic wants it.
+        model_config = {"protected_namespaces": (), "validate_default": True}  # noqa: RUF012 - pydantic wants no annotation.
         model_persistence_threshold: int = _Size(sys.maxsize)
 
     return Options
@@ -200,11 +203,9 @@ print(deepspeed.HAS_TRITON, sys.modules["triton"] is triton)
 
 def test_triton_is_not_for_gaudi(gaudi: None, tmp_path: Path) -> None:
     """Where it is installed, as with torch for CUDA, an older DeepSpeed would need a GPU to be imported."""
-    command = [sys.executable, "-W", "ignore", "-c", _TRITON]
-    variables = machine_variables(1, tmp_path)
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True, timeout=240)
+    output = _output(_TRITON, tmp_path)
 
-    assert done.stdout.splitlines()[-1] == "False True"
+    assert output.splitlines()[-1] == "False True"
 
 
 _INDEX = """
@@ -217,8 +218,6 @@ print(deepspeed.accelerator.get_accelerator().device_name(1))
 
 def test_a_card_has_no_index(gaudi: None, tmp_path: Path) -> None:
     """Though DeepSpeed before 0.14.5 would name it by the rank, and no tensor can be made there."""
-    command = [sys.executable, "-W", "ignore", "-c", _INDEX]
-    variables = machine_variables(1, tmp_path)
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True, timeout=240)
+    output = _output(_INDEX, tmp_path)
 
-    assert done.stdout.splitlines()[-1] == "hpu"
+    assert output.splitlines()[-1] == "hpu"

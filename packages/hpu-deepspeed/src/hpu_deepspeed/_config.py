@@ -102,7 +102,8 @@ def check_source(given: object) -> None:
     except ValueError as error:
         raise ValueError(f"the DeepSpeed config {str(path)!r} is not JSON: {error}") from error
     if not isinstance(content, dict):
-        raise ValueError(f"the DeepSpeed config {str(path)!r} must be a dict, got {content!r}")  # noqa: TRY004 - of a file, whose content has no type.
+        # As for a file that is not JSON: the argument, a path, is of the right type.
+        raise ValueError(f"the DeepSpeed config {str(path)!r} must be a dict, got {content!r}")  # noqa: TRY004 - see above.
 
 
 def check(config: Config) -> None:

@@ -31,7 +31,7 @@ def install(engine: Any) -> None:
         engine.zero_nvme_offload_optimizer = lambda: False
         optimizer._rigid_state_dict = functools.partial(_state, optimizer)  # noqa: SLF001 - what `state_dict` calls.
         optimizer._rigid_load_state_dict = functools.partial(_load, optimizer)  # noqa: SLF001 - and `load_state_dict`.
-        optimizer._restore_from_bit16_weights = _refuse  # noqa: SLF001 - called where weights alone were loaded.
+        optimizer._restore_from_bit16_weights = _refuse  # noqa: SLF001 - what DeepSpeed calls with weights alone.
 
 
 def _state(optimizer: Any) -> dict[str, Any]:
@@ -73,6 +73,7 @@ def _load(optimizer: Any, state: dict[str, Any], load_optimizer_states: bool = T
 
 def _refuse() -> None:
     """Stand for a method of DeepSpeed's which needs all weights in memory, and would fail with an AttributeError."""
+    # The weights lie in files, where that method does not look.
     raise NotImplementedError(
         "weights without the optimizer's state cannot be loaded into a training that is offloaded to NVMe: load the "
         "optimizer's, too, or load them without NVMe"

@@ -76,7 +76,7 @@ def load() -> ModuleType:
     return deepspeed
 
 
-def _device_name(device_index: int | None = None) -> str:  # noqa: ARG001 - DeepSpeed's interface.
+def _device_name(device_index: int | None = None) -> str:  # noqa: ARG001 - DeepSpeed passes one.
     return "hpu"
 
 
@@ -92,7 +92,7 @@ def _complete_optimizer() -> None:
         kind.state = property(operator.attrgetter("optimizer.state"))
 
 
-def _zero_grad(optimizer: Any, set_to_none: bool = True) -> None:  # noqa: ARG001 - an optimizer's interface.
+def _zero_grad(optimizer: Any, set_to_none: bool = True) -> None:  # noqa: ARG001 - callers of torch's optimizers pass it.
     optimizer.clear_lp_grads()
     optimizer.clear_hp_grads()
 
@@ -131,7 +131,7 @@ def let_weights_be_loaded(engine: Any) -> None:
     """
     optimizer = getattr(engine, "optimizer", None)
     if optimizer is not None and not hasattr(optimizer, "_restore_from_bit16_weights"):
-        optimizer._restore_from_bit16_weights = _nothing_to_restore  # noqa: SLF001 - no public name is asked for.
+        optimizer._restore_from_bit16_weights = _nothing_to_restore  # noqa: SLF001 - the name that DeepSpeed asks for.
 
 
 def has_optimizer(state: Mapping[str, Any] | None) -> bool:
@@ -252,8 +252,7 @@ def _without_triton() -> Iterator[None]:
     with torch for CUDA, and there is none.
     """
     loaded = sys.modules.get("triton")
-    # So Python is told that there is no such module.
-    sys.modules["triton"] = None  # type: ignore[assignment]
+    sys.modules["triton"] = None  # type: ignore[assignment] # To Python, None is a module that is not there.
     try:
         yield
     finally:
