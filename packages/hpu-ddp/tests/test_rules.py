@@ -209,29 +209,76 @@ def test_other_news_do_not_move_the_clock() -> None:
     assert not member.progress.active
 
 
+def _in(batch: int) -> Progress:
+    """Make a rank that takes a batch, or has taken it."""
+    return Progress(active=True, batch=batch)
+
+
+def _before(batch: int) -> Progress:
+    """Make a rank that has halted before a batch."""
+    return Progress(active=True, batch=batch, halted=batch)
+
+
+NO_ORDER = Order(0, end=False)
+
+
 def test_nobody_halts_without_need() -> None:
     """Where no rank has halted, there is nothing to say."""
-    assert order([_member(0, batch=3), _member(1, batch=4)]) is None
+    assert order([_in(3), _in(4)], NO_ORDER) is None
+
+
+def test_a_rank_that_has_taken_no_batch_has_not_halted() -> None:
+    """Before the first one there is nothing to wait for."""
+    assert order([Progress(active=True), Progress(active=True)], NO_ORDER) is None
 
 
 def test_all_end_before_the_same_batch() -> None:
     """Once all have halted there."""
-    assert order([_member(rank, batch=4, halted=True) for rank in range(3)]) == Order(4, end=True)
+    assert order([_before(4)] * 3, NO_ORDER) == Order(4, end=True)
 
 
 def test_a_rank_waits_for_those_behind() -> None:
     """They have not come to this batch yet, and will halt there."""
-    assert order([_member(0, batch=4, halted=True), _member(1, batch=3)]) is None
+    assert order([_before(4), _in(3)], NO_ORDER) is None
 
 
-@pytest.mark.parametrize("other", [{"batch": 4}, {"batch": 5}, {"batch": 5, "halted": True}])
-def test_a_rank_goes_on_if_another_has_taken_the_batch(other: dict[str, Any]) -> None:
+def test_a_rank_about_to_halt_is_behind_still() -> None:
+    """It says before which batch it halts before it says that it has come there, and may be looked at in between."""
+    assert order([_before(4), Progress(active=True, batch=3, halted=4)], NO_ORDER) is None
+
+
+@pytest.mark.parametrize("other", [_in(4), _in(5), _before(5)])
+def test_a_rank_goes_on_if_another_has_taken_the_batch(other: Progress) -> None:
     """The other one needs it for the batch, whether it is in it or has halted before the next."""
-    assert order([_member(0, batch=4, halted=True), _member(1, **other)]) == Order(4, end=False)
+    assert order([_before(4), other], NO_ORDER) == Order(4, end=False)
 
 
 def test_the_first_to_have_halted_goes_on_first() -> None:
     """Of two that have halted at different batches, the one behind."""
-    members = [_member(0, batch=4, halted=True), _member(1, batch=5, halted=True), _member(2, batch=5, halted=True)]
+    assert order([_before(4), _before(5), _before(5)], NO_ORDER) == Order(4, end=False)
 
-    assert order(members) == Order(4, end=False)
+
+def test_a_rank_that_has_ended_has_not_taken_the_batch() -> None:
+    """The others hear once more that they end there."""
+    end = Order(4, end=True)
+
+    assert order([_in(4), _before(4)], end) == end
+
+
+def test_a_batch_that_a_rank_takes_is_taken_by_all() -> None:
+    """Though all are seen to wait before it, when the one that was told to take it has not moved yet."""
+    go = Order(4, end=False)
+
+    assert order([_before(4), _before(4)], go) == go
+
+
+def test_an_order_for_a_later_batch_is_for_those_behind_too() -> None:
+    """What they wait for lies before it, and was taken."""
+    end = Order(5, end=True)
+
+    assert order([_before(5), _before(4)], end) == end
+
+
+def test_ranks_halt_before_the_next_batch_again() -> None:
+    """When all have taken the one that they were told to take."""
+    assert order([_before(5), _before(5)], Order(4, end=False)) == Order(5, end=True)

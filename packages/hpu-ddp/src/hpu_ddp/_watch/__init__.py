@@ -152,17 +152,19 @@ class Watch:
             RankFailedError: The training cannot go on.
         """
         progress = self._progress
-        progress.batch += 1
         if not self._stopping or self._post is None:
+            progress.batch += 1
             return False
-        progress.halted = True
+        progress.halted = progress.batch + 1
+        progress.batch += 1
         self._post.ring()
         with self._word:
-            while self._order.batch != progress.batch:
+            while self._order.batch < progress.batch:
                 self.check()
                 self._word.wait(self._limits.interval)
-        progress.halted = False
-        return self._order.end
+            word = self._order
+        progress.halted = 0
+        return word.end and word.batch == progress.batch
 
     def fail(self, error: BaseException) -> None:
         """Tell the others that this rank cannot go on, unless it is because of another rank.

@@ -141,6 +141,7 @@ class FirstPost(Post):
         self._members = members
         self._token = token
         self._lines: dict[Line, Member | None] = {}
+        self._order = Order(0, end=False)
         self._listener = listener
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ)
@@ -199,8 +200,10 @@ class FirstPost(Post):
         if any(member.progress.stop for member in self._members):
             self._tell({"stop": True})
             self._hearer.hear_stop()
-            word = order(self._members)
+            # This rank as it was a moment ago, because the main thread may change it while this looks at it.
+            word = order([progress, *(member.progress for member in self._members[1:])], self._order)
             if word is not None:
+                self._order = word
                 self._tell({"order": asdict(word)})
                 self._hearer.hear_order(word)
 

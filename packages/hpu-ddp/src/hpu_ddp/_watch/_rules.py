@@ -20,8 +20,9 @@ class Progress:
         active: Whether it is in a training, rather than before or after one.
         failed: What went wrong, once something has.
         stop: Whether it has been asked to end its training.
-        batch: The training batch that it is at: before it while `halted`, in it or after it otherwise.
-        halted: Whether it waits for word whether to take this batch.
+        batch: The training batch that it is at, counted from 1: in it or after it, unless it waits before it.
+        halted: The batch before which it last halted, 0 if none; set before `batch` is, and read after it, so that
+            whoever looks in between sees a rank that has not come to the batch yet.
     """
 
     at: int = 0
@@ -30,15 +31,20 @@ class Progress:
     failed: str | None = None
     stop: bool = False
     batch: int = 0
-    halted: bool = False
+    halted: int = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for word whether to take the batch that it is at."""
+        return self.halted == self.batch > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the ranks that have halted before a batch are to do.
+    """What the ranks that have halted before a batch are to do. All batches before that one have been taken.
 
     Attributes:
-        batch: The batch.
+        batch: The batch; 0 in what stands for no order yet.
         end: Whether to end the training there, rather than to take the batch.
     """
 
@@ -187,25 +193,28 @@ def judge_first(first: Member, own: Member, heard: float, now: float, limits: Li
     return verdict
 
 
-def order(members: Sequence[Member]) -> Order | None:
+def order(ranks: Sequence[Progress], given: Order) -> Order | None:
     """Return what halted ranks are to do; None while that has to wait.
 
     All end before the same batch. A rank may have taken a batch before it heard that it should halt, and then it needs
     the others for it; so they take it, too, and halt before the next one.
 
+    What was said of a batch stands, though some ranks have followed it when others have not heard it yet: a rank that
+    has left the training looks like one that has taken the batch.
+
     Args:
-        members: All ranks.
+        ranks: How far all of them have come.
+        given: The last order.
     """
-    halted = [member.progress.batch for member in members if member.progress.halted]
+    halted = [rank.batch for rank in ranks if rank.waits]
     if not halted:
         return None
-    if len(halted) == len(members) and len(set(halted)) == 1:
-        return Order(halted[0], end=True)
     first = min(halted)
-    taken = any(
-        member.progress.batch > first or (member.progress.batch == first and not member.progress.halted)
-        for member in members
-    )
+    if first <= given.batch:
+        return given
+    if len(halted) == len(ranks) and len(set(halted)) == 1:
+        return Order(first, end=True)
+    taken = any(rank.batch > first or (rank.batch == first and not rank.waits) for rank in ranks)
     return Order(first, end=False) if taken else None
 
 
