@@ -6,9 +6,9 @@ is taught the name "hpu" as soon as it is imported; `hpu_core.registration` says
 from happening.
 """
 
-import importlib
 from typing import TYPE_CHECKING
 
+from hpu_core import exports as _exports
 from hpu_core import registration as _registration
 
 if TYPE_CHECKING:
@@ -45,42 +45,25 @@ __all__ = [
     "synapse_version",
 ]
 
-# Where each public name lives; a test holds this table and `__all__` together.
-_MODULES = {
-    "HPUAccelerator": "hpu_core.accelerator",
-    "HPUCheckpointIO": "hpu_core.checkpoint",
-    "SingleHPUStrategy": "hpu_core.strategy",
-    "__version__": "hpu_core.__about__",
-    "auto_device_count": "hpu_core.discovery",
-    "device_count": "hpu_core.discovery",
-    "device_name": "hpu_core.discovery",
-    "devices": "hpu_core.discovery",
-    "initialize_hccl": "hpu_core.hccl",
-    "is_available": "hpu_core.discovery",
-    "is_lazy": "hpu_core.bridge",
-    "mark_step": "hpu_core.bridge",
-    "parse_devices": "hpu_core.discovery",
-    "synapse_version": "hpu_core.discovery",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Fetch a public name from its module on first use (PEP 562).
-
-    Raises:
-        AttributeError: `name` is not public here.
-    """
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(_MODULES[name]), name)
-    # Kept in the module's namespace, so that the next use does not come here again.
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """List the public names, fetched or not, for tab completion."""
-    return sorted({*globals(), *__all__})
-
+__getattr__, __dir__ = _exports.fetched(
+    __name__,
+    {
+        "hpu_core.__about__": ["__version__"],
+        "hpu_core.accelerator": ["HPUAccelerator"],
+        "hpu_core.bridge": ["is_lazy", "mark_step"],
+        "hpu_core.checkpoint": ["HPUCheckpointIO"],
+        "hpu_core.discovery": [
+            "auto_device_count",
+            "device_count",
+            "device_name",
+            "devices",
+            "is_available",
+            "parse_devices",
+            "synapse_version",
+        ],
+        "hpu_core.hccl": ["initialize_hccl"],
+        "hpu_core.strategy": ["SingleHPUStrategy"],
+    },
+)
 
 _registration.autoload()

@@ -4,8 +4,9 @@ Importing this package loads neither torch, Lightning, DeepSpeed nor the Gaudi b
 card: every public name is fetched from its module when it is first used.
 """
 
-import importlib
 from typing import TYPE_CHECKING
+
+from hpu_core import exports as _exports
 
 if TYPE_CHECKING:
     from hpu_deepspeed.__about__ import __version__
@@ -20,29 +21,12 @@ __all__ = [
     "__version__",
 ]
 
-# Where each public name lives; a test holds this table and `__all__` together.
-_MODULES = {
-    "FabricHPUDeepSpeedStrategy": "hpu_deepspeed.fabric",
-    "HPUDeepSpeedPrecisionPlugin": "hpu_deepspeed.precision",
-    "HPUDeepSpeedStrategy": "hpu_deepspeed.strategy",
-    "__version__": "hpu_deepspeed.__about__",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Fetch a public name from its module on first use (PEP 562).
-
-    Raises:
-        AttributeError: `name` is not public here.
-    """
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(_MODULES[name]), name)
-    # Kept in the module's namespace, so that the next use does not come here again.
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """List the public names, fetched or not, for tab completion."""
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = _exports.fetched(
+    __name__,
+    {
+        "hpu_deepspeed.__about__": ["__version__"],
+        "hpu_deepspeed.fabric": ["FabricHPUDeepSpeedStrategy"],
+        "hpu_deepspeed.precision": ["HPUDeepSpeedPrecisionPlugin"],
+        "hpu_deepspeed.strategy": ["HPUDeepSpeedStrategy"],
+    },
+)
