@@ -19,6 +19,8 @@ BATCH_SIZE = 16
 _deepspeed = Version(importlib.metadata.version("deepspeed"))
 # Whether this DeepSpeed is one that offloads to NVMe here.
 HAS_NVME = _deepspeed >= Version("0.18")
+# Whether it trains on a CPU with stock torch: 0.14.0 wants an extension of Intel's.
+HAS_CPU = _deepspeed >= Version("0.14.4")
 # Whether it has a tool that makes checkpoints universal that were saved by others than its own examples.
 HAS_UNIVERSAL = _deepspeed >= Version("0.14.5")
 # Whether its optimizer for 16 bit without ZeRO has Adam count a step without gradients first.

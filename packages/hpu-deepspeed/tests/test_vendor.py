@@ -12,6 +12,8 @@ from hpu_core import bridge
 from hpu_deepspeed import _vendor
 from hpu_sim.testing import machine_variables
 
+from .modules import HAS_CPU
+
 
 @pytest.fixture(autouse=True)
 def _anew() -> Any:
@@ -127,6 +129,7 @@ except RuntimeError as error:
 """
 
 
+@pytest.mark.skipif(not HAS_CPU, reason="Requires: DeepSpeed 0.14.4, whose CPU is one of stock torch")
 def test_a_deepspeed_for_another_accelerator_is_refused(gaudi: None, tmp_path: Path) -> None:
     """It has chosen for the whole process, so the error says what to do before the next."""
     output = _output(_FOR_THE_CPU, tmp_path)
