@@ -114,17 +114,19 @@ def lines(releases: dict[str, str], packages: list[str], cells: dict[tuple[str, 
     """Give the table.
 
     Args:
-        releases: Which rows there are, with the torch of each.
+        releases: Which rows there may be, with the torch of each.
         packages: Which columns.
         cells: What has been run.
 
     Returns:
-        The heading and the rows.
+        The heading, and a row for each release of which something has been run.
     """
     table = [["release", "torch", "Lightning", "DeepSpeed", "Python", "date", *packages]]
     for release, torch in releases.items():
         row = [cells.get((release, package)) for package in packages]
         run = [cell for cell in row if cell is not None]
+        if not run:
+            continue
         versions = [seen(run, name) for name in ("lightning", "deepspeed", "python", "date")]
         table.append([release, torch, *versions, *map(describe, row)])
     return table
@@ -140,6 +142,9 @@ def page(releases: dict[str, str], packages: list[str], cells: dict[tuple[str, s
     heading, *rows = lines(releases, packages, cells)
     text = [PREFACE, "| " + " | ".join(heading) + " |", "|" + "---|" * len(heading)]
     text += ["| " + " | ".join(row) + " |" for row in rows]
+    others = [release for release in releases if not any((release, package) in cells for package in packages)]
+    if others:
+        text += ["", f"Of these releases nothing has been run: {', '.join(others)}."]
     failed = [f"- {place(cell)}: `{test}`" for cell in cells.values() for test in cell.get("failed", ())]
     if failed:
         text += ["", "## Tests that failed", "", *failed]
@@ -179,8 +184,7 @@ def show() -> None:
     heading, *rows = lines(releases, packages, cells)
     table = Table(*heading)
     for row in rows:
-        if row[0] in {release for release, _ in cells}:
-            table.add_row(*row)
+        table.add_row(*row)
     Console(width=200).print(table)
     PAGE.write_text(page(releases, packages, cells), encoding="utf-8")
 

@@ -72,13 +72,22 @@ def test_a_cell_says_what_came_of_it(cell: dict[str, Any] | None, words: str) ->
 
 
 def test_the_page_says_what_has_not_been_run(tmp_path: Path) -> None:
-    """A row or a package that nobody has run is shown as such, and a reason stands below the table."""
+    """A package in its row, a release of which there is no row below the table."""
+    file = tmp_path / "matrix.json"
+    matrix.note("1.18.0", "hpu-core", PASSED, file)
+    text = matrix.page({"1.18.0": "2.4.0", "1.19.0": "2.5.1"}, ["hpu-core", "hpu-ddp"], matrix.read(file))
+
+    assert "| 2 passed, 1 skipped | not run |" in text
+    assert "| 1.19.0 |" not in text
+    assert "nothing has been run: 1.19.0." in text
+
+
+def test_the_page_says_why_a_package_was_skipped(tmp_path: Path) -> None:
+    """Below the table."""
     file = tmp_path / "matrix.json"
     matrix.note("1.18.0", "hpu-core", {"outcome": "skip", "reason": "no torch"}, file)
-    text = matrix.page({"1.18.0": "2.4.0", "1.19.0": "2.5.1"}, ["hpu-core"], matrix.read(file))
 
-    assert "| 1.19.0 | 2.5.1 | - | - | - | - | not run |" in text
-    assert "- hpu-core on 1.18.0: no torch." in text
+    assert "- hpu-core on 1.18.0: no torch." in matrix.page({"1.18.0": "2.4.0"}, ["hpu-core"], matrix.read(file))
 
 
 def test_the_page_is_what_was_noted() -> None:
