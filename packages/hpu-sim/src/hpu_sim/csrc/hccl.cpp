@@ -227,13 +227,13 @@ class HcclBackend final : public c10d::Backend {
   WorkPtr reduce_and_scatter(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
 #if HPU_SIM_TORCH >= 206
     return gloo_->_reduce_scatter_base(output, input, options);
-#elif HPU_SIM_TORCH >= 201
+#elif HPU_SIM_TORCH >= 202
     // 2.6: gloo does this beside the program. Before, it refuses to.
     auto waited_for = options;
     waited_for.asyncOp = false;
     return gloo_->_reduce_scatter_base(output, input, waited_for);
 #else
-    // 2.1: gloo knows this. Before, every rank reduces all and keeps its own.
+    // 2.2: gloo knows this. Before, every rank reduces all and keeps its own.
     Tensors all{input.clone()};
     c10d::AllreduceOptions reduce;
     reduce.reduceOp = options.reduceOp;
