@@ -77,7 +77,7 @@ Tensors as_float(const Tensors& tensors) {
 
 bool is_native(const at::Tensor& tensor, Natives natives) {
   const auto dtype = tensor.scalar_type();
-#if HPU_SIM_TORCH < 201
+#if HPU_SIM_TORCH < 202
   // Gloo has no bfloat16 yet.
   if (dtype == at::kBFloat16) {
     return false;
