@@ -25,6 +25,8 @@ HAS_CPU = _deepspeed >= Version("0.14.4")
 HAS_UNIVERSAL = _deepspeed >= Version("0.14.5")
 # Whether its optimizer for 16 bit without ZeRO has Adam count a step without gradients first.
 COUNTS_IDLE_STEP = _deepspeed >= Version("0.17.6")
+# Whether this torch multiplies matrices of float16 on the CPU, which the simulated cards compute with.
+HAS_HALF = Version(torch.__version__) >= Version("2.2")
 
 _Base = frameworks.current().pytorch().LightningModule
 

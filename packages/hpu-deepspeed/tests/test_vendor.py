@@ -146,7 +146,9 @@ HPUDeepSpeedStrategy()
 import deepspeed
 print(deepspeed.accelerator.get_accelerator().device_name())
 print(torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled())
-print(torch.utils.deterministic.fill_uninitialized_memory, "DS_ACCELERATOR" in os.environ)
+# Torch before 2.2 fills no memory.
+switches = getattr(torch.utils, "deterministic", None)
+print(switches is None or switches.fill_uninitialized_memory, "DS_ACCELERATOR" in os.environ)
 """
 
 

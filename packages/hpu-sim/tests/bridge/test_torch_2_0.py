@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import io
+from collections import OrderedDict
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 import torch
@@ -33,6 +34,25 @@ def test_saving_moves_tensors_to_the_cpu() -> None:
     assert loaded["model"][0].tolist() == [1, 1]
     assert loaded["step"] == (3, {"lr": 0.1})
     assert state["model"][0].device.type == "hpu"  # type: ignore[union-attr]
+
+
+class Moments(NamedTuple):
+    """A named tuple with tensors."""
+
+    first: torch.Tensor
+    second: tuple[torch.Tensor, ...]
+
+
+def test_containers_stay_of_their_type() -> None:
+    """Sizes, too, which torch's own function makes tuples of when its compiler has been imported."""
+    moments = Moments(torch.ones(1, device="hpu"), (torch.ones(1, device="hpu"),))
+    state = OrderedDict(moments=moments, size=torch.Size([2, 3]), shapes=[torch.Size([1])])
+
+    moved = torch_2_0._each_tensor(torch_2_0._to_host, state)
+
+    assert [type(moved), *map(type, moved.values())] == [OrderedDict, Moments, torch.Size, list]
+    assert type(moved["shapes"][0]) is torch.Size
+    assert {moved["moments"].first.device.type, moved["moments"].second[0].device.type} == {"cpu"}
 
 
 @pytest.mark.parametrize("place", ["hpu", "hpu:0", torch.device("hpu")])

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch.utils._pytree import tree_map
 
 from habana_frameworks.torch import hpu
 
@@ -66,13 +66,29 @@ def _reduce(stock: Callable[..., Any]) -> Callable[..., Any]:
 def _save(stock: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(stock)
     def save(obj: Any, *arguments: Any, **options: Any) -> None:
-        stock(tree_map(_to_host, obj), *arguments, **options)
+        stock(_each_tensor(_to_host, obj), *arguments, **options)
 
     return save
 
 
-def _to_host(leaf: Any) -> Any:
-    return leaf.detach().cpu() if isinstance(leaf, torch.Tensor) and leaf.device.type == "hpu" else leaf
+def _to_host(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().cpu() if tensor.device.type == "hpu" else tensor
+
+
+def _each_tensor(change: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
+    """Change the tensors in dicts, lists and tuples.
+
+    Not torch's `tree_map`: as soon as torch's compiler is imported, that makes plain tuples of the sizes it finds.
+    """
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if type(value) in {dict, OrderedDict}:
+        return type(value)((key, _each_tensor(change, item)) for key, item in value.items())
+    if type(value) in {list, tuple}:
+        return type(value)(_each_tensor(change, item) for item in value)
+    if isinstance(value, tuple) and hasattr(value, "_make"):
+        return value._make(_each_tensor(change, item) for item in value)
+    return value
 
 
 def _load(stock: Callable[..., Any]) -> Callable[..., Any]:
@@ -81,7 +97,7 @@ def _load(stock: Callable[..., Any]) -> Callable[..., Any]:
         if not isinstance(map_location, (str, torch.device)) or torch.device(map_location).type != "hpu":
             return stock(f, map_location, *arguments, **options)
         loaded = stock(f, "cpu", *arguments, **options)
-        return tree_map(lambda leaf: leaf.to(map_location) if isinstance(leaf, torch.Tensor) else leaf, loaded)
+        return _each_tensor(lambda tensor: tensor.to(map_location), loaded)
 
     return load
 
