@@ -124,6 +124,7 @@ def test_dynamo_that_is_there_already_is_told(output_of: Callable[..., str]) -> 
     assert output_of(program, PT_HPU_LAZY_MODE="0") == "True"
 
 
+@pytest.mark.needs_torch("2.2", "interfaces of devices for dynamo")
 def test_dynamo_has_an_interface_of_the_device(output_of: Callable[..., str]) -> None:
     """By both of its names."""
     program = """

@@ -91,9 +91,10 @@ class HcclBackend final : public c10d::Backend {
     auto to = as_bytes("allgather_base", flat(output));
     auto from = as_bytes("allgather_base", flat(input));
     count("allgather_base", {input});
-#if HPU_SIM_TORCH >= 201
+#if HPU_SIM_TORCH >= 202
     auto gloo = gloo_->_allgather_base(to, from, options);
 #else
+    // 2.2: gloo knows this. Before, of lists.
     TensorLists parts{to.chunk(getSize())};
     Tensors whole{from};
     auto gloo = gloo_->allgather(parts, whole, options);
@@ -101,7 +102,7 @@ class HcclBackend final : public c10d::Backend {
     return work(c10d::OpType::_ALLGATHER_BASE, std::move(gloo), {output});
   }
 
-#if HPU_SIM_TORCH >= 201
+#if HPU_SIM_TORCH >= 202
   WorkPtr allgather_into_tensor_coalesced(
       Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
     auto to = as_bytes("allgather_into_tensor_coalesced", flat(outputs));
@@ -154,7 +155,7 @@ class HcclBackend final : public c10d::Backend {
     return work(c10d::OpType::_REDUCE_SCATTER_BASE, std::move(gloo), {output});
   }
 
-#if HPU_SIM_TORCH >= 201
+#if HPU_SIM_TORCH >= 202
   WorkPtr reduce_scatter_tensor_coalesced(
       Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) override {
     Reduction reduction(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def register() -> None:
-    """Register the device with dynamo, where torch has such a register, which is from 2.1 on."""
+    """Register the device with dynamo, where torch has such a register, which is from 2.2 on."""
     try:
         from torch._dynamo.device_interface import DeviceInterface, register_interface_for_device
     except ImportError:

@@ -174,7 +174,7 @@ class Linear(torch.nn.Module):
             return torch.empty(0, dtype=torch.uint8)
         file = io.BytesIO()
         state = {
-            name: {"scale": s.scale.cpu(), "history": s.history.cpu(), "largest": s.largest, "dtype": s.dtype}
+            name: {"scale": s.scale.cpu(), "history": s.history.cpu(), "largest": s.largest, "dtype": _name(s.dtype)}
             for name, s in self._scalings.items()
         }
         torch.save(state, file)
@@ -187,9 +187,14 @@ class Linear(torch.nn.Module):
         loaded = torch.load(io.BytesIO(bytes(state.cpu().tolist())), weights_only=True, map_location="cpu")
         device = torch.device("hpu") if self.weight is None else self.weight.device
         for name, kept in loaded.items():
-            scaling = Scaling(kept["largest"], kept["dtype"], device)
+            scaling = Scaling(kept["largest"], getattr(torch, kept["dtype"]), device)
             scaling.scale, scaling.history = kept["scale"].to(device), kept["history"].to(device)
             self._scalings[name] = scaling
+
+
+def _name(dtype: torch.dtype) -> str:
+    """Return what torch has a dtype as. Loading weights only, torch 2.1 takes no float8 for one."""
+    return str(dtype).removeprefix("torch.")
 
 
 def _new_scalings(form: Format, device: torch.device) -> dict[str, Scaling]:
