@@ -16,6 +16,9 @@ from hpu_core import HPUAccelerator, frameworks
 from hpu_deepspeed import _vendor
 
 BATCH_SIZE = 16
+# How many numbers a bucket has room for: enough for each net. DeepSpeed's default is 200 million, all of which 0.14.0
+# divides by the number of ranks in each step, however few are gradients.
+BUCKET = 1_000_000
 _deepspeed = Version(importlib.metadata.version("deepspeed"))
 # Whether this DeepSpeed is one that offloads to NVMe here.
 HAS_NVME = _deepspeed >= Version("0.18")

@@ -16,7 +16,7 @@ from hpu_deepspeed import HPUDeepSpeedPrecisionPlugin, HPUDeepSpeedStrategy
 from hpu_deepspeed._lightning import DeepSpeedPrecision
 
 from .conftest import OnRanks
-from .modules import HAS_HALF, Classifier, loader, numbers, trainer
+from .modules import BUCKET, HAS_HALF, Classifier, loader, numbers, trainer
 
 BATCHES = 4
 
@@ -108,6 +108,9 @@ class Checkpointed(Classifier):
 
 def _train(module: Classifier, strategy: Any, **options: Any) -> dict[str, Any]:
     """Train; return the losses, the stage, the type of the weights, the optimizer and the rate."""
+    zero = {} if isinstance(strategy, str) else strategy.config.get("zero_optimization", {})
+    # Of which the documentation says nothing.
+    zero["reduce_bucket_size"] = BUCKET
     run = trainer(strategy, **options)
     run.fit(module, loader(run.global_rank, 2, BATCHES))
     engine = run.strategy.deepspeed_engine

@@ -12,6 +12,7 @@ from hpu_deepspeed import HPUDeepSpeedStrategy
 
 from .conftest import OnRanks
 from .modules import (
+    BUCKET,
     COUNTS_IDLE_STEP,
     HAS_NVME,
     NETS,
@@ -27,9 +28,6 @@ from .modules import (
 BATCHES = 12
 # Small, so that the last digit of a gradient, by whose sign Adam goes, does not decide where the training goes.
 LR = 0.002
-# How many numbers a bucket has room for: enough for each net. DeepSpeed's default is 200 million, all of which 0.14.0
-# divides by the number of ranks in each step, however few are gradients.
-BUCKET = 1_000_000
 
 STAGES: dict[str, dict[str, Any]] = {
     "0": {"stage": 0},
