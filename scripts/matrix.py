@@ -142,7 +142,8 @@ def page(releases: dict[str, str], packages: list[str], cells: dict[tuple[str, s
     heading, *rows = lines(releases, packages, cells)
     text = [PREFACE, "| " + " | ".join(heading) + " |", "|" + "---|" * len(heading)]
     text += ["| " + " | ".join(row) + " |" for row in rows]
-    others = [release for release in releases if not any((release, package) in cells for package in packages)]
+    run = {row[0] for row in rows}
+    others = [release for release in releases if release not in run]
     if others:
         text += ["", f"Of these releases nothing has been run: {', '.join(others)}."]
     failed = [f"- {place(cell)}: `{test}`" for cell in cells.values() for test in cell.get("failed", ())]

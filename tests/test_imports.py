@@ -106,3 +106,22 @@ def test_every_public_name_is_there(package: str) -> None:
 
     assert set(module.__all__) <= listed
     assert all(getattr(module, name) is not None for name in module.__all__)
+
+
+@pytest.mark.parametrize("package", _LAZY)
+def test_a_name_is_fetched_once(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the first use a public name is an ordinary attribute."""
+    module = importlib.import_module(package)
+    name = module.__all__[0]
+    monkeypatch.delitem(vars(module), name, raising=False)
+    first = getattr(module, name)
+
+    assert vars(module)[name] is first
+
+
+@pytest.mark.parametrize("package", _LAZY)
+def test_an_unknown_name_is_an_attribute_error(package: str) -> None:
+    """A typo fails as in any module."""
+    module = importlib.import_module(package)
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'HPUAccelerater'"):
+        _ = module.HPUAccelerater

@@ -166,10 +166,10 @@ class _Size(int):
 
 def _options() -> Any:
     """Return a model that has an option with a default like DeepSpeed's."""
-    base: Any = pytest.importorskip("pydantic", minversion="2.0").BaseModel
+    pydantic: Any = pytest.importorskip("pydantic", minversion="2.0")
 
-    class Options(base):  # type: ignore[misc] # Looked up at run time, so that its type is unknown.
-        model_config = {"protected_namespaces": (), "validate_default": True}  # noqa: RUF012 - pydantic wants no annotation.
+    class Options(pydantic.BaseModel):  # type: ignore[misc] # Looked up at run time, so that its type is unknown.
+        model_config = pydantic.ConfigDict(protected_namespaces=(), validate_default=True)
         model_persistence_threshold: int = _Size(sys.maxsize)
 
     return Options

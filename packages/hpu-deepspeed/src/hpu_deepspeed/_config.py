@@ -102,8 +102,9 @@ def check_source(given: object) -> None:
     except ValueError as error:
         raise ValueError(f"the DeepSpeed config {str(path)!r} is not JSON: {error}") from error
     if not isinstance(content, dict):
-        # As for a file that is not JSON: the argument, a path, is of the right type.
-        raise ValueError(f"the DeepSpeed config {str(path)!r} must be a dict, got {content!r}")  # noqa: TRY004 - see above.
+        raise ValueError(  # noqa: TRY004 - as for a file that is not JSON: the argument, a path, is of the right type.
+            f"the DeepSpeed config {str(path)!r} must be a dict, got {content!r}"
+        )
 
 
 def check(config: Config) -> None:

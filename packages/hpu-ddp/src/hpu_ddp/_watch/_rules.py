@@ -21,8 +21,8 @@ class Progress:
         failed: What went wrong, once something has.
         stop: Whether it has been asked to end its training.
         batch: The training batch that it is at, counted from 1: in it or after it, unless it waits before it.
-        halted: The batch before which it last halted, 0 if none; set before `batch` is, and read after it, so that
-            whoever looks in between sees a rank that has not come to the batch yet.
+        halted: The batch before which it halts, 0 if none. It is set before `batch`, and declared behind it, because
+            `replace` reads in that order: whoever looks in between sees a rank that has not come to the batch yet.
     """
 
     at: int = 0
