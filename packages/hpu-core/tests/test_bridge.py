@@ -119,7 +119,7 @@ import os, sys
 sys.path.insert(0, {folder!r})
 import habana_frameworks.torch
 from hpu_core import bridge
-bridge.forget_rendezvous()
+bridge.clear_default_rendezvous_env()
 print(os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT"))
 """
 
@@ -149,7 +149,7 @@ def test_without_a_bridge_the_rendezvous_is_the_users() -> None:
     """Where no bridge has been imported, nobody but the user can have set it."""
     os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="12345")
 
-    bridge.forget_rendezvous()
+    bridge.clear_default_rendezvous_env()
 
     assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == ("localhost", "12345")
 
@@ -164,7 +164,7 @@ def test_where_the_system_does_not_tell_the_bridge_is_assumed(monkeypatch: pytes
         raise FileNotFoundError(path)
 
     monkeypatch.setattr(Path, "read_bytes", unreadable)
-    bridge.forget_rendezvous()
+    bridge.clear_default_rendezvous_env()
 
     assert not {"MASTER_ADDR", "MASTER_PORT"} & set(os.environ)
 

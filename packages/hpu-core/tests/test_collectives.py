@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 import hpu_sim
 from hpu_core import bridge, collectives, initialize_hccl
-from hpu_sim.testing import SharedRanks
+from hpu_sim.testing import SharedRankPool
 
 # One more than float32 can tell from its neighbours, as which the bridge reduces integers.
 LARGE = 2**24 + 1
@@ -22,7 +22,7 @@ OnRanks = Callable[..., list[Any]]
 @pytest.fixture(scope="module")
 def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnRanks]:
     """Calls a function of this module on two ranks that share a process group."""
-    with SharedRanks(lambda: tmp_path_factory.mktemp("ranks"), prepare=_meet) as ranks:
+    with SharedRankPool(lambda: tmp_path_factory.mktemp("ranks"), prepare=_meet) as ranks:
         yield ranks.call
 
 

@@ -187,7 +187,7 @@ def test_a_single_card_is_chosen_among_the_visible_ones() -> None:
     """One-card training opens a card that HABANA_VISIBLE_MODULES allows."""
     os.environ["HABANA_VISIBLE_MODULES"] = "2,3"
 
-    hccl.choose_card()
+    hccl.select_device()
 
     assert os.environ["HLS_MODULE_ID"] == "2"
 
@@ -197,14 +197,14 @@ def test_a_single_card_that_is_open_stays() -> None:
     bridge.open_device()
     os.environ["HABANA_VISIBLE_MODULES"] = "2,3"
 
-    hccl.choose_card()
+    hccl.select_device()
 
     assert "HLS_MODULE_ID" not in os.environ
 
 
 def test_a_rank_may_choose_its_card_before_it_is_one() -> None:
     """A process that makes tensors before the ranks meet gets its rank's card, and no rank yet."""
-    hccl.choose_card(world_size=4, local_rank=2)
+    hccl.select_device(world_size=4, local_rank=2)
 
     assert os.environ["HLS_MODULE_ID"] == "2"
     assert not {"WORLD_SIZE", "RANK", "LOCAL_RANK"} & set(os.environ)
@@ -215,4 +215,4 @@ def test_one_of_several_must_not_have_another_card_open() -> None:
     bridge.open_device()
 
     with pytest.raises(RuntimeError, match="local rank 1 must use module 1"):
-        hccl.choose_card(world_size=2, local_rank=1)
+        hccl.select_device(world_size=2, local_rank=1)

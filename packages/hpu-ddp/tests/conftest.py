@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from hpu_sim.testing import Done, Program, SharedRanks, machine_variables
+from hpu_sim.testing import CompletedProgram, Program, SharedRankPool, machine_env
 
 from .preparation import prepare
 
 PROGRAMS = Path(__file__).parent / "programs"
 
 OnRanks = Callable[..., list[Any]]
-Run = Callable[..., Done]
+Run = Callable[..., CompletedProgram]
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +24,7 @@ def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnRanks]:
     `on_ranks(function, *arguments, count=2, lazy=False, seconds=60)`. The ranks are the same for all tests that
     ask for as many, unless a test has failed on them.
     """
-    with SharedRanks(lambda: tmp_path_factory.mktemp("ranks"), prepare=prepare) as ranks:
+    with SharedRankPool(lambda: tmp_path_factory.mktemp("ranks"), prepare=prepare) as ranks:
         yield ranks.call
 
 
@@ -34,7 +34,7 @@ def program(tmp_path: Path) -> Callable[..., Program]:
 
     def program(name: str, *arguments: str, devices: int = 2, interpreter: tuple[str, ...] = (), **more: str) -> Any:
         command = [*(interpreter or (sys.executable,)), str(PROGRAMS / name), *arguments]
-        return Program(command, machine_variables(devices, tmp_path / "cards", **more), tmp_path)
+        return Program(command, machine_env(devices, tmp_path / "cards", **more), tmp_path)
 
     return program
 
@@ -43,7 +43,7 @@ def program(tmp_path: Path) -> Callable[..., Program]:
 def run(program: Callable[..., Program]) -> Run:
     """Runs a program of tests/programs to its end, at most for some seconds, and returns what came of it."""
 
-    def run(name: str, *arguments: str, seconds: float = 150, **options: Any) -> Done:
+    def run(name: str, *arguments: str, seconds: float = 150, **options: Any) -> CompletedProgram:
         with program(name, *arguments, **options) as running:
             return running.wait(seconds)
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from hpu_sim.testing import Done, Program, free_port, machine_variables
+from hpu_sim.testing import CompletedProgram, Program, free_port, machine_env
 
 from .conftest import PROGRAMS, Run
 
 _STEPS = 12
 
 
-def _reports(done: Done) -> list[dict[str, Any]]:
+def _reports(done: CompletedProgram) -> list[dict[str, Any]]:
     """Return what each process that got to the end said, by rank."""
     assert done.code == 0, done.output
     assert done.left == ()
@@ -37,7 +37,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What the ranks say of a program that was started like any other."""
     folder = tmp_path_factory.mktemp("plain")
     command = [sys.executable, str(PROGRAMS / "train.py")]
-    with Program(command, machine_variables(2, folder / "cards"), folder) as running:
+    with Program(command, machine_env(2, folder / "cards"), folder) as running:
         return _reports(running.wait(60))
 
 
@@ -109,7 +109,9 @@ def test_torchrun_starts_ranks(run: Run) -> None:
     _check_trained(_reports(run("train.py", interpreter=torchrun)), 2)
 
 
-def _started_apart(program: Callable[..., Program], places: list[dict[str, str]], *arguments: str) -> list[Done]:
+def _started_apart(
+    program: Callable[..., Program], places: list[dict[str, str]], *arguments: str
+) -> list[CompletedProgram]:
     """Start a program once for each of some environments, at the same time, and wait for all."""
     with ExitStack() as running:
         programs = [running.enter_context(program("train.py", *arguments, **place)) for place in places]

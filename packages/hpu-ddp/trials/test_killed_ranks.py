@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpu_sim.testing import Done, Program, machine_variables
+from hpu_sim.testing import CompletedProgram, Program, machine_env
 
 _PROGRAM = Path(__file__).parents[1] / "tests" / "programs" / "train.py"
 _RANKS = 2
@@ -20,14 +20,14 @@ _STEPS = 18
 _LIMIT = 30
 
 
-def _train(folder: Path, *arguments: str) -> Done:
+def _train(folder: Path, *arguments: str) -> CompletedProgram:
     """Train, from the last checkpoint if there is one."""
     command = [sys.executable, str(_PROGRAM), "--epochs", str(_EPOCHS), "--checkpoints", str(folder), *arguments]
-    with Program(command, machine_variables(_RANKS, folder / "cards")) as running:
+    with Program(command, machine_env(_RANKS, folder / "cards")) as running:
         return running.wait(2 * _LIMIT)
 
 
-def _reports(done: Done) -> list[dict[str, Any]]:
+def _reports(done: CompletedProgram) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.output.splitlines() if line.startswith('{"rank"')]
 
 

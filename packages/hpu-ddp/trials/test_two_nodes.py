@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hpu_sim.testing import Done, Program, machine_variables
+from hpu_sim.testing import CompletedProgram, Program, machine_env
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,7 +85,7 @@ def nodes() -> Iterator[list[Node]]:
         yield nodes
 
 
-def _train(nodes: list[Node], folder: Path, *arguments: str) -> list[Done]:
+def _train(nodes: list[Node], folder: Path, *arguments: str) -> list[CompletedProgram]:
     """Start the same training on each machine, as a person would, and return what came of it on each."""
     rendezvous = {"MASTER_ADDR": nodes[0].address, "MASTER_PORT": "29500", "WORLD_SIZE": str(_CARDS * _NODES)}
     size = ("--devices", str(_CARDS), "--num-nodes", str(_NODES), "--timeout", str(_TIMEOUT))
@@ -93,7 +93,7 @@ def _train(nodes: list[Node], folder: Path, *arguments: str) -> list[Done]:
         running = []
         for node in nodes:
             cards = folder / node.name
-            variables = machine_variables(
+            variables = machine_env(
                 _CARDS, cards, **rendezvous, NODE_RANK=str(node.rank), CUT=f"{_IP} link set {node.link} down"
             )
             command = [*node.prefix, sys.executable, str(_PROGRAM), *size, *arguments]
@@ -101,7 +101,7 @@ def _train(nodes: list[Node], folder: Path, *arguments: str) -> list[Done]:
         return [program.wait(_PATIENCE) for program in running]
 
 
-def _reports(done: Done) -> list[dict[str, Any]]:
+def _reports(done: CompletedProgram) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.output.splitlines() if line.startswith('{"rank"')]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hpu_deepspeed import _vendor
-from hpu_sim.testing import Program, SharedRanks, machine_variables
+from hpu_sim.testing import Program, SharedRankPool, machine_env
 
 from .preparation import prepare
 
@@ -35,7 +35,7 @@ def on_ranks(gaudi: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     `on_ranks(function, *arguments, count=2, lazy=False, seconds=240)`. The ranks are the same for all tests that
     ask for as many, unless a test has failed on them.
     """
-    with SharedRanks(lambda: tmp_path_factory.mktemp("ranks"), prepare=prepare) as ranks:
+    with SharedRankPool(lambda: tmp_path_factory.mktemp("ranks"), prepare=prepare) as ranks:
         # ZeRO's operators are compiled where they are first used.
         yield functools.partial(ranks.call, seconds=240)
 
@@ -46,6 +46,6 @@ def program(gaudi: None, tmp_path: Path) -> Callable[..., Program]:
 
     def program(name: str, *arguments: str, devices: int = 2, **more: str) -> Program:
         command = [sys.executable, str(PROGRAMS / name), *arguments]
-        return Program(command, machine_variables(devices, tmp_path / "cards", **more), tmp_path)
+        return Program(command, machine_env(devices, tmp_path / "cards", **more), tmp_path)
 
     return program

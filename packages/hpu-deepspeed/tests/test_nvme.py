@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from hpu_deepspeed import _nvme, _swap_folders, _vendor
-from hpu_sim.testing import machine_variables
+from hpu_sim.testing import machine_env
 
 BLOCK = 64
 
@@ -267,7 +267,7 @@ raise RuntimeError("failed")
 
 def _making(folder: Path, end: str, cards: Path) -> int:
     command = [sys.executable, "-W", "ignore", "-c", _MAKING, str(folder), end]
-    done = subprocess.run(command, env=machine_variables(1, cards), capture_output=True, check=False, timeout=240)
+    done = subprocess.run(command, env=machine_env(1, cards), capture_output=True, check=False, timeout=240)
     assert done.stdout, done.stderr
     return done.returncode
 

@@ -12,7 +12,7 @@ _NAMES = ["", "_stage_1", "_stage_2", "_stage_2_offload", "_stage_3", "_stage_3_
 def test_the_names_are_those_of_old() -> None:
     """Those of lightning-habana, and Lightning's own mean them on Gaudi."""
     assert list(PLUGIN.strategies) == [f"hpu_deepspeed{name}" for name in _NAMES]
-    assert PLUGIN.stands_for == {f"deepspeed{name}": f"hpu_deepspeed{name}" for name in _NAMES}
+    assert PLUGIN.aliases == {f"deepspeed{name}": f"hpu_deepspeed{name}" for name in _NAMES}
 
 
 def test_hpu_core_finds_it() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from hpu_core import bridge
 from hpu_deepspeed import _vendor
-from hpu_sim.testing import machine_variables
+from hpu_sim.testing import machine_env
 
 from .modules import HAS_CPU
 
@@ -111,7 +111,7 @@ def test_the_warning_comes_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def _output(program: str, cards: Path) -> str:
     """Return what a program prints on a machine of its own with one card; it must succeed."""
     command = [sys.executable, "-W", "ignore", "-c", program]
-    variables = machine_variables(1, cards)
+    variables = machine_env(1, cards)
     return subprocess.run(command, env=variables, capture_output=True, text=True, check=True, timeout=240).stdout
 
 

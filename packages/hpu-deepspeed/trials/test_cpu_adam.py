@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hpu_deepspeed import HPUDeepSpeedStrategy
-from hpu_sim.testing import SharedRanks
+from hpu_sim.testing import SharedRankPool
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -49,7 +49,7 @@ def _both() -> tuple[tuple[str, list[float]], tuple[str, list[float]]]:
 )
 def test_deepspeeds_adam_for_the_host_is_torchs(tmp_path: Path) -> None:
     """Its losses are those of torch's Adam, step by step."""
-    with SharedRanks(lambda: tmp_path) as ranks:
+    with SharedRankPool(lambda: tmp_path) as ranks:
         ((name, losses), (_, torchs)), _ = ranks.call(_both, seconds=_PATIENCE)
 
     assert name == "DeepSpeedCPUAdam"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from hpu_core.registration.imports import AfterImport
+from hpu_core.registration.imports import PostImportHook
 
 if TYPE_CHECKING:
     from hpu_core.frameworks import FrameworkName
@@ -67,4 +67,4 @@ refusal: Final = _Refusal()
 
 # `pytorch_lightning` imports torch, and torch this, by when it is too late to wait for the package itself; `_graveyard`
 # comes last in it. The packages are waited for, too, in case that a Lightning has no `_graveyard` any more.
-lightning: Final = AfterImport({*ROOTS, *(root + _LAST for root in ROOTS)}, _act)
+lightning: Final = PostImportHook({*ROOTS, *(root + _LAST for root in ROOTS)}, _act)

@@ -8,7 +8,7 @@ from happening.
 
 from typing import TYPE_CHECKING
 
-from hpu_core import exports as _exports
+from hpu_core import lazy_exports as _lazy_exports
 from hpu_core import registration as _registration
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ __all__ = [
     "synapse_version",
 ]
 
-__getattr__, __dir__ = _exports.fetched(
+__getattr__, __dir__ = _lazy_exports.lazy_exports(
     __name__,
     {
         "hpu_core.__about__": ["__version__"],

@@ -274,7 +274,7 @@ def initialize_distributed(world_size: int, rank: int, local_rank: int) -> tuple
     return int(world), int(index), int(local)
 
 
-def forget_rendezvous() -> None:
+def clear_default_rendezvous_env() -> None:
     """Remove the MASTER_ADDR and MASTER_PORT that the bridge set when somebody else imported it.
 
     Since torch 2.5 `import torch` imports the bridge by itself, before this module can keep the variables as they were.

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 from packaging.version import Version
 
 from hpu_core import _fabric_2_0, frameworks, hccl
-from hpu_core._card import OneCard, checked_device
 from hpu_core._lightning import FabricSingleDeviceStrategy, FabricStrategy
+from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
 
 if TYPE_CHECKING:
     from lightning.fabric.accelerators.accelerator import Accelerator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _ASKS_STRATEGY: Final = Version("2.1.dev0")
 
 
-class FabricHPUStrategy(OneCard, FabricStrategy):
+class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
     """What Fabric's strategies for one card and for several have in common, as HPUStrategy has for the Trainer's.
 
     Derive from it first, then from Lightning's. In lazy mode, the graph is closed after backward and after the
@@ -41,7 +41,7 @@ class FabricHPUStrategy(OneCard, FabricStrategy):
 
     def tensor_init_context(self) -> AbstractContextManager[Any]:
         """Create tensors directly on the card inside the context, as `Fabric.init_tensor` does."""
-        self.prepare_card()
+        self.prepare_device()
         return super().tensor_init_context()
 
     def module_init_context(self, empty_init: bool | None = None) -> AbstractContextManager[Any]:
@@ -50,7 +50,7 @@ class FabricHPUStrategy(OneCard, FabricStrategy):
         Args:
             empty_init: Whether to leave the weights uninitialised.
         """
-        self.prepare_card()
+        self.prepare_device()
         return super().module_init_context(empty_init)
 
     def backward(self, tensor: "Tensor", module: "Module | None", *args: Any, **kwargs: Any) -> None:
@@ -63,7 +63,7 @@ class FabricHPUStrategy(OneCard, FabricStrategy):
             **kwargs: For the precision plugin.
         """
         super().backward(tensor, module, *args, **kwargs)
-        self._close_graph()
+        self._mark_step_if_lazy()
 
     def optimizer_step(self, optimizer: "Optimizable", **kwargs: Any) -> Any:
         """Run the optimizer's step, then close its graph (lazy mode).
@@ -76,7 +76,7 @@ class FabricHPUStrategy(OneCard, FabricStrategy):
             What the optimizer's `step` returned.
         """
         result = super().optimizer_step(optimizer, **kwargs)
-        self._close_graph()
+        self._mark_step_if_lazy()
         return result
 
 
@@ -103,12 +103,12 @@ class FabricSingleHPUStrategy(FabricHPUStrategy, FabricSingleDeviceStrategy):
         precision: "Precision | None" = None,
     ) -> None:
         super().__init__(
-            device=checked_device(device),
+            device=validate_device(device),
             accelerator=accelerator,
             checkpoint_io=checkpoint_io,
             precision=precision,
         )
 
-    def choose_card(self) -> None:
+    def select_device(self) -> None:
         """Choose a card that HABANA_VISIBLE_MODULES allows."""
-        hccl.choose_card()
+        hccl.select_device()

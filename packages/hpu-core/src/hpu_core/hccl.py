@@ -47,7 +47,7 @@ def initialize_hccl(world_size: int, rank: int, local_rank: int) -> tuple[int, i
     return bridge.initialize_distributed(world_size, rank, local_rank)
 
 
-def choose_card(world_size: int = 1, local_rank: int = 0) -> None:
+def select_device(world_size: int = 1, local_rank: int = 0) -> None:
     """Choose this process's card as `initialize_hccl` does, and set nothing but that: no rank is taken yet.
 
     For a process that makes tensors on its card before the ranks have met. The only process of a training opens a card

@@ -9,8 +9,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hpu_core import bridge, collectives, discovery, hccl
-from hpu_core._card import checked_devices
 from hpu_core._lightning import MisconfigurationException
+from hpu_core._strategy_mixin import validate_devices
 from hpu_core.fabric import FabricHPUStrategy
 from hpu_core.strategy import HPUStrategy
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
         def all_gather(self, *args: Any, **kwargs: Any) -> Tensor: ...
-        def prepare_card(self) -> None: ...
+        def prepare_device(self) -> None: ...
         def _configure_launcher(self) -> None: ...
 
 else:
     _Strategy = object
 
 
-class SeveralCards(_Strategy):
+class HPUParallelMixin(_Strategy):
     """The part that is the same for the Trainer and for Fabric: the cards, and what their ranks exchange.
 
     A subclass that watches over its ranks overrides `meeting`.
@@ -54,11 +54,11 @@ class SeveralCards(_Strategy):
 
     @parallel_devices.setter
     def parallel_devices(self, devices: Sequence[torch.device] | None) -> None:
-        self._parallel_devices = checked_devices(devices, type(self).__name__)
+        self._parallel_devices = validate_devices(devices, type(self).__name__)
 
-    def choose_card(self) -> None:
+    def select_device(self) -> None:
         """Choose the card of this rank."""
-        hccl.choose_card(self.world_size, self.local_rank)
+        hccl.select_device(self.world_size, self.local_rank)
 
     def meeting(self, what: str, group: Any | None = None) -> AbstractContextManager[Any]:  # noqa: ARG002 - for subclasses.
         """Return the context in which ranks wait for each other.
@@ -131,17 +131,17 @@ class SeveralCards(_Strategy):
         except ValueError as error:
             raise MisconfigurationException(str(error)) from error
         # Lightning 2.0.0 starts Fabric's other ranks before it asks for this one's place, and tells them these.
-        bridge.forget_rendezvous()
+        bridge.clear_default_rendezvous_env()
         super()._configure_launcher()
 
 
-class SeveralHPUsStrategy(SeveralCards, HPUStrategy):
+class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
     """What the Trainer's strategies for several cards have in common: derive from it first, then from Lightning's."""
 
-    reduce = SeveralCards.reduce_over_ranks  # Lightning's name for it here.
+    reduce = HPUParallelMixin.reduce_over_ranks  # Lightning's name for it here.
 
 
-class FabricSeveralHPUsStrategy(SeveralCards, FabricHPUStrategy):
+class FabricHPUParallelStrategyBase(HPUParallelMixin, FabricHPUStrategy):
     """What Fabric's strategies for several cards have in common: derive from it first, then from Lightning's."""
 
-    all_reduce = SeveralCards.reduce_over_ranks  # Lightning's name for it here.
+    all_reduce = HPUParallelMixin.reduce_over_ranks  # Lightning's name for it here.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hpu_core import hccl
-from hpu_core._card import OneCard, checked_device
 from hpu_core._lightning import MisconfigurationException, SingleDeviceStrategy, Strategy
+from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
 
 if TYPE_CHECKING:
     from lightning.fabric.plugins import CheckpointIO
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 
-class HPUStrategy(OneCard, Strategy):
+class HPUStrategy(HPUStrategyMixin, Strategy):
     """What strategies for one card and for several have in common: derive from it first, then from Lightning's.
 
     In lazy mode, a training step is two graphs: forward and backward; then gradient clipping and the optimizer. The
@@ -36,7 +36,7 @@ class HPUStrategy(OneCard, Strategy):
             empty_init: Whether to leave the weights uninitialised.
         """
         # `init_module` (Lightning 2.1 and newer) comes before `setup_environment`.
-        self.prepare_card()
+        self.prepare_device()
         with super().tensor_init_context(empty_init):
             yield
 
@@ -49,7 +49,7 @@ class HPUStrategy(OneCard, Strategy):
             closure_loss: The loss, scalar.
         """
         super().post_backward(closure_loss)
-        self._close_graph()
+        self._mark_step_if_lazy()
 
     def optimizer_step(
         self,
@@ -70,27 +70,27 @@ class HPUStrategy(OneCard, Strategy):
             What the optimizer's `step` returned.
         """
         result = super().optimizer_step(optimizer, closure, model, **kwargs)
-        self._close_graph()
+        self._mark_step_if_lazy()
         return result
 
     def validation_step(self, *args: Any, **kwargs: Any) -> "STEP_OUTPUT":
         """Close the graph so far (lazy mode), then run the module's `validation_step`."""
-        self._close_graph()
+        self._mark_step_if_lazy()
         return super().validation_step(*args, **kwargs)
 
     def on_validation_end(self) -> None:
         """Close the last validation step's graph (lazy mode), which would become a part of the next training step's."""
         super().on_validation_end()
-        self._close_graph()
+        self._mark_step_if_lazy()
 
     def test_step(self, *args: Any, **kwargs: Any) -> "STEP_OUTPUT":
         """Close the graph so far (lazy mode), then run the module's `test_step`."""
-        self._close_graph()
+        self._mark_step_if_lazy()
         return super().test_step(*args, **kwargs)
 
     def predict_step(self, *args: Any, **kwargs: Any) -> Any:
         """Close the graph so far (lazy mode), then run the module's `predict_step`."""
-        self._close_graph()
+        self._mark_step_if_lazy()
         return super().predict_step(*args, **kwargs)
 
 
@@ -117,7 +117,7 @@ class SingleHPUStrategy(HPUStrategy, SingleDeviceStrategy):
         precision_plugin: "Precision | None" = None,
     ) -> None:
         super().__init__(
-            device=checked_device(device),
+            device=validate_device(device),
             accelerator=accelerator,
             checkpoint_io=checkpoint_io,
             precision_plugin=precision_plugin,
@@ -141,6 +141,6 @@ class SingleHPUStrategy(HPUStrategy, SingleDeviceStrategy):
                 "`devices=1`, or a strategy for several cards"
             )
 
-    def choose_card(self) -> None:
+    def select_device(self) -> None:
         """Choose a card that HABANA_VISIBLE_MODULES allows."""
-        hccl.choose_card()
+        hccl.select_device()

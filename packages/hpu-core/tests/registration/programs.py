@@ -81,7 +81,7 @@ def make_peer(folder: Path, module: str, plugin: str) -> None:
         module: The module's name; the distribution's is the same.
         plugin: The expression for the plugin.
     """
-    text = f"from hpu_core.registration.plugins import Classes, Plugin\nPLUGIN = {plugin}\n"
+    text = f"from hpu_core.registration.plugins import ClassPaths, Plugin\nPLUGIN = {plugin}\n"
     (folder / f"{module}.py").write_text(text)
     metadata = folder / f"{module}-1.0.dist-info"
     metadata.mkdir()

@@ -46,15 +46,15 @@ print(json.dumps([ask(kind, **options) for kind, options in json.loads('''{quest
 
 _DDP = """Plugin(
     strategies={
-        "hpu_parallel": Classes("peer_classes:Parallel", "peer_classes:FabricParallel"),
-        "hpu_ddp": Classes("peer_classes:Parallel", options={"find_unused_parameters": True}),
-        "hpu_own": Classes("peer_classes:WithOwnPrecision"),
+        "hpu_parallel": ClassPaths("peer_classes:Parallel", "peer_classes:FabricParallel"),
+        "hpu_ddp": ClassPaths("peer_classes:Parallel", options={"find_unused_parameters": True}),
+        "hpu_own": ClassPaths("peer_classes:WithOwnPrecision"),
     },
-    several_cards="hpu_parallel",
-    stands_for={"ddp": "hpu_ddp"},
+    default_multi_device="hpu_parallel",
+    aliases={"ddp": "hpu_ddp"},
 )"""
 _PRECISION = """Plugin(
-    precision=Classes("peer_classes:TrainerPrecision", "peer_classes:FabricPrecision"),
+    precision=ClassPaths("peer_classes:TrainerPrecision", "peer_classes:FabricPrecision"),
     precisions=frozenset({"fp8"}),
     profilers={"hpu": "peer_classes:Profile"},
 )"""

@@ -91,8 +91,8 @@ def test_the_help_of_a_class_is_its_docstrings(answers: dict[str, list[str] | st
 def test_classes_of_plugins_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever can be passed to a Trainer; one that cannot be loaded keeps nobody from the others."""
     offers = """Plugin(
-        strategies={"a": Classes("peer_strategy:Broken"), "b": Classes("peer_strategy:Whole")},
-        precision=Classes("peer_precision:Whole"),
+        strategies={"a": ClassPaths("peer_strategy:Broken"), "b": ClassPaths("peer_strategy:Whole")},
+        precision=ClassPaths("peer_precision:Whole"),
         profilers={"c": "peer_profiler:Whole"},
     )"""
     make_peer(tmp_path, "peer", offers)

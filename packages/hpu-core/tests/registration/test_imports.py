@@ -10,11 +10,11 @@ from types import ModuleType
 
 import pytest
 
-from hpu_core.registration.imports import AfterImport
+from hpu_core.registration.imports import PostImportHook
 
 _NAME = "module_that_is_waited_for"
 
-Wait = Callable[..., AfterImport]
+Wait = Callable[..., PostImportHook]
 
 
 @pytest.fixture
@@ -22,10 +22,10 @@ def waiting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Wait]:
     """Makes what waits for `_NAME`, which can be imported, with a function to call; nothing is installed yet."""
     (tmp_path / f"{_NAME}.py").write_text("value = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
-    made: list[AfterImport] = []
+    made: list[PostImportHook] = []
 
-    def wait(act: Callable[[ModuleType], object]) -> AfterImport:
-        made.append(AfterImport({_NAME}, act))
+    def wait(act: Callable[[ModuleType], object]) -> PostImportHook:
+        made.append(PostImportHook({_NAME}, act))
         return made[-1]
 
     yield wait

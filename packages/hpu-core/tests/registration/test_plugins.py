@@ -27,10 +27,10 @@ def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_plugin_is_found_by_its_distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The entry point gives it."""
-    make_peer(tmp_path, "hpu_test_a", "Plugin(several_cards='hpu_a')")
+    make_peer(tmp_path, "hpu_test_a", "Plugin(default_multi_device='hpu_a')")
     monkeypatch.syspath_prepend(tmp_path)
 
-    assert plugins.installed()["hpu-test-a"].several_cards == "hpu_a"
+    assert plugins.installed()["hpu-test-a"].default_multi_device == "hpu_a"
 
 
 def test_what_is_no_plugin_is_passed_over(

@@ -1,12 +1,12 @@
 """What hpu-core is told about this package."""
 
-from hpu_core.registration.plugins import Classes, Plugin
+from hpu_core.registration.plugins import ClassPaths, Plugin
 
 PLUGIN = Plugin(
     strategies={
-        "hpu_parallel": Classes("hpu_ddp.strategy:HPUParallelStrategy", "hpu_ddp.fabric:FabricHPUParallelStrategy"),
-        "hpu_ddp": Classes("hpu_ddp.strategy:HPUDDPStrategy", "hpu_ddp.fabric:FabricHPUDDPStrategy"),
+        "hpu_parallel": ClassPaths("hpu_ddp.strategy:HPUParallelStrategy", "hpu_ddp.fabric:FabricHPUParallelStrategy"),
+        "hpu_ddp": ClassPaths("hpu_ddp.strategy:HPUDDPStrategy", "hpu_ddp.fabric:FabricHPUDDPStrategy"),
     },
-    several_cards="hpu_parallel",
-    stands_for={"ddp": "hpu_ddp"},
+    default_multi_device="hpu_parallel",
+    aliases={"ddp": "hpu_ddp"},
 )

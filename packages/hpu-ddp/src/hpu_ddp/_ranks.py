@@ -44,7 +44,7 @@ class Ranks:
         Raises:
             ValueError: The environment is incomplete, or contradicts itself or the arguments.
         """
-        bridge.forget_rendezvous()
+        bridge.clear_default_rendezvous_env()
         if cluster is not None and devices:
             _environment.check(cluster, devices, num_nodes)
 

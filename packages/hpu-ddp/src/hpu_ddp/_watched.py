@@ -3,12 +3,12 @@
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
-from hpu_core.parallel import SeveralCards
+from hpu_core.parallel import HPUParallelMixin
 from hpu_ddp._launchers import check_is_rank
 from hpu_ddp._ranks import Ranks
 
 
-class Watched(SeveralCards):
+class Watched(HPUParallelMixin):
     """Stands first among the bases of a strategy: a rank that waits for another one learns that it has failed.
 
     Attributes:
@@ -22,14 +22,14 @@ class Watched(SeveralCards):
     _start_method: Any
     _launcher: Any
 
-    def prepare_card(self) -> None:
+    def prepare_device(self) -> None:
         """Load the Gaudi bridge and choose the card of this rank.
 
         Raises:
             RuntimeError: This process only starts others, and must not take a card from them.
         """
         check_is_rank(self._start_method, self.cluster_environment)
-        super().prepare_card()
+        super().prepare_device()
 
     def meeting(self, what: str, group: Any | None = None) -> AbstractContextManager[None]:
         """Return the context in which ranks wait for each other, which ends for all if one of them fails.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from hpu_core.parallel import FabricSeveralHPUsStrategy
+from hpu_core.parallel import FabricHPUParallelStrategyBase
 from hpu_ddp import _options
 from hpu_ddp._launchers import FabricHPUMultiProcessingLauncher
 from hpu_ddp._lightning import FabricDDPStrategy
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
 
 
-class FabricHPUParallelStrategy(Watched, FabricSeveralHPUsStrategy, FabricDDPStrategy):
+class FabricHPUParallelStrategy(Watched, FabricHPUParallelStrategyBase, FabricDDPStrategy):
     """Fabric's twin of HPUParallelStrategy; its name in Lightning is "hpu_parallel".
 
     In lazy mode, the graph is closed after backward and after the optimizer's step, as with the Trainer.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from hpu_core.parallel import SeveralHPUsStrategy
+from hpu_core.parallel import HPUParallelStrategyBase
 from hpu_ddp import _options
 from hpu_ddp._launchers import HPUMultiProcessingLauncher
 from hpu_ddp._lightning import DDPStrategy, reset_seed
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 
-class HPUParallelStrategy(Watched, SeveralHPUsStrategy, DDPStrategy):
+class HPUParallelStrategy(Watched, HPUParallelStrategyBase, DDPStrategy):
     """Trains on many Gaudi cards with data parallelism; its name in Lightning is "hpu_parallel".
 
     Each card has a process, and all processes have the same weights at every step, because they average their

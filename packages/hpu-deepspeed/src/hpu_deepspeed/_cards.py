@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 
 from hpu_core import initialize_hccl
-from hpu_core.parallel import SeveralCards
+from hpu_core.parallel import HPUParallelMixin
 from hpu_deepspeed import _config, _folder, _nvme, _vendor
 from hpu_deepspeed._lightning import reset_seed
 from hpu_deepspeed._plugin import PLUGIN
@@ -19,7 +19,7 @@ from hpu_deepspeed._plugin import PLUGIN
 TIMEOUT: Final = timedelta(minutes=30)  # As in Lightning and torch.
 
 
-class OnCards(SeveralCards):
+class OnCards(HPUParallelMixin):
     """Goes in front of Lightning's DeepSpeedStrategy, the Trainer's or Fabric's.
 
     Args:

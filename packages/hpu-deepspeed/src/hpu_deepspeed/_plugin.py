@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hpu_core.registration.plugins import Classes, Plugin
+from hpu_core.registration.plugins import ClassPaths, Plugin
 
 _NVME: Final = {"remote_device": "nvme", "offload_params_device": "nvme", "offload_optimizer_device": "nvme"}
 
@@ -20,12 +20,12 @@ _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 PLUGIN: Final = Plugin(
     strategies={
-        f"hpu_deepspeed{suffix}": Classes(
+        f"hpu_deepspeed{suffix}": ClassPaths(
             "hpu_deepspeed.strategy:HPUDeepSpeedStrategy",
             "hpu_deepspeed.fabric:FabricHPUDeepSpeedStrategy",
             options=options,
         )
         for suffix, options in _OPTIONS.items()
     },
-    stands_for={f"deepspeed{suffix}": f"hpu_deepspeed{suffix}" for suffix in _OPTIONS},
+    aliases={f"deepspeed{suffix}": f"hpu_deepspeed{suffix}" for suffix in _OPTIONS},
 )

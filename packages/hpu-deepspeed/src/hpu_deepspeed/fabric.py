@@ -6,7 +6,7 @@ import torch
 from packaging.version import Version
 
 from hpu_core import bridge, frameworks
-from hpu_core.parallel import FabricSeveralHPUsStrategy
+from hpu_core.parallel import FabricHPUParallelStrategyBase
 from hpu_deepspeed import _config, _swapped, _vendor
 from hpu_deepspeed._cards import OnCards
 from hpu_deepspeed._folder import present
@@ -35,7 +35,7 @@ class _OnAnyAccelerator(FabricDeepSpeedStrategy):
             del state[__name__]
 
 
-class FabricHPUDeepSpeedStrategy(OnCards, FabricSeveralHPUsStrategy, _OnAnyAccelerator):
+class FabricHPUDeepSpeedStrategy(OnCards, FabricHPUParallelStrategyBase, _OnAnyAccelerator):
     """Fabric's twin of HPUDeepSpeedStrategy, with the same names.
 
     As with Lightning's own, a configuration with `gradient_accumulation_steps` is DeepSpeed's to count.
@@ -92,7 +92,7 @@ class FabricHPUDeepSpeedStrategy(OnCards, FabricSeveralHPUsStrategy, _OnAnyAccel
         return super().load_checkpoint(present(path), *args, **kwargs)
 
     def _set_world_ranks(self) -> None:
-        bridge.forget_rendezvous()
+        bridge.clear_default_rendezvous_env()
         super()._set_world_ranks()
 
     def _setup_distributed(self) -> None:

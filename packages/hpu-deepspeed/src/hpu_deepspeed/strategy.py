@@ -8,7 +8,7 @@ from packaging.version import Version
 from torch import Tensor
 
 from hpu_core import bridge, frameworks
-from hpu_core.parallel import SeveralHPUsStrategy
+from hpu_core.parallel import HPUParallelStrategyBase
 from hpu_deepspeed import _config, _swapped, _vendor
 from hpu_deepspeed._cards import OnCards
 from hpu_deepspeed._folder import present
@@ -51,7 +51,7 @@ class _OnAnyAccelerator(DeepSpeedStrategy):
         initialize(model)
 
 
-class HPUDeepSpeedStrategy(OnCards, SeveralHPUsStrategy, _OnAnyAccelerator):
+class HPUDeepSpeedStrategy(OnCards, HPUParallelStrategyBase, _OnAnyAccelerator):
     """Trains with DeepSpeed's ZeRO on Gaudi cards; its names in Lightning are "hpu_deepspeed", "..._stage_1" and so on.
 
     Lightning's DeepSpeedStrategy does the work. This class adds what a card needs: DeepSpeed for Gaudi, HCCL, one card
@@ -93,7 +93,7 @@ class HPUDeepSpeedStrategy(OnCards, SeveralHPUsStrategy, _OnAnyAccelerator):
 
     def set_world_ranks(self) -> None:
         """Find out which rank this process is."""
-        bridge.forget_rendezvous()
+        bridge.clear_default_rendezvous_env()
         super().set_world_ranks()
 
     def setup_environment(self) -> None:

@@ -6,7 +6,7 @@ public name is fetched from its module when it is first used.
 
 from typing import TYPE_CHECKING
 
-from hpu_core import exports as _exports
+from hpu_core import lazy_exports as _lazy_exports
 
 if TYPE_CHECKING:
     from hpu_precision.__about__ import __version__
@@ -23,7 +23,7 @@ __all__ = [
     "default_op_lists",
 ]
 
-__getattr__, __dir__ = _exports.fetched(
+__getattr__, __dir__ = _lazy_exports.lazy_exports(
     __name__,
     {
         "hpu_precision.__about__": ["__version__"],

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from hpu_core.registration.plugins import Classes, Plugin
+from hpu_core.registration.plugins import ClassPaths, Plugin
 
 PLUGIN: Final = Plugin(
-    precision=Classes("hpu_precision.plugin:HPUPrecisionPlugin", "hpu_precision.fabric:FabricHPUPrecision"),
+    precision=ClassPaths("hpu_precision.plugin:HPUPrecisionPlugin", "hpu_precision.fabric:FabricHPUPrecision"),
     precisions=frozenset({"fp8"}),
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hpu_sim.testing import Program, free_port, machine_variables
+from hpu_sim.testing import Program, free_port, machine_env
 from hpu_sim.testing.processes import await_end
 
 # Starts a process that waits for ever, tells its number, and ends.
@@ -60,7 +60,7 @@ def test_a_failing_test_leaves_nothing() -> None:
 def test_a_machine_of_its_own_knows_no_rank(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What a launcher has told this process is not passed on; what else is given is."""
     monkeypatch.setenv("LOCAL_RANK", "3")
-    own = machine_variables(2, tmp_path, EXTRA="1")
+    own = machine_env(2, tmp_path, EXTRA="1")
 
     assert "LOCAL_RANK" not in own
     assert (own["HPU_SIM_DEVICES"], own["HPU_SIM_RUNTIME_DIR"], own["EXTRA"]) == ("2", str(tmp_path), "1")

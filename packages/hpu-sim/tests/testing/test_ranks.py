@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from hpu_sim.activation import active_config
-from hpu_sim.testing import Ranks, SharedRanks
+from hpu_sim.testing import RankPool, SharedRankPool
 from hpu_sim.testing.ranks import Function
 
 if TYPE_CHECKING:
@@ -55,29 +55,29 @@ def _process() -> int:
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedRanks]:
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedRankPool]:
     """Ranks for the tests of this module."""
-    shared = SharedRanks(lambda: tmp_path_factory.mktemp("ranks"), prepare=_prepare)
+    shared = SharedRankPool(lambda: tmp_path_factory.mktemp("ranks"), prepare=_prepare)
     with mock.patch.dict(os.environ, {"HPU_SIM_GENERATION": "GAUDI3"}), shared as ranks:
         yield ranks
 
 
-def test_ranks_share_a_training(ranks: SharedRanks) -> None:
+def test_ranks_share_a_training(ranks: SharedRankPool) -> None:
     """Each has called what prepares it, once, and has a card and a place of its own."""
     assert ranks.call(_add_up, 1.5) == [(3.0, ["0"]), (3.0, ["1"])]
 
 
-def test_ranks_are_kept_between_tests(ranks: SharedRanks) -> None:
+def test_ranks_are_kept_between_tests(ranks: SharedRankPool) -> None:
     """A second call finds the process group of the first."""
     assert ranks.call(_add_up, 2.0) == [(4.0, ["0"]), (4.0, ["1"])]
 
 
-def test_ranks_have_the_cards_that_the_environment_names(ranks: SharedRanks) -> None:
+def test_ranks_have_the_cards_that_the_environment_names(ranks: SharedRankPool) -> None:
     """As every simulated machine that a variable describes."""
     assert ranks.call(_generation) == ["GAUDI3", "GAUDI3"]
 
 
-def test_a_failure_names_its_rank_and_ends_all(ranks: SharedRanks) -> None:
+def test_a_failure_names_its_rank_and_ends_all(ranks: SharedRankPool) -> None:
     """The others, which wait for it, are not waited for; the next test gets new ranks."""
     before = ranks.call(_process)
     with pytest.raises(
@@ -90,7 +90,7 @@ def test_a_failure_names_its_rank_and_ends_all(ranks: SharedRanks) -> None:
 
 def test_a_rank_that_ends_is_a_failure(tmp_path: Path) -> None:
     """What it wrote is shown."""
-    with Ranks(1, tmp_path) as ranks:
+    with RankPool(1, tmp_path) as ranks:
         with pytest.raises(AssertionError, match="rank 0: has ended\nrank 0 wrote:\na last word"):
             ranks.call(_end)
         with pytest.raises(AssertionError, match="rank 0: has ended"):
@@ -100,7 +100,7 @@ def test_a_rank_that_ends_is_a_failure(tmp_path: Path) -> None:
 def test_a_rank_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the simulator refuses is the text of the error."""
     monkeypatch.setenv("HPU_SIM_GENERATION", "GAUDI9")
-    with pytest.raises(AssertionError, match="GAUDI9"), Ranks(1, tmp_path):
+    with pytest.raises(AssertionError, match="GAUDI9"), RankPool(1, tmp_path):
         pass
 
 

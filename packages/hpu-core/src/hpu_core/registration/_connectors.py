@@ -11,7 +11,7 @@ from hpu_core.registration import plugins
 
 if TYPE_CHECKING:
     from hpu_core.frameworks import FrameworkName
-    from hpu_core.registration.plugins import Half
+    from hpu_core.registration.plugins import Api
 
 REQUIRED: Final = (
     "_check_and_init_precision",
@@ -50,7 +50,7 @@ class Selection(_Connector):
     """Decides what concerns Gaudi, and leaves everything else to the connector that follows it in the bases."""
 
     _framework: ClassVar["FrameworkName"]
-    _half: ClassVar["Half"]
+    _half: ClassVar["Api"]
 
     # What this connector calls the precision, and the precision plugin that the user passed.
     _precision_name: ClassVar[str]
@@ -102,14 +102,14 @@ class Selection(_Connector):
         if len(self._parallel_devices) == 1 and self._num_nodes_flag == 1:
             return "hpu_single"
         for plugin in plugins.installed().values():
-            if plugin.several_cards is not None:
-                return plugin.several_cards
+            if plugin.default_multi_device is not None:
+                return plugin.default_multi_device
         raise plugins.not_installed("training on more than one card (`devices=1`) and machine", "hpu-ddp")
 
     def _init_strategy(self) -> None:
         if self._is_ours(self.accelerator) and isinstance(self._strategy_flag, str):
             for plugin in plugins.installed().values():
-                self._strategy_flag = plugin.stands_for.get(self._strategy_flag, self._strategy_flag)
+                self._strategy_flag = plugin.aliases.get(self._strategy_flag, self._strategy_flag)
             error = plugins.missing(self._strategy_flag)
             if error is not None:
                 raise error

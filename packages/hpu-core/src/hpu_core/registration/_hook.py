@@ -7,7 +7,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from hpu_core.registration.imports import AfterImport
+from hpu_core.registration.imports import PostImportHook
 
 if TYPE_CHECKING:
     from hpu_core.frameworks import FrameworkName
@@ -65,4 +65,4 @@ def _act(module: ModuleType) -> None:
         _swap.swap(module)
 
 
-_finder: Final = AfterImport(MODULES, _act)
+_finder: Final = PostImportHook(MODULES, _act)

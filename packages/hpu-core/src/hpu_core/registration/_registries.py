@@ -8,16 +8,16 @@ from hpu_core import frameworks
 from hpu_core.registration import plugins
 
 if TYPE_CHECKING:
-    from hpu_core.registration.plugins import Half
+    from hpu_core.registration.plugins import Api
 
 # What the registries held before, by registry and name; None for nothing.
 _before: Final[list[tuple[dict[str, Any], str, Any]]] = []
-_filled: Final[set["Half"]] = set()
+_filled: Final[set["Api"]] = set()
 
-_SINGLE: Final = plugins.Classes("hpu_core.strategy:SingleHPUStrategy", "hpu_core.fabric:FabricSingleHPUStrategy")
+_SINGLE: Final = plugins.ClassPaths("hpu_core.strategy:SingleHPUStrategy", "hpu_core.fabric:FabricSingleHPUStrategy")
 
 
-def fill(half: "Half") -> None:
+def fill(half: "Api") -> None:
     """Register the accelerator and the strategies, once: what a program registers in their place later stays.
 
     Lightning 2.0 brings classes of these names along, which ours replace.
@@ -57,7 +57,7 @@ def _make(target: str, **options: Any) -> Any:
     return plugins.load(target)(**options)
 
 
-def _registries(half: "Half") -> tuple[Any, Any]:
+def _registries(half: "Api") -> tuple[Any, Any]:
     """Return Lightning's registries of accelerators and of strategies."""
     framework = frameworks.current()
     if half == "fabric":

@@ -6,12 +6,12 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, cast
 
-__all__ = ["AfterImport"]
+__all__ = ["PostImportHook"]
 
 
 # Neither class derives from importlib's abstract ones: to make a subclass of those takes as long as much of what
 # hpu-core does at `import torch`.
-class AfterImport:
+class PostImportHook:
     """Calls a function with each of some modules when it is complete, before whoever imports it goes on.
 
     It finds them where the other finders do. Several of these may wait for the same module.
@@ -74,7 +74,7 @@ class AfterImport:
 class _Loader:
     """A module's own loader, followed by the action."""
 
-    def __init__(self, loader: Any, finder: AfterImport) -> None:
+    def __init__(self, loader: Any, finder: PostImportHook) -> None:
         self._loader = loader
         self._finder = finder
 

@@ -10,9 +10,9 @@ imported when a Trainer or Fabric needs them. hpu-core knows its peers from ther
 it, except what to install for something that is not there.
 
 >>> plugin = Plugin(
-...     strategies={"hpu_parallel": Classes("peer.strategy:HPUParallelStrategy", "peer.fabric:HPUParallelStrategy")},
-...     several_cards="hpu_parallel",
-...     stands_for={"ddp": "hpu_parallel"},
+...     strategies={"hpu_parallel": ClassPaths("peer.strategy:HPUParallelStrategy", "peer.fabric:HPUParallelStrategy")},
+...     default_multi_device="hpu_parallel",
+...     aliases={"ddp": "hpu_parallel"},
 ... )
 >>> plugin.strategies["hpu_parallel"].of("fabric")
 'peer.fabric:HPUParallelStrategy'
@@ -26,11 +26,11 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, Literal
 
-__all__ = ["GROUP", "Classes", "Half", "Plugin", "installed", "load", "missing"]
+__all__ = ["GROUP", "Api", "ClassPaths", "Plugin", "installed", "load", "missing"]
 
 GROUP: Final = "hpu_core.plugins"
 
-Half = Literal["pytorch", "fabric"]
+Api = Literal["pytorch", "fabric"]
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ _OFFERED_BY: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Classes:
+class ClassPaths:
     """Where the class for something is, for the Trainer and for Fabric.
 
     Attributes:
@@ -58,7 +58,7 @@ class Classes:
     fabric: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def of(self, half: Half) -> str | None:
+    def of(self, half: Api) -> str | None:
         """Return the class for one of Lightning's halves."""
         return self.trainer if half == "pytorch" else self.fabric
 
@@ -72,17 +72,17 @@ class Plugin:
 
     Attributes:
         strategies: Strategies, by the name that users pass.
-        several_cards: The one of them that is chosen for more than one card or machine.
-        stands_for: Names of Lightning's strategies that on Gaudi mean one of these.
+        default_multi_device: The one of them that is chosen for more than one card or machine.
+        aliases: Names of Lightning's strategies that on Gaudi mean one of these.
         precision: Classes of precision plugins, made with the precision as their only argument.
         precisions: Values of `precision` that Lightning does not know.
         profilers: "module:Class" of profilers, by the name that users pass to the Trainer.
     """
 
-    strategies: Mapping[str, Classes] = field(default_factory=dict)
-    several_cards: str | None = None
-    stands_for: Mapping[str, str] = field(default_factory=dict)
-    precision: Classes | None = None
+    strategies: Mapping[str, ClassPaths] = field(default_factory=dict)
+    default_multi_device: str | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    precision: ClassPaths | None = None
     precisions: frozenset[str] = frozenset()
     profilers: Mapping[str, str] = field(default_factory=dict)
 

@@ -2,7 +2,7 @@
 
 ::
 
-    from hpu_sim.testing import Ranks
+    from hpu_sim.testing import RankPool
 
 
     def add_up() -> float:
@@ -16,14 +16,14 @@
 
 
     def test_ranks_add_up(tmp_path):
-        with Ranks(2, tmp_path) as ranks:
+        with RankPool(2, tmp_path) as ranks:
             assert ranks.call(add_up) == [2.0, 2.0]
 
-A rank is a process with a simulated card of its own; starting one takes as long as importing torch does. SharedRanks
+A rank is a process with a simulated card of its own; starting one takes as long as importing torch does. SharedRankPool
 keeps them for all tests of a session. Linux only, as the simulator.
 """
 
-from hpu_sim.testing.processes import Done, Program, free_port, machine_variables
-from hpu_sim.testing.ranks import Ranks, SharedRanks
+from hpu_sim.testing.processes import CompletedProgram, Program, free_port, machine_env
+from hpu_sim.testing.ranks import RankPool, SharedRankPool
 
-__all__ = ["Done", "Program", "Ranks", "SharedRanks", "free_port", "machine_variables"]
+__all__ = ["CompletedProgram", "Program", "RankPool", "SharedRankPool", "free_port", "machine_env"]

@@ -49,7 +49,7 @@ def free_port() -> int:
     return port
 
 
-def machine_variables(devices: int, cards: Path, **more: str) -> dict[str, str]:
+def machine_env(devices: int, cards: Path, **more: str) -> dict[str, str]:
     """Return the environment of a process on a simulated machine of its own.
 
     It is this process's without what says which rank or card it has, with the folders that it imports from.
@@ -73,7 +73,7 @@ def machine_variables(devices: int, cards: Path, **more: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Done:
+class CompletedProgram:
     """What came of a program.
 
     Attributes:
@@ -94,7 +94,7 @@ class Program:
 
     Args:
         arguments: What to run.
-        environment: Its environment, for instance `machine_variables(...)`.
+        environment: Its environment, for instance `machine_env(...)`.
         folder: Where to run it; here, when not given.
     """
 
@@ -133,7 +133,7 @@ class Program:
         # Not by the file's own position, which the program shares.
         return os.pread(self._output.fileno(), _OUTPUT, 0).decode(errors="replace")
 
-    def wait(self, seconds: float) -> Done:
+    def wait(self, seconds: float) -> CompletedProgram:
         """Wait until the program and all processes that it started have ended.
 
         Args:
@@ -145,7 +145,7 @@ class Program:
         took = time.monotonic() - self._start
         left = tuple(_session(self._process.pid))
         _kill_session(self._process.pid)
-        return Done(self._process.wait(), self.output, took, left)
+        return CompletedProgram(self._process.wait(), self.output, took, left)
 
 
 def await_end(processes: Iterable[int], deadline: float) -> None:

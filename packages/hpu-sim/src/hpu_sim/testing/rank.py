@@ -1,6 +1,6 @@
 """One rank: imports the functions that it is told and calls them, until its connection is closed.
 
-`Ranks` starts it, `python -m hpu_sim.testing.rank DESCRIPTOR`, with the variables that make it a rank.
+`RankPool` starts it, `python -m hpu_sim.testing.rank DESCRIPTOR`, with the variables that make it a rank.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from hpu_sim.testing.processes import await_end, free_port, machine_variables
+from hpu_sim.testing.processes import await_end, free_port, machine_env
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +61,7 @@ class Function:
         return cls(str(file.parents[len(parts) - 1]), ".".join(reversed(parts)), name)
 
 
-class Ranks:
+class RankPool:
     """Processes that are the ranks of one training on a simulated machine of their own: a context.
 
     Each has the variables of a rank, as if a person had started every process by hand; nobody has made the process
@@ -103,7 +103,7 @@ class Ranks:
             self._connections: list[Connection] = []
             for rank, log in enumerate(self._logs):
                 place = {"LOCAL_RANK": str(rank), "RANK": str(rank), **shared}
-                environment = machine_variables(self._count, self._folder / "cards", **place)
+                environment = machine_env(self._count, self._folder / "cards", **place)
                 connection, process = _start(environment, log)
                 self._connections.append(stack.enter_context(connection))
                 self._processes.append(process)
@@ -167,19 +167,19 @@ class Ranks:
         return [f"rank {rank} wrote:\n{Path(log.name).read_text()}" for rank, log in enumerate(self._logs)]
 
 
-class SharedRanks:
+class SharedRankPool:
     """Ranks for all tests of a session, started when a test first asks for as many: a context.
 
     Args:
         folder: Returns a folder of its own for each group of ranks, for instance
             `lambda: tmp_path_factory.mktemp("ranks")`.
-        prepare: As for Ranks.
+        prepare: As for RankPool.
     """
 
     def __init__(self, folder: Callable[[], Path], *, prepare: Callable[[], None] | None = None) -> None:
         self._folder = folder
         self._prepare = prepare
-        self._pools: dict[tuple[int, bool], Ranks] = {}
+        self._pools: dict[tuple[int, bool], RankPool] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -191,7 +191,7 @@ class SharedRanks:
     def call(
         self, function: Callable[..., T], *arguments: Any, count: int = 2, lazy: bool = False, seconds: float = 60
     ) -> list[T]:
-        """Have ranks call a function, as `Ranks.call`; new ones are started after a failure.
+        """Have ranks call a function, as `RankPool.call`; new ones are started after a failure.
 
         Args:
             function: Of module level.
@@ -208,7 +208,7 @@ class SharedRanks:
             ValueError: The function is not of module level.
         """
         if (count, lazy) not in self._pools:
-            started = Ranks(count, self._folder(), lazy=lazy, prepare=self._prepare)
+            started = RankPool(count, self._folder(), lazy=lazy, prepare=self._prepare)
             self._pools[count, lazy] = started.__enter__()
         try:
             return self._pools[count, lazy].call(function, *arguments, seconds=seconds)

@@ -28,7 +28,7 @@ else:
     _Strategy = object
 
 
-class OneCard(_Strategy):
+class HPUStrategyMixin(_Strategy):
     """Stands before one of Lightning's strategies: a process has one card, and its graphs are closed in lazy mode.
 
     A subclass says by which name Lightning knows it, which card its process takes, and when a graph is closed.
@@ -66,7 +66,7 @@ class OneCard(_Strategy):
             ValueError: HABANA_VISIBLE_MODULES is malformed.
         """
         self.check_accelerator()
-        self.prepare_card()
+        self.prepare_device()
         self._mark_step = bridge.mark_step_if_lazy()
         super().setup_environment()
 
@@ -82,7 +82,7 @@ class OneCard(_Strategy):
                 "`accelerator=hpu_core.HPUAccelerator()` as well"
             )
 
-    def prepare_card(self) -> None:
+    def prepare_device(self) -> None:
         """Load the Gaudi bridge, without which torch has no working "hpu", and choose a card.
 
         Raises:
@@ -90,10 +90,10 @@ class OneCard(_Strategy):
             ValueError: HABANA_VISIBLE_MODULES is malformed.
         """
         bridge.load()
-        self.choose_card()
+        self.select_device()
 
     @abstractmethod
-    def choose_card(self) -> None:
+    def select_device(self) -> None:
         """Say which card this process is to open, unless it has one open."""
 
     @classmethod
@@ -108,12 +108,12 @@ class OneCard(_Strategy):
     def __repr__(self) -> str:
         return frameworks.describe(self)
 
-    def _close_graph(self) -> None:
+    def _mark_step_if_lazy(self) -> None:
         if self._mark_step is not None:
             self._mark_step()
 
 
-def checked_device(device: "_DEVICE") -> torch.device:
+def validate_device(device: "_DEVICE") -> torch.device:
     """Return `torch.device("hpu")`, the only device there is.
 
     Raises:
@@ -133,7 +133,7 @@ def checked_device(device: "_DEVICE") -> torch.device:
     return torch.device("hpu")
 
 
-def checked_devices(devices: Sequence[torch.device] | None, strategy: str) -> list[torch.device] | None:
+def validate_devices(devices: Sequence[torch.device] | None, strategy: str) -> list[torch.device] | None:
     """Return one `torch.device("hpu")` for each device.
 
     Args:
@@ -146,7 +146,7 @@ def checked_devices(devices: Sequence[torch.device] | None, strategy: str) -> li
     if devices is None:
         return None
     try:
-        return [checked_device(device) for device in devices]
+        return [validate_device(device) for device in devices]
     except ValueError as error:
         raise ValueError(
             f"{strategy} trains on HPUs only: {error}. Pass `accelerator=hpu_core.HPUAccelerator()` as well, and name "

@@ -8,10 +8,10 @@ import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["fetched"]
+__all__ = ["lazy_exports"]
 
 
-def fetched(
+def lazy_exports(
     package: str, modules: Mapping[str, Iterable[str]]
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` for a package.
@@ -31,7 +31,7 @@ def fetched(
         return value
 
     def listed() -> list[str]:
-        # For tab completion, before a name is fetched and after it.
+        # For tab completion, before a name is lazy_exports and after it.
         return sorted({*vars(sys.modules[package]), *homes})
 
     return fetch, listed

@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from hpu_core import exports
+from hpu_core.lazy_exports import lazy_exports
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def package(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     """A package with two names of another module's."""
     module = types.ModuleType("package_with_exports")
     names = vars(module)
-    names["__getattr__"], names["__dir__"] = exports.fetched(module.__name__, {"fractions": ["Fraction", "gone"]})
+    names["__getattr__"], names["__dir__"] = lazy_exports(module.__name__, {"fractions": ["Fraction", "gone"]})
     monkeypatch.setitem(sys.modules, module.__name__, module)
     return module
 
@@ -28,10 +28,10 @@ def test_a_name_is_its_modules(package: types.ModuleType) -> None:
 def test_a_name_is_fetched_once(package: types.ModuleType) -> None:
     """After the first use it is an ordinary attribute."""
     before = "Fraction" in vars(package)
-    fetched = package.Fraction
+    value = package.Fraction
 
     assert not before
-    assert vars(package)["Fraction"] is fetched
+    assert vars(package)["Fraction"] is value
 
 
 def test_names_are_listed_before_they_are_fetched(package: types.ModuleType) -> None:
