@@ -25,12 +25,14 @@ if TYPE_CHECKING:
         parse_devices,
         synapse_version,
     )
+    from hpu_core.distributed import RankFailedError
     from hpu_core.hccl import initialize_hccl
     from hpu_core.strategy import SingleHPUStrategy
 
 __all__ = [
     "HPUAccelerator",
     "HPUCheckpointIO",
+    "RankFailedError",
     "SingleHPUStrategy",
     "__version__",
     "auto_device_count",
@@ -61,6 +63,7 @@ __getattr__, __dir__ = _lazy_exports.lazy_exports(
             "parse_devices",
             "synapse_version",
         ],
+        "hpu_core.distributed": ["RankFailedError"],
         "hpu_core.hccl": ["initialize_hccl"],
         "hpu_core.strategy": ["SingleHPUStrategy"],
     },

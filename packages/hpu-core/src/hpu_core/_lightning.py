@@ -8,13 +8,23 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lightning.fabric.plugins import CheckpointIO, TorchCheckpointIO
+    from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
+    from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+    from lightning.fabric.strategies.launchers.subprocess_script import (
+        _SubprocessScriptLauncher as FabricSubprocessScriptLauncher,
+    )
     from lightning.fabric.strategies.single_device import SingleDeviceStrategy as FabricSingleDeviceStrategy
     from lightning.fabric.strategies.strategy import Strategy as FabricStrategy
     from lightning.fabric.utilities.cloud_io import get_filesystem
+    from lightning.fabric.utilities.distributed import _init_dist_connection as init_dist_connection
     from lightning.fabric.utilities.exceptions import MisconfigurationException
+    from lightning.fabric.utilities.seed import reset_seed
     from lightning.pytorch.accelerators import Accelerator
     from lightning.pytorch.plugins.io.wrapper import _WrappingCheckpointIO as WrappingCheckpointIO
     from lightning.pytorch.strategies import SingleDeviceStrategy, Strategy
+    from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher as SubprocessScriptLauncher
+    from lightning.pytorch.utilities import rank_zero_info
+    from lightning.pytorch.utilities.exceptions import SIGTERMException
 else:
     from hpu_core import frameworks
 
@@ -22,16 +32,28 @@ else:
 
     Accelerator = _framework.pytorch("accelerators").Accelerator
     CheckpointIO = _framework.fabric("plugins").CheckpointIO
+    ClusterEnvironment = _framework.fabric("plugins.environments").ClusterEnvironment
     FabricSingleDeviceStrategy = _framework.fabric("strategies").SingleDeviceStrategy
     FabricStrategy = _framework.fabric("strategies").Strategy
+    LightningEnvironment = _framework.fabric("plugins.environments").LightningEnvironment
     MisconfigurationException = _framework.fabric("utilities.exceptions").MisconfigurationException
+    SIGTERMException = _framework.pytorch("utilities.exceptions").SIGTERMException
     SingleDeviceStrategy = _framework.pytorch("strategies").SingleDeviceStrategy
     Strategy = _framework.pytorch("strategies").Strategy
     TorchCheckpointIO = _framework.fabric("plugins").TorchCheckpointIO
+    rank_zero_info = _framework.pytorch("utilities").rank_zero_info
+    reset_seed = _framework.fabric("utilities.seed").reset_seed
 
     # Not public, and in this place on every Lightning from 2.0 to 2.6. AsyncCheckpointIO and users' own wrappers
     # derive from it, and there is no other way to tell that a checkpoint plugin waits for one to wrap.
     WrappingCheckpointIO = _framework.pytorch("plugins.io.wrapper")._WrappingCheckpointIO  # noqa: SLF001
+
+    # Not public, and in these places on every Lightning from 2.0 to 2.6. Lightning's own strategies are built from
+    # them, and there is no other way to start ranks or to create a process group as they do.
+    _launchers = _framework.fabric("strategies.launchers.subprocess_script")
+    FabricSubprocessScriptLauncher = _launchers._SubprocessScriptLauncher  # noqa: SLF001
+    SubprocessScriptLauncher = _framework.pytorch("strategies.launchers")._SubprocessScriptLauncher  # noqa: SLF001
+    init_dist_connection = _framework.fabric("utilities.distributed")._init_dist_connection  # noqa: SLF001
 
     # Not exported either, and where Lightning's own checkpoint plugin gets its file systems on all of these versions.
     get_filesystem = _framework.fabric("utilities.cloud_io").get_filesystem
@@ -39,12 +61,20 @@ else:
 __all__ = [
     "Accelerator",
     "CheckpointIO",
+    "ClusterEnvironment",
     "FabricSingleDeviceStrategy",
     "FabricStrategy",
+    "FabricSubprocessScriptLauncher",
+    "LightningEnvironment",
     "MisconfigurationException",
+    "SIGTERMException",
     "SingleDeviceStrategy",
     "Strategy",
+    "SubprocessScriptLauncher",
     "TorchCheckpointIO",
     "WrappingCheckpointIO",
     "get_filesystem",
+    "init_dist_connection",
+    "rank_zero_info",
+    "reset_seed",
 ]

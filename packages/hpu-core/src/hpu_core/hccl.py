@@ -1,4 +1,4 @@
-"""Telling the bridge which rank this process is, before its card is opened and before a process group is made."""
+"""HCCL initialization: rank and device of this process, set before its device is opened."""
 
 import operator
 import os
@@ -8,6 +8,13 @@ from hpu_core import bridge
 from hpu_core.discovery import _visible_modules
 
 _MODULE = "HLS_MODULE_ID"
+# The bridge sets it to the rank, for the names of its logs.
+_LOG_ID = "ID"
+
+# What `restore_environment` sets back: the values of both before this module changed them.
+_saved: dict[str, str | None] = {}
+# The module that this process selected, which stays selected when the variable is gone.
+_selected: str | None = None
 
 
 def initialize_hccl(world_size: int, rank: int, local_rank: int) -> tuple[int, int, int]:
@@ -17,7 +24,7 @@ def initialize_hccl(world_size: int, rank: int, local_rank: int) -> tuple[int, i
     opened: the entry of HABANA_VISIBLE_MODULES for this local rank, or the local rank itself. An HLS_MODULE_ID that
     was inherited from the launching process, which the bridge would keep, is corrected; a single process keeps its
     own. MASTER_ADDR and MASTER_PORT are left alone, though the bridge's import would set them. No process group is
-    made: `torch.distributed.init_process_group("hccl")` comes next.
+    created: `torch.distributed.init_process_group("hccl")` comes next.
 
     Args:
         world_size: The number of processes, at least 1.
@@ -43,8 +50,22 @@ def initialize_hccl(world_size: int, rank: int, local_rank: int) -> tuple[int, i
     module = _module(world_size, local_rank)
     # Before anything is set: without a bridge, nothing is.
     bridge.load_hccl()
-    _choose(module, local_rank)
+    _select(module, local_rank)
+    _save(_LOG_ID, _MODULE)
     return bridge.initialize_distributed(world_size, rank, local_rank)
+
+
+def restore_environment() -> None:
+    """Restore HLS_MODULE_ID and ID to what they were before this module first changed them.
+
+    The device stays open, and selected: the same process may train again.
+    """
+    while _saved:
+        name, value = _saved.popitem()
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def select_device(world_size: int = 1, local_rank: int = 0) -> None:
@@ -63,7 +84,7 @@ def select_device(world_size: int = 1, local_rank: int = 0) -> None:
         RuntimeError: The process is one of several and has already opened another card than the one of its rank.
     """
     if world_size > 1 or not bridge.is_open():
-        _choose(_module(world_size, local_rank), local_rank)
+        _select(_module(world_size, local_rank), local_rank)
 
 
 def _integer(name: str, value: object) -> int:
@@ -95,18 +116,25 @@ def _module(world_size: int, local_rank: int) -> str | None:
     return str(modules[local_rank])
 
 
-def _choose(module: str | None, local_rank: int) -> None:
-    """Have the bridge open `module`; None leaves it the choice.
+def _select(module: str | None, local_rank: int) -> None:
+    """Have the bridge open `module`; None leaves the choice to it.
 
     Raises:
-        RuntimeError: It is too late for that.
+        RuntimeError: The process has already opened another one.
     """
+    global _selected  # noqa: PLW0603 - a process opens one device.
     chosen = os.environ.get(_MODULE)
     if module is None or module == chosen:
         return
-    if bridge.is_open():
+    if bridge.is_open() and module != _selected:
         raise RuntimeError(
             f"local rank {local_rank} must use module {module}, but this process has already opened a card "
-            f"({_MODULE}={chosen!r}): call `initialize_hccl` before anything touches the device"
+            f"({_MODULE}={chosen or _selected!r}): call `initialize_hccl` before anything touches the device"
         )
-    os.environ[_MODULE] = module
+    _save(_MODULE)
+    os.environ[_MODULE] = _selected = module
+
+
+def _save(*names: str) -> None:
+    for name in names:
+        _saved.setdefault(name, os.environ.get(name))

@@ -1,79 +1,73 @@
-"""Starting the processes of a training from one that must not take a card from them."""
+"""Multiprocessing launchers of the ranks, from a process that must not take a device from them."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from hpu_core import bridge
-from hpu_ddp._lightning import (
-    ClusterEnvironment,
-    FabricMultiProcessingLauncher,
-    MultiProcessingLauncher,
-)
+from hpu_core.distributed.strategy import HPUParallelMixin
+from hpu_ddp._lightning import FabricMultiProcessingLauncher, MultiProcessingLauncher
 
 
-class HPUMultiProcessingLauncher(MultiProcessingLauncher):
-    """Starts one process per card with multiprocessing, for the Trainer."""
+class HPUDDPLauncherMixin(HPUParallelMixin):
+    """Mixin for strategies with a `start_method`; list it first.
+
+    Attributes:
+        multi_processing_launcher: Launcher for every start method but "popen".
+    """
+
+    multi_processing_launcher: ClassVar[type[Any]]
+
+    _start_method: Any
+
+    def prepare_device(self) -> None:
+        """Load the Gaudi bridge and select the device of this rank.
+
+        Raises:
+            RuntimeError: This process only launches others, and must not take a device from them.
+        """
+        cluster = self.cluster_environment
+        if self._start_method != "popen" and cluster is not None and not cluster.creates_processes_externally:
+            raise RuntimeError(
+                f"this process launches the ranks (start_method={self._start_method!r}) and has no device of its own: "
+                "create the module in `configure_model`, or in the function that Fabric launches"
+            )
+        super().prepare_device()
+
+    def _configure_launcher(self) -> None:
+        super()._configure_launcher()
+        if self._start_method != "popen":
+            self._launcher = self.multi_processing_launcher(self, start_method=self._start_method)
+
+
+class _HPULauncherMixin:
+    """Mixin; list it before Lightning's launcher."""
 
     @property
     def is_interactive_compatible(self) -> bool:
-        """True: notebooks may start processes in any of these ways, if their classes stand in a module.
+        """True: every start method works in notebooks, if classes and functions are in a module.
 
-        Lightning allows only "fork" there, which the bridge does not support once it has opened a card.
+        Lightning allows only "fork" there, which the bridge does not support once it has opened a device.
         """
         return True
 
     def launch(self, function: Any, *args: Any, **kwargs: Any) -> Any:
-        """Start the processes, have each call `function`, and return what rank 0 returned.
+        """Start the ranks, call `function` in each, and return the result of rank 0.
 
         Raises:
-            RuntimeError: This process, which trains nothing, has a card open.
+            RuntimeError: This process, which trains nothing, has opened a device.
         """
-        check_no_card()
-        return super().launch(function, *args, **kwargs)
+        if bridge.is_open():
+            raise RuntimeError(
+                "this process has opened a card and would keep it from the ranks that it launches: create tensors on "
+                "'hpu' only inside of the training, for instance in `configure_model`, and restart the program or "
+                "notebook"
+            )
+        launched: Any = super().launch(function, *args, **kwargs)  # type: ignore[misc] # Lightning's launcher has it.
+        return launched
 
 
-class FabricHPUMultiProcessingLauncher(FabricMultiProcessingLauncher):
-    """Starts one process per card with multiprocessing, for Fabric."""
-
-    @property
-    def is_interactive_compatible(self) -> bool:
-        """True, as for the Trainer."""
-        return True
-
-    def launch(self, function: Any, *args: Any, **kwargs: Any) -> Any:
-        """Start the processes, have each call `function`, and return what rank 0 returned.
-
-        Raises:
-            RuntimeError: This process, which trains nothing, has a card open.
-        """
-        check_no_card()
-        return super().launch(function, *args, **kwargs)
+class HPUMultiProcessingLauncher(_HPULauncherMixin, MultiProcessingLauncher):
+    """Launcher of the Trainer's ranks with multiprocessing."""
 
 
-def check_no_card() -> None:
-    """Check that this process, which is to start others and trains nothing itself, has no card.
-
-    Raises:
-        RuntimeError: It has one.
-    """
-    if bridge.is_open():
-        raise RuntimeError(
-            "this process has opened a card, and would keep it from the processes that it is to start: make tensors on "
-            "'hpu' only inside of the training, for instance in `configure_model`, and restart the program or notebook"
-        )
-
-
-def check_is_rank(start_method: str, cluster: ClusterEnvironment | None) -> None:
-    """Check that this process is going to train, so that it may open a card.
-
-    Args:
-        start_method: How it starts processes. With "popen" it is one of them itself.
-        cluster: Lightning's idea of how processes are started.
-
-    Raises:
-        RuntimeError: It is not.
-    """
-    if start_method != "popen" and cluster is not None and not cluster.creates_processes_externally:
-        raise RuntimeError(
-            f"this process starts others with start_method={start_method!r} and has no card to make tensors on: make "
-            "the module in `configure_model`, or inside of the function that Fabric launches"
-        )
+class FabricHPUMultiProcessingLauncher(_HPULauncherMixin, FabricMultiProcessingLauncher):
+    """Launcher of Fabric's ranks with multiprocessing."""

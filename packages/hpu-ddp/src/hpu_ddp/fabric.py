@@ -3,24 +3,21 @@
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-from torch import Tensor
-
-from hpu_core.parallel import FabricHPUParallelStrategyBase
-from hpu_ddp import _options
-from hpu_ddp._launchers import FabricHPUMultiProcessingLauncher
+from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
+from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
+from hpu_ddp import _defaults
+from hpu_ddp._launchers import FabricHPUMultiProcessingLauncher, HPUDDPLauncherMixin
 from hpu_ddp._lightning import FabricDDPStrategy
-from hpu_ddp._ranks import Ranks
-from hpu_ddp._watched import Watched
 
 if TYPE_CHECKING:
+    import torch
     from lightning.fabric.accelerators.accelerator import Accelerator
     from lightning.fabric.plugins import CheckpointIO, ClusterEnvironment, Precision
     from torch.nn import Module
     from torch.nn.parallel import DistributedDataParallel
 
 
-class FabricHPUParallelStrategy(Watched, FabricHPUParallelStrategyBase, FabricDDPStrategy):
+class FabricHPUParallelStrategy(HPUDDPLauncherMixin, FabricHPUParallelStrategyBase, FabricDDPStrategy):
     """Fabric's twin of HPUParallelStrategy; its name in Lightning is "hpu_parallel".
 
     In lazy mode, the graph is closed after backward and after the optimizer's step, as with the Trainer.
@@ -55,24 +52,25 @@ class FabricHPUParallelStrategy(Watched, FabricHPUParallelStrategyBase, FabricDD
         cluster_environment: "ClusterEnvironment | None" = None,
         checkpoint_io: "CheckpointIO | None" = None,
         precision: "Precision | None" = None,
-        process_group_backend: str | None = _options.BACKEND,
-        timeout: timedelta | None = _options.TIMEOUT,
+        process_group_backend: str | None = BACKEND,
+        timeout: timedelta | None = TIMEOUT,
         start_method: Literal["popen", "spawn", "fork", "forkserver"] = "popen",
         *,
-        bucket_cap_mb: float = _options.BUCKET_CAP_MB,
-        gradient_as_bucket_view: bool = _options.GRADIENT_AS_BUCKET_VIEW,
-        find_unused_parameters: bool = _options.FIND_UNUSED_PARAMETERS,
+        failure_detection: bool = True,
+        bucket_cap_mb: float = _defaults.BUCKET_CAP_MB,
+        gradient_as_bucket_view: bool = _defaults.GRADIENT_AS_BUCKET_VIEW,
+        find_unused_parameters: bool = _defaults.FIND_UNUSED_PARAMETERS,
         **kwargs: Any,
     ) -> None:
-        self._ranks = Ranks(process_group_backend, timeout)
+        self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
         super().__init__(
             accelerator=accelerator,
             parallel_devices=parallel_devices,
             cluster_environment=cluster_environment,
             checkpoint_io=checkpoint_io,
             precision=precision,
-            process_group_backend=self._ranks.backend,
-            timeout=self._ranks.timeout,
+            process_group_backend=self.process_groups.backend,
+            timeout=self.process_groups.timeout,
             start_method=start_method,
             bucket_cap_mb=bucket_cap_mb,
             gradient_as_bucket_view=gradient_as_bucket_view,
@@ -80,49 +78,18 @@ class FabricHPUParallelStrategy(Watched, FabricHPUParallelStrategyBase, FabricDD
             **kwargs,
         )
 
-    def setup_environment(self) -> None:
-        """Meet the other ranks, open this rank's card and make the process group.
-
-        Raises:
-            MisconfigurationException: The accelerator is not an HPUAccelerator.
-            ModuleNotFoundError: The Gaudi bridge is not installed.
-            RankFailedError: A rank has not come, or has failed; the text names it.
-            RuntimeError: No card could be opened.
-            ValueError: The environment is incomplete or contradicts itself.
-        """
-        self.check_accelerator()
-        self._set_world_ranks()
-        self._ranks.meet(self.cluster_environment)
-        super().setup_environment()
-
     def setup_module(self, module: "Module") -> "DistributedDataParallel":
         """Have a module's gradients averaged over all ranks.
 
         Args:
             module: The module, on the card.
         """
-        with self.meeting("set-up"):
+        with self.collective("setup"):
             return super().setup_module(module)
-
-    def backward(self, tensor: Tensor, module: "Module | None", *args: Any, **kwargs: Any) -> None:
-        """Compute gradients, average them over all ranks, and close the graph of forward and backward (lazy mode).
-
-        Args:
-            tensor: The loss, scalar.
-            module: The module, for the precision plugin.
-            *args: For the precision plugin.
-            **kwargs: For the precision plugin.
-        """
-        with self.meeting("backward"):
-            super().backward(tensor, module, *args, **kwargs)
-
-    def _set_world_ranks(self) -> None:
-        self._ranks.find_place(self.cluster_environment, self.num_processes, self.num_nodes)
-        super()._set_world_ranks()
 
     def _setup_distributed(self) -> None:
         self._set_world_ranks()
-        self._ranks.make_process_group(self.cluster_environment)
+        self.process_groups.init_process_group(self.cluster_environment)
 
     def _determine_ddp_device_ids(self) -> None:
         # A process has one card, and it has no index.
@@ -130,11 +97,11 @@ class FabricHPUParallelStrategy(Watched, FabricHPUParallelStrategyBase, FabricDD
 
 
 class FabricHPUDDPStrategy(FabricHPUParallelStrategy):
-    """The same under the name "hpu_ddp", which `lightning-habana` had for it.
-
-    Args:
-        *args: As FabricHPUParallelStrategy's.
-        **kwargs: As FabricHPUParallelStrategy's.
-    """
+    """FabricHPUParallelStrategy under the name "hpu_ddp", which `lightning-habana` had for it."""
 
     strategy_name = "hpu_ddp"
+
+
+# Lightning has one class name in two namespaces.
+HPUParallelStrategy = FabricHPUParallelStrategy
+HPUDDPStrategy = FabricHPUDDPStrategy

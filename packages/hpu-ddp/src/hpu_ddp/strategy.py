@@ -4,27 +4,22 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from hpu_core.parallel import HPUParallelStrategyBase
-from hpu_ddp import _options
-from hpu_ddp._launchers import HPUMultiProcessingLauncher
+from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
+from hpu_core.distributed.strategy import HPUParallelStrategyBase
+from hpu_ddp import _defaults
+from hpu_ddp._launchers import HPUDDPLauncherMixin, HPUMultiProcessingLauncher
 from hpu_ddp._lightning import DDPStrategy, reset_seed
-from hpu_ddp._ranks import Ranks
-from hpu_ddp._sigterm import AgreedEnd
-from hpu_ddp._watched import Watched
 
 if TYPE_CHECKING:
+    import torch
     from lightning.fabric.plugins import CheckpointIO, ClusterEnvironment
-    from lightning.pytorch import Trainer
     from lightning.pytorch.accelerators import Accelerator
     from lightning.pytorch.plugins.precision import Precision
-    from torch.optim import Optimizer
 
 
-class HPUParallelStrategy(Watched, HPUParallelStrategyBase, DDPStrategy):
+class HPUParallelStrategy(HPUDDPLauncherMixin, HPUParallelStrategyBase, DDPStrategy):
     """Trains on many Gaudi cards with data parallelism; its name in Lightning is "hpu_parallel".
 
     Each card has a process, and all processes have the same weights at every step, because they average their
@@ -71,17 +66,17 @@ class HPUParallelStrategy(Watched, HPUParallelStrategyBase, DDPStrategy):
         ddp_comm_hook: Callable[..., Any] | None = None,
         ddp_comm_wrapper: Callable[..., Any] | None = None,
         model_averaging_period: int | None = None,
-        process_group_backend: str | None = _options.BACKEND,
-        timeout: timedelta | None = _options.TIMEOUT,
+        process_group_backend: str | None = BACKEND,
+        timeout: timedelta | None = TIMEOUT,
         start_method: Literal["popen", "spawn", "fork", "forkserver"] = "popen",
         *,
-        bucket_cap_mb: float = _options.BUCKET_CAP_MB,
-        gradient_as_bucket_view: bool = _options.GRADIENT_AS_BUCKET_VIEW,
-        find_unused_parameters: bool = _options.FIND_UNUSED_PARAMETERS,
+        failure_detection: bool = True,
+        bucket_cap_mb: float = _defaults.BUCKET_CAP_MB,
+        gradient_as_bucket_view: bool = _defaults.GRADIENT_AS_BUCKET_VIEW,
+        find_unused_parameters: bool = _defaults.FIND_UNUSED_PARAMETERS,
         **kwargs: Any,
     ) -> None:
-        self._ranks = Ranks(process_group_backend, timeout)
-        self._agreed_end: AgreedEnd | None = None
+        self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
         super().__init__(
             accelerator=accelerator,
             parallel_devices=parallel_devices,
@@ -92,8 +87,8 @@ class HPUParallelStrategy(Watched, HPUParallelStrategyBase, DDPStrategy):
             ddp_comm_hook=ddp_comm_hook,
             ddp_comm_wrapper=ddp_comm_wrapper,
             model_averaging_period=model_averaging_period,
-            process_group_backend=self._ranks.backend,
-            timeout=self._ranks.timeout,
+            process_group_backend=self.process_groups.backend,
+            timeout=self.process_groups.timeout,
             start_method=start_method,
             bucket_cap_mb=bucket_cap_mb,
             gradient_as_bucket_view=gradient_as_bucket_view,
@@ -101,97 +96,14 @@ class HPUParallelStrategy(Watched, HPUParallelStrategyBase, DDPStrategy):
             **kwargs,
         )
 
-    def set_world_ranks(self) -> None:
-        """Find out which rank this process is.
-
-        Raises:
-            ValueError: The environment is incomplete, or contradicts itself, `devices` or `num_nodes`.
-        """
-        self._ranks.find_place(self.cluster_environment, self.num_processes, self.num_nodes)
-        super().set_world_ranks()
-
-    def setup_environment(self) -> None:
-        """Meet the other ranks, open this rank's card and make the process group.
-
-        Raises:
-            MisconfigurationException: The accelerator is not an HPUAccelerator.
-            ModuleNotFoundError: The Gaudi bridge is not installed.
-            RankFailedError: A rank has not come, or has failed; the text names it.
-            RuntimeError: No card could be opened.
-            ValueError: The environment is incomplete or contradicts itself.
-        """
-        self.check_accelerator()
-        self.set_world_ranks()
-        self._ranks.meet(self.cluster_environment)
-        super().setup_environment()
-
     def setup_distributed(self) -> None:
-        """Take this process's rank and make the process group; the card is chosen, if not open."""
+        """Set this process's rank and create the process group."""
         reset_seed()
         self.set_world_ranks()
-        self._ranks.make_process_group(self.cluster_environment)
-
-    def setup(self, trainer: "Trainer") -> None:
-        """Move the module to the card and, for fitting, have its gradients averaged.
-
-        Args:
-            trainer: The Trainer.
-        """
-        with self.meeting("set-up"):
-            super().setup(trainer)
-        if trainer.training and self._ranks.watch is not None:
-            self._agreed_end = AgreedEnd(trainer, self._ranks.watch)
-
-    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """End the training here, if all ranks have agreed to because of a SIGTERM.
-
-        Args:
-            batch: The batch.
-            batch_idx: Its number in this epoch.
-
-        Raises:
-            SIGTERMException: They have.
-        """
-        if self._agreed_end is not None:
-            self._agreed_end.look()
-        super().on_train_batch_start(batch, batch_idx)
+        self.process_groups.init_process_group(self.cluster_environment)
 
     def determine_ddp_device_ids(self) -> None:
         """Return None: a process has one card, and it has no index."""
-
-    def backward(self, closure_loss: Tensor, optimizer: "Optimizer | None", *args: Any, **kwargs: Any) -> Tensor:
-        """Compute gradients and average them over all ranks.
-
-        Args:
-            closure_loss: The loss, scalar.
-            optimizer: The optimizer, for the precision plugin.
-            *args: For the precision plugin.
-            **kwargs: For the precision plugin.
-
-        Returns:
-            The loss.
-        """
-        with self.meeting("backward"):
-            return super().backward(closure_loss, optimizer, *args, **kwargs)
-
-    def on_exception(self, exception: BaseException) -> None:
-        """Tell the other ranks that this one cannot go on.
-
-        Args:
-            exception: Why.
-        """
-        self._ranks.fail(exception)
-        super().on_exception(exception)
-
-    def teardown(self) -> None:
-        """Move everything off the card, which stays with the process until it ends."""
-        try:
-            super().teardown()
-        finally:
-            if self._agreed_end is not None:
-                self._agreed_end.remove()
-                self._agreed_end = None
-            self._ranks.part()
 
     def _register_ddp_hooks(self) -> None:
         # Lightning registers them for CUDA only.
@@ -205,11 +117,6 @@ class HPUParallelStrategy(Watched, HPUParallelStrategyBase, DDPStrategy):
 
 
 class HPUDDPStrategy(HPUParallelStrategy):
-    """The same under the name "hpu_ddp", which `lightning-habana` had for it.
-
-    Args:
-        *args: As HPUParallelStrategy's.
-        **kwargs: As HPUParallelStrategy's.
-    """
+    """HPUParallelStrategy under the name "hpu_ddp", which `lightning-habana` had for it."""
 
     strategy_name = "hpu_ddp"

@@ -1,0 +1,51 @@
+"""Connections to the store, read from the kernel's table: a process that dies closes its own, whatever it died of."""
+
+import contextlib
+import ipaddress
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+__all__ = ["own_endpoints", "peer_endpoints"]
+
+_ESTABLISHED: Final = "01"
+
+
+def own_endpoints(port: int) -> list[str]:
+    """Return the local endpoints, "address:port", of this process's connections to a port; empty if unreadable."""
+    inodes = set()
+    for entry in Path("/proc/self/fd").glob("*"):
+        # Other threads close descriptors meanwhile.
+        with contextlib.suppress(OSError):
+            inodes.add(str(entry.readlink()).removeprefix("socket:[").removesuffix("]"))
+    return sorted(local for local, remote, inode in _connections() if inode in inodes and _port(remote) == port)
+
+
+def peer_endpoints(port: int) -> set[str]:
+    """Return the remote endpoints of this host's connections to a local port; empty if unreadable."""
+    return {remote for local, remote, _ in _connections() if _port(local) == port}
+
+
+def _connections() -> Iterator[tuple[str, str, str]]:
+    """Yield local endpoint, remote endpoint and inode of each established TCP connection of this network namespace."""
+    for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
+        try:
+            lines = Path(table).read_text(encoding="ascii").splitlines()[1:]
+        except OSError:
+            continue
+        for fields in map(str.split, lines):
+            if fields[3] == _ESTABLISHED:
+                yield _endpoint(fields[1]), _endpoint(fields[2]), fields[9]
+
+
+def _endpoint(text: str) -> str:
+    """Return an endpoint of proc(5), with words of the address in host byte order, as "address:port"."""
+    address, _, port = text.partition(":")
+    words = [bytes.fromhex(address[start : start + 8])[::-1] for start in range(0, len(address), 8)]
+    parsed = ipaddress.ip_address(b"".join(words))
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return f"{mapped or parsed}:{int(port, 16)}"
+
+
+def _port(endpoint: str) -> int:
+    return int(endpoint.rpartition(":")[2])

@@ -1,0 +1,105 @@
+"""Cluster environment of this process: what launchers set, validated before anything relies on it.
+
+Lightning believes these variables. Where one is missing or contradicts another, ranks wait for each other until a
+timeout, or train two halves of a model without a word.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from hpu_core._lightning import ClusterEnvironment, LightningEnvironment
+
+__all__ = ["AGENT_STORE", "LAUNCHER_PID", "validate_environment"]
+
+# Set by torchrun: its agent keeps the store at MASTER_PORT.
+AGENT_STORE: Final = "TORCHELASTIC_USE_AGENT_STORE"
+# Set by our launcher for the ranks that it starts.
+LAUNCHER_PID: Final = "HPU_LAUNCHER_PID"
+
+_ADVICE: Final = (
+    "On each machine, set MASTER_ADDR (the address of the machine with NODE_RANK 0), MASTER_PORT (a port that is free "
+    "there) and NODE_RANK (0, 1, ...)"
+)
+_MAX_PORT: Final = 65535
+_NUMBERS: Final = ("LOCAL_RANK", "MASTER_PORT", "NODE_RANK", "GROUP_RANK", "RANK", "WORLD_SIZE")
+
+
+def validate_environment(environment: ClusterEnvironment, devices: int, num_nodes: int) -> None:
+    """Check that this process has a rank and that the other ranks can find it.
+
+    Args:
+        environment: Lightning's cluster environment.
+        devices: Processes per machine.
+        num_nodes: Number of machines.
+
+    Raises:
+        ValueError: A variable is missing, malformed or contradicts another; the message lists every problem.
+    """
+    if isinstance(environment, LightningEnvironment):
+        problems = list(_lightning_env_problems(devices, num_nodes))
+        advice = _ADVICE if num_nodes > 1 else "Unset what your shell or an earlier program left, or correct it"
+    else:
+        problems = list(_cluster_env_problems(environment, devices, num_nodes))
+        advice = "`devices` and `num_nodes` must be what the launcher was given"
+    if problems:
+        raise ValueError(
+            f"the environment contradicts `devices={devices}`, `num_nodes={num_nodes}`: {'; '.join(problems)}. {advice}"
+        )
+
+
+def _number(name: str) -> int | None:
+    text = os.environ.get(name)
+    return None if text is None else int(text)
+
+
+def _lightning_env_problems(devices: int, num_nodes: int) -> Iterator[str]:
+    malformed = [name for name in _NUMBERS if name in os.environ and not os.environ[name].isdecimal()]
+    if malformed:
+        yield from (f"{name} must be an integer, got {os.environ[name]!r}" for name in malformed)
+        return
+    node_rank = _number("GROUP_RANK") if _number("NODE_RANK") is None else _number("NODE_RANK")
+    is_externally_launched = "LOCAL_RANK" in os.environ
+    if num_nodes > 1 and node_rank is None:
+        yield "NODE_RANK is not set"
+    if num_nodes > 1 and node_rank != 0 and "MASTER_ADDR" not in os.environ:
+        yield "MASTER_ADDR is not set"
+    # On one machine, the launcher chooses a port for the ranks that it starts.
+    if (num_nodes > 1 or (is_externally_launched and devices > 1)) and _number("MASTER_PORT") is None:
+        yield "MASTER_PORT is not set"
+    port, local_rank, rank = _number("MASTER_PORT"), _number("LOCAL_RANK"), _number("RANK")
+    if port is not None and not 0 < port <= _MAX_PORT:
+        yield f"MASTER_PORT must be from 1 to {_MAX_PORT}, got {port}"
+    if local_rank is not None and local_rank >= devices:
+        yield f"LOCAL_RANK must be below `devices`, got {local_rank}"
+    if node_rank is not None and node_rank >= num_nodes:
+        yield f"NODE_RANK must be below `num_nodes`, got {node_rank}"
+    if _number("WORLD_SIZE") not in {None, devices * num_nodes}:
+        yield f"WORLD_SIZE must be {devices} x {num_nodes} = {devices * num_nodes}, got {_number('WORLD_SIZE')}"
+    if rank is not None and local_rank is not None and rank != (node_rank or 0) * devices + local_rank:
+        yield f"RANK must be NODE_RANK x `devices` + LOCAL_RANK = {(node_rank or 0) * devices + local_rank}, got {rank}"
+
+
+def _cluster_env_problems(environment: ClusterEnvironment, devices: int, num_nodes: int) -> Iterator[str]:
+    """Ask the environment of torchrun, SLURM, MPI or the user, which reads its own variables."""
+    name, world_size = type(environment).__name__, devices * num_nodes
+    try:
+        local_rank, node_rank = environment.local_rank(), environment.node_rank()
+        # As Lightning does next. An environment that is told by its launcher ignores both.
+        environment.set_global_rank(node_rank * devices + local_rank)
+        environment.set_world_size(world_size)
+        rank, counted = environment.global_rank(), environment.world_size()
+    except KeyError as error:
+        yield f"{name} needs {error.args[0]}, which is not set"
+        return
+    except (TypeError, ValueError) as error:
+        yield f"{name} cannot tell the rank of this process: {error}"
+        return
+    if counted != world_size:
+        yield f"{name} has world size {counted}, not {devices} x {num_nodes} = {world_size}"
+    if local_rank >= devices:
+        yield f"{name} has local rank {local_rank}, which must be below `devices`"
+    if node_rank >= num_nodes:
+        yield f"{name} has node rank {node_rank}, which must be below `num_nodes`"
+    if rank >= counted:
+        yield f"{name} has rank {rank}, which must be below its world size {counted}"

@@ -1,0 +1,269 @@
+"""Failure detection: pure functions from the ranks' last heartbeats to the failure, if any.
+
+Each rank counts the collectives that it has entered. Ranks of one job are at most a few collectives apart, so the rank
+that is behind and no longer advances is the one that the others wait for. Nothing here waits, connects or exits.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+__all__ = ["Heartbeat", "RankFailedError", "RankFailure", "RankInfo", "RankState", "StopDecision", "Timeouts"]
+
+
+class RankFailedError(RuntimeError):
+    """Another rank of the job died, failed, exited early or hangs; the message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankInfo:
+    """Identity of one rank.
+
+    Attributes:
+        rank: Global rank.
+        local_rank: Rank on its host.
+        host: Host name.
+        pid: Process id on that host.
+    """
+
+    rank: int
+    local_rank: int
+    host: str
+    pid: int
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} (pid {self.pid} on {self.host})"
+
+
+@dataclass(slots=True)
+class Heartbeat:
+    """Progress of one rank, published at every interval.
+
+    Attributes:
+        beat: Number of heartbeats published so far.
+        collective_seq: Number of collectives entered, failed ones excluded.
+        collective: Name of the collective the rank is in, such as "backward"; None between two.
+        training: Whether the rank is between `on_training_start` and `on_training_end`.
+        error: Exception that ended training on this rank; None while there is none.
+        stop_requested: Whether the rank received SIGTERM.
+        batch: Number of the training batch that the rank is in, or waits before.
+        stop_batch: The batch before which the rank waits for a `StopDecision`; 0 if none.
+        closed: Whether the rank has left the job without an error.
+        connections: Local endpoints, "address:port", of the rank's connections to the store.
+    """
+
+    beat: int = 0
+    collective_seq: int = 0
+    collective: str | None = None
+    training: bool = False
+    error: str | None = None
+    stop_requested: bool = False
+    batch: int = 0
+    stop_batch: int = 0
+    closed: bool = False
+    connections: list[str] = field(default_factory=list)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the rank waits for a decision before its next batch."""
+        return self.stop_batch == self.batch > 0
+
+
+@dataclass(slots=True)
+class RankState:
+    """One rank as seen by another; times are seconds of a monotonic clock of the observer.
+
+    Attributes:
+        info: Identity of the rank.
+        heartbeat: Its last heartbeat.
+        last_progress_time: When its collective or its number of collectives last changed.
+        last_heartbeat_time: When its last heartbeat arrived.
+        exit_reason: Why its process is known to be gone, such as "killed by signal 9"; None while it runs.
+    """
+
+    info: RankInfo
+    heartbeat: Heartbeat
+    last_progress_time: float
+    last_heartbeat_time: float
+    exit_reason: str | None = None
+
+    def update(self, heartbeat: Heartbeat, now: float) -> None:
+        """Take over a heartbeat that was read at `now`."""
+        last = self.heartbeat
+        if heartbeat.beat != last.beat:
+            self.last_heartbeat_time = now
+        if (heartbeat.collective_seq, heartbeat.collective) != (last.collective_seq, last.collective):
+            self.last_progress_time = now
+        self.heartbeat = heartbeat
+
+    def waiting_for(self, now: float) -> float:
+        """Return how many seconds the rank has been in its current collective; 0 outside of one."""
+        waits = self.heartbeat.collective is not None and self.exit_reason is None
+        return now - self.last_progress_time if waits else 0.0
+
+    @property
+    def where(self) -> str:
+        """The collective that the rank is in, for messages: " during backward"."""
+        return f" during {self.heartbeat.collective}" if self.heartbeat.collective else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Limits in seconds, derived from the strategy's `timeout`.
+
+    Attributes:
+        stall: How long a rank may wait in a collective without progress.
+        exit_grace: How long a rank may take to exit after a failure is reported.
+        heartbeat_interval: Time between two heartbeats.
+    """
+
+    stall: float
+    exit_grace: float
+    heartbeat_interval: float
+
+    @classmethod
+    def from_timeout(cls, timeout: float) -> "Timeouts":
+        """Return the limits with which every rank has exited `timeout` seconds after it stopped making progress."""
+        exit_grace = min(5.0, timeout / 4)
+        # One grace period for the main thread to raise, one for the process to exit.
+        return cls(timeout - 2 * exit_grace, exit_grace, min(1.0, timeout / 20))
+
+    @property
+    def detection_latency(self) -> float:
+        """Time from a failure to the moment every rank has read it: heartbeat, decision, and one interval of slack."""
+        return 3 * self.heartbeat_interval
+
+
+@dataclass(frozen=True, slots=True)
+class RankFailure:
+    """Why the job cannot continue.
+
+    Attributes:
+        message: One sentence that names rank, host and cause.
+        rank: The failed rank; None if no single rank is at fault.
+        stalled_for: How long ranks have waited because of it, in seconds.
+    """
+
+    message: str
+    rank: int | None = None
+    stalled_for: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StopDecision:
+    """Whether ranks that wait before a batch stop there. All earlier batches have been taken.
+
+    Attributes:
+        batch: The batch; 0 while nothing is decided.
+        stop: True to stop before the batch, False to take it.
+    """
+
+    batch: int = 0
+    stop: bool = False
+
+
+def detect_failure(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:
+    """Return the first failure found, or None.
+
+    Checked in order of certainty: a dead process, a rank that waits for one that failed or exited, a straggler, a
+    deadlock. Without proof that a process is gone, nothing is reported before some rank has waited for `timeouts.stall`
+    in one collective: as long as collectives complete, a silent rank is not a failure.
+
+    Args:
+        ranks: State of every rank that is judged.
+        now: Monotonic time in seconds.
+        timeouts: Limits to apply.
+    """
+    return _dead_rank(ranks) or _peer_of_failed_rank(ranks, now, timeouts) or _stalled_rank(ranks, now, timeouts)
+
+
+def detect_leader_failure(leader: RankState, own: RankState, now: float, timeouts: Timeouts) -> RankFailure | None:
+    """Return the failure of rank 0, which judges all others, as seen by one of them; None while there is none.
+
+    Args:
+        leader: State of rank 0.
+        own: State of the rank that asks.
+        now: Monotonic time in seconds.
+        timeouts: Limits to apply.
+    """
+    failure = _dead_rank([leader]) or _peer_of_failed_rank([leader, own], now, timeouts)
+    silent = now - leader.last_heartbeat_time
+    # As long as rank 0 answers, it is the one to name the rank at fault.
+    if failure is None and min(silent, own.waiting_for(now)) >= timeouts.stall:
+        message = f"{leader.info} has sent no heartbeat for {silent:.0f} s; {own.info} waits for it{own.where}"
+        return RankFailure(message, leader.info.rank, own.waiting_for(now))
+    return failure
+
+
+def decide_stop(ranks: Sequence[Heartbeat], last: StopDecision) -> StopDecision | None:
+    """Return what ranks that wait before a batch do; None while that is open.
+
+    All ranks stop before the same batch. A rank that took a batch before it learned of the request needs the others
+    for it, so these take it, too, and wait before the next one. A decision stands: a rank that has already stopped
+    looks like one that has taken the batch.
+
+    Args:
+        ranks: Last heartbeat of every rank.
+        last: The last decision.
+    """
+    waiting = [rank.batch for rank in ranks if rank.is_waiting]
+    if not waiting:
+        return None
+    batch = min(waiting)
+    if batch <= last.batch:
+        return last
+    if len(waiting) == len(ranks) and len(set(waiting)) == 1:
+        return StopDecision(batch, stop=True)
+    taken = any(rank.batch > batch or (rank.batch == batch and not rank.is_waiting) for rank in ranks)
+    return StopDecision(batch, stop=False) if taken else None
+
+
+def describe_exit(code: int) -> str:
+    """Return an exit code in words: "killed by signal 9", "exit code 1"."""
+    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _dead_rank(ranks: Sequence[RankState]) -> RankFailure | None:
+    for rank in ranks:
+        beat = rank.heartbeat
+        if rank.exit_reason is not None and beat.training and not beat.closed and beat.error is None:
+            return RankFailure(f"{rank.info} exited{rank.where}: {rank.exit_reason}", rank.info.rank)
+    return None
+
+
+def _peer_of_failed_rank(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:
+    # Ranks that all fail, or all finish, do not wait for each other.
+    for gone in ranks:
+        beat = gone.heartbeat
+        if gone.exit_reason is None and beat.error is None and not beat.closed:
+            continue
+        for rank in ranks:
+            waited = rank.waiting_for(now)
+            if waited > timeouts.heartbeat_interval and rank.heartbeat.collective_seq > beat.collective_seq:
+                cause = "left the job" if beat.error is None else f"failed: {beat.error}"
+                message = f"{gone.info} {cause}; {rank.info} waits for it{rank.where}"
+                return RankFailure(message, gone.info.rank, waited)
+    return None
+
+
+def _stalled_rank(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:
+    waiting = max(ranks, key=lambda rank: rank.waiting_for(now))
+    waited = waiting.waiting_for(now)
+    if waited < timeouts.stall:
+        return None
+    last = min(ranks, key=lambda rank: rank.heartbeat.collective_seq)
+    silent = now - last.last_heartbeat_time
+    if last.heartbeat.collective_seq < waiting.heartbeat.collective_seq:
+        stalled = now - last.last_progress_time
+        if stalled < timeouts.stall:
+            # It makes progress of its own and has not reached the collective yet.
+            return None
+        heard = f" and has sent no heartbeat for {silent:.0f} s" if silent > timeouts.detection_latency else ""
+        message = (
+            f"{last.info} has made no progress for {stalled:.0f} s{last.where}{heard}; {waiting.info} waits for it"
+        )
+        return RankFailure(message + waiting.where, last.info.rank, stalled)
+    # All ranks have entered as many collectives, and not the same ones, or the network between them is down.
+    if all(rank.waiting_for(now) >= timeouts.stall for rank in ranks):
+        places = ", ".join(f"{rank.info}{rank.where}" for rank in ranks)
+        return RankFailure(f"no rank has made progress for {waited:.0f} s: {places}", None, waited)
+    return None

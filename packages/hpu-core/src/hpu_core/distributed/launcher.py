@@ -1,0 +1,86 @@
+"""Subprocess launchers of ranks on this machine, which leave it to the watchdog to name a rank that exits."""
+
+import atexit
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from hpu_core._lightning import FabricSubprocessScriptLauncher, SubprocessScriptLauncher
+from hpu_core.distributed.environment import LAUNCHER_PID
+
+__all__ = ["FabricHPUSubprocessScriptLauncher", "HPUSubprocessScriptLauncher"]
+
+# How long launched ranks may take to exit after an error here; shorter than the grace period of the watchdog.
+_EXIT_TIMEOUT: Final = 4.0
+_POLL_INTERVAL: Final = 0.05
+
+if TYPE_CHECKING:
+
+    class _Launcher:
+        """Part of Lightning's launchers that is used here."""
+
+        procs: list[subprocess.Popen[bytes]]
+
+        def launch(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any: ...
+        def _call_children_scripts(self) -> None: ...
+
+else:
+    _Launcher = object
+
+
+class _HPULauncherMixin(_Launcher):
+    """Mixin; list it before Lightning's launcher.
+
+    Attributes:
+        validate: Raises when the environment is incomplete, before a process is started.
+        children: Processes of the local ranks from 1 on, in order.
+    """
+
+    validate: Callable[[], None]
+    children: tuple[subprocess.Popen[bytes], ...] = ()
+
+    def launch(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Start the script once more for each further local rank, then call `function`."""
+        self.validate()
+        return super().launch(function, *args, **kwargs)
+
+    def exit_codes(self) -> dict[int, int]:
+        """Return the exit codes of the started ranks that have exited, by local rank."""
+        codes = {rank: child.poll() for rank, child in enumerate(self.children, start=1)}
+        return {rank: code for rank, code in codes.items() if code is not None}
+
+    def kill(self, signum: Any) -> None:
+        """Send a signal to the started ranks."""
+        for child in self.children:
+            child.send_signal(signum)
+
+    def _call_children_scripts(self) -> None:
+        os.environ[LAUNCHER_PID] = str(os.getpid())
+        try:
+            super()._call_children_scripts()
+        finally:
+            del os.environ[LAUNCHER_PID]
+        # Lightning's observer, which is given this list, kills every rank within 5 seconds of a rank's exit: too early
+        # for an error that names it.
+        self.children, self.procs = tuple(self.procs), []
+        atexit.register(self._kill_after_error)
+
+    def _kill_after_error(self) -> None:
+        if getattr(sys, "last_value", None) is None:
+            return
+        deadline = time.monotonic() + _EXIT_TIMEOUT
+        while time.monotonic() < deadline and len(self.exit_codes()) < len(self.children):
+            time.sleep(_POLL_INTERVAL)
+        self.kill(signal.SIGKILL)
+
+
+class HPUSubprocessScriptLauncher(_HPULauncherMixin, SubprocessScriptLauncher):
+    """Launcher of the Trainer's ranks."""
+
+
+class FabricHPUSubprocessScriptLauncher(_HPULauncherMixin, FabricSubprocessScriptLauncher):
+    """Launcher of Fabric's ranks."""

@@ -1,0 +1,293 @@
+"""Rendezvous: every rank of the job joins under one attempt id, or learns which rank is missing.
+
+Everything goes through the store at MASTER_PORT: rank 0's TCPStore, or the one of torchrun's agent. That store may
+outlive an attempt (torchrun restarts ranks, a program destroys its process group and makes another), so it can hold
+keys of ranks that are gone. Rank 0 therefore makes a new attempt id, offers it to whoever has joined, and counts only
+those that acknowledge it; process group and watchdog use the store under that id alone.
+"""
+
+import contextlib
+import json
+import os
+import queue
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from hpu_core.distributed.connections import own_endpoints
+from hpu_core.distributed.environment import AGENT_STORE
+from hpu_core.distributed.failure_detection import RankFailedError, RankInfo
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
+else:
+    # Public here, but not for type checkers.
+    from torch.distributed import PrefixStore, Store, TCPStore
+
+__all__ = ["RendezvousConfig", "RendezvousResult", "open_store", "publish", "rendezvous", "try_get"]
+
+# Version of what ranks write to the store; raised when a reader of the last one could misread it.
+PROTOCOL: Final = 1
+
+# How long rank 0 keeps the store open for the present ranks to read a failure.
+_ACK_TIMEOUT: Final = 5.0
+_POLL_INTERVAL: Final = 0.02
+_BASE: Final = "hpu_core/rendezvous"
+
+
+@dataclass(frozen=True, slots=True)
+class RendezvousConfig:
+    """Endpoint of the store, and this process's part in the job.
+
+    Attributes:
+        host: Address of the store, MASTER_ADDR.
+        port: Port of the store, MASTER_PORT.
+        rank: Global rank.
+        local_rank: Rank on this host.
+        world_size: Number of ranks.
+        timeout: How long ranks wait for each other.
+        check: Raises when it makes no sense to wait any longer, such as after the exit of a launched rank.
+    """
+
+    host: str
+    port: int
+    rank: int
+    local_rank: int
+    world_size: int
+    timeout: timedelta
+    check: Callable[[], None] = field(default=lambda: None)
+
+    @property
+    def endpoint(self) -> str:
+        """Address and port: "10.0.0.1:29500"."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def hosts_store(self) -> bool:
+        """Whether this process keeps the store."""
+        return self.rank == 0 and os.environ.get(AGENT_STORE) != "True"
+
+
+@dataclass(frozen=True, slots=True)
+class RendezvousResult:
+    """Outcome of a rendezvous that every rank has joined.
+
+    Attributes:
+        config: What this rank joined with.
+        root: Connection to the store; closing the last one of rank 0 closes the store.
+        attempt: Id of the attempt, the same on every rank.
+        ranks: Every rank, in order.
+        connections: Local endpoints, "address:port", of `root`.
+    """
+
+    config: RendezvousConfig
+    root: "TCPStore"
+    attempt: str
+    ranks: tuple[RankInfo, ...]
+    connections: tuple[str, ...]
+
+    def store(self, connection: "Store | None" = None) -> "Store":
+        """Return the store under the prefix of this attempt; over `root` when no connection is given."""
+        return PrefixStore(f"hpu_core/{self.attempt}", self.root if connection is None else connection)
+
+
+def rendezvous(config: RendezvousConfig, root: "TCPStore | None" = None) -> RendezvousResult:
+    """Join the job and wait for every other rank.
+
+    Args:
+        config: Endpoint and rank.
+        root: Connection to the store of an earlier rendezvous at the same endpoint; a new one when not given.
+
+    Raises:
+        RankFailedError: A rank did not join in time, or has exited; the message names it.
+        RuntimeError: Rank 0 cannot open the store.
+        ValueError: Two processes have the same rank, or ranks disagree about the world size.
+    """
+    root = open_store(config, server=config.hosts_store) if root is None else root
+    own = RankInfo(config.rank, config.local_rank, socket.gethostname(), os.getpid())
+    try:
+        attempt, ranks = _lead(root, config, own) if config.rank == 0 else _follow(root, config, own)
+    except RuntimeError as error:
+        if isinstance(error, RankFailedError):
+            raise
+        config.check()
+        raise RankFailedError(f"rank 0 exited during rendezvous at {config.endpoint}: see its own error") from error
+    return RendezvousResult(config, root, attempt, ranks, tuple(own_endpoints(config.port)))
+
+
+def open_store(config: RendezvousConfig, *, server: bool) -> "TCPStore":
+    """Connect to the store, and with `server` open it first.
+
+    Raises:
+        RankFailedError: There is no store at the endpoint within the timeout.
+        RuntimeError: The store cannot be opened.
+    """
+    seconds = config.timeout.total_seconds()
+    # In a thread, because the constructor blocks forever where something else listens at the port.
+    outcome: queue.SimpleQueue[TCPStore | Exception] = queue.SimpleQueue()
+    threading.Thread(target=_connect, args=(config, server, outcome), name="hpu-store-connect", daemon=True).start()
+    deadline = time.monotonic() + seconds + 1
+    store: TCPStore | Exception = TimeoutError("the store did not answer")
+    while time.monotonic() < deadline:
+        config.check()
+        with contextlib.suppress(queue.Empty):
+            store = outcome.get(timeout=1)
+            break
+    if not isinstance(store, Exception):
+        return store
+    # The rest is a trace of C++.
+    reason = str(store).splitlines()[0].rstrip(".")
+    if server:
+        raise RuntimeError(
+            f"rank 0 cannot open the store at {config.endpoint}: {reason}. MASTER_PORT must be free on the machine of "
+            "rank 0, and MASTER_ADDR must be that machine"
+        ) from store
+    raise RankFailedError(
+        f"rank {config.rank} found no rank 0 at {config.endpoint} within {seconds:g} s: {reason}. Check that rank 0 "
+        "runs there, and that MASTER_ADDR and MASTER_PORT are the same on every machine"
+    ) from store
+
+
+def publish(store: "Store", key: str, value: Mapping[str, Any]) -> None:
+    """Write a JSON object that `try_get` reads."""
+    store.set(key, json.dumps(value))
+    store.add(f"{key}/count", 1)
+
+
+def try_get(store: "Store", key: str) -> tuple[int, dict[str, Any]] | None:
+    """Return how often a key was published and its last value; None if never. Does not block.
+
+    The count stands in for `Store.check`, which Python cannot call on torch 2.0.
+    """
+    count = store.add(f"{key}/count", 0)
+    return (count, json.loads(store.get(key))) if count else None
+
+
+def _connect(config: RendezvousConfig, server: bool, outcome: "queue.SimpleQueue[TCPStore | Exception]") -> None:
+    options: dict[str, Any] = {"timeout": config.timeout, "wait_for_workers": False, "multi_tenant": True}
+    try:
+        outcome.put(TCPStore(config.host, config.port, config.world_size, is_master=server, **options))
+    # torch 2.0 raises a TimeoutError.
+    except (RuntimeError, TimeoutError) as error:
+        outcome.put(error)
+
+
+def _lead(root: "Store", config: RendezvousConfig, own: RankInfo) -> tuple[str, tuple[RankInfo, ...]]:
+    """Offer a new attempt id to the ranks that join, until every rank has acknowledged it."""
+    base, attempt = PrefixStore(_BASE, root), secrets.token_hex(8)
+    store = PrefixStore(f"hpu_core/{attempt}", root)
+    _append(base, "join", _record(own, attempt, config))
+    members: dict[int, RankInfo] = {0: own}
+    joined: set[int] = set()
+    acknowledged: set[int] = set()
+    deadline = time.monotonic() + config.timeout.total_seconds()
+    error: Exception | None = None
+    while error is None and len(members) < config.world_size:
+        for record in _new_entries(base, "join", joined):
+            if record["nonce"] != attempt:
+                publish(base, f"offer/{record['nonce']}", {"attempt": attempt})
+        errors = [_admit(members, record, config) for record in _new_entries(store, "ack", acknowledged)]
+        error = next(filter(None, errors), None) or _obstacle(members, config, deadline)
+        if error is None and try_get(base, f"offer/{attempt}") is not None:
+            error = ValueError(f"{own} and another process have rank 0: NODE_RANK must differ from machine to machine")
+        time.sleep(_POLL_INTERVAL)
+    ranks = tuple(members[rank] for rank in sorted(members))
+    outcome = {"error": None if error is None else str(error), "is_value_error": isinstance(error, ValueError)}
+    publish(store, "outcome", outcome | {"ranks": [asdict(rank) for rank in ranks]})
+    if error is not None:
+        _wait_for_readers(store, len(acknowledged))
+        raise error
+    return attempt, ranks
+
+
+def _follow(root: "Store", config: RendezvousConfig, own: RankInfo) -> tuple[str, tuple[RankInfo, ...]]:
+    """Acknowledge rank 0's attempt id, and wait for the outcome."""
+    base, nonce = PrefixStore(_BASE, root), secrets.token_hex(8)
+    _append(base, "join", _record(own, nonce, config))
+    # Rank 0 may join last, and then waits as long for the others.
+    deadline = time.monotonic() + 2 * config.timeout.total_seconds() + _ACK_TIMEOUT
+    offers, attempt = 0, ""
+    while time.monotonic() < deadline:
+        config.check()
+        offer = try_get(base, f"offer/{nonce}")
+        if offer is not None and offer[0] > offers:
+            offers, attempt = offer[0], offer[1]["attempt"]
+            _append(PrefixStore(f"hpu_core/{attempt}", root), "ack", _record(own, nonce, config))
+        store = PrefixStore(f"hpu_core/{attempt}", root)
+        outcome = try_get(store, "outcome") if attempt else None
+        if outcome is not None:
+            store.add("outcome_read", 1)
+            return attempt, _ranks_of(outcome[1])
+        time.sleep(_POLL_INTERVAL)
+    raise RankFailedError(
+        f"rank 0 did not join at {config.endpoint} within {config.timeout.total_seconds():g} s: check that it runs, "
+        "and that every machine has the same version of hpu-core"
+    )
+
+
+def _record(own: RankInfo, nonce: str, config: RendezvousConfig) -> dict[str, Any]:
+    return {"protocol": PROTOCOL, "nonce": nonce, "world_size": config.world_size, "rank": asdict(own)}
+
+
+def _append(store: "Store", log: str, record: Mapping[str, Any]) -> None:
+    publish(store, f"{log}/{store.add(log, 1)}", record)
+
+
+def _new_entries(store: "Store", log: str, seen: set[int]) -> Iterator[dict[str, Any]]:
+    """Yield the entries of a log that are not in `seen`, and add them; a writer may have died before its entry."""
+    for index in set(range(1, store.add(log, 0) + 1)) - seen:
+        entry = try_get(store, f"{log}/{index}")
+        if entry is not None:
+            seen.add(index)
+            yield entry[1]
+
+
+def _admit(members: dict[int, RankInfo], record: Mapping[str, Any], config: RendezvousConfig) -> ValueError | None:
+    """Add a process that has acknowledged the attempt; return why it cannot be one of its ranks."""
+    info = RankInfo(**record["rank"])
+    if record["protocol"] != PROTOCOL:
+        return ValueError(f"{info} runs another version of hpu-core than rank 0: install the same on every machine")
+    if record["world_size"] != config.world_size:
+        return ValueError(
+            f"{info} has world size {record['world_size']} and rank 0 {config.world_size}: `devices` and `num_nodes` "
+            "must be the same on every machine"
+        )
+    if info.rank in members:
+        return ValueError(
+            f"{members[info.rank]} and {info} have the same rank: NODE_RANK must differ from machine to machine"
+        )
+    members[info.rank] = info
+    return None
+
+
+def _obstacle(members: Mapping[int, RankInfo], config: RendezvousConfig, deadline: float) -> Exception | None:
+    """Return why it makes no sense to wait for further ranks; None while it does."""
+    try:
+        config.check()
+    except RankFailedError as error:
+        return error
+    if len(members) == config.world_size or time.monotonic() < deadline:
+        return None
+    missing = [str(rank) for rank in range(config.world_size) if rank not in members]
+    return RankFailedError(
+        f"rank{'s' if len(missing) > 1 else ''} {', '.join(missing)} did not join at {config.endpoint} within "
+        f"{config.timeout.total_seconds():g} s: check whether they run, and their errors if not"
+    )
+
+
+def _wait_for_readers(store: "Store", present: int) -> None:
+    """Keep the store open until every present rank has read the outcome."""
+    deadline = time.monotonic() + _ACK_TIMEOUT
+    while time.monotonic() < deadline and store.add("outcome_read", 0) < present:
+        time.sleep(_POLL_INTERVAL)
+
+
+def _ranks_of(outcome: Mapping[str, Any]) -> tuple[RankInfo, ...]:
+    if outcome["error"] is not None:
+        raise (ValueError if outcome["is_value_error"] else RankFailedError)(outcome["error"])
+    return tuple(RankInfo(**rank) for rank in outcome["ranks"])

@@ -1,0 +1,66 @@
+"""SIGTERM: all ranks of a Trainer stop before the same batch, at no cost to a batch before the signal.
+
+From 2.5.5 on, Lightning's loop broadcasts and reads rank 0's answer before each batch: a copy, a collective and a
+host-device synchronization in every step of every rank. Earlier loops have each rank go by its own signal, and one may
+stop a batch before the others. Here the watchdog has the ranks agree, once one of them received the signal.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from hpu_core._lightning import SIGTERMException, rank_zero_info
+from hpu_core.distributed.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+__all__ = ["NOTIFIER", "SYNCHRONIZER", "SigtermCoordinator"]
+
+# The two methods of Lightning's that have no public seam; tests compare them with every Lightning.
+NOTIFIER = "_sigterm_notifier_fn"
+SYNCHRONIZER = "_broadcast_sigterm_tensor"
+
+
+class SigtermCoordinator:
+    """Replacement of a Trainer's SIGTERM handling, until `remove` is called.
+
+    Args:
+        trainer: The Trainer, before it registers its signal handlers.
+        watchdog: The watchdog of its ranks.
+    """
+
+    def __init__(self, trainer: "Trainer", watchdog: Watchdog) -> None:
+        self._trainer = trainer
+        self._watchdog = watchdog
+        # On the instances: the classes stay as they are.
+        self._replaced: list[tuple[object, str, Any]] = [(trainer._signal_connector, NOTIFIER, self._notify)]  # noqa: SLF001 - see above.
+        loop = trainer.fit_loop.epoch_loop
+        if hasattr(loop, SYNCHRONIZER):
+            self._replaced.append((loop, SYNCHRONIZER, self._skip))
+        for owner, name, method in self._replaced:
+            setattr(owner, name, method)
+
+    def remove(self) -> None:
+        """Restore Lightning's methods."""
+        for owner, name, _ in self._replaced:
+            delattr(owner, name)
+
+    def raise_if_stopping(self) -> None:
+        """Stop before this batch, if the ranks have agreed to.
+
+        Raises:
+            SIGTERMException: They have.
+        """
+        if self._watchdog.should_stop_before_batch():
+            rank_zero_info(f"Received SIGTERM: all ranks stop after step {self._trainer.global_step}")
+            self._trainer._signal_connector.received_sigterm = True  # noqa: SLF001 - read by `Trainer.received_sigterm`.
+            raise SIGTERMException
+
+    def _notify(self, signum: Any, frame: Any) -> None:  # noqa: ARG002 - the arguments of a signal handler.
+        launcher = self._trainer.strategy.launcher
+        # Once: the launched ranks pass it back.
+        if launcher is not None and not self._watchdog.stop_requested:
+            launcher.kill(signum)
+        self._watchdog.request_stop()
+
+    def _skip(self) -> None:
+        """Do nothing before a batch."""

@@ -1,0 +1,299 @@
+"""Mixins and base classes of strategies for several devices, for the Trainer and for Fabric."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hpu_core import bridge, collectives, discovery, hccl
+from hpu_core._lightning import (
+    FabricSubprocessScriptLauncher,
+    MisconfigurationException,
+    SubprocessScriptLauncher,
+)
+from hpu_core._strategy_mixin import validate_devices
+from hpu_core.distributed.environment import validate_environment
+from hpu_core.distributed.launcher import FabricHPUSubprocessScriptLauncher, HPUSubprocessScriptLauncher
+from hpu_core.distributed.process_group import ProcessGroupManager
+from hpu_core.distributed.sigterm import SigtermCoordinator
+from hpu_core.fabric import FabricHPUStrategy
+from hpu_core.strategy import HPUStrategy
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+    from torch.optim import Optimizer
+
+    class _Strategy:
+        """Part of Lightning's parallel strategies, the Trainer's and Fabric's, that is used here."""
+
+        cluster_environment: Any
+        global_rank: Any
+        local_rank: Any
+        node_rank: Any
+        num_nodes: Any
+        num_processes: Any
+        world_size: Any
+        _launcher: Any
+        _parallel_devices: list[torch.device] | None
+
+        def all_gather(self, *args: Any, **kwargs: Any) -> Tensor: ...
+        def check_accelerator(self) -> None: ...
+        def prepare_device(self) -> None: ...
+        def set_world_ranks(self) -> None: ...
+        def setup_environment(self) -> None: ...
+        def teardown(self) -> None: ...
+        def _configure_launcher(self) -> None: ...
+        def _set_world_ranks(self) -> None: ...
+
+else:
+    _Strategy = object
+
+__all__ = ["FabricHPUParallelStrategyBase", "HPUParallelMixin", "HPUParallelStrategyBase"]
+
+T = TypeVar("T")
+
+
+class HPUParallelMixin(_Strategy):
+    """Part that is the same for the Trainer and for Fabric: devices, process group, failure detection, collectives.
+
+    A subclass sets `process_groups` before it calls Lightning's constructor, and creates the process group in
+    Lightning's own hook for it with `process_groups.init_process_group`.
+
+    Attributes:
+        process_groups: The manager of this strategy's process group.
+    """
+
+    process_groups: ProcessGroupManager
+
+    @property
+    def parallel_devices(self) -> list[torch.device] | None:
+        """One `torch.device("hpu")` per device of this machine.
+
+        Raises:
+            ValueError: On assigning, a device is not an HPU, or has an index other than 0.
+        """
+        return self._parallel_devices
+
+    @parallel_devices.setter
+    def parallel_devices(self, devices: Sequence[torch.device] | None) -> None:
+        self._parallel_devices = validate_devices(devices, type(self).__name__)
+
+    def select_device(self) -> None:
+        """Select the device of this rank."""
+        hccl.select_device(self.world_size, self.local_rank)
+
+    def setup_environment(self) -> None:
+        """Wait for the other ranks, open this rank's device and create the process group.
+
+        Raises:
+            MisconfigurationException: The accelerator is not an HPUAccelerator.
+            ModuleNotFoundError: The Gaudi bridge is not installed.
+            RankFailedError: A rank did not join, or has failed; the message names it.
+            RuntimeError: No device could be opened.
+            ValueError: The environment is incomplete or contradicts itself.
+        """
+        self.check_accelerator()
+        self.process_groups.rendezvous(self.cluster_environment, self.num_processes, self.num_nodes)
+        super().setup_environment()
+
+    def collective(self, name: str, group: Any | None = None) -> AbstractContextManager[None]:
+        """Return the context of a collective: if a rank fails, the others raise `RankFailedError` from it.
+
+        Args:
+            name: For error messages, such as "all-gather".
+            group: The process group; all ranks when not given. Collectives of smaller groups are not watched.
+        """
+        return self.process_groups.collective(name, group)
+
+    def all_gather(self, tensor: Tensor, group: Any | None = None, sync_grads: bool = False) -> Tensor:
+        """Return the tensors of all ranks, of shape `(ranks, *shape)`.
+
+        Args:
+            tensor: An hpu tensor of the same shape on all ranks.
+            group: The process group; all ranks when not given.
+            sync_grads: Whether gradients flow back to the rank that a part is from.
+
+        Raises:
+            ValueError: The tensor is not an hpu tensor.
+        """
+        if not dist.is_initialized():
+            return tensor
+        with self.collective("all-gather", group):
+            if not sync_grads:
+                return collectives.all_gather(tensor, group)
+            collectives.check_device(tensor)
+            return super().all_gather(tensor, group, sync_grads)
+
+    def broadcast(self, obj: T, src: int = 0) -> T:
+        """Return the object of one rank.
+
+        Args:
+            obj: The object; ignored on other ranks.
+            src: The rank that has it.
+        """
+        if not dist.is_initialized():
+            return obj
+        with self.collective("broadcast"):
+            return collectives.broadcast(obj, src)
+
+    def barrier(self, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - Lightning passes a name for its logs.
+        """Wait until all ranks are here and their devices have finished all work."""
+        if dist.is_initialized():
+            with self.collective("barrier"):
+                collectives.barrier()
+
+    def reduce_over_ranks(self, tensor: Any, group: Any | None = None, reduce_op: Any = "mean") -> Any:
+        """Reduce a tensor over all ranks, in place; integers are exact.
+
+        Args:
+            tensor: An hpu tensor. Anything but a tensor is returned as it is.
+            group: The process group; all ranks when not given.
+            reduce_op: "mean", "sum", "min", "max", "product", or the ReduceOp of that name.
+
+        Returns:
+            `tensor`.
+
+        Raises:
+            ValueError: The tensor is not an hpu tensor, or the operation is not one of these.
+        """
+        if not isinstance(tensor, Tensor) or not dist.is_initialized():
+            return tensor
+        with self.collective("all-reduce", group):
+            return collectives.all_reduce(tensor, group, reduce_op)
+
+    def teardown(self) -> None:
+        """Move everything off the device, and end the watchdog."""
+        try:
+            super().teardown()
+        finally:
+            self.process_groups.close()
+            hccl.restore_environment()
+
+    def _configure_launcher(self) -> None:
+        try:
+            discovery.check_devices(self.num_processes)
+        except ValueError as error:
+            raise MisconfigurationException(str(error)) from error
+        # Lightning 2.0.0 passes these to Fabric's other ranks before it asks for the rank of this process.
+        bridge.clear_default_rendezvous_env()
+        super()._configure_launcher()
+        cluster = self.cluster_environment
+        for base, launcher in (
+            (SubprocessScriptLauncher, HPUSubprocessScriptLauncher),
+            (FabricSubprocessScriptLauncher, FabricHPUSubprocessScriptLauncher),
+        ):
+            if type(self._launcher) is base and self.process_groups.failure_detection:
+                self._launcher = launcher(cluster, self.num_processes, self.num_nodes)
+                self._launcher.validate = self._validate_environment
+                self.process_groups.child_exits = self._child_exits
+
+    def _validate_environment(self) -> None:
+        validate_environment(self.cluster_environment, self.num_processes, self.num_nodes)
+
+    def _child_exits(self) -> dict[int, int]:
+        first = self.node_rank * self.num_processes
+        return {first + local_rank: code for local_rank, code in self._launcher.exit_codes().items()}
+
+
+class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
+    """Base of the Trainer's strategies for several devices; list it before Lightning's strategy."""
+
+    reduce = HPUParallelMixin.reduce_over_ranks  # Lightning's name for it here.
+
+    _sigterm: SigtermCoordinator | None = None
+
+    def set_world_ranks(self) -> None:
+        """Set the rank of this process."""
+        bridge.clear_default_rendezvous_env()
+        super().set_world_ranks()
+
+    def setup_environment(self) -> None:
+        """Wait for the other ranks, open this rank's device and create the process group; see HPUParallelMixin."""
+        self.set_world_ranks()
+        super().setup_environment()
+
+    def setup(self, trainer: "Trainer") -> None:
+        """Move the module to the device and set it up for training or evaluation.
+
+        Args:
+            trainer: The Trainer.
+        """
+        with self.collective("setup"):
+            super().setup(trainer)
+        if trainer.training and self.process_groups.watchdog is not None:
+            self._sigterm = SigtermCoordinator(trainer, self.process_groups.watchdog)
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """Stop before this batch, if all ranks have agreed to because one received SIGTERM.
+
+        Args:
+            batch: The batch.
+            batch_idx: Its number in this epoch.
+
+        Raises:
+            SIGTERMException: They have.
+        """
+        if self._sigterm is not None:
+            self._sigterm.raise_if_stopping()
+        super().on_train_batch_start(batch, batch_idx)
+
+    def backward(self, closure_loss: Tensor, optimizer: "Optimizer | None", *args: Any, **kwargs: Any) -> Tensor:
+        """Compute gradients and reduce them over all ranks.
+
+        Args:
+            closure_loss: The loss, scalar.
+            optimizer: The optimizer, for the precision plugin.
+            *args: For the precision plugin.
+            **kwargs: For the precision plugin.
+
+        Returns:
+            The loss.
+        """
+        with self.collective("backward"):
+            return super().backward(closure_loss, optimizer, *args, **kwargs)
+
+    def on_exception(self, exception: BaseException) -> None:
+        """Publish that this rank cannot continue.
+
+        Args:
+            exception: The reason.
+        """
+        self.process_groups.report_failure(exception)
+        super().on_exception(exception)
+
+    def teardown(self) -> None:
+        """Move everything off the device, which stays with the process until it exits, and end the watchdog."""
+        if self._sigterm is not None:
+            self._sigterm.remove()
+            self._sigterm = None
+        super().teardown()
+
+
+class FabricHPUParallelStrategyBase(HPUParallelMixin, FabricHPUStrategy):
+    """Base of Fabric's strategies for several devices; list it before Lightning's strategy."""
+
+    all_reduce = HPUParallelMixin.reduce_over_ranks  # Lightning's name for it here.
+
+    def setup_environment(self) -> None:
+        """Wait for the other ranks, open this rank's device and create the process group; see HPUParallelMixin."""
+        self._set_world_ranks()
+        super().setup_environment()
+
+    def backward(self, tensor: Tensor, module: "torch.nn.Module | None", *args: Any, **kwargs: Any) -> None:
+        """Compute gradients, reduce them over all ranks, and close the graph of forward and backward (lazy mode).
+
+        Args:
+            tensor: The loss, scalar.
+            module: The module, for the precision plugin.
+            *args: For the precision plugin.
+            **kwargs: For the precision plugin.
+        """
+        with self.collective("backward"):
+            super().backward(tensor, module, *args, **kwargs)
+
+    def _set_world_ranks(self) -> None:
+        bridge.clear_default_rendezvous_env()
+        super()._set_world_ranks()

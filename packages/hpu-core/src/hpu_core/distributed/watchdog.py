@@ -1,0 +1,398 @@
+"""Watchdog: publishes this rank's heartbeat, reads the others', and ends the process when the job cannot continue.
+
+HCCL collectives never time out, so a collective that one rank does not enter holds all others forever. Heartbeats go
+through the job's store. Rank 0 reads all of them and publishes the first failure; every other rank reads that, and
+watches rank 0. A rank raises `RankFailedError` at its next collective; one that is held in a collective is ended by
+faulthandler after a grace period. An error of the watchdog itself switches it off and never ends a healthy run.
+"""
+
+import atexit
+import contextlib
+import faulthandler
+import json
+import logging
+import multiprocessing.util
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
+from datetime import timedelta
+from typing import Final
+
+from hpu_core.distributed.connections import peer_endpoints
+from hpu_core.distributed.failure_detection import (
+    Heartbeat,
+    RankFailedError,
+    RankFailure,
+    RankState,
+    StopDecision,
+    Timeouts,
+    decide_stop,
+    describe_exit,
+    detect_failure,
+    detect_leader_failure,
+)
+from hpu_core.distributed.rendezvous import RendezvousResult, open_store, publish, try_get
+
+__all__ = ["Watchdog"]
+
+_log = logging.getLogger(__name__)
+
+_STDERR: Final = 2
+_MAX_ERROR_LENGTH: Final = 2000
+# While ranks wait for a `StopDecision` before every batch.
+_STOP_INTERVAL: Final = 0.05
+
+
+class Watchdog:
+    """Failure detection of one rank, from `start` to `close`.
+
+    Args:
+        job: The rendezvous that all ranks have joined.
+        heartbeat: Progress of this rank, which outlives the watchdog.
+        child_exits: Returns the exit codes of the ranks that this process launched and that have exited.
+        agent_pid: The torchrun agent that launched this rank; None if there is none.
+    """
+
+    def __init__(
+        self,
+        job: RendezvousResult,
+        heartbeat: Heartbeat,
+        child_exits: Callable[[], Mapping[int, int]] = dict,
+        agent_pid: int | None = None,
+    ) -> None:
+        self._job = job
+        self._info = job.ranks[job.config.rank]
+        self._timeout = job.config.timeout.total_seconds()
+        self._timeouts = Timeouts.from_timeout(self._timeout)
+        self._child_exits = child_exits
+        self._agent_pid = agent_pid
+        self._heartbeat = heartbeat
+        # Reentrant, because a signal handler may interrupt its holder.
+        self._lock = threading.RLock()
+        now = time.monotonic()
+        self._ranks = [RankState(info, Heartbeat(training=True), now, now) for info in job.ranks]
+        self._connected: set[int] = set()
+        self._failure: RankFailure | None = None
+        self._failed = threading.Event()
+        self._stopping = False
+        self._decision = StopDecision()
+        self._decided = threading.Condition()
+        self._is_off = False
+        self._closed = threading.Event()
+        # Of all ways to wake a thread, the one that a signal handler may use.
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._exchanges = 0
+        self._last_exchange = now
+        self._threads = [
+            threading.Thread(target=self._run, args=(loop,), name=f"hpu-watchdog-{name}", daemon=True)
+            for name, loop in (("exchange", self._exchange_forever), ("monitor", self._monitor))
+        ]
+
+    def start(self) -> None:
+        """Connect to the store, publish a first heartbeat and start the threads.
+
+        Raises:
+            RankFailedError: Rank 0 is gone.
+        """
+        self._connect()
+        self._heartbeat.connections = list(self._job.connections)
+        publish(self._store, f"heartbeat/{self._info.rank}", asdict(self._heartbeat))
+        for thread in self._threads:
+            thread.start()
+        # atexit comes before what the bridge does at exit; a process of multiprocessing exits without atexit.
+        atexit.register(self._close_at_exit)
+        self._finalizer = multiprocessing.util.Finalize(self, self._close_at_exit, exitpriority=10)
+
+    def on_training_start(self) -> None:
+        """Note that this rank takes part in training from now on.
+
+        Raises:
+            RankFailedError: A rank failed before.
+        """
+        self.raise_if_failed()
+        with self._lock:
+            self._heartbeat.error, self._heartbeat.training = None, True
+        self._wake.put(None)
+
+    def raise_if_failed(self, cause: BaseException | None = None) -> None:
+        """Raise the failure, if there is one.
+
+        Raises:
+            RankFailedError: The job cannot continue.
+        """
+        if self._failure is not None:
+            raise RankFailedError(self._failure.message) from cause
+
+    @contextlib.contextmanager
+    def collective(self, name: str) -> Iterator[None]:
+        """Count a collective of all ranks, and note that this rank is in it.
+
+        Args:
+            name: For the errors of other ranks, such as "backward".
+
+        Raises:
+            RankFailedError: The job cannot continue, which may be why the body failed.
+        """
+        self.raise_if_failed()
+        beat = self._heartbeat
+        with self._lock:
+            outer, beat.collective = beat.collective, name
+            beat.collective_seq += 1
+        try:
+            yield
+        except BaseException as error:
+            if not isinstance(error, RankFailedError) and self._wait_for_failure(error):
+                self._extend_deadline()
+                self.raise_if_failed(error)
+            with self._lock:
+                beat.collective_seq -= 1
+            raise
+        finally:
+            with self._lock:
+                beat.collective = outer
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether this rank was asked to stop."""
+        return self._heartbeat.stop_requested
+
+    def request_stop(self) -> None:
+        """Ask all ranks to stop before the same batch. A signal handler may call this."""
+        self._heartbeat.stop_requested = True
+        self._wake.put(None)
+
+    def should_stop_before_batch(self) -> bool:
+        """Count a training batch that is about to start; return whether all ranks stop before it.
+
+        Returns at once unless some rank was asked to stop.
+
+        Raises:
+            RankFailedError: The job cannot continue.
+        """
+        beat = self._heartbeat
+        with self._lock:
+            beat.batch += 1
+            if not self._stopping:
+                return False
+            beat.stop_batch = beat.batch
+        self._wake.put(None)
+        with self._decided:
+            while self._decision.batch < beat.batch and not self._is_off:
+                self.raise_if_failed()
+                self._decided.wait(self._timeouts.heartbeat_interval)
+            decision = self._decision
+        with self._lock:
+            beat.stop_batch = 0
+        return self.stop_requested if self._is_off else decision == StopDecision(beat.batch, stop=True)
+
+    def report_failure(self, error: BaseException) -> None:
+        """Publish that this rank cannot continue, unless another rank is the reason."""
+        caused_by_peer = isinstance(error, RankFailedError) or self._decision.stop or self._wait_for_failure(error)
+        if self._heartbeat.training and not caused_by_peer:
+            text = f"{type(error).__name__}: {error}".rstrip(": ")
+            self._heartbeat.error = text[:_MAX_ERROR_LENGTH]
+            self._flush()
+
+    def close(self) -> None:
+        """Publish that training is over on this rank, and end the threads; their connection goes with them."""
+        if self._closed.is_set():
+            return
+        with self._lock:
+            self._heartbeat.training = False
+        self._flush()
+        self._closed.set()
+        self._wake.put(None)
+        for thread in self._threads:
+            # One that waits for a store out of reach ends with the process.
+            thread.join(self._timeouts.detection_latency)
+        atexit.unregister(self._close_at_exit)
+        self._finalizer.cancel()
+        if self._failure is not None:
+            # User code has control again.
+            faulthandler.cancel_dump_traceback_later()
+            atexit.register(self._schedule_exit, self._timeouts.exit_grace)
+
+    def _close_at_exit(self) -> None:
+        if self._closed.is_set() or os.getpid() != self._info.pid:
+            return
+        error = getattr(sys, "last_value", None)
+        if isinstance(error, BaseException):
+            # Fabric has no hook for exceptions.
+            self.report_failure(error)
+        self._heartbeat.closed = self._heartbeat.error is None and self._failure is None
+        self.close()
+        if self._failure is not None:
+            # At exit the bridge destroys its process groups, which waits for dead peers.
+            self._schedule_exit(self._timeouts.exit_grace)
+
+    def _connect(self) -> None:
+        # A connection of its own: a client that waits for a key blocks every other user of the same connection.
+        config = replace(self._job.config, timeout=timedelta(seconds=self._timeouts.stall))
+        self._store = self._job.store(open_store(config, server=False))
+
+    def _run(self, loop: Callable[[], None]) -> None:
+        try:
+            loop()
+        except Exception:  # noqa: BLE001 - whatever it is, it must not end a healthy run.
+            self._is_off = True
+            _log.warning("failure detection is off on rank %d", self._info.rank, exc_info=True)
+
+    def _exchange_forever(self) -> None:
+        while not self._closed.is_set():
+            self._exchange()
+            interval = _STOP_INTERVAL if self._stopping else self._timeouts.heartbeat_interval
+            with contextlib.suppress(queue.Empty):
+                self._wake.get(timeout=interval)
+
+    def _monitor(self) -> None:
+        """Abort where the launcher is gone, or the store does not answer while this rank waits for others."""
+        own, config = self._ranks[self._info.rank], self._job.config
+        while not self._closed.wait(self._timeouts.heartbeat_interval) and not self._is_off:
+            now = time.monotonic()
+            silent = now - self._last_exchange
+            own.update(self._snapshot(), now)
+            if self._agent_pid not in {None, os.getppid()}:
+                self._on_failure(RankFailure(f"torchrun's agent (pid {self._agent_pid} on {self._info.host}) exited"))
+            elif min(silent, own.waiting_for(now)) >= self._timeouts.stall:
+                message = f"the store of {self._job.ranks[0]} at {config.endpoint} has not answered for {silent:.0f} s"
+                self._on_failure(RankFailure(message, 0, silent))
+
+    def _snapshot(self) -> Heartbeat:
+        with self._lock:
+            return replace(self._heartbeat)
+
+    def _exchange(self) -> None:
+        """Publish the own heartbeat, read the others', and act on what follows."""
+        # Before heartbeats are read: the last one of a rank that exited is in the store by now.
+        self._update_exits()
+        try:
+            failure = self._exchange_heartbeats()
+        except RuntimeError:
+            if self._closed.is_set():
+                return
+            failure = self._reconnect()
+        self._exchanges += 1
+        self._last_exchange = time.monotonic()
+        if failure is not None:
+            self._on_failure(failure)
+
+    def _exchange_heartbeats(self) -> RankFailure | None:
+        with self._lock:
+            self._heartbeat.beat += 1
+        own, now = self._snapshot(), time.monotonic()
+        self._ranks[self._info.rank].update(own, now)
+        self._store.set(f"heartbeat/{self._info.rank}", json.dumps(asdict(own)))
+        if self._info.rank == 0:
+            return self._lead(now)
+        return self._follow(now)
+
+    def _lead(self, now: float) -> RankFailure | None:
+        for state in self._ranks[1:]:
+            entry = try_get(self._store, f"heartbeat/{state.info.rank}")
+            if entry is not None:
+                state.update(Heartbeat(**entry[1]), now)
+        failure = self._failure or detect_failure(self._ranks, now, self._timeouts)
+        beats = [state.heartbeat for state in self._ranks]
+        stopping = any(beat.stop_requested for beat in beats)
+        decision = (decide_stop(beats, self._decision) if stopping else None) or self._decision
+        record = {"failure": failure and asdict(failure), "stopping": stopping, "decision": asdict(decision)}
+        publish(self._store, "leader", record)
+        self._on_stop(stopping, decision)
+        return failure
+
+    def _follow(self, now: float) -> RankFailure | None:
+        leader, own = self._ranks[0], self._ranks[self._info.rank]
+        beat, record = try_get(self._store, "heartbeat/0"), try_get(self._store, "leader")
+        if beat is not None:
+            leader.update(Heartbeat(**beat[1]), now)
+        if record is not None:
+            self._on_stop(record[1]["stopping"], StopDecision(**record[1]["decision"]))
+            if record[1]["failure"] is not None:
+                return RankFailure(**record[1]["failure"])
+        return detect_leader_failure(leader, own, now, self._timeouts)
+
+    def _reconnect(self) -> RankFailure | None:
+        """Connect anew, as a broken connection is no proof that rank 0 is gone; return the failure where it is."""
+        leader, now = self._ranks[0], time.monotonic()
+        if leader.exit_reason is None:
+            try:
+                self._connect()
+            except RuntimeError:
+                leader.exit_reason = "its store closed"
+        # Whether rank 0 had finished is not known, so that only a rank that waits for it has a reason to fail.
+        own = self._ranks[self._info.rank]
+        own.update(self._snapshot(), now)
+        if own.waiting_for(now) > self._timeouts.heartbeat_interval:
+            return RankFailure(f"{leader.info} exited{leader.where}: {leader.exit_reason}", 0, own.waiting_for(now))
+        return None
+
+    def _update_exits(self) -> None:
+        for rank, code in self._child_exits().items():
+            self._ranks[rank].exit_reason = describe_exit(code)
+        now = time.monotonic()
+        peers = peer_endpoints(self._job.config.port)
+        for state in self._ranks:
+            rank, beat = state.info.rank, state.heartbeat
+            if not peers.isdisjoint(beat.connections):
+                self._connected.add(rank)
+            # A broken connection alone proves nothing while heartbeats arrive.
+            elif rank in self._connected and now - state.last_heartbeat_time > self._timeouts.detection_latency:
+                state.exit_reason = state.exit_reason or "its connections are closed"
+
+    def _on_stop(self, stopping: bool, decision: StopDecision) -> None:
+        self._stopping = stopping
+        with self._decided:
+            self._decision = decision
+            self._decided.notify_all()
+
+    def _on_failure(self, failure: RankFailure) -> None:
+        """Have this process raise, and exit if it cannot."""
+        if self._failure is not None:
+            return
+        beat, rank = self._snapshot(), self._info.rank
+        own = self._ranks[rank]
+        # Checked against what this rank knows of itself: a message alone ends no process.
+        hangs = failure.rank == rank and time.monotonic() - own.last_progress_time > self._timeouts.stall / 2
+        if beat.training and hangs:
+            sys.stderr.write(f"[rank {rank}] aborting: {failure.message}. Its threads are in:\n")
+            sys.stderr.flush()
+            faulthandler.dump_traceback(_STDERR)
+            os._exit(1)
+        self._failure = failure
+        if beat.training and failure.rank != rank:
+            sys.stderr.write(f"[rank {rank}] aborting: {failure.message}\n")
+            self._schedule_exit(self._timeouts.exit_grace)
+        self._failed.set()
+
+    def _schedule_exit(self, seconds: float) -> None:
+        """Exit with code 1 and all stacks after a time, from a thread that needs no lock of Python's."""
+        faulthandler.dump_traceback_later(seconds, exit=True, file=_STDERR)
+
+    def _extend_deadline(self) -> None:
+        """Give the main thread, which has left the collective, what is left of the timeout to clean up."""
+        if self._failure is not None and self._heartbeat.training:
+            self._schedule_exit(max(self._timeouts.exit_grace, self._timeout - self._failure.stalled_for))
+
+    def _wait_for_failure(self, error: BaseException) -> bool:
+        """Return whether a failure of another rank is known, which may be why this one fails as well.
+
+        A collective fails at once when a connection breaks, and the watchdog learns a moment later whose it was.
+        """
+        may_be_peer = isinstance(error, RuntimeError) and not self._closed.is_set() and not self._is_off
+        return self._failed.wait(self._timeouts.detection_latency if may_be_peer else 0)
+
+    def _flush(self) -> None:
+        """Wait until the heartbeat is in the store, and on the rank that keeps the store, until a failure is read."""
+        last_words = self._failure is not None or self._heartbeat.error is not None
+        exchanges = self._exchanges + 1
+        self._wake.put(None)
+        deadline = time.monotonic() + self._timeouts.detection_latency
+        while self._exchanges <= exchanges and time.monotonic() < deadline and not self._is_off:
+            time.sleep(_STOP_INTERVAL / 5)
+            self._wake.put(None)
+        if last_words and self._job.config.hosts_store:
+            time.sleep(2 * self._timeouts.heartbeat_interval)

@@ -1,0 +1,230 @@
+"""Failures that follow from heartbeats, and the batch before which ranks stop."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hpu_core.distributed.failure_detection import (
+    Heartbeat,
+    RankFailure,
+    RankInfo,
+    RankState,
+    StopDecision,
+    Timeouts,
+    decide_stop,
+    describe_exit,
+    detect_failure,
+    detect_leader_failure,
+)
+
+TIMEOUTS = Timeouts(stall=100, exit_grace=5, heartbeat_interval=1)
+NOW = 1000.0
+
+
+def _rank(
+    rank: int,
+    seq: int = 10,
+    collective: str | None = None,
+    progress: float = NOW,
+    heard: float = NOW,
+    exit_reason: str | None = None,
+    **beat: Any,
+) -> RankState:
+    """Return a rank that trains; `beat` is for its heartbeat."""
+    heartbeat = Heartbeat(collective_seq=seq, collective=collective, **{"training": True, **beat})
+    return RankState(RankInfo(rank, rank, "node", 100 + rank), heartbeat, progress, heard, exit_reason)
+
+
+def _detect(*ranks: RankState) -> RankFailure | None:
+    return detect_failure(ranks, NOW, TIMEOUTS)
+
+
+def _name(rank: int) -> str:
+    return f"rank {rank} (pid {100 + rank} on node)"
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        [_rank(0, 12, "backward"), _rank(1), _rank(2, 11)],
+        [_rank(0, progress=0), _rank(1, progress=0)],
+        [_rank(0, 11, "backward", progress=NOW - 99), _rank(1, progress=0)],
+        [_rank(0, 11, "backward", progress=0), _rank(1, progress=NOW - 1)],
+        [_rank(0, collective="barrier", progress=0), _rank(1, progress=0)],
+        [_rank(0, 11, "backward"), _rank(1, heard=0, progress=0)],
+        [_rank(0), _rank(1, exit_reason="exit code 0", training=False)],
+        [_rank(0), _rank(1, exit_reason="exit code 0", closed=True)],
+        [_rank(0, error="ValueError: no"), _rank(1, error="ValueError: no")],
+        [_rank(0, 11, "backward"), _rank(1, error="ValueError: no")],
+        [_rank(0, 10, "barrier", progress=NOW - 2), _rank(1, 10, error="ValueError: no")],
+    ],
+    ids=[
+        "ahead",
+        "slow together",
+        "waits less than the limit",
+        "the last rank advances",
+        "one rank computes",
+        "silent while collectives complete",
+        "finished",
+        "closed",
+        "fail together",
+        "failed a moment ago",
+        "failed after the collective",
+    ],
+)
+def test_healthy_ranks_are_no_failure(ranks: list[RankState]) -> None:
+    assert _detect(*ranks) is None
+
+
+def test_a_dead_rank_is_named_with_its_collective() -> None:
+    failure = _detect(_rank(0), _rank(1, collective="backward", exit_reason="killed by signal 9"))
+
+    assert failure == RankFailure(f"{_name(1)} exited during backward: killed by signal 9", rank=1)
+
+
+def test_a_failed_rank_is_named_when_another_waits_for_it() -> None:
+    failure = _detect(_rank(0, 11, "backward", progress=NOW - 2), _rank(1, error="ValueError: no"))
+
+    message = f"{_name(1)} failed: ValueError: no; {_name(0)} waits for it during backward"
+    assert failure == RankFailure(message, rank=1, stalled_for=2)
+
+
+def test_a_rank_that_closed_early_is_named_when_another_waits_for_it() -> None:
+    failure = _detect(_rank(0, 11, "backward", progress=NOW - 2), _rank(1, closed=True))
+
+    assert failure is not None
+    assert failure.message == f"{_name(1)} left the job; {_name(0)} waits for it during backward"
+
+
+def test_a_straggler_is_named_after_the_stall_timeout() -> None:
+    failure = _detect(_rank(0, 11, "backward", progress=NOW - 101), _rank(1, progress=NOW - 102))
+
+    message = f"{_name(1)} has made no progress for 102 s; {_name(0)} waits for it during backward"
+    assert failure == RankFailure(message, rank=1, stalled_for=102)
+
+
+def test_the_last_of_several_stragglers_is_named() -> None:
+    failure = _detect(_rank(0, 12, "backward", progress=0), _rank(1, 11, progress=0), _rank(2, 10, progress=0))
+
+    assert failure is not None
+    assert failure.rank == 2
+
+
+def test_a_silent_straggler_is_named_as_silent() -> None:
+    failure = _detect(_rank(0, 11, "backward", progress=0), _rank(1, progress=0, heard=NOW - 60))
+
+    assert failure is not None
+    assert "and has sent no heartbeat for 60 s" in failure.message
+
+
+def test_a_deadlock_names_every_collective() -> None:
+    """All ranks have entered as many collectives, but different ones, so that no single rank is at fault."""
+    failure = _detect(
+        _rank(0, collective="barrier", progress=NOW - 105), _rank(1, collective="broadcast", progress=NOW - 101)
+    )
+
+    places = f"{_name(0)} during barrier, {_name(1)} during broadcast"
+    assert failure == RankFailure(f"no rank has made progress for 105 s: {places}", None, 105)
+
+
+@pytest.mark.parametrize(
+    ("leader", "message"),
+    [
+        (_rank(0), None),
+        (_rank(0, exit_reason="its store closed"), f"{_name(0)} exited: its store closed"),
+        (_rank(0, heard=NOW - 101), f"{_name(0)} has sent no heartbeat for 101 s; {_name(1)} waits for it during backward"),
+        (_rank(0, 9, closed=True), f"{_name(0)} left the job; {_name(1)} waits for it during backward"),
+        # Rank 0 answers, so that it is the one to name the rank at fault.
+        (_rank(0, 10, "backward", progress=0), None),
+    ],
+    ids=["runs", "died", "silent", "left", "waits as well"],
+)
+def test_rank_0_is_judged_by_the_others(leader: RankState, message: str | None) -> None:
+    own = _rank(1, 10, "backward", progress=NOW - 102)
+    failure = detect_leader_failure(leader, own, NOW, TIMEOUTS)
+
+    assert (None if failure is None else failure.message) == message
+
+
+def test_a_silent_rank_0_is_no_failure_for_a_rank_that_does_not_wait() -> None:
+    assert detect_leader_failure(_rank(0, heard=0), _rank(1), NOW, TIMEOUTS) is None
+
+
+@pytest.mark.parametrize(
+    ("timeout", "expected"), [(1800, Timeouts(1790, 5, 1)), (20, Timeouts(10, 5, 1)), (8, Timeouts(4, 2, 0.4))]
+)
+def test_timeouts_add_up_to_the_strategys(timeout: float, expected: Timeouts) -> None:
+    assert Timeouts.from_timeout(timeout) == expected
+
+
+def test_progress_is_a_change_of_collective() -> None:
+    state = _rank(1, progress=0, heard=0)
+    state.update(replace(state.heartbeat, beat=1, collective_seq=11), NOW)
+
+    assert (state.last_progress_time, state.last_heartbeat_time) == (NOW, NOW)
+
+
+def test_a_heartbeat_alone_is_not_progress() -> None:
+    state = _rank(1, progress=0, heard=0)
+    state.update(replace(state.heartbeat, beat=1), NOW)
+
+    assert (state.last_progress_time, state.last_heartbeat_time) == (0, NOW)
+
+
+def test_a_heartbeat_that_was_read_before_is_not_new() -> None:
+    state = _rank(1, heard=0)
+    state.update(replace(state.heartbeat), NOW)
+
+    assert state.last_heartbeat_time == 0
+
+
+@pytest.mark.parametrize(("code", "text"), [(-9, "killed by signal 9"), (1, "exit code 1")])
+def test_exit_codes_are_described(code: int, text: str) -> None:
+    assert describe_exit(code) == text
+
+
+def _takes(batch: int) -> Heartbeat:
+    return Heartbeat(training=True, batch=batch)
+
+
+def _waits_before(batch: int) -> Heartbeat:
+    return Heartbeat(training=True, batch=batch, stop_batch=batch)
+
+
+OPEN = StopDecision()
+
+
+@pytest.mark.parametrize(
+    ("ranks", "last", "expected"),
+    [
+        ([_takes(3), _takes(4)], OPEN, None),
+        ([_takes(0), _takes(0)], OPEN, None),
+        ([_waits_before(4)] * 3, OPEN, StopDecision(4, stop=True)),
+        ([_waits_before(4), _takes(3)], OPEN, None),
+        ([_waits_before(4), _takes(4)], OPEN, StopDecision(4, stop=False)),
+        ([_waits_before(4), _takes(5)], OPEN, StopDecision(4, stop=False)),
+        ([_waits_before(4), _waits_before(5)], OPEN, StopDecision(4, stop=False)),
+        ([_takes(4), _waits_before(4)], StopDecision(4, stop=True), StopDecision(4, stop=True)),
+        ([_waits_before(4), _waits_before(4)], StopDecision(4, stop=False), StopDecision(4, stop=False)),
+        ([_waits_before(5), _waits_before(4)], StopDecision(5, stop=True), StopDecision(5, stop=True)),
+        ([_waits_before(5), _waits_before(5)], StopDecision(4, stop=False), StopDecision(5, stop=True)),
+    ],
+    ids=[
+        "no rank waits",
+        "before the first batch",
+        "all wait",
+        "one is behind",
+        "one is in the batch",
+        "one has taken it",
+        "one waits before the next",
+        "a rank that stopped looks like one that took it",
+        "a batch that one rank was told to take is taken by all",
+        "a decision for a later batch lets earlier ones pass",
+        "all wait before the next batch",
+    ],
+)
+def test_all_ranks_stop_before_the_same_batch(
+    ranks: list[Heartbeat], last: StopDecision, expected: StopDecision | None
+) -> None:
+    assert decide_stop(ranks, last) == expected

@@ -1,0 +1,209 @@
+"""Rendezvous of ranks, for whose processes threads stand."""
+
+import os
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hpu_core.distributed.environment import AGENT_STORE
+from hpu_core.distributed.failure_detection import RankFailedError
+from hpu_core.distributed.rendezvous import RendezvousConfig, RendezvousResult, publish, rendezvous, try_get
+from hpu_sim.testing import free_port
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import HashStore, PrefixStore, TCPStore
+else:
+    from torch.distributed import HashStore, PrefixStore, TCPStore
+
+
+@pytest.fixture(autouse=True)
+def _no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No torchrun has started these tests."""
+    monkeypatch.delenv(AGENT_STORE, raising=False)
+
+
+@pytest.fixture
+def port() -> int:
+    """A free port."""
+    return free_port()
+
+
+def _config(port: int, rank: int, world_size: int, seconds: float = 60, **options: Any) -> RendezvousConfig:
+    return RendezvousConfig("127.0.0.1", port, rank, rank, world_size, timedelta(seconds=seconds), **options)
+
+
+def _join(*configs: RendezvousConfig) -> list[Any]:
+    """Return the result or the error of each rank."""
+
+    def join(config: RendezvousConfig) -> Any:
+        try:
+            return rendezvous(config)
+        except (RuntimeError, ValueError) as error:
+            return error
+
+    with ThreadPoolExecutor(len(configs)) as pool:
+        return list(pool.map(join, configs))
+
+
+def _all(port: int, world_size: int) -> list[RendezvousResult]:
+    return _join(*(_config(port, rank, world_size) for rank in range(world_size)))
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_ranks_share_a_store(world_size: int, port: int) -> None:
+    results = _all(port, world_size)
+    results[0].store().set("key", "value")
+
+    assert [result.store().get("key") for result in results] == [b"value"] * world_size
+
+
+def test_every_rank_knows_every_other(port: int) -> None:
+    results = _all(port, 3)
+
+    assert [info.rank for info in results[0].ranks] == [0, 1, 2]
+    assert {result.ranks for result in results} == {results[0].ranks}
+    assert str(results[0].ranks[2]) == f"rank 2 (pid {os.getpid()} on {socket.gethostname()})"
+
+
+def test_keys_of_an_earlier_attempt_are_out_of_sight(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchrun's agent keeps the store when it restarts ranks, whatever the first ones left in it."""
+    agent = TCPStore("127.0.0.1", port, 1, is_master=True, wait_for_workers=False)
+    monkeypatch.setenv(AGENT_STORE, "True")
+    first = _all(port, 2)
+    first[0].store().set("0", "communicator id of the first attempt")
+    second = _all(port, 2)
+
+    assert agent.port == port
+    assert len({result.attempt for result in (*first, *second)}) == 2
+    assert second[1].store().add("0", 1) == 1
+
+
+def test_ranks_that_died_before_they_joined_are_not_counted(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank of an earlier attempt has left its request, which it cannot acknowledge any more."""
+    agent = TCPStore("127.0.0.1", port, 1, is_master=True, wait_for_workers=False)
+    monkeypatch.setenv(AGENT_STORE, "True")
+    (alone,) = _join(_config(port, 1, 2, seconds=0.1, check=_raise_after(5)))
+    agent.add("hpu_core/rendezvous/join", 1)
+    results = _all(port, 2)
+
+    assert isinstance(alone, RankFailedError)
+    assert {type(result) for result in results} == {RendezvousResult}
+
+
+def _raise_after(calls: int) -> Callable[[], None]:
+    """Return a check that raises at the given call."""
+    left = iter(range(calls))
+
+    def check() -> None:
+        if next(left, None) is None:
+            raise RankFailedError("the launcher exited")
+
+    return check
+
+
+def test_a_process_may_join_again_at_the_same_endpoint(port: int) -> None:
+    first = _all(port, 2)
+    configs = [_config(port, rank, 2) for rank in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        second = list(pool.map(rendezvous, configs, [result.root for result in first]))
+
+    assert second[0].attempt == second[1].attempt != first[0].attempt
+
+
+@pytest.mark.parametrize(
+    ("present", "missing"), [([0, 2], "rank 1"), ([0], "ranks 1, 2"), ([0, 1], "rank 2")], ids=["one", "two", "last"]
+)
+def test_missing_ranks_are_named_to_all(present: list[int], missing: str, port: int) -> None:
+    errors = _join(*(_config(port, rank, 3, seconds=2) for rank in present))
+
+    for error in errors:
+        assert isinstance(error, RankFailedError)
+        assert str(error).startswith(f"{missing} did not join at 127.0.0.1:{port} within 2 s: ")
+
+
+def test_a_missing_rank_0_is_named(port: int) -> None:
+    (error,) = _join(_config(port, 1, 2, seconds=1))
+
+    assert isinstance(error, RankFailedError)
+    assert str(error).startswith(f"rank 1 found no rank 0 at 127.0.0.1:{port} within 1 s: ")
+    assert "MASTER_ADDR and MASTER_PORT are the same on every machine" in str(error)
+
+
+def test_another_server_at_the_port_is_no_rank_0() -> None:
+    """torch's client waits forever for the answer of a server that is not a store."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        (error,) = _join(_config(server.getsockname()[1], 1, 2, seconds=1))
+
+    assert isinstance(error, RankFailedError)
+    assert "found no rank 0" in str(error)
+
+
+def test_rank_0_reports_a_port_that_is_taken(port: int) -> None:
+    other = TCPStore("127.0.0.1", port, 1, is_master=True, wait_for_workers=False)
+    (error,) = _join(_config(port, 0, 2, seconds=1))
+
+    assert other.port == port
+    assert type(error) is RuntimeError
+    assert f"rank 0 cannot open the store at 127.0.0.1:{port}: " in str(error)
+    assert "MASTER_PORT must be free" in str(error)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_failed_check_ends_the_wait(rank: int, port: int) -> None:
+    """A rank whose launcher has exited, or that has launched one that exited, does not wait for the timeout."""
+    errors = _join(_config(port, rank, 3, check=_raise_after(3)), _config(port, 1 - rank, 3, seconds=1))
+
+    assert str(errors[0]) == "the launcher exited"
+
+
+def test_two_processes_with_one_rank_are_refused(port: int) -> None:
+    errors = _join(*(_config(port, rank, 3) for rank in (0, 1, 1)))
+
+    assert {type(error) for error in errors} == {ValueError}
+    assert all("have the same rank: NODE_RANK must differ" in str(error) for error in errors)
+
+
+def test_two_processes_with_rank_0_are_refused(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = TCPStore("127.0.0.1", port, 1, is_master=True, wait_for_workers=False)
+    monkeypatch.setenv(AGENT_STORE, "True")
+    errors = _join(_config(port, 0, 2), _config(port, 0, 2))
+
+    assert agent.port == port
+    assert all("another process have rank 0: NODE_RANK must differ" in str(error) for error in errors)
+
+
+@pytest.mark.parametrize("sizes", [(2, 4), (4, 2)])
+def test_different_world_sizes_are_refused(sizes: tuple[int, int], port: int) -> None:
+    first, second = _join(*(_config(port, rank, size) for rank, size in enumerate(sizes)))
+
+    assert str(first) == str(second)
+    assert f"has world size {sizes[1]} and rank 0 {sizes[0]}: `devices` and `num_nodes` must be" in str(first)
+
+
+def test_another_version_is_refused(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hpu_core.distributed.rendezvous._record", _record_of_another_version)
+    errors = _join(*(_config(port, rank, 2) for rank in range(2)))
+
+    assert all("another version of hpu-core" in str(error) for error in errors)
+
+
+def _record_of_another_version(own: Any, nonce: str, config: RendezvousConfig) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {"protocol": 0, "nonce": nonce, "world_size": config.world_size, "rank": asdict(own)}
+
+
+def test_a_key_that_was_never_published_is_none() -> None:
+    assert try_get(HashStore(), "key") is None
+
+
+def test_a_published_key_has_its_last_value_and_a_count() -> None:
+    store = PrefixStore("prefix", HashStore())
+    publish(store, "key", {"value": 1})
+    publish(store, "key", {"value": 2})
+
+    assert try_get(store, "key") == (2, {"value": 2})

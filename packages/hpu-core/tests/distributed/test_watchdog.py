@@ -1,0 +1,327 @@
+"""Watchdogs of two ranks in this process; what would end it is replaced."""
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from hpu_core.distributed import watchdog as module
+from hpu_core.distributed.environment import AGENT_STORE
+from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError
+from hpu_core.distributed.rendezvous import RendezvousConfig, RendezvousResult, rendezvous
+from hpu_core.distributed.watchdog import Watchdog
+from hpu_sim.testing import free_port
+
+# How long a test waits for another thread.
+_LIMIT = 60.0
+
+
+class Pair:
+    """Two ranks of one job.
+
+    Attributes:
+        ranks: Their watchdogs.
+        heartbeats: Their heartbeats.
+        child_exits: Exit codes that rank 0 sees of the ranks it launched.
+    """
+
+    def __init__(self, jobs: list[RendezvousResult]) -> None:
+        self.heartbeats = [Heartbeat(training=True) for _ in jobs]
+        self.child_exits: dict[int, int] = {}
+        self.ranks = [
+            Watchdog(jobs[0], self.heartbeats[0], lambda: self.child_exits),
+            Watchdog(jobs[1], self.heartbeats[1]),
+        ]
+
+    def start(self) -> None:
+        """Start both watchdogs."""
+        for watchdog in self.ranks:
+            watchdog.start()
+            watchdog.on_training_start()
+
+
+@pytest.fixture
+def timeout() -> float:
+    """The strategy's timeout in seconds: longer than any test, unless a test parametrizes it."""
+    return 4 * _LIMIT
+
+
+@pytest.fixture
+def jobs(timeout: float, monkeypatch: pytest.MonkeyPatch) -> list[RendezvousResult]:
+    """Rendezvous results of two ranks."""
+    monkeypatch.delenv(AGENT_STORE, raising=False)
+    port = free_port()
+    configs = [RendezvousConfig("127.0.0.1", port, rank, rank, 2, timedelta(seconds=timeout)) for rank in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(rendezvous, configs))
+
+
+@pytest.fixture
+def exits(monkeypatch: pytest.MonkeyPatch) -> mock.Mock:
+    """Record of calls that would end this process."""
+    calls = mock.Mock()
+    monkeypatch.setattr(module.faulthandler, "dump_traceback_later", calls.later)
+    monkeypatch.setattr(module.faulthandler, "cancel_dump_traceback_later", calls.cancel)
+    monkeypatch.setattr(module.os, "_exit", calls.now)
+    monkeypatch.setattr(module.atexit, "register", calls.register)
+    monkeypatch.delattr("sys.last_value", raising=False)
+    return calls
+
+
+@pytest.fixture
+def pair(jobs: list[RendezvousResult], exits: mock.Mock) -> Iterator[Pair]:
+    """Two ranks that train."""
+    threads = set(threading.enumerate())
+    pair = Pair(jobs)
+    pair.start()
+    yield pair
+    for watchdog in reversed(pair.ranks):
+        watchdog.close()
+    assert set(threading.enumerate()) <= threads
+
+
+def _held(watchdog: Watchdog, name: str = "backward") -> Callable[[], BaseException]:
+    """Hold a rank in a collective until it knows of a failure; return how to wait for what it then raises."""
+    errors: list[BaseException] = []
+
+    def hold() -> None:
+        with pytest.raises(RuntimeError) as caught, watchdog.collective(name):  # noqa: PT012 - what fails is a wait.
+            watchdog._failed.wait(_LIMIT)
+            raise RuntimeError("connection closed by peer")
+        errors.append(caught.value)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+
+    def error() -> BaseException:
+        thread.join(_LIMIT)
+        return errors[0]
+
+    return error
+
+
+def test_collectives_are_counted(jobs: list[RendezvousResult]) -> None:
+    heartbeat = Heartbeat()
+    watchdog = Watchdog(jobs[0], heartbeat)
+    with watchdog.collective("setup"):
+        with watchdog.collective("broadcast"):
+            inner = heartbeat.collective
+        outer = heartbeat.collective
+
+    assert (inner, outer, heartbeat.collective, heartbeat.collective_seq) == ("broadcast", "setup", None, 2)
+
+
+def test_a_failed_collective_is_not_counted(jobs: list[RendezvousResult]) -> None:
+    heartbeat = Heartbeat()
+    with pytest.raises(KeyError), Watchdog(jobs[0], heartbeat).collective("backward"):
+        raise KeyError
+
+    assert (heartbeat.collective_seq, heartbeat.collective) == (0, None)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_error_of_one_rank_is_raised_by_the_other(rank: int, pair: Pair) -> None:
+    wait = _held(pair.ranks[1 - rank])
+    pair.ranks[rank].report_failure(ValueError("no such luck"))
+    error = wait()
+
+    assert isinstance(error, RankFailedError)
+    assert f"rank {rank} (pid {os.getpid()} on " in str(error)
+    assert f"failed: ValueError: no such luck; rank {1 - rank} (pid " in str(error)
+    assert isinstance(error.__cause__, RuntimeError)
+
+
+def test_a_long_error_text_is_cut(pair: Pair) -> None:
+    """The message of `load_state_dict` for a large model has hundreds of kilobytes."""
+    wait = _held(pair.ranks[0])
+    pair.ranks[1].report_failure(ValueError("x" * 500_000))
+
+    assert "failed: ValueError: xxx" in str(wait())
+    assert len(str(wait())) < 3000
+
+
+def test_a_process_that_died_is_named_with_its_signal(pair: Pair) -> None:
+    wait = _held(pair.ranks[0])
+    pair.child_exits[1] = -9
+
+    assert str(wait()).endswith("exited: killed by signal 9")
+
+
+@pytest.mark.parametrize("timeout", [8.0])
+def test_a_rank_whose_connections_are_closed_is_dead(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel closes the connections of a process that died, and its heartbeats end."""
+    reached = threading.Event()
+    connections = list(pair.heartbeats[1].connections)
+    gone = threading.Event()
+
+    def peers(port: int) -> set[str]:
+        reached.set()
+        return set() if gone.is_set() else {*connections, f"127.0.0.1:{port}"}
+
+    monkeypatch.setattr(module, "peer_endpoints", peers)
+    assert reached.wait(_LIMIT)
+    wait = _held(pair.ranks[0])
+    pair.ranks[1]._closed.set()
+    gone.set()
+
+    assert "rank 1 (pid " in str(wait())
+    assert "exited: its connections are closed" in str(wait())
+
+
+def test_a_rank_held_in_a_collective_exits_after_a_grace_period(
+    pair: Pair, exits: mock.Mock, capfd: pytest.CaptureFixture[str]
+) -> None:
+    wait = _held(pair.ranks[0])
+    pair.ranks[1].report_failure(ValueError("no such luck"))
+    wait()
+
+    (first, extended) = exits.later.call_args_list
+    assert first == mock.call(5.0, exit=True, file=2)
+    assert extended.args[0] > 5.0
+    assert "[rank 0] aborting: rank 1 (pid " in capfd.readouterr().err
+
+
+def test_user_code_after_the_training_is_not_ended(pair: Pair, exits: mock.Mock) -> None:
+    wait = _held(pair.ranks[0])
+    pair.ranks[1].report_failure(ValueError("no such luck"))
+    wait()
+    pair.ranks[0].close()
+
+    exits.cancel.assert_called_once_with()
+
+
+def test_ranks_do_not_train_again_after_a_failure(pair: Pair) -> None:
+    wait = _held(pair.ranks[0])
+    pair.ranks[1].report_failure(ValueError("no such luck"))
+    wait()
+
+    with pytest.raises(RankFailedError, match="failed: ValueError"):
+        pair.ranks[0].on_training_start()
+
+
+def test_ranks_that_fail_together_may_train_again(pair: Pair) -> None:
+    for watchdog in pair.ranks:
+        watchdog.report_failure(ValueError("no such luck"))
+    for watchdog in pair.ranks:
+        watchdog.on_training_start()
+    with pair.ranks[0].collective("backward"), pair.ranks[1].collective("backward"):
+        pass
+
+    assert [beat.error for beat in pair.heartbeats] == [None, None]
+
+
+def test_a_failure_of_a_peer_is_not_published_as_an_own_one(pair: Pair) -> None:
+    wait = _held(pair.ranks[0])
+    pair.ranks[1].report_failure(ValueError("no such luck"))
+    pair.ranks[0].report_failure(wait())
+    pair.ranks[0].report_failure(RuntimeError("connection closed by peer"))
+
+    assert pair.heartbeats[0].error is None
+
+
+def test_an_error_without_a_failed_peer_stays_as_it_is(pair: Pair) -> None:
+    with pytest.raises(RuntimeError, match="own"), pair.ranks[0].collective("backward"):
+        raise RuntimeError("own")
+
+
+@pytest.mark.parametrize("timeout", [8.0])
+def test_a_rank_that_hangs_exits_with_its_stack(
+    pair: Pair, exits: mock.Mock, capfd: pytest.CaptureFixture[str]
+) -> None:
+    wait = _held(pair.ranks[0])
+
+    assert "rank 1 (pid " in str(wait())
+    assert " has made no progress for " in str(wait())
+    ended = threading.Event()
+    exits.now.side_effect = lambda code: ended.set()
+    assert exits.now.called or ended.wait(_LIMIT)
+    assert "test_watchdog.py" in capfd.readouterr().err
+
+
+def test_a_message_alone_ends_no_process(pair: Pair, exits: mock.Mock) -> None:
+    """A rank that makes progress does not exit because rank 0 claims that it hangs."""
+    failure = module.RankFailure("rank 1 hangs", rank=1, stalled_for=1000)
+    pair.ranks[1]._on_failure(failure)
+
+    exits.now.assert_not_called()
+
+
+def test_a_rank_that_finished_is_not_missed(pair: Pair) -> None:
+    pair.ranks[1].close()
+    with pair.ranks[0].collective("barrier"):
+        pass
+
+    assert not pair.ranks[0]._failed.wait(3)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_error_in_the_watchdog_ends_no_healthy_run(
+    rank: int, pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    method = "_lead" if rank == 0 else "_follow"
+    monkeypatch.setattr(pair.ranks[rank], method, mock.Mock(side_effect=KeyError("broken")))
+    done = threading.Event()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(30):
+            with pair.ranks[0].collective("backward"), pair.ranks[1].collective("backward"):
+                done.wait(0.1)
+
+    assert [record.getMessage() for record in caplog.records] == [f"failure detection is off on rank {rank}"]
+    assert not any(watchdog._failed.is_set() for watchdog in pair.ranks)
+
+
+def test_all_ranks_stop_before_the_same_batch(pair: Pair) -> None:
+    taken = [0, 0]
+
+    def train(rank: int, together: threading.Barrier) -> None:
+        while not pair.ranks[rank].should_stop_before_batch():
+            # A batch, for which the ranks need each other.
+            together.wait(_LIMIT)
+            taken[rank] += 1
+            if rank == 1 and taken[1] == 3:
+                pair.ranks[1].request_stop()
+
+    together = threading.Barrier(2)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(train, range(2), [together, together]))
+
+    assert taken[0] == taken[1] >= 3
+
+
+def test_an_agreed_stop_is_no_failure(pair: Pair) -> None:
+    for watchdog in pair.ranks:
+        watchdog.request_stop()
+    with ThreadPoolExecutor(2) as pool:
+        while not all(pool.map(Watchdog.should_stop_before_batch, pair.ranks)):
+            pass
+    pair.ranks[0].report_failure(SystemExit())
+
+    assert pair.heartbeats[0].error is None
+
+
+def test_a_signal_handler_may_request_a_stop_at_any_moment(pair: Pair) -> None:
+    previous = signal.signal(signal.SIGUSR1, lambda *_: pair.ranks[0].request_stop())
+    try:
+        with pair.ranks[0]._lock:
+            os.kill(os.getpid(), signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, previous)
+
+    assert pair.ranks[0].stop_requested
+
+
+def test_a_broken_connection_to_a_living_rank_0_is_replaced(pair: Pair) -> None:
+    broken: Any = mock.Mock(set=mock.Mock(side_effect=RuntimeError("Connection reset by peer")))
+    pair.ranks[1]._store = broken
+    with pair.ranks[0].collective("backward"):
+        wait = _held(pair.ranks[1], "backward")
+        pair.ranks[0].report_failure(ValueError("no such luck"))
+
+    assert "failed: ValueError: no such luck" in str(wait())
