@@ -9,7 +9,7 @@ import pytest
 
 from hpu_sim.testing import CompletedProgram, Program, SharedRankPool, machine_env
 
-from .preparation import prepare
+from .warning_filters import prepare
 
 PROGRAMS = Path(__file__).parent / "programs"
 

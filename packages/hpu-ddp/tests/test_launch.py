@@ -142,8 +142,8 @@ def test_slurm_starts_ranks(program: Callable[..., Program]) -> None:
 
 
 def test_several_machines_train_together(program: Callable[..., Program]) -> None:
-    """With the four variables of the documentation, the same script on two machines is one training of four ranks."""
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "4"}
+    """With the three variables of the documentation, the same script on two machines is one job of four ranks."""
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     # Two machines have cards of the same names; here, both are one machine and must not take each other's.
     nodes = [{**place, "NODE_RANK": str(node), "HPU_SIM_RUNTIME_DIR": f"cards-{node}"} for node in range(2)]
     done = _started_apart(program, nodes, "--num-nodes", "2")
@@ -159,8 +159,8 @@ def test_a_contradiction_is_one_error_on_each_rank(rank: int, run: Run) -> None:
     done = run("train.py", LOCAL_RANK=str(rank), WORLD_SIZE="8", NODE_RANK="1", MASTER_PORT="29500")
 
     assert done.code == 1
-    assert "ValueError: the environment and `devices=2`, `num_nodes=1` do not fit together: " in done.output
-    assert "NODE_RANK=1 is not below `num_nodes`; WORLD_SIZE=8 is not 2 times 1" in done.output
+    assert "ValueError: the environment contradicts `devices=2`, `num_nodes=1`: NODE_RANK must be below" in done.output
+    assert "got 1; WORLD_SIZE must be 2 x 1 = 2, got 8" in done.output
     assert "simulated card" not in done.output
 
 
@@ -169,7 +169,7 @@ def test_missing_variables_are_one_error(run: Run) -> None:
     done = run("train.py", "--num-nodes", "2")
 
     assert done.code == 1
-    assert "NODE_RANK is not set; MASTER_ADDR is not set; MASTER_PORT is not set; WORLD_SIZE is not set" in done.output
+    assert "NODE_RANK is not set; MASTER_ADDR is not set; MASTER_PORT is not set. On each machine, set" in done.output
     assert done.output.count("Traceback") == 1
 
 
@@ -188,7 +188,9 @@ def test_a_card_must_not_be_open_in_the_starting_process(start_method: str, run:
     done = run("train.py", "--start-method", start_method, "--open-early")
 
     assert done.code == 1
-    assert "RuntimeError: this process has opened a card, and would keep it from the processes" in done.output
+    assert (
+        "RuntimeError: this process has opened a card and would keep it from the ranks that it launches" in done.output
+    )
 
 
 @pytest.mark.skipif(find_spec("pytorch_lightning") is None, reason="Requires: pytorch-lightning")

@@ -108,8 +108,7 @@ def test_consistent_slurm_variables_pass(slurm: Any) -> None:
     [
         (
             {"SLURM_NTASKS": "8"},
-            "SLURMEnvironment has world size 8, not 8 x 2 = 16; SLURMEnvironment has rank 9, which must be below its "
-            "world size 8",
+            "SLURMEnvironment has world size 8, not 8 x 2 = 16; SLURMEnvironment has rank 9, which must be below",
         ),
         ({"SLURM_LOCALID": "8"}, "SLURMEnvironment has local rank 8, which must be below `devices`"),
         ({"SLURM_NODEID": "2"}, "SLURMEnvironment has node rank 2, which must be below `num_nodes`"),

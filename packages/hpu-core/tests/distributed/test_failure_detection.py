@@ -22,16 +22,9 @@ TIMEOUTS = Timeouts(stall=100, exit_grace=5, heartbeat_interval=1)
 NOW = 1000.0
 
 
-def _rank(
-    rank: int,
-    seq: int = 10,
-    collective: str | None = None,
-    progress: float = NOW,
-    heard: float = NOW,
-    exit_reason: str | None = None,
-    **beat: Any,
-) -> RankState:
-    """Return a rank that trains; `beat` is for its heartbeat."""
+def _rank(rank: int, seq: int = 10, collective: str | None = None, *, progress: float = NOW, **more: Any) -> RankState:
+    """Return a rank that trains; `more` is for its heartbeat, but `heard` and `exit_reason`, which are for its state."""
+    heard, exit_reason, beat = more.pop("heard", NOW), more.pop("exit_reason", None), more
     heartbeat = Heartbeat(collective_seq=seq, collective=collective, **{"training": True, **beat})
     return RankState(RankInfo(rank, rank, "node", 100 + rank), heartbeat, progress, heard, exit_reason)
 
@@ -128,13 +121,16 @@ def test_a_deadlock_names_every_collective() -> None:
     assert failure == RankFailure(f"no rank has made progress for 105 s: {places}", None, 105)
 
 
+_WAITS = f"{_name(1)} waits for it during backward"
+
+
 @pytest.mark.parametrize(
     ("leader", "message"),
     [
         (_rank(0), None),
         (_rank(0, exit_reason="its store closed"), f"{_name(0)} exited: its store closed"),
-        (_rank(0, heard=NOW - 101), f"{_name(0)} has sent no heartbeat for 101 s; {_name(1)} waits for it during backward"),
-        (_rank(0, 9, closed=True), f"{_name(0)} left the job; {_name(1)} waits for it during backward"),
+        (_rank(0, heard=NOW - 101), f"{_name(0)} has sent no heartbeat for 101 s; {_WAITS}"),
+        (_rank(0, 9, closed=True), f"{_name(0)} left the job; {_WAITS}"),
         # Rank 0 answers, so that it is the one to name the rank at fault.
         (_rank(0, 10, "backward", progress=0), None),
     ],

@@ -70,7 +70,7 @@ def test_every_rank_knows_every_other(port: int) -> None:
 
 
 def test_keys_of_an_earlier_attempt_are_out_of_sight(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """torchrun's agent keeps the store when it restarts ranks, whatever the first ones left in it."""
+    """Torchrun's agent keeps the store when it restarts ranks, whatever the first ones left in it."""
     agent = TCPStore("127.0.0.1", port, 1, is_master=True, wait_for_workers=False)
     monkeypatch.setenv(AGENT_STORE, "True")
     first = _all(port, 2)
@@ -134,7 +134,7 @@ def test_a_missing_rank_0_is_named(port: int) -> None:
 
 
 def test_another_server_at_the_port_is_no_rank_0() -> None:
-    """torch's client waits forever for the answer of a server that is not a store."""
+    """Torch's client waits forever for the answer of a server that is not a store."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         (error,) = _join(_config(server.getsockname()[1], 1, 2, seconds=1))
 

@@ -1,100 +1,80 @@
-"""What stands in for Lightning's handling of SIGTERM, on a Trainer of stand-ins."""
+"""Replacement of a real Trainer's SIGTERM handling."""
 
-from types import SimpleNamespace
+import signal
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from hpu_ddp._lightning import SIGTERMException
-from hpu_ddp._sigterm import AgreedEnd
+from hpu_core import frameworks
+from hpu_core._lightning import SIGTERMException
+from hpu_core.distributed.sigterm import NOTIFIER, SYNCHRONIZER, SigtermCoordinator
 
-
-class _Connector:
-    """Lightning's, as far as it is stood in for."""
-
-    received_sigterm = False
-
-    def _sigterm_notifier_fn(self, signum: int, frame: Any) -> str:
-        return "Lightning's"
-
-
-class _Loop:
-    """Lightning's from 2.5.5 on."""
-
-    def _broadcast_sigterm_tensor(self) -> str:
-        return "Lightning's"
+_pytorch = frameworks.current().pytorch()
 
 
 @pytest.fixture
-def trainer() -> Any:
-    """A Trainer that has started two processes."""
-    return SimpleNamespace(
-        _signal_connector=_Connector(),
-        fit_loop=SimpleNamespace(epoch_loop=_Loop()),
-        strategy=SimpleNamespace(launcher=mock.Mock()),
-    )
+def trainer(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A Trainer on the CPU whose launcher records what it is told."""
+    trainer = _pytorch.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, barebones=True)
+    monkeypatch.setattr(trainer.strategy, "_launcher", mock.Mock())
+    return trainer
 
 
 @pytest.fixture
-def watch() -> Any:
-    """A watch of ranks that have not been asked to end."""
-    return mock.Mock(stopping=False, pause=mock.Mock(return_value=False))
+def watchdog() -> Any:
+    """A watchdog whose ranks do not stop."""
+    return mock.Mock(stop_requested=False, should_stop_before_batch=mock.Mock(return_value=False))
 
 
-def test_batches_ask_nobody(trainer: Any, watch: Any) -> None:
-    """The loop's own question, a broadcast, is not asked."""
-    AgreedEnd(trainer, watch)
+def test_batches_synchronize_nothing(trainer: Any, watchdog: Any) -> None:
+    SigtermCoordinator(trainer, watchdog)
+    loop = trainer.fit_loop.epoch_loop
 
-    assert trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor() is None
-
-
-def test_a_signal_asks_all_ranks_to_end(trainer: Any, watch: Any) -> None:
-    """And is passed on to the processes that this one has started."""
-    AgreedEnd(trainer, watch)
-    trainer._signal_connector._sigterm_notifier_fn(15, None)
-
-    watch.stop.assert_called_once_with()
-    trainer.strategy.launcher.kill.assert_called_once_with(15)
+    with mock.patch("torch.distributed.broadcast") as broadcast:
+        getattr(loop, SYNCHRONIZER, lambda: None)()
+    broadcast.assert_not_called()
 
 
-def test_a_second_signal_is_not_passed_on(trainer: Any, watch: Any) -> None:
-    """The processes have the first one, and would pass it back for good."""
-    watch.stopping = True
-    AgreedEnd(trainer, watch)
-    trainer._signal_connector._sigterm_notifier_fn(15, None)
+def test_lightnings_signal_handler_asks_all_ranks_to_stop(trainer: Any, watchdog: Any) -> None:
+    SigtermCoordinator(trainer, watchdog)
+    previous = signal.getsignal(signal.SIGTERM)
+    trainer._signal_connector.register_signal_handlers()
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        trainer._signal_connector.teardown()
+        signal.signal(signal.SIGTERM, previous)
+
+    watchdog.request_stop.assert_called_once_with()
+    trainer.strategy.launcher.kill.assert_called_once_with(signal.SIGTERM)
+
+
+def test_a_second_signal_is_not_passed_on(trainer: Any, watchdog: Any) -> None:
+    """The launched ranks receive the first one, and would pass it back forever."""
+    watchdog.stop_requested = True
+    SigtermCoordinator(trainer, watchdog)
+    getattr(trainer._signal_connector, NOTIFIER)(signal.SIGTERM, None)
 
     trainer.strategy.launcher.kill.assert_not_called()
 
 
-def test_a_batch_begins_where_no_end_is_agreed(trainer: Any, watch: Any) -> None:
-    """Nothing is raised."""
-    AgreedEnd(trainer, watch).look()
+def test_a_batch_starts_where_no_stop_is_agreed(trainer: Any, watchdog: Any) -> None:
+    SigtermCoordinator(trainer, watchdog).raise_if_stopping()
 
-    assert not trainer._signal_connector.received_sigterm
+    assert not trainer.received_sigterm
 
 
-def test_an_agreed_end_is_lightnings_exception(trainer: Any, watch: Any) -> None:
-    """And the Trainer knows that it received the signal."""
-    watch.pause.return_value = True
+def test_an_agreed_stop_is_lightnings_exception(trainer: Any, watchdog: Any) -> None:
+    watchdog.should_stop_before_batch.return_value = True
 
     with pytest.raises(SIGTERMException):
-        AgreedEnd(trainer, watch).look()
-    assert trainer._signal_connector.received_sigterm
+        SigtermCoordinator(trainer, watchdog).raise_if_stopping()
+    assert trainer.received_sigterm
 
 
-def test_the_trainer_is_left_as_it_was(trainer: Any, watch: Any) -> None:
-    """Its own methods are back."""
-    AgreedEnd(trainer, watch).remove()
+def test_the_trainer_is_restored(trainer: Any, watchdog: Any) -> None:
+    SigtermCoordinator(trainer, watchdog).remove()
 
-    assert trainer._signal_connector._sigterm_notifier_fn(15, None) == "Lightning's"
-    assert trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor() == "Lightning's"
-
-
-def test_older_loops_have_nothing_to_be_spared(trainer: Any, watch: Any) -> None:
-    """Before 2.5.5 there is no question to replace."""
-    trainer.fit_loop.epoch_loop = SimpleNamespace()
-    end = AgreedEnd(trainer, watch)
-    end.remove()
-
-    assert not vars(trainer.fit_loop.epoch_loop)
+    assert NOTIFIER not in vars(trainer._signal_connector)
+    assert SYNCHRONIZER not in vars(trainer.fit_loop.epoch_loop)

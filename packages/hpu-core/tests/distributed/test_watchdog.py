@@ -1,5 +1,7 @@
 """Watchdogs of two ranks in this process; what would end it is replaced."""
 
+import atexit
+import faulthandler
 import logging
 import os
 import signal
@@ -14,7 +16,8 @@ import pytest
 
 from hpu_core.distributed import watchdog as module
 from hpu_core.distributed.environment import AGENT_STORE
-from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError
+from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, RankFailure
+from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousConfig, RendezvousResult, rendezvous
 from hpu_core.distributed.watchdog import Watchdog
 from hpu_sim.testing import free_port
@@ -29,15 +32,15 @@ class Pair:
     Attributes:
         ranks: Their watchdogs.
         heartbeats: Their heartbeats.
-        child_exits: Exit codes that rank 0 sees of the ranks it launched.
+        launched: The ranks that rank 0 launched.
     """
 
     def __init__(self, jobs: list[RendezvousResult]) -> None:
         self.heartbeats = [Heartbeat(training=True) for _ in jobs]
-        self.child_exits: dict[int, int] = {}
+        self.launched: Any = mock.Mock(exit_codes=mock.Mock(return_value={}))
         self.ranks = [
-            Watchdog(jobs[0], self.heartbeats[0], lambda: self.child_exits),
-            Watchdog(jobs[1], self.heartbeats[1]),
+            Watchdog(jobs[0], self.heartbeats[0], self.launched),
+            Watchdog(jobs[1], self.heartbeats[1], LaunchedRanks()),
         ]
 
     def start(self) -> None:
@@ -67,10 +70,10 @@ def jobs(timeout: float, monkeypatch: pytest.MonkeyPatch) -> list[RendezvousResu
 def exits(monkeypatch: pytest.MonkeyPatch) -> mock.Mock:
     """Record of calls that would end this process."""
     calls = mock.Mock()
-    monkeypatch.setattr(module.faulthandler, "dump_traceback_later", calls.later)
-    monkeypatch.setattr(module.faulthandler, "cancel_dump_traceback_later", calls.cancel)
-    monkeypatch.setattr(module.os, "_exit", calls.now)
-    monkeypatch.setattr(module.atexit, "register", calls.register)
+    monkeypatch.setattr(faulthandler, "dump_traceback_later", calls.later)
+    monkeypatch.setattr(faulthandler, "cancel_dump_traceback_later", calls.cancel)
+    monkeypatch.setattr(os, "_exit", calls.now)
+    monkeypatch.setattr(atexit, "register", calls.register)
     monkeypatch.delattr("sys.last_value", raising=False)
     return calls
 
@@ -109,7 +112,7 @@ def _held(watchdog: Watchdog, name: str = "backward") -> Callable[[], BaseExcept
 
 def test_collectives_are_counted(jobs: list[RendezvousResult]) -> None:
     heartbeat = Heartbeat()
-    watchdog = Watchdog(jobs[0], heartbeat)
+    watchdog = Watchdog(jobs[0], heartbeat, LaunchedRanks())
     with watchdog.collective("setup"):
         with watchdog.collective("broadcast"):
             inner = heartbeat.collective
@@ -120,7 +123,7 @@ def test_collectives_are_counted(jobs: list[RendezvousResult]) -> None:
 
 def test_a_failed_collective_is_not_counted(jobs: list[RendezvousResult]) -> None:
     heartbeat = Heartbeat()
-    with pytest.raises(KeyError), Watchdog(jobs[0], heartbeat).collective("backward"):
+    with pytest.raises(KeyError), Watchdog(jobs[0], heartbeat, LaunchedRanks()).collective("backward"):
         raise KeyError
 
     assert (heartbeat.collective_seq, heartbeat.collective) == (0, None)
@@ -149,7 +152,7 @@ def test_a_long_error_text_is_cut(pair: Pair) -> None:
 
 def test_a_process_that_died_is_named_with_its_signal(pair: Pair) -> None:
     wait = _held(pair.ranks[0])
-    pair.child_exits[1] = -9
+    pair.launched.exit_codes.return_value = {1: -9}
 
     assert str(wait()).endswith("exited: killed by signal 9")
 
@@ -245,9 +248,20 @@ def test_a_rank_that_hangs_exits_with_its_stack(
     assert "test_watchdog.py" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("timeout", [8.0])
+def test_a_launched_rank_that_hangs_is_killed_by_its_launcher(pair: Pair) -> None:
+    """A process that is stopped, or holds Python's lock, does not exit by itself."""
+    killed = threading.Event()
+    pair.launched.kill.side_effect = lambda rank: killed.set()
+    _held(pair.ranks[0])()
+
+    assert killed.wait(_LIMIT)
+    pair.launched.kill.assert_called_with(1)
+
+
 def test_a_message_alone_ends_no_process(pair: Pair, exits: mock.Mock) -> None:
     """A rank that makes progress does not exit because rank 0 claims that it hangs."""
-    failure = module.RankFailure("rank 1 hangs", rank=1, stalled_for=1000)
+    failure = RankFailure("rank 1 hangs", rank=1, stalled_for=1000)
     pair.ranks[1]._on_failure(failure)
 
     exits.now.assert_not_called()
@@ -299,7 +313,7 @@ def test_an_agreed_stop_is_no_failure(pair: Pair) -> None:
     for watchdog in pair.ranks:
         watchdog.request_stop()
     with ThreadPoolExecutor(2) as pool:
-        while not all(pool.map(Watchdog.should_stop_before_batch, pair.ranks)):
+        while not all(list(pool.map(Watchdog.should_stop_before_batch, pair.ranks))):
             pass
     pair.ranks[0].report_failure(SystemExit())
 
@@ -320,8 +334,7 @@ def test_a_signal_handler_may_request_a_stop_at_any_moment(pair: Pair) -> None:
 def test_a_broken_connection_to_a_living_rank_0_is_replaced(pair: Pair) -> None:
     broken: Any = mock.Mock(set=mock.Mock(side_effect=RuntimeError("Connection reset by peer")))
     pair.ranks[1]._store = broken
-    with pair.ranks[0].collective("backward"):
-        wait = _held(pair.ranks[1], "backward")
-        pair.ranks[0].report_failure(ValueError("no such luck"))
+    wait = _held(pair.ranks[1])
+    pair.ranks[0].report_failure(ValueError("no such luck"))
 
     assert "failed: ValueError: no such luck" in str(wait())

@@ -13,6 +13,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,11 @@ class Failing(Classifier):
     def __init__(self, how: str, rank: int, batch: int, *, held: bool) -> None:
         super().__init__()
         self.how, self.rank, self.batch, self.held = how, rank, batch, held
+        self.module_id: str | None = None
+
+    def on_train_start(self) -> None:
+        """Note the device that this rank has selected."""
+        self.module_id = os.environ.get("HLS_MODULE_ID")
 
     def training_step(self, batch: tuple[Any, Any], index: int) -> Any:
         """Return the loss, or fail first."""
@@ -113,7 +119,9 @@ def main() -> None:
         "rank": run.global_rank,
         "local_rank": run.local_rank,
         "open": bridge.is_open(),
-        "module_id": os.environ.get("HLS_MODULE_ID"),
+        "module_id": module.module_id,
+        "variables_left": [name for name in ("HLS_MODULE_ID", "ID") if name in os.environ],
+        "threads_left": [thread.name for thread in threading.enumerate() if thread.name.startswith("hpu-")],
         "port": os.environ.get("MASTER_PORT"),
         "epochs": run.current_epoch,
         "steps": run.global_step,

@@ -7,12 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_core._lightning import FabricSubprocessScriptLauncher, SubprocessScriptLauncher
 from hpu_core.distributed.environment import LAUNCHER_PID
 
-__all__ = ["FabricHPUSubprocessScriptLauncher", "HPUSubprocessScriptLauncher"]
+__all__ = ["FabricHPUSubprocessScriptLauncher", "HPUSubprocessScriptLauncher", "LaunchedRanks"]
 
 # How long launched ranks may take to exit after an error here; shorter than the grace period of the watchdog.
 _EXIT_TIMEOUT: Final = 4.0
@@ -48,11 +49,6 @@ class _HPULauncherMixin(_Launcher):
         self.validate()
         return super().launch(function, *args, **kwargs)
 
-    def exit_codes(self) -> dict[int, int]:
-        """Return the exit codes of the started ranks that have exited, by local rank."""
-        codes = {rank: child.poll() for rank, child in enumerate(self.children, start=1)}
-        return {rank: code for rank, code in codes.items() if code is not None}
-
     def kill(self, signum: Any) -> None:
         """Send a signal to the started ranks."""
         for child in self.children:
@@ -73,9 +69,36 @@ class _HPULauncherMixin(_Launcher):
         if getattr(sys, "last_value", None) is None:
             return
         deadline = time.monotonic() + _EXIT_TIMEOUT
-        while time.monotonic() < deadline and len(self.exit_codes()) < len(self.children):
+        while time.monotonic() < deadline and any(child.poll() is None for child in self.children):
             time.sleep(_POLL_INTERVAL)
         self.kill(signal.SIGKILL)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedRanks:
+    """Ranks that this process launched, by their global rank.
+
+    Attributes:
+        launcher: The launcher; None if another process launched the ranks.
+        first: Global rank of this process.
+    """
+
+    launcher: _HPULauncherMixin | None = None
+    first: int = 0
+
+    def exit_codes(self) -> dict[int, int]:
+        """Return the exit codes of the ranks that have exited."""
+        codes = {rank: child.poll() for rank, child in self._children().items()}
+        return {rank: code for rank, code in codes.items() if code is not None}
+
+    def kill(self, rank: int | None) -> None:
+        """Kill a rank, if this process launched it and it still runs."""
+        child = self._children().get(-1 if rank is None else rank)
+        if child is not None:
+            child.kill()
+
+    def _children(self) -> dict[int, "subprocess.Popen[bytes]"]:
+        return dict(enumerate(self.launcher.children if self.launcher else (), start=self.first + 1))
 
 
 class HPUSubprocessScriptLauncher(_HPULauncherMixin, SubprocessScriptLauncher):

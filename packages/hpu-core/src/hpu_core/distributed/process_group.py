@@ -1,7 +1,6 @@
 """Process group of this process: rendezvous, hccl initialization, and the watchdog of its ranks."""
 
 import os
-from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -13,6 +12,7 @@ from hpu_core import hccl
 from hpu_core._lightning import ClusterEnvironment, init_dist_connection
 from hpu_core.distributed.environment import AGENT_STORE, LAUNCHER_PID, validate_environment
 from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, describe_exit
+from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousConfig, RendezvousResult, rendezvous
 from hpu_core.distributed.watchdog import Watchdog
 
@@ -47,7 +47,7 @@ class ProcessGroupManager:
         failure_detection: Whether to run the watchdog; HPU_FAILURE_DETECTION=0 switches it off as well.
 
     Attributes:
-        child_exits: Returns the exit codes of the ranks that this process launched, by global rank.
+        launched: The ranks that this process launched.
 
     Raises:
         TypeError: `timeout` is not a timedelta.
@@ -58,7 +58,7 @@ class ProcessGroupManager:
         self.backend = _validate_backend(backend)
         self.timeout = _validate_timeout(timeout)
         self.failure_detection = failure_detection and os.environ.get(FAILURE_DETECTION) != "0"
-        self.child_exits: Callable[[], Mapping[int, int]] = dict
+        self.launched = LaunchedRanks()
         self.watchdog: Watchdog | None = None
 
     def rendezvous(self, cluster: ClusterEnvironment | None, devices: int, num_nodes: int) -> None:
@@ -85,14 +85,14 @@ class ProcessGroupManager:
                 cluster.local_rank(),
                 cluster.world_size(),
                 self.timeout,
-                _PeerCheck(self.child_exits),
+                _PeerCheck(self.launched),
             )
             reusable = _job is not None and _job.result.config.endpoint == config.endpoint
             _job = _Job(rendezvous(config, _job.result.root if _job is not None and reusable else None))
         # Where the program made the process group itself, there is no job to watch.
         if _job is not None and self.failure_detection and cluster.world_size() > 1 and self.watchdog is None:
             agent = os.getppid() if AGENT_STORE in os.environ else None
-            self.watchdog = Watchdog(_job.result, _job.heartbeat, self.child_exits, agent)
+            self.watchdog = Watchdog(_job.result, _job.heartbeat, self.launched, agent)
             _job.heartbeat.training = True
             self.watchdog.start()
         if self.watchdog is not None:
@@ -136,12 +136,12 @@ class ProcessGroupManager:
 class _PeerCheck:
     """Check of the processes around this one during rendezvous: its launcher, and the ranks that it launched."""
 
-    def __init__(self, child_exits: Callable[[], Mapping[int, int]]) -> None:
-        self._child_exits = child_exits
+    def __init__(self, launched: LaunchedRanks) -> None:
+        self._launched = launched
         self._launcher = os.environ.pop(LAUNCHER_PID, None)
 
     def __call__(self) -> None:
-        for rank, code in self._child_exits().items():
+        for rank, code in self._launched.exit_codes().items():
             raise RankFailedError(f"rank {rank} exited before it joined: {describe_exit(code)}. See its own error")
         if self._launcher not in {None, str(os.getppid())}:
             raise RankFailedError(f"rank 0 of this machine (pid {self._launcher}), which launched this rank, exited")

@@ -16,7 +16,11 @@ from hpu_core._lightning import (
 )
 from hpu_core._strategy_mixin import validate_devices
 from hpu_core.distributed.environment import validate_environment
-from hpu_core.distributed.launcher import FabricHPUSubprocessScriptLauncher, HPUSubprocessScriptLauncher
+from hpu_core.distributed.launcher import (
+    FabricHPUSubprocessScriptLauncher,
+    HPUSubprocessScriptLauncher,
+    LaunchedRanks,
+)
 from hpu_core.distributed.process_group import ProcessGroupManager
 from hpu_core.distributed.sigterm import SigtermCoordinator
 from hpu_core.fabric import FabricHPUStrategy
@@ -188,14 +192,11 @@ class HPUParallelMixin(_Strategy):
             if type(self._launcher) is base and self.process_groups.failure_detection:
                 self._launcher = launcher(cluster, self.num_processes, self.num_nodes)
                 self._launcher.validate = self._validate_environment
-                self.process_groups.child_exits = self._child_exits
+                first = self.node_rank * self.num_processes
+                self.process_groups.launched = LaunchedRanks(self._launcher, first)
 
     def _validate_environment(self) -> None:
         validate_environment(self.cluster_environment, self.num_processes, self.num_nodes)
-
-    def _child_exits(self) -> dict[int, int]:
-        first = self.node_rank * self.num_processes
-        return {first + local_rank: code for local_rank, code in self._launcher.exit_codes().items()}
 
 
 class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):

@@ -17,7 +17,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Final
@@ -35,6 +35,7 @@ from hpu_core.distributed.failure_detection import (
     detect_failure,
     detect_leader_failure,
 )
+from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult, open_store, publish, try_get
 
 __all__ = ["Watchdog"]
@@ -53,7 +54,7 @@ class Watchdog:
     Args:
         job: The rendezvous that all ranks have joined.
         heartbeat: Progress of this rank, which outlives the watchdog.
-        child_exits: Returns the exit codes of the ranks that this process launched and that have exited.
+        launched: The ranks that this process launched.
         agent_pid: The torchrun agent that launched this rank; None if there is none.
     """
 
@@ -61,14 +62,14 @@ class Watchdog:
         self,
         job: RendezvousResult,
         heartbeat: Heartbeat,
-        child_exits: Callable[[], Mapping[int, int]] = dict,
+        launched: LaunchedRanks,
         agent_pid: int | None = None,
     ) -> None:
         self._job = job
         self._info = job.ranks[job.config.rank]
         self._timeout = job.config.timeout.total_seconds()
         self._timeouts = Timeouts.from_timeout(self._timeout)
-        self._child_exits = child_exits
+        self._launched = launched
         self._agent_pid = agent_pid
         self._heartbeat = heartbeat
         # Reentrant, because a signal handler may interrupt its holder.
@@ -77,6 +78,7 @@ class Watchdog:
         self._ranks = [RankState(info, Heartbeat(training=True), now, now) for info in job.ranks]
         self._connected: set[int] = set()
         self._failure: RankFailure | None = None
+        self._failed_at = now
         self._failed = threading.Event()
         self._stopping = False
         self._decision = StopDecision()
@@ -255,7 +257,10 @@ class Watchdog:
             now = time.monotonic()
             silent = now - self._last_exchange
             own.update(self._snapshot(), now)
-            if self._agent_pid not in {None, os.getppid()}:
+            if self._failure is not None and now - self._failed_at > self._timeouts.exit_grace / 2:
+                # It is stopped, or holds Python's lock: else it would have exited with its stack.
+                self._launched.kill(self._failure.rank)
+            elif self._agent_pid not in {None, os.getppid()}:
                 self._on_failure(RankFailure(f"torchrun's agent (pid {self._agent_pid} on {self._info.host}) exited"))
             elif min(silent, own.waiting_for(now)) >= self._timeouts.stall:
                 message = f"the store of {self._job.ranks[0]} at {config.endpoint} has not answered for {silent:.0f} s"
@@ -331,7 +336,7 @@ class Watchdog:
         return None
 
     def _update_exits(self) -> None:
-        for rank, code in self._child_exits().items():
+        for rank, code in self._launched.exit_codes().items():
             self._ranks[rank].exit_reason = describe_exit(code)
         now = time.monotonic()
         peers = peer_endpoints(self._job.config.port)
@@ -362,7 +367,7 @@ class Watchdog:
             sys.stderr.flush()
             faulthandler.dump_traceback(_STDERR)
             os._exit(1)
-        self._failure = failure
+        self._failure, self._failed_at = failure, time.monotonic()
         if beat.training and failure.rank != rank:
             sys.stderr.write(f"[rank {rank}] aborting: {failure.message}\n")
             self._schedule_exit(self._timeouts.exit_grace)

@@ -1,0 +1,91 @@
+"""Arguments of the process group manager, and processes that it waits for."""
+
+import os
+from datetime import timedelta
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch.distributed as dist
+
+from hpu_core.distributed.environment import LAUNCHER_PID
+from hpu_core.distributed.failure_detection import RankFailedError
+from hpu_core.distributed.launcher import LaunchedRanks
+from hpu_core.distributed.process_group import FAILURE_DETECTION, ProcessGroupManager, _PeerCheck
+
+
+@pytest.mark.parametrize("name", [None, "hccl"])
+def test_the_backend_is_hccl(name: str | None) -> None:
+    """The bridge, which registers it, need not be loaded."""
+    assert ProcessGroupManager(name, None).backend == "hccl"
+
+
+@pytest.mark.parametrize("name", ["gloo", "nccl", "hcl", ""])
+def test_other_backends_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"`process_group_backend` must be 'hccl' .* got {name!r}: leave it out"):
+        ProcessGroupManager(name, None)
+
+
+def test_a_backend_registered_for_hpu_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dist.Backend, "OWN", "own", raising=False)
+    # torch 2.0 has no such table.
+    if hasattr(dist.Backend, "backend_capability"):
+        monkeypatch.setitem(dist.Backend.backend_capability, "own", ["hpu"])
+
+    assert ProcessGroupManager("own", None).backend == "own"
+
+
+@pytest.mark.parametrize(
+    ("timeout", "expected"), [(None, timedelta(minutes=30)), (timedelta(seconds=7), timedelta(seconds=7))]
+)
+def test_the_timeout_is_torchs_unless_given(timeout: timedelta | None, expected: timedelta) -> None:
+    assert ProcessGroupManager(None, timeout).timeout == expected
+
+
+@pytest.mark.parametrize("seconds", [0, -1])
+def test_a_timeout_must_be_positive(seconds: int) -> None:
+    with pytest.raises(ValueError, match=f"`timeout` must be more than 0 seconds, got {seconds} s"):
+        ProcessGroupManager(None, timedelta(seconds=seconds))
+
+
+def test_a_number_is_not_a_timeout() -> None:
+    """It could mean seconds or minutes."""
+    number: Any = 30
+    with pytest.raises(TypeError, match=r"`timeout` must be a datetime.timedelta, got 30"):
+        ProcessGroupManager(None, number)
+
+
+@pytest.mark.parametrize(
+    ("argument", "variable", "expected"), [(True, "1", True), (False, "1", False), (True, "0", False)]
+)
+def test_failure_detection_can_be_switched_off(
+    argument: bool, variable: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FAILURE_DETECTION, variable)
+
+    assert ProcessGroupManager(None, None, argument).failure_detection is expected
+
+
+def test_a_strategy_without_cluster_environment_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="no cluster environment: pass it to a Trainer or to Fabric"):
+        ProcessGroupManager(None, None).rendezvous(None, 2, 1)
+
+
+def test_without_a_watchdog_collectives_are_not_counted() -> None:
+    with ProcessGroupManager(None, None).collective("backward") as nothing:
+        assert nothing is None
+
+
+def test_a_launched_rank_that_exited_ends_the_wait() -> None:
+    with pytest.raises(RankFailedError, match=r"rank 3 exited before it joined: exit code 1\. See its own error"):
+        _PeerCheck(mock.Mock(exit_codes=lambda: {3: 1}))()
+
+
+def test_a_launcher_that_exited_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LAUNCHER_PID, str(os.getppid()))
+    check = _PeerCheck(LaunchedRanks())
+    check()
+
+    assert LAUNCHER_PID not in os.environ
+    with mock.patch("os.getppid", return_value=1), pytest.raises(RankFailedError, match=r"launched this rank, exited"):
+        check()
