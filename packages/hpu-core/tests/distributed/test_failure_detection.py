@@ -23,7 +23,7 @@ NOW = 1000.0
 
 
 def _rank(rank: int, seq: int = 10, collective: str | None = None, *, progress: float = NOW, **more: Any) -> RankState:
-    """Return a rank that trains; `more` is for its heartbeat, but `heard` and `exit_reason`, which are for its state."""
+    """Return a rank that trains; `more` is for its heartbeat, except `heard` and `exit_reason`."""
     heard, exit_reason, beat = more.pop("heard", NOW), more.pop("exit_reason", None), more
     heartbeat = Heartbeat(collective_seq=seq, collective=collective, **{"training": True, **beat})
     return RankState(RankInfo(rank, rank, "node", 100 + rank), heartbeat, progress, heard, exit_reason)
