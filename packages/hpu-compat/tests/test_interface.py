@@ -18,7 +18,7 @@ import lightning_habana
 import lightning_habana.fabric
 import lightning_habana.pytorch
 from hpu_core import frameworks
-from hpu_core.registration import plugins
+from hpu_core import plugins
 
 from .interface import ARGUMENTS, MODULES
 

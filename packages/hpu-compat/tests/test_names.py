@@ -163,7 +163,7 @@ def test_the_real_package_is_refused_here_as_well() -> None:
 @pytest.mark.parametrize("wanted", [True, False])
 def test_it_is_done_where_hpu_core_does_it(wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody pays for cards that are not there, and HPU_CORE_AUTOLOAD=0 turns it off."""
-    monkeypatch.setattr(registration, "is_wanted", lambda: wanted)
+    monkeypatch.setattr(registration, "should_autoload", lambda: wanted)
     hpu_compat.autoload()
 
     assert (_hook.lightning.is_installed, _hook.refusal in sys.meta_path) == (wanted, wanted)
@@ -175,7 +175,7 @@ def test_autoload_never_raises(monkeypatch: pytest.MonkeyPatch, caplog: pytest.L
     def fail() -> bool:
         raise RuntimeError("no such machine")
 
-    monkeypatch.setattr(registration, "is_wanted", fail)
+    monkeypatch.setattr(registration, "should_autoload", fail)
     with caplog.at_level(logging.WARNING):
         hpu_compat.autoload()
 

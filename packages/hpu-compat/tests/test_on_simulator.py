@@ -119,7 +119,7 @@ def test_a_configuration_names_classes_by_either_path(run: Run, tmp_path: Path) 
     assert lines[-1] == "hpu_core.strategy bf16-mixed"
 
 
-@pytest.mark.skipif(registration.is_wanted(), reason="Requires: a machine without a card")
+@pytest.mark.skipif(registration.should_autoload(), reason="Requires: a machine without a card")
 def test_without_a_card_lightning_is_left_alone(run: Run) -> None:
     """A name of 1.x is what Lightning makes of it."""
     program = f"""

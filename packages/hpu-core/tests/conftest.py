@@ -3,7 +3,7 @@
 import importlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -66,6 +66,21 @@ def fake_bridge(no_bridge: None, monkeypatch: pytest.MonkeyPatch) -> FakeBridge:
     """A machine with the stand-in, not imported yet, in eager mode."""
     monkeypatch.syspath_prepend(_TESTS / "fake_bridge")
     return FakeBridge()
+
+
+@pytest.fixture(scope="session")
+def make_plugin() -> Callable[[Path, str, str], None]:
+    """Write a distribution with a plugin: `make_plugin(folder, "hpu_test", "Plugin()")`."""
+
+    def make(folder: Path, module: str, plugin: str) -> None:
+        text = f"from hpu_core.plugins import ClassPaths, Plugin\nPLUGIN = {plugin}\n"
+        (folder / f"{module}.py").write_text(text)
+        metadata = folder / f"{module}-1.0.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+        (metadata / "entry_points.txt").write_text(f"[hpu_core.plugins]\n{module} = {module}:PLUGIN\n")
+
+    return make
 
 
 def _bridge_modules() -> list[str]:

@@ -30,7 +30,7 @@ def autoload() -> None:
     try:
         from hpu_core import registration
 
-        if registration.is_wanted():
+        if registration.should_autoload():
             install()
     except Exception:
         import logging

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from hpu_core.registration.imports import PostImportHook
+from hpu_core.import_hooks import PostImportHook
 
 if TYPE_CHECKING:
     from hpu_core.frameworks import FrameworkName

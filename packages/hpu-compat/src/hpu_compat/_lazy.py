@@ -66,9 +66,9 @@ def load(target: str, name: str) -> Any:
         if error.name != package:
             # Something that the package itself needs: it says what.
             raise
-        from hpu_core.registration import plugins
+        from hpu_core import plugins
 
-        raise plugins.not_installed(f"`{name}`", package.replace("_", "-")) from None
+        raise plugins.not_installed_error(f"`{name}`", package.replace("_", "-")) from None
 
 
 def is_installed(module: str) -> bool:

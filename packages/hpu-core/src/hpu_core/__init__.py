@@ -1,15 +1,15 @@
-"""What PyTorch Lightning needs to train on Intel Gaudi (HPU): devices, accelerator, strategy, checkpoints.
+"""Intel Gaudi (HPU) support for PyTorch Lightning: devices, accelerator, single-device strategies and checkpoints.
 
-Importing this package loads neither torch, Lightning nor the Gaudi bridge, starts no process and opens no card:
-every public name is fetched from its module when it is first used. On a machine with a card or the simulator, Lightning
-is taught the name "hpu" as soon as it is imported; `hpu_core.registration` says how, and HPU_CORE_AUTOLOAD=0 keeps it
-from happening.
+Importing this package imports neither torch, Lightning nor the Gaudi bridge, starts no process and opens no device.
+Public names are imported on first use. On a machine with a device or the simulator the import registers HPU with
+Lightning; see `hpu_core.registration`. HPU_CORE_AUTOLOAD=0 disables that.
 """
 
 from typing import TYPE_CHECKING
 
 from hpu_core import lazy_exports as _lazy_exports
 from hpu_core import registration as _registration
+from hpu_core.registration import register, unregister
 
 if TYPE_CHECKING:
     from hpu_core.__about__ import __version__
@@ -26,10 +26,12 @@ if TYPE_CHECKING:
         synapse_version,
     )
     from hpu_core.distributed import RankFailedError
+    from hpu_core.fabric import FabricSingleHPUStrategy
     from hpu_core.hccl import initialize_hccl
     from hpu_core.strategy import SingleHPUStrategy
 
 __all__ = [
+    "FabricSingleHPUStrategy",
     "HPUAccelerator",
     "HPUCheckpointIO",
     "RankFailedError",
@@ -44,7 +46,9 @@ __all__ = [
     "is_lazy",
     "mark_step",
     "parse_devices",
+    "register",
     "synapse_version",
+    "unregister",
 ]
 
 __getattr__, __dir__ = _lazy_exports.lazy_exports(
@@ -64,6 +68,7 @@ __getattr__, __dir__ = _lazy_exports.lazy_exports(
             "synapse_version",
         ],
         "hpu_core.distributed": ["RankFailedError"],
+        "hpu_core.fabric": ["FabricSingleHPUStrategy"],
         "hpu_core.hccl": ["initialize_hccl"],
         "hpu_core.strategy": ["SingleHPUStrategy"],
     },

@@ -23,6 +23,10 @@ class HPUAccelerator(Accelerator):
     No card is opened before `setup_device`, which each training process calls for itself.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        registration.register_if_enabled()
+
     def setup_device(self, device: torch.device) -> None:
         """Open the card for this process.
 
@@ -129,9 +133,3 @@ class HPUAccelerator(Accelerator):
 
     def __repr__(self) -> str:
         return frameworks.describe(self)
-
-
-# Lightning by itself would choose a strategy for the CPU. Who asks for this class wants a card, so that nothing has to
-# be found out first.
-if registration.is_allowed():
-    registration.install()

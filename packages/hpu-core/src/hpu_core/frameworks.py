@@ -1,7 +1,8 @@
-"""Which Lightning this process uses: `lightning` or `pytorch_lightning`. Decided once, and only here.
+"""The Lightning package that this process uses: `lightning` or `pytorch_lightning`.
 
-Both may be installed (the distribution `lightning` even requires `pytorch-lightning`), but their classes do not mix:
-a Trainer of one rejects the strategies and modules of the other. See `decide` for the order of the rules.
+Both can be installed (the distribution `lightning` requires `pytorch-lightning`), but their classes are not
+interchangeable: a Trainer of one rejects strategies and modules of the other. `current` decides once per process, by
+the rules of `decide`.
 """
 
 import functools
@@ -16,22 +17,36 @@ from typing import Final, Literal
 
 from packaging.version import InvalidVersion, Version
 
-from hpu_core import registration
+from hpu_core import _lightning_2_0
+
+__all__ = [
+    "NAMES",
+    "OVERRIDE",
+    "Framework",
+    "FrameworkName",
+    "current",
+    "decide",
+    "describe",
+    "ensure_usable",
+    "imported",
+    "unusable_reason",
+]
 
 FrameworkName = Literal["lightning", "pytorch_lightning"]
 
-# The order is the preference when nothing else decides.
 NAMES: Final[tuple[FrameworkName, ...]] = ("lightning", "pytorch_lightning")
+"""Import names, in order of preference."""
 
 OVERRIDE: Final = "HPU_CORE_FRAMEWORK"
+"""Environment variable that selects the framework."""
 
-_OLDEST = Version("2.0")
+_MIN_VERSION: Final = Version("2.0")
 
-# The first Lightning that imports nothing of the bridge's.
-_WITHOUT_HMP = Version("2.1")
+# Lightning 2.0 still had HPU classes of its own.
+_FIRST_WITHOUT_HPU: Final = Version("2.1")
 
-# These releases were published by an attacker (Lightning-AI/pytorch-lightning, pull request 21691).
-_COMPROMISED = frozenset({Version("2.6.2"), Version("2.6.3")})
+# Published by an attacker (Lightning-AI/pytorch-lightning, pull request 21691).
+_COMPROMISED: Final = frozenset({Version("2.6.2"), Version("2.6.3")})
 
 _DISTRIBUTIONS: dict[FrameworkName, str] = {"lightning": "lightning", "pytorch_lightning": "pytorch-lightning"}
 _PYTORCH: dict[FrameworkName, str] = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}
@@ -43,70 +58,101 @@ class Framework:
     """One of the two packages that Lightning is published as.
 
     Attributes:
-        name: The import name.
-        version: The installed version.
+        name: Import name.
+        version: Installed version.
     """
 
     name: FrameworkName
     version: Version
 
     def pytorch(self, module: str = "") -> ModuleType:
-        """Import a module of the Trainer's half: `pytorch("strategies")` is `lightning.pytorch.strategies`."""
+        """Import a module of the Trainer API: `pytorch("strategies")` is `lightning.pytorch.strategies`."""
         return self._import(f"{_PYTORCH[self.name]}.{module}".rstrip("."))
 
     def fabric(self, module: str = "") -> ModuleType:
-        """Import a module of Fabric's half: `fabric("utilities")` is `lightning.fabric.utilities`."""
+        """Import a module of the Fabric API: `fabric("utilities")` is `lightning.fabric.utilities`."""
         return self._import(f"{_FABRIC[self.name]}.{module}".rstrip("."))
 
     def _import(self, name: str) -> ModuleType:
-        """Import a module of Lightning's."""
-        if self.version < _WITHOUT_HMP:
-            # Where there is a card, 2.0 imports HMP, which newer bridges have not. The hook that spares it that is
-            # placed by `import torch`, and a simulator that starts later is a card that was not there yet.
-            registration.autoload()
+        if self.version < _FIRST_WITHOUT_HPU:
+            _lightning_2_0.install()
         return importlib.import_module(name)
 
 
 @functools.cache
 def current() -> Framework:
-    """Return the framework of this process; the first call decides and later ones repeat its answer.
+    """Return the framework of this process. The first call decides for the rest of the process.
 
     Raises:
         ModuleNotFoundError: No Lightning is installed.
-        ImportError: The one to use is too old, or is a release that must not be used.
-        ValueError: HPU_CORE_FRAMEWORK names no framework.
+        ImportError: The framework is too old, or a compromised release.
+        ValueError: HPU_CORE_FRAMEWORK has an unknown value.
     """
     return decide()
 
 
 def decide() -> Framework:
-    """Decide anew which framework to use, importing none.
+    """Return the framework to use by the first rule that applies, without importing it.
 
-    The first rule that applies decides:
-
-    1. HPU_CORE_FRAMEWORK, when it is set.
-    2. The one that this process has imported, when it has imported exactly one.
-    3. The one that is installed; `lightning` when both are.
+    1. HPU_CORE_FRAMEWORK, if it is set.
+    2. The framework that this process has imported, if it has imported exactly one.
+    3. The framework that is installed; `lightning` if both are.
 
     Raises:
         ModuleNotFoundError: No Lightning is installed, or not the one that HPU_CORE_FRAMEWORK names.
-        ImportError: The one to use is too old, or is a release that must not be used.
-        ValueError: HPU_CORE_FRAMEWORK names no framework.
+        ImportError: The framework is too old, or a compromised release.
+        ValueError: HPU_CORE_FRAMEWORK has an unknown value.
     """
     name = _override() or _only_imported() or _first_installed()
-    return Framework(name, _checked_version(name))
+    return Framework(name, _validated_version(name))
 
 
 def imported() -> tuple[FrameworkName, ...]:
-    """Return the frameworks that this process has imported, by whomever."""
+    """Return the frameworks that this process has imported."""
     return tuple(name for name in NAMES if sys.modules.get(name) is not None)
 
 
-def describe(instance: object) -> str:
-    """Return a representation of an object that subclasses one of the framework's classes, for its `__repr__`.
+def unusable_reason(name: FrameworkName) -> Exception | None:
+    """Return the error for using a framework on HPU in this process, None if it can be used.
 
-    Where both frameworks are imported it says which one takes the object: Lightning's error for a foreign strategy or
-    accelerator prints nothing but this representation.
+    Args:
+        name: Import name of the framework.
+    """
+    try:
+        framework = current()
+    except (ImportError, ValueError) as error:
+        return error
+    if framework.name == name:
+        return None
+    return ImportError(
+        f"the Gaudi packages use {framework.name} in this process, but this Trainer or Fabric is from {name}: import "
+        f"only one of them, set {OVERRIDE}={name}, or pass `accelerator='cpu'` here"
+    )
+
+
+def ensure_usable(name: FrameworkName) -> None:
+    """Raise an error if this process cannot use a framework on HPU.
+
+    Args:
+        name: Import name of the framework.
+
+    Raises:
+        ImportError: The process uses the other framework, or this one is too old or a compromised release.
+        ValueError: HPU_CORE_FRAMEWORK has an unknown value.
+    """
+    error = unusable_reason(name)
+    if error is not None:
+        raise error
+
+
+def describe(instance: object) -> str:
+    """Return the representation of an instance of one of the framework's classes, for its `__repr__`.
+
+    Lightning's error for a strategy or accelerator of the other framework shows nothing but this representation, so it
+    contains the remedy if both frameworks are imported.
+
+    Args:
+        instance: The instance.
     """
     framework = current()
     name = type(instance).__name__
@@ -114,8 +160,8 @@ def describe(instance: object) -> str:
     if not others:
         return f"<{name} of {framework.name} {framework.version}>"
     return (
-        f"<{name} of {framework.name} {framework.version}; {others[0]}, which this program imports too, does not take "
-        f"it: to use that one, set {OVERRIDE}={others[0]} or import it before hpu_core>"
+        f"<{name} of {framework.name} {framework.version}; it does not work with {others[0]}, which is imported too: "
+        f"to use {others[0]}, set {OVERRIDE}={others[0]} or import it before hpu_core>"
     )
 
 
@@ -127,8 +173,7 @@ def _override() -> FrameworkName | None:
         if value == name:
             if not _is_installed(name):
                 raise ModuleNotFoundError(
-                    f"{OVERRIDE} asks for {name!r}, which is not installed: pip install {_DISTRIBUTIONS[name]!r}",
-                    name=name,
+                    f"{OVERRIDE} is {name!r}, which is not installed: pip install {_DISTRIBUTIONS[name]!r}", name=name
                 )
             return name
     raise ValueError(f"{OVERRIDE} must be 'lightning' or 'pytorch_lightning', got {value!r}")
@@ -144,7 +189,7 @@ def _first_installed() -> FrameworkName:
         if _is_installed(name):
             return name
     raise ModuleNotFoundError(
-        "this part of hpu-core needs PyTorch Lightning, and neither `lightning` nor `pytorch_lightning` is installed: "
+        "this part of hpu-core needs PyTorch Lightning, but neither `lightning` nor `pytorch_lightning` is installed: "
         'pip install "hpu-core[lightning]"',
         name=NAMES[0],
     )
@@ -154,8 +199,8 @@ def _is_installed(name: FrameworkName) -> bool:
     return name in imported() or importlib.util.find_spec(name) is not None
 
 
-def _checked_version(name: FrameworkName) -> Version:
-    """Return the version of `name`, which is not imported for it: a compromised release must not get to run.
+def _validated_version(name: FrameworkName) -> Version:
+    """Return the version of a framework. It is not imported first, because a compromised release must not run.
 
     Raises:
         ImportError: The version is too old, compromised or unreadable.
@@ -167,8 +212,8 @@ def _checked_version(name: FrameworkName) -> Version:
             f'this machine as leaked, and pip install "{_DISTRIBUTIONS[name]}>=2.6.4"',
             name=name,
         )
-    if version.release < _OLDEST.release:
-        message = f'hpu-core needs {name} 2.0 or newer, found {version}: pip install -U "{_DISTRIBUTIONS[name]}>=2.0"'
+    if version.release < _MIN_VERSION.release:
+        message = f'hpu-core needs {name} 2.0 or newer, got {version}: pip install -U "{_DISTRIBUTIONS[name]}>=2.0"'
         raise ImportError(message, name=name)
     return version
 
@@ -183,6 +228,5 @@ def _version(name: FrameworkName) -> Version:
         return Version(text)
     except InvalidVersion as error:
         raise ImportError(
-            f"cannot tell the version of {name}, which calls itself {text!r}: reinstall {_DISTRIBUTIONS[name]!r}",
-            name=name,
+            f"`{name}.__version__` must be a version, got {text!r}: reinstall {_DISTRIBUTIONS[name]!r}", name=name
         ) from error

@@ -1,7 +1,7 @@
-"""Public names that a package fetches from their modules when they are first used (PEP 562).
+"""Lazy public names of a package (PEP 562), for hpu-core and the packages that build on it.
 
-For hpu-core and the packages beside it, whose import has to load no torch, no Lightning and no bridge. A type checker
-reads the imports below `if TYPE_CHECKING` instead, which is why they and `__all__` say the same once more.
+Importing such a package imports no torch, no Lightning and no bridge. Type checkers do not run `__getattr__`, so the
+package repeats its names in imports under `if TYPE_CHECKING` and in `__all__`.
 """
 
 import importlib
@@ -17,21 +17,20 @@ def lazy_exports(
     """Return `__getattr__` and `__dir__` for a package.
 
     Args:
-        package: The package's `__name__`.
-        modules: Its modules by their full names, and which public names each of them has.
+        package: `__name__` of the package.
+        modules: Public names by the full name of the module that defines them.
     """
-    homes = {name: module for module, names in modules.items() for name in names}
+    name_to_module = {name: module for module, names in modules.items() for name in names}
 
-    def fetch(name: str) -> object:
-        if name not in homes:
+    def module_getattr(name: str) -> object:
+        if name not in name_to_module:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value: object = getattr(importlib.import_module(homes[name]), name)
-        # Kept in the package's namespace, so that the next use does not come here again.
+        value: object = getattr(importlib.import_module(name_to_module[name]), name)
+        # Python calls `__getattr__` only for names that are not in the package's namespace.
         setattr(sys.modules[package], name, value)
         return value
 
-    def listed() -> list[str]:
-        # For tab completion, before a name is lazy_exports and after it.
-        return sorted({*vars(sys.modules[package]), *homes})
+    def module_dir() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *name_to_module})
 
-    return fetch, listed
+    return module_getattr, module_dir

@@ -1,4 +1,4 @@
-"""Runs programs in processes of their own, with a simulated machine each."""
+"""Programs that run in processes of their own, each on a simulated machine of its own."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from hpu_core import frameworks
 
-# A module that sees to it that it is trained on the card, and says so.
+# Trains a module and prints the strategy and the device type of its batches.
 MODULE = """
 import torch
 class Module({base}):
@@ -29,11 +29,11 @@ def fit(trainer):
     print(type(trainer.strategy).__name__, module.trained_on)
 """
 
-# What a simulated machine takes on which Lightning is imported without our hook: Lightning 2.0 imports HMP from the
-# bridge of every machine that has cards, so that by itself it stands no release without it.
+# Variables for a program that imports Lightning without hpu-core's hook. Lightning 2.0 then imports HMP, which only
+# old releases have.
 UNHOOKED: dict[str, Any] = {"HPU_SIM_RELEASE": "1.12.1"} if frameworks.current().version < Version("2.1") else {}
 
-# What starts the simulated machine of a program: torch itself, where it loads backends.
+# Starts the simulator where torch does not load backends.
 START = (
     ""
     if Version(torch.__version__) >= Version("2.5")
@@ -43,14 +43,14 @@ START = (
 QUIET = "max_steps=1, logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False"
 
 
-def run(program: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a program.
+def output(program: str, folder: Path, **variables: str) -> list[str]:
+    """Run a program that must succeed, and return the lines that it prints.
 
     Args:
-        program: Its text.
-        folder: Where its simulated cards are taken, and where it runs.
-        **variables: For its environment, which has nothing else of ours, and of the simulator's only which release it
-            plays. A PYTHONPATH comes before this process's path.
+        program: Source of the program.
+        folder: Working directory, which also holds the locks of the simulated devices.
+        **variables: Environment variables. Of the variables of these packages, only the simulated release is
+            inherited. PYTHONPATH goes before the path of this process.
     """
     kept = {"HPU_SIM_CACHE", "HPU_SIM_RELEASE"}
     environment = {
@@ -60,30 +60,9 @@ def run(program: str, folder: Path, **variables: str) -> subprocess.CompletedPro
     }
     paths = [*filter(None, [variables.pop("PYTHONPATH", "")]), *sys.path]
     environment.update(HPU_SIM_RUNTIME_DIR=str(folder), PYTHONPATH=os.pathsep.join(paths), **variables)
-    return subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, cwd=folder, check=False
     )
 
-
-def output(program: str, folder: Path, **variables: str) -> list[str]:
-    """Run a program that has to succeed; return the lines that it prints."""
-    done = run(program, folder, **variables)
-
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
-
-
-def make_peer(folder: Path, module: str, plugin: str) -> None:
-    """Write a module and the metadata of a distribution that has a plugin in it.
-
-    Args:
-        folder: Where to; it has to be on the path.
-        module: The module's name; the distribution's is the same.
-        plugin: The expression for the plugin.
-    """
-    text = f"from hpu_core.registration.plugins import ClassPaths, Plugin\nPLUGIN = {plugin}\n"
-    (folder / f"{module}.py").write_text(text)
-    metadata = folder / f"{module}-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text(f"[hpu_core.plugins]\n{module} = {module}:PLUGIN\n")

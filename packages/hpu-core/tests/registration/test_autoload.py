@@ -1,4 +1,4 @@
-"""Teaching Lightning without being asked to."""
+"""Tests of implicit registration, on `import torch`, on `import hpu_core` and by constructors."""
 
 import importlib.metadata
 import logging
@@ -8,95 +8,118 @@ from pathlib import Path
 
 import pytest
 
-from hpu_core import registration
-from hpu_core.registration import _hook, _presence
+import hpu_core
+from hpu_core import HPUAccelerator, registration
+from hpu_core.registration import _import_hook, _probe
 
 from .programs import output
 
-_HOOKED = "import sys; from hpu_core.registration import _hook; print(_hook._finder in sys.meta_path)"
+_HOOKED = "import sys; from hpu_core.registration import _import_hook; print(_import_hook._hook in sys.meta_path)"
 _LOADED = "print(*(name for name in ('lightning', 'pytorch_lightning', 'lightning_fabric') if name in sys.modules))"
 
 
 @pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was asked for, on a machine with a card."""
-    installed: list[str] = []
-    monkeypatch.setattr(_presence, "is_likely", lambda: True)
-    monkeypatch.setattr(_hook, "install", lambda: installed.append("install"))
+def installs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Record of installed hooks, on a machine with a device."""
+    installs: list[str] = []
+    monkeypatch.setattr(_probe, "maybe_has_hpu", lambda: True)
+    monkeypatch.setattr(_import_hook, "install", lambda: installs.append("install"))
     monkeypatch.delenv(registration.AUTOLOAD, raising=False)
-    return installed
+    return installs
 
 
-def test_a_machine_with_a_card_is_taught(installed: list[str]) -> None:
-    """One hook is placed."""
+def test_autoload_registers_where_there_is_a_device(installs: list[str]) -> None:
     registration.autoload()
 
-    assert installed == ["install"]
+    assert installs == ["install"]
 
 
-def test_a_machine_without_one_is_left_alone(installed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody pays for cards that are not there."""
-    monkeypatch.setattr(_presence, "is_likely", lambda: False)
+def test_autoload_does_nothing_without_device(installs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_probe, "maybe_has_hpu", lambda: False)
     registration.autoload()
 
-    assert installed == []
+    assert installs == []
 
 
-def test_other_packages_can_ask_whether_it_is_wanted(installed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """They place hooks of their own where this does, and nowhere else."""
-    wanted = [registration.is_wanted()]
+def test_should_autoload_follows_variable(installs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other packages register under the same condition."""
+    before = registration.should_autoload()
     monkeypatch.setenv(registration.AUTOLOAD, "0")
-    wanted.append(registration.is_wanted())
 
-    assert wanted == [True, False]
+    assert (before, registration.should_autoload()) == (True, False)
 
 
-def test_the_variable_turns_it_off(installed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """HPU_CORE_AUTOLOAD=0 is the way out."""
+@pytest.mark.parametrize("implicit", [registration.autoload, registration.register_if_enabled, HPUAccelerator])
+def test_variable_disables_implicit_registration(
+    implicit: type, installs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(registration.AUTOLOAD, "0")
-    registration.autoload()
+    implicit()
 
-    assert installed == []
+    assert installs == []
 
 
-def test_it_never_raises(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """An error would make torch itself unusable; it is logged."""
+def test_variable_does_not_disable_register(installs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(registration.AUTOLOAD, "0")
+    hpu_core.register()
+
+    assert installs == ["install"]
+
+
+def test_accelerator_registers_on_construction(installs: list[str]) -> None:
+    HPUAccelerator()
+
+    assert installs == ["install"]
+
+
+def test_importing_classes_registers_nothing(tmp_path: Path) -> None:
+    """Only constructing an accelerator or strategy does, on a machine without a device."""
+    program = f"""
+import hpu_core.accelerator, hpu_core.strategy, hpu_core.fabric
+{_HOOKED}
+hpu_core.accelerator.HPUAccelerator()
+{_HOOKED}
+"""
+    assert output(program, tmp_path) == ["False", "True"]
+
+
+def test_autoload_logs_and_does_not_raise(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """An exception would make `import torch` fail."""
 
     def fail() -> bool:
         raise RuntimeError("no such machine")
 
-    monkeypatch.setattr(_presence, "is_likely", fail)
+    monkeypatch.setattr(_probe, "maybe_has_hpu", fail)
     monkeypatch.delenv(registration.AUTOLOAD, raising=False)
     with caplog.at_level(logging.WARNING):
         registration.autoload()
 
-    assert "Lightning will not know Gaudi cards by name" in caplog.text
+    assert "cannot register HPU with Lightning" in caplog.text
     assert "no such machine" in caplog.text
 
 
-def test_torch_is_told_about_it() -> None:
-    """The distribution declares the entry point that torch loads."""
+def test_entry_point_of_torch_is_declared() -> None:
     entries = importlib.metadata.entry_points(group="torch.backends", name="hpu_core")
 
     assert {entry.load() for entry in entries} == {registration.autoload}
 
 
-def test_torch_places_the_hook_and_loads_no_lightning(tmp_path: Path) -> None:
-    """`import torch` alone is enough, and it stays what it was."""
+def test_importing_torch_installs_hook(tmp_path: Path) -> None:
+    """It imports no Lightning."""
     lines = output(f"import torch\n{_HOOKED}\n{_LOADED}", tmp_path, HPU_SIM_DEVICES="1")
 
     assert lines == ["True", ""]
 
 
-def test_hpu_core_places_the_hook_without_torch(tmp_path: Path) -> None:
-    """Torch older than 2.5 loads no entry points."""
+def test_importing_hpu_core_installs_hook(tmp_path: Path) -> None:
+    """Torch before 2.5 loads no entry points."""
     lines = output(f"import hpu_core\n{_HOOKED}\nprint('torch' in sys.modules)", tmp_path, HPU_SIM_DEVICES="1")
 
     assert lines == ["True", "False"]
 
 
-def test_nothing_is_loaded_but_the_hook() -> None:
-    """What every `import torch` pays for, wherever hpu-core is installed, is a few small modules."""
+def test_autoload_imports_few_modules() -> None:
+    """Every `import torch` pays for these, also on machines without a device."""
     program = "import sys, hpu_core.registration; print(*sorted(name for name in sys.modules if 'hpu_core' in name))"
     path = str(Path(registration.__file__).parents[2])
     variables = {"PYTHONPATH": path, "HPU_CORE_AUTOLOAD": ""}
@@ -106,10 +129,11 @@ def test_nothing_is_loaded_but_the_hook() -> None:
 
     assert set(done.stdout.split()) <= {
         "hpu_core",
+        "hpu_core._lightning_2_0",
         "hpu_core.bridge",
+        "hpu_core.import_hooks",
         "hpu_core.lazy_exports",
         "hpu_core.registration",
-        "hpu_core.registration._hook",
-        "hpu_core.registration._presence",
-        "hpu_core.registration.imports",
+        "hpu_core.registration._import_hook",
+        "hpu_core.registration._probe",
     }

@@ -1,6 +1,7 @@
-"""What Lightning does with names where nothing of ours is imported, on simulated cards."""
+"""Tests of names passed to Lightning, in programs that import nothing but Lightning, on simulated devices."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,9 @@ import pytest
 import torch
 from packaging.version import Version
 
-from hpu_core import frameworks
-from hpu_core.registration import plugins
+from hpu_core import frameworks, plugins
 
-from .programs import MODULE, QUIET, UNHOOKED, make_peer, output
+from .programs import MODULE, QUIET, UNHOOKED, output
 
 _framework = frameworks.current()
 _PYTORCH = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}[_framework.name]
@@ -21,14 +21,14 @@ pytestmark = pytest.mark.skipif(
     Version(torch.__version__) < Version("2.5"), reason="Requires: torch 2.5, which loads backends"
 )
 
-# Prints, for each set of arguments that it is given, what Lightning makes of them or why it refuses.
-_ASK = """
+# Prints what Lightning constructs from each set of arguments, or the error that it raises.
+_PROGRAM = """
 import json, logging, sys, warnings
 warnings.simplefilter("ignore")
 from {trainer} import Trainer
 from {fabric} import Fabric
 logging.disable()
-def ask(kind, **options):
+def construct(kind, **options):
     try:
         if kind == "Fabric":
             made = Fabric(**options)
@@ -41,7 +41,7 @@ def ask(kind, **options):
     if options.get("profiler"):
         return type(made.profiler).__name__
     return " ".join([type(made.strategy).__name__, type(precision).__name__, made.strategy.root_device.type])
-print(json.dumps([ask(kind, **options) for kind, options in json.loads('''{questions}''')]))
+print(json.dumps([construct(kind, **options) for kind, options in json.loads('''{cases}''')]))
 """
 
 _DDP = """Plugin(
@@ -78,31 +78,31 @@ class WithOwnPrecision(DDPStrategy):
     def precision_plugin_for(self, precision): return OwnPrecision()
 """
 
-Question = tuple[str, dict[str, Any]]
+Case = tuple[str, dict[str, Any]]
 
 
-def _ask(folder: Path, *questions: Question, cards: int = 2, **variables: str) -> list[str]:
-    """Ask all questions in one process."""
-    program = _ASK.format(trainer=_PYTORCH, fabric=_FABRIC, questions=json.dumps(questions))
-    environment = {"HPU_CORE_FRAMEWORK": _framework.name, "HPU_SIM_DEVICES": str(cards), **variables}
-    answers: list[str] = json.loads(output(program, folder, **environment)[-1])
-    return answers
+def _construct(folder: Path, *cases: Case, devices: int = 2, **variables: str) -> list[str]:
+    """Run all cases in one process."""
+    program = _PROGRAM.format(trainer=_PYTORCH, fabric=_FABRIC, cases=json.dumps(cases))
+    environment = {"HPU_CORE_FRAMEWORK": _framework.name, "HPU_SIM_DEVICES": str(devices), **variables}
+    results: list[str] = json.loads(output(program, folder, **environment)[-1])
+    return results
 
 
 @pytest.fixture
-def peers(tmp_path: Path) -> Path:
-    """A folder for the path with two distributions that have plugins."""
-    folder = tmp_path / "peers"
+def plugin_folder(tmp_path: Path, make_plugin: Callable[[Path, str, str], None]) -> Path:
+    """Folder with two distributions that have plugins."""
+    folder = tmp_path / "plugins"
     folder.mkdir()
     (folder / "peer_classes.py").write_text(_CLASSES)
-    make_peer(folder, "hpu_ddp", _DDP)
-    make_peer(folder, "hpu_precision", _PRECISION)
+    make_plugin(folder, "hpu_ddp", _DDP)
+    make_plugin(folder, "hpu_precision", _PRECISION)
     return folder
 
 
-def test_one_card(tmp_path: Path) -> None:
-    """Named, or found where nothing is named, one card gets the strategy for one card."""
-    one: list[Question] = [
+def test_trainer_on_one_device(tmp_path: Path) -> None:
+    """The strategy for one device is the default, whether the accelerator is named or found."""
+    cases: list[Case] = [
         ("Trainer", {"accelerator": "hpu", "devices": 1}),
         ("Trainer", {"accelerator": "hpu", "devices": "auto"}),
         ("Trainer", {"accelerator": "hpu", "devices": -1}),
@@ -110,27 +110,26 @@ def test_one_card(tmp_path: Path) -> None:
         ("Trainer", {}),
         ("Trainer", {"strategy": "hpu_single"}),
     ]
-    answers = _ask(tmp_path, *one, cards=1)
+    results = _construct(tmp_path, *cases, devices=1)
 
-    assert {" ".join(answer.split()[::2]) for answer in answers} == {"SingleHPUStrategy hpu"}
+    assert {" ".join(result.split()[::2]) for result in results} == {"SingleHPUStrategy hpu"}
 
 
-def test_one_card_with_fabric(tmp_path: Path) -> None:
-    """Fabric decides as the Trainer does."""
-    answers = _ask(
+def test_fabric_on_one_device(tmp_path: Path) -> None:
+    results = _construct(
         tmp_path,
         ("Fabric", {"accelerator": "hpu", "devices": 1}),
         ("Fabric", {}),
         ("Fabric", {"strategy": "hpu_single", "devices": "auto"}),
-        cards=1,
+        devices=1,
     )
 
-    assert answers == ["FabricSingleHPUStrategy Precision hpu"] * 3
+    assert results == ["FabricSingleHPUStrategy Precision hpu"] * 3
 
 
-def test_other_accelerators_are_lightnings_affair(tmp_path: Path) -> None:
-    """What is asked of the CPU is what Lightning makes of it."""
-    cpu: list[Question] = [
+def test_cpu_is_left_to_lightning(tmp_path: Path) -> None:
+    """Trainers and errors on the CPU are the same with and without registration."""
+    cases: list[Case] = [
         ("Trainer", {"accelerator": "cpu", "devices": 1}),
         ("Trainer", {"accelerator": "cpu", "devices": 2, "strategy": "ddp"}),
         ("Trainer", {"accelerator": "cpu", "precision": "bf16-mixed"}),
@@ -140,19 +139,18 @@ def test_other_accelerators_are_lightnings_affair(tmp_path: Path) -> None:
         ("Fabric", {"accelerator": "cpu", "devices": 1}),
         ("Fabric", {"accelerator": "cpu", "devices": 2}),
     ]
-    answers = _ask(tmp_path, *cpu, HPU_CORE_AUTOLOAD="1")
-    without = _ask(tmp_path, *cpu, HPU_CORE_AUTOLOAD="0", **UNHOOKED)
+    results = _construct(tmp_path, *cases, HPU_CORE_AUTOLOAD="1")
+    without = _construct(tmp_path, *cases, HPU_CORE_AUTOLOAD="0", **UNHOOKED)
 
-    # Lightning lists the strategies that there are, ours among them.
-    assert [answer.partition("Example choices")[0].partition("HINT")[0] for answer in answers] == [
-        answer.partition("Example choices")[0].partition("HINT")[0] for answer in without
+    # The end of Lightning's error lists all strategies, hpu-core's included.
+    assert [result.partition("Example choices")[0].partition("HINT")[0] for result in results] == [
+        result.partition("Example choices")[0].partition("HINT")[0] for result in without
     ]
 
 
 @pytest.mark.skipif(bool(plugins.installed()), reason="Requires: an environment without the other packages")
-def test_what_is_not_installed_is_one_sentence(tmp_path: Path) -> None:
-    """Each says what to install."""
-    answers = _ask(
+def test_error_names_distribution_to_install(tmp_path: Path) -> None:
+    results = _construct(
         tmp_path,
         ("Trainer", {"accelerator": "hpu"}),
         ("Trainer", {"accelerator": "hpu", "devices": 1, "num_nodes": 2}),
@@ -166,28 +164,28 @@ def test_what_is_not_installed_is_one_sentence(tmp_path: Path) -> None:
     )
     needed = ["ddp", "ddp", "ddp", "ddp", "deepspeed", "precision", "profiler", "ddp", "precision"]
 
-    assert [answer.rpartition(": pip install ")[2] for answer in answers] == [f"hpu-{name}" for name in needed]
-    assert all(answer.startswith("ModuleNotFoundError: ") for answer in answers)
+    assert [result.rpartition(": pip install ")[2] for result in results] == [f"hpu-{name}" for name in needed]
+    assert all(result.startswith("ModuleNotFoundError: ") for result in results)
 
 
-def test_plugins_bring_strategies(tmp_path: Path, peers: Path) -> None:
-    """Several cards get the strategy that a plugin has for them, and Lightning's names mean the plugin's."""
-    answers = _ask(
+def test_plugins_provide_strategies(tmp_path: Path, plugin_folder: Path) -> None:
+    """Several devices or nodes get the plugin's default strategy, and Lightning's names are aliases."""
+    results = _construct(
         tmp_path,
         ("Trainer", {"accelerator": "hpu"}),
         ("Trainer", {"accelerator": "hpu", "devices": 1, "num_nodes": 2}),
         ("Trainer", {"strategy": "hpu_ddp", "devices": 2}),
         ("Trainer", {"strategy": "ddp", "devices": 2}),
         ("Fabric", {"accelerator": "hpu", "devices": 2}),
-        PYTHONPATH=str(peers),
+        PYTHONPATH=str(plugin_folder),
     )
 
-    assert [answer.split()[0] for answer in answers] == [*["Parallel"] * 4, "FabricParallel"]
+    assert [result.split()[0] for result in results] == [*["Parallel"] * 4, "FabricParallel"]
 
 
-def test_plugins_bring_precision_and_profilers(tmp_path: Path, peers: Path) -> None:
-    """Precision goes to the plugin, unless the strategy has its own; values that only a plugin knows pass Lightning."""
-    answers = _ask(
+def test_plugins_provide_precision_and_profilers(tmp_path: Path, plugin_folder: Path) -> None:
+    """A strategy with its own precision plugin keeps it, and a plugin's values of `precision` pass validation."""
+    results = _construct(
         tmp_path,
         ("Trainer", {"devices": 1, "precision": "bf16-mixed"}),
         ("Trainer", {"devices": 1, "precision": "fp8"}),
@@ -195,23 +193,22 @@ def test_plugins_bring_precision_and_profilers(tmp_path: Path, peers: Path) -> N
         ("Fabric", {"devices": 1, "precision": "fp8"}),
         ("Trainer", {"accelerator": "cpu", "precision": "fp8"}),
         ("Trainer", {"accelerator": "cpu", "profiler": "hpu"}),
-        PYTHONPATH=str(peers),
+        PYTHONPATH=str(plugin_folder),
     )
 
-    assert [answer.split()[1] for answer in answers[:4]] == [
+    assert [result.split()[1] for result in results[:4]] == [
         "TrainerPrecision",
         "TrainerPrecision",
         "OwnPrecision",
         "FabricPrecision",
     ]
-    assert answers[4:] == [
+    assert results[4:] == [
         "ValueError: `precision='fp8'` needs a Gaudi card, got CPUAccelerator: pass `accelerator='hpu'`",
         "Profile",
     ]
 
 
-def test_a_name_is_enough_to_train(tmp_path: Path) -> None:
-    """`Trainer(accelerator="hpu")` trains on the card."""
+def test_trainer_trains_on_device(tmp_path: Path) -> None:
     imports = f"from {_PYTORCH} import LightningModule, Trainer\n"
     program = imports + MODULE.format(base="LightningModule") + f"fit(Trainer(accelerator='hpu', {QUIET}))"
     lines = output(program, tmp_path, HPU_SIM_DEVICES="1", HPU_CORE_FRAMEWORK=_framework.name)
@@ -219,8 +216,8 @@ def test_a_name_is_enough_to_train(tmp_path: Path) -> None:
     assert lines[-1] == "SingleHPUStrategy hpu"
 
 
-def test_fabric_trains(tmp_path: Path) -> None:
-    """`Fabric(accelerator="hpu")` trains on the card; in lazy mode a step is a graph for each call of the strategy."""
+def test_fabric_trains_on_device(tmp_path: Path) -> None:
+    """A training step in lazy mode is two graphs, backward and optimizer step."""
     program = f"""
 import torch
 from {_FABRIC} import Fabric
@@ -246,14 +243,14 @@ print(loss.device.type, hpu_sim.stats()["graphs"])
     assert output(program, tmp_path, **variables)[-1] == "hpu 2"
 
 
-def test_the_trainer_can_be_pickled(tmp_path: Path) -> None:
-    """Launchers that spawn processes send it to them, where it may meet a Lightning that nothing was done to."""
+def test_trainer_can_be_pickled(tmp_path: Path) -> None:
+    """Spawning launchers pickle it, and the new process may have an unpatched Lightning."""
     program = f"""
 import pickle
 from {_PYTORCH} import Trainer
-from hpu_core import registration
+import hpu_core
 text = pickle.dumps(Trainer(accelerator="hpu", logger=False)._accelerator_connector)
-registration.remove()
+hpu_core.unregister()
 print(type(pickle.loads(text)).__mro__[1].__name__, type(pickle.loads(text).strategy).__name__)
 """
     lines = output(program, tmp_path, HPU_SIM_DEVICES="1", HPU_CORE_FRAMEWORK=_framework.name)
@@ -261,12 +258,11 @@ print(type(pickle.loads(text)).__mro__[1].__name__, type(pickle.loads(text).stra
     assert lines[-1] == "object SingleHPUStrategy"
 
 
-def test_removal_leaves_lightning_as_it_was(tmp_path: Path) -> None:
-    """Connectors, profilers and registries are put back."""
+def test_unregister_restores_lightning(tmp_path: Path) -> None:
+    """Connectors, functions and registries are the original ones again."""
     program = f"""
-import torch
-from hpu_core import registration
-registration.remove()
+import torch, hpu_core
+hpu_core.unregister()
 import {_FABRIC}.connector, {_FABRIC}.fabric
 from {_PYTORCH} import Trainer
 from {_PYTORCH}.trainer import setup, trainer
@@ -276,12 +272,37 @@ def state():
     return [setup._init_profiler, trainer._AcceleratorConnector, {_FABRIC}.connector._Connector,
             {_FABRIC}.fabric._Connector, dict(StrategyRegistry), dict(AcceleratorRegistry)]
 before = state()
-registration.install()
+hpu_core.register()
 Trainer(accelerator="hpu", logger=False)
-taught = state()
-registration.remove()
-print([a is b or a == b for a, b in zip(before, taught)], [a is b or a == b for a, b in zip(before, state())])
+registered = state()
+hpu_core.unregister()
+print([a is b or a == b for a, b in zip(before, registered)], [a is b or a == b for a, b in zip(before, state())])
 """
     lines = output(program, tmp_path, HPU_SIM_DEVICES="1", HPU_CORE_FRAMEWORK=_framework.name, **UNHOOKED)
 
     assert lines[-1] == f"{[False] * 6} {[True] * 6}"
+
+
+@pytest.mark.skipif(_framework.version >= Version("2.1"), reason="Requires: Lightning 2.0")
+def test_lightning_2_0_trains_without_hmp(tmp_path: Path) -> None:
+    program = f"""
+import {_PYTORCH} as pl
+trainer = pl.Trainer(accelerator="hpu", devices=1, logger=False, enable_checkpointing=False)
+print(type(trainer.strategy).__name__, trainer.strategy.root_device.type)
+"""
+
+    assert output(program, tmp_path, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE="1.24.1") == ["SingleHPUStrategy hpu"]
+
+
+@pytest.mark.parametrize("autoload", ["0", "1"])
+@pytest.mark.skipif(_framework.version >= Version("2.1"), reason="Requires: Lightning 2.0")
+def test_lightning_2_0_is_importable_after_the_simulator_started(autoload: str, tmp_path: Path) -> None:
+    """hpu-core's classes import Lightning, whether or not they may register."""
+    program = """
+import torch, hpu_sim
+hpu_sim.activate(release="1.24.1")
+from hpu_core import HPUAccelerator
+print(HPUAccelerator.is_available())
+"""
+
+    assert output(program, tmp_path, HPU_CORE_AUTOLOAD=autoload) == ["True"]

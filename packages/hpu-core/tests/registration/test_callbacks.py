@@ -1,4 +1,4 @@
-"""Lightning's own callbacks on a simulated card, where nothing of ours is imported."""
+"""Tests of Lightning's callbacks on a simulated device, in a program that imports nothing but Lightning."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.skipif(Version(torch.__version__) < Version("2.5"), reason="Requires: torch 2.5, which loads backends"),
 ]
 
-# Trains once with each callback, and prints what was logged and what became of the training.
+# Trains once with each callback, and prints the logged metrics and the outcome.
 _PROGRAM = f"""
 import datetime, json, logging, warnings
 warnings.simplefilter("ignore")
@@ -29,15 +29,15 @@ from {_PYTORCH} import LightningModule, Trainer, callbacks
 from {_PYTORCH}.loggers import Logger
 from {_PYTORCH}.plugins.precision.precision import Precision
 
-class Kept(Logger):
-    name, version = "kept", 0
+class InMemoryLogger(Logger):
+    name, version = "memory", 0
     def __init__(self):
         super().__init__()
-        self.kept = {{}}
+        self.metrics = {{}}
     def log_hyperparams(self, *args, **kwargs):
         pass
     def log_metrics(self, metrics, step=None):
-        self.kept.update(metrics)
+        self.metrics.update(metrics)
 
 class Module(LightningModule):
     memory = 0
@@ -61,16 +61,16 @@ class Bf16(Precision):
     compute_dtype = torch.bfloat16
 
 def train(callback, memory=0, **options):
-    # Not every random start has a learning rate that stands out.
+    # LearningRateFinder suggests none for some random weights.
     torch.manual_seed(0)
-    logger, module = Kept(), Module()
+    logger, module = InMemoryLogger(), Module()
     module.memory = memory
     options = {{"max_epochs": 2, "limit_train_batches": 4, "log_every_n_steps": 1, **options}}
     trainer = Trainer(accelerator="hpu", devices=1, callbacks=[callback], logger=logger, enable_checkpointing=False,
                       enable_progress_bar=False, enable_model_summary=False, **options)
     trainer.fit(module)
     return {{
-        "logged": logger.kept, "lr": module.lr, "sizes": sorted(set(module.sizes)), "batch_size": module.batch_size,
+        "logged": logger.metrics, "lr": module.lr, "sizes": sorted(set(module.sizes)), "batch_size": module.batch_size,
         "steps": module.steps, "on": trainer.strategy.root_device.type,
         "finite": bool(module.layer.weight.isfinite().all()),
     }}
@@ -91,49 +91,46 @@ print(json.dumps({{
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What became of a training with each callback, on a card of 64 MiB."""
+    """Outcome of training with each callback, on a device with 64 MiB."""
     lines = output(_PROGRAM, tmp_path_factory.mktemp("callbacks"), HPU_SIM_DEVICES="1", HPU_SIM_MEMORY="64MiB")
-    found: dict[str, Any] = json.loads(lines[-1])
-    return found
+    outcomes: dict[str, Any] = json.loads(lines[-1])
+    return outcomes
 
 
-def test_callbacks_train_on_the_card(trained: dict[str, Any]) -> None:
-    """With each of them, and weights that are numbers."""
-    assert {(each["on"], each["finite"]) for each in trained.values()} == {("hpu", True)}
+def test_callbacks_train_on_device(trained: dict[str, Any]) -> None:
+    """The weights are finite afterwards."""
+    assert {(outcome["on"], outcome["finite"]) for outcome in trained.values()} == {("hpu", True)}
 
 
-def test_device_stats_are_the_cards_memory(trained: dict[str, Any]) -> None:
-    """Under the bridge's names."""
+def test_device_stats_monitor_logs_memory(trained: dict[str, Any]) -> None:
     logged = {name.rpartition("/")[2] for name in trained["DeviceStatsMonitor"]["logged"]}
 
     assert {"InUse", "Limit", "MaxInUse"} <= logged
 
 
-def test_throughput_is_compared_with_the_cards_peak(trained: dict[str, Any]) -> None:
-    """In the type that the precision plugin computes in."""
+def test_mfu_is_relative_to_peak_of_compute_dtype(trained: dict[str, Any]) -> None:
     logged = trained["ThroughputMonitor"]["logged"]
 
     assert logged["train/device/mfu"] == pytest.approx(logged["train/device/flops_per_sec"] / 432e12, rel=1e-6)
 
 
-def test_throughput_is_compared_with_no_unknown_peak(trained: dict[str, Any]) -> None:
-    """The vendor has published none for float32."""
+def test_mfu_is_not_logged_without_published_peak(trained: dict[str, Any]) -> None:
+    """Intel has published none for float32 on Gaudi 2."""
     logged = trained["ThroughputMonitor in 32 bit"]["logged"]
 
     assert "train/device/flops_per_sec" in logged
     assert "train/device/mfu" not in logged
 
 
-def test_a_learning_rate_is_found(trained: dict[str, Any]) -> None:
-    """And taken over."""
+def test_learning_rate_finder_sets_learning_rate(trained: dict[str, Any]) -> None:
     assert trained["LearningRateFinder"]["lr"] != 0.1
 
 
-def test_the_largest_batch_size_is_found(trained: dict[str, Any]) -> None:
-    """It grows until the card's memory is full, which does not end the training: 16 rows of 4 MiB fill it."""
+def test_batch_size_finder_survives_out_of_memory(trained: dict[str, Any]) -> None:
+    """16 rows of 4 MiB exceed the memory, so 8 is the largest power of two that fits."""
     assert trained["BatchSizeFinder"]["batch_size"] == 8
 
 
-def test_gradients_are_accumulated_by_schedule(trained: dict[str, Any]) -> None:
-    """Two steps of two batches in the first epoch, one of four in the second."""
+def test_gradient_accumulation_scheduler(trained: dict[str, Any]) -> None:
+    """Four batches are two optimizer steps in the first epoch and one in the second."""
     assert trained["GradientAccumulationScheduler"]["steps"] == 3

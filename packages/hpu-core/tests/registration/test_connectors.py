@@ -1,4 +1,4 @@
-"""Connectors that are made otherwise, frameworks that do not go together, and machines without a card."""
+"""Tests of the connectors on unknown Lightnings, with two frameworks, and on machines without a device."""
 
 import importlib.util
 import inspect
@@ -14,13 +14,13 @@ from packaging.version import Version
 
 from hpu_core import HPUAccelerator, discovery, frameworks
 from hpu_core._lightning import MisconfigurationException
-from hpu_core.registration import _connectors, _swap
+from hpu_core.registration import _connectors, _patch
 
 from .programs import output
 
 
 def _connector(*names: str) -> type:
-    """Return a connector that has these methods, each of which returns its own name."""
+    """Return a connector with these methods, each of which returns its own name."""
     namespace: dict[str, Any] = {name: lambda self, name=name: name for name in names}
     return type("_AcceleratorConnector", (), {"__module__": "lightning.somewhere", "__init__": _init, **namespace})
 
@@ -29,9 +29,9 @@ def _init(self: Any, **options: Any) -> None:
     self.options = options
 
 
-@pytest.mark.parametrize("make", [_connectors.for_trainer, _connectors.for_fabric])
-def test_the_subclass_takes_the_place_of_the_original(make: Any) -> None:
-    """It is found, and pickled, by the original's name."""
+@pytest.mark.parametrize("make", [_connectors.trainer_connector, _connectors.fabric_connector])
+def test_subclass_has_name_of_original(make: Any) -> None:
+    """It is pickled by that name."""
     original = _connector(*_connectors.REQUIRED)
     subclass = make(original, "lightning")
 
@@ -39,53 +39,43 @@ def test_the_subclass_takes_the_place_of_the_original(make: Any) -> None:
     assert (subclass.__module__, subclass.__qualname__) == ("lightning.somewhere", "_AcceleratorConnector")
 
 
-@pytest.mark.parametrize("make", [_connectors.for_trainer, _connectors.for_fabric])
-def test_the_subclass_has_the_originals_parameters(make: Any) -> None:
-    """Lightning's own tests compare them with those of the Trainer and of Fabric."""
+@pytest.mark.parametrize("make", [_connectors.trainer_connector, _connectors.fabric_connector])
+def test_subclass_has_signature_of_original(make: Any) -> None:
+    """Lightning's own tests compare it with those of Trainer and Fabric."""
     original = _connector(*_connectors.REQUIRED)
 
     assert inspect.signature(make(original, "lightning")) == inspect.signature(original)
 
 
 @pytest.mark.parametrize("name", _connectors.REQUIRED)
-def test_a_connector_without_a_method_is_not_known(name: str) -> None:
-    """A Lightning that is made otherwise is better left alone."""
+def test_connector_without_method_is_unsupported(name: str) -> None:
     connector = _connector(*(other for other in _connectors.REQUIRED if other != name))
 
-    with pytest.raises(NotImplementedError, match=rf"^its _AcceleratorConnector has no {name}, as it has on"):
-        _connectors.for_trainer(connector, "lightning")
+    with pytest.raises(NotImplementedError, match=rf"^_AcceleratorConnector has no {name}, unlike in Lightning 2"):
+        _connectors.trainer_connector(connector, "lightning")
 
 
-def test_every_decision_is_among_the_required_methods() -> None:
-    """What is overridden is checked for."""
-    overridden = {name for name in vars(_connectors.Selection) if name.startswith("_") and not name.startswith("__")}
-    own = {"_check_strategy_name", "_is_ours", "_refusal"}
-
-    assert overridden - own == set(_connectors.REQUIRED)
-
-
-def test_an_unknown_connector_stays_where_it_is(caplog: pytest.LogCaptureFixture, monkeypatch: Any) -> None:
-    """A message says why nothing was done."""
+def test_unsupported_connector_stays(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warning in the log gives the reason."""
     connector = _connector()
     module = ModuleType("lightning.fabric.connector")
     module._Connector = connector  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     with caplog.at_level(logging.WARNING):
-        _swap.swap(module)
+        _patch.patch(module, "lightning")
 
     assert module._Connector is connector
-    assert "lightning will not know Gaudi cards by name: its _AcceleratorConnector has no " in caplog.text
+    assert "HPU is not registered with lightning: _AcceleratorConnector has no " in caplog.text
 
 
 @pytest.fixture
 def other() -> Any:
-    """A Trainer's connector of a framework that this process does not use on Gaudi, made with no arguments."""
+    """A Trainer's connector of the framework that this process does not use on HPU."""
     (name,) = (name for name in frameworks.NAMES if name != frameworks.current().name)
-    return _connectors.for_trainer(_connector(*_connectors.REQUIRED), name)()
+    return _connectors.trainer_connector(_connector(*_connectors.REQUIRED), name)()
 
 
-def test_the_other_framework_is_refused_a_card(other: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One sentence says which one has it, and what to do."""
+def test_other_framework_cannot_choose_hpu(other: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "is_available", lambda: True)
 
     with pytest.raises(ImportError, match=r"^the Gaudi packages use \w+ in this process, .* set HPU_CORE_FRAMEWORK="):
@@ -93,14 +83,12 @@ def test_the_other_framework_is_refused_a_card(other: Any, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("flags", [{"accelerator": "hpu"}, {"accelerator": "auto", "strategy": "hpu_ddp"}])
-def test_the_other_framework_is_refused_our_names(flags: dict[str, Any], other: Any) -> None:
-    """Asking by name for what it cannot have gets the same sentence."""
+def test_other_framework_cannot_use_hpu_names(flags: dict[str, Any], other: Any) -> None:
     with pytest.raises(ImportError, match="in this process"):
         other._check_config_and_set_final_flags(**flags)
 
 
-def test_the_other_framework_keeps_everything_else(other: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is no card, or none is asked for, it decides as ever."""
+def test_other_framework_works_without_hpu(other: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "is_available", lambda: False)
     other.accelerator = object()
 
@@ -108,37 +96,65 @@ def test_the_other_framework_keeps_everything_else(other: Any, monkeypatch: pyte
     assert other._choose_strategy() == "_choose_strategy"
 
 
-def test_a_framework_that_cannot_be_used_keeps_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Lightning that is too old is refused a card, and trains elsewhere."""
-    error = ImportError("hpu-core needs lightning 2.0 or newer, found 1.9.5")
+def test_unusable_framework_works_without_hpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Lightning that is too old still trains on the CPU."""
+    error = ImportError("hpu-core needs lightning 2.0 or newer, got 1.9.5")
 
     def current() -> SimpleNamespace:
         raise error
 
     monkeypatch.setattr(frameworks, "current", current)
     monkeypatch.setattr(discovery, "is_available", lambda: True)
-    old = _connectors.for_trainer(_connector(*_connectors.REQUIRED), "lightning")(devices=1)
+    old = _connectors.trainer_connector(_connector(*_connectors.REQUIRED), "lightning")(devices=1)
 
     assert old.options == {"devices": 1}
-    with pytest.raises(ImportError, match=r"found 1\.9\.5"):
+    with pytest.raises(ImportError, match=r"got 1\.9\.5"):
         old._choose_auto_accelerator()
 
 
-def test_without_a_card_the_error_points_to_hpu_info(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lightning says that there is none, and this where to look."""
+def test_error_without_device_points_to_hpu_info(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "is_available", lambda: False)
     trainer = frameworks.current().pytorch().Trainer
 
-    with pytest.raises(MisconfigurationException, match=r"`HPUAccelerator` can not run .* `hpu-info` shows where"):
+    with pytest.raises(MisconfigurationException, match=r"`HPUAccelerator` can not run .* `hpu-info` lists where"):
         trainer(accelerator=HPUAccelerator(), devices=1, logger=False)
+
+
+class _CodedError(Exception):
+    """Exception that cannot be constructed from a message."""
+
+    def __init__(self, *, code: int) -> None:
+        super().__init__()
+        self.code = code
+
+
+@pytest.mark.parametrize(
+    "error", [_CodedError(code=3), OSError(2, "no such file")], ids=["keyword only", "two arguments"]
+)
+def test_other_errors_without_device_are_unchanged(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(discovery, "is_available", lambda: False)
+    base = _connector(*_connectors.REQUIRED)
+    base._set_parallel_devices_and_init_accelerator = fail  # type: ignore[attr-defined]
+    connector: Any = _connectors.trainer_connector(base, frameworks.current().name)()
+    connector._accelerator_flag = "hpu"
+    text = str(error)
+
+    with pytest.raises(type(error)) as raised:
+        connector._set_parallel_devices_and_init_accelerator()
+
+    assert raised.value is error
+    assert str(error) == text
 
 
 @pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in frameworks.NAMES), reason="Requires: both Lightnings"
 )
 @pytest.mark.skipif(Version(torch.__version__) < Version("2.5"), reason="Requires: torch 2.5, which loads backends")
-def test_both_frameworks_in_one_program(tmp_path: Path) -> None:
-    """The one that has the card is taught, and so is the other that it has not."""
+def test_two_frameworks_in_one_program(tmp_path: Path) -> None:
+    """The first one uses the device, the second one explains why it cannot."""
     program = """
 import lightning, pytorch_lightning
 print(type(lightning.Trainer(accelerator="hpu", logger=False).strategy).__name__)
@@ -152,6 +168,6 @@ except ImportError as error:
 
     assert lines[:2] == ["SingleHPUStrategy", "SingleDeviceStrategy"]
     assert lines[2] == (
-        "the Gaudi packages use lightning in this process, and this Trainer or Fabric is pytorch_lightning's: import "
-        "one of the two only, set HPU_CORE_FRAMEWORK=pytorch_lightning, or pass `accelerator='cpu'` here"
+        "the Gaudi packages use lightning in this process, but this Trainer or Fabric is from pytorch_lightning: "
+        "import only one of them, set HPU_CORE_FRAMEWORK=pytorch_lightning, or pass `accelerator='cpu'` here"
     )

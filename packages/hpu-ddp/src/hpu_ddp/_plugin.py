@@ -1,6 +1,6 @@
 """What hpu-core is told about this package."""
 
-from hpu_core.registration.plugins import ClassPaths, Plugin
+from hpu_core.plugins import ClassPaths, Plugin
 
 PLUGIN = Plugin(
     strategies={

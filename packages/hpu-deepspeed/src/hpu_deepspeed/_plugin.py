@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hpu_core.registration.plugins import ClassPaths, Plugin
+from hpu_core.plugins import ClassPaths, Plugin
 
 _NVME: Final = {"remote_device": "nvme", "offload_params_device": "nvme", "offload_optimizer_device": "nvme"}
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from hpu_core.registration.plugins import ClassPaths, Plugin
+from hpu_core.plugins import ClassPaths, Plugin
 
 PLUGIN: Final = Plugin(
     precision=ClassPaths("hpu_precision.plugin:HPUPrecisionPlugin", "hpu_precision.fabric:FabricHPUPrecision"),

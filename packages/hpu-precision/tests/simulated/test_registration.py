@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from hpu_core import HPUAccelerator, frameworks, registration
+from hpu_core import HPUAccelerator, frameworks, register
 from hpu_precision import FabricHPUPrecision, HPUPrecisionPlugin
 
 from .modules import Classifier, loader
@@ -37,7 +37,7 @@ _VALUES = [32, "32-true", pytest.param(16, marks=_has_scaler), "bf16", "bf16-mix
 @pytest.fixture(autouse=True)
 def registered() -> None:
     """Lightning knows Gaudi, as it does from the start where the simulator is asked for by its variable."""
-    registration.install()
+    register()
 
 
 @pytest.mark.parametrize("value", _VALUES)

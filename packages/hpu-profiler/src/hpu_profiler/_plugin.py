@@ -2,6 +2,6 @@
 
 from typing import Final
 
-from hpu_core.registration.plugins import Plugin
+from hpu_core.plugins import Plugin
 
 PLUGIN: Final = Plugin(profilers={"hpu": "hpu_profiler.profiler:HPUProfiler"})

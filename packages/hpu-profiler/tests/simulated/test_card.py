@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch.profiler
 
-from hpu_core import bridge, registration
+from hpu_core import bridge, register
 from hpu_profiler import HPUProfiler
 from hpu_profiler.report.analysis import report
 from hpu_profiler.trace.model import Trace
@@ -142,6 +142,6 @@ def test_a_clash_is_an_error_before_training(on_card: Callable[..., Any], monkey
 @pytest.mark.skipif(not _is_installed(), reason="Requires: hpu-profiler installed, for its entry point")
 def test_the_trainer_knows_it_by_name(on_card: Callable[..., Any]) -> None:
     """`profiler="hpu"`, with nothing of this package imported."""
-    registration.install()
+    register()
 
     assert type(on_card("hpu").profiler) is HPUProfiler

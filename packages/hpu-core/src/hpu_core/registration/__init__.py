@@ -1,83 +1,96 @@
-"""Makes Lightning know Gaudi cards by name: `Trainer(accelerator="hpu")` with nothing imported but Lightning.
+"""Registration of Gaudi with Lightning: `Trainer(accelerator="hpu")` with nothing imported but Lightning.
 
-Current Lightning refuses that name, trains on the CPU when it gets an HPUAccelerator without a strategy, and looks for
-its precision plugins among CUDA's. No registry changes that: its two connectors decide, one for the Trainer and one
-for Fabric. So, once Lightning has defined a connector, a subclass of it takes its place, which decides what concerns
-Gaudi and leaves everything else to Lightning. No class of Lightning's is changed, and `remove` undoes it.
+Lightning's registries are not enough: current releases reject `accelerator="hpu"`, choose a CPU strategy for an
+HPUAccelerator, and take precision plugins from CUDA. Two private classes decide that, `_AcceleratorConnector` of the
+Trainer and `_Connector` of Fabric. A post-import hook replaces each with a subclass that handles HPU and delegates
+everything else. It modifies no class of Lightning, and `unregister` restores the originals.
 
-This package alone touches those private names. A Lightning whose connectors are made otherwise is left as it is,
-and a message says so.
+Only this package uses those private names. A connector without the expected methods is left in place and a warning is
+logged.
 
-Its modules, and what for:
+Modules:
 
-- `_presence`: is there a card or a simulator, decided in microseconds
-- `imports`: act on a module once it has been imported
-- `_hook`: which modules of Lightning's are acted on, and how
-- `_swap`: put subclasses in the place of Lightning's connectors, and back
-- `_connectors`: the decisions
-- `_callbacks`: what callbacks ask of functions that know CUDA alone
-- `_command_line`: the classes that LightningCLI offers
-- `_profilers`: the names of profilers
-- `_lightning_2_0`: importing Lightning 2.0 beside a bridge without HMP
-- `_registries`: the names in Lightning's registries
-- `plugins`: what other distributions bring along: strategies, precision, profilers
+- `_probe`: fast check for a device or the simulator
+- `_import_hook`: the post-import hook and the modules that it waits for
+- `_patch`: replace and restore Lightning's classes and functions
+- `_connectors`: the subclasses of Lightning's connectors
+- `_callbacks`, `_profilers`: replacements for functions of Lightning that support CUDA only
+- `_cli`: classes that LightningCLI lists
+- `_registries`: entries in Lightning's registries
 
-Importing this module loads neither torch nor Lightning.
+Importing this package imports neither torch nor Lightning.
 """
 
 import os
 
-__all__ = ["AUTOLOAD", "autoload", "install", "is_allowed", "is_wanted", "remove"]
+__all__ = [
+    "AUTOLOAD",
+    "autoload",
+    "is_autoload_enabled",
+    "register",
+    "register_if_enabled",
+    "should_autoload",
+    "unregister",
+]
 
 AUTOLOAD = "HPU_CORE_AUTOLOAD"
+"""Environment variable that disables implicit registration when it is "0"."""
 
 
 def autoload() -> None:
-    """Do what `install` does, on machines with a card or the simulator, unless HPU_CORE_AUTOLOAD is "0".
+    """Call `register` if `should_autoload` is true. Never raises.
 
-    Called by `import hpu_core`, and by torch 2.5 or newer at the end of `import torch` (entry point `torch.backends`),
-    where an error would make torch itself unusable: this never raises.
+    Runs on `import hpu_core` and, from torch 2.5 on, at the end of `import torch` (entry point `torch.backends`), where
+    an exception would make torch unusable.
     """
     try:
-        if is_wanted():
-            install()
+        if should_autoload():
+            register()
     except Exception:
         import logging
 
-        logging.getLogger(__name__).warning("Lightning will not know Gaudi cards by name", exc_info=True)
+        logging.getLogger(__name__).warning("cannot register HPU with Lightning", exc_info=True)
 
 
-def is_allowed() -> bool:
-    """Tell whether Lightning may be taught about Gaudi without being asked to: HPU_CORE_AUTOLOAD is not "0"."""
+def is_autoload_enabled() -> bool:
+    """Return whether implicit registration is allowed, that is HPU_CORE_AUTOLOAD is not "0"."""
     return os.environ.get(AUTOLOAD) != "0"
 
 
-def is_wanted() -> bool:
-    """Tell whether Lightning is to be taught about Gaudi without being asked to: allowed, and a card or the simulator.
+def should_autoload() -> bool:
+    """Return whether `autoload` registers: it is enabled and this machine may have a device or the simulator.
 
-    Takes microseconds, and guesses where it cannot know: `hpu_core.is_available` gives the real answer.
+    Takes microseconds and may report a device where there is none; use `hpu_core.is_available` for an exact answer.
     """
-    if not is_allowed():
+    if not is_autoload_enabled():
         return False
-    from hpu_core.registration import _presence
+    from hpu_core.registration import _probe
 
-    return _presence.is_likely()
+    return _probe.maybe_has_hpu()
 
 
-def install() -> None:
-    """Have Lightning know Gaudi cards, whether it has been imported already or will be. Calling it again does nothing.
+def register() -> None:
+    """Register Gaudi with Lightning, now if it is imported and otherwise once it is. Idempotent.
 
-    `autoload` does this where it finds a card or the simulator, and so does the use of `hpu_core.HPUAccelerator`
-    anywhere. A program that starts the simulator with `hpu_sim.activate()` after it has imported torch calls it to use
-    "hpu" as a string.
+    A program that calls `hpu_sim.activate()` after `import torch` calls this to use "hpu" as a string. Elsewhere
+    `autoload` does it.
     """
-    from hpu_core.registration import _hook
+    from hpu_core.registration import _import_hook
 
-    _hook.install()
+    _import_hook.install()
 
 
-def remove() -> None:
-    """Undo `install`: Lightning is as it was. Trainers that exist keep what they have."""
-    from hpu_core.registration import _hook
+def register_if_enabled() -> None:
+    """Call `register` unless HPU_CORE_AUTOLOAD is "0".
 
-    _hook.remove()
+    For constructors of accelerators and strategies: Lightning would choose a CPU strategy for them.
+    """
+    if is_autoload_enabled():
+        register()
+
+
+def unregister() -> None:
+    """Undo `register`: restore Lightning's classes, functions and registries. Existing Trainers keep theirs."""
+    from hpu_core.registration import _import_hook
+
+    _import_hook.uninstall()

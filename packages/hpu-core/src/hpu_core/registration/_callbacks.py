@@ -1,52 +1,48 @@
-"""What Lightning's callbacks ask of functions that know CUDA alone: peak FLOP/s, the type of a precision, memory."""
+"""Replacements for functions of Lightning's callbacks that support CUDA only.
+
+Each factory takes Lightning's function and the framework that it belongs to.
+"""
 
 import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from hpu_core.registration import _connectors
+from hpu_core import bridge, frameworks
 
 if TYPE_CHECKING:
     from hpu_core.frameworks import FrameworkName
 
 
-def available_flops(original: Callable[..., Any], framework: "FrameworkName") -> Callable[..., Any]:
-    """Return a function that knows the peak FLOP/s of a card, for Lightning's `get_available_flops`.
-
-    Args:
-        original: Lightning's.
-        framework: Whose it is.
-    """
+def get_available_flops(original: Callable[..., Any], framework: "FrameworkName") -> Callable[..., Any]:
+    """Return a replacement for `get_available_flops` that knows the peak FLOP/s of Gaudi, for ThroughputMonitor."""
 
     @functools.wraps(original)
-    def get_available_flops(device: Any, dtype: Any) -> Any:
-        if device.type != "hpu" or _connectors.refusal(framework) is not None:
+    def wrapper(device: Any, dtype: Any) -> Any:
+        if device.type != "hpu" or frameworks.unusable_reason(framework) is not None:
             return original(device, dtype)
         from hpu_core import throughput
 
         return throughput.peak_flops_of_machine(dtype)
 
-    return get_available_flops
+    return wrapper
 
 
-def compute_dtype(original: Callable[..., Any], framework: "FrameworkName") -> Callable[..., Any]:  # noqa: ARG001 - as the others.
-    """Return a function that asks a precision plugin for its type first, for Lightning's `_plugin_to_compute_dtype`."""
+def plugin_to_compute_dtype(original: Callable[..., Any], _: "FrameworkName") -> Callable[..., Any]:
+    """Return a replacement for `_plugin_to_compute_dtype` that honours a plugin's `compute_dtype`."""
 
     @functools.wraps(original)
-    def plugin_to_compute_dtype(plugin: Any) -> Any:
+    def wrapper(plugin: Any) -> Any:
         dtype = getattr(plugin, "compute_dtype", None)
         return original(plugin) if dtype is None else dtype
 
-    return plugin_to_compute_dtype
+    return wrapper
 
 
-def out_of_memory(original: Callable[..., Any], framework: "FrameworkName") -> Callable[..., Any]:  # noqa: ARG001 - as above.
-    """Return a function that knows a card's error, too, for Lightning's `is_oom_error`, which BatchSizeFinder asks."""
+def is_oom_error(original: Callable[..., Any], _: "FrameworkName") -> Callable[..., Any]:
+    """Return a replacement for `is_oom_error` that recognises the bridge's errors, for BatchSizeFinder."""
 
     @functools.wraps(original)
-    def is_oom_error(exception: BaseException) -> Any:
-        from hpu_core import bridge
-
+    def wrapper(exception: BaseException) -> Any:
         return original(exception) or bridge.is_out_of_memory(exception)
 
-    return is_oom_error
+    return wrapper

@@ -1,17 +1,18 @@
-"""What Lightning's connectors decide where Gaudi is concerned: accelerator, strategy and precision.
+"""Subclasses of Lightning's connectors that choose accelerator, strategy and precision on HPU.
 
-Lightning has one connector for the Trainer and one for Fabric, which are written alike; `Selection` goes in front of
-either. Their private names are the same on Lightning 2.0 to 2.6, and are listed in `REQUIRED` and `_Connector`.
+Lightning has one connector for the Trainer and one for Fabric. Both have the private methods listed in `REQUIRED`, from
+Lightning 2.0 to 2.6, so one mixin serves both.
 """
 
 import functools
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from hpu_core.registration import plugins
+from hpu_core import frameworks, plugins
+from hpu_core.registration import _registries
 
 if TYPE_CHECKING:
     from hpu_core.frameworks import FrameworkName
-    from hpu_core.registration.plugins import Api
+    from hpu_core.plugins import Api
 
 REQUIRED: Final = (
     "_check_and_init_precision",
@@ -25,7 +26,7 @@ REQUIRED: Final = (
 if TYPE_CHECKING:
 
     class _Connector:
-        """What is used of Lightning's connectors."""
+        """The members of Lightning's connectors that the mixin uses."""
 
         accelerator: Any
         strategy: Any
@@ -46,161 +47,155 @@ else:
     _Connector = object
 
 
-class Selection(_Connector):
-    """Decides what concerns Gaudi, and leaves everything else to the connector that follows it in the bases."""
+class HPUConnectorMixin(_Connector):
+    """Mixin for a connector; list it before Lightning's. It handles HPU and delegates everything else."""
 
     _framework: ClassVar["FrameworkName"]
-    _half: ClassVar["Api"]
+    _api: ClassVar["Api"]
 
-    # What this connector calls the precision, and the precision plugin that the user passed.
-    _precision_name: ClassVar[str]
-    _plugin_name: ClassVar[str]
+    # Names of the connector's attributes for the `precision` argument and for a precision plugin that the user passed.
+    _precision_attr: ClassVar[str]
+    _precision_plugin_attr: ClassVar[str]
 
-    # Why this framework's Trainer cannot train on Gaudi; decided when it is made.
-    _refusal: Exception | None = None
+    # The error if this process uses another framework on HPU. Set on construction.
+    _unusable_reason: Exception | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._refusal = refusal(self._framework)
-        if self._refusal is None:
-            from hpu_core.registration import _registries
-
-            _registries.fill(self._half)
+        self._unusable_reason = frameworks.unusable_reason(self._framework)
+        if self._unusable_reason is None:
+            _registries.register_all(self._api)
         super().__init__(*args, **kwargs)
 
     def _check_config_and_set_final_flags(self, **flags: Any) -> None:
-        if self._refusal is not None and "hpu" in {flags.get("accelerator"), str(flags.get("strategy"))[:3]}:
-            raise self._refusal
-        self._check_strategy_name(flags.get("strategy"))
+        if self._unusable_reason is not None and "hpu" in {flags.get("accelerator"), str(flags.get("strategy"))[:3]}:
+            raise self._unusable_reason
+        self._check_strategy_installed(flags.get("strategy"))
         precision = flags.get("precision")
-        if not _is_of_plugin(precision):
+        if not _is_plugin_precision(precision):
             super()._check_config_and_set_final_flags(**flags)
             return
-        # Lightning refuses values that it does not know; this one stands for what it has to check.
+        # Lightning rejects values that it does not know, so it validates a known one instead.
         super()._check_config_and_set_final_flags(**{**flags, "precision": "bf16-mixed"})
-        setattr(self, self._precision_name, precision)
+        setattr(self, self._precision_attr, precision)
 
     def _choose_auto_accelerator(self) -> str:
-        # Before CUDA and the others: nobody puts a Gaudi card into a machine to train beside it.
-        if not _is_available():
+        # Before CUDA: a machine with Gaudi cards is there to train on them.
+        if not _is_hpu_available():
             return super()._choose_auto_accelerator()
-        if self._refusal is not None:
-            raise self._refusal
+        if self._unusable_reason is not None:
+            raise self._unusable_reason
         return "hpu"
 
     def _set_parallel_devices_and_init_accelerator(self) -> None:
-        asked = self._accelerator_flag == "hpu" or self._is_ours(self._accelerator_flag)
+        is_hpu = self._accelerator_flag == "hpu" or self._is_hpu(self._accelerator_flag)
         try:
             super()._set_parallel_devices_and_init_accelerator()
         except Exception as error:
-            if not asked or _is_available():
-                raise
-            raise type(error)(f"{error} `hpu-info` shows where a Gaudi card was looked for.") from error
+            # In place, because not every exception can be constructed from a message.
+            if is_hpu and len(error.args) == 1 and not _is_hpu_available():
+                error.args = (f"{error} `hpu-info` lists where hpu-core searched for Gaudi cards.",)
+            raise
 
     def _choose_strategy(self) -> Any:
-        if not self._is_ours(self.accelerator):
+        if not self._is_hpu(self.accelerator):
             return super()._choose_strategy()
         if len(self._parallel_devices) == 1 and self._num_nodes_flag == 1:
             return "hpu_single"
         for plugin in plugins.installed().values():
             if plugin.default_multi_device is not None:
                 return plugin.default_multi_device
-        raise plugins.not_installed("training on more than one card (`devices=1`) and machine", "hpu-ddp")
+        raise plugins.not_installed_error("`devices` or `num_nodes` above 1 on Gaudi", "hpu-ddp")
 
     def _init_strategy(self) -> None:
-        if self._is_ours(self.accelerator) and isinstance(self._strategy_flag, str):
+        if self._is_hpu(self.accelerator) and isinstance(self._strategy_flag, str):
             for plugin in plugins.installed().values():
                 self._strategy_flag = plugin.aliases.get(self._strategy_flag, self._strategy_flag)
-            error = plugins.missing(self._strategy_flag)
+            error = plugins.missing_strategy_error(self._strategy_flag)
             if error is not None:
                 raise error
         super()._init_strategy()
 
     def _check_and_init_precision(self) -> Any:
-        precision = getattr(self, self._precision_name)
-        if not self._is_ours(self.accelerator):
-            if _is_of_plugin(precision):
+        precision = getattr(self, self._precision_attr)
+        if not self._is_hpu(self.accelerator):
+            if _is_plugin_precision(precision):
                 raise ValueError(
                     f"`precision={precision!r}` needs a Gaudi card, got {type(self.accelerator).__name__}: pass "
                     "`accelerator='hpu'`"
                 )
             return super()._check_and_init_precision()
-        if getattr(self, self._plugin_name) is not None:
+        if getattr(self, self._precision_plugin_attr) is not None:
             return super()._check_and_init_precision()
         if hasattr(self.strategy, "precision_plugin_for"):
             return self.strategy.precision_plugin_for(precision)
         for plugin in plugins.installed().values():
-            target = plugin.precision.of(self._half) if plugin.precision else None
-            if target is not None:
-                return plugins.load(target)(precision)
+            path = plugin.precision.of(self._api) if plugin.precision else None
+            if path is not None:
+                return plugins.load(path)(precision)
         if precision == "32-true":
             return super()._check_and_init_precision()
-        raise plugins.not_installed(f"`precision={precision!r}` on Gaudi", "hpu-precision")
+        raise plugins.not_installed_error(f"`precision={precision!r}` on Gaudi", "hpu-precision")
 
-    def _check_strategy_name(self, strategy: object) -> None:
-        """Say what to install for one of our strategies that is not there; Lightning names those that are."""
-        if self._refusal is None and isinstance(strategy, str) and strategy.lower().startswith("hpu_"):
-            error = plugins.missing(strategy.lower())
+    def _check_strategy_installed(self, strategy: object) -> None:
+        """Raise what to install for an "hpu_" strategy that is not installed; Lightning lists only those that are."""
+        if self._unusable_reason is None and isinstance(strategy, str) and strategy.lower().startswith("hpu_"):
+            error = plugins.missing_strategy_error(strategy.lower())
             if error is not None:
                 raise error
 
-    def _is_ours(self, accelerator: object) -> bool:
-        """Tell whether an accelerator is an HPUAccelerator of this connector's framework."""
-        if self._refusal is not None:
-            return False
-        from hpu_core.accelerator import HPUAccelerator
-
-        return isinstance(accelerator, HPUAccelerator)
+    def _is_hpu(self, accelerator: object) -> bool:
+        """Return whether an accelerator is an HPUAccelerator of this connector's framework."""
+        return self._unusable_reason is None and isinstance(accelerator, plugins.load(_registries.ACCELERATOR))
 
 
-class TrainerSelection(Selection):
-    """The decisions for the Trainer."""
+class TrainerConnectorMixin(HPUConnectorMixin):
+    """Mixin for the Trainer's connector."""
 
-    _half = "pytorch"
-    _precision_name = "_precision_flag"
-    _plugin_name = "_precision_plugin_flag"
-
-
-class FabricSelection(Selection):
-    """The decisions for Fabric."""
-
-    _half = "fabric"
-    _precision_name = "_precision_input"
-    _plugin_name = "_precision_instance"
+    _api = "pytorch"
+    _precision_attr = "_precision_flag"
+    _precision_plugin_attr = "_precision_plugin_flag"
 
 
-def for_trainer(connector: type, framework: "FrameworkName") -> type:
-    """Return a subclass of the Trainer's connector that knows Gaudi.
+class FabricConnectorMixin(HPUConnectorMixin):
+    """Mixin for Fabric's connector."""
+
+    _api = "fabric"
+    _precision_attr = "_precision_input"
+    _precision_plugin_attr = "_precision_instance"
+
+
+def trainer_connector(connector: type, framework: "FrameworkName") -> type:
+    """Return a subclass of the Trainer's connector that supports HPU.
 
     Args:
         connector: Lightning's `_AcceleratorConnector`.
-        framework: Whose it is.
+        framework: The framework that it belongs to.
 
     Raises:
-        NotImplementedError: The connector is made otherwise than on the Lightning versions that are known.
+        NotImplementedError: The connector lacks a method that the known versions of Lightning have.
     """
-    return _subclass(TrainerSelection, connector, framework)
+    return _subclass(TrainerConnectorMixin, connector, framework)
 
 
-def for_fabric(connector: type, framework: "FrameworkName") -> type:
-    """Return a subclass of Fabric's connector that knows Gaudi; for the rest see `for_trainer`."""
-    return _subclass(FabricSelection, connector, framework)
+def fabric_connector(connector: type, framework: "FrameworkName") -> type:
+    """Return a subclass of Fabric's connector that supports HPU; see `trainer_connector`."""
+    return _subclass(FabricConnectorMixin, connector, framework)
 
 
-def _subclass(selection: type[Selection], connector: type, framework: "FrameworkName") -> type:
+def _subclass(mixin: type[HPUConnectorMixin], connector: type, framework: "FrameworkName") -> type:
     missing = [name for name in REQUIRED if not callable(getattr(connector, name, None))]
     if missing:
         raise NotImplementedError(
-            f"its {connector.__name__} has no {', '.join(missing)}, as it has on Lightning 2.0 to 2.6; a newer "
-            "hpu-core may know it"
+            f"{connector.__name__} has no {', '.join(missing)}, unlike in Lightning 2.0 to 2.6; a newer hpu-core may "
+            "support it"
         )
 
-    # With the original's parameters, by which Lightning's tests compare it with the Trainer and Fabric.
+    # `wraps` keeps the signature, which Lightning's tests compare with those of Trainer and Fabric.
     @functools.wraps(vars(connector)["__init__"])
-    def init(self: Selection, *args: Any, **kwargs: Any) -> None:
-        selection.__init__(self, *args, **kwargs)
+    def init(self: HPUConnectorMixin, *args: Any, **kwargs: Any) -> None:
+        mixin.__init__(self, *args, **kwargs)
 
-    # By the original's name and in its module, whose place it takes: so it can be pickled, and what was pickled can be
-    # loaded where nothing was replaced.
+    # With the original's name and module, so that a pickled Trainer also loads where nothing is patched.
     namespace = {
         "__doc__": connector.__doc__,
         "__module__": connector.__module__,
@@ -208,45 +203,16 @@ def _subclass(selection: type[Selection], connector: type, framework: "Framework
         "_framework": framework,
         "__init__": init,
     }
-    return type(connector.__name__, (selection, connector), namespace)
+    return type(connector.__name__, (mixin, connector), namespace)
 
 
-def _is_of_plugin(precision: object) -> bool:
-    """Tell whether a precision is one that a plugin knows and Lightning does not."""
+def _is_plugin_precision(precision: object) -> bool:
+    """Return whether a plugin, but not Lightning, accepts this value of `precision`."""
     return isinstance(precision, str) and any(precision in plugin.precisions for plugin in plugins.installed().values())
 
 
-def _is_available() -> bool:
-    """Tell whether there is a card. Opens none."""
-    # Discovery is more than a program that never makes a Trainer should load.
+def _is_hpu_available() -> bool:
+    # Imported here: programs that never construct a Trainer need no discovery.
     from hpu_core import discovery
 
     return discovery.is_available()
-
-
-def check(framework: "FrameworkName") -> None:
-    """Refuse to make something of ours for the framework that this process does not use on Gaudi.
-
-    Raises:
-        ImportError: `framework` is the other one, or cannot be used.
-        ValueError: HPU_CORE_FRAMEWORK names no framework.
-    """
-    error = refusal(framework)
-    if error is not None:
-        raise error
-
-
-def refusal(framework: "FrameworkName") -> Exception | None:
-    """Return why `framework` cannot train on Gaudi in this process, None where it can."""
-    from hpu_core import frameworks
-
-    try:
-        current = frameworks.current()
-    except (ImportError, ValueError) as error:
-        return error
-    if current.name == framework:
-        return None
-    return ImportError(
-        f"the Gaudi packages use {current.name} in this process, and this Trainer or Fabric is {framework}'s: import "
-        f"one of the two only, set {frameworks.OVERRIDE}={framework}, or pass `accelerator='cpu'` here"
-    )

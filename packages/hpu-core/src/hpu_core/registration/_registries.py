@@ -1,71 +1,69 @@
-"""The names of accelerator and strategies in Lightning's registries."""
+"""Entries of hpu-core and its plugins in Lightning's accelerator and strategy registries."""
 
 import functools
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_core import frameworks
-from hpu_core.registration import plugins
+from hpu_core import frameworks, plugins
 
 if TYPE_CHECKING:
-    from hpu_core.registration.plugins import Api
+    from hpu_core.plugins import Api
 
-# What the registries held before, by registry and name; None for nothing.
-_before: Final[list[tuple[dict[str, Any], str, Any]]] = []
-_filled: Final[set["Api"]] = set()
+# hpu-core's own classes, by path like a plugin's: they derive from Lightning's, and are imported when needed.
+ACCELERATOR: Final = "hpu_core.accelerator:HPUAccelerator"
+STRATEGY: Final = plugins.ClassPaths("hpu_core.strategy:SingleHPUStrategy", "hpu_core.fabric:FabricSingleHPUStrategy")
 
-_SINGLE: Final = plugins.ClassPaths("hpu_core.strategy:SingleHPUStrategy", "hpu_core.fabric:FabricSingleHPUStrategy")
+# Registry, name and previous entry, None if there was none.
+_saved_entries: Final[list[tuple[dict[str, Any], str, Any]]] = []
+_registered: Final[set["Api"]] = set()
 
 
-def fill(half: "Api") -> None:
-    """Register the accelerator and the strategies, once: what a program registers in their place later stays.
+def register_all(api: "Api") -> None:
+    """Register the accelerator and all strategies once; entries that a program registers later stay.
 
-    Lightning 2.0 brings classes of these names along, which ours replace.
+    Lightning 2.0 has entries of the same names, which are replaced.
 
     Args:
-        half: "pytorch" for the Trainer's registries, "fabric" for Fabric's.
+        api: Selects the registries of the Trainer or of Fabric.
     """
-    if half in _filled:
+    if api in _registered:
         return
-    from hpu_core.accelerator import HPUAccelerator
-
-    accelerators, strategies = _registries(half)
-    _register(accelerators, "hpu", HPUAccelerator, HPUAccelerator.__name__)
-    offers = {"hpu_single": _SINGLE}
+    accelerators, strategies = _registries(api)
+    _register(accelerators, "hpu", ACCELERATOR)
+    classes = {"hpu_single": STRATEGY}
     for plugin in plugins.installed().values():
-        offers.update(plugin.strategies)
-    for name, classes in offers.items():
-        target = classes.of(half)
-        if target is not None:
-            _register(strategies, name, functools.partial(_make, target), target, **classes.options)
-    _filled.add(half)
+        classes.update(plugin.strategies)
+    for name, paths in classes.items():
+        path = paths.of(api)
+        if path is not None:
+            _register(strategies, name, path, **paths.options)
+    _registered.add(api)
 
 
-def undo() -> None:
-    """Put the registries back as they were."""
-    while _before:
-        registry, name, entry = _before.pop()
+def restore() -> None:
+    """Restore the previous entries."""
+    while _saved_entries:
+        registry, name, entry = _saved_entries.pop()
         if entry is None:
             registry.pop(name, None)
         else:
             registry[name] = entry
-    _filled.clear()
+    _registered.clear()
 
 
-def _make(target: str, **options: Any) -> Any:
-    """Import a class, which nobody has needed before, and make an instance of it."""
-    return plugins.load(target)(**options)
-
-
-def _registries(half: "Api") -> tuple[Any, Any]:
-    """Return Lightning's registries of accelerators and of strategies."""
+def _registries(api: "Api") -> tuple[Any, Any]:
+    """Return Lightning's accelerator registry and strategy registry."""
     framework = frameworks.current()
-    if half == "fabric":
+    if api == "fabric":
         return framework.fabric("accelerators").ACCELERATOR_REGISTRY, framework.fabric("strategies").STRATEGY_REGISTRY
     return framework.pytorch("accelerators").AcceleratorRegistry, framework.pytorch("strategies").StrategyRegistry
 
 
-def _register(registry: Any, name: str, make: Callable[..., Any], description: str, **options: Any) -> None:
-    # Lightning's own `get` makes an instance.
-    _before.append((registry, name, dict.get(registry, name)))
-    registry.register(name, make, description=description, override=True, **options)
+def _register(registry: Any, name: str, path: str, **options: Any) -> None:
+    # dict.get, because the registry's own `get` constructs an instance.
+    _saved_entries.append((registry, name, dict.get(registry, name)))
+    make = functools.partial(_construct, path)
+    registry.register(name, make, description=path.partition(":")[2], override=True, **options)
+
+
+def _construct(path: str, **options: Any) -> Any:
+    return plugins.load(path)(**options)

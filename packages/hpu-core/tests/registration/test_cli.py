@@ -1,18 +1,19 @@
-"""LightningCLI on simulated cards, where nothing of ours is imported."""
+"""Tests of LightningCLI on simulated devices, in programs that import nothing but Lightning."""
 
 import json
 import logging
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from packaging.version import Version
 
-from hpu_core import frameworks
-from hpu_core.registration import _command_line, plugins
+from hpu_core import frameworks, plugins
+from hpu_core.registration import _cli
 
-from .programs import make_peer, output
+from .programs import output
 
 _framework = frameworks.current()
 _PYTORCH = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}[_framework.name]
@@ -60,59 +61,58 @@ trainer:
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str] | str]:
-    """What the command line made of its arguments, by what they were."""
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str] | str]:
+    """Classes that LightningCLI constructed, and its help texts."""
     if Version(torch.__version__) < Version("2.5") or _framework.version < Version("2.2"):
         pytest.skip("Requires: torch 2.5, which loads backends, and a Lightning that knows this jsonargparse")
     pytest.importorskip("jsonargparse")
     folder = tmp_path_factory.mktemp("command-line")
     (folder / "run.yaml").write_text(_CONFIG)
-    found: dict[str, list[str] | str] = json.loads(output(_PROGRAM, folder, HPU_SIM_DEVICES="1", COLUMNS="500")[-1])
-    return found
+    parsed: dict[str, list[str] | str] = json.loads(output(_PROGRAM, folder, HPU_SIM_DEVICES="1", COLUMNS="500")[-1])
+    return parsed
 
 
-@pytest.mark.parametrize("way", ["names", "class", "config"])
-def test_the_command_line_trains_on_the_card(way: str, answers: dict[str, list[str] | str]) -> None:
-    """By Lightning's names, by the names of our classes alone, and by a file with a class's path."""
-    assert answers[way] == ["HPUAccelerator", "SingleHPUStrategy", "hpu"]
+@pytest.mark.parametrize("arguments", ["names", "class", "config"])
+def test_cli_trains_on_device(arguments: str, results: dict[str, list[str] | str]) -> None:
+    """Registered names, bare class names and class paths in a file all select hpu-core's classes."""
+    assert results[arguments] == ["HPUAccelerator", "SingleHPUStrategy", "hpu"]
 
 
 @pytest.mark.parametrize("name", ["HPUAccelerator", "SingleHPUStrategy"])
-def test_the_help_shows_our_classes(name: str, answers: dict[str, list[str] | str]) -> None:
-    """Among the known subclasses."""
-    assert f"hpu_core.{name}" in answers["help"]
+def test_help_lists_classes(name: str, results: dict[str, list[str] | str]) -> None:
+    assert f"hpu_core.{name}" in results["help"]
 
 
-def test_the_help_of_a_class_is_its_docstrings(answers: dict[str, list[str] | str]) -> None:
-    """With every argument."""
-    assert "--trainer.strategy.checkpoint_io" in answers["help of the class"]
+def test_help_of_class_lists_arguments(results: dict[str, list[str] | str]) -> None:
+    assert "--trainer.strategy.checkpoint_io" in results["help of the class"]
 
 
-def test_classes_of_plugins_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever can be passed to a Trainer; one that cannot be loaded keeps nobody from the others."""
-    offers = """Plugin(
-        strategies={"a": ClassPaths("peer_strategy:Broken"), "b": ClassPaths("peer_strategy:Whole")},
-        precision=ClassPaths("peer_precision:Whole"),
-        profilers={"c": "peer_profiler:Whole"},
+@pytest.fixture
+def plugin_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_plugin: Callable[[Path, str, str], None]
+) -> Iterator[set[str]]:
+    """Modules of an installed plugin, one of whose classes does not exist."""
+    plugin = """Plugin(
+        strategies={"a": ClassPaths("peer_strategy:Missing"), "b": ClassPaths("peer_strategy:Existing")},
+        precision=ClassPaths("peer_precision:Existing"),
+        profilers={"c": "peer_profiler:Existing"},
     )"""
-    make_peer(tmp_path, "peer", offers)
-    for name in ("peer_strategy", "peer_precision", "peer_profiler"):
-        (tmp_path / f"{name}.py").write_text("class Whole: pass\n")
+    make_plugin(tmp_path, "peer", plugin)
+    modules = {"peer_strategy", "peer_precision", "peer_profiler"}
+    for name in modules:
+        (tmp_path / f"{name}.py").write_text("class Existing: pass\n")
     monkeypatch.syspath_prepend(tmp_path)
     plugins.installed.cache_clear()
-    try:
-        _command_line.load_classes(_framework.name)
-
-        assert {"peer_strategy", "peer_precision", "peer_profiler"} <= set(sys.modules)
-    finally:
-        plugins.installed.cache_clear()
-        for name in ("peer", "peer_strategy", "peer_precision", "peer_profiler"):
-            sys.modules.pop(name, None)
+    yield modules
+    plugins.installed.cache_clear()
+    for name in ("peer", *modules):
+        sys.modules.pop(name, None)
 
 
-def test_a_class_that_cannot_be_loaded_is_told_to_whoever_asks(caplog: pytest.LogCaptureFixture) -> None:
-    """In the log, at its lowest level."""
+def test_classes_of_plugins_are_loaded(plugin_modules: set[str], caplog: pytest.LogCaptureFixture) -> None:
+    """A class that cannot be imported is skipped, and logged for debugging."""
     with caplog.at_level(logging.DEBUG):
-        _command_line._load("no_such_module:Class")
+        _cli.load_classes(_framework.name)
 
-    assert "no_such_module:Class is not shown" in caplog.text
+    assert plugin_modules <= set(sys.modules)
+    assert "LightningCLI does not list peer_strategy:Missing, which cannot be imported" in caplog.text

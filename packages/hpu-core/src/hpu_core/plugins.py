@@ -1,0 +1,143 @@
+"""Plugins: strategies, precision plugins and profilers that other distributions add to hpu-core.
+
+A distribution declares one entry point in the group `hpu_core.plugins`, whose object is a `Plugin`:
+
+    [project.entry-points."hpu_core.plugins"]
+    hpu-ddp = "hpu_ddp._plugin:PLUGIN"
+
+The module of that object must import neither torch nor Lightning. It names classes as text, "module:Class"; they are
+imported when a Trainer or Fabric needs them. hpu-core has no other reference to these distributions, apart from what to
+install for a name that nothing provides.
+
+>>> plugin = Plugin(
+...     strategies={"hpu_parallel": ClassPaths("peer.strategy:HPUParallelStrategy", "peer.fabric:HPUParallelStrategy")},
+...     default_multi_device="hpu_parallel",
+...     aliases={"ddp": "hpu_parallel"},
+... )
+>>> plugin.strategies["hpu_parallel"].of("fabric")
+'peer.fabric:HPUParallelStrategy'
+"""
+
+import functools
+import importlib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final, Literal
+
+__all__ = ["GROUP", "Api", "ClassPaths", "Plugin", "installed", "load", "missing_strategy_error", "not_installed_error"]
+
+GROUP: Final = "hpu_core.plugins"
+"""Entry point group of plugins."""
+
+Api = Literal["pytorch", "fabric"]
+"""One of Lightning's two APIs: "pytorch" for the Trainer, "fabric" for Fabric."""
+
+_log = logging.getLogger(__name__)
+
+# Distributions by the prefix of the strategy names that they provide, for the error if they are not installed.
+_DISTRIBUTIONS: Final = {
+    "hpu_parallel": "hpu-ddp",
+    "hpu_ddp": "hpu-ddp",
+    "ddp": "hpu-ddp",
+    "hpu_deepspeed": "hpu-deepspeed",
+    "deepspeed": "hpu-deepspeed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ClassPaths:
+    """Import paths of a class for the Trainer and of its counterpart for Fabric.
+
+    Attributes:
+        trainer: "module:Class", or None if there is no class for the Trainer.
+        fabric: The same for Fabric.
+        options: Keyword arguments that the class is constructed with.
+    """
+
+    trainer: str | None = None
+    fabric: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def of(self, api: Api) -> str | None:
+        """Return the path for one of Lightning's APIs."""
+        return self.trainer if api == "pytorch" else self.fabric
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plugin:
+    """Classes that a distribution provides.
+
+    A strategy may define `precision_plugin_for(precision: str)`, which then replaces every other precision plugin, as
+    DeepSpeed requires.
+
+    Attributes:
+        strategies: Strategies by name.
+        default_multi_device: Name of the strategy that is the default for several devices or nodes.
+        aliases: Names of Lightning's strategies that mean one of these strategies on HPU.
+        precision: Precision plugin classes, constructed with the precision as their only argument.
+        precisions: Values of `precision` that Lightning does not accept by itself.
+        profilers: "module:Class" of profilers by name.
+    """
+
+    strategies: Mapping[str, ClassPaths] = field(default_factory=dict)
+    default_multi_device: str | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    precision: ClassPaths | None = None
+    precisions: frozenset[str] = frozenset()
+    profilers: Mapping[str, str] = field(default_factory=dict)
+
+
+@functools.cache
+def installed() -> Mapping[str, Plugin]:
+    """Return the installed plugins by distribution name, in alphabetical order.
+
+    A plugin that cannot be loaded is skipped with a warning in the log, because a CPU Trainer does not need it.
+    """
+    plugins = {}
+    for entry in sorted(entry_points(group=GROUP), key=_distribution):
+        try:
+            plugin = entry.load()
+        except Exception:  # noqa: BLE001 - loading runs code of another distribution.
+            _log.warning("cannot load the plugin of %s", _distribution(entry), exc_info=True)
+            continue
+        if isinstance(plugin, Plugin):
+            plugins[_distribution(entry)] = plugin
+        else:
+            _log.warning("%s must be a hpu_core.plugins.Plugin, got %r", entry.value, plugin)
+    return plugins
+
+
+def load(path: str) -> Any:
+    """Import the class of a path "module:Class"."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def missing_strategy_error(name: str) -> ModuleNotFoundError | None:
+    """Return the error for a strategy whose distribution is not installed.
+
+    Args:
+        name: Name of the strategy.
+
+    Returns:
+        The error, or None if the distribution is installed or none is known to provide the strategy.
+    """
+    distribution = next((value for prefix, value in _DISTRIBUTIONS.items() if name.startswith(prefix)), None)
+    if distribution is None or distribution in installed():
+        return None
+    return not_installed_error(f"`strategy={name!r}` on Gaudi", distribution)
+
+
+def not_installed_error(feature: str, distribution: str) -> ModuleNotFoundError:
+    """Return the error for a feature whose distribution is not installed."""
+    return ModuleNotFoundError(
+        f"{feature} needs {distribution}, which is not installed: pip install {distribution}",
+        name=distribution.replace("-", "_"),
+    )
+
+
+def _distribution(entry: EntryPoint) -> str:
+    """Return the normalized name of the distribution of an entry point."""
+    return entry.dist.name.replace("_", "-").lower() if entry.dist else entry.name

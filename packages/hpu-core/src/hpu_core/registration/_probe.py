@@ -1,0 +1,40 @@
+"""Fast check for a Gaudi device, which every `import torch` runs.
+
+`hpu_core.discovery` is exact, and takes longer to import than a program without a device should pay for.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+# The PCI vendor id of Habana Labs. The class `accel` also lists devices of other vendors.
+_PCI_VENDOR: Final = "0x1da3"
+
+_SYSFS_CLASSES: Final = (Path("/sys/class/accel"), Path("/sys/class/habanalabs"))
+
+
+def maybe_has_hpu() -> bool:
+    """Return whether HPU_SIM_DEVICES is set, sysfs shows a Gaudi, or the bridge is installed."""
+    return bool(os.environ.get("HPU_SIM_DEVICES")) or any(map(_has_gaudi, _SYSFS_CLASSES)) or _has_bridge()
+
+
+def _has_bridge() -> bool:
+    # Imported last: it takes half of the time that this check has.
+    from hpu_core import bridge
+
+    return bridge.is_installed()
+
+
+def _has_gaudi(sysfs_class: Path) -> bool:
+    try:
+        devices = os.listdir(sysfs_class)  # noqa: PTH208 - several times as fast as Path.iterdir.
+    except OSError:
+        return False
+    return any(_read_vendor(sysfs_class / device) == _PCI_VENDOR for device in devices)
+
+
+def _read_vendor(device: Path) -> str:
+    try:
+        return (device / "device" / "vendor").read_text(encoding="ascii", errors="replace").strip().lower()
+    except OSError:
+        return ""

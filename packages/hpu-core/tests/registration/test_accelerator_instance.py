@@ -1,0 +1,49 @@
+"""Tests of `Trainer(accelerator=HPUAccelerator(), devices=1)`, for each order of imports."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from hpu_core import frameworks
+
+from .programs import MODULE, QUIET, START, UNHOOKED, output
+
+_PYTORCH = frameworks.current().pytorch().__name__
+_FIT = MODULE.format(base="LightningModule") + f"fit(Trainer(accelerator=HPUAccelerator(), devices=1, {QUIET}))"
+_IMPORT = "from hpu_core import HPUAccelerator"
+
+
+@pytest.mark.parametrize("framework", ["lightning", "pytorch_lightning"])
+@pytest.mark.parametrize("hpu_core_first", [True, False], ids=["hpu_core first", "Lightning first"])
+def test_accelerator_selects_strategy(framework: str, hpu_core_first: bool, tmp_path: Path) -> None:
+    if importlib.util.find_spec(framework) is None:
+        pytest.skip(f"Requires: {framework}")
+    imports = [f"from {framework} import LightningModule, Trainer", _IMPORT]
+    program = START + "\n".join([*(reversed(imports) if hpu_core_first else imports), _FIT])
+    # With both installed, a program that uses hpu_core before it imports either must select one.
+    variables = {"HPU_CORE_FRAMEWORK": framework} if hpu_core_first else {}
+    # Without backends loaded by torch, Lightning is imported before any hook is installed.
+    if START and not hpu_core_first:
+        variables.update(UNHOOKED)
+
+    assert output(program, tmp_path, HPU_SIM_DEVICES="1", **variables) == ["SingleHPUStrategy hpu"]
+
+
+def test_simulator_may_start_after_all_imports(tmp_path: Path) -> None:
+    imports = f"from {_PYTORCH} import LightningModule, Trainer\n{_IMPORT}\nimport hpu_sim\nhpu_sim.activate()\n"
+
+    assert output(imports + _FIT, tmp_path) == ["SingleHPUStrategy hpu"]
+
+
+def test_disabled_autoload_keeps_connector_of_lightning(tmp_path: Path) -> None:
+    program = f"""
+{_IMPORT}
+HPUAccelerator()
+from {_PYTORCH}.trainer import trainer
+print(trainer._AcceleratorConnector.__mro__[1])
+"""
+
+    lines = output(program, tmp_path, HPU_SIM_DEVICES="1", HPU_CORE_AUTOLOAD="0", **UNHOOKED)
+
+    assert lines == ["<class 'object'>"]

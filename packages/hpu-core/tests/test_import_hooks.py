@@ -1,0 +1,163 @@
+"""Tests of import hooks."""
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from hpu_core.import_hooks import ImportHook, PostImportHook
+
+_NAME = "module_with_hook"
+
+MakeHook = Callable[..., PostImportHook]
+
+
+@pytest.fixture
+def importable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """Path of a module that can be imported as `_NAME`."""
+    path = tmp_path / f"{_NAME}.py"
+    path.write_text("value = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield path
+    sys.modules.pop(_NAME, None)
+
+
+@pytest.fixture
+def make_hook(importable: Path) -> Iterator[MakeHook]:
+    """Factory of hooks on `_NAME`, which are removed after the test."""
+    hooks: list[PostImportHook] = []
+
+    def make(callback: Callable[[ModuleType], object]) -> PostImportHook:
+        hooks.append(PostImportHook({_NAME}, callback))
+        return hooks[-1]
+
+    yield make
+    for hook in hooks:
+        hook.remove()
+
+
+def test_callback_sees_complete_module(make_hook: MakeHook) -> None:
+    values: list[int] = []
+    make_hook(lambda module: values.append(module.value)).install()
+    importlib.import_module(_NAME)
+
+    assert values == [1]
+
+
+def test_callback_runs_at_once_for_imported_module(make_hook: MakeHook) -> None:
+    called_with: list[ModuleType] = []
+    module = importlib.import_module(_NAME)
+    make_hook(called_with.append).install()
+
+    assert called_with == [module]
+
+
+def test_alias_is_not_the_module(make_hook: MakeHook, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lightning aliases removed modules to modules of stubs, which the callback must not get."""
+    monkeypatch.setitem(sys.modules, _NAME, ModuleType("stubs"))
+    called_with: list[ModuleType] = []
+    make_hook(called_with.append).install()
+
+    assert called_with == []
+
+
+def test_second_install_does_nothing(make_hook: MakeHook) -> None:
+    called_with: list[ModuleType] = []
+    hook = make_hook(called_with.append)
+    hook.install()
+    hook.install()
+    importlib.import_module(_NAME)
+
+    assert len(called_with) == 1
+
+
+def test_several_hooks_on_one_module(make_hook: MakeHook) -> None:
+    names: list[str] = []
+    make_hook(lambda _: names.append("first")).install()
+    make_hook(lambda _: names.append("second")).install()
+    importlib.import_module(_NAME)
+
+    assert sorted(names) == ["first", "second"]
+
+
+def test_import_raises_exception_of_callback(make_hook: MakeHook) -> None:
+    def fail(module: ModuleType) -> None:
+        raise ImportError(f"{module.__name__} must not be imported")
+
+    make_hook(fail).install()
+
+    with pytest.raises(ImportError, match=r"^module_with_hook must not be imported$"):
+        importlib.import_module(_NAME)
+
+
+def test_module_keeps_its_loader(make_hook: MakeHook) -> None:
+    make_hook(id).install()
+    module = importlib.import_module(_NAME)
+
+    assert type(module.__loader__).__name__ == "SourceFileLoader"
+    assert inspect.getsource(module) == "value = 1\n"
+
+
+def test_spec_gives_source_without_import(make_hook: MakeHook) -> None:
+    """A spec from `find_spec` has what the module's own loader has, and running no module calls no callback."""
+    called_with: list[ModuleType] = []
+    make_hook(called_with.append).install()
+    spec = importlib.util.find_spec(_NAME)
+
+    assert spec is not None
+    assert spec.loader is not None
+    assert spec.loader.get_source(_NAME) == "value = 1\n"  # type: ignore[attr-defined]
+    assert not called_with
+
+
+def test_other_modules_are_not_found(make_hook: MakeHook) -> None:
+    assert make_hook(id).find_spec("json.tool", None) is None
+
+
+def test_missing_module_raises_as_usual(make_hook: MakeHook, importable: Path) -> None:
+    importable.unlink()
+    importlib.invalidate_caches()
+    make_hook(id).install()
+
+    with pytest.raises(ModuleNotFoundError, match=f"No module named '{_NAME}'"):
+        importlib.import_module(_NAME)
+
+
+def test_removed_hook_calls_nothing(make_hook: MakeHook) -> None:
+    """A spec that was found while the hook was installed runs the module without the callback afterwards."""
+    called_with: list[ModuleType] = []
+    hook = make_hook(called_with.append)
+    hook.install()
+    spec = importlib.util.find_spec(_NAME)
+    hook.remove()
+
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    assert not called_with
+
+
+@pytest.mark.usefixtures("importable")
+def test_subclass_wraps_execution() -> None:
+    """`execute` runs code before and after the module."""
+    seen: list[bool] = []
+
+    class Wrapper(ImportHook):
+        def execute(self, module: ModuleType, exec_module: Callable[[ModuleType], object]) -> None:
+            seen.append(hasattr(module, "value"))
+            exec_module(module)
+            seen.append(hasattr(module, "value"))
+
+    hook = Wrapper({_NAME})
+    hook.install()
+    try:
+        importlib.import_module(_NAME)
+    finally:
+        hook.remove()
+
+    assert seen == [False, True]
