@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     import torch
-    from torch._C._distributed_c10d import Backend
+    from torch._C._distributed_c10d import Backend, Store
 
 
 class Native(Protocol):
@@ -78,6 +78,13 @@ class Native(Protocol):
 
     def default_generator(self) -> torch.Generator:
         """Return the device's generator of random numbers."""
+
+    def join_hccl_communicator(self, store: Store, rank: int, size: int) -> Store:
+        """Exchange the communicator id through a process group's store; return the store to connect over.
+
+        Raises:
+            RuntimeError: If the store holds the stale id of another process group.
+        """
 
     def make_hccl_backend(self, gloo: Backend) -> Backend:
         """Return an hccl backend that a gloo backend carries."""

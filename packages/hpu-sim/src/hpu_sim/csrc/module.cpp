@@ -11,6 +11,7 @@
 #include "graph.h"
 #include "guard.h"
 #include "hccl.h"
+#include "hccl_communicator.h"
 #include "hooks.h"
 #include "observer.h"
 #include "operators.h"
@@ -141,5 +142,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_current_stream_id", &hpu_sim::set_current_stream_id);
   m.def("new_stream_id", &hpu_sim::new_stream_id);
   m.def("default_generator", &hpu_sim::default_generator);
+  m.def("join_hccl_communicator", &hpu_sim::join_communicator, py::call_guard<py::gil_scoped_release>());
   m.def("make_hccl_backend", &hpu_sim::make_hccl_backend);
 }
