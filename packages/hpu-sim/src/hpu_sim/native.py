@@ -25,10 +25,10 @@ class Native(Protocol):
         """Let an operator cast under autocast by "lower", "fp32" or "promote"; False where torch has none so named."""
 
     def set_listener(self, listener: Callable[[str, str, str, int], None] | None) -> None:
-        """Call ``listener(kind, op, detail, bytes)`` for each event of ``csrc/observer.h``; None stops it."""
+        """Call ``listener(kind, op, detail, bytes)`` for each event of ``csrc/diagnostics.h``; None stops it."""
 
     def finish_backward_passes(self) -> None:
-        """Wait until the autograd thread holds nothing of an earlier backward pass; ``csrc/backward.h`` says why."""
+        """Wait until the autograd thread holds nothing of an earlier backward pass; ``csrc/autograd_threads.h`` says why."""
 
     def set_acquired(self, acquired: bool) -> None:
         """Say whether this process has a card."""
