@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     import torch
-    from torch._C._distributed_c10d import Backend
+    from torch._C._distributed_c10d import Backend, Store
 
 
 class Native(Protocol):
@@ -25,10 +25,10 @@ class Native(Protocol):
         """Let an operator cast under autocast by "lower", "fp32" or "promote"; False where torch has none so named."""
 
     def set_listener(self, listener: Callable[[str, str, str, int], None] | None) -> None:
-        """Call ``listener(kind, op, detail, bytes)`` for each event of ``csrc/observer.h``; None stops it."""
+        """Call ``listener(kind, op, detail, bytes)`` for each event of ``csrc/diagnostics.h``; None stops it."""
 
     def finish_backward_passes(self) -> None:
-        """Wait until the autograd thread holds nothing of an earlier backward pass; ``csrc/backward.h`` says why."""
+        """Wait until the autograd thread holds nothing of an earlier backward pass; ``csrc/autograd_threads.h`` says why."""
 
     def set_acquired(self, acquired: bool) -> None:
         """Say whether this process has a card."""
@@ -78,6 +78,13 @@ class Native(Protocol):
 
     def default_generator(self) -> torch.Generator:
         """Return the device's generator of random numbers."""
+
+    def join_hccl_communicator(self, store: Store, rank: int, size: int) -> Store:
+        """Exchange the communicator id through a process group's store; return the store to connect over.
+
+        Raises:
+            RuntimeError: If the store holds the stale id of another process group.
+        """
 
     def make_hccl_backend(self, gloo: Backend) -> Backend:
         """Return an hccl backend that a gloo backend carries."""

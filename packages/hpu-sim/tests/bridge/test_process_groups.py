@@ -102,9 +102,6 @@ def test_a_timeout_is_ignored(output_of: Callable[..., str]) -> None:
         _START
         + """
 from datetime import timedelta
-from habana_frameworks.torch.distributed import hccl
-made = []
-hccl.native = lambda: type("Native", (), {"make_hccl_backend": lambda self, gloo: made.append(gloo) or gloo})()
 stock = dist.ProcessGroupGloo
 def gloo(store, rank, size, options):
     print(options._timeout)
@@ -114,6 +111,7 @@ dist.ProcessGroupGloo = gloo
 dist.init_process_group(
     "hccl", store=dist.HashStore(), rank=0, world_size=1, timeout=timedelta(seconds=5)
 )
+dist.destroy_process_group()
 """
     )
 

@@ -72,7 +72,7 @@ def test_a_default_device_makes_tensors_on_the_card() -> None:
 
 def test_only_dense_tensors_live_on_the_card() -> None:
     """The error names the kind of tensor that the card has not."""
-    with pytest.raises(RuntimeError, match=r"Only dense tensors live on hpu .* of layout Sparse"):
+    with pytest.raises(RuntimeError, match=r"hpu tensors must be dense .* with layout Sparse"):
         torch.empty(1, layout=torch.sparse_coo, device="hpu")
 
 

@@ -4,14 +4,14 @@
 
 #include <c10/core/TensorImpl.h>
 
-#include "device_memory.h"
+#include "allocator.h"
 
 namespace hpu_sim {
 
-at::Tensor borrow_as_cpu(const at::Tensor& device) {
-  const auto* source = device.unsafeGetTensorImpl();
+at::Tensor as_cpu_alias(const at::Tensor& hpu) {
+  const auto* source = hpu.unsafeGetTensorImpl();
   auto cpu = at::detail::make_tensor<c10::TensorImpl>(
-      host_storage(device.storage()), c10::DispatchKeySet(c10::DispatchKey::CPU), source->dtype());
+      cpu_storage(hpu.storage()), c10::DispatchKeySet(c10::DispatchKey::CPU), source->dtype());
   auto* impl = cpu.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(source->sizes(), source->strides(), source->storage_offset());
   if (C10_UNLIKELY(source->is_conj())) {
@@ -26,21 +26,21 @@ at::Tensor borrow_as_cpu(const at::Tensor& device) {
   return cpu;
 }
 
-at::Tensor relabel_as_device(at::Tensor cpu, c10::Storage storage) {
+at::Tensor as_hpu_tensor(at::Tensor cpu, c10::Storage storage) {
   auto* impl = cpu.unsafeGetTensorImpl();
   if (cpu.use_count() == 1) {
-    // The kernel kept no reference: the tensor object itself can change hands, which spares an allocation.
+    // Nobody else holds the result, so its TensorImpl is reused, which spares an allocation.
     impl->set_storage_keep_dtype(std::move(storage));
     impl->_change_backend_component_keys(kDevice);
     return cpu;
   }
-  auto device = at::detail::make_tensor<c10::TensorImpl>(
+  auto hpu = at::detail::make_tensor<c10::TensorImpl>(
       std::move(storage), c10::DispatchKeySet(c10::DispatchKey::HPU), impl->dtype());
-  auto* copy = device.unsafeGetTensorImpl();
+  auto* copy = hpu.unsafeGetTensorImpl();
   copy->set_sizes_and_strides(impl->sizes(), impl->strides(), impl->storage_offset());
   copy->_set_conj(impl->is_conj());
   copy->_set_neg(impl->is_neg());
-  return device;
+  return hpu;
 }
 
 std::string describe(const at::Tensor& tensor) {
@@ -49,9 +49,9 @@ std::string describe(const at::Tensor& tensor) {
   return text.str();
 }
 
-void follow_alias(const at::Tensor& device, const at::Tensor& cpu) {
-  auto* target = device.unsafeGetTensorImpl();
-  follow_host_storage(device.storage());
+void sync_metadata(const at::Tensor& hpu, const at::Tensor& cpu) {
+  auto* target = hpu.unsafeGetTensorImpl();
+  sync_after_resize(hpu.storage());
   if (target->sizes() != cpu.sizes() || target->strides() != cpu.strides() ||
       target->storage_offset() != cpu.storage_offset()) {
     target->set_sizes_and_strides(cpu.sizes(), cpu.strides(), cpu.storage_offset());

@@ -1,4 +1,4 @@
-// The same memory, seen as a CPU tensor or as an hpu tensor. Nothing here copies data.
+// CPU and hpu tensors over the same memory. Nothing here copies data.
 #pragma once
 
 #include <string>
@@ -7,23 +7,22 @@
 
 namespace hpu_sim {
 
-inline bool is_device_tensor(const at::Tensor& tensor) {
+inline bool is_hpu_tensor(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().type() == c10::DeviceType::HPU;
 }
 
-// A CPU tensor over the memory of `device`, with its shape, strides, dtype and its conj and neg bits. It has no
+// Returns a CPU tensor over the memory of `hpu` with its sizes, strides, dtype, and conj and neg bits, but without its
 // autograd history.
-at::Tensor borrow_as_cpu(const at::Tensor& device);
+at::Tensor as_cpu_alias(const at::Tensor& hpu);
 
-// The tensor that `cpu` becomes on the device. `storage` says which memory it is part of: that of an argument for a
-// view, else the result of `lend_to_device(cpu.storage())`.
-at::Tensor relabel_as_device(at::Tensor cpu, c10::Storage storage);
+// Returns the hpu tensor for the result `cpu` of a CPU kernel. `storage` is the storage of an argument if the result is
+// a view of it, else `wrap_cpu_storage(cpu.storage())`.
+at::Tensor as_hpu_tensor(at::Tensor cpu, c10::Storage storage);
 
-// "float32[3, 4]", for people.
+// Returns dtype and sizes for messages, such as "Float[3, 4]".
 std::string describe(const at::Tensor& tensor);
 
-// After an operator that may write its arguments' metadata: repeats on `device` what happened to the CPU tensor
-// borrowed from it.
-void follow_alias(const at::Tensor& device, const at::Tensor& cpu);
+// Copies sizes, strides and storage offset from the alias `cpu` to `hpu`, after an operator that may have changed them.
+void sync_metadata(const at::Tensor& hpu, const at::Tensor& cpu);
 
 }  // namespace hpu_sim

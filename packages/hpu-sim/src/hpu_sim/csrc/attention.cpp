@@ -1,10 +1,9 @@
-// Scaled dot product attention takes the algorithm that it would take on the CPU, so that the numbers are the same.
+// Choice of the scaled dot product attention algorithm: the CPU's, for the same numbers.
 #include "torch_compat.h"
 
 #include <ATen/native/DispatchStub.h>
 
-// Where torch cannot register the choice for hpu (it can on 2.9, not on 2.6), attention is always plain matrix
-// products.
+// Present in torch 2.9, absent in 2.6. Without it, attention always takes the math path.
 #ifdef REGISTER_HPU_DISPATCH
 
 #include <ATen/native/transformers/attention.h>
@@ -22,8 +21,7 @@ int64_t choose_attention(
     bool is_causal,
     std::optional<double> scale,
     bool enable_gqa) {
-  // The function itself rather than the operator: torch.compile asks with tensors that have no memory, under a mode
-  // that would take a call of the operator for one of the program's.
+  // Not the operator: torch.compile calls this with fake tensors, under a mode that would trace the operator.
   return at::native::_fused_sdp_choice_cpp(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
 }
 

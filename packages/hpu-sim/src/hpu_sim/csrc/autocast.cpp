@@ -16,9 +16,8 @@
 namespace hpu_sim {
 namespace {
 
-// Of these only the first argument is cast: running statistics and weights stay as they are.
-constexpr std::array<std::string_view, 4> kFirstArgumentOnly = {
-    "batch_norm", "layer_norm", "group_norm", "instance_norm"};
+// Norms cast their first argument only; weights and running statistics keep their dtype.
+constexpr std::array<std::string_view, 4> kFirstArgOnly = {"batch_norm", "layer_norm", "group_norm", "instance_norm"};
 
 at::ScalarType autocast_dtype() {
 #if HPU_SIM_TORCH >= 204
@@ -29,11 +28,11 @@ at::ScalarType autocast_dtype() {
 }
 
 bool is_castable(const at::Tensor& tensor) {
-  return is_device_tensor(tensor) && tensor.is_floating_point() && tensor.scalar_type() != at::kDouble &&
+  return is_hpu_tensor(tensor) && tensor.is_floating_point() && tensor.scalar_type() != at::kDouble &&
          tensor.element_size() > 1;
 }
 
-// Applies `function` to each tensor below an argument, and puts back what it returns.
+// Replaces each tensor of an argument by the result of `function`.
 template <typename Function>
 void map_tensors(c10::IValue& value, const Function& function) {
   if (value.isTensor()) {
@@ -49,17 +48,17 @@ void map_tensors(c10::IValue& value, const Function& function) {
 
 class CastKernel final : public c10::OperatorKernel {
  public:
-  CastKernel(CastPolicy policy, bool first_only) : policy_(policy), first_only_(first_only) {}
+  CastKernel(CastPolicy policy, bool first_arg_only) : policy_(policy), first_arg_only_(first_arg_only) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastHPU);
     const size_t count = op.schema().arguments().size();
     auto* const first = stack->data() + (stack->size() - count);
-    auto* const last = first + (first_only_ ? 1 : count);
+    auto* const last = first + (first_arg_only_ ? 1 : count);
     const auto dtype = target(first, last);
-    // The cache of cast weights is off: so it is on the bridge.
+    // No cache of cast weights: it is off on the bridge.
     for (auto* value = first; value != last; ++value) {
-      // What is written in place stays itself: a cast would be a copy, and the writing lost.
+      // A cast copies, so a tensor that is written in place keeps its dtype.
       const auto* alias = op.schema().arguments()[value - first].alias_info();
       if (alias != nullptr && alias->isWrite()) {
         continue;
@@ -83,7 +82,7 @@ class CastKernel final : public c10::OperatorKernel {
     auto widest = low;
     for (auto* value = first; value != last; ++value) {
       map_tensors(*value, [&widest](const at::Tensor& tensor) {
-        // float16 and bfloat16 together need float32 to hold both.
+        // float16 and bfloat16 promote to float32.
         if (is_castable(tensor) && tensor.scalar_type() != widest) {
           widest = at::kFloat;
         }
@@ -94,10 +93,10 @@ class CastKernel final : public c10::OperatorKernel {
   }
 
   CastPolicy policy_;
-  bool first_only_;
+  bool first_arg_only_;
 };
 
-bool returns_into_argument(const c10::OperatorHandle& op) {
+bool has_out_argument(const c10::OperatorHandle& op) {
   for (const auto& argument : op.schema().arguments()) {
     if (argument.is_out()) {
       return true;
@@ -111,9 +110,9 @@ bool returns_into_argument(const c10::OperatorHandle& op) {
 bool register_autocast(const std::string& name, CastPolicy policy) {
   static auto* library =
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutocastHPU, __FILE__, __LINE__);
-  bool first_only = false;
-  for (const auto norm : kFirstArgumentOnly) {
-    first_only |= name == norm;
+  bool first_arg_only = false;
+  for (const auto norm : kFirstArgOnly) {
+    first_arg_only |= name == norm;
   }
   bool known = false;
   auto& dispatcher = c10::Dispatcher::singleton();
@@ -122,7 +121,7 @@ bool register_autocast(const std::string& name, CastPolicy policy) {
       continue;
     }
     const auto op = dispatcher.findOp(candidate);
-    if (!op.has_value() || returns_into_argument(*op)) {
+    if (!op.has_value() || has_out_argument(*op)) {
       continue;
     }
     known = true;
@@ -131,7 +130,7 @@ bool register_autocast(const std::string& name, CastPolicy policy) {
     library->impl(
         overload.c_str(),
         torch::CppFunction::makeFromBoxedKernel(
-            c10::BoxedKernel::makeFromFunctor(std::make_unique<CastKernel>(policy, first_only))));
+            c10::BoxedKernel::makeFromFunctor(std::make_unique<CastKernel>(policy, first_arg_only))));
   }
   return known;
 }

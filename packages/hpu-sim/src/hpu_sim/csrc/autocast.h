@@ -1,4 +1,4 @@
-// torch.autocast("hpu"): three lists of operator names say which operators cast their inputs, and to what.
+// Kernels of torch.autocast("hpu"), registered from three op lists.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@ enum class CastPolicy {
   kPromote,  // to the widest dtype among the inputs
 };
 
-// Registers one operator, by its name without namespace and overload, such as "linear". False where torch has none of
-// that name. The bridge reads its lists once, so there is no way back.
+// Registers the overloads of one operator, by its name without namespace, such as "linear". Returns false if torch has
+// no such operator. There is no unregistering: the bridge reads its lists once.
 bool register_autocast(const std::string& name, CastPolicy policy);
 
 }  // namespace hpu_sim

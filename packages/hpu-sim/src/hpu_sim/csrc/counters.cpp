@@ -1,8 +1,8 @@
 #include "counters.h"
 
+#include "diagnostics.h"
 #include "dtypes.h"
 #include "graph.h"
-#include "observer.h"
 
 namespace hpu_sim {
 
@@ -18,10 +18,10 @@ Counters& counters() {
   return instance;
 }
 
-void synchronize_host(const std::string& op) {
+void record_host_sync(const std::string& op) {
   ++counters().host_syncs;
-  graph_recorder().close();
-  end_dtype_batch();
+  graph_recorder().flush();
+  rotate_sampling_window();
   if (is_observed()) {
     notify({"host_sync", op, ""});
   }

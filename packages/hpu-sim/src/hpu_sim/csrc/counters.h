@@ -1,4 +1,4 @@
-// What the simulator counts while a program runs. Read from Python through `hpu_sim.stats()`.
+// Counters behind `hpu_sim.stats()`.
 #pragma once
 
 #include <atomic>
@@ -21,8 +21,7 @@ struct Counters {
 
 Counters& counters();
 
-// The host waits, because of `op`, until the device has run everything it was given. In lazy mode this ends the graph
-// being recorded.
-void synchronize_host(const std::string& op);
+// Records a host-device synchronization caused by `op`. In lazy mode it flushes the graph.
+void record_host_sync(const std::string& op);
 
 }  // namespace hpu_sim

@@ -1,4 +1,4 @@
-// DistributedDataParallel times its phases with a timer per device type, and warns where there is none.
+// Timer of DistributedDataParallel's reducer, which warns about a device type without one.
 #include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 
 #include "torch_compat.h"
@@ -6,15 +6,15 @@
 namespace hpu_sim {
 namespace {
 
-// Work is done when its call returns, so the host's clock is right.
-class HpuTimer final : public c10d::Timer {
+// Kernels have finished when their call returns, so the host's clock measures them.
+class HPUTimer final : public c10d::Timer {
  public:
-  explicit HpuTimer(c10::Device /*device*/) {}
+  explicit HPUTimer(c10::Device /*device*/) {}
 
   Optional<int64_t> measureDifference(Event start, Event end) override {
     const int64_t begin = getTimeRef(start);
     const int64_t finish = getTimeRef(end);
-    // An end before its start belongs to an earlier iteration.
+    // An end before its start is left over from an earlier iteration.
     if (begin < 0 || finish < begin) {
       return kNone;
     }
@@ -26,5 +26,5 @@ class HpuTimer final : public c10d::Timer {
 }  // namespace hpu_sim
 
 namespace c10d {
-C10_REGISTER_TYPED_CLASS(TimerRegistry, c10::DeviceType::HPU, hpu_sim::HpuTimer)
+C10_REGISTER_TYPED_CLASS(TimerRegistry, c10::DeviceType::HPU, hpu_sim::HPUTimer)
 }  // namespace c10d

@@ -9,8 +9,8 @@
 namespace hpu_sim {
 namespace {
 
-// 48 MB: a recording that nobody ends must not fill the memory.
-constexpr size_t kMostIntervals = 1'000'000;
+// 48 MB. A recording that is never stopped must not fill the host's memory.
+constexpr size_t kMaxEvents = 1'000'000;
 
 std::mutex& trace_mutex() {
   static std::mutex instance;
@@ -24,14 +24,14 @@ DeviceTrace& trace() {
 
 }  // namespace
 
-int64_t wall_clock() {
+int64_t now_ns() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
-int64_t this_thread() {
-  thread_local const auto number = static_cast<int64_t>(syscall(SYS_gettid));
-  return number;
+int64_t current_thread_id() {
+  thread_local const auto id = static_cast<int64_t>(syscall(SYS_gettid));
+  return id;
 }
 
 void start_device_trace() {
@@ -40,21 +40,21 @@ void start_device_trace() {
   device_is_traced = true;
 }
 
-DeviceTrace take_device_trace() {
+DeviceTrace stop_device_trace() {
   const std::lock_guard<std::mutex> lock(trace_mutex());
   device_is_traced = false;
   return std::exchange(trace(), DeviceTrace{});
 }
 
-void add_to_device_trace(const Interval& interval) {
+void record_trace_event(const TraceEvent& event) {
   const std::lock_guard<std::mutex> lock(trace_mutex());
   if (!is_traced()) {
-    return;  // It ended after the recording.
+    return;  // The event ended after the recording.
   }
-  if (trace().intervals.size() < kMostIntervals) {
-    trace().intervals.push_back(interval);
+  if (trace().events.size() < kMaxEvents) {
+    trace().events.push_back(event);
   } else {
-    ++trace().dropped;
+    ++trace().num_dropped;
   }
 }
 

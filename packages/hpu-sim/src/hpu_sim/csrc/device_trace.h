@@ -1,5 +1,5 @@
-// When the device worked, for a profile: each kernel, copy, collective and compilation with its measured interval.
-// Where no profile is recorded, an operator pays for one look at a flag.
+// Device events for a profile: each kernel, copy, collective and compilation with its measured times. Without a
+// recording, an operator pays for one atomic load.
 #pragma once
 
 #include <atomic>
@@ -9,13 +9,13 @@
 
 namespace hpu_sim {
 
-// Names are texts that live as long as the process: operators' own, or literals.
-struct Interval {
+// The texts must live as long as the process.
+struct TraceEvent {
   const char* kind;  // kernel, h2d, d2h, d2d, collective, compilation
   const char* name;
-  int64_t begin;   // nanoseconds since the epoch, as in torch's traces
-  int64_t end;     // the same
-  int64_t thread;  // the system's number of the thread that launched it, as in torch's traces
+  int64_t start_ns;   // since the epoch, as in torch's traces
+  int64_t end_ns;     // as `start_ns`
+  int64_t thread_id;  // the system's id of the launching thread, as in torch's traces
   int64_t bytes;
 };
 
@@ -25,43 +25,44 @@ inline bool is_traced() {
   return device_is_traced.load(std::memory_order_relaxed);
 }
 
-int64_t wall_clock();
-int64_t this_thread();
+int64_t now_ns();
+int64_t current_thread_id();
 
 struct DeviceTrace {
-  std::vector<Interval> intervals;
-  int64_t dropped = 0;  // beyond the most that are kept
+  std::vector<TraceEvent> events;
+  int64_t num_dropped = 0;  // events beyond the maximum
 };
 
-// Forgets what was recorded before. One recording at a time, as torch has one profiler at a time.
+// Starts a recording and drops the events of an earlier one. There is one recording at a time, as torch has one
+// profiler at a time.
 void start_device_trace();
 
-// Ends the recording, if there is one, and gives it away.
-DeviceTrace take_device_trace();
+// Stops the recording, if any, and returns its events.
+DeviceTrace stop_device_trace();
 
-void add_to_device_trace(const Interval& interval);
+void record_trace_event(const TraceEvent& event);
 
-// The interval between its making and its end, while a profile is recorded.
-class Timed {
+// Records the time between its construction and its destruction.
+class ScopedTraceEvent {
  public:
-  Timed(const char* kind, const char* name, int64_t bytes = 0) : kind_(kind), name_(name), bytes_(bytes) {
+  ScopedTraceEvent(const char* kind, const char* name, int64_t bytes = 0) : kind_(kind), name_(name), bytes_(bytes) {
     if (is_traced()) {
-      begin_ = wall_clock();
+      start_ns_ = now_ns();
     }
   }
-  ~Timed() {
-    if (begin_ != 0) {
-      add_to_device_trace({kind_, name_, begin_, wall_clock(), this_thread(), bytes_});
+  ~ScopedTraceEvent() {
+    if (start_ns_ != 0) {
+      record_trace_event({kind_, name_, start_ns_, now_ns(), current_thread_id(), bytes_});
     }
   }
-  Timed(const Timed&) = delete;
-  Timed& operator=(const Timed&) = delete;
+  ScopedTraceEvent(const ScopedTraceEvent&) = delete;
+  ScopedTraceEvent& operator=(const ScopedTraceEvent&) = delete;
 
  private:
   const char* kind_;
   const char* name_;
   int64_t bytes_;
-  int64_t begin_ = 0;
+  int64_t start_ns_ = 0;
 };
 
 }  // namespace hpu_sim

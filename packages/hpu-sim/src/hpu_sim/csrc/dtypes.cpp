@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <unordered_map>
 
-#include "observer.h"
+#include "diagnostics.h"
 
 namespace hpu_sim {
 namespace {
@@ -16,39 +16,40 @@ void check_low_precision(c10::ScalarType dtype, const std::string& op) {
     return;
   }
   if (dtype == c10::ScalarType::Half) {
-    refuse(op, "float16/half is not supported on Gaudi.");
+    throw_unsupported(op, "float16/half is not supported on Gaudi.");
   }
   if (is_float8(dtype)) {
-    refuse(op, "FP8 not supported on Gaudi, Gaudi2 or higher required");
+    throw_unsupported(op, "FP8 not supported on Gaudi, Gaudi2 or higher required");
   }
 }
 
-constexpr uint64_t kToldFirst = 64;
-constexpr uint64_t kThenOneOf = 16;
+constexpr uint64_t kAlwaysReport = 64;
+constexpr uint64_t kSampleEvery = 16;
 
-std::atomic<uint64_t> dtype_batch{0};
+std::atomic<uint64_t> sampling_window{0};
 
-// What one thread made of dtypes that are told of.
-struct Made {
+// Counts of one thread's reportable results, since the listener was set.
+struct ReportSampler {
   uint64_t listener = 0;
-  uint64_t batch = 0;
-  uint64_t in_batch = 0;
-  std::unordered_map<std::string, uint64_t> by_op;
+  uint64_t window = 0;
+  uint64_t num_in_window = 0;
+  std::unordered_map<std::string, uint64_t> num_by_op;
 };
 
-bool is_to_be_told(const std::string& op) {
-  thread_local Made made;
-  const uint64_t listener = listeners.load(std::memory_order_relaxed);
-  if (made.listener != listener) {
-    made = Made{listener};
+bool should_report(const std::string& op) {
+  thread_local ReportSampler sampler;
+  const uint64_t listener = listener_generation.load(std::memory_order_relaxed);
+  if (sampler.listener != listener) {
+    sampler = ReportSampler{};
+    sampler.listener = listener;
   }
-  const uint64_t batch = dtype_batch.load(std::memory_order_relaxed);
-  if (made.batch != batch) {
-    made.batch = batch;
-    made.in_batch = 0;
+  const uint64_t window = sampling_window.load(std::memory_order_relaxed);
+  if (sampler.window != window) {
+    sampler.window = window;
+    sampler.num_in_window = 0;
   }
-  const bool has_its_turn = (batch + made.in_batch++) % kThenOneOf == 0;
-  return has_its_turn || made.by_op[op]++ < kToldFirst;
+  const bool sampled = (window + sampler.num_in_window++) % kSampleEvery == 0;
+  return sampled || sampler.num_by_op[op]++ < kAlwaysReport;
 }
 
 }  // namespace
@@ -64,7 +65,7 @@ void set_low_precision_supported(bool supported) {
 void check_dtype_from_host(c10::ScalarType dtype) {
   static const std::string op = "aten::copy_";
   if (c10::isComplexType(dtype)) {
-    refuse(op, "Complex datatype is not supported on HPU device.");
+    throw_unsupported(op, "Complex datatype is not supported on HPU device.");
   }
   check_low_precision(dtype, op);
 }
@@ -73,14 +74,14 @@ void check_dtype_on_device(c10::ScalarType dtype, const std::string& op) {
   check_low_precision(dtype, op);
   if (C10_UNLIKELY(is_observed())) {
     const bool is_complex = c10::isComplexType(dtype);
-    if ((is_complex || dtype == c10::ScalarType::Double) && is_to_be_told(op)) {
+    if ((is_complex || dtype == c10::ScalarType::Double) && should_report(op)) {
       notify({"dtype", op, is_complex ? "complex" : "float64"});
     }
   }
 }
 
-void end_dtype_batch() {
-  dtype_batch.fetch_add(1, std::memory_order_relaxed);
+void rotate_sampling_window() {
+  sampling_window.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace hpu_sim

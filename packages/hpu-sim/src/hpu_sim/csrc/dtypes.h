@@ -1,4 +1,4 @@
-// Number formats that a card refuses, or computes with in another format.
+// Dtypes that a card does not support, or computes in another dtype.
 #pragma once
 
 #include <string>
@@ -7,25 +7,24 @@
 
 namespace hpu_sim {
 
-// float16 and float8 exist from the second generation on.
+// Sets whether the device has float16 and float8: the first generation of Gaudi does not.
 void set_low_precision_supported(bool supported);
 
-// Any of torch's 8 bit floating point formats.
+// Returns whether `dtype` is one of torch's 8-bit floating point dtypes.
 bool is_float8(c10::ScalarType dtype);
 
-// Throws the bridge's error for a dtype that the card does not have. For data that a program brings to the device.
+// Throws the bridge's error for a dtype of host data that the device does not support.
 void check_dtype_from_host(c10::ScalarType dtype);
 
-// The same for a tensor that is made on the device, by a program or by an operator on its way, but for complex ones:
-// they pass, and a listener is told that a card would refuse them, so that one run tells of all of them. It is also
-// told of float64, which a card computes in float32.
+// Throws the bridge's error for a dtype of an operator's result. Complex results pass and notify the listener instead,
+// so that one run finds all of them. float64 results, which a card computes in float32, notify it too.
 //
-// A program may use one of these throughout, and telling costs more than many operators do. Of each operator a listener
-// is told the first times, and from then on of every sixteenth tensor of a batch, another sixteenth in each batch:
-// within sixteen batches every line has had its turn.
+// A notification costs more than many operators do, and a program may use one of these dtypes everywhere. The first
+// results of each operator are always reported, later ones sampled: of each sampling window every 16th result, with
+// another offset in the next window. Every line is thus reported within 16 windows.
 void check_dtype_on_device(c10::ScalarType dtype, const std::string& op);
 
-// A batch ends where data come from the host, or the host waits for the device.
-void end_dtype_batch();
+// Starts the next sampling window: at each copy from the host and each host-device synchronization.
+void rotate_sampling_window();
 
 }  // namespace hpu_sim

@@ -1,19 +1,19 @@
-// Random numbers of the device: a generator of its own, beside the CPU's.
+// The device's random number generator, separate from the CPU's.
 #pragma once
 
 #include <ATen/core/Generator.h>
 
 namespace hpu_sim {
 
-// The generator that operators use when they are given none. One per process, as there is one card.
+// Returns the generator of operators that are given none. A process has one, as it has one device.
 const at::Generator& default_generator();
 
 at::Generator new_generator();
 
-// The CPU generator that holds the state of `device`; CPU kernels accept no other kind.
-at::Generator host_generator(const at::Generator& device);
+// Returns the CPU generator that holds the state of `hpu`. CPU kernels accept no other kind.
+at::Generator cpu_generator(const at::Generator& hpu);
 
-// For kernels that draw from the CPU's default generator without asking: they draw from the device's while this lives.
+// Makes CPU kernels that use the CPU's default generator draw from the device's.
 class DefaultGeneratorSwap {
  public:
   DefaultGeneratorSwap();

@@ -4,64 +4,64 @@
 
 namespace hpu_sim {
 
-void GraphRecorder::add(const Node& node) {
-  std::optional<Event> difference;
+void GraphRecorder::add(const GraphNode& node) {
+  std::optional<Diagnostic> miss;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    ++length_;
-    sequence_ = hash_combine(sequence_, node.op);
-    signature_ = hash_combine(hash_combine(signature_, node.op), node.inputs);
+    ++num_ops_;
+    op_hash_ = hash_combine(op_hash_, node.op_hash);
+    graph_hash_ = hash_combine(hash_combine(graph_hash_, node.op_hash), node.input_hash);
     if (is_observed()) {
-      difference = first_difference(node);
+      miss = detect_cache_miss(node);
     }
   }
-  if (difference.has_value()) {
-    notify(*difference);
+  if (miss.has_value()) {
+    notify(*miss);
   }
 }
 
-std::optional<Event> GraphRecorder::first_difference(const Node& node) {
-  if (!known_prefixes_.insert(signature_).second) {
+std::optional<Diagnostic> GraphRecorder::detect_cache_miss(const GraphNode& node) {
+  if (!known_prefixes_.insert(graph_hash_).second) {
     return std::nullopt;
   }
   std::string inputs = node.describe_inputs();
-  std::string& last = last_inputs_[sequence_];
-  std::optional<Event> difference;
-  if (!differs_) {
-    differs_ = true;
-    difference = Event{"divergence", node.name, last.empty() ? inputs : last + " -> " + inputs};
+  std::string& last = last_inputs_[op_hash_];
+  std::optional<Diagnostic> miss;
+  if (!has_reported_miss_) {
+    has_reported_miss_ = true;
+    miss = Diagnostic{"divergence", node.name, last.empty() ? inputs : last + " -> " + inputs};
   }
   last = std::move(inputs);
-  return difference;
+  return miss;
 }
 
-void GraphRecorder::close() {
+void GraphRecorder::flush() {
   const char* compiled = nullptr;
-  const int64_t begin = is_traced() ? wall_clock() : 0;
+  const int64_t start_ns = is_traced() ? now_ns() : 0;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (length_ == 0) {
+    if (num_ops_ == 0) {
       return;
     }
     ++totals_.graphs;
-    if (compiled_signatures_.insert(signature_).second) {
+    if (recipe_cache_.insert(graph_hash_).second) {
       ++totals_.compilations;
       compiled = "compilation";
-      if (!known_sequences_.insert(sequence_).second) {
+      if (!known_op_hashes_.insert(op_hash_).second) {
         ++totals_.recompilations;
         compiled = "recompilation";
       }
     }
-    length_ = 0;
-    sequence_ = 0;
-    signature_ = 0;
-    differs_ = false;
+    num_ops_ = 0;
+    op_hash_ = 0;
+    graph_hash_ = 0;
+    has_reported_miss_ = false;
   }
   if (compiled != nullptr && is_observed()) {
     notify({compiled, "", ""});
   }
-  if (compiled != nullptr && begin != 0) {
-    add_to_device_trace({"compilation", compiled, begin, wall_clock(), this_thread(), 0});
+  if (compiled != nullptr && start_ns != 0) {
+    record_trace_event({"compilation", compiled, start_ns, now_ns(), current_thread_id(), 0});
   }
 }
 

@@ -1,4 +1,4 @@
-// Lazy mode: operators pile up in a graph until a mark_step or a host sync closes it, as on the bridge.
+// Lazy mode: operators accumulate in a graph, which mark_step or a host-device synchronization flushes.
 #pragma once
 
 #include <atomic>
@@ -11,62 +11,63 @@
 
 #include <c10/util/FunctionRef.h>
 
-#include "observer.h"
+#include "diagnostics.h"
 
 namespace hpu_sim {
 
-// Folds `value` into `seed`; order matters, so that a graph's hash depends on the order of its operators.
+// Combines `seed` and `value` into a hash that depends on their order.
 inline uint64_t hash_combine(uint64_t seed, uint64_t value) {
   return (seed ^ (value + 0x9e3779b97f4a7c15ULL)) * 1099511628211ULL;
 }
 
-// An operator as the graph sees it.
-struct Node {
-  uint64_t op;      // identity of the operator
-  uint64_t inputs;  // hash of its tensor arguments' shapes and dtypes
+// An operator call in a graph.
+struct GraphNode {
+  uint64_t op_hash;
+  uint64_t input_hash;  // of the shapes and dtypes of its tensor arguments
   const std::string& name;
-  c10::function_ref<std::string()> describe_inputs;  // the same for people; called only for a listener
+  c10::function_ref<std::string()> describe_inputs;  // called for a listener only
 };
 
-// One per process, not per thread: autograd runs the backward pass of a graph in a thread of its own.
+// The graph and the recipe cache of the process. Not per thread, because autograd adds the backward pass of a graph
+// from its own thread.
 class GraphRecorder {
  public:
-  // Eager mode has no graphs: nothing is recorded and every count stays 0.
+  // In eager mode nothing is recorded, and all totals stay 0.
   void set_lazy(bool lazy) { lazy_.store(lazy); }
   bool lazy() const { return lazy_.load(std::memory_order_relaxed); }
 
-  void add(const Node& node);
+  void add(const GraphNode& node);
 
-  // Ends the graph and "runs" it; an empty graph is none. Nothing to do in eager mode.
-  void close();
+  // Ends the graph and compiles it on a recipe cache miss. An empty graph does not count.
+  void flush();
 
   struct Totals {
     int64_t graphs = 0;
-    int64_t compilations = 0;    // graphs never seen before, whatever the reason
-    int64_t recompilations = 0;  // known operators in a known order, with new shapes or dtypes
+    int64_t compilations = 0;    // recipe cache misses
+    int64_t recompilations = 0;  // misses of a known sequence of operators with new shapes or dtypes
   };
   Totals totals() const;
 
-  // Forgets the counts, not the compiled graphs: a card's recipe cache outlives any counter as well.
+  // Resets the totals but keeps the recipe cache, as on a card.
   void reset_totals();
 
  private:
-  // For a listener: the first operator at which the graph differs from every graph before it. That operator is why the
-  // graph has to be compiled, and while it is being added the Python line that called it can still be found.
-  std::optional<Event> first_difference(const Node& node);
+  // Returns a diagnostic for the first operator at which the graph differs from all earlier ones: the cause of the
+  // recipe cache miss. Called while the operator is added, because its Python line is on the stack only then.
+  std::optional<Diagnostic> detect_cache_miss(const GraphNode& node);
 
   std::atomic<bool> lazy_{false};
   mutable std::mutex mutex_;
-  int64_t length_ = 0;
-  uint64_t sequence_ = 0;   // of the operators so far
-  uint64_t signature_ = 0;  // of the operators and their inputs so far
-  std::unordered_set<uint64_t> known_sequences_;
-  std::unordered_set<uint64_t> compiled_signatures_;
+  int64_t num_ops_ = 0;
+  uint64_t op_hash_ = 0;     // of the graph's operators
+  uint64_t graph_hash_ = 0;  // of the graph's operators and their inputs
+  std::unordered_set<uint64_t> known_op_hashes_;
+  std::unordered_set<uint64_t> recipe_cache_;
   Totals totals_;
 
-  bool differs_ = false;
-  std::unordered_set<uint64_t> known_prefixes_;            // every `signature_` on the way to a graph
-  std::unordered_map<uint64_t, std::string> last_inputs_;  // by `sequence_`
+  bool has_reported_miss_ = false;
+  std::unordered_set<uint64_t> known_prefixes_;            // every value that `graph_hash_` has had
+  std::unordered_map<uint64_t, std::string> last_inputs_;  // by `op_hash_`
 };
 
 GraphRecorder& graph_recorder();

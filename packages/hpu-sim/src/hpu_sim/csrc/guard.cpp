@@ -1,5 +1,5 @@
-// Devices, streams and events as torch's core sees them. Work runs on the host before the call returns, so a stream
-// never has anything pending and an event is a time stamp.
+// Devices, streams and events. Kernels finish before their call returns, so a stream never has pending work and an
+// event is a timestamp.
 #include <atomic>
 #include <chrono>
 #include <string>
@@ -7,10 +7,10 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 
+#include "allocator.h"
 #include "counters.h"
-#include "device_memory.h"
+#include "diagnostics.h"
 #include "guard.h"
-#include "observer.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
@@ -18,32 +18,32 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-struct TimeStamp {
+struct EventTimestamp {
   Clock::time_point recorded;
 };
 
 std::atomic<int> device_count{1};
 
-// The bridge hands out streams from a pool of 32 and then starts again at the first.
-constexpr c10::StreamId kStreamPool = 32;
+// The bridge has a pool of 32 streams, used round-robin.
+constexpr c10::StreamId kStreamPoolSize = 32;
 std::atomic<c10::StreamId> next_stream{0};
 thread_local c10::StreamId current_stream = 0;
 
-class Guard final : public c10::impl::DeviceGuardImplInterface {
+class HPUGuardImpl final : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override { return c10::DeviceType::HPU; }
 
   c10::Device exchangeDevice(c10::Device device) const override {
-    check_index(device.index());
+    check_device_index(device.index());
     return kDevice;
   }
   c10::Device getDevice() const override { return kDevice; }
-  void setDevice(c10::Device device) const override { check_index(device.index()); }
+  void setDevice(c10::Device device) const override { check_device_index(device.index()); }
   void uncheckedSetDevice(c10::Device /*device*/) const noexcept override {}
 #if HPU_SIM_TORCH >= 202
   c10::DeviceIndex deviceCount() const noexcept override { return static_cast<c10::DeviceIndex>(device_count.load()); }
 #else
-  // Autograd starts a thread per counted device and makes each its thread's current one, which a process cannot.
+  // Autograd starts a thread per device and sets its device, which throws for an index above 0.
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
 #endif
 
@@ -67,41 +67,42 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return previous;
   }
   bool queryStream(const c10::Stream& /*stream*/) const override { return true; }
-  void synchronizeStream(const c10::Stream& /*stream*/) const override { synchronize_host("Stream.synchronize"); }
+  void synchronizeStream(const c10::Stream& /*stream*/) const override { record_host_sync("Stream.synchronize"); }
 
   void record(
       void** event, const c10::Stream& /*stream*/, c10::DeviceIndex /*index*/, c10::EventFlag /*flag*/) const override {
     if (*event == nullptr) {
-      *event = new TimeStamp();
+      *event = new EventTimestamp();
     }
-    static_cast<TimeStamp*>(*event)->recorded = Clock::now();
+    static_cast<EventTimestamp*>(*event)->recorded = Clock::now();
   }
   void block(void* /*event*/, const c10::Stream& /*stream*/) const override {}
   bool queryEvent(void* /*event*/) const override { return true; }
   void destroyEvent(void* event, c10::DeviceIndex /*index*/) const noexcept override {
-    delete static_cast<TimeStamp*>(event);
+    delete static_cast<EventTimestamp*>(event);
   }
 #if HPU_SIM_TORCH >= 204
-  void synchronizeEvent(void* /*event*/) const override { synchronize_host("Event.synchronize"); }
+  void synchronizeEvent(void* /*event*/) const override { record_host_sync("Event.synchronize"); }
   double elapsedTime(void* start, void* end, c10::DeviceIndex /*index*/) const override {
     TORCH_CHECK(start != nullptr && end != nullptr, "Both events must be recorded before calculating elapsed time.");
-    const auto elapsed = static_cast<TimeStamp*>(end)->recorded - static_cast<TimeStamp*>(start)->recorded;
+    const auto elapsed = static_cast<EventTimestamp*>(end)->recorded - static_cast<EventTimestamp*>(start)->recorded;
     return std::chrono::duration<double, std::milli>(elapsed).count();
   }
 #endif
 #if HPU_SIM_TORCH >= 205
-  void synchronizeDevice(c10::DeviceIndex /*index*/) const override { synchronize_host("synchronize"); }
+  void synchronizeDevice(c10::DeviceIndex /*index*/) const override { record_host_sync("synchronize"); }
 #endif
 };
 
-C10_REGISTER_GUARD_IMPL(HPU, Guard);
+C10_REGISTER_GUARD_IMPL(HPU, HPUGuardImpl);
 
 }  // namespace
 
-void check_index(c10::DeviceIndex index) {
+void check_device_index(c10::DeviceIndex index) {
   if (index > 0) {
     const auto number = static_cast<int>(index);
-    refuse("hpu:" + std::to_string(number), "habana active device ", number, " != 0: a process has one card, hpu:0.");
+    throw_unsupported(
+        "hpu:" + std::to_string(number), "habana active device ", number, " != 0: a process owns one device, hpu:0.");
   }
 }
 
@@ -122,7 +123,7 @@ void set_current_stream_id(int64_t id) {
 }
 
 int64_t new_stream_id() {
-  return next_stream++ % kStreamPool + 1;
+  return next_stream++ % kStreamPoolSize + 1;
 }
 
 }  // namespace hpu_sim

@@ -1,4 +1,4 @@
-// Collectives over "hccl": the device's only process group backend, carried by gloo between the processes of a machine.
+// The "hccl" process group backend: gloo under the bridge's rules.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -8,7 +8,7 @@ namespace hpu_sim {
 
 c10::intrusive_ptr<c10d::Backend> make_hccl_backend(c10::intrusive_ptr<c10d::Backend> gloo);
 
-// Gives the operators of torch.distributed an hpu kernel. To be called once.
+// Registers hpu kernels for the operators of torch.distributed. To be called once.
 void register_collectives();
 
 }  // namespace hpu_sim

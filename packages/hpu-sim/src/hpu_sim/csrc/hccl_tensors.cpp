@@ -6,8 +6,8 @@
 #include <c10/core/InferenceMode.h>
 
 #include "alias.h"
+#include "diagnostics.h"
 #include "dtypes.h"
-#include "observer.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
@@ -21,7 +21,7 @@ void check_reduction(const char* name, const c10d::ReduceOp& op) {
     case c10d::ReduceOp::PRODUCT:
       return;
     default:
-      refuse(name, "Unsupported ReduceOp for HCCL process group");
+      throw_unsupported(name, "Unsupported ReduceOp for HCCL process group");
   }
 }
 
@@ -39,24 +39,24 @@ void check_dtype(const char* name, c10::ScalarType dtype) {
       return;
     default:
       if (!is_float8(dtype)) {
-        refuse(name, "Input tensor data type is not supported for HCCL process group: ", dtype);
+        throw_unsupported(name, "Input tensor data type is not supported for HCCL process group: ", dtype);
       }
   }
 }
 
-// Tensors for gloo are no inference tensors, whatever the caller's mode: its thread has none before torch 2.1 and may
-// not write into them.
-at::Tensor on_host(const char* name, const at::Tensor& tensor) {
-  if (!is_device_tensor(tensor)) {
-    refuse(name, "hccl works on hpu tensors only, got a tensor on ", tensor.device(), ".");
+// The alias is never an inference tensor: before torch 2.1, gloo's threads run outside inference mode and must not
+// write to one.
+at::Tensor as_checked_cpu_alias(const char* name, const at::Tensor& tensor) {
+  if (!is_hpu_tensor(tensor)) {
+    throw_unsupported(name, "hccl collectives need hpu tensors, got a tensor on ", tensor.device(), ".");
   }
   check_dtype(name, tensor.scalar_type());
   const c10::InferenceMode off(false);
-  return borrow_as_cpu(tensor);
+  return as_cpu_alias(tensor);
 }
 
 template <typename Items, typename Function>
-std::vector<std::invoke_result_t<Function, typename Items::const_reference>> each(
+std::vector<std::invoke_result_t<Function, typename Items::const_reference>> map(
     const Items& items, const Function& function) {
   std::vector<std::invoke_result_t<Function, typename Items::const_reference>> results;
   results.reserve(items.size());
@@ -66,55 +66,55 @@ std::vector<std::invoke_result_t<Function, typename Items::const_reference>> eac
   return results;
 }
 
-Tensors on_host(const char* name, const Tensors& tensors) {
-  return each(tensors, [name](const at::Tensor& tensor) { return on_host(name, tensor); });
+Tensors as_checked_cpu_alias(const char* name, const Tensors& tensors) {
+  return map(tensors, [name](const at::Tensor& tensor) { return as_checked_cpu_alias(name, tensor); });
 }
 
 Tensors as_float(const Tensors& tensors) {
   const c10::InferenceMode off(false);
-  return each(tensors, [](const at::Tensor& tensor) { return tensor.to(at::kFloat); });
+  return map(tensors, [](const at::Tensor& tensor) { return tensor.to(at::kFloat); });
 }
 
-bool is_native(const at::Tensor& tensor, Natives natives) {
+bool is_native(const at::Tensor& tensor, NativeReduceDtypes native_dtypes) {
   const auto dtype = tensor.scalar_type();
 #if HPU_SIM_TORCH < 202
-  // Gloo has no bfloat16 yet.
+  // Gloo has no bfloat16 before torch 2.2.
   if (dtype == at::kBFloat16) {
     return false;
   }
 #endif
   return dtype == at::kFloat || dtype == at::kBFloat16 ||
-         (natives == Natives::kFloatsAndInts && (dtype == at::kInt || dtype == at::kLong));
+         (native_dtypes == NativeReduceDtypes::kFloatsAndInts && (dtype == at::kInt || dtype == at::kLong));
 }
 
 }  // namespace
 
-Tensors flatten(const TensorLists& lists) {
-  Tensors flat;
+Tensors concat_lists(const TensorLists& lists) {
+  Tensors tensors;
   for (const auto& list : lists) {
-    flat.insert(flat.end(), list.begin(), list.end());
+    tensors.insert(tensors.end(), list.begin(), list.end());
   }
-  return flat;
+  return tensors;
 }
 
-at::Tensor flat(const at::Tensor& tensor) {
+at::Tensor as_1d(const at::Tensor& tensor) {
   return tensor.view(-1);
 }
 
-Tensors flat(const Tensors& tensors) {
-  return each(tensors, [](const at::Tensor& tensor) { return flat(tensor); });
+Tensors as_1d(const Tensors& tensors) {
+  return map(tensors, [](const at::Tensor& tensor) { return as_1d(tensor); });
 }
 
-at::Tensor joined(const Tensors& tensors) {
-  return at::cat(each(tensors, [](const at::Tensor& tensor) { return tensor.reshape(-1); }));
+at::Tensor flatten(const Tensors& tensors) {
+  return at::cat(map(tensors, [](const at::Tensor& tensor) { return tensor.reshape(-1); }));
 }
 
-std::vector<int64_t> sizes_of(const Tensors& tensors) {
-  return each(tensors, [](const at::Tensor& tensor) { return tensor.numel(); });
+std::vector<int64_t> numels(const Tensors& tensors) {
+  return map(tensors, [](const at::Tensor& tensor) { return tensor.numel(); });
 }
 
-void take_apart(const at::Tensor& joined, const Tensors& tensors) {
-  const auto parts = joined.split_with_sizes(sizes_of(tensors));
+void unflatten_into(const at::Tensor& flat, const Tensors& tensors) {
+  const auto parts = flat.split_with_sizes(numels(tensors));
   for (size_t i = 0; i < tensors.size(); ++i) {
     tensors[i].copy_(parts[i].view(tensors[i].sizes()));
   }
@@ -122,33 +122,37 @@ void take_apart(const at::Tensor& joined, const Tensors& tensors) {
 
 at::Tensor as_bytes(const char* name, const at::Tensor& tensor) {
   const c10::InferenceMode off(false);
-  return on_host(name, tensor).unsqueeze(-1).view(at::kByte);
+  return as_checked_cpu_alias(name, tensor).unsqueeze(-1).view(at::kByte);
 }
 
 Tensors as_bytes(const char* name, const Tensors& tensors) {
-  return each(tensors, [name](const at::Tensor& tensor) { return as_bytes(name, tensor); });
+  return map(tensors, [name](const at::Tensor& tensor) { return as_bytes(name, tensor); });
 }
 
 TensorLists as_bytes(const char* name, const TensorLists& lists) {
-  return each(lists, [name](const Tensors& list) { return as_bytes(name, list); });
+  return map(lists, [name](const Tensors& list) { return as_bytes(name, list); });
 }
 
 Reduction::Reduction(
-    const char* name, const c10d::ReduceOp& op, const Tensors& outputs, const Tensors& inputs, Natives natives) {
+    const char* name,
+    const c10d::ReduceOp& op,
+    const Tensors& outputs,
+    const Tensors& inputs,
+    NativeReduceDtypes native_dtypes) {
   check_reduction(name, op);
-  outputs_ = on_host(name, outputs);
-  inputs_ = on_host(name, inputs);
+  outputs_ = as_checked_cpu_alias(name, outputs);
+  inputs_ = as_checked_cpu_alias(name, inputs);
   for (const auto& tensor : inputs_) {
-    converted_ |= !is_native(tensor, natives);
+    is_converted_ |= !is_native(tensor, native_dtypes);
   }
-  if (converted_) {
+  if (is_converted_) {
     float_outputs_ = as_float(outputs_);
     float_inputs_ = as_float(inputs_);
   }
 }
 
 void Reduction::finish(const WorkPtr& work) {
-  if (!converted_) {
+  if (!is_converted_) {
     return;
   }
   work->wait();

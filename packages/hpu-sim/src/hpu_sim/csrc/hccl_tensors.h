@@ -1,5 +1,5 @@
-// The tensors of a collective as gloo takes them, by HCCL's rules: what it refuses, what it converts, what it moves as
-// mere bytes. `name` is the collective's, for what is told of a refusal.
+// Conversion of a collective's tensors to what gloo accepts, by HCCL's rules for dtypes and reductions. `name` is the
+// collective's, for diagnostics.
 #pragma once
 
 #include <vector>
@@ -14,38 +14,44 @@ using Tensors = std::vector<at::Tensor>;
 using TensorLists = std::vector<Tensors>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-Tensors flatten(const TensorLists& lists);
+Tensors concat_lists(const TensorLists& lists);
 
-// One dimension: collectives on a single tensor cut it into pieces by elements, whatever its shape.
-at::Tensor flat(const at::Tensor& tensor);
-Tensors flat(const Tensors& tensors);
+// Returns a one-dimensional view: collectives on a single tensor split it by elements, whatever its shape.
+at::Tensor as_1d(const at::Tensor& tensor);
+Tensors as_1d(const Tensors& tensors);
 
-// Tensors as one of one dimension, and back, for what gloo does not know of lists.
-at::Tensor joined(const Tensors& tensors);
-std::vector<int64_t> sizes_of(const Tensors& tensors);
-void take_apart(const at::Tensor& joined, const Tensors& tensors);
+// Copies tensors into one of one dimension and back, for collectives that gloo does not have for lists.
+at::Tensor flatten(const Tensors& tensors);
+std::vector<int64_t> numels(const Tensors& tensors);
+void unflatten_into(const at::Tensor& flat, const Tensors& tensors);
 
-// For collectives that only move bits: the bytes, since gloo has not every dtype. A new last dimension holds an
-// element's bytes, so that pieces are still counted along the first dimension.
+// Returns a view as bytes, for collectives that copy bits: gloo does not have every dtype. The bytes of an element are
+// a new last dimension, so that tensors are still split along the first one.
 at::Tensor as_bytes(const char* name, const at::Tensor& tensor);
 Tensors as_bytes(const char* name, const Tensors& tensors);
 TensorLists as_bytes(const char* name, const TensorLists& lists);
 
-enum class Natives {
-  kFloats,         // float32 and bfloat16, of an all-reduce
-  kFloatsAndInts,  // int32 and int64 too, of a reduce-scatter
+// The dtypes that HCCL reduces without conversion.
+enum class NativeReduceDtypes {
+  kFloats,         // float32 and bfloat16: allreduce and reduce
+  kFloatsAndInts,  // also int32 and int64: reduce_scatter
 };
 
-// The tensors of a reduction. HCCL reduces few dtypes; the bridge converts the others to float32, waits for the
-// reduction and converts back, so integers beyond 2^24 and float64 lose digits.
+// Inputs and outputs of a reduction. As in the bridge, other dtypes are converted to float32, reduced synchronously and
+// converted back, so float64 and integers beyond 2^24 lose precision.
 class Reduction {
  public:
-  Reduction(const char* name, const c10d::ReduceOp& op, const Tensors& outputs, const Tensors& inputs, Natives natives);
+  Reduction(
+      const char* name,
+      const c10d::ReduceOp& op,
+      const Tensors& outputs,
+      const Tensors& inputs,
+      NativeReduceDtypes native_dtypes);
 
-  Tensors& outputs() { return converted_ ? float_outputs_ : outputs_; }
-  Tensors& inputs() { return converted_ ? float_inputs_ : inputs_; }
+  Tensors& outputs() { return is_converted_ ? float_outputs_ : outputs_; }
+  Tensors& inputs() { return is_converted_ ? float_inputs_ : inputs_; }
 
-  // To be called with gloo's work, once it has been given `inputs` and `outputs`.
+  // To be called with gloo's work on `inputs` and `outputs`. Waits for it if the outputs have to be converted back.
   void finish(const WorkPtr& work);
 
  private:
@@ -53,7 +59,7 @@ class Reduction {
   Tensors inputs_;
   Tensors float_outputs_;
   Tensors float_inputs_;
-  bool converted_ = false;
+  bool is_converted_ = false;
 };
 
 }  // namespace hpu_sim

@@ -8,17 +8,14 @@
 namespace hpu_sim {
 namespace {
 
-// Begin 0: none.
-thread_local Interval collective_in_making{};
+// Set between `start_collective_event` and the construction of the work; `start_ns` is 0 otherwise.
+thread_local TraceEvent started_event{};
 
 class HcclWork final : public c10d::Work {
  public:
-  HcclWork(c10d::OpType type, CollectivePtr collective, Tensors outputs, OrderPtr order)
-      : c10d::Work(-1, type),
-        collective_(std::move(collective)),
-        outputs_(std::move(outputs)),
-        order_(std::move(order)) {
-    trace_until_done(type);
+  HcclWork(c10d::OpType type, PendingWorkPtr pending, Tensors outputs, WorkQueuePtr queue)
+      : c10d::Work(-1, type), pending_(std::move(pending)), outputs_(std::move(outputs)), queue_(std::move(queue)) {
+    trace_until_completed(type);
   }
 
   bool isCompleted() override { return gloo().isCompleted(); }
@@ -27,105 +24,105 @@ class HcclWork final : public c10d::Work {
   int sourceRank() const override { return gloo().sourceRank(); }
   Tensors result() override { return outputs_; }
   void synchronize() override { gloo().synchronize(); }
-  // The bridge ignores timeouts: it waits as long as it takes, and so does gloo, up to its group's own half hour.
+  // The bridge ignores timeouts. Gloo waits up to the timeout of its group.
   bool wait(std::chrono::milliseconds /*timeout*/) override {
-    if (order_) {
-      order_->wait(collective_);
+    if (queue_) {
+      queue_->wait(pending_);
     } else {
-      collective_->wait();
+      pending_->wait();
     }
-    end(std::exchange(waited_for_, Interval{}));
+    finish_event(std::exchange(event_until_wait_, TraceEvent{}));
     return true;
   }
 
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
     return gloo().getFuture()->then(
-        [outputs = outputs_](c10::ivalue::Future& done) {
-          done.value();  // Throws the collective's error, if it failed.
+        [outputs = outputs_](c10::ivalue::Future& completed) {
+          completed.value();  // Throws the collective's error, if any.
           return c10::IValue(outputs);
         },
         c10::ListType::create(c10::TensorType::get()));
   }
 
  private:
-  static void end(Interval interval) {
-    if (interval.begin != 0) {
-      interval.end = wall_clock();
-      add_to_device_trace(interval);
+  static void finish_event(TraceEvent event) {
+    if (event.start_ns != 0) {
+      event.end_ns = now_ns();
+      record_trace_event(event);
     }
   }
 
-  // Ends the interval of the collective in making: when gloo is done, in one of gloo's threads, or, since gloo cannot
-  // be asked to tell the end of sending and receiving, when the program has waited for that.
-  void trace_until_done(c10d::OpType type) {
-    const Interval interval = std::exchange(collective_in_making, Interval{});
+  // Finishes the started event when gloo completes, on one of gloo's threads. Gloo has no such callback for send and
+  // recv, whose event ends when the program has waited for them.
+  void trace_until_completed(c10d::OpType type) {
+    const TraceEvent event = std::exchange(started_event, TraceEvent{});
     if (type == c10d::OpType::SEND || type == c10d::OpType::RECV) {
-      waited_for_ = interval;
-    } else if (interval.begin != 0) {
-      gloo().getFuture()->addCallback([interval](c10::ivalue::Future&) { end(interval); });
+      event_until_wait_ = event;
+    } else if (event.start_ns != 0) {
+      gloo().getFuture()->addCallback([event](c10::ivalue::Future&) { finish_event(event); });
     }
   }
 
-  c10d::Work& gloo() const { return collective_->gloo(); }
+  c10d::Work& gloo() const { return pending_->gloo(); }
 
-  CollectivePtr collective_;
+  PendingWorkPtr pending_;
   Tensors outputs_;
-  OrderPtr order_;
-  Interval waited_for_{};
+  WorkQueuePtr queue_;
+  TraceEvent event_until_wait_{};
 };
 
 }  // namespace
 
-Collective::Collective(WorkPtr gloo) : gloo_(std::move(gloo)) {}
+PendingWork::PendingWork(WorkPtr gloo) : gloo_(std::move(gloo)) {}
 
-void Collective::wait() {
+void PendingWork::wait() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!waited_for_) {
+  if (!is_waited_) {
     gloo_->wait(kNoTimeout);
-    waited_for_ = true;
+    is_waited_ = true;
   }
 }
 
-CollectivePtr Order::add(WorkPtr gloo) {
-  auto collective = std::make_shared<Collective>(std::move(gloo));
+PendingWorkPtr WorkQueue::push(WorkPtr gloo) {
+  auto work = std::make_shared<PendingWork>(std::move(gloo));
   const std::lock_guard<std::mutex> lock(mutex_);
-  while (!begun_.empty() && begun_.front()->gloo().isCompleted()) {
-    begun_.pop_front();
+  while (!pending_.empty() && pending_.front()->gloo().isCompleted()) {
+    pending_.pop_front();
   }
-  begun_.push_back(collective);
-  return collective;
+  pending_.push_back(work);
+  return work;
 }
 
-void Order::wait(const CollectivePtr& last) {
-  // The lock is not held while waiting, so that other threads may begin more.
-  while (const auto first = first_up_to(last)) {
-    first->wait();
-    forget(first);
+void WorkQueue::wait(const PendingWorkPtr& last) {
+  // Waits without the lock, so that other threads can launch collectives.
+  while (const auto head = head_before(last)) {
+    head->wait();
+    pop(head);
   }
   last->wait();
 }
 
-CollectivePtr Order::first_up_to(const CollectivePtr& last) {
+PendingWorkPtr WorkQueue::head_before(const PendingWorkPtr& last) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const bool is_there = std::find(begun_.begin(), begun_.end(), last) != begun_.end();
-  return is_there ? begun_.front() : nullptr;
+  const bool is_queued = std::find(pending_.begin(), pending_.end(), last) != pending_.end();
+  return is_queued ? pending_.front() : nullptr;
 }
 
-void Order::forget(const CollectivePtr& first) {
+void WorkQueue::pop(const PendingWorkPtr& head) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  // Another thread may have waited for the same.
-  if (!begun_.empty() && begun_.front() == first) {
-    begun_.pop_front();
+  // Another thread may have waited for the same work and removed it.
+  if (!pending_.empty() && pending_.front() == head) {
+    pending_.pop_front();
   }
 }
 
-void trace_collective(const char* name, int64_t bytes) {
-  collective_in_making = {"collective", name, wall_clock(), 0, this_thread(), bytes};
+void start_collective_event(const char* name, int64_t bytes) {
+  started_event = {"collective", name, now_ns(), 0, current_thread_id(), bytes};
 }
 
-WorkPtr make_hccl_work(c10d::OpType type, WorkPtr gloo, Tensors outputs, OrderPtr order) {
-  auto collective = order ? order->add(std::move(gloo)) : std::make_shared<Collective>(std::move(gloo));
-  return c10::make_intrusive<HcclWork>(type, std::move(collective), std::move(outputs), std::move(order));
+WorkPtr make_hccl_work(c10d::OpType type, WorkPtr gloo, Tensors outputs, WorkQueuePtr queue) {
+  auto pending = queue ? queue->push(std::move(gloo)) : std::make_shared<PendingWork>(std::move(gloo));
+  return c10::make_intrusive<HcclWork>(type, std::move(pending), std::move(outputs), std::move(queue));
 }
 
 }  // namespace hpu_sim

@@ -1,4 +1,4 @@
-// What a program holds of a collective that has begun, and in which order a group's are done.
+// c10d works of hccl, and their order within a process group.
 #pragma once
 
 #include <deque>
@@ -11,10 +11,10 @@
 
 namespace hpu_sim {
 
-// One of gloo's works, waited for once, because some copy their results again whenever they are waited for.
-class Collective {
+// One of gloo's works. It is waited for once, because some copy their results again on every wait.
+class PendingWork {
  public:
-  explicit Collective(WorkPtr gloo);
+  explicit PendingWork(WorkPtr gloo);
 
   c10d::Work& gloo() { return *gloo_; }
   void wait();
@@ -22,38 +22,40 @@ class Collective {
  private:
   WorkPtr gloo_;
   std::mutex mutex_;
-  bool waited_for_ = false;
+  bool is_waited_ = false;
 };
 
-using CollectivePtr = std::shared_ptr<Collective>;
+using PendingWorkPtr = std::shared_ptr<PendingWork>;
 
-// A card does the collectives of a group one after the other, so that a program may wait for the last of several alone,
-// as DeepSpeed up to 0.19.0 does. Gloo does several at a time, and copies the results of some to where they belong only
-// when they are waited for.
-class Order {
+// The pending collectives of a process group, in the order of their launch.
+//
+// A card runs them one after the other, so a program may wait for the last of several only, as DeepSpeed up to 0.19.0
+// does. Gloo runs several at once, and some of its works copy their results when they are waited for.
+class WorkQueue {
  public:
-  // Puts one behind all others. Those at the front that are known to be over are forgotten, with their tensors.
-  CollectivePtr add(WorkPtr gloo);
+  // Appends a work. Removes completed works from the head, to release their tensors.
+  PendingWorkPtr push(WorkPtr gloo);
 
-  // Waits for one and for all before it.
-  void wait(const CollectivePtr& last);
+  // Waits for `last` and all works before it.
+  void wait(const PendingWorkPtr& last);
 
  private:
-  // The first of those up to one; null if that has been waited for.
-  CollectivePtr first_up_to(const CollectivePtr& last);
-  void forget(const CollectivePtr& first);
+  // Returns the head of the queue, or null if `last` is not in the queue any more.
+  PendingWorkPtr head_before(const PendingWorkPtr& last);
+  void pop(const PendingWorkPtr& head);
 
   std::mutex mutex_;
-  std::deque<CollectivePtr> begun_;
+  std::deque<PendingWorkPtr> pending_;
 };
 
-using OrderPtr = std::shared_ptr<Order>;
+using WorkQueuePtr = std::shared_ptr<WorkQueue>;
 
-// While a profile is recorded: notes when the collective begins that this thread is about to hand to gloo.
-void trace_collective(const char* name, int64_t bytes);
+// Starts the trace event of the collective that this thread is about to launch. To be called while a profile is
+// recorded.
+void start_collective_event(const char* name, int64_t bytes);
 
-// Gloo's work, whose result is the hpu tensors that the caller passed in rather than the CPU tensors borrowed from
-// them. Sending and receiving concerns two ranks of the group alone, and has no `order`.
-WorkPtr make_hccl_work(c10d::OpType type, WorkPtr gloo, Tensors outputs, OrderPtr order = nullptr);
+// Returns a work whose result is `outputs`, the caller's hpu tensors, instead of gloo's CPU aliases of them. Point-to-
+// point works have no `queue`, because only two ranks take part.
+WorkPtr make_hccl_work(c10d::OpType type, WorkPtr gloo, Tensors outputs, WorkQueuePtr queue = nullptr);
 
 }  // namespace hpu_sim

@@ -1,4 +1,4 @@
-// torch >= 2.5 asks an accelerator for its generator, pinned memory and device count through these hooks.
+// Accelerator hooks of torch >= 2.5: generator, pinned memory and device count.
 #include "hooks.h"
 
 #include "torch_compat.h"
@@ -11,16 +11,17 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/detail/HPUHooksInterface.h>
 
-#include "device_memory.h"
+#include "allocator.h"
 #include "generator.h"
 #include "guard.h"
+#include "pinned_allocator.h"
 
 namespace hpu_sim {
 namespace {
 
-class Hooks final : public at::HPUHooksInterface {
+class HPUHooks final : public at::HPUHooksInterface {
  public:
-  explicit Hooks(at::HPUHooksArgs /*args*/) {}
+  explicit HPUHooks(at::HPUHooksArgs /*args*/) {}
 
   void init() const override { ensure_acquired(); }
   bool hasHPU() const override { return true; }
@@ -33,7 +34,7 @@ class Hooks final : public at::HPUHooksInterface {
   c10::DeviceIndex getCurrentDevice() const override { return 0; }
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex /*index*/) const override { return 0; }
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex /*index*/) const override { return 0; }
-  void setCurrentDevice(c10::DeviceIndex index) const override { check_index(index); }
+  void setCurrentDevice(c10::DeviceIndex index) const override { check_device_index(index); }
 
   c10::Device getDeviceFromPtr(void* /*data*/) const override { return kDevice; }
   bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
@@ -43,10 +44,10 @@ class Hooks final : public at::HPUHooksInterface {
   at::Generator getNewGenerator(c10::DeviceIndex /*index*/) const override { return new_generator(); }
 };
 
-// Not by REGISTER_HPU_HOOKS: the macro names the class of torch's own namespace.
+// REGISTER_HPU_HOOKS accepts classes of the namespace at only.
 const bool registered = [] {
   at::HPUHooksRegistry()->Register("HPUHooks", [](at::HPUHooksArgs args) -> std::unique_ptr<at::HPUHooksInterface> {
-    return std::make_unique<Hooks>(args);
+    return std::make_unique<HPUHooks>(args);
   });
   return true;
 }();
@@ -54,7 +55,7 @@ const bool registered = [] {
 }  // namespace
 
 #if HPU_SIM_TORCH >= 207
-void stand_in_for_absent_cuda() {
+void disable_cuda_hooks() {
   auto& cuda = const_cast<at::CUDAHooksInterface&>(at::detail::getCUDAHooks());
   if (!cuda.isBuilt()) {
     return;
@@ -62,16 +63,17 @@ void stand_in_for_absent_cuda() {
   const int gpus = cuda.deviceCount();
   TORCH_CHECK(
       gpus == 0,
-      "torch takes its ",
+      "torch uses its ",
       gpus,
-      " CUDA device(s) for the machine's accelerator, and has one accelerator per process: hide them from a simulated "
-      "program with CUDA_VISIBLE_DEVICES=\"\", or use torch's CPU build.");
-  // The interface itself is what torch uses where it was built without CUDA. The object in its place has no state.
+      " CUDA device(s) as the accelerator, and a process has one accelerator: hide them from the simulated program "
+      "with "
+      "CUDA_VISIBLE_DEVICES=\"\", or install torch's CPU build.");
+  // CPU builds use the interface class itself. Neither object has state.
   std::destroy_at(&cuda);
   new (&cuda) at::CUDAHooksInterface();
 }
 #else
-void stand_in_for_absent_cuda() {}
+void disable_cuda_hooks() {}
 #endif
 
 }  // namespace hpu_sim
@@ -79,7 +81,7 @@ void stand_in_for_absent_cuda() {}
 #else
 
 namespace hpu_sim {
-void stand_in_for_absent_cuda() {}
+void disable_cuda_hooks() {}
 }  // namespace hpu_sim
 
 #endif

@@ -2,9 +2,11 @@
 
 namespace hpu_sim {
 
-// A torch built for CUDA takes that for the machine's accelerator even where there is no GPU (from torch 2.9 on), and
-// then refuses backward passes on any other. This makes it a torch without CUDA for the rest of the process, which it
-// is in all but name there. Throws where there are GPUs: the program may want them.
-void stand_in_for_absent_cuda();
+// Makes a CUDA build of torch on a machine without a GPU behave as a CPU build, for the rest of the process. Throws if
+// there is a GPU.
+//
+// From torch 2.9 on, CUDA builds report CUDA as the accelerator even with no GPU, and then reject backward passes on
+// hpu.
+void disable_cuda_hooks();
 
 }  // namespace hpu_sim

@@ -1,25 +1,26 @@
-// The extension as Python sees it. Only `hpu_sim.native` calls it.
+// Python bindings, typed by `hpu_sim.native`.
 #include <torch/csrc/utils/pybind.h>
 
+#include "allocator.h"
 #include "autocast.h"
-#include "backward.h"
+#include "autograd_threads.h"
 #include "counters.h"
-#include "device_memory.h"
 #include "device_trace.h"
+#include "diagnostics.h"
 #include "dtypes.h"
+#include "explicit_fallbacks.h"
 #include "generator.h"
 #include "graph.h"
 #include "guard.h"
 #include "hccl.h"
+#include "hccl_communicator.h"
 #include "hooks.h"
-#include "observer.h"
-#include "operators.h"
 
 namespace py = pybind11;
 
 namespace {
 
-// Never destroyed: the interpreter may be gone when statics are.
+// Never destroyed: the interpreter may be gone before the destructor runs.
 py::function& acquire_function() {
   static auto* function = new py::function();
   return *function;
@@ -35,9 +36,9 @@ py::function& listener_function() {
   return *function;
 }
 
-void call_listener_function(const hpu_sim::Event& event) {
+void call_listener_function(const hpu_sim::Diagnostic& diagnostic) {
   const py::gil_scoped_acquire gil;
-  listener_function()(event.kind, event.op, event.detail, event.bytes);
+  listener_function()(diagnostic.kind, diagnostic.op, diagnostic.detail, diagnostic.bytes);
 }
 
 void set_listener(const std::optional<py::function>& listener) {
@@ -89,17 +90,17 @@ std::map<std::string, int64_t> memory_stats() {
   };
 }
 
-// Kind, name, begin and end in nanoseconds since the epoch, thread, bytes.
-using IntervalTuple = std::tuple<std::string, std::string, int64_t, int64_t, int64_t, int64_t>;
+// The members of TraceEvent, in their order.
+using TraceEventTuple = std::tuple<std::string, std::string, int64_t, int64_t, int64_t, int64_t>;
 
-std::pair<std::vector<IntervalTuple>, int64_t> take_device_trace() {
-  const auto trace = hpu_sim::take_device_trace();
-  std::vector<IntervalTuple> intervals;
-  intervals.reserve(trace.intervals.size());
-  for (const auto& each : trace.intervals) {
-    intervals.emplace_back(each.kind, each.name, each.begin, each.end, each.thread, each.bytes);
+std::pair<std::vector<TraceEventTuple>, int64_t> stop_device_trace() {
+  const auto trace = hpu_sim::stop_device_trace();
+  std::vector<TraceEventTuple> events;
+  events.reserve(trace.events.size());
+  for (const auto& event : trace.events) {
+    events.emplace_back(event.kind, event.name, event.start_ns, event.end_ns, event.thread_id, event.bytes);
   }
-  return {std::move(intervals), trace.dropped};
+  return {std::move(events), trace.num_dropped};
 }
 
 void reset_stats() {
@@ -111,8 +112,8 @@ void reset_stats() {
 }  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  hpu_sim::stand_in_for_absent_cuda();
-  hpu_sim::register_host_kernels();
+  hpu_sim::disable_cuda_hooks();
+  hpu_sim::register_explicit_fallbacks();
   hpu_sim::register_collectives();
 
   m.def("configure", [](int devices, bool lazy, int64_t memory_limit, py::function acquire) {
@@ -125,14 +126,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_low_precision_supported", &hpu_sim::set_low_precision_supported);
   m.def("register_autocast", &register_autocast);
   m.def("set_listener", &set_listener);
-  m.def("finish_backward_passes", &hpu_sim::finish_backward_passes, py::call_guard<py::gil_scoped_release>());
+  m.def("finish_backward_passes", &hpu_sim::drain_autograd_engine, py::call_guard<py::gil_scoped_release>());
   m.def("set_acquired", &hpu_sim::set_acquired);
-  m.def("mark_step", [] { hpu_sim::graph_recorder().close(); });
-  m.def("synchronize", [] { hpu_sim::synchronize_host("synchronize"); });
+  m.def("mark_step", [] { hpu_sim::graph_recorder().flush(); });
+  m.def("synchronize", [] { hpu_sim::record_host_sync("synchronize"); });
   m.def("stats", &stats);
   m.def("reset_stats", &reset_stats);
   m.def("start_device_trace", &hpu_sim::start_device_trace);
-  m.def("take_device_trace", &take_device_trace);
+  m.def("take_device_trace", &stop_device_trace);
   m.def("memory_stats", &memory_stats);
   m.def("reset_peak_memory", &hpu_sim::reset_peak_memory);
   m.def("reset_accumulated_memory", &hpu_sim::reset_accumulated_memory);
@@ -141,5 +142,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_current_stream_id", &hpu_sim::set_current_stream_id);
   m.def("new_stream_id", &hpu_sim::new_stream_id);
   m.def("default_generator", &hpu_sim::default_generator);
+  m.def("join_hccl_communicator", &hpu_sim::join_communicator, py::call_guard<py::gil_scoped_release>());
   m.def("make_hccl_backend", &hpu_sim::make_hccl_backend);
 }

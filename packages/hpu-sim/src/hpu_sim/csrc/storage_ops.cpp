@@ -1,4 +1,4 @@
-// Making tensors, and giving tensors other memory or another size.
+// Factories, resize_, set_ and pinning.
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/TensorFactories.h>
@@ -6,24 +6,24 @@
 #include <torch/library.h>
 
 #include "alias.h"
-#include "device_memory.h"
+#include "allocator.h"
 #include "dtypes.h"
 #include "guard.h"
+#include "pinned_allocator.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
 namespace {
 
-constexpr c10::DispatchKeySet kDeviceKeys(c10::DispatchKey::HPU);
+constexpr c10::DispatchKeySet kHpuKeys(c10::DispatchKey::HPU);
 
 void check_factory(Optional<c10::Device> device, Optional<bool> pin_memory) {
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
-  check_index(device.value_or(kDevice).index());
+  check_device_index(device.value_or(kDevice).index());
 }
 
-// Where a program asks for deterministic algorithms, torch fills new memory, so that reading it gives the same each
-// time.
-at::Tensor filled_if_deterministic(at::Tensor tensor) {
+// torch.use_deterministic_algorithms makes torch fill new memory.
+at::Tensor fill_if_deterministic(at::Tensor tensor) {
 #if HPU_SIM_TORCH >= 202
   const auto& context = at::globalContext();
   if (C10_UNLIKELY(context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())) {
@@ -43,7 +43,7 @@ at::Tensor empty(
   check_factory(device, pin_memory);
   const auto type = dtype.value_or(at::get_default_dtype_as_scalartype());
   check_dtype_on_device(type, "aten::empty");
-  return filled_if_deterministic(at::detail::empty_generic(size, device_allocator(), kDeviceKeys, type, memory_format));
+  return fill_if_deterministic(at::detail::empty_generic(size, device_allocator(), kHpuKeys, type, memory_format));
 }
 
 at::Tensor empty_strided(
@@ -56,12 +56,11 @@ at::Tensor empty_strided(
   check_factory(device, pin_memory);
   const auto type = dtype.value_or(at::get_default_dtype_as_scalartype());
   check_dtype_on_device(type, "aten::empty_strided");
-  return filled_if_deterministic(
-      at::detail::empty_strided_generic(size, stride, device_allocator(), kDeviceKeys, type));
+  return fill_if_deterministic(at::detail::empty_strided_generic(size, stride, device_allocator(), kHpuKeys, type));
 }
 
-// Makes room for `bytes` behind the tensor's storage offset.
-void reserve(const at::Tensor& self, size_t elements) {
+// Grows the storage to hold `elements` behind the tensor's storage offset.
+void ensure_storage_size(const at::Tensor& self, size_t elements) {
   const size_t bytes = elements == 0 ? 0 : (elements + self.storage_offset()) * self.element_size();
   grow_storage(self.storage(), bytes);
 }
@@ -70,7 +69,7 @@ const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size, Optiona
   auto* impl = self.unsafeGetTensorImpl();
   if (self.sizes() != size) {
     impl->set_sizes_contiguous(size);
-    reserve(self, static_cast<size_t>(impl->numel()));
+    ensure_storage_size(self, static_cast<size_t>(impl->numel()));
   }
   if (memory_format.has_value()) {
     TORCH_CHECK(*memory_format != at::MemoryFormat::Preserve, "Unsupported memory format", *memory_format);
@@ -79,7 +78,7 @@ const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size, Optiona
   return self;
 }
 
-size_t elements_spanned(c10::IntArrayRef size, c10::IntArrayRef stride) {
+size_t num_spanned_elements(c10::IntArrayRef size, c10::IntArrayRef stride) {
   size_t last = 0;
   for (size_t i = 0; i < size.size(); ++i) {
     if (size[i] == 0) {
@@ -106,7 +105,7 @@ at::Tensor& set_storage_offset(
   } else {
     impl->set_sizes_and_strides(size, stride, offset);
   }
-  reserve(self, elements_spanned(self.sizes(), self.strides()));
+  ensure_storage_size(self, num_spanned_elements(self.sizes(), self.strides()));
   return self;
 }
 
@@ -124,12 +123,12 @@ at::Tensor& set_empty(at::Tensor& self) {
   return set_storage_offset(self, std::move(storage), 0, {0}, {1});
 }
 
-// Work runs before the call returns, so no stream can still need the memory.
+// No stream has pending work that could need the memory.
 void record_stream(at::Tensor& /*self*/, c10::Stream /*stream*/) {}
 
 #if HPU_SIM_TORCH < 205
-// Later, torch does both for every accelerator by itself, through its hooks. These are asked for hpu by its name.
-bool is_pinned_for_hpu(const at::Tensor& self, Optional<c10::Device> /*device*/) {
+// From 2.5 on, torch implements both for every accelerator through its hooks.
+bool is_pinned_kernel(const at::Tensor& self, Optional<c10::Device> /*device*/) {
   return is_pinned(self.storage().data());
 }
 
@@ -152,7 +151,7 @@ TORCH_LIBRARY_IMPL(aten, HPU, m) {
   m.impl("set_", &set_empty);
   m.impl("record_stream", &record_stream);
 #if HPU_SIM_TORCH < 205
-  m.impl("is_pinned", &is_pinned_for_hpu);
+  m.impl("is_pinned", &is_pinned_kernel);
   m.impl("_pin_memory", &pin_memory);
 #endif
 }

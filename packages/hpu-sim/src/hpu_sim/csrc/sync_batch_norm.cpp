@@ -1,5 +1,5 @@
-// The five operators of torch.nn.SyncBatchNorm, which torch has for accelerators only. Statistics are float32 for every
-// input dtype; the formulas are those of the merging of variances by Chan, Golub and LeVeque.
+// Operators of torch.nn.SyncBatchNorm, which have no CPU kernels. Statistics are float32 for every input dtype.
+// Variances are merged by the formulas of Chan, Golub and LeVeque.
 #include <tuple>
 #include <vector>
 
@@ -16,19 +16,19 @@ namespace {
 using Two = std::tuple<at::Tensor, at::Tensor>;
 using Four = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-// Every dimension of (batch, channels, ...) but the channels.
-std::vector<int64_t> reduced_dimensions(const at::Tensor& input) {
-  std::vector<int64_t> dimensions;
-  for (int64_t dimension = 0; dimension < input.dim(); ++dimension) {
-    if (dimension != 1) {
-      dimensions.push_back(dimension);
+// Returns all dims of (batch, channels, ...) but the channels.
+std::vector<int64_t> reduction_dims(const at::Tensor& input) {
+  std::vector<int64_t> dims;
+  for (int64_t dim = 0; dim < input.dim(); ++dim) {
+    if (dim != 1) {
+      dims.push_back(dim);
     }
   }
-  return dimensions;
+  return dims;
 }
 
-// A statistic of shape (channels) so that it broadcasts over `input`.
-at::Tensor per_channel(const at::Tensor& statistic, const at::Tensor& input) {
+// Reshapes a statistic of shape (channels) to broadcast over `input`.
+at::Tensor broadcast_channels(const at::Tensor& statistic, const at::Tensor& input) {
   std::vector<int64_t> shape(input.dim(), 1);
   shape[1] = statistic.numel();
   return statistic.to(at::kFloat).view(shape);
@@ -36,7 +36,7 @@ at::Tensor per_channel(const at::Tensor& statistic, const at::Tensor& input) {
 
 Two batch_norm_stats(const at::Tensor& input, double eps) {
   const auto [variance, mean] =
-      at::var_mean(input.to(at::kFloat), reduced_dimensions(input), /*correction=*/0, /*keepdim=*/false);
+      at::var_mean(input.to(at::kFloat), reduction_dims(input), /*correction=*/0, /*keepdim=*/false);
   return {mean, at::rsqrt(variance + eps)};
 }
 
@@ -46,8 +46,7 @@ void update_running(const Optional<at::Tensor>& running, const at::Tensor& value
   }
 }
 
-// `means` and `invstds` have a row per rank, of shape (ranks, channels); `counts` says how many elements each row
-// stands for.
+// `means` and `invstds` have shape (ranks, channels); `counts` has the number of elements behind each row.
 Two batch_norm_gather_stats_with_counts(
     const at::Tensor& /*input*/,
     const at::Tensor& means,
@@ -75,12 +74,12 @@ at::Tensor batch_norm_elemt(
     const at::Tensor& mean,
     const at::Tensor& invstd,
     double /*eps*/) {
-  auto result = (input.to(at::kFloat) - per_channel(mean, input)) * per_channel(invstd, input);
+  auto result = (input.to(at::kFloat) - broadcast_channels(mean, input)) * broadcast_channels(invstd, input);
   if (weight.has_value() && weight->defined()) {
-    result = result * per_channel(*weight, input);
+    result = result * broadcast_channels(*weight, input);
   }
   if (bias.has_value() && bias->defined()) {
-    result = result + per_channel(*bias, input);
+    result = result + broadcast_channels(*bias, input);
   }
   return result.to(input.scalar_type());
 }
@@ -94,10 +93,10 @@ Four batch_norm_backward_reduce(
     bool input_needed,
     bool weight_needed,
     bool bias_needed) {
-  const auto dimensions = reduced_dimensions(input);
+  const auto dims = reduction_dims(input);
   const auto dy = gradient.to(at::kFloat);
-  const auto sum_dy = dy.sum(dimensions);
-  const auto sum_dy_xmu = (dy * (input.to(at::kFloat) - per_channel(mean, input))).sum(dimensions);
+  const auto sum_dy = dy.sum(dims);
+  const auto sum_dy_xmu = (dy * (input.to(at::kFloat) - broadcast_channels(mean, input))).sum(dims);
   const auto dtype = weight.has_value() && weight->defined() ? weight->scalar_type() : at::kFloat;
   at::Tensor weight_gradient = weight_needed ? (sum_dy_xmu * invstd).to(dtype) : at::Tensor();
   at::Tensor bias_gradient = bias_needed ? sum_dy.to(dtype) : at::Tensor();
@@ -117,12 +116,12 @@ at::Tensor batch_norm_backward_elemt(
     const at::Tensor& sum_dy_xmu,
     const at::Tensor& count) {
   const auto total = count.sum().to(at::kFloat);
-  const auto centred = input.to(at::kFloat) - per_channel(mean, input);
-  const auto slope = per_channel(invstd.pow(2) * sum_dy_xmu / total, input);
-  auto result =
-      (gradient.to(at::kFloat) - per_channel(sum_dy / total, input) - centred * slope) * per_channel(invstd, input);
+  const auto centered = input.to(at::kFloat) - broadcast_channels(mean, input);
+  const auto slope = broadcast_channels(invstd.pow(2) * sum_dy_xmu / total, input);
+  auto result = (gradient.to(at::kFloat) - broadcast_channels(sum_dy / total, input) - centered * slope) *
+                broadcast_channels(invstd, input);
   if (weight.has_value() && weight->defined()) {
-    result = result * per_channel(*weight, input);
+    result = result * broadcast_channels(*weight, input);
   }
   return result.to(input.scalar_type());
 }

@@ -1,5 +1,4 @@
-// The only place that knows how torch's C++ API differs between releases. A guard states the first release of the newer
-// form.
+// Differences of torch's C++ API between releases. A guard names the first release of the newer form.
 #pragma once
 
 #include <torch/version.h>
@@ -25,7 +24,7 @@
 #define HPU_SIM_STREAM_NOEXCEPT noexcept
 #endif
 
-// 2.9: torch.accelerator asks the allocator of a device about its memory.
+// 2.9: torch.accelerator reads memory statistics from the allocator.
 #if HPU_SIM_TORCH >= 209
 #define HPU_SIM_ACCELERATOR_MEMORY
 #include <c10/core/CachingDeviceAllocator.h>
@@ -50,7 +49,7 @@ using Optional = c10::optional<T>;
 inline constexpr c10::nullopt_t kNone = c10::nullopt;
 #endif
 
-// 2.1: a storage's memory is asked for as mutable_data().
+// 2.1: storages got mutable_data().
 template <typename AnyStorage>
 void* mutable_bytes(AnyStorage& storage) {
 #if HPU_SIM_TORCH >= 201

@@ -44,7 +44,7 @@ class Recorder:
         self._difference: tuple[Tally, str] | None = None
 
     def listen(self, kind: str, op: str, detail: str, size: int, frame: FrameType | None) -> None:
-        """Take an event of ``csrc/observer.h``; it never raises, for the program is not to notice.
+        """Take an event of ``csrc/diagnostics.h``; it never raises, for the program is not to notice.
 
         Args:
             kind: Its kind.

@@ -83,7 +83,8 @@ def _create_process_group(options: Any, pg_options: Any = None) -> Backend:  # n
     address = _address_among_machines()
     device = carrier.create_device(hostname=address) if address else carrier.create_default_device()
     settings._devices = [device]  # noqa: SLF001 - as above
-    gloo: Backend = carrier(options.store, options.group_rank, options.group_size, settings)
+    rank, size = options.group_rank, options.group_size
+    gloo: Backend = carrier(native().join_hccl_communicator(options.store, rank, size), rank, size, settings)
     return native().make_hccl_backend(gloo)
 
 

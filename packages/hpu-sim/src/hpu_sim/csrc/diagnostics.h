@@ -1,4 +1,5 @@
-// Tells a listener in Python what will hurt on a card, while it happens. Nobody listens unless a report was asked for.
+// Notifies a Python callback of events that would be slow or fail on hardware. Without a report nobody listens, and an
+// event costs one atomic load.
 #pragma once
 
 #include <atomic>
@@ -10,31 +11,32 @@
 
 namespace hpu_sim {
 
-struct Event {
+struct Diagnostic {
   const char* kind;  // host_sync, divergence, compilation, recompilation, h2d, d2h, collective, dtype, refused
   std::string op;
   std::string detail;
   int64_t bytes = 0;
 };
 
-using Listener = void (*)(const Event&);
+using Listener = void (*)(const Diagnostic&);
 
 inline std::atomic<Listener> current_listener{nullptr};
-inline std::atomic<uint64_t> listeners{0};  // so far
+inline std::atomic<uint64_t> listener_generation{0};  // number of calls of `set_listener`
 
 inline bool is_observed() {
   return current_listener.load(std::memory_order_relaxed) != nullptr;
 }
 
-inline void notify(const Event& event) {
+inline void notify(const Diagnostic& diagnostic) {
   if (auto* listener = current_listener.load()) {
-    listener(event);
+    listener(diagnostic);
   }
 }
 
-// Throws what a card says to `op`, which it does not have. A listener is told first: the program may catch the error.
+// Throws the bridge's error for an operator or argument that the device does not support. The listener is notified
+// first, because the program may catch the error.
 template <typename... Text>
-[[noreturn]] void refuse(const std::string& op, const Text&... text) {
+[[noreturn]] void throw_unsupported(const std::string& op, const Text&... text) {
   const std::string message = c10::str(text...);
   if (is_observed()) {
     notify({"refused", op, message});
@@ -42,9 +44,9 @@ template <typename... Text>
   TORCH_CHECK(false, message);
 }
 
-// nullptr: nobody listens. The listener is called in the thread of the event, with no lock held.
+// Sets the listener, or removes it with nullptr. It is called on the thread of the event, with no lock held.
 inline void set_listener(Listener listener) {
-  ++listeners;
+  ++listener_generation;
   current_listener = listener;
 }
 

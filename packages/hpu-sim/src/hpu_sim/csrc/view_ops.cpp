@@ -1,4 +1,4 @@
-// Views change a tensor's metadata only. Torch's own CPU implementations do that for any dense tensor.
+// View operators. They only set metadata, so torch's CPU implementations serve any dense tensor.
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorShape.h>
 #include <ATen/ops/_reshape_alias_native.h>

@@ -1,22 +1,21 @@
-// Histograms of integers, which the CPU's kernel does not take and those of accelerators do: mixtures of experts count
-// with them how many tokens each expert gets.
+// aten::histc with integers. The CPU kernel has none, accelerators do: mixtures of experts count tokens with it.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/histc.h>
 #include <torch/library.h>
 
-#include "fallback.h"
+#include "cpu_fallback.h"
 
 namespace hpu_sim {
 namespace {
 
 at::Tensor histc(const at::Tensor& self, int64_t bins, const at::Scalar& low, const at::Scalar& high) {
   if (c10::isIntegralType(self.scalar_type(), /*includeBool=*/false)) {
-    // Exact up to 2**24; beyond it a value may be counted in the next bin.
+    // Exact up to 2**24. A larger value may be counted in the next bin.
     return at::histc(self.to(at::kFloat), bins, low, high).to(self.scalar_type());
   }
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::histc", "");
   torch::jit::Stack stack{self, bins, low, high};
-  run_on_host(op, &stack);
+  cpu_fallback(op, &stack);
   return stack.back().toTensor();
 }
 

@@ -1,11 +1,11 @@
-#include "operators.h"
+#include "explicit_fallbacks.h"
 
 #include <string>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
-#include "fallback.h"
+#include "cpu_fallback.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
@@ -15,39 +15,38 @@ bool starts_with(const std::string& text, const char* prefix) {
   return text.rfind(prefix, 0) == 0;
 }
 
-// Convolution decides between its algorithms by device inside a composite kernel, and would look for
-// `convolution_overrideable`.
-bool decides_by_device(const std::string& name) {
+// The composite kernel of convolution selects a backend by device, for hpu `convolution_overrideable`.
+bool has_device_dependent_composite(const std::string& name) {
   return name == "aten::convolution" || name == "aten::convolution_backward";
 }
 
-bool is_decomposed(const c10::OperatorHandle& op) {
+bool has_composite_kernel(const c10::OperatorHandle& op) {
   return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
          op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
 }
 
-bool belongs_on_host(const c10::OperatorHandle& op) {
+bool needs_explicit_fallback(const c10::OperatorHandle& op) {
   const std::string& name = op.operator_name().name;
   if (!starts_with(name, "aten::") || op.hasKernelForDispatchKey(c10::DispatchKey::HPU)) {
     return false;
   }
-  if (starts_with(name, "aten::_foreach_") || decides_by_device(name)) {
+  if (starts_with(name, "aten::_foreach_") || has_device_dependent_composite(name)) {
     return true;
   }
-  return op.hasKernelForDispatchKey(c10::DispatchKey::CPU) && is_decomposed(op);
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CPU) && has_composite_kernel(op);
 }
 
 }  // namespace
 
-void register_host_kernels() {
-  // Registrations last as long as this library object, which must not run its destructor while torch's own statics go.
+void register_explicit_fallbacks() {
+  // Never destroyed: the destructor unregisters, and torch's dispatcher may be gone at exit.
   static auto* library = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::HPU, __FILE__, __LINE__);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findOp(name);
-    if (op.has_value() && belongs_on_host(*op)) {
+    if (op.has_value() && needs_explicit_fallback(*op)) {
       const std::string overload = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-      library->impl(overload.c_str(), torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
+      library->impl(overload.c_str(), torch::CppFunction::makeFromBoxedFunction<&cpu_fallback>());
     }
   }
 }

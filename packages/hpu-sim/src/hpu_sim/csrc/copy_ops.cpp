@@ -1,72 +1,73 @@
-// Data that moves between host and device, and values that the host reads.
+// Copies between host and device, and item().
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
 #include "alias.h"
+#include "allocator.h"
 #include "counters.h"
-#include "device_memory.h"
 #include "device_trace.h"
+#include "diagnostics.h"
 #include "dtypes.h"
 #include "graph.h"
-#include "observer.h"
+#include "pinned_allocator.h"
 
 namespace hpu_sim {
 namespace {
 
-constexpr uint64_t kCopyWithinDevice = 0x68707563;
+constexpr uint64_t kCopyOpHash = 0x68707563;
 
-int64_t bytes_of(const at::Tensor& tensor) {
+int64_t num_bytes(const at::Tensor& tensor) {
   return static_cast<int64_t>(tensor.numel() * tensor.element_size());
 }
 
-void report_copy(const char* kind, const at::Tensor& source, const at::Tensor& host) {
+void report_copy(const char* kind, const at::Tensor& source, const at::Tensor& cpu) {
   if (C10_UNLIKELY(is_observed())) {
-    const char* memory = is_pinned(host.storage().data()) ? ", pinned" : ", pageable";
-    notify({kind, "aten::copy_", describe(source) + memory, bytes_of(source)});
+    const char* memory = is_pinned(cpu.storage().data()) ? ", pinned" : ", pageable";
+    notify({kind, "aten::copy_", describe(source) + memory, num_bytes(source)});
   }
 }
 
-void count_copy(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
-  const bool from_device = is_device_tensor(source);
-  if (from_device && is_device_tensor(target)) {
+void record_copy(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
+  const bool from_device = is_hpu_tensor(source);
+  if (from_device && is_hpu_tensor(target)) {
     if (graph_recorder().lazy()) {
       static const std::string name = "aten::copy_";
       const auto describe_inputs = [&source] { return describe(source); };
-      graph_recorder().add({kCopyWithinDevice, static_cast<uint64_t>(source.numel()), name, describe_inputs});
+      graph_recorder().add({kCopyOpHash, static_cast<uint64_t>(source.numel()), name, describe_inputs});
     }
   } else if (from_device) {
     ++counters().d2h_copies;
-    counters().d2h_bytes += bytes_of(source);
-    // The bridge copies to the host asynchronously only into pinned memory.
+    counters().d2h_bytes += num_bytes(source);
+    // On the bridge a copy to the host is asynchronous into pinned memory only.
     if (non_blocking && is_pinned(target.storage().data())) {
-      graph_recorder().close();
+      graph_recorder().flush();
     } else {
-      synchronize_host("copy to host");
+      record_host_sync("copy to host");
     }
     report_copy("d2h", source, target);
   } else {
     check_dtype_from_host(source.scalar_type());
-    end_dtype_batch();
+    rotate_sampling_window();
     ++counters().h2d_copies;
-    counters().h2d_bytes += bytes_of(source);
+    counters().h2d_bytes += num_bytes(source);
     report_copy("h2d", source, source);
   }
 }
 
-at::Tensor as_host(const at::Tensor& tensor) {
-  return is_device_tensor(tensor) ? borrow_as_cpu(tensor) : tensor;
+at::Tensor as_cpu(const at::Tensor& tensor) {
+  return is_hpu_tensor(tensor) ? as_cpu_alias(tensor) : tensor;
 }
 
 const char* direction(const at::Tensor& source, const at::Tensor& target) {
-  return !is_device_tensor(source) ? "h2d" : is_device_tensor(target) ? "d2d" : "d2h";
+  return !is_hpu_tensor(source) ? "h2d" : is_hpu_tensor(target) ? "d2d" : "d2h";
 }
 
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   ensure_acquired();
-  count_copy(source, self, non_blocking);
-  const Timed timed(direction(source, self), "aten::copy_", bytes_of(source));
-  as_host(self).copy_(as_host(source));
+  record_copy(source, self, non_blocking);
+  const ScopedTraceEvent timed(direction(source, self), "aten::copy_", num_bytes(source));
+  as_cpu(self).copy_(as_cpu(source));
   return self;
 }
 
@@ -83,9 +84,9 @@ at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& targ
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   ++counters().d2h_copies;
   counters().d2h_bytes += static_cast<int64_t>(self.element_size());
-  synchronize_host("aten::_local_scalar_dense");
-  const Timed timed("d2h", "aten::_local_scalar_dense", static_cast<int64_t>(self.element_size()));
-  return at::_local_scalar_dense(borrow_as_cpu(self));
+  record_host_sync("aten::_local_scalar_dense");
+  const ScopedTraceEvent timed("d2h", "aten::_local_scalar_dense", static_cast<int64_t>(self.element_size()));
+  return at::_local_scalar_dense(as_cpu_alias(self));
 }
 
 TORCH_LIBRARY_IMPL(aten, HPU, m) {

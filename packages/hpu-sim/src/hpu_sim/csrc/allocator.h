@@ -1,0 +1,53 @@
+// Device memory: host memory with the device type hpu that counts against the device's memory limit.
+//
+// Each hpu storage aliases a CPU storage; its DataPtr owns a reference to it. A CPU kernel can therefore run on the CPU
+// storage without a copy.
+#pragma once
+
+#include <cstdint>
+
+#include <c10/core/Allocator.h>
+#include <c10/core/Storage.h>
+
+namespace hpu_sim {
+
+inline const c10::Device kDevice(c10::DeviceType::HPU, 0);
+
+// All values but the counts of calls are in bytes.
+struct MemoryStats {
+  int64_t limit = 0;
+  int64_t in_use = 0;
+  int64_t max_in_use = 0;
+  int64_t lifetime_max_in_use = 0;  // since the process started, resets ignored
+  int64_t num_allocs = 0;
+  int64_t num_frees = 0;
+  int64_t max_alloc_size = 0;
+};
+
+MemoryStats memory_stats();
+void reset_peak_memory();
+void reset_accumulated_memory();
+void set_memory_limit(int64_t bytes);
+
+// `ensure_acquired` calls the callback before the first use of the device, and the callback throws if no device is
+// free.
+void set_acquire_callback(void (*callback)());
+void set_acquired(bool acquired);
+void ensure_acquired();
+
+c10::Allocator* device_allocator();
+
+// Returns an hpu storage that aliases `cpu`. Throws torch's OutOfMemoryError beyond the memory limit.
+c10::Storage wrap_cpu_storage(c10::Storage cpu);
+
+// Returns the CPU storage that `hpu` aliases. A storage over foreign memory has none; it gets a temporary one over the
+// same bytes.
+c10::Storage cpu_storage(const c10::Storage& hpu);
+
+// Updates `hpu` after its CPU storage was resized.
+void sync_after_resize(const c10::Storage& hpu);
+
+// Grows `hpu` to `bytes` and keeps its content. A storage never shrinks.
+void grow_storage(const c10::Storage& hpu, size_t bytes);
+
+}  // namespace hpu_sim

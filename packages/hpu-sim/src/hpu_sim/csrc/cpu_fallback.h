@@ -1,0 +1,13 @@
+// CPU fallback: runs an operator without an hpu kernel on its CPU kernel, over the same memory.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+namespace hpu_sim {
+
+// Boxed kernel for any operator. The CPU kernel gets CPU aliases of the hpu arguments, and its results become hpu
+// tensors. Nothing is copied, and the numbers equal the CPU's bit for bit.
+void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
+}  // namespace hpu_sim

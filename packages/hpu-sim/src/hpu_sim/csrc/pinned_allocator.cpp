@@ -1,0 +1,61 @@
+#include "pinned_allocator.h"
+
+#include <cstring>
+#include <mutex>
+#include <unordered_set>
+
+#include <c10/core/CPUAllocator.h>
+
+#include "torch_compat.h"
+
+namespace hpu_sim {
+namespace {
+
+std::mutex pinned_mutex;
+
+std::unordered_set<const void*>& pinned_blocks() {
+  // Never destroyed: tensors in other static objects may outlive it at exit.
+  static auto* blocks = new std::unordered_set<const void*>();
+  return *blocks;
+}
+
+void free_pinned(void* data) {
+  {
+    std::lock_guard<std::mutex> lock(pinned_mutex);
+    pinned_blocks().erase(data);
+  }
+  c10::GetCPUAllocator()->raw_deallocate(data);
+}
+
+class PinnedAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) HPU_SIM_ALLOCATE_CONST override {
+    void* data = c10::GetCPUAllocator()->raw_allocate(bytes);
+    {
+      std::lock_guard<std::mutex> lock(pinned_mutex);
+      pinned_blocks().insert(data);
+    }
+    return c10::DataPtr(data, data, &free_pinned, c10::Device(c10::DeviceType::CPU));
+  }
+
+#if HPU_SIM_TORCH >= 203
+  void copy_data(void* destination, const void* source, size_t bytes) const override {
+    std::memcpy(destination, source, bytes);
+  }
+#endif
+};
+
+PinnedAllocator pinned_allocator_instance;
+
+}  // namespace
+
+c10::Allocator* pinned_allocator() {
+  return &pinned_allocator_instance;
+}
+
+bool is_pinned(const void* data) {
+  std::lock_guard<std::mutex> lock(pinned_mutex);
+  return pinned_blocks().count(data) != 0;
+}
+
+}  // namespace hpu_sim
