@@ -104,7 +104,7 @@ def _has_torch(version: str) -> bool:
 @pytest.fixture
 def statistics() -> Iterator[Callable[[], dict[str, int]]]:
     """The counters of the simulated card, at zero when the test begins and with no graph open."""
-    from hpu_sim.native import native
+    from hpu_sim.runtime import native
 
     native().mark_step()
     hpu_sim.reset_stats()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import hpu_sim
-from hpu_sim import activation
+from hpu_sim import runtime
 from hpu_sim.config import SimConfig
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def test_the_suite_has_a_machine() -> None:
     """What conftest asked for is active."""
     assert hpu_sim.is_active()
-    assert activation.active_config() == SimConfig.create(2, lazy="1")
+    assert runtime.active_config() == SimConfig.create(2, lazy="1")
 
 
 def test_activating_the_same_machine_again_does_nothing() -> None:
@@ -65,7 +65,7 @@ def test_children_are_given_the_machine() -> None:
     """Its variables are set in this process's environment."""
     assert os.environ["HPU_SIM_DEVICES"] == "2"
     assert os.environ["HPU_SIM_GENERATION"] == "GAUDI2"
-    assert os.environ["HPU_SIM_RELEASE"] == activation.active_config().release.version
+    assert os.environ["HPU_SIM_RELEASE"] == runtime.active_config().release.version
 
 
 def test_the_bridge_says_that_it_is_simulated() -> None:
@@ -128,10 +128,11 @@ def test_statistics_need_an_active_device(run_python: Callable[..., subprocess.C
 
 def test_the_machine_needs_an_active_device(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     """Internals fail as clearly."""
-    result = run_python("from hpu_sim import activation; activation.active_config()")
+    result = run_python("from hpu_sim import runtime; runtime.active_config()")
 
     assert result.stderr.endswith(
-        "RuntimeError: the simulated hpu device is not active; call hpu_sim.activate() first\n"
+        "RuntimeError: the simulated hpu device is not active; set HPU_SIM_DEVICES=1, use `hpu-sim run`, "
+        "or call hpu_sim.activate() first\n"
     )
 
 

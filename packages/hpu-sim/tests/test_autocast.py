@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from hpu_sim import autocast
-from hpu_sim.native import native
+from hpu_sim.runtime import native
 
 if TYPE_CHECKING:
     import subprocess

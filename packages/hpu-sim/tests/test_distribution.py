@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpu_sim import activation, distribution, releases
+from hpu_sim import distribution, releases, runtime
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("name", ["habana-torch-plugin", "habana_torch_plugin", "Habana.Torch-Plugin"])
 def test_the_version_is_the_build_of_the_release(name: str) -> None:
     """Any spelling of the name finds it."""
-    assert importlib.metadata.version(name) == activation.active_config().release.build
+    assert importlib.metadata.version(name) == runtime.active_config().release.build
 
 
 @pytest.mark.parametrize("release", ["1.12.1", "1.19.2", "1.24.1"])

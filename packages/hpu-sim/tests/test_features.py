@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpu_sim import activation, features, releases
+from hpu_sim import features, releases, runtime
 
 
 @pytest.mark.parametrize(
@@ -34,4 +34,4 @@ def test_hmp_is_where_a_source_shows_it() -> None:
 
 def test_the_process_has_the_features_of_its_release() -> None:
     """The bridge's modules ask for no version."""
-    assert features.features() == features.features_of(activation.active_config().release.version)
+    assert features.features() == features.features_of(runtime.active_config().release.version)

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 import hpu_sim
 from hpu_sim import statistics as module
-from hpu_sim.native import native
+from hpu_sim.runtime import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,43 +2,21 @@
 
 from __future__ import annotations
 
-import atexit
 import importlib
 import importlib.util
 import os
 import sys
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from hpu_sim import features, runtime
 from hpu_sim.config import DEFAULT_GENERATION, REPORT_VARIABLE, SimConfig, lazy_variable, memory_variable
 
 if TYPE_CHECKING:
-    from hpu_sim.cards import CardLock
     from hpu_sim.native import Native
-    from hpu_sim.report.recording import Recording
 
-_active: SimConfig | None = None
-_starting = False
-_card: CardLock | None = None
-_recording: Recording | None = None
-_forked_after_acquire = False
-
-
-def is_active() -> bool:
-    """Return whether this process has the simulated device."""
-    return _active is not None
-
-
-def active_config() -> SimConfig:
-    """Return the simulated machine of this process.
-
-    Raises:
-        RuntimeError: If the simulator is not active.
-    """
-    if _active is None:
-        raise RuntimeError("the simulated hpu device is not active; call hpu_sim.activate() first")
-    return _active
+_is_starting = False
 
 
 def activate(
@@ -82,55 +60,44 @@ def activate_from_environment() -> None:
 
 
 def _start(config: SimConfig) -> None:
-    global _starting  # noqa: PLW0603 - one machine per process
-    if _starting:
-        # The `import torch` of this very start: torch asks for the device by itself where the environment does.
+    global _is_starting  # noqa: PLW0603 - one machine per process
+    if _is_starting:
+        # The extension imports torch, which calls this again where HPU_SIM_DEVICES is set.
         return
-    if _active is not None:
-        if config != _active:
+    if runtime.is_active():
+        active = runtime.active_config()
+        if config != active:
             raise RuntimeError(
-                f"the simulator already runs as {_describe(_active)} and cannot become {_describe(config)}; "
+                f"the simulator already runs as {active.describe()} and cannot become {config.describe()}; "
                 "a process has one machine, use another process"
             )
         return
-    _starting = True
+    _is_starting = True
     try:
-        _bring_up(config)
+        _initialize(config)
     finally:
-        _starting = False
+        _is_starting = False
 
 
-def _bring_up(config: SimConfig) -> None:
-    global _active  # noqa: PLW0603 - one machine per process
-    _refuse_beside_real_bridge()
+def _initialize(config: SimConfig) -> None:
+    _raise_if_real_bridge()
 
-    from hpu_sim import autocast, build, children, distribution, native
+    from hpu_sim import autocast, build, children, distribution
 
-    device = native.install(build.load_extension())
-    device.configure(config.devices, config.lazy, config.memory_bytes, acquire_card)
-    device.set_low_precision_supported(config.generation != "GAUDI")
-    autocast.register(device, os.environ)
-    _active = config
+    native = cast("Native", build.load_extension())
+    native.configure(config.devices, config.lazy, config.memory_bytes, runtime.acquire_device)
+    native.set_low_precision_supported(config.generation != "GAUDI")
+    autocast.register(native, os.environ)
+    runtime.set_active(config, native)
     os.environ.update(children.variables(config, os.environ))
-    os.register_at_fork(after_in_child=_after_fork)
     distribution.offer(config.release)
-    _offer_bridge(config)
-    _start_recording(config, device)
-
-
-def _start_recording(config: SimConfig, device: Native) -> None:
-    global _recording  # noqa: PLW0603 - one recording per process
+    _add_bridge_to_path(config)
     if os.environ.get(REPORT_VARIABLE):
         from hpu_sim.report import recording
 
-        _recording = recording.from_environment(os.environ, config, device)
-        _recording.start()
-
-
-def _describe(config: SimConfig) -> str:
-    mode = "lazy" if config.lazy else "eager"
-    memory = f" of {config.memory_bytes} bytes" if config.has_less_memory else ""
-    return f"{config.devices} x {config.generation}{memory} on SynapseAI {config.release.version}, {mode} mode"
+        session = recording.from_environment(os.environ, config, native)
+        runtime.set_recording(session)
+        session.start()
 
 
 def _bridge_folder() -> Path:
@@ -148,7 +115,7 @@ def real_bridge_folders() -> list[str]:
     ]
 
 
-def _refuse_beside_real_bridge() -> None:
+def _raise_if_real_bridge() -> None:
     places = real_bridge_folders()
     if places:
         raise RuntimeError(
@@ -157,9 +124,7 @@ def _refuse_beside_real_bridge() -> None:
         )
 
 
-def _offer_bridge(config: SimConfig) -> None:
-    from hpu_sim import features
-
+def _add_bridge_to_path(config: SimConfig) -> None:
     # Path entries rather than made-up modules, so that `find_spec`, pickling and tracebacks treat the bridge as any
     # package.
     folders = [_bridge_folder()]
@@ -168,73 +133,3 @@ def _offer_bridge(config: SimConfig) -> None:
     sys.path += [str(folder) for folder in folders if str(folder) not in sys.path]
     importlib.invalidate_caches()
     importlib.import_module("habana_frameworks.torch")
-
-
-def acquire_card() -> None:
-    """Take a card for this process, unless it has one, and let activation checkpointing default to the device.
-
-    Raises:
-        RuntimeError: If no card is free, or if the process was forked off one that had a card.
-    """
-    global _card  # noqa: PLW0603 - one card per process
-    if _card is not None:
-        return
-    if _forked_after_acquire:
-        raise RuntimeError(
-            "Cannot re-initialize HPU in forked subprocess. To use HPU with multiprocessing, "
-            "you must use the 'spawn' start method"
-        )
-    config = active_config()
-
-    from hpu_sim import cards
-    from hpu_sim.native import native
-
-    _card = cards.acquire(config.devices, os.environ)
-    native().set_acquired(True)
-    atexit.register(_settle)
-    _tell_checkpointing()
-    if _recording is not None:
-        _recording.card_taken(_card.module_id)
-    if os.environ.get("RANK", "0") == "0":
-        sys.stderr.write(f"hpu-sim: simulated card {_card.module_id} of {_describe(config)}\n")
-
-
-def _tell_checkpointing() -> None:
-    """Let activation checkpointing save the card's random numbers where no tensor tells it the device."""
-    from torch.utils import checkpoint
-
-    # Not in torch 2.0, whose checkpointing knows the random numbers of CUDA and of the CPU only.
-    default = getattr(checkpoint, "DefaultDeviceType", None)
-    if default is not None:
-        default.set_device_type("hpu")
-
-
-def _settle() -> None:
-    """Let the device come to rest before the interpreter ends."""
-    from hpu_sim.native import native
-
-    # Not in a forked child, which has none of its parent's threads.
-    if _card is not None:
-        native().finish_backward_passes()
-
-
-def has_card() -> bool:
-    """Return whether this process holds a card."""
-    return _card is not None
-
-
-def is_in_bad_fork() -> bool:
-    """Return whether this process was forked off one that had a card, so that it cannot use the device."""
-    return _forked_after_acquire
-
-
-def _after_fork() -> None:
-    global _card, _forked_after_acquire  # noqa: PLW0603 - one card per process
-    if _card is None:
-        return
-    from hpu_sim.native import native
-
-    _forked_after_acquire = True
-    _card.release()
-    _card = None
-    native().set_acquired(False)

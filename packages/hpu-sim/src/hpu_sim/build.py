@@ -26,15 +26,13 @@ from typing import TYPE_CHECKING, Final
 import filelock
 import platformdirs
 
+from hpu_sim._compile_extension import COMPILER_FLAGS, EXTENSION_NAME
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
-EXTENSION_NAME: Final = "hpu_sim_native"
 CACHE_VARIABLE: Final = "HPU_SIM_CACHE"
-
-#: USE_C10D_GLOO opens torch's header of the gloo backend, which carries the simulated collectives.
-COMPILER_FLAGS: Final = ("-O2", "-DUSE_C10D_GLOO")
 
 _LIBRARY: Final = f"{EXTENSION_NAME}.so"
 _MANIFEST: Final = "manifest.json"
@@ -164,7 +162,7 @@ def _compile(workspace: Path) -> None:
     # A torch that brought the device would wait there for the very lock that this process holds.
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYTHONWARNINGS": "ignore"}
     environment.pop("HPU_SIM_DEVICES", None)
-    command = [sys.executable, "-m", "hpu_sim.compile", str(workspace), str(source_folder())]
+    command = [sys.executable, "-m", "hpu_sim._compile_extension", str(workspace), str(source_folder())]
     result = subprocess.run(  # noqa: S603 - our own module under our own interpreter
         command,
         env=environment,

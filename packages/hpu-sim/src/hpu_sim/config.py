@@ -107,6 +107,12 @@ class SimConfig:
             memory=environment.get(MEMORY_VARIABLE) or None,
         )
 
+    def describe(self) -> str:
+        """Return the machine in a few words, such as ``2 x GAUDI2 on SynapseAI 1.24.1, eager mode``."""
+        memory = f" of {self.memory_bytes} bytes" if self.has_less_memory else ""
+        mode = "lazy" if self.lazy else "eager"
+        return f"{self.devices} x {self.generation}{memory} on SynapseAI {self.release.version}, {mode} mode"
+
     def environment(self) -> dict[str, str]:
         """Return the variables that give a child process the same machine."""
         return {

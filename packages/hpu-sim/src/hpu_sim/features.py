@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from hpu_sim import activation, releases
+from hpu_sim import releases, runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,4 +58,4 @@ def features() -> Features:
     Raises:
         RuntimeError: If the simulator is not active.
     """
-    return features_of(activation.active_config().release.version)
+    return features_of(runtime.active_config().release.version)

@@ -1,12 +1,11 @@
-"""The compiled device as typed Python, for the rest of this package and for the simulated bridge."""
+"""Type of the C++ extension, which :func:`hpu_sim.runtime.native` returns."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import ModuleType
 
     import torch
     from torch._C._distributed_c10d import Backend
@@ -81,27 +80,3 @@ class Native(Protocol):
 
     def make_hccl_backend(self, gloo: Backend) -> Backend:
         """Return an hccl backend that a gloo backend carries."""
-
-
-_native: Native | None = None
-
-
-def install(extension: ModuleType) -> Native:
-    """Keep the loaded extension for :func:`native`."""
-    global _native  # noqa: PLW0603 - one device per process
-    _native = cast("Native", extension)
-    return _native
-
-
-def native() -> Native:
-    """Return the loaded extension.
-
-    Raises:
-        RuntimeError: If the simulator is not active.
-    """
-    if _native is None:
-        raise RuntimeError(
-            "the simulated hpu device is not active; set HPU_SIM_DEVICES=1, use `hpu-sim run`, "
-            "or call hpu_sim.activate() first"
-        )
-    return _native

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hpu_sim.native import native
+from hpu_sim.runtime import native
 
 #: Keys of :func:`stats`, in order.
 STATS: Final = (

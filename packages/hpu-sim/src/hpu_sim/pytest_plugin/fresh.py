@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from hpu_sim import children
-from hpu_sim.cards import RUNTIME_VARIABLE
 from hpu_sim.config import LAZY_VARIABLE, REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
+from hpu_sim.device_lock import RUNTIME_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,10 +17,6 @@ os.environ.setdefault("HABANA_PROFILE", "profile_api_light")
 if features().after_1_19:
     __path__.append(str(Path(__file__).parent / "_after_1_19"))
 
-from habana_frameworks import autoload
-
-autoload.is_loaded = True
-
 from habana_frameworks.torch import hpu
 from habana_frameworks.torch._overrides import patch_torch
 

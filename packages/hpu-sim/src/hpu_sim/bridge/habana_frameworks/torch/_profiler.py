@@ -18,8 +18,7 @@ from torch.autograd import profiler as autograd_profiler
 from torch.profiler import profiler as torch_profiler
 
 from habana_frameworks.torch import _device_lane
-from hpu_sim.activation import active_config
-from hpu_sim.native import native
+from hpu_sim.runtime import active_config, native
 
 if TYPE_CHECKING:
     from collections.abc import Callable

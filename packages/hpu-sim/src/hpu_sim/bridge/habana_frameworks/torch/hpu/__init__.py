@@ -8,8 +8,8 @@ from habana_frameworks.torch.hpu import _utils, memory, metrics, random
 from habana_frameworks.torch.hpu._autocast import *
 from habana_frameworks.torch.hpu._tensors import *
 from habana_frameworks.torch.hpu._toggles import *
+from habana_frameworks.torch.hpu._utils import _is_in_bad_fork, _lazy_init, init, is_initialized
 from habana_frameworks.torch.hpu.devices import *
-from habana_frameworks.torch.hpu.lifecycle import _is_in_bad_fork, _lazy_init, init, is_initialized
 from habana_frameworks.torch.hpu.memory import *
 from habana_frameworks.torch.hpu.memory import _extended_memory_summary_dict
 from habana_frameworks.torch.hpu.metrics import metric_global, metric_localcontext, metrics_dump

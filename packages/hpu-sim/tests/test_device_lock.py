@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from hpu_sim import cards
+from hpu_sim import device_lock
 
 if TYPE_CHECKING:
     import subprocess
@@ -22,8 +22,8 @@ _ALREADY_ACQUIRED: Final = r"^synStatus=20 \[Device already acquired\] Device ac
 # Takes a card, says which, and holds it until its standard input ends.
 _HOLDER: Final = """
 import os, sys
-from hpu_sim import cards
-print(cards.acquire(int(sys.argv[1]), os.environ).module_id, flush=True)
+from hpu_sim import device_lock
+print(device_lock.acquire(int(sys.argv[1]), os.environ).module_id, flush=True)
 sys.stdin.read()
 """
 
@@ -42,7 +42,7 @@ def take(machine: Path) -> Iterator[Callable[..., int]]:
     taken = []
 
     def acquire(devices: int = 2, **environment: str) -> int:
-        lock = cards.acquire(devices, environment)
+        lock = device_lock.acquire(devices, environment)
         taken.append(lock)
         return lock.module_id
 
@@ -83,9 +83,9 @@ def test_a_named_module_is_taken(take: Callable[..., int]) -> None:
 
 def test_a_card_given_back_is_free(machine: Path) -> None:
     """The same card can be taken again."""
-    cards.acquire(1, {}).release()
+    device_lock.acquire(1, {}).release()
 
-    lock = cards.acquire(1, {})
+    lock = device_lock.acquire(1, {})
 
     assert lock.module_id == 0
     lock.release()
@@ -165,7 +165,7 @@ def test_the_folder_of_the_machine_is_the_users(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.delenv("HPU_SIM_RUNTIME_DIR")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
-    assert cards.runtime_folder() == tmp_path / f"hpu-sim-{os.getuid()}"
+    assert device_lock.runtime_folder() == tmp_path / f"hpu-sim-{os.getuid()}"
 
 
 _FORK: Final = """
@@ -173,14 +173,14 @@ import json, os
 import hpu_sim
 hpu_sim.activate()
 import torch
-from hpu_sim import cards
-from hpu_sim.activation import has_card, is_in_bad_fork
+from hpu_sim import device_lock
+from hpu_sim.runtime import has_device, is_in_bad_fork
 
 x = torch.ones(2, device="hpu")
 reader, writer = os.pipe()
 child = os.fork()
 if not child:
-    report = {"has_card": has_card(), "is_in_bad_fork": is_in_bad_fork(), "torch": torch.hpu._is_in_bad_fork()}
+    report = {"has_device": has_device(), "is_in_bad_fork": is_in_bad_fork(), "torch": torch.hpu._is_in_bad_fork()}
     try:
         torch.ones(2, device="hpu")
     except RuntimeError as error:
@@ -194,7 +194,7 @@ if not child:
 os.waitpid(child, 0)
 report = json.loads(os.read(reader, 4096))
 try:
-    cards.acquire(1, {})
+    device_lock.acquire(1, {})
 except RuntimeError as error:
     report["still held"] = str(error)
 report["parent"] = (x + 1).tolist()
@@ -210,7 +210,7 @@ def fork(output_of: Callable[..., str]) -> dict[str, object]:
 
 def test_a_forked_child_has_no_card(fork: dict[str, object]) -> None:
     """It knows so, too."""
-    assert (fork["has_card"], fork["is_in_bad_fork"], fork["torch"]) == (False, True, True)
+    assert (fork["has_device"], fork["is_in_bad_fork"], fork["torch"]) == (False, True, True)
 
 
 @pytest.mark.parametrize("tensor", ["new tensor", "old tensor"])
@@ -224,7 +224,7 @@ def test_a_forked_child_is_told_to_spawn(tensor: str, fork: dict[str, object]) -
 
 def test_a_forked_child_does_not_give_away_the_card(fork: dict[str, object]) -> None:
     """When the child has ended the parent's card is taken still, and works."""
-    assert fork["still held"] == cards.ALREADY_ACQUIRED
+    assert fork["still held"] == device_lock.ALREADY_ACQUIRED
     assert fork["parent"] == [2.0, 2.0]
 
 

@@ -28,7 +28,7 @@ def runtime_folder() -> Path:
     return Path(override) if override else Path(tempfile.gettempdir()) / f"hpu-sim-{os.getuid()}"
 
 
-class CardLock:
+class DeviceLock:
     """Holds a card until the process ends or :meth:`release` is called.
 
     Not a ``filelock.FileLock``: that unlocks when it is collected, and so a forked child would give away its parent's
@@ -47,7 +47,7 @@ class CardLock:
         os.close(self._descriptor)
 
 
-def acquire(devices: int, environment: Mapping[str, str]) -> CardLock:
+def acquire(devices: int, environment: Mapping[str, str]) -> DeviceLock:
     """Take a card in the bridge's order: the module that ``HLS_MODULE_ID`` names, else the first that is free.
 
     Where the named module is taken, another one serves only if ``HABANA_VISIBLE_MODULES`` is unset and the machine has
@@ -90,7 +90,7 @@ def _world_size(environment: Mapping[str, str]) -> int:
     return 1
 
 
-def _try(module_id: int) -> CardLock | None:
+def _try(module_id: int) -> DeviceLock | None:
     folder = runtime_folder()
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder / f"card-{module_id}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -99,4 +99,4 @@ def _try(module_id: int) -> CardLock | None:
     except BlockingIOError:
         os.close(descriptor)
         return None
-    return CardLock(module_id, descriptor)
+    return DeviceLock(module_id, descriptor)

@@ -1,6 +1,6 @@
-"""Compile the C++ device into a folder: ``python -m hpu_sim.compile FOLDER SOURCES``.
+"""Compilation of the C++ extension: ``python -m hpu_sim._compile_extension FOLDER SOURCES``.
 
-:mod:`hpu_sim.build` runs it in a process of its own.
+:mod:`hpu_sim.build` runs it in a subprocess.
 """
 
 from __future__ import annotations
@@ -10,6 +10,12 @@ import os
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Final
+
+EXTENSION_NAME: Final = "hpu_sim_native"
+
+#: USE_C10D_GLOO opens torch's header of the gloo backend, which carries the simulated collectives.
+COMPILER_FLAGS: Final = ("-O2", "-DUSE_C10D_GLOO")
 
 
 def compile_device(folder: Path, sources: Path) -> None:
@@ -18,8 +24,6 @@ def compile_device(folder: Path, sources: Path) -> None:
 
     import ninja
     from torch.utils import cpp_extension
-
-    from hpu_sim.build import COMPILER_FLAGS, EXTENSION_NAME
 
     # The ninja of this environment serves also when the environment is not activated, so not on PATH.
     os.environ["PATH"] = os.pathsep.join((ninja.BIN_DIR, os.environ.get("PATH", "")))

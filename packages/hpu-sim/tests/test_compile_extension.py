@@ -13,7 +13,7 @@ def test_older_torch_finds_packaging_where_it_expects_it(output_of: Callable[...
     program = """
     import sys
     sys.modules["pkg_resources"] = None
-    from hpu_sim.compile import offer_pkg_resources
+    from hpu_sim._compile_extension import offer_pkg_resources
     offer_pkg_resources()
     from pkg_resources import packaging
     print(packaging.version.parse("2.10") > packaging.version.parse("2.9"))
