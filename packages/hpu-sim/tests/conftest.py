@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import hpu_sim
-from hpu_sim import children
+from hpu_sim import subprocess_env
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -121,7 +121,7 @@ def fresh_environment(tmp_path_factory: pytest.TempPathFactory) -> Callable[...,
         merged = {**_OUTSIDE, **own, **changes}
         if "HPU_SIM_DEVICES" in changes and not _has_torch("2.5"):
             # This torch does not ask for devices by itself; `hpu-sim run` sees to it in the same way.
-            merged.setdefault("PYTHONPATH", str(children.hook_folder()))
+            merged.setdefault("PYTHONPATH", str(subprocess_env.hook_folder()))
         return {name: value for name, value in merged.items() if value is not None}
 
     return variables

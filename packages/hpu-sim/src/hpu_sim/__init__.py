@@ -23,16 +23,16 @@ from hpu_sim.__about__ import __version__
 
 if TYPE_CHECKING:
     from hpu_sim.activation import activate
+    from hpu_sim.counters import reset_stats, stats
     from hpu_sim.runtime import is_active
-    from hpu_sim.statistics import reset_stats, stats
 
 __all__ = ["__version__", "activate", "is_active", "reset_stats", "stats"]
 
 _HOMES = {
     "activate": "hpu_sim.activation",
     "is_active": "hpu_sim.runtime",
-    "reset_stats": "hpu_sim.statistics",
-    "stats": "hpu_sim.statistics",
+    "reset_stats": "hpu_sim.counters",
+    "stats": "hpu_sim.counters",
 }
 
 

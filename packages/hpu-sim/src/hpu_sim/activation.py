@@ -82,15 +82,15 @@ def _start(config: SimConfig) -> None:
 def _initialize(config: SimConfig) -> None:
     _raise_if_real_bridge()
 
-    from hpu_sim import autocast, build, children, distribution
+    from hpu_sim import autocast, build, fake_dist_metadata, subprocess_env
 
     native = cast("Native", build.load_extension())
     native.configure(config.devices, config.lazy, config.memory_bytes, runtime.acquire_device)
     native.set_low_precision_supported(config.generation != "GAUDI")
     autocast.register(native, os.environ)
     runtime.set_active(config, native)
-    os.environ.update(children.variables(config, os.environ))
-    distribution.offer(config.release)
+    os.environ.update(subprocess_env.variables(config, os.environ))
+    fake_dist_metadata.register(config.release)
     _add_bridge_to_path(config)
     if os.environ.get(REPORT_VARIABLE):
         from hpu_sim.report import recording

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import click
 
-from hpu_sim import children, supervision
+from hpu_sim import signal_forwarding, subprocess_env
 from hpu_sim.__about__ import __version__
 from hpu_sim.config import (
     DEFAULT_GENERATION,
@@ -86,13 +86,13 @@ def run(  # noqa: PLR0913 - one argument per option
     if not module and not Path(script).is_file():
         raise click.UsageError(f"`script` must be a file, there is none at {script!r}")
     _prepare_device()
-    os.environ.update(children.variables(config, os.environ))
+    os.environ.update(subprocess_env.variables(config, os.environ))
     command = [sys.executable, *(["-m"] if module else []), script, *arguments]
     if quiet and not reports:
         # The interpreter itself, in this very process: arguments, exit code, signals and child processes are those of
         # `python SCRIPT`.
         os.execv(sys.executable, command)  # noqa: S606 - no shell wanted
-    supervision.end_like(launching.run(command, os.environ, reports, quiet=quiet))
+    signal_forwarding.exit_like(launching.run(command, os.environ, reports, quiet=quiet))
 
 
 @main.command()

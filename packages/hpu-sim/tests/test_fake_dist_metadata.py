@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpu_sim import distribution, releases, runtime
+from hpu_sim import fake_dist_metadata, releases, runtime
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +60,7 @@ def test_a_folder_does_not_hold_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("release", "declared"), [("1.18.0", False), ("1.19.0", True)])
 def test_the_entry_point_came_with_1_19(release: str, declared: bool) -> None:
     """From then on the bridge declares itself to torch."""
-    plugin = distribution._Plugin(releases.find(release))
+    plugin = fake_dist_metadata._PluginDistribution(releases.find(release))
 
     assert any(point.group == "torch.backends" for point in plugin.entry_points) is declared
 
@@ -79,7 +79,7 @@ def test_a_release_without_a_known_build_has_no_distribution(monkeypatch: pytest
     finders: list[object] = []
     monkeypatch.setattr("sys.meta_path", finders)
 
-    distribution.offer(releases.Release("1.0.0", None, lazy=True, generations=()))
+    fake_dist_metadata.register(releases.Release("1.0.0", None, lazy=True, generations=()))
 
     assert finders == []
 

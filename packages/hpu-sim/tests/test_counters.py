@@ -12,7 +12,7 @@ from habana_frameworks.torch import hpu
 from torch.nn import functional
 
 import hpu_sim
-from hpu_sim import statistics as module
+from hpu_sim import counters
 from hpu_sim.runtime import native
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def test_the_counters_are_these(statistics: Callable[[], dict[str, int]]) -> Non
     """A dict of ints, always with the same keys in the same order."""
     counted = statistics()
 
-    assert tuple(counted) == module.STATS
+    assert tuple(counted) == counters.STATS
     assert all(type(value) is int for value in counted.values())
 
 
@@ -292,7 +292,7 @@ def test_the_peak_of_the_process_outlives_resets(statistics: Callable[[], dict[s
     torch.empty(1 << 22, device="hpu")
     hpu.reset_peak_memory_stats()
 
-    assert statistics()["peak_bytes"] < 4 << 22 <= module.lifetime_stats()["peak_bytes"]
+    assert statistics()["peak_bytes"] < 4 << 22 <= counters.lifetime_stats()["peak_bytes"]
 
 
 def test_another_thread_records_in_the_same_graph(statistics: Callable[[], dict[str, int]]) -> None:
