@@ -1,10 +1,11 @@
-"""One card per process, one process per card."""
+"""Device locks: one device per process, one process per device."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import stat
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _NOT_FOUND: Final = r"^synStatus=8 \[Device not found\] Device acquire failed\.$"
 _ALREADY_ACQUIRED: Final = r"^synStatus=20 \[Device already acquired\] Device acquire failed\.$"
 
-# Takes a card, says which, and holds it until its standard input ends.
+# Acquires a device, prints its number, and holds it until stdin is closed.
 _HOLDER: Final = """
 import os, sys
 from hpu_sim import device_lock
@@ -30,24 +31,24 @@ sys.stdin.read()
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the lock files of a machine whose cards are all free."""
+    """Folder of the lock files of a machine whose devices are all free."""
     folder = tmp_path / "cards"
     monkeypatch.setenv("HPU_SIM_RUNTIME_DIR", str(folder))
     return folder
 
 
 @pytest.fixture
-def take(machine: Path) -> Iterator[Callable[..., int]]:
-    """Takes a card of two and returns its number; the test's end gives it back."""
-    taken = []
+def acquire(machine: Path) -> Iterator[Callable[..., int]]:
+    """Acquires one of two devices and returns its number; teardown releases it."""
+    locks = []
 
-    def acquire(devices: int = 2, **environment: str) -> int:
+    def acquire_device(devices: int = 2, **environment: str) -> int:
         lock = device_lock.acquire(devices, environment)
-        taken.append(lock)
+        locks.append(lock)
         return lock.module_id
 
-    yield acquire
-    for lock in taken:
+    yield acquire_device
+    for lock in locks:
         lock.release()
 
 
@@ -55,7 +56,7 @@ def take(machine: Path) -> Iterator[Callable[..., int]]:
 def holder(
     machine: Path, start_python: Callable[..., subprocess.Popen[str]]
 ) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts a process that holds a card of the machine; the test's end ends it."""
+    """Starts a process that holds a device of the machine; teardown kills it."""
     processes = []
 
     def start(devices: int = 1) -> subprocess.Popen[str]:
@@ -71,18 +72,16 @@ def holder(
         process.communicate()
 
 
-def test_cards_are_taken_in_order(take: Callable[..., int]) -> None:
-    """Without a name the first free card is taken."""
-    assert [take(), take()] == [0, 1]
+def test_devices_are_acquired_in_order(acquire: Callable[..., int]) -> None:
+    """Without HLS_MODULE_ID the first free device is acquired."""
+    assert [acquire(), acquire()] == [0, 1]
 
 
-def test_a_named_module_is_taken(take: Callable[..., int]) -> None:
-    """HLS_MODULE_ID goes before the order."""
-    assert take(HLS_MODULE_ID="1") == 1
+def test_a_named_module_is_acquired(acquire: Callable[..., int]) -> None:
+    assert acquire(HLS_MODULE_ID="1") == 1
 
 
-def test_a_card_given_back_is_free(machine: Path) -> None:
-    """The same card can be taken again."""
+def test_a_released_device_is_free(machine: Path) -> None:
     device_lock.acquire(1, {}).release()
 
     lock = device_lock.acquire(1, {})
@@ -91,81 +90,157 @@ def test_a_card_given_back_is_free(machine: Path) -> None:
     lock.release()
 
 
-def test_no_free_card_is_the_bridges_error(take: Callable[..., int]) -> None:
-    """Scripts search for the words of synStatus 20."""
-    take(devices=1)
+def test_no_free_device_is_the_bridges_error(acquire: Callable[..., int]) -> None:
+    """Scripts search for the text of synStatus=20."""
+    acquire(devices=1)
 
     with pytest.raises(RuntimeError, match=_ALREADY_ACQUIRED):
-        take(devices=1)
+        acquire(devices=1)
 
 
 @pytest.mark.parametrize("named", ["2", "-1", "one", "0.0"])
-def test_a_module_that_is_not_there_is_the_bridges_error(named: str, take: Callable[..., int]) -> None:
-    """Scripts search for the words of synStatus 8."""
+def test_a_missing_module_is_the_bridges_error(named: str, acquire: Callable[..., int]) -> None:
+    """Scripts search for the text of synStatus=8."""
     with pytest.raises(RuntimeError, match=_NOT_FOUND):
-        take(devices=2, HLS_MODULE_ID=named)
+        acquire(devices=2, HLS_MODULE_ID=named)
 
 
-def test_a_taken_module_is_replaced_where_there_are_cards_for_all_ranks(take: Callable[..., int]) -> None:
-    """With as many cards as ranks each of them finds one."""
-    take(HLS_MODULE_ID="0")
+def test_another_device_is_acquired_if_there_are_enough_for_all_ranks(acquire: Callable[..., int]) -> None:
+    """With as many devices as ranks every rank still gets one."""
+    acquire(HLS_MODULE_ID="0")
 
-    assert take(HLS_MODULE_ID="0", WORLD_SIZE="2") == 1
+    assert acquire(HLS_MODULE_ID="0", WORLD_SIZE="2") == 1
 
 
 @pytest.mark.parametrize("variable", ["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"])
-def test_a_taken_module_is_not_replaced_where_ranks_outnumber_cards(variable: str, take: Callable[..., int]) -> None:
-    """Another rank may be waiting for the free card."""
-    take(HLS_MODULE_ID="0")
+def test_no_other_device_is_acquired_if_ranks_outnumber_devices(variable: str, acquire: Callable[..., int]) -> None:
+    """The free device may be another rank's."""
+    acquire(HLS_MODULE_ID="0")
 
     with pytest.raises(RuntimeError, match=_ALREADY_ACQUIRED):
-        take(HLS_MODULE_ID="0", **{variable: "3"})
+        acquire(HLS_MODULE_ID="0", **{variable: "3"})
 
 
-def test_a_taken_module_is_not_replaced_where_modules_were_chosen(take: Callable[..., int]) -> None:
-    """HABANA_VISIBLE_MODULES says which cards the job may use."""
-    take(HLS_MODULE_ID="0")
+def test_no_other_device_is_acquired_if_modules_are_restricted(acquire: Callable[..., int]) -> None:
+    """HABANA_VISIBLE_MODULES restricts the job to given modules."""
+    acquire(HLS_MODULE_ID="0")
 
     with pytest.raises(RuntimeError, match=_ALREADY_ACQUIRED):
-        take(HLS_MODULE_ID="0", HABANA_VISIBLE_MODULES="0")
+        acquire(HLS_MODULE_ID="0", HABANA_VISIBLE_MODULES="0")
 
 
-def test_a_card_of_another_process_is_refused(
-    holder: Callable[..., subprocess.Popen[str]], take: Callable[..., int]
+def test_a_device_of_another_process_is_not_acquired(
+    holder: Callable[..., subprocess.Popen[str]], acquire: Callable[..., int]
 ) -> None:
-    """Locks hold between processes."""
     holder()
 
     with pytest.raises(RuntimeError, match=_ALREADY_ACQUIRED):
-        take(devices=1)
+        acquire(devices=1)
 
 
-def test_the_next_card_is_taken_beside_another_process(
-    holder: Callable[..., subprocess.Popen[str]], take: Callable[..., int]
+def test_devices_of_other_processes_are_skipped(
+    holder: Callable[..., subprocess.Popen[str]], acquire: Callable[..., int]
 ) -> None:
-    """The order goes on after what others have."""
     holder(devices=2)
 
-    assert take(devices=2) == 1
+    assert acquire(devices=2) == 1
 
 
-def test_a_killed_process_loses_its_card(
-    holder: Callable[..., subprocess.Popen[str]], take: Callable[..., int]
+def test_a_killed_process_releases_its_device(
+    holder: Callable[..., subprocess.Popen[str]], acquire: Callable[..., int]
 ) -> None:
-    """SIGKILL leaves no time to clean up, and nothing needs cleaning."""
+    """The kernel releases the lock, and nothing needs cleaning up after SIGKILL."""
     process = holder()
     process.send_signal(signal.SIGKILL)
     process.wait()
 
-    assert take(devices=1) == 0
+    assert acquire(devices=1) == 0
 
 
-def test_the_folder_of_the_machine_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without HPU_SIM_RUNTIME_DIR users do not meet each other's lock files."""
+@pytest.fixture
+def default_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the lock files where HPU_SIM_RUNTIME_DIR is unset."""
     monkeypatch.delenv("HPU_SIM_RUNTIME_DIR")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path / f"hpu-sim-{os.getuid()}"
 
-    assert device_lock.runtime_folder() == tmp_path / f"hpu-sim-{os.getuid()}"
+
+def test_the_default_folder_is_private_to_the_user(default_folder: Path) -> None:
+    device_lock.acquire(1, {}).release()
+
+    assert stat.filemode(default_folder.stat().st_mode) == "drwx------"
+
+
+def test_a_default_folder_that_others_can_write_to_is_refused(default_folder: Path) -> None:
+    """Whoever can write there can hold every device, or replace its lock file."""
+    default_folder.mkdir()
+    default_folder.chmod(0o777)
+
+    with pytest.raises(RuntimeError, match=r"got one of user \d+ with mode drwxrwxrwx; remove it"):
+        device_lock.acquire(1, {})
+
+
+def test_a_default_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = os.getuid()
+    monkeypatch.delenv("HPU_SIM_RUNTIME_DIR")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("os.getuid", lambda: owner + 1)
+
+    with pytest.raises(RuntimeError, match=f"must belong to this user .* got one of user {owner} with mode"):
+        device_lock.acquire(1, {})
+
+
+def test_a_default_folder_that_is_a_link_is_refused(default_folder: Path, tmp_path: Path) -> None:
+    """The link may lead to files that this user must not touch."""
+    (tmp_path / "elsewhere").mkdir()
+    default_folder.symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(RuntimeError, match=r"writable by nobody else, got an error \(.*\); remove it"):
+        device_lock.acquire(1, {})
+
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_link_in_place_of_a_lock_file_is_not_followed(machine: Path, tmp_path: Path) -> None:
+    """Opening the lock file would create the target of the link."""
+    device_lock.acquire(1, {}).release()
+    (file,) = machine.iterdir()
+    file.unlink()
+    file.symlink_to(tmp_path / "target")
+
+    with pytest.raises(OSError, match="symbolic links"):
+        device_lock.acquire(1, {})
+
+    assert not (tmp_path / "target").exists()
+
+
+_TWO_THREADS: Final = """
+import threading, time
+import hpu_sim
+hpu_sim.activate(devices=2)
+from hpu_sim import device_lock, runtime
+
+acquire, acquired = device_lock.acquire, []
+
+def acquire_slowly(*arguments):
+    lock = acquire(*arguments)
+    acquired.append(lock.module_id)
+    time.sleep(0.5)
+    return lock
+
+device_lock.acquire = acquire_slowly
+threads = [threading.Thread(target=runtime.acquire_device) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(acquired, runtime.has_device())
+"""
+
+
+def test_two_threads_acquire_one_device(output_of: Callable[..., str]) -> None:
+    """Threads that use the device for the first time at once share it."""
+    assert output_of(_TWO_THREADS) == "[0] True"
 
 
 _FORK: Final = """
@@ -204,32 +279,31 @@ print(json.dumps(report))
 
 @pytest.fixture(scope="module")
 def fork(output_of: Callable[..., str]) -> dict[str, object]:
-    """What a process that holds a card and the child that it forks see."""
+    """Observations of a process that holds a device, and of the child that it forks."""
     return dict(json.loads(output_of(_FORK)))
 
 
-def test_a_forked_child_has_no_card(fork: dict[str, object]) -> None:
-    """It knows so, too."""
+def test_a_forked_child_has_no_device(fork: dict[str, object]) -> None:
     assert (fork["has_device"], fork["is_in_bad_fork"], fork["torch"]) == (False, True, True)
 
 
 @pytest.mark.parametrize("tensor", ["new tensor", "old tensor"])
-def test_a_forked_child_is_told_to_spawn(tensor: str, fork: dict[str, object]) -> None:
-    """Using the device after a fork is an error that says what to do, in torch's words."""
+def test_using_the_device_in_a_forked_child_is_an_error(tensor: str, fork: dict[str, object]) -> None:
+    """The error recommends the spawn method, in torch's words."""
     assert fork[tensor] == (
         "Cannot re-initialize HPU in forked subprocess. To use HPU with multiprocessing, "
         "you must use the 'spawn' start method"
     )
 
 
-def test_a_forked_child_does_not_give_away_the_card(fork: dict[str, object]) -> None:
-    """When the child has ended the parent's card is taken still, and works."""
+def test_a_forked_child_does_not_release_the_device(fork: dict[str, object]) -> None:
+    """The parent's device is still locked, and works, after the child has exited."""
     assert fork["still held"] == device_lock.ALREADY_ACQUIRED
     assert fork["parent"] == [2.0, 2.0]
 
 
-def test_a_child_forked_before_takes_a_card_of_its_own(output_of: Callable[..., str]) -> None:
-    """A fork is harmless while the parent has none."""
+def test_a_child_forked_earlier_acquires_a_device_of_its_own(output_of: Callable[..., str]) -> None:
+    """A fork is harmless as long as the parent has no device."""
     program = """
     import os
     import hpu_sim

@@ -9,7 +9,8 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hpu_sim import device_lock
@@ -31,6 +32,7 @@ class _State:
         recording: What ``HPU_SIM_REPORT`` asks for; None where it is unset.
         lock: Lock of the device that this process has acquired; None before the first use.
         is_in_bad_fork: Whether the parent had acquired a device when it forked this process.
+        acquire_mutex: Held while a thread acquires the device.
     """
 
     config: SimConfig | None = None
@@ -38,6 +40,8 @@ class _State:
     recording: Recording | None = None
     lock: DeviceLock | None = None
     is_in_bad_fork: bool = False
+    # Reentrant, because the recording may use the device as soon as it is acquired.
+    acquire_mutex: threading.RLock = field(default_factory=threading.RLock)
 
 
 _state = _State()
@@ -110,8 +114,13 @@ def acquire_device() -> None:
     Raises:
         RuntimeError: If no device is free, or if the parent had acquired one when it forked this process.
     """
-    if _state.lock is not None:
-        return
+    if _state.lock is None:
+        with _state.acquire_mutex:
+            if _state.lock is None:
+                _acquire_device()
+
+
+def _acquire_device() -> None:
     if _state.is_in_bad_fork:
         raise RuntimeError(
             "Cannot re-initialize HPU in forked subprocess. To use HPU with multiprocessing, "
@@ -146,6 +155,8 @@ def _drain_at_exit() -> None:
 
 
 def _release_after_fork() -> None:
+    # Another thread of the parent may hold the mutex, and does not exist here.
+    _state.acquire_mutex = threading.RLock()
     if _state.lock is None:
         return
     _state.is_in_bad_fork = True
