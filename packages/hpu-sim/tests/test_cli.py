@@ -142,8 +142,8 @@ def test_a_missing_compiler_is_one_sentence(
 
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == (
-        "Error: hpu-sim builds its device with a C++ compiler and found no 'no-such-compiler' on PATH; "
-        "install one (Debian and Ubuntu: apt-get install g++) or name it in CXX\n"
+        "Error: hpu-sim needs a C++ compiler and found no 'no-such-compiler' on PATH; "
+        "install one (Debian and Ubuntu: apt-get install g++) or set CXX\n"
     )
 
 

@@ -14,34 +14,33 @@ from typing import Final
 
 EXTENSION_NAME: Final = "hpu_sim_native"
 
-#: USE_C10D_GLOO opens torch's header of the gloo backend, which carries the simulated collectives.
-COMPILER_FLAGS: Final = ("-O2", "-DUSE_C10D_GLOO")
+COMPILER_FLAGS: Final = ("-O2",)
 
 
 def compile_device(folder: Path, sources: Path) -> None:
-    """Build ``hpu_sim_native.so`` in ``folder`` from the C++ files of ``sources``."""
-    offer_pkg_resources()
+    """Compile the C++ files of ``sources`` to ``hpu_sim_native.so`` in ``folder``."""
+    restore_pkg_resources()
 
     import ninja
     from torch.utils import cpp_extension
 
-    # The ninja of this environment serves also when the environment is not activated, so not on PATH.
+    # The environment's own ninja is not on PATH unless the environment is activated.
     os.environ["PATH"] = os.pathsep.join((ninja.BIN_DIR, os.environ.get("PATH", "")))
 
-    # One translation unit: each file alone would spend most of its time reading torch's headers again.
-    unity = folder / "device.cpp"
-    unity.write_text("".join(f'#include "{path.name}"\n' for path in sorted(sources.glob("*.cpp"))), encoding="utf-8")
+    # One translation unit, because parsing torch's headers takes most of the time.
+    source = folder / "device.cpp"
+    source.write_text("".join(f'#include "{path.name}"\n' for path in sorted(sources.glob("*.cpp"))), encoding="utf-8")
     cpp_extension.load(
         EXTENSION_NAME,
-        [str(unity)],
+        [str(source)],
         extra_include_paths=[str(sources)],
         extra_cflags=list(COMPILER_FLAGS),
         build_directory=str(folder),
     )
 
 
-def offer_pkg_resources() -> None:
-    """Let torch before 2.1 import ``packaging`` from ``pkg_resources``, which setuptools from 82 on no longer has."""
+def restore_pkg_resources() -> None:
+    """Restore ``pkg_resources.packaging``, which torch < 2.1 imports and setuptools >= 82 lacks."""
     if importlib.util.find_spec("pkg_resources") is None:
         import packaging.version
 

@@ -46,7 +46,7 @@ def _show_graph_compilation(counts: dict[str, int]) -> list[tuple[str, Any]]:
 
 
 def _show_cpu_fallback(_: dict[str, int]) -> list[tuple[str, Any]]:
-    # Which operators a card would run on the CPU is told by a report, line by line; none of them falls back here.
+    # Not counted: the simulator does not know which operators a card would run on the CPU.
     return [("TotalNumber", 0), ("FallbackOps", {})]
 
 
