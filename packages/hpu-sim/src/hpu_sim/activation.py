@@ -1,4 +1,4 @@
-"""Switch the simulator on, once per process."""
+"""Activation of the simulator, once per process."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ def activate(
     release: str | None = None,
     memory: int | str | None = None,
 ) -> None:
-    """Give this process and its children a machine with simulated Gaudi cards.
+    """Simulate a machine with Gaudi cards in this process and its subprocesses.
 
-    The first call on a machine compiles the device, which takes about half a minute. No card is taken: that happens
-    when the first hpu tensor is made. Calling it again with the same values does nothing.
+    The first call on a machine compiles the device, which takes about half a minute. No card is acquired before the
+    first hpu tensor is created. Another call with the same values does nothing.
 
     Args:
-        devices: Cards of the machine, 1 to 64. A process uses one of them.
+        devices: Number of cards of the machine, 1 to 64. A process uses one of them.
         generation: ``"GAUDI"``, ``"GAUDI2"`` or ``"GAUDI3"``.
-        release: SynapseAI release to play, such as ``"1.18.0"``; None for the newest that is known well. It decides
-            what the bridge offers and whether lazy or eager mode is the default; ``PT_HPU_LAZY_MODE`` overrides.
-        memory: Memory of a card, in bytes or as text such as ``"16GiB"``, up to what the generation has; None for
-            ``HPU_SIM_MEMORY``, or all of it.
+        release: SynapseAI release to simulate, such as ``"1.18.0"``; None for the newest well-known one. It selects the
+            API of the bridge and the default of ``PT_HPU_LAZY_MODE``.
+        memory: Memory of a card, in bytes or as text such as ``"16GiB"``, at most that of the generation; None for
+            ``HPU_SIM_MEMORY`` or all of it.
 
     Raises:
-        ValueError: If a value is out of its range or unknown.
+        ValueError: If a value is out of range or unknown.
         RuntimeError: If the simulator is already active as another machine, if a real ``habana_frameworks`` is
             installed, or if the device cannot be built (:class:`hpu_sim.build.BuildError`).
     """
@@ -48,11 +48,11 @@ def activate(
 
 
 def activate_from_environment() -> None:
-    """Activate as ``HPU_SIM_DEVICES`` and its companions say; do nothing where it is unset.
+    """Activate the machine of ``HPU_SIM_DEVICES`` and related variables; do nothing if it is unset.
 
     Raises:
-        ValueError: If a variable has a value out of its range or unknown.
-        RuntimeError: As :func:`activate`.
+        ValueError: If the value of a variable is out of range or unknown.
+        RuntimeError: As in :func:`activate`.
     """
     config = SimConfig.from_environment(os.environ)
     if config is not None:
@@ -62,14 +62,14 @@ def activate_from_environment() -> None:
 def _start(config: SimConfig) -> None:
     global _is_starting  # noqa: PLW0603 - one machine per process
     if _is_starting:
-        # The extension imports torch, which calls this again where HPU_SIM_DEVICES is set.
+        # Loading the extension imports torch, whose autoload calls this again if HPU_SIM_DEVICES is set.
         return
     if runtime.is_active():
         active = runtime.active_config()
         if config != active:
             raise RuntimeError(
                 f"the simulator already runs as {active.describe()} and cannot become {config.describe()}; "
-                "a process has one machine, use another process"
+                "use another process, because each has one machine"
             )
         return
     _is_starting = True
@@ -105,28 +105,24 @@ def _bridge_folder() -> Path:
 
 
 def real_bridge_folders() -> list[str]:
-    """Return where the vendor's own ``habana_frameworks`` is installed; nowhere, as a rule, without a card."""
+    """Return the folders of an installed ``habana_frameworks`` of the vendor."""
     spec = importlib.util.find_spec("habana_frameworks")
-    # A spawned child inherits the parent's path, and with it the simulated bridge.
-    return [
-        place
-        for place in (spec.submodule_search_locations or [] if spec else [])
-        if Path(place).parent != _bridge_folder()
-    ]
+    # A spawned subprocess inherits sys.path, and with it the simulated bridge.
+    folders = spec.submodule_search_locations or [] if spec else []
+    return [folder for folder in folders if Path(folder).parent != _bridge_folder()]
 
 
 def _raise_if_real_bridge() -> None:
-    places = real_bridge_folders()
-    if places:
+    folders = real_bridge_folders()
+    if folders:
         raise RuntimeError(
-            f"a real habana_frameworks is installed ({', '.join(places)}) and the simulator never runs beside it; "
+            f"the simulator must not run beside a real habana_frameworks, got {', '.join(folders)}; "
             "unset HPU_SIM_DEVICES, or use an environment without the bridge"
         )
 
 
 def _add_bridge_to_path(config: SimConfig) -> None:
-    # Path entries rather than made-up modules, so that `find_spec`, pickling and tracebacks treat the bridge as any
-    # package.
+    # On sys.path instead of in sys.modules: `find_spec`, pickling and tracebacks then work as for any package.
     folders = [_bridge_folder()]
     if features.features_of(config.release.version).separate_transformer_engine:
         folders.append(_bridge_folder().with_name("bridge_from_1_19"))
