@@ -1,6 +1,6 @@
-"""One simulated machine for the suite's own process, and fresh interpreters for whatever needs another one.
+"""Fixtures: a simulated machine for the suite's own process, and new interpreters for tests that need another one.
 
-The suite's process has two cards, of which it takes one, in lazy mode: there the counters have most to tell.
+The suite's machine has two devices, of which the process acquires one, in lazy mode, which has the most counters.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import hpu_sim
-from hpu_sim import children
+from hpu_sim import subprocess_env
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-# What the developer's shell, a launcher or the suite's own machine may have set, and no fresh interpreter may see: all
-# with these beginnings but the cache, where the compiled device lies, and these.
+# Variables of the developer's shell, a launcher or the suite's own machine, which new interpreters must not inherit.
+# HPU_SIM_CACHE is kept: it is the folder of the compiled extension.
 _PREFIXES: Final = ("HABANA_", "HLS_", "HPU_SIM_", "OMPI_", "PT_HPU_")
 _NAMES: Final = (
     "CXX",
@@ -43,8 +43,8 @@ _MACHINE: Final = [
 ]
 _OUTSIDE: Final = {name: value for name, value in os.environ.items() if name not in _MACHINE}
 _TIME_LIMIT: Final = 120.0
-# What warnings do: action, beginning of the text, class. An error, but for advice that torch gave to everybody for a
-# while, itself included.
+# Warning filters: action, start of the text, class. Every warning is an error, except those that some torch gives for
+# its own code.
 _WARNINGS: Final = [
     ("error", "", "Warning"),
     ("ignore", "TypedStorage is deprecated", "UserWarning"),  # 2.0, of its own storages
@@ -60,14 +60,14 @@ _runtime_folder = pytest.StashKey[str]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start the simulator before any test module imports torch."""
+    """Activate the simulator before any test module imports torch."""
     for action, text, category in _WARNINGS:
         config.addinivalue_line("filterwarnings", f"{action}:{re.escape(text)}:{category}")
-    config.addinivalue_line("markers", "needs_torch(version, lacking): skipped where torch is older")
+    config.addinivalue_line("markers", "needs_torch(version, lacking): skip with older torch")
     for name in _MACHINE:
         del os.environ[name]
-    # Documentation is tested by importing every module. Those of the bridge have the vendor's names, and some exist in
-    # some releases only; a sitecustomize is Python's to import.
+    # Doctests import every module. Those of the bridge have the vendor's names and depend on the release, and
+    # sitecustomize is imported by Python itself.
     config.option.ignore_glob = [*(config.option.ignore_glob or ()), "*/hpu_sim/bridge*", "*/hpu_sim/site_hook*"]
     config.stash[_runtime_folder] = tempfile.mkdtemp(prefix="hpu-sim-tests-")
     os.environ.update(HPU_SIM_RUNTIME_DIR=config.stash[_runtime_folder], PT_HPU_LAZY_MODE="1")
@@ -75,18 +75,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
     import torch
 
-    # Sums in several threads differ from run to run in their last bits. Before anything else, because autograd's thread
-    # for the card keeps the number that is set when it starts.
+    # Multithreaded sums are not bitwise reproducible. First of all, because autograd's thread for the device keeps the
+    # number that is set when it starts.
     torch.set_num_threads(1)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Leave no lock files behind."""
+    """Remove the lock files."""
     shutil.rmtree(config.stash[_runtime_folder], ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what the torch at hand does not have: not the simulator lacks it."""
+    """Skip tests of features that the installed torch lacks."""
     for item in items:
         for marker in item.iter_markers("needs_torch"):
             version, lacking = marker.args
@@ -95,16 +95,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _has_torch(version: str) -> bool:
-    here, wanted = (
+    installed, required = (
         tuple(map(int, re.findall(r"\d+", each)[:2])) for each in (importlib.metadata.version("torch"), version)
     )
-    return here >= wanted
+    return installed >= required
 
 
 @pytest.fixture
 def statistics() -> Iterator[Callable[[], dict[str, int]]]:
-    """The counters of the simulated card, at zero when the test begins and with no graph open."""
-    from hpu_sim.native import native
+    """`hpu_sim.stats`, after a reset and with no open graph."""
+    from hpu_sim.runtime import native
 
     native().mark_step()
     hpu_sim.reset_stats()
@@ -114,14 +114,14 @@ def statistics() -> Iterator[Callable[[], dict[str, int]]]:
 
 @pytest.fixture(scope="session")
 def fresh_environment(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, str]]:
-    """Returns the variables of a new process on a machine of its own: no simulator asked for, every card free."""
+    """Returns the environment of a new process: the simulator inactive, every device free."""
 
     def variables(changes: Mapping[str, str | None]) -> dict[str, str]:
         own = {"HPU_SIM_RUNTIME_DIR": str(tmp_path_factory.mktemp("cards")), "OMP_NUM_THREADS": "1"}
         merged = {**_OUTSIDE, **own, **changes}
         if "HPU_SIM_DEVICES" in changes and not _has_torch("2.5"):
-            # This torch does not ask for devices by itself; `hpu-sim run` sees to it in the same way.
-            merged.setdefault("PYTHONPATH", str(children.hook_folder()))
+            # This torch loads no device backends. `hpu-sim run` adds the same hook.
+            merged.setdefault("PYTHONPATH", str(subprocess_env.hook_folder()))
         return {name: value for name, value in merged.items() if value is not None}
 
     return variables
@@ -129,19 +129,19 @@ def fresh_environment(tmp_path_factory: pytest.TempPathFactory) -> Callable[...,
 
 @pytest.fixture(scope="session")
 def warning_filters() -> list[tuple[str, str, str]]:
-    """What warnings do in the programs of tests: action, a pattern of the text, class."""
+    """Warning filters of the programs of tests: action, pattern of the text, class."""
     return [(action, re.escape(text), category) for action, text, category in _WARNINGS]
 
 
 @pytest.fixture(scope="session")
 def without_gloo() -> Callable[[str], str]:
-    """Takes out of what a program printed the lines in which gloo of torch 2.9 tells of its connections."""
+    """Removes the lines that gloo of torch 2.9 prints about its connections."""
     return lambda text: "".join(line for line in text.splitlines(keepends=True) if not line.startswith("[Gloo] "))
 
 
 @pytest.fixture(scope="session")
 def start_python(fresh_environment: Callable[..., dict[str, str]]) -> Callable[..., subprocess.Popen[str]]:
-    """Starts an interpreter with arguments and further variables, its streams being pipes of text."""
+    """Starts an interpreter with arguments and environment variables; its streams are text pipes."""
 
     def start(*arguments: str | Path, **variables: str | None) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -160,7 +160,7 @@ def start_python(fresh_environment: Callable[..., dict[str, str]]) -> Callable[.
 def run_python(
     fresh_environment: Callable[..., dict[str, str]], without_gloo: Callable[[str], str]
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs a program given as text, with further variables, in an interpreter that warnings end."""
+    """Runs a program given as text, with environment variables, in an interpreter where warnings are errors."""
     filters = [argument for each in _WARNINGS for argument in ("-W", ":".join(each))]
 
     def run(program: str, *arguments: str | Path, **variables: str | None) -> subprocess.CompletedProcess[str]:
@@ -179,7 +179,7 @@ def run_python(
 
 @pytest.fixture(scope="session")
 def output_of(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> Callable[..., str]:
-    """Runs a program that has to end well and returns what it prints, without the last line's end."""
+    """Runs a program that must succeed, and returns its output without the final newline."""
 
     def output(program: str, *arguments: str | Path, **variables: str | None) -> str:
         result = run_python(program, *arguments, **variables)

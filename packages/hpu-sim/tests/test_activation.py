@@ -1,4 +1,4 @@
-"""Switching the simulator on."""
+"""Activation of the simulator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import hpu_sim
-from hpu_sim import activation
+from hpu_sim import runtime
 from hpu_sim.config import SimConfig
 
 if TYPE_CHECKING:
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_the_suite_has_a_machine() -> None:
-    """What conftest asked for is active."""
+def test_the_suite_is_active() -> None:
+    """conftest.py activates two devices in lazy mode."""
     assert hpu_sim.is_active()
-    assert activation.active_config() == SimConfig.create(2, lazy="1")
+    assert runtime.active_config() == SimConfig.create(2, lazy="1")
 
 
 def test_activating_the_same_machine_again_does_nothing() -> None:
-    """A library and a program may both ask for it."""
+    """A library and a program may both activate it."""
     path = list(sys.path)
 
     hpu_sim.activate(devices=2)
@@ -39,15 +39,15 @@ def test_activating_the_same_machine_again_does_nothing() -> None:
     ids=["devices", "generation", "release"],
 )
 def test_another_machine_is_refused(other: dict[str, object]) -> None:
-    """The error names both machines."""
-    message = r"already runs as 2 x GAUDI2 on SynapseAI .*, lazy mode and cannot become .*; a process has one machine"
+    """The error describes both machines."""
+    message = r"already runs as 2 x GAUDI2 on SynapseAI .*, lazy mode and cannot become .*; use another process"
 
     with pytest.raises(RuntimeError, match=message):
         hpu_sim.activate(**other)  # type: ignore[arg-type] # one argument of activate each
 
 
 def test_another_mode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mode is decided when the device starts."""
+    """The mode is fixed on activation."""
     monkeypatch.setenv("PT_HPU_LAZY_MODE", "0")
 
     with pytest.raises(RuntimeError, match=r"lazy mode and cannot become .*, eager mode"):
@@ -55,28 +55,27 @@ def test_another_mode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("devices", ["two", 0, 65, True, 1.5])
-def test_a_bad_number_of_cards_is_refused(devices: int) -> None:
-    """Values are checked before anything else happens."""
+def test_an_invalid_number_of_devices_is_refused(devices: int) -> None:
     with pytest.raises(ValueError, match=f"`devices` must be a number from 1 to 64, got {devices!r}"):
         hpu_sim.activate(devices=devices)
 
 
-def test_children_are_given_the_machine() -> None:
-    """Its variables are set in this process's environment."""
+def test_the_environment_describes_the_machine() -> None:
+    """Subprocesses inherit the variables."""
     assert os.environ["HPU_SIM_DEVICES"] == "2"
     assert os.environ["HPU_SIM_GENERATION"] == "GAUDI2"
-    assert os.environ["HPU_SIM_RELEASE"] == activation.active_config().release.version
+    assert os.environ["HPU_SIM_RELEASE"] == runtime.active_config().release.version
 
 
 def test_the_bridge_says_that_it_is_simulated() -> None:
-    """A program that reports results can ask."""
+    """A program that reports results can check it."""
     import habana_frameworks.torch as bridge
 
     assert bridge.__simulated__ is True
 
 
 def test_the_banner_says_simulated(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    """The first use of a card is told on standard error, in one line."""
+    """The first use of a device prints one line on stderr."""
     program = "import hpu_sim; hpu_sim.activate(generation='GAUDI3'); import torch; torch.ones(1, device='hpu')"
 
     error = run_python(program, PT_HPU_LAZY_MODE="1", HPU_SIM_RELEASE=None).stderr
@@ -87,7 +86,6 @@ def test_the_banner_says_simulated(run_python: Callable[..., subprocess.Complete
 
 
 def test_only_the_first_rank_prints_the_banner(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    """A job of many ranks says it once."""
     program = "import hpu_sim; hpu_sim.activate(); import torch; torch.ones(1, device='hpu')"
 
     result = run_python(program, RANK="1", WORLD_SIZE="2", LOCAL_RANK="0")
@@ -95,10 +93,10 @@ def test_only_the_first_rank_prints_the_banner(run_python: Callable[..., subproc
     assert (result.returncode, result.stderr) == (0, "")
 
 
-def test_activating_prints_nothing_and_takes_no_card(
+def test_activating_prints_nothing_and_acquires_no_device(
     run_python: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
-    """A launcher may do it, and leave the cards to its ranks."""
+    """A launcher can activate the simulator and leave the devices to its ranks."""
     program = "import hpu_sim; hpu_sim.activate(); import torch; print(torch.hpu.is_initialized())"
 
     result = run_python(program)
@@ -106,8 +104,8 @@ def test_activating_prints_nothing_and_takes_no_card(
     assert (result.stdout, result.stderr) == ("False\n", "")
 
 
-def test_without_activation_the_device_is_not_there(output_of: Callable[..., str]) -> None:
-    """Importing the package, and even asking whether it is active, changes nothing."""
+def test_without_activation_there_is_no_device(output_of: Callable[..., str]) -> None:
+    """Importing the package and calling `is_active` have no side effects."""
     program = """
     import hpu_sim, torch, importlib.util
     print(hpu_sim.is_active(), hasattr(torch, "hpu"), importlib.util.find_spec("habana_frameworks"))
@@ -116,8 +114,8 @@ def test_without_activation_the_device_is_not_there(output_of: Callable[..., str
     assert output_of(program) == "False False None"
 
 
-def test_statistics_need_an_active_device(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    """The error says the three ways to activate."""
+def test_stats_need_an_active_device(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """The error names the three ways to activate."""
     result = run_python("import hpu_sim; hpu_sim.stats()")
 
     assert result.stderr.endswith(
@@ -126,12 +124,13 @@ def test_statistics_need_an_active_device(run_python: Callable[..., subprocess.C
     )
 
 
-def test_the_machine_needs_an_active_device(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    """Internals fail as clearly."""
-    result = run_python("from hpu_sim import activation; activation.active_config()")
+def test_the_configuration_needs_an_active_device(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """The error is the same for internal callers."""
+    result = run_python("from hpu_sim import runtime; runtime.active_config()")
 
     assert result.stderr.endswith(
-        "RuntimeError: the simulated hpu device is not active; call hpu_sim.activate() first\n"
+        "RuntimeError: the simulated hpu device is not active; set HPU_SIM_DEVICES=1, use `hpu-sim run`, "
+        "or call hpu_sim.activate() first\n"
     )
 
 
@@ -139,7 +138,7 @@ def test_the_machine_needs_an_active_device(run_python: Callable[..., subprocess
 def test_a_real_bridge_is_never_mixed_with_the_simulator(
     entry: str, tmp_path: Path, run_python: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    """Beside an installed habana_frameworks the simulator refuses to start, and says where that is."""
+    """The simulator refuses to start beside an installed habana_frameworks, and names its folder."""
     package = tmp_path / "habana_frameworks" / "torch"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
@@ -149,7 +148,7 @@ def test_a_real_bridge_is_never_mixed_with_the_simulator(
     result = run_python(entry, PYTHONPATH=path, HPU_SIM_DEVICES=devices)
 
     assert result.returncode == 1
-    assert f"RuntimeError: a real habana_frameworks is installed ({package.parent})" in result.stderr
+    assert f"must not run beside a real habana_frameworks, got {package.parent};" in result.stderr
 
 
 _SPAWN: Final = """
@@ -175,8 +174,10 @@ if __name__ == "__main__":
 """
 
 
-def test_spawned_children_have_the_device(tmp_path: Path, start_python: Callable[..., subprocess.Popen[str]]) -> None:
-    """They need no call of their own, and each takes another card."""
+def test_a_spawned_subprocess_has_the_device(
+    tmp_path: Path, start_python: Callable[..., subprocess.Popen[str]]
+) -> None:
+    """Subprocesses need no call of their own, and each acquires another device."""
     program = tmp_path / "program.py"
     program.write_text(_SPAWN, encoding="utf-8")
 
@@ -204,7 +205,7 @@ def test_a_generation_without_float16_refuses_it(run_python: Callable[..., subpr
 
 
 def test_an_older_release_is_lazy(output_of: Callable[..., str]) -> None:
-    """A release before 1.21 is lazy by itself."""
+    """Lazy mode is the default up to 1.20."""
     program = """
     import hpu_sim
     hpu_sim.activate(release="1.18.0")
@@ -215,8 +216,8 @@ def test_an_older_release_is_lazy(output_of: Callable[..., str]) -> None:
     assert output_of(program) == "True"
 
 
-def test_a_device_that_is_asked_for_twice_is_made_once(output_of: Callable[..., str]) -> None:
-    """By a call and by the environment, for the call is what imports torch; what is registered twice torch warns of."""
+def test_autoload_during_activation_does_nothing(output_of: Callable[..., str]) -> None:
+    """Activation imports torch, whose entry point would activate the machine of HPU_SIM_DEVICES again."""
     program = """
     import hpu_sim
     from hpu_sim import autocast

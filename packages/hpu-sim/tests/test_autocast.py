@@ -1,4 +1,4 @@
-"""Which operators cast their inputs under `torch.autocast("hpu")`."""
+"""Operator lists of `torch.autocast("hpu")`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from hpu_sim import autocast
-from hpu_sim.native import native
+from hpu_sim.runtime import native
 
 if TYPE_CHECKING:
     import subprocess
@@ -44,21 +44,18 @@ _FLOAT32: Final[dict[str, Callable[[torch.Tensor], torch.Tensor]]] = {
     ids=repr,
 )
 @pytest.mark.parametrize("operator", _LOWER)
-def test_an_operator_of_the_lower_list_computes_in_the_autocast_dtype(operator: str, dtype: torch.dtype) -> None:
-    """From float32 inputs."""
+def test_an_operator_of_the_lower_list_casts_to_the_autocast_dtype(operator: str, dtype: torch.dtype) -> None:
     with torch.autocast("hpu", dtype=dtype):
         assert _LOWER[operator](torch.ones(4, 4, device="hpu")).dtype == dtype
 
 
 @pytest.mark.parametrize("operator", _FLOAT32)
-def test_an_operator_of_the_float32_list_computes_in_float32(operator: str) -> None:
-    """From bfloat16 inputs."""
+def test_an_operator_of_the_float32_list_casts_to_float32(operator: str) -> None:
     with torch.autocast("hpu"):
         assert _FLOAT32[operator](torch.ones(4, 4, device="hpu", dtype=torch.bfloat16)).dtype == torch.float32
 
 
-def test_an_operator_of_the_promote_list_takes_the_widest_dtype() -> None:
-    """Of its inputs."""
+def test_an_operator_of_the_promote_list_casts_to_the_widest_dtype() -> None:
     wide, narrow = torch.ones(2, device="hpu"), torch.ones(2, device="hpu", dtype=torch.bfloat16)
 
     with torch.autocast("hpu"):
@@ -67,13 +64,11 @@ def test_an_operator_of_the_promote_list_takes_the_widest_dtype() -> None:
 
 
 def test_an_operator_of_no_list_keeps_its_dtype() -> None:
-    """It is not touched."""
     with torch.autocast("hpu"):
         assert torch.ones(2, device="hpu").relu().dtype == torch.float32
 
 
 def test_the_default_dtype_is_bfloat16() -> None:
-    """As on the bridge."""
     x = torch.ones(2, 2, device="hpu")
 
     with torch.autocast("hpu"):
@@ -81,7 +76,7 @@ def test_the_default_dtype_is_bfloat16() -> None:
 
 
 def test_without_autocast_nothing_is_cast() -> None:
-    """Outside the context and where it is switched off."""
+    """Nothing is cast outside the context, or with `enabled=False`."""
     x = torch.ones(4, 4, device="hpu")
 
     with torch.autocast("hpu", enabled=False):
@@ -89,16 +84,15 @@ def test_without_autocast_nothing_is_cast() -> None:
     assert (x @ x).dtype == torch.float32
 
 
-def test_the_hosts_tensors_are_not_cast() -> None:
-    """The context is for the card."""
+def test_cpu_tensors_are_not_cast() -> None:
     x = torch.ones(4, 4)
 
     with torch.autocast("hpu"):
         assert (x @ x).dtype == torch.float32
 
 
-def test_gradients_are_those_of_the_parameters() -> None:
-    """A float32 parameter has a float32 gradient, whatever computed it."""
+def test_gradients_have_the_dtype_of_the_parameters() -> None:
+    """A float32 parameter has a float32 gradient, whichever dtype computed it."""
     layer = torch.nn.Linear(4, 4).to("hpu")
 
     with torch.autocast("hpu"):
@@ -108,8 +102,7 @@ def test_gradients_are_those_of_the_parameters() -> None:
     assert layer.weight.grad.dtype == torch.float32
 
 
-def test_what_autocast_computes_is_what_the_casts_say() -> None:
-    """A linear layer of rounded inputs and weights."""
+def test_autocast_computes_the_same_as_explicit_casts() -> None:
     x, weight = torch.randn(3, 4, device="hpu"), torch.randn(2, 4, device="hpu")
 
     with torch.autocast("hpu"):
@@ -119,8 +112,8 @@ def test_what_autocast_computes_is_what_the_casts_say() -> None:
 
 
 @pytest.mark.parametrize("name", ["autocast_lower", "autocast_fp32", "autocast_promote"])
-def test_the_lists_name_operators(name: str) -> None:
-    """There is no empty line, no comment and no spelling that torch cannot know."""
+def test_the_lists_hold_operator_names(name: str) -> None:
+    """The files have no empty lines and no comments."""
     operators = autocast.default_list(name)
 
     assert operators
@@ -128,7 +121,7 @@ def test_the_lists_name_operators(name: str) -> None:
 
 
 class _Recorder:
-    """Notes what would be registered. All names are known but `unknown`."""
+    """Fake extension that records policies and knows every operator but `unknown`."""
 
     def __init__(self) -> None:
         self.policies: dict[str, str] = {}
@@ -140,7 +133,7 @@ class _Recorder:
 
 @pytest.fixture
 def policies() -> Callable[..., dict[str, str]]:
-    """Registers the lists of an environment and returns the policy of each operator."""
+    """Registers the lists of an environment, and returns the policy of each operator."""
 
     def register(**environment: str) -> dict[str, str]:
         recorder: Any = _Recorder()
@@ -150,8 +143,8 @@ def policies() -> Callable[..., dict[str, str]]:
     return register
 
 
-def test_without_files_the_bridges_lists_are_used(policies: Callable[..., dict[str, str]]) -> None:
-    """`pow` is in two lists: float32 goes before promotion."""
+def test_the_default_lists_are_the_bridges(policies: Callable[..., dict[str, str]]) -> None:
+    """float32 takes precedence over promotion for `pow`, which is in both lists."""
     registered = policies()
 
     assert (registered["linear"], registered["pow"], registered["cat"]) == ("lower", "fp32", "promote")
@@ -159,7 +152,7 @@ def test_without_files_the_bridges_lists_are_used(policies: Callable[..., dict[s
 
 @pytest.mark.parametrize("variable", ["PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST", "LOWER_LIST"])
 def test_a_file_replaces_the_lower_list(variable: str, policies: Callable[..., dict[str, str]], tmp_path: Path) -> None:
-    """Under the variable of today or of old; an operator in several lists goes by the lower one."""
+    """Both names of the variable work, and the lower list takes precedence over the others."""
     path = tmp_path / "ops.txt"
     path.write_text("tanh\n\n exp \n", encoding="utf-8")
 
@@ -172,7 +165,7 @@ def test_a_file_replaces_the_lower_list(variable: str, policies: Callable[..., d
 def test_a_file_replaces_the_float32_list(
     variable: str, policies: Callable[..., dict[str, str]], tmp_path: Path
 ) -> None:
-    """What is no longer in it may be promoted."""
+    """An operator that is no longer in it may be promoted."""
     path = tmp_path / "ops.txt"
     path.write_text("tanh\n", encoding="utf-8")
 
@@ -181,19 +174,17 @@ def test_a_file_replaces_the_float32_list(
     assert (registered["tanh"], registered["pow"]) == ("fp32", "promote")
 
 
-def test_an_unreadable_file_leaves_the_default(
+def test_an_unreadable_file_means_the_default_list(
     policies: Callable[..., dict[str, str]], caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    """With a warning that names it."""
+    """A warning names the file."""
     registered = policies(LOWER_LIST=str(tmp_path / "missing"))
 
     assert registered == policies()
-    assert f"LOWER_LIST={tmp_path / 'missing'} cannot be read" in caplog.text
+    assert f"LOWER_LIST must be a readable file, got {tmp_path / 'missing'} (" in caplog.text
 
 
-def test_an_operator_that_torch_does_not_have_is_no_error(
-    policies: Callable[..., dict[str, str]], tmp_path: Path
-) -> None:
+def test_an_operator_that_torch_lacks_is_ignored(policies: Callable[..., dict[str, str]], tmp_path: Path) -> None:
     """Lists are written for several releases of torch."""
     path = tmp_path / "ops.txt"
     path.write_text("unknown\ntanh\n", encoding="utf-8")
@@ -201,15 +192,14 @@ def test_an_operator_that_torch_does_not_have_is_no_error(
     assert policies(LOWER_LIST=str(path))["tanh"] == "lower"
 
 
-def test_the_device_knows_which_operators_there_are() -> None:
-    """It says so and registers nothing else."""
+def test_an_unknown_operator_is_not_registered() -> None:
     assert native().register_autocast("no_such_operator", "lower") is False
 
 
-def test_a_list_is_read_when_the_device_starts(
+def test_the_lists_are_read_on_activation(
     tmp_path: Path, run_python: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    """Then it holds for the whole process."""
+    """They apply to the whole process."""
     path = tmp_path / "ops.txt"
     path.write_text("tanh\n", encoding="utf-8")
     program = """
@@ -226,8 +216,8 @@ def test_a_list_is_read_when_the_device_starts(
     assert result.stdout == "torch.bfloat16 torch.float32\n"
 
 
-def test_what_is_written_in_place_stays_itself() -> None:
-    """An operator that writes its argument writes the tensor it was given, not a cast copy of it."""
+def test_in_place_operators_write_to_the_original_tensor() -> None:
+    """An operator that writes an argument writes to the tensor itself, not to a cast copy of it."""
     target = torch.zeros(2, device="hpu", dtype=torch.bfloat16)
 
     with torch.autocast("hpu"):

@@ -1,4 +1,4 @@
-"""What `import torch` does through the entry point."""
+"""Entry point of `torch.backends`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def test_torch_finds_the_entry_point() -> None:
-    """The installed distribution declares the function of this module."""
+    """The installed distribution declares the entry point."""
     found = [entry for entry in metadata.entry_points(group="torch.backends") if entry.name == "hpu_sim"]
 
     assert [entry.value for entry in found] == ["hpu_sim.autoload:autoload"]
@@ -23,8 +23,8 @@ def test_torch_finds_the_entry_point() -> None:
 
 
 @pytest.mark.parametrize("devices", [None, ""])
-def test_inactive_it_loads_three_small_modules(devices: str | None, output_of: Callable[..., str]) -> None:
-    """Every `import torch` pays for it, so it must not grow."""
+def test_an_inactive_autoload_imports_three_small_modules(devices: str | None, output_of: Callable[..., str]) -> None:
+    """Every `import torch` pays for them."""
     program = """
     import sys, torch
     before = set(sys.modules)
@@ -38,8 +38,8 @@ def test_inactive_it_loads_three_small_modules(devices: str | None, output_of: C
     assert loaded == "hpu_sim hpu_sim.__about__ hpu_sim.autoload"
 
 
-def test_the_variable_gives_a_program_the_device(output_of: Callable[..., str]) -> None:
-    """Nothing but `import torch` is needed."""
+def test_the_variable_brings_the_device(output_of: Callable[..., str]) -> None:
+    """A program needs nothing but `import torch`."""
     program = """
     import torch
     print(torch.hpu.device_count(), torch.hpu.get_device_name(), torch.ones(2, device="hpu").sum().item())
@@ -63,10 +63,10 @@ def test_the_variable_selects_the_release(output_of: Callable[..., str]) -> None
     ("variable", "value"),
     [("HPU_SIM_DEVICES", "two"), ("HPU_SIM_GENERATION", "GAUDI9"), ("HPU_SIM_RELEASE", "0.1")],
 )
-def test_a_bad_variable_fails_the_import(
+def test_an_invalid_variable_fails_the_import(
     variable: str, value: str, run_python: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    """A program that asked for hpu tensors must not go on without them; the value is named."""
+    """A program that asked for hpu tensors must not run without them; the error names the value."""
     result = run_python("import torch; print('imported')", **{"HPU_SIM_DEVICES": "1", variable: value})
 
     assert (result.returncode, result.stdout) == (1, "")

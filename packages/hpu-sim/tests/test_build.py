@@ -1,4 +1,4 @@
-"""The cache of compiled devices."""
+"""Build and cache of the C++ extension."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import json
 import os
 import re
 import select
+import shutil
 import signal
+import subprocess
 import sys
+import sysconfig
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final
 
 import platformdirs
@@ -19,10 +21,14 @@ import torch
 from hpu_sim import build
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable
     from pathlib import Path
 
+_SMALL_EXTENSION: Final = """
+#include <Python.h>
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "hpu_sim_native"};
+PyMODINIT_FUNC PyInit_hpu_sim_native() { return PyModuleDef_Init(&definition); }
+"""
 _LOAD: Final = "import sys; from hpu_sim import build; print(build.load_extension().__name__)"
 
 
@@ -34,19 +40,28 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def small_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An extension module that compiles fast and, unlike the device, can be loaded several times."""
+    library = tmp_path_factory.mktemp("small") / "hpu_sim_native.so"
+    source = library.with_suffix(".cpp")
+    source.write_text(_SMALL_EXTENSION, encoding="utf-8")
+    include = f"-I{sysconfig.get_paths()['include']}"
+    subprocess.run([os.environ.get("CXX", "c++"), "-shared", "-fPIC", include, source, "-o", library], check=True)
+    return library
+
+
 @pytest.fixture
-def builds(cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The folders that were compiled in, by a compiler that takes no time; the path of what it makes is the device."""
-    folders = []
+def builds(cache: Path, small_library: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Workspaces of the builds so far. The compiler's subprocess, which takes half a minute, is replaced."""
+    workspaces = []
 
     def compile_quickly(workspace: Path) -> None:
-        folders.append(workspace)
-        (workspace / "hpu_sim_native.so").write_bytes(b"library")
+        workspaces.append(workspace)
+        shutil.copy(small_library, workspace)
 
     monkeypatch.setattr(build, "_compile", compile_quickly)
-    # A process cannot load the device twice.
-    monkeypatch.setattr(build, "_import_library", lambda path: SimpleNamespace(path=path))
-    return folders
+    return workspaces
 
 
 def _library(cache: Path) -> Path:
@@ -54,38 +69,37 @@ def _library(cache: Path) -> Path:
 
 
 def test_the_first_use_builds(builds: list[Path], cache: Path) -> None:
-    """The entry of this torch, Python and source is made, and nothing is left beside it but the lock."""
-    assert build.load_extension().path == _library(cache)
+    """The cache holds the new entry, and nothing else but its lock."""
+    assert build.load_extension().__file__ == str(_library(cache))
     assert len(builds) == 1
     key = build.build_key()
     assert sorted(path.name for path in cache.iterdir()) in ([key], [key, f"{key}.lock"])
 
 
-def test_the_second_use_finds_the_first(builds: list[Path]) -> None:
-    """One build serves for good."""
+def test_the_second_use_loads_from_the_cache(builds: list[Path]) -> None:
     build.load_extension()
     build.load_extension()
 
     assert len(builds) == 1
 
 
-@pytest.mark.parametrize("content", [b"", b"libraries", b"l"], ids=["empty", "longer", "shorter"])
+@pytest.mark.parametrize("content", [b"", b"library", b"\x7fELF"], ids=["empty", "text", "truncated"])
 def test_a_corrupt_library_is_built_again(content: bytes, builds: list[Path], cache: Path) -> None:
-    """It is never handed to the loader, which it could kill."""
+    """Loading it could crash the process."""
     build.load_extension()
+    # Not overwritten, because this process has mapped the file.
+    _library(cache).unlink()
     _library(cache).write_bytes(content)
 
-    build.load_extension()
-
+    assert build.load_extension().__name__ == "hpu_sim_native"
     assert len(builds) == 2
-    assert _library(cache).read_bytes() == b"library"
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", "null", '{"sha256": 1}'])
-def test_a_corrupt_manifest_means_a_new_build(content: str, builds: list[Path], cache: Path) -> None:
-    """A library that nothing vouches for is not loaded."""
+def test_corrupt_metadata_means_a_new_build(content: str, builds: list[Path], cache: Path) -> None:
+    """A library without a checksum is not loaded."""
     build.load_extension()
-    (_library(cache).parent / "manifest.json").write_text(content, encoding="utf-8")
+    (_library(cache).parent / "metadata.json").write_text(content, encoding="utf-8")
 
     build.load_extension()
 
@@ -93,7 +107,7 @@ def test_a_corrupt_manifest_means_a_new_build(content: str, builds: list[Path], 
 
 
 def test_a_missing_library_means_a_new_build(builds: list[Path], cache: Path) -> None:
-    """Somebody who cleans up half of the cache does no harm."""
+    """Cleaning up half of the cache does no harm."""
     build.load_extension()
     _library(cache).unlink()
 
@@ -102,8 +116,7 @@ def test_a_missing_library_means_a_new_build(builds: list[Path], cache: Path) ->
     assert len(builds) == 2
 
 
-def test_what_a_dead_build_left_is_removed(builds: list[Path], cache: Path) -> None:
-    """The next build cleans up after it."""
+def test_a_build_removes_the_workspaces_of_killed_builds(builds: list[Path], cache: Path) -> None:
     stale = cache / f"{build.build_key()}.build-abc"
     stale.mkdir(parents=True)
     (stale / "device.o").touch()
@@ -114,8 +127,6 @@ def test_what_a_dead_build_left_is_removed(builds: list[Path], cache: Path) -> N
 
 
 def test_a_failed_build_leaves_no_entry(cache: Path, builds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing can be taken for a device."""
-
     def fail(workspace: Path) -> None:
         raise build.BuildError("no")
 
@@ -127,22 +138,22 @@ def test_a_failed_build_leaves_no_entry(cache: Path, builds: list[Path], monkeyp
     assert not any(path.is_dir() for path in cache.iterdir())
 
 
-def test_building_is_told_on_standard_error(builds: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
-    """Half a minute of silence would look like a fault."""
+def test_a_build_is_announced_on_stderr(builds: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """Half a minute of silence would look like a hang."""
     build.load_extension()
 
-    expected = f"hpu-sim: building the simulated device once for {build.build_key()}, about half a minute\n"
+    expected = f"hpu-sim: compiling the simulated device for {build.build_key()}, once, in about half a minute\n"
     assert capsys.readouterr() == ("", expected)
 
 
 def test_the_key_names_torch_and_python() -> None:
-    """A person who looks into the cache sees what each entry is for."""
+    """A person can tell the entries of the cache apart."""
     assert build.build_key().startswith(f"torch-{torch.__version__}-{sys.implementation.cache_tag}-")
 
 
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with one C++ file, as the sources of the device."""
+    """A folder with one C++ file in place of the sources."""
     folder = tmp_path / "csrc"
     folder.mkdir()
     (folder / "a.cpp").write_text("int a;\n", encoding="utf-8")
@@ -151,16 +162,15 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.cpp", "int b;\n"), ("b.cpp", ""), ("a.h", "")])
-def test_every_change_of_the_sources_makes_another_key(name: str, content: str, sources: Path) -> None:
-    """Nobody has to clear the cache."""
+def test_a_change_of_the_sources_changes_the_key(name: str, content: str, sources: Path) -> None:
     before = build.build_key()
     (sources / name).write_text(content, encoding="utf-8")
 
     assert build.build_key() != before
 
 
-def test_a_moved_boundary_between_files_makes_another_key(sources: Path) -> None:
-    """Names and contents do not run into each other."""
+def test_moving_text_between_files_changes_the_key(sources: Path) -> None:
+    """Names and contents are hashed apart."""
     (sources / "b.cpp").write_text("c.cpp", encoding="utf-8")
     before = build.build_key()
     (sources / "b.cpp").write_text("", encoding="utf-8")
@@ -169,8 +179,8 @@ def test_a_moved_boundary_between_files_makes_another_key(sources: Path) -> None
     assert build.build_key() != before
 
 
-def test_other_files_do_not_matter(sources: Path) -> None:
-    """An editor's backup costs no build."""
+def test_other_files_do_not_change_the_key(sources: Path) -> None:
+    """An editor's backup file causes no build."""
     before = build.build_key()
     (sources / "a.cpp~").touch()
 
@@ -181,38 +191,37 @@ def test_other_files_do_not_matter(sources: Path) -> None:
     ("target", "value"),
     [("torch.__version__", "2.0.0"), ("torch.version.git_version", "0"), ("hpu_sim.build.COMPILER_FLAGS", ("-O0",))],
 )
-def test_the_key_depends_on_what_was_compiled_against(
-    target: str, value: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another torch, or other flags, are another device."""
+def test_the_key_depends_on_torch_and_flags(target: str, value: object, monkeypatch: pytest.MonkeyPatch) -> None:
     before = build.build_key()
     monkeypatch.setattr(target, value)
 
     assert build.build_key() != before
 
 
-def test_the_cache_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without HPU_SIM_CACHE it lies where the system keeps such things."""
+def test_the_default_cache_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without HPU_SIM_CACHE it is in the user's cache folder of the platform."""
     monkeypatch.delenv("HPU_SIM_CACHE", raising=False)
 
     assert build.cache_folder() == platformdirs.user_cache_path("hpu-sim")
 
 
 @pytest.mark.parametrize("below", ["", "folder"], ids=["a file", "below a file"])
-def test_a_cache_that_cannot_be_written_is_named(below: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error says which folder it is and which variable names another."""
+def test_an_unusable_cache_folder_is_named(below: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the folder, and the variable that sets another."""
     (tmp_path / "file").touch()
     folder = tmp_path / "file" / below
     monkeypatch.setenv("HPU_SIM_CACHE", str(folder))
 
-    with pytest.raises(build.BuildError, match=re.escape(f"simulated devices {folder} cannot be written (")) as caught:
+    with pytest.raises(
+        build.BuildError, match=re.escape(f"the cache folder {folder} must be writable, got an error (")
+    ) as caught:
         build.load_extension()
 
-    assert str(caught.value).endswith("; set HPU_SIM_CACHE to a folder that can")
+    assert str(caught.value).endswith("; set HPU_SIM_CACHE to another folder")
 
 
-def test_what_is_there_needs_no_writing(builds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A device that was built into an image is loaded from a folder that nobody may write."""
+def test_loading_from_the_cache_writes_nothing(builds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container image may hold the entry in a read-only folder."""
     build.load_extension()
 
     def refuse(entry: Path) -> None:
@@ -226,48 +235,46 @@ def test_what_is_there_needs_no_writing(builds: list[Path], monkeypatch: pytest.
 
 
 def test_a_read_only_cache_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file system that takes no files, which not even an administrator can change."""
+    """Not even root can create files in /proc."""
     monkeypatch.setenv("HPU_SIM_CACHE", "/proc/hpu-sim")
 
-    with pytest.raises(build.BuildError, match=r"simulated devices /proc/hpu-sim cannot be written \("):
+    with pytest.raises(build.BuildError, match=r"the cache folder /proc/hpu-sim must be writable, got an error \("):
         build.load_extension()
 
 
 def test_a_full_disk_is_named(cache: Path, builds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder that can be made may still not take a library."""
-
     def fail(workspace: Path) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(build, "_compile", fail)
 
-    with pytest.raises(build.BuildError, match=r"cannot be written \(No space left on device\)"):
+    with pytest.raises(build.BuildError, match=r"must be writable, got an error \(No space left on device\)"):
         build.load_extension()
 
 
 def test_a_missing_compiler_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error says what is needed and how to get it."""
+    """The error says how to install one."""
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(cache))
 
-    with pytest.raises(build.BuildError, match=r"found no 'c\+\+' on PATH; install one .* or name it in CXX"):
+    with pytest.raises(build.BuildError, match=r"found no 'c\+\+' on PATH; install one .* or set CXX"):
         build.load_extension()
 
 
 def test_a_build_error_is_a_runtime_error() -> None:
-    """Who activates the device need not know of the compiler."""
+    """Callers of `activate` catch one class of error."""
     assert issubclass(build.BuildError, RuntimeError)
 
 
 def test_a_failing_compiler_is_quoted(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its last lines are in the error."""
+    """The error ends with the compiler's last lines."""
     compiler = tmp_path / "compiler"
     compiler.write_text("#!/bin/sh\necho 'cannot do that' >&2\nexit 3\n", encoding="utf-8")
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
 
     with pytest.raises(
-        build.BuildError, match=r"could not be built \(exit code 1\)\. The compiler's last lines:"
+        build.BuildError, match=r"could not be built \(exit code 1\); last lines of the compiler:"
     ) as caught:
         build.load_extension()
 
@@ -277,19 +284,19 @@ def test_a_failing_compiler_is_quoted(tmp_path: Path, cache: Path, monkeypatch: 
 
 @dataclass(frozen=True)
 class _Rebuild:
-    """What happened to a cache in which a build was killed and then two processes wanted the device.
+    """History of a cache: a build is killed, then two processes load the device at once.
 
     Attributes:
         after_kill: Names in the cache after the kill.
-        results: Exit code, output and errors of the two processes.
-        in_the_end: Names in the cache after both.
-        manifest: The entry's manifest.
+        results: Exit code, stdout and stderr of the two processes.
+        final: Names in the cache after both.
+        metadata: The entry's metadata.
     """
 
     after_kill: list[str]
     results: list[tuple[int, str, str]]
-    in_the_end: list[str]
-    manifest: dict[str, str]
+    final: list[str]
+    metadata: dict[str, str]
 
 
 @pytest.fixture(scope="module")
@@ -307,20 +314,20 @@ def rebuild(tmp_path_factory: pytest.TempPathFactory, start_python: Callable[...
     return _Rebuild(
         after_kill=after_kill,
         results=results,
-        in_the_end=sorted(path.name for path in cache.iterdir()),
-        manifest=json.loads((cache / build.build_key() / "manifest.json").read_text(encoding="utf-8")),
+        final=sorted(path.name for path in cache.iterdir()),
+        metadata=json.loads((cache / build.build_key() / "metadata.json").read_text(encoding="utf-8")),
     )
 
 
 def _kill_while_compiling(folder: Path, cache: Path, start_python: Callable[..., subprocess.Popen[str]]) -> None:
-    # A compiler that says when it starts, and never ends.
+    # A compiler that reports its start and never exits.
     pipe = folder / "pipe"
     os.mkfifo(pipe)
     started = os.open(pipe, os.O_RDWR)
     compiler = folder / "compiler"
     compiler.write_text(f"#!/bin/sh\necho >{pipe}\nexec tail -f /dev/null\n", encoding="utf-8")
     compiler.chmod(0o755)
-    # A process group of its own, so that the compiler can be killed, too.
+    # A process group of its own, to kill the compiler as well.
     program = f"import os; os.setpgid(0, 0); {_LOAD}"
     process = start_python("-c", program, HPU_SIM_CACHE=str(cache), CXX=str(compiler))
     try:
@@ -332,31 +339,29 @@ def _kill_while_compiling(folder: Path, cache: Path, start_python: Callable[...,
 
 
 def test_a_killed_build_leaves_nothing_to_load(rebuild: _Rebuild) -> None:
-    """There is the folder it worked in, and no entry."""
+    """The cache holds its workspace and no entry."""
     assert build.build_key() not in rebuild.after_kill
     assert any(name.startswith(f"{build.build_key()}.build-") for name in rebuild.after_kill)
 
 
-def test_after_a_killed_build_the_device_is_built(rebuild: _Rebuild) -> None:
-    """Both processes that come next have it."""
+def test_the_device_is_built_after_a_killed_build(rebuild: _Rebuild) -> None:
     assert [result[:2] for result in rebuild.results] == [(0, "hpu_sim_native\n")] * 2
 
 
 def test_processes_that_start_together_build_once(rebuild: _Rebuild) -> None:
-    """One says that it builds, the other waits in silence."""
-    message = f"hpu-sim: building the simulated device once for {build.build_key()}, about half a minute\n"
+    """One process builds, the other waits for the lock."""
+    message = f"hpu-sim: compiling the simulated device for {build.build_key()}, once, in about half a minute\n"
 
     assert sorted(error for _, _, error in rebuild.results) == ["", message]
 
 
 def test_a_build_cleans_up(rebuild: _Rebuild) -> None:
-    """In the end there is the entry, and at most its lock."""
+    """The cache holds the entry and at most its lock."""
     key = build.build_key()
 
-    assert rebuild.in_the_end in ([key], [key, f"{key}.lock"])
+    assert rebuild.final in ([key], [key, f"{key}.lock"])
 
 
-def test_an_entry_vouches_for_its_library(rebuild: _Rebuild) -> None:
-    """The manifest holds a digest."""
-    assert list(rebuild.manifest) == ["sha256"]
-    assert re.fullmatch("[0-9a-f]{64}", rebuild.manifest["sha256"])
+def test_an_entry_has_the_checksum_of_its_library(rebuild: _Rebuild) -> None:
+    assert list(rebuild.metadata) == ["sha256"]
+    assert re.fullmatch("[0-9a-f]{64}", rebuild.metadata["sha256"])

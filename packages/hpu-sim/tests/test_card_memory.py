@@ -1,4 +1,4 @@
-"""Cards with less memory than their generation has."""
+"""Devices with less memory than their generation."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ _COMMAND: Final = "from hpu_sim.cli import main; main()"
 
 
 def test_memory_can_be_lowered() -> None:
-    """Text and bytes say how far."""
+    """Text and bytes mean the same."""
     assert SimConfig.create(memory="16GiB").memory_bytes == SimConfig.create(memory=16 << 30).memory_bytes == 16 << 30
 
 
 def test_memory_cannot_be_raised() -> None:
-    """A generation has what it has."""
+    """The memory of the generation is the maximum."""
     with pytest.raises(ValueError, match=r"`memory` must be .* to the card's 34359738368 bytes, got '96GiB'"):
         SimConfig.create(generation="GAUDI", memory="96GiB")
 
 
-def test_a_machine_with_less_memory_is_another() -> None:
-    """It counts when machines are compared, and the environment of its children describes it."""
+def test_a_machine_with_less_memory_is_a_different_one() -> None:
+    """It compares unequal, and its environment describes it."""
     machine = SimConfig.create(memory="1GiB")
 
     assert machine != SimConfig.create()
     assert SimConfig.from_environment(machine.environment()) == machine
 
 
-def test_the_whole_memory_is_not_spelled_out() -> None:
-    """A child may still ask for a generation that has less."""
+def test_the_full_memory_is_not_in_the_environment() -> None:
+    """A subprocess may select a generation that has less."""
     environment = SimConfig.create(memory=MEMORY_BYTES["GAUDI2"]).environment() | {"HPU_SIM_GENERATION": "GAUDI"}
 
     assert SimConfig.from_environment(environment) == SimConfig.create(generation="GAUDI")
@@ -44,7 +44,7 @@ def test_the_whole_memory_is_not_spelled_out() -> None:
 
 @pytest.mark.parametrize(("value", "expected"), [(None, None), ("", None), ("1GiB", "1GiB")])
 def test_the_variable_is_read(value: str | None, expected: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Empty means unset."""
+    """An empty variable counts as unset."""
     monkeypatch.delenv("HPU_SIM_MEMORY", raising=False)
     if value is not None:
         monkeypatch.setenv("HPU_SIM_MEMORY", value)
@@ -52,8 +52,8 @@ def test_the_variable_is_read(value: str | None, expected: str | None, monkeypat
     assert memory_variable() == expected
 
 
-def test_a_full_card_is_torchs_error(output_of: Callable[..., str]) -> None:
-    """It is a RuntimeError that names the limit, and what was there before stays usable."""
+def test_a_full_device_raises_torchs_error(output_of: Callable[..., str]) -> None:
+    """OutOfMemoryError has the bridge's text, and earlier tensors stay usable."""
     program = """
     import torch
     kept = torch.ones(1000, device="hpu")
@@ -70,8 +70,8 @@ def test_a_full_card_is_torchs_error(output_of: Callable[..., str]) -> None:
     assert second == "1000.0 1000000"
 
 
-def test_activation_takes_an_amount(output_of: Callable[..., str]) -> None:
-    """The argument goes before the variable, and children are told."""
+def test_activation_takes_a_memory_size(output_of: Callable[..., str]) -> None:
+    """The argument takes precedence over the variable, and subprocesses inherit it."""
     program = """
     import hpu_sim, os
     hpu_sim.activate(memory="2GiB")
@@ -83,7 +83,6 @@ def test_activation_takes_an_amount(output_of: Callable[..., str]) -> None:
 
 
 def test_the_banner_names_less_memory(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    """A figure that is not the generation's must be seen."""
     program = "import hpu_sim; hpu_sim.activate(); import torch; torch.ones(1, device='hpu')"
 
     error = run_python(program, HPU_SIM_MEMORY="1kB").stderr
@@ -91,16 +90,15 @@ def test_the_banner_names_less_memory(run_python: Callable[..., subprocess.Compl
     assert "1 x GAUDI2 of 1000 bytes on SynapseAI" in error
 
 
-def test_bad_text_ends_a_program_with_a_sentence(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    """The variable's value is in it."""
+def test_an_invalid_size_fails_the_import(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """The error has the value."""
     result = run_python("import torch", HPU_SIM_DEVICES="1", HPU_SIM_MEMORY="plenty")
 
     assert result.returncode == 1
     assert "got 'plenty'" in result.stderr
 
 
-def test_the_command_takes_an_amount(start_python: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
-    """`hpu-sim run --memory` lowers it for the script."""
+def test_the_command_takes_a_memory_size(start_python: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import torch; print(torch.hpu.mem_get_info()[1])", encoding="utf-8")
 
@@ -110,8 +108,7 @@ def test_the_command_takes_an_amount(start_python: Callable[..., subprocess.Pope
     assert (process.returncode, output) == (0, f"{3 << 30}\n"), error
 
 
-def test_the_command_refuses_bad_text(start_python: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
-    """It is a mistake in the call."""
+def test_an_invalid_size_is_a_usage_error(start_python: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.touch()
 

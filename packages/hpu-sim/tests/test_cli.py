@@ -1,4 +1,4 @@
-"""The `hpu-sim` command."""
+"""Command-line interface."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ sys.exit(7)
 def hpu_sim_command(
     tmp_path: Path, fresh_environment: Callable[..., dict[str, str]]
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs the installed command in a folder of its own."""
+    """Runs the installed command in a temporary folder."""
 
     def run(*arguments: str, **variables: str | None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -50,7 +50,7 @@ def hpu_sim_command(
 def test_a_script_runs_as_under_python(
     tmp_path: Path, hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    """It is `__main__`, has its own arguments, options among them, and its exit code is the command's."""
+    """The script is `__main__`, gets all later arguments, and its exit code is the command's."""
     (tmp_path / "script.py").write_text(_SCRIPT, encoding="utf-8")
 
     result = hpu_sim_command("run", "--devices", "3", "--generation", "gaudi3", "script.py", "--devices", "9", "x")
@@ -61,7 +61,7 @@ def test_a_script_runs_as_under_python(
 def test_a_module_runs_as_under_python(
     tmp_path: Path, hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    """`-m` looks for a module, as `python -m` does."""
+    """`-m` runs a module, as `python -m` does."""
     (tmp_path / "program.py").write_text(_SCRIPT, encoding="utf-8")
 
     result = hpu_sim_command("run", "-m", "program", "-v")
@@ -73,7 +73,7 @@ def test_a_module_runs_as_under_python(
 def test_options_can_come_from_the_environment(
     tmp_path: Path, hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    """The variables of the other ways in count here as well."""
+    """Variables set the defaults of the options."""
     (tmp_path / "script.py").write_text(_SCRIPT, encoding="utf-8")
 
     result = hpu_sim_command("run", "script.py", HPU_SIM_DEVICES="4", HPU_SIM_GENERATION="GAUDI3")
@@ -84,7 +84,7 @@ def test_options_can_come_from_the_environment(
 def test_a_release_is_passed_on(
     tmp_path: Path, hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    """It decides about the mode of the script."""
+    """The release sets the mode of the script."""
     script = "import torch\nimport habana_frameworks.torch.core as htcore\nprint(htcore.is_lazy())\n"
     (tmp_path / "script.py").write_text(script, encoding="utf-8")
 
@@ -100,11 +100,11 @@ def test_a_release_is_passed_on(
         (["--memory", "plenty"], "`memory` must be "),
         (["--generation", "GAUDI9"], "`generation` must be one of GAUDI, GAUDI2, GAUDI3, got 'GAUDI9'"),
         (["--release", "0.1"], "`release` must be a SynapseAI release that the simulator knows"),
-        ([], "`script` must be a file, there is none at 'missing.py'"),
+        ([], "`script` must be an existing file, got 'missing.py'"),
     ],
 )
 def test_a_bad_value_is_a_usage_error(arguments: list[str], message: str) -> None:
-    """The exit code is 2 and the error is one line that names the value."""
+    """The exit code is 2, and the error is one line that names the value."""
     result = CliRunner().invoke(cli.main, ["run", *arguments, "missing.py"])
 
     assert result.exit_code == 2
@@ -116,16 +116,15 @@ def test_a_bad_value_is_a_usage_error(arguments: list[str], message: str) -> Non
 def test_the_installed_command_fails_without_a_traceback(
     hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
-    """A person sees what is wrong and how the command is used."""
+    """The last line says what is wrong."""
     result = hpu_sim_command("run", "missing.py")
 
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.splitlines()[-1] == "Error: `script` must be a file, there is none at 'missing.py'"
+    assert result.stderr.splitlines()[-1] == "Error: `script` must be an existing file, got 'missing.py'"
     assert "Traceback" not in result.stderr
 
 
-def test_build_names_what_it_built(hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    """The name of the cache entry is printed."""
+def test_build_prints_the_cache_entry(hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     result = hpu_sim_command("build")
 
     assert (result.returncode, result.stdout) == (0, f"{build.build_key()}\n")
@@ -135,26 +134,24 @@ def test_build_names_what_it_built(hpu_sim_command: Callable[..., subprocess.Com
 def test_a_missing_compiler_is_one_sentence(
     arguments: list[str], tmp_path: Path, hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    """It ends the command before the script, with exit code 1 and no traceback."""
+    """The command exits with code 1 before the script starts, without a traceback."""
     (tmp_path / "script.py").write_text("print('started')", encoding="utf-8")
 
     result = hpu_sim_command(*arguments, HPU_SIM_CACHE=str(tmp_path / "cache"), CXX="no-such-compiler")
 
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == (
-        "Error: hpu-sim builds its device with a C++ compiler and found no 'no-such-compiler' on PATH; "
-        "install one (Debian and Ubuntu: apt-get install g++) or name it in CXX\n"
+        "Error: hpu-sim needs a C++ compiler and found no 'no-such-compiler' on PATH; "
+        "install one (Debian and Ubuntu: apt-get install g++) or set CXX\n"
     )
 
 
-def test_the_version_is_the_packages(hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    """`--version` says which simulator this is."""
+def test_the_version_is_that_of_the_package(hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     assert hpu_sim_command("--version").stdout == f"hpu-sim, version {hpu_sim.__version__}\n"
 
 
 @pytest.mark.parametrize("command", [[], ["run"], ["build"]], ids=["", "run", "build"])
 def test_every_command_has_help(command: list[str]) -> None:
-    """`-h` describes it and ends well."""
     result = CliRunner().invoke(cli.main, [*command, "-h"])
 
     assert result.exit_code == 0

@@ -1,4 +1,4 @@
-"""Which machines can be asked for."""
+"""Validation of the simulated machine."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _RELEASES = sorted(releases._table()[1])
 
 
 @pytest.mark.parametrize("devices", [1, 64, "1", "64"])
-def test_a_number_of_cards_is_accepted(devices: int | str) -> None:
-    """Numbers and their decimal text are the same."""
+def test_a_number_of_devices_is_accepted(devices: int | str) -> None:
+    """Decimal text counts as a number."""
     assert SimConfig.create(devices).devices == int(devices)
 
 
 @pytest.mark.parametrize("devices", ["two", "", " 2", "1.5", "-1", "0", "65", 0, -1, 65, True, 1.5, None])
-def test_a_bad_number_of_cards_is_named(devices: int | str) -> None:
-    """The error says the argument, the rule and the value."""
+def test_an_invalid_number_of_devices_is_named(devices: int | str) -> None:
+    """The error has the argument, the rule and the value."""
     with pytest.raises(ValueError, match=r"`devices` must be a number from 1 to 64, got ") as caught:
         SimConfig.create(devices)
 
@@ -28,8 +28,8 @@ def test_a_bad_number_of_cards_is_named(devices: int | str) -> None:
 
 
 @given(st.text())
-def test_any_text_is_a_number_of_cards_or_an_error(text: str) -> None:
-    """No text has an effect of its own: it is a number in range, or a ValueError."""
+def test_any_text_is_a_number_of_devices_or_an_error(text: str) -> None:
+    """Text is either a number in range or a ValueError."""
     try:
         devices = SimConfig.create(text).devices
     except ValueError as error:
@@ -40,20 +40,19 @@ def test_any_text_is_a_number_of_cards_or_an_error(text: str) -> None:
 
 @pytest.mark.parametrize("generation", ["GAUDI", "gaudi2", "Gaudi3"])
 def test_a_generation_is_accepted_in_any_case(generation: str) -> None:
-    """It is kept in the bridge's spelling."""
+    """It is stored in the bridge's spelling."""
     assert SimConfig.create(generation=generation).generation == generation.upper()
 
 
 @pytest.mark.parametrize("generation", ["GAUDI4", "", "HL-225"])
 def test_an_unknown_generation_is_named(generation: str) -> None:
-    """The error lists what there is."""
+    """The error lists the generations."""
     with pytest.raises(ValueError, match=f"`generation` must be one of GAUDI, GAUDI2, GAUDI3, got {generation!r}"):
         SimConfig.create(generation=generation)
 
 
 @pytest.mark.parametrize(("generation", "gibibytes"), [("GAUDI", 32), ("GAUDI2", 96), ("GAUDI3", 128)])
-def test_the_generation_decides_the_memory(generation: str, gibibytes: int) -> None:
-    """A card has what the data sheet says."""
+def test_the_generation_sets_the_memory(generation: str, gibibytes: int) -> None:
     assert SimConfig.create(generation=generation).memory_bytes == gibibytes * 2**30
 
 
@@ -68,18 +67,18 @@ def test_the_generation_decides_the_memory(generation: str, gibibytes: int) -> N
     ],
 )
 def test_the_variable_overrides_the_mode_of_the_release(release: str, variable: str | None, lazy: bool) -> None:
-    """PT_HPU_LAZY_MODE decides where it is set ("0" is eager, anything else lazy), the release where it is not."""
+    """PT_HPU_LAZY_MODE takes precedence: "0" selects eager mode, anything else lazy mode."""
     assert SimConfig.create(release=release, lazy=variable).lazy is lazy
 
 
 @pytest.mark.parametrize("environment", [{}, {"HPU_SIM_DEVICES": ""}, {"HPU_SIM_GENERATION": "GAUDI9"}])
-def test_an_environment_without_cards_asks_for_nothing(environment: dict[str, str]) -> None:
-    """Without HPU_SIM_DEVICES the other variables are not even read."""
+def test_an_environment_without_devices_means_no_machine(environment: dict[str, str]) -> None:
+    """Without HPU_SIM_DEVICES the other variables are not validated."""
     assert SimConfig.from_environment(environment) is None
 
 
 def test_an_environment_is_read() -> None:
-    """Each variable sets what it is named after."""
+    """Each variable sets the field of its name."""
     environment = {
         "HPU_SIM_DEVICES": "3",
         "HPU_SIM_GENERATION": "gaudi3",
@@ -90,8 +89,7 @@ def test_an_environment_is_read() -> None:
     assert SimConfig.from_environment(environment) == SimConfig.create(3, "GAUDI3", "1.18.0", lazy="0")
 
 
-def test_an_empty_companion_is_the_default() -> None:
-    """HPU_SIM_GENERATION and HPU_SIM_RELEASE count only with a value, as HPU_SIM_DEVICES does."""
+def test_an_empty_variable_means_the_default() -> None:
     environment = {"HPU_SIM_DEVICES": "1", "HPU_SIM_GENERATION": "", "HPU_SIM_RELEASE": ""}
 
     assert SimConfig.from_environment(environment) == SimConfig.create(1)
@@ -101,8 +99,8 @@ def test_an_empty_companion_is_the_default() -> None:
     ("name", "value"),
     [("HPU_SIM_DEVICES", "two"), ("HPU_SIM_GENERATION", "GAUDI9"), ("HPU_SIM_RELEASE", "0.1")],
 )
-def test_a_bad_variable_is_an_error(name: str, value: str) -> None:
-    """Its value is in the text."""
+def test_an_invalid_variable_is_an_error(name: str, value: str) -> None:
+    """The error has the value."""
     with pytest.raises(ValueError, match=f"got {value!r}"):
         SimConfig.from_environment({"HPU_SIM_DEVICES": "1", name: value})
 
@@ -113,7 +111,7 @@ def test_a_bad_variable_is_an_error(name: str, value: str) -> None:
     release=st.sampled_from(_RELEASES),
 )
 def test_the_environment_of_a_machine_describes_it(devices: int, generation: str, release: str) -> None:
-    """What a child process reads is what its parent has."""
+    """A subprocess reads the machine of its parent."""
     machine = SimConfig.create(devices, generation, release)
 
     assert SimConfig.from_environment(machine.environment()) == machine
@@ -121,7 +119,6 @@ def test_the_environment_of_a_machine_describes_it(devices: int, generation: str
 
 @pytest.mark.parametrize("value", [None, "0", "1"])
 def test_the_mode_variable_is_read_from_the_process(value: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`lazy_variable` gives the text as it stands, or None."""
     if value is None:
         monkeypatch.delenv("PT_HPU_LAZY_MODE")
     else:

@@ -1,10 +1,10 @@
-"""Differences between releases."""
+"""Features of the releases."""
 
 from __future__ import annotations
 
 import pytest
 
-from hpu_sim import activation, features, releases
+from hpu_sim import features, releases, runtime
 
 
 @pytest.mark.parametrize(
@@ -21,17 +21,14 @@ from hpu_sim import activation, features, releases
     ],
 )
 def test_a_release_has_its_features(release: str, names: set[str]) -> None:
-    """What came and what went is known by the line of the release."""
     found = features.features_of(release)
 
     assert {name for name in found.__slots__ if getattr(found, name)} == names
 
 
-def test_hmp_is_where_a_source_shows_it() -> None:
-    """Releases of which nothing says so have none."""
+def test_hmp_is_in_the_releases_that_are_known_to_have_it() -> None:
     assert [v for v in releases._table()[1] if releases.has_hmp(v)] == ["1.10.0", "1.11.0", "1.12.0", "1.12.1"]
 
 
 def test_the_process_has_the_features_of_its_release() -> None:
-    """The bridge's modules ask for no version."""
-    assert features.features() == features.features_of(activation.active_config().release.version)
+    assert features.features() == features.features_of(runtime.active_config().release.version)

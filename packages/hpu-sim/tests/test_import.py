@@ -1,4 +1,4 @@
-"""Importing the package costs next to nothing."""
+"""Imports of the package have no side effects."""
 
 from __future__ import annotations
 
@@ -15,33 +15,30 @@ _HEAVY = ("torch", "platformdirs", "filelock", "ninja", "click", "subprocess", "
 _REPORT = f"print(*sorted(set({_HEAVY!r}) & set(sys.modules)))"
 
 
-def test_importing_loads_nothing_heavy(output_of: Callable[..., str]) -> None:
-    """A fresh interpreter that imports the package has neither torch nor anything that a build needs."""
+def test_importing_the_package_is_cheap(output_of: Callable[..., str]) -> None:
+    """It imports neither torch nor anything that a build needs."""
     assert not output_of(f"import sys, hpu_sim\n{_REPORT}")
 
 
 def test_the_check_of_imports_can_fail(output_of: Callable[..., str]) -> None:
-    """The same report names what a module of the package does load."""
+    """The same program detects what a module of the package imports."""
     loaded = output_of(f"import sys, hpu_sim.build\n{_REPORT}").split()
 
     assert {"filelock", "platformdirs", "subprocess"} <= set(loaded)
 
 
 def test_importing_sets_no_variable(output_of: Callable[..., str]) -> None:
-    """The environment is the same before and after."""
     program = "import os; before = dict(os.environ); import hpu_sim; print(before == dict(os.environ))"
 
     assert output_of(program) == "True"
 
 
 @pytest.mark.parametrize("name", hpu_sim.__all__)
-def test_every_public_name_is_there(name: str) -> None:
-    """Each name of `__all__` resolves and is listed."""
+def test_every_public_name_resolves(name: str) -> None:
     assert getattr(hpu_sim, name) is not None
     assert name in dir(hpu_sim)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    """The error names the module and what was asked for."""
     with pytest.raises(AttributeError, match="module 'hpu_sim' has no attribute 'nothing'"):
         _ = hpu_sim.nothing

@@ -1,4 +1,4 @@
-"""Amounts of memory in text."""
+"""Parser of memory sizes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _LIMIT = 1 << 40
         ("1TB", 10**12),
     ],
 )
-def test_an_amount_is_read(amount: int | str, size: int) -> None:
-    """Numbers are bytes; units are of 1000, or with an i of 1024."""
+def test_a_size_is_parsed(amount: int | str, size: int) -> None:
+    """Numbers are bytes. Units are powers of 1000, or of 1024 with an "i"."""
     assert parse_memory(amount, _LIMIT) == size
 
 
@@ -36,8 +36,8 @@ def test_an_amount_is_read(amount: int | str, size: int) -> None:
     "amount",
     ["", "lots", "GiB", "-1GiB", "1,5GiB", "16 Gi", "1e9", "16  GiB", "0", "0.1B", 0, -1, 1.5e300, True, "2TiB", None],
 )
-def test_what_is_no_amount_is_named(amount: int | str) -> None:
-    """The error says the rule, the most there can be, and the value."""
+def test_an_invalid_size_is_named(amount: int | str) -> None:
+    """The error has the rule, the maximum and the value."""
     message = rf"`memory` must be a number of bytes or text such as '16GiB' or '500MB', from 1 to the card's {_LIMIT} b"
 
     with pytest.raises(ValueError, match=message) as caught:
@@ -47,8 +47,8 @@ def test_what_is_no_amount_is_named(amount: int | str) -> None:
 
 
 @given(st.text())
-def test_any_text_is_an_amount_or_an_error(text: str) -> None:
-    """Nothing but a ValueError comes out of bad text, and nothing beyond the limit out of good."""
+def test_any_text_is_a_size_or_an_error(text: str) -> None:
+    """Text is either a size within the limit or a ValueError."""
     try:
         size = parse_memory(text, _LIMIT)
     except ValueError:

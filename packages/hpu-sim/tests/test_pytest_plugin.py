@@ -67,8 +67,8 @@ _ELSEWHERE: Final = """
 
     @pytest.mark.hpu
     def test_default(tensor, tmp_path, request):
-        import hpu_sim.activation
-        machine = hpu_sim.activation.active_config()
+        import hpu_sim.runtime
+        machine = hpu_sim.runtime.active_config()
         assert (machine.devices, machine.generation, machine.release.version) == (1, "GAUDI2", "1.24.1")
         assert tensor.sum().item() == 3
         assert request.config.getoption("--color-of-cards") == "blue"
@@ -237,7 +237,7 @@ def test_where_the_simulator_cannot_start_tests_are_skipped(
     suite = run_suite(tmp_path, environment, _TWO)
 
     (reason,) = set(suite.skipped())
-    assert reason.startswith("the simulator cannot start: hpu-sim builds its device with a C++ compiler and found no ")
+    assert reason.startswith("the simulator cannot start: hpu-sim needs a C++ compiler and found no ")
     assert suite.outcomes == {}
 
 

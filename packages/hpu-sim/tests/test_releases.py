@@ -1,4 +1,4 @@
-"""Which releases can be played."""
+"""Table of the releases."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ _TABLE: dict[str, Any] = json.loads(resources.files("hpu_sim").joinpath("release
 
 
 def test_the_default_is_the_default_of_the_table() -> None:
-    """Without a version the table's default row is played."""
     assert releases.find().version == _TABLE["default"]
 
 
 @pytest.mark.parametrize("row", _TABLE["releases"], ids=lambda row: row["release"])
-def test_a_row_is_read_as_it_stands(row: dict[str, Any]) -> None:
-    """What the table leaves open is None, empty or eager."""
+def test_a_row_becomes_a_release(row: dict[str, Any]) -> None:
+    """Unknown facts are None, empty or eager mode."""
     expected = releases.Release(
         version=row["release"],
         build=row["build"],
@@ -33,13 +32,13 @@ def test_a_row_is_read_as_it_stands(row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("version", "lazy"), [("1.18.0", True), ("1.20.1", True), ("1.21.0", False)])
 def test_the_mode_changed_with_1_21(version: str, lazy: bool) -> None:
-    """Up to 1.20 lazy mode is the default, from 1.21 on eager mode."""
+    """Lazy mode is the default up to 1.20, eager mode from 1.21 on."""
     assert releases.find(version).lazy is lazy
 
 
 @pytest.mark.parametrize("version", ["", "1.18", "9.9.9", "latest"])
 def test_an_unknown_release_is_named(version: str) -> None:
-    """The error lists the releases there are."""
+    """The error lists the known releases."""
     with pytest.raises(ValueError, match=r"`release` must be a SynapseAI release .*1\.18\.0.*, got ") as caught:
         releases.find(version)
 

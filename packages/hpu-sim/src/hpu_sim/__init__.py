@@ -1,17 +1,17 @@
-"""A CPU-backed ``hpu`` device for stock torch: Gaudi code runs and is tested without a card.
+"""CPU-backed ``hpu`` device for stock torch, to run and test Gaudi code without a card.
 
-The simulator is off unless asked for, and says "simulated" wherever it could be mistaken for a card. There are three
-ways in::
+The simulator is off by default, and everything that could be mistaken for a card says "simulated". There are three ways
+to activate it::
 
     HPU_SIM_DEVICES=2 python train.py          # torch >= 2.5
     hpu-sim run --devices 2 train.py
     hpu_sim.activate(devices=2)                # at the top of a program
 
-After any of them ``torch.device("hpu")``, ``torch.hpu`` and ``habana_frameworks.torch`` are there. Importing this
-package does nothing else: it loads neither torch nor a compiler.
+Each of them provides ``torch.device("hpu")``, ``torch.hpu`` and ``habana_frameworks.torch``. Importing this package has
+no side effects and does not import torch.
 
-PYTEST_DONT_REWRITE: a simulated program has imported this before pytest comes to rewrite the modules of its plugins,
-and pytest would warn of that. There are no assertions here.
+PYTEST_DONT_REWRITE: a simulated program imports this package before pytest rewrites the modules of its plugins, and
+pytest would warn about that. It has no assertions.
 """
 
 from __future__ import annotations
@@ -22,24 +22,25 @@ from typing import TYPE_CHECKING, Any
 from hpu_sim.__about__ import __version__
 
 if TYPE_CHECKING:
-    from hpu_sim.activation import activate, is_active
-    from hpu_sim.statistics import reset_stats, stats
+    from hpu_sim.activation import activate
+    from hpu_sim.counters import reset_stats, stats
+    from hpu_sim.runtime import is_active
 
 __all__ = ["__version__", "activate", "is_active", "reset_stats", "stats"]
 
-_HOMES = {
+_NAME_TO_MODULE = {
     "activate": "hpu_sim.activation",
-    "is_active": "hpu_sim.activation",
-    "reset_stats": "hpu_sim.statistics",
-    "stats": "hpu_sim.statistics",
+    "is_active": "hpu_sim.runtime",
+    "reset_stats": "hpu_sim.counters",
+    "stats": "hpu_sim.counters",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name from its module the first time it is asked for."""
-    if name not in _HOMES:
+    """Import a public name from its module on first access."""
+    if name not in _NAME_TO_MODULE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_NAME_TO_MODULE[name]), name)
 
 
 def __dir__() -> list[str]:

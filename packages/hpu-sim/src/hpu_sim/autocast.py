@@ -1,7 +1,7 @@
-"""The operator lists of ``torch.autocast("hpu")``: the bridge's defaults, and the files that replace them.
+"""Operator lists of ``torch.autocast("hpu")``.
 
-The defaults, in ``op_lists/``, are those of the bridge at 1.19.0. Unlike on CUDA, batch_norm, dropout, mean and softmax
-run in the lower precision.
+The defaults in ``op_lists/`` are those of the bridge 1.19.0. Unlike on CUDA, batch_norm, dropout, mean and softmax run
+in the lower precision.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LOWER_VARIABLES: Final = ("PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST", "LOWER_LIST")
 FP32_VARIABLES: Final = ("PT_HPU_AUTOCAST_FP32_OPS_LIST", "FP32_LIST")
 
-# Names of Python's operators, and of functional wrappers, that torch's dispatcher calls otherwise.
+# Python operators and functional wrappers whose dispatcher operators have other names.
 _DISPATCHER_NAMES: Final = {
     "truediv": ("true_divide",),
     "iadd": ("add_",),
@@ -32,15 +32,15 @@ _logger = logging.getLogger(__name__)
 
 
 def register(native: Native, environment: Mapping[str, str]) -> None:
-    """Make operators cast their inputs under ``torch.autocast("hpu")``.
+    """Register the casts of operators under ``torch.autocast("hpu")``.
 
-    The lists are read here and never again, as the bridge reads them when it is loaded. An operator in several lists
-    goes by the lower precision before float32 before promotion.
+    The lists are read once, as the bridge reads them when it is loaded. The lower precision takes precedence over
+    float32, and float32 over promotion.
 
     Args:
-        native: The compiled device.
-        environment: Variables of the process; those of :data:`LOWER_VARIABLES` and :data:`FP32_VARIABLES` name files
-            with an operator a line. An unreadable file leaves the default, as on the bridge.
+        native: The C++ extension.
+        environment: Environment of the process. :data:`LOWER_VARIABLES` and :data:`FP32_VARIABLES` name files with one
+            operator per line. An unreadable file means the default list, as in the bridge.
     """
     lower = _user_list(environment, LOWER_VARIABLES) or default_list("autocast_lower")
     fp32 = (_user_list(environment, FP32_VARIABLES) or default_list("autocast_fp32")) - lower
@@ -52,19 +52,21 @@ def register(native: Native, environment: Mapping[str, str]) -> None:
 
 
 def default_list(name: str) -> frozenset[str]:
-    """Return one of the bridge's own lists, by the name of its file in ``op_lists/``."""
+    """Return a default list by the name of its file in ``op_lists/``."""
     return _parse(resources.files("hpu_sim").joinpath(f"op_lists/{name}.txt").read_text(encoding="utf-8"))
 
 
 def _user_list(environment: Mapping[str, str], variables: Iterable[str]) -> frozenset[str]:
-    """Return the operators of the file that the first set variable names; none where there is no such file."""
+    """Return the operators in the file of the first variable that is set; none if it is unset or unreadable."""
     for variable in variables:
         path = environment.get(variable)
         if path:
             try:
                 return _parse(Path(path).read_text(encoding="utf-8"))
             except (OSError, UnicodeDecodeError) as error:
-                _logger.warning("%s=%s cannot be read (%s); the default list is used", variable, path, error)
+                _logger.warning(
+                    "%s must be a readable file, got %s (%s); the default list is used", variable, path, error
+                )
                 return frozenset()
     return frozenset()
 

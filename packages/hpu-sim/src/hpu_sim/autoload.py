@@ -6,13 +6,14 @@ import os
 
 
 def autoload() -> None:
-    """Start the simulator if ``HPU_SIM_DEVICES`` asks for it; else return at once.
+    """Activate the simulator if ``HPU_SIM_DEVICES`` is set.
 
     Raises:
-        ValueError: If ``HPU_SIM_DEVICES`` or a companion has a value that cannot be.
-        RuntimeError: If the device cannot be built, or a real bridge is installed. A program that asked for hpu tensors
-            must not go on without them.
+        ValueError: If ``HPU_SIM_DEVICES`` or a related variable has an invalid value.
+        RuntimeError: If the extension cannot be built, or a real bridge is installed. The import of torch fails then,
+            because a program that asked for hpu tensors must not run without them.
     """
+    # Before any import of this package: every `import torch` pays for it.
     if not os.environ.get("HPU_SIM_DEVICES"):
         return
     from hpu_sim.activation import activate_from_environment

@@ -1,9 +1,8 @@
-"""The C++ device: built on first use for the torch that is installed, kept in a cache, and loaded from there.
+"""Build of the C++ extension: compiled on first use for the installed torch, then loaded from a cache.
 
-A cache entry belongs to one torch build, one Python and one state of the sources, so nothing ever has to be
-invalidated. It is built in a folder of its own and moved into place when it is whole: a build that dies half-way leaves
-nothing that could be loaded. A file lock, which the system frees when its holder dies, lets one of several processes
-build while the others wait.
+A cache entry belongs to one build of torch, one Python and one state of the sources, so entries never become invalid.
+An entry is built in a temporary folder and renamed into place once it is complete. A file lock lets one of several
+processes build while the others wait; the kernel releases it when its holder exits.
 """
 
 from __future__ import annotations
@@ -26,38 +25,36 @@ from typing import TYPE_CHECKING, Final
 import filelock
 import platformdirs
 
+from hpu_sim._compile_extension import COMPILER_FLAGS, EXTENSION_NAME
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
-EXTENSION_NAME: Final = "hpu_sim_native"
 CACHE_VARIABLE: Final = "HPU_SIM_CACHE"
 
-#: USE_C10D_GLOO opens torch's header of the gloo backend, which carries the simulated collectives.
-COMPILER_FLAGS: Final = ("-O2", "-DUSE_C10D_GLOO")
-
 _LIBRARY: Final = f"{EXTENSION_NAME}.so"
-_MANIFEST: Final = "manifest.json"
+_METADATA_FILE: Final = "metadata.json"
 _LOG_LINES: Final = 40
 
 
 class BuildError(RuntimeError):
-    """The simulated device could not be compiled or stored."""
+    """Error of compiling or caching the C++ extension."""
 
 
 def source_folder() -> Path:
-    """Return the folder that holds the C++ sources."""
+    """Return the folder of the C++ sources."""
     return Path(str(resources.files("hpu_sim").joinpath("csrc")))
 
 
 def cache_folder() -> Path:
-    """Return the folder of all builds: ``HPU_SIM_CACHE``, or the user's cache folder."""
+    """Return the folder of the cache: ``HPU_SIM_CACHE``, or one in the user's cache folder."""
     override = os.environ.get(CACHE_VARIABLE)
     return Path(override) if override else platformdirs.user_cache_path("hpu-sim")
 
 
 def build_key() -> str:
-    """Return the name of the cache entry that fits this torch, this Python and these sources."""
+    """Return the name of the cache entry for this torch, this Python and these sources."""
     import torch
 
     digest = hashlib.sha256()
@@ -75,25 +72,25 @@ def build_key() -> str:
 
 
 def load_extension() -> ModuleType:
-    """Return the compiled device, building it first where the cache has no whole copy.
+    """Return the C++ extension; build it first if the cache has no complete entry.
 
     Raises:
-        BuildError: If there is no C++ compiler, the compiler fails, or the cache folder cannot be written.
+        BuildError: If there is no C++ compiler, the compiler fails, or the cache folder is not writable.
     """
     entry = cache_folder() / build_key()
-    if not _is_whole(entry):
+    if not _is_complete(entry):
         with _locked(entry):
-            # Another process may have built it while this one waited for the lock.
-            if not _is_whole(entry):
+            # Another process may have built it during the wait for the lock.
+            if not _is_complete(entry):
                 _build(entry)
     return _import_library(entry / _LIBRARY)
 
 
-def _is_whole(entry: Path) -> bool:
-    # Loading a truncated library can kill the process, so the content is compared before the loader sees it.
+def _is_complete(entry: Path) -> bool:
+    # Loading a truncated library can crash the process, so its checksum is verified first.
     try:
-        manifest = json.loads((entry / _MANIFEST).read_text(encoding="utf-8"))
-        return bool(manifest["sha256"] == _digest(entry / _LIBRARY))
+        metadata = json.loads((entry / _METADATA_FILE).read_text(encoding="utf-8"))
+        return bool(metadata["sha256"] == _digest(entry / _LIBRARY))
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
@@ -105,7 +102,7 @@ def _digest(path: Path) -> str:
 def _import_library(path: Path) -> ModuleType:
     loader = importlib.machinery.ExtensionFileLoader(EXTENSION_NAME, str(path))
     spec = importlib.util.spec_from_loader(EXTENSION_NAME, loader)
-    if spec is None:  # Only a loader without a name has none.
+    if spec is None:  # For the type checker: a loader with a name has a spec.
         raise BuildError(f"cannot load {path}")
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
@@ -128,22 +125,22 @@ def _locked(entry: Path) -> Iterator[None]:
 
 def _cache_error(error: OSError) -> BuildError:
     return BuildError(
-        f"the folder of simulated devices {cache_folder()} cannot be written ({error.strerror or error}); "
-        f"set {CACHE_VARIABLE} to a folder that can"
+        f"the cache folder {cache_folder()} must be writable, got an error ({error.strerror or error}); "
+        f"set {CACHE_VARIABLE} to another folder"
     )
 
 
 def _build(entry: Path) -> None:
     _check_compiler()
-    sys.stderr.write(f"hpu-sim: building the simulated device once for {entry.name}, about half a minute\n")
+    sys.stderr.write(f"hpu-sim: compiling the simulated device for {entry.name}, once, in about half a minute\n")
     try:
-        # What an earlier process left when it was killed; nobody else is here, as we hold the lock.
+        # Left by a process that was killed. The lock excludes running builds.
         for stale in entry.parent.glob(f"{entry.name}.build-*"):
             shutil.rmtree(stale, ignore_errors=True)
         workspace = Path(tempfile.mkdtemp(prefix=f"{entry.name}.build-", dir=entry.parent))
         try:
             _compile(workspace)
-            _publish(workspace / _LIBRARY, entry)
+            _install(workspace / _LIBRARY, entry)
         finally:
             shutil.rmtree(workspace, ignore_errors=True)
     except OSError as error:
@@ -154,18 +151,18 @@ def _check_compiler() -> None:
     compiler = os.environ.get("CXX", "c++")
     if shutil.which(compiler) is None:
         raise BuildError(
-            f"hpu-sim builds its device with a C++ compiler and found no {compiler!r} on PATH; "
-            "install one (Debian and Ubuntu: apt-get install g++) or name it in CXX"
+            f"hpu-sim needs a C++ compiler and found no {compiler!r} on PATH; "
+            "install one (Debian and Ubuntu: apt-get install g++) or set CXX"
         )
 
 
 def _compile(workspace: Path) -> None:
-    # In a process of its own: torch's build helpers change process-wide state, and what they print belongs in a log.
-    # A torch that brought the device would wait there for the very lock that this process holds.
+    # In a subprocess: torch's build helpers print and change process-wide state. Without HPU_SIM_DEVICES in it, because
+    # loading the device there would wait for the lock of this very build.
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYTHONWARNINGS": "ignore"}
     environment.pop("HPU_SIM_DEVICES", None)
-    command = [sys.executable, "-m", "hpu_sim.compile", str(workspace), str(source_folder())]
-    result = subprocess.run(  # noqa: S603 - our own module under our own interpreter
+    command = [sys.executable, "-m", "hpu_sim._compile_extension", str(workspace), str(source_folder())]
+    result = subprocess.run(  # noqa: S603 - own module, own interpreter
         command,
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -177,15 +174,15 @@ def _compile(workspace: Path) -> None:
     if result.returncode != 0 or not (workspace / _LIBRARY).is_file():
         tail = "\n".join(result.stdout.splitlines()[-_LOG_LINES:])
         raise BuildError(
-            f"the simulated device could not be built (exit code {result.returncode}). "
-            f"The compiler's last lines:\n{tail}"
+            f"the simulated device could not be built (exit code {result.returncode}); "
+            f"last lines of the compiler:\n{tail}"
         )
 
 
-def _publish(library: Path, entry: Path) -> None:
+def _install(library: Path, entry: Path) -> None:
     shutil.rmtree(entry, ignore_errors=True)
     staged = library.parent / "entry"
     staged.mkdir()
     library.rename(staged / _LIBRARY)
-    (staged / _MANIFEST).write_text(json.dumps({"sha256": _digest(staged / _LIBRARY)}), encoding="utf-8")
+    (staged / _METADATA_FILE).write_text(json.dumps({"sha256": _digest(staged / _LIBRARY)}), encoding="utf-8")
     staged.rename(entry)

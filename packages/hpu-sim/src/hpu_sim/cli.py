@@ -1,4 +1,4 @@
-"""The ``hpu-sim`` command."""
+"""Command-line interface ``hpu-sim``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import click
 
-from hpu_sim import children, supervision
+from hpu_sim import signal_forwarding, subprocess_env
 from hpu_sim.__about__ import __version__
 from hpu_sim.config import (
     DEFAULT_GENERATION,
@@ -24,31 +24,29 @@ from hpu_sim.config import (
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="hpu-sim")
 def main() -> None:
-    """Run Gaudi code on simulated cards: the numbers are the CPU's, nothing is timed like a card."""
+    """Run Gaudi code on simulated cards. Results are the CPU's; timings are not a card's."""
 
 
 @main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option(
-    "--devices", envvar=DEVICES_VARIABLE, default="1", show_default=True, help="Cards of the machine, 1 to 64."
-)
+@click.option("--devices", envvar=DEVICES_VARIABLE, default="1", show_default=True, help="Number of cards, 1 to 64.")
 @click.option(
     "--generation",
     envvar=GENERATION_VARIABLE,
     default=DEFAULT_GENERATION,
     show_default=True,
-    help="GAUDI, GAUDI2 or GAUDI3.",
+    help="Generation of the cards: GAUDI, GAUDI2 or GAUDI3.",
 )
 @click.option(
     "--release",
     envvar=RELEASE_VARIABLE,
     default=None,
-    help="SynapseAI release to play.  [default: the newest known well]",
+    help="SynapseAI release to simulate.  [default: the newest well-known one]",
 )
 @click.option(
     "--memory",
     envvar=MEMORY_VARIABLE,
     default=None,
-    help="Memory of a card, such as 16GiB.  [default: what the generation has]",
+    help="Memory of a card, such as 16GiB.  [default: that of the generation]",
 )
 @click.option(
     "--report",
@@ -56,10 +54,10 @@ def main() -> None:
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write what would be slow or break on a card, with its lines, to FILE.html or FILE.json; may be repeated.",
+    help="Write a report of what would be slow or fail on a card to FILE.html or FILE.json. Repeatable.",
 )
-@click.option("--quiet", is_flag=True, help="Show no table on stderr at the end.")
-@click.option("-m", "module", is_flag=True, help="SCRIPT is the name of a module, as in `python -m`.")
+@click.option("--quiet", is_flag=True, help="Print no summary on stderr.")
+@click.option("-m", "module", is_flag=True, help="Run SCRIPT as a module, like `python -m`.")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(  # noqa: PLR0913 - one argument per option
@@ -74,7 +72,10 @@ def run(  # noqa: PLR0913 - one argument per option
     script: str,
     arguments: tuple[str, ...],
 ) -> NoReturn:
-    """Run SCRIPT with ARGUMENTS as `python` would, on simulated cards."""
+    """Run a Python script on simulated cards.
+
+    SCRIPT, ARGUMENTS and the exit code are those of `python SCRIPT ARGUMENTS`.
+    """
     from hpu_sim.report import gathering, launching
 
     try:
@@ -84,24 +85,24 @@ def run(  # noqa: PLR0913 - one argument per option
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if not module and not Path(script).is_file():
-        raise click.UsageError(f"`script` must be a file, there is none at {script!r}")
-    _prepare_device()
-    os.environ.update(children.variables(config, os.environ))
+        raise click.UsageError(f"`script` must be an existing file, got {script!r}")
+    _build_device()
+    os.environ.update(subprocess_env.variables(config, os.environ))
     command = [sys.executable, *(["-m"] if module else []), script, *arguments]
     if quiet and not reports:
-        # The interpreter itself, in this very process: arguments, exit code, signals and child processes are those of
-        # `python SCRIPT`.
-        os.execv(sys.executable, command)  # noqa: S606 - no shell wanted
-    supervision.end_like(launching.run(command, os.environ, reports, quiet=quiet))
+        # With nothing to do afterwards, this process becomes the interpreter.
+        os.execv(sys.executable, command)  # noqa: S606 - no shell needed
+    signal_forwarding.exit_like(launching.run(command, os.environ, reports, quiet=quiet))
 
 
 @main.command()
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.argument("reports", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE]...")
 def report(folder: Path, reports: tuple[Path, ...]) -> None:
-    """Make a report of what processes recorded in FOLDER, which HPU_SIM_REPORT named while they ran.
+    """Write the report of a recorded run.
 
-    Writes each FILE, .html or .json; without one, shows the table.
+    FOLDER is the value that HPU_SIM_REPORT had during the run. Each FILE is .html or .json. Without a FILE, print the
+    summary.
     """
     from hpu_sim.report import gathering, text
 
@@ -118,13 +119,15 @@ def report(folder: Path, reports: tuple[Path, ...]) -> None:
 
 @main.command()
 def build() -> None:
-    """Build the device ahead of its first use, in a container image for one."""
-    click.echo(_prepare_device())
+    """Build the simulated device.
+
+    Otherwise the first use builds it, in about half a minute.
+    """
+    click.echo(_build_device())
 
 
-def _prepare_device() -> str:
-    # Before the script starts, so that a missing compiler is one sentence rather than a traceback out of `import
-    # torch`.
+def _build_device() -> str:
+    # Here a missing compiler is one sentence; in the script it would be a traceback out of `import torch`.
     os.environ.pop(DEVICES_VARIABLE, None)
     from hpu_sim.build import BuildError, build_key, load_extension
 

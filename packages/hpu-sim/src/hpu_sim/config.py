@@ -1,4 +1,4 @@
-"""What is to be simulated: how many cards, of which generation, under which release and in which mode."""
+"""Configuration of the simulated machine: devices, generation, release, mode and memory."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ DEFAULT_GENERATION: Final = "GAUDI2"
 #: and HL-225.
 MEMORY_BYTES: Final = {"GAUDI": 32 << 30, "GAUDI2": 96 << 30, "GAUDI3": 128 << 30}
 
-#: More cards than any machine has; a larger number is a typing error.
+#: Above any real machine; a larger number is a typing error.
 MAX_DEVICES: Final = 64
 
 
 @dataclass(frozen=True)
 class SimConfig:
-    """A simulated machine. Build it with :meth:`create` or :meth:`from_environment`, which check the values.
+    """Simulated machine, made by :meth:`create` or :meth:`from_environment`, which validate the values.
 
     Attributes:
-        devices: Cards of the machine, of which each process takes one.
+        devices: Number of devices of the machine. Each process acquires one.
         generation: ``"GAUDI"``, ``"GAUDI2"`` or ``"GAUDI3"``.
-        release: The SynapseAI release that is played.
-        lazy: Whether operators pile up in graphs until a ``mark_step``, or run one by one.
-        memory_bytes: Memory of one card, in bytes.
+        release: Simulated SynapseAI release.
+        lazy: Whether operators are collected into graphs until ``mark_step``, or run one by one.
+        memory_bytes: Memory of one device, in bytes.
     """
 
     devices: int
@@ -50,7 +50,7 @@ class SimConfig:
 
     @property
     def has_less_memory(self) -> bool:
-        """Whether a card was given less memory than its generation has."""
+        """Whether a device has less memory than its generation."""
         return self.memory_bytes < MEMORY_BYTES[self.generation]
 
     @classmethod
@@ -63,16 +63,16 @@ class SimConfig:
         lazy: str | None = None,
         memory: int | str | None = None,
     ) -> SimConfig:
-        """Check the values and return the machine they describe.
+        """Validate the values and return the machine that they describe.
 
         Args:
-            devices: Number of cards, 1 to 64; text is read as a decimal number.
+            devices: Number of devices, 1 to 64, as a number or in decimal digits.
             generation: ``"GAUDI"``, ``"GAUDI2"`` or ``"GAUDI3"``, in any case.
             release: SynapseAI release, or None for the default.
-            lazy: Value of ``PT_HPU_LAZY_MODE``: "0" is eager and anything else lazy, as the bridge reads it; None
-                leaves it to the release.
-            memory: Memory of a card, in bytes or as text such as ``"16GiB"``; None for what the generation has, which
-                is also the most.
+            lazy: Value of ``PT_HPU_LAZY_MODE``: "0" selects eager mode and anything else lazy mode, as in the bridge;
+                None selects the release's default.
+            memory: Memory of a device, in bytes or as text such as ``"16GiB"``; None for all that the generation has,
+                which is also the maximum.
 
         Raises:
             ValueError: If a value is out of its range or unknown.
@@ -80,18 +80,18 @@ class SimConfig:
         if generation.upper() not in MEMORY_BYTES:
             raise ValueError(f"`generation` must be one of {', '.join(MEMORY_BYTES)}, got {generation!r}")
         row = releases.find(release)
-        most = MEMORY_BYTES[generation.upper()]
+        limit = MEMORY_BYTES[generation.upper()]
         return cls(
             devices=_parse_devices(devices),
             generation=generation.upper(),
             release=row,
             lazy=row.lazy if lazy is None else lazy != "0",
-            memory_bytes=most if memory is None else parse_memory(memory, most),
+            memory_bytes=limit if memory is None else parse_memory(memory, limit),
         )
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> SimConfig | None:
-        """Return the machine that ``HPU_SIM_DEVICES`` and its companions describe, or None where it is unset or empty.
+        """Return the machine of ``HPU_SIM_DEVICES`` and related variables; None if it is unset or empty.
 
         Raises:
             ValueError: If a variable has a value out of its range or unknown.
@@ -107,20 +107,26 @@ class SimConfig:
             memory=environment.get(MEMORY_VARIABLE) or None,
         )
 
+    def describe(self) -> str:
+        """Return a short description, such as ``2 x GAUDI2 on SynapseAI 1.24.1, eager mode``."""
+        memory = f" of {self.memory_bytes} bytes" if self.has_less_memory else ""
+        mode = "lazy" if self.lazy else "eager"
+        return f"{self.devices} x {self.generation}{memory} on SynapseAI {self.release.version}, {mode} mode"
+
     def environment(self) -> dict[str, str]:
-        """Return the variables that give a child process the same machine."""
+        """Return the variables that give a subprocess the same machine."""
         return {
             DEVICES_VARIABLE: str(self.devices),
             GENERATION_VARIABLE: self.generation,
             RELEASE_VARIABLE: self.release.version,
-            # Empty rather than the whole, so that a child may still ask for a generation with less.
+            # Full memory is left empty: a subprocess may select a generation that has less.
             MEMORY_VARIABLE: str(self.memory_bytes) if self.has_less_memory else "",
         }
 
 
 def _parse_devices(devices: int | str) -> int:
     text = str(devices)
-    # Not every text that int() reads: " 2" and "1_0" are typing errors. 1.5 and True are no numbers of cards either.
+    # Stricter than int(), which accepts " 2", "1_0", 1.5 and True.
     count = int(text) if text.isascii() and text.isdecimal() else 0
     if not 1 <= count <= MAX_DEVICES:
         raise ValueError(f"`devices` must be a number from 1 to {MAX_DEVICES}, got {devices!r}")

@@ -1,7 +1,7 @@
-"""What the bridge of one release has and another's has not.
+"""Differences between the bridges of the releases.
 
-Two states of the bridge's sources are known, 1.19.0 and one of later 2025. No source says which release brought what
-differs between them, so the simulator takes the earlier for releases up to 1.19 and the later for all after.
+Two states of the bridge's sources are known: 1.19.0, and one of later 2025. Which release brought which difference
+between them is unknown, so the simulator uses the earlier state up to 1.19 and the later one for all newer releases.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from hpu_sim import activation, releases
+from hpu_sim import releases, runtime
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Differences between releases, as the bridge's modules ask for them.
+    """Features of a release that the modules of the bridge check.
 
     Attributes:
         hmp: ``hpex.hmp``, mixed precision before autocast.
         hmp_float16: ``hmp.convert`` has ``fp16_file_path`` and ``low_precision_type``, and the long list of float32
-            operators. That form is the last that is known, so the last release line with HMP, 1.12, is given it.
-        entry_point: The distribution declares itself to ``torch.backends``, from 1.19 on.
-        separate_transformer_engine: ``hpex.experimental.transformer_engine`` hands on the package
+            operators. It is the last known form, so the last release with HMP, 1.12, has it.
+        entry_point: The distribution declares an entry point of ``torch.backends``, from 1.19 on.
+        separate_transformer_engine: ``hpex.experimental.transformer_engine`` re-exports the package
             ``intel_transformer_engine``, from 1.19 on.
         after_1_19: The later state of the sources: a version module, ``hpu_inference_set_env``, torch's own
-            ``ProfilerActivity``, ``init_process_group`` and ``new_group``, graphs that can be imported in eager mode,
-            philox contexts of random numbers; no ``hpex.optimizers.Adam``, no ``load_habana_profiler``.
+            ``ProfilerActivity``, ``init_process_group`` and ``new_group``, HPU graphs that can be imported in eager
+            mode, philox contexts of random numbers; no ``hpex.optimizers.Adam``, no ``load_habana_profiler``.
     """
 
     hmp: bool
@@ -37,7 +37,7 @@ class Features:
 
 @functools.cache
 def features_of(version: str) -> Features:
-    """Return the differences that a release, such as ``"1.18.0"``, decides.
+    """Return the features of a release, such as ``"1.18.0"``.
 
     >>> features_of("1.12.1").hmp, features_of("1.24.1").hmp
     (True, False)
@@ -53,9 +53,9 @@ def features_of(version: str) -> Features:
 
 
 def features() -> Features:
-    """Return the differences of the release that this process plays.
+    """Return the features of the release that this process simulates.
 
     Raises:
         RuntimeError: If the simulator is not active.
     """
-    return features_of(activation.active_config().release.version)
+    return features_of(runtime.active_config().release.version)

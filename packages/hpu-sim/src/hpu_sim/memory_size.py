@@ -1,4 +1,4 @@
-"""Amounts of memory as people write them: ``16GiB``, ``500MB``, ``1073741824``."""
+"""Parser of memory sizes such as ``16GiB``, ``500MB`` and ``1073741824``."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ _TEXT: Final = re.compile(r"(\d+(?:\.\d+)?) ?([a-z]*)", re.ASCII | re.IGNORECASE
 
 
 def parse_memory(amount: int | str, limit: int) -> int:
-    """Return an amount of memory in bytes.
+    """Return a memory size in bytes.
 
     Args:
-        amount: Bytes, or text: a number and a unit of 1000 (``kB``, ``MB``, ``GB``, ``TB``) or of 1024 (``KiB``,
-            ``MiB``, ``GiB``, ``TiB``) in any case, without one bytes.
-        limit: The most that is accepted, in bytes.
+        amount: Number of bytes, or a number with a unit of powers of 1000 (``kB``, ``MB``, ``GB``, ``TB``) or of 1024
+            (``KiB``, ``MiB``, ``GiB``, ``TiB``) in any case.
+        limit: Largest accepted size, in bytes.
 
     Raises:
-        ValueError: If the text is no amount, or the amount is below one byte or above the limit.
+        ValueError: If the text is not a memory size, or the size is below one byte or above the limit.
 
     >>> parse_memory("1.5KiB", 1 << 30)
     1536
     """
     match = _TEXT.fullmatch(str(amount))
     size = -1
-    # True is an int to Python and no amount to a person.
+    # bool is a subclass of int.
     if match is not None and match[2].lower() in _UNITS and not isinstance(amount, bool):
         size = int(Decimal(match[1]) * _UNITS[match[2].lower()])
     if not 1 <= size <= limit:

@@ -1,83 +1,82 @@
-"""The compiled device as typed Python, for the rest of this package and for the simulated bridge."""
+"""Type of the C++ extension, which :func:`hpu_sim.runtime.native` returns."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import ModuleType
 
     import torch
     from torch._C._distributed_c10d import Backend, Store
 
 
 class Native(Protocol):
-    """Functions of the C++ extension; ``csrc/module.cpp`` defines them."""
+    """Functions of the C++ extension, defined in ``csrc/module.cpp``."""
 
     def configure(self, devices: int, lazy: bool, memory_limit: int, acquire: Callable[[], None]) -> None:
-        """Set up the machine: cards, mode, memory of a card in bytes, and what takes a card before the first use."""
+        """Configure the machine: devices, mode, memory per device in bytes, and the function that acquires a device."""
 
     def set_low_precision_supported(self, supported: bool) -> None:
-        """Say whether the card has float16 and float8, as all but the first generation have."""
+        """Set whether the device has float16 and float8, as all but the first generation have."""
 
     def register_autocast(self, name: str, policy: str) -> bool:
-        """Let an operator cast under autocast by "lower", "fp32" or "promote"; False where torch has none so named."""
+        """Register an operator's autocast policy, "lower", "fp32" or "promote"; return False if torch lacks it."""
 
     def set_listener(self, listener: Callable[[str, str, str, int], None] | None) -> None:
-        """Call ``listener(kind, op, detail, bytes)`` for each event of ``csrc/diagnostics.h``; None stops it."""
+        """Call ``listener(kind, op, detail, bytes)`` for each event of ``csrc/diagnostics.h``; None removes it."""
 
     def finish_backward_passes(self) -> None:
-        """Wait until the autograd thread holds nothing of an earlier backward pass; ``csrc/autograd_threads.h`` says why."""
+        """Drain the autograd engine; ``csrc/autograd_threads.h`` gives the reason."""
 
     def set_acquired(self, acquired: bool) -> None:
-        """Say whether this process has a card."""
+        """Set whether this process has acquired a device."""
 
     def mark_step(self) -> None:
-        """Close the graph that is being recorded."""
+        """End the current graph and run it."""
 
     def synchronize(self) -> None:
-        """Wait for the device, which closes the graph too."""
+        """End the current graph and wait for the device."""
 
     def stats(self) -> dict[str, int]:
-        """Return every counter."""
+        """Return the counters."""
 
     def reset_stats(self) -> None:
-        """Set every counter to 0, and the peak of memory to what is in use."""
+        """Reset the counters to 0, and the memory peak to the bytes in use."""
 
     def start_device_trace(self) -> None:
-        """Record when the device works, until :meth:`take_device_trace`; what was recorded before is forgotten."""
+        """Start a new trace of the device's work; :meth:`take_device_trace` ends it."""
 
     def take_device_trace(self) -> tuple[list[tuple[str, str, int, int, int, int]], int]:
-        """End the recording and return its intervals, and how many there were beyond those.
+        """Return the trace's events and the number of dropped events, and end the trace.
 
-        An interval is its kind ("kernel", "h2d", "d2h", "d2d", "collective" or "compilation"), a name, its begin and
-        its end in nanoseconds since the epoch, the number of the thread that launched it, and bytes.
+        An event has a kind ("kernel", "h2d", "d2h", "d2d", "collective" or "compilation"), a name, start and end in
+        nanoseconds since the epoch, the id of the launching thread, and a number of bytes.
         """
 
     def memory_stats(self) -> dict[str, int]:
         """Return limit, in_use, max_in_use and max_alloc_size in bytes, num_allocs and num_frees."""
 
     def reset_peak_memory(self) -> None:
-        """Set the peak of memory to what is in use."""
+        """Reset the memory peak to the bytes in use."""
 
     def reset_accumulated_memory(self) -> None:
-        """Set the counts of allocations to 0."""
+        """Reset the counters of allocations to 0."""
 
     def device_type(self) -> int:
-        """Return the number that torch's C++ gives the hpu device type."""
+        """Return the value of torch's C++ enum ``DeviceType`` for hpu."""
 
     def current_stream_id(self) -> int:
-        """Return the number of the calling thread's current stream."""
+        """Return the id of the calling thread's current stream."""
 
     def set_current_stream_id(self, stream_id: int) -> None:
-        """Make a stream the current one of the calling thread."""
+        """Set the calling thread's current stream."""
 
     def new_stream_id(self) -> int:
-        """Return the number of the next stream of the pool."""
+        """Return the id of the next stream of the pool."""
 
     def default_generator(self) -> torch.Generator:
-        """Return the device's generator of random numbers."""
+        """Return the device's default generator."""
 
     def join_hccl_communicator(self, store: Store, rank: int, size: int) -> Store:
         """Exchange the communicator id through a process group's store; return the store to connect over.
@@ -87,28 +86,4 @@ class Native(Protocol):
         """
 
     def make_hccl_backend(self, gloo: Backend) -> Backend:
-        """Return an hccl backend that a gloo backend carries."""
-
-
-_native: Native | None = None
-
-
-def install(extension: ModuleType) -> Native:
-    """Keep the loaded extension for :func:`native`."""
-    global _native  # noqa: PLW0603 - one device per process
-    _native = cast("Native", extension)
-    return _native
-
-
-def native() -> Native:
-    """Return the loaded extension.
-
-    Raises:
-        RuntimeError: If the simulator is not active.
-    """
-    if _native is None:
-        raise RuntimeError(
-            "the simulated hpu device is not active; set HPU_SIM_DEVICES=1, use `hpu-sim run`, "
-            "or call hpu_sim.activate() first"
-        )
-    return _native
+        """Return an hccl backend that runs its collectives on a gloo backend."""

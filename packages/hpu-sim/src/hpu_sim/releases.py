@@ -1,4 +1,4 @@
-"""The SynapseAI releases that the simulator can play, from a table generated out of the repository's compat.toml."""
+"""SynapseAI releases that the simulator knows, from a table generated from the repository's compat.toml."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from typing import Any, cast
 
 @dataclass(frozen=True)
 class Release:
-    """What a release decides about the simulated bridge.
+    """Facts of a release that the simulated bridge depends on.
 
     Attributes:
         version: The SynapseAI release, such as ``"1.24.1"``.
-        build: Version of the ``habana-torch-plugin`` distribution of that release, or None where no source gives it.
-        lazy: Whether lazy mode is the default. A release whose default no source gives is taken to be eager, as are its
-            neighbours.
-        generations: Card generations that the release supports; empty where no source gives them.
+        build: Version of the release's ``habana-torch-plugin`` distribution; None if unknown.
+        lazy: Whether lazy mode is the default. A release whose default is unknown counts as eager, like its neighbours.
+        generations: Device generations that the release supports; empty if unknown.
     """
 
     version: str
@@ -51,22 +50,22 @@ def find(version: str | None = None) -> Release:
     """Return a release of the table.
 
     Args:
-        version: A SynapseAI release such as ``"1.18.0"``; None for the default, the newest whose facts are known.
+        version: A SynapseAI release such as ``"1.18.0"``; None for the default, the newest well-known one.
 
     Raises:
-        ValueError: If the table has no such release.
+        ValueError: If the table does not have the release.
     """
     default, releases = _table()
-    wanted = default if version is None else version
-    if wanted not in releases:
+    key = default if version is None else version
+    if key not in releases:
         raise ValueError(
-            f"`release` must be a SynapseAI release that the simulator knows ({', '.join(releases)}), got {wanted!r}"
+            f"`release` must be a SynapseAI release that the simulator knows ({', '.join(releases)}), got {key!r}"
         )
-    return releases[wanted]
+    return releases[key]
 
 
 def has_hmp(version: str) -> bool:
-    """Return whether a source shows the HMP module in a release; where none says so, it is taken to be gone.
+    """Return whether a release is known to have the HMP module.
 
     Args:
         version: A release of the table.

@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import hpu_sim
-from hpu_sim.native import native
+from hpu_sim.runtime import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -161,7 +161,7 @@ def main() -> None:
 
     # Of modules that are about to go, on the releases that still have them.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from hpu_sim.activation import active_config
+    from hpu_sim.runtime import active_config
 
     machine = active_config()
     for row in read(Path(sys.argv[1]).read_text(encoding="utf-8")):

@@ -87,7 +87,7 @@ import habana_frameworks.torch.core as htcore
 import habana_frameworks.torch.utils.experimental as htexp
 import habana_frameworks.torch.distributed.hccl as hccl
 from habana_frameworks.torch.utils import library_loader
-from hpu_sim.activation import has_card
+from hpu_sim.runtime import has_device
 
 taken = {}
 for call in json.loads(sys.argv[1]):
@@ -96,7 +96,7 @@ for call in json.loads(sys.argv[1]):
         code = 2
         try:
             eval(call)
-            code = int(has_card())
+            code = int(has_device())
         finally:
             os._exit(code)
     taken[call] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

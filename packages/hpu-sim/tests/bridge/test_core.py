@@ -88,11 +88,11 @@ import hpu_sim
 hpu_sim.activate()
 import torch
 import habana_frameworks.torch.core as htcore
-from hpu_sim.activation import has_card
+from hpu_sim.runtime import has_device
 
 calls = []
 returned = [htcore.mark_step(), htcore.iter_mark_step("hpu"), htcore.add_step_closure(calls.append, (1,))]
-taken = has_card()
+taken = has_device()
 torch.ones(1, device="hpu")
 returned.append(htcore.mark_step(sync=True))
 print(json.dumps({"lazy": htcore.is_lazy(), "calls": calls, "returned": returned, "taken": taken, **hpu_sim.stats()}))

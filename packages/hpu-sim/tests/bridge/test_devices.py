@@ -13,7 +13,7 @@ from habana_frameworks.torch import hpu
 from habana_frameworks.torch.hpu import _utils
 
 import hpu_sim
-from hpu_sim import activation
+from hpu_sim import runtime
 
 if TYPE_CHECKING:
     import subprocess
@@ -78,7 +78,7 @@ def test_the_name_is_the_generation(device: Any) -> None:
 
 def test_the_capability_is_text() -> None:
     """Not a pair of numbers, as on other accelerators."""
-    assert hpu.get_device_capability() == activation.active_config().release.version
+    assert hpu.get_device_capability() == runtime.active_config().release.version
 
 
 def test_the_properties_are_text() -> None:

@@ -1,14 +1,12 @@
-"""Normalization, moving averages and attention of the bridge."""
+"""Fused normalization and attention."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
 import torch
 from habana_frameworks.torch.hpex.kernels import FusedSDPA
-from habana_frameworks.torch.hpex.movingavrg import FusedEMA
 from habana_frameworks.torch.hpex.normalization import FusedClipNorm, FusedRMSNorm
 from torch.nn import functional
 
@@ -92,34 +90,6 @@ def test_rms_normalization_computes_in_float32() -> None:
 
     assert output.dtype == torch.float16
     assert output.tolist() == [[1.0] * 4] * 2
-
-
-def test_a_moving_average_follows_the_model() -> None:
-    """By its decay, which the first updates approach."""
-    model = torch.nn.Linear(2, 1, bias=False).to("hpu")
-    torch.nn.init.constant_(model.weight, 1.0)
-    average = FusedEMA(model, decay=0.5, updates=1000)
-
-    torch.nn.init.constant_(model.weight, 3.0)
-    average.update(model)
-
-    decay = 0.5 * (1 - math.exp(-1001 / 2000))
-    assert average.updates == 1001
-    assert average.ema.weight.tolist()[0] == pytest.approx([decay * 1 + (1 - decay) * 3] * 2)
-
-
-def test_a_moving_average_is_for_evaluation() -> None:
-    """Its model is a copy without gradients, in evaluation mode, and counts stay as they are."""
-    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2)).to("hpu")
-    average = FusedEMA(model)
-
-    model(torch.randn(4, 2, device="hpu"))
-    average.update(model)
-
-    assert not average.ema.training
-    assert not any(parameter.requires_grad for parameter in average.ema.parameters())
-    assert model[0].weight.requires_grad
-    assert average.ema[1].num_batches_tracked.item() == 0
 
 
 def _heads() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

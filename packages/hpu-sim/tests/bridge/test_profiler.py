@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from hpu_sim.native import native
+from hpu_sim.runtime import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,11 +82,11 @@ def test_the_cards_work_is_in_lanes(recorded_trace: dict[str, Any]) -> None:
 
 def test_what_overlaps_has_a_lane_each() -> None:
     """Unless one lies within the other: Chrome's format has no place for it, and Perfetto leaves it out."""
-    from habana_frameworks.torch import _device_lane
+    from habana_frameworks.torch import _chrome_trace
 
     times = [(0, 4000), (1000, 6000), (2000, 3000), (5000, 7000), (5000, 8000)]
     intervals = [("collective", "allreduce", begin, end, 1, 8) for begin, end in times]
-    events = _device_lane.events_of(intervals, {"traceEvents": []})
+    events = _chrome_trace.events_of(intervals, {"traceEvents": []})
 
     names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
     assert [(names[event["tid"]], event["ts"], event["dur"]) for event in events if event["ph"] == "X"] == [

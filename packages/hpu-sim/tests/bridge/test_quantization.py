@@ -1,56 +1,54 @@
-"""Preparing inference."""
+"""Inference mode."""
 
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from habana_frameworks.torch import core as htcore
-from habana_frameworks.torch.hpu._toggles import switches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+hpu: Any = torch.hpu  # type: ignore[attr-defined] # the bridge registers it
 
 _OLD = ("hpu_set_env", "hpu_set_inference_env")
 _OLD_ENDS = ("hpu_reset_env", "hpu_teardown_inference_env")
 
 
 @pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    before = dict(switches)
+def _restore_flags() -> Iterator[None]:
     yield
-    switches.update(before)
+    htcore.hpu_inference_reset_env()
 
 
 @pytest.mark.parametrize(
-    ("start", "end"),
+    ("enable", "disable"),
     [*zip(_OLD, _OLD_ENDS, strict=True), ("hpu_inference_set_env", "hpu_inference_reset_env")],
 )
-def test_inference_mode_goes_on_and_off(start: str, end: str) -> None:
-    """With the reshape of matrix products; nothing is returned for no model."""
-    names = ("inference_mode", "matmul3d_2d_reshape")
-
-    result = getattr(htcore, start)()
-    inside = [switches[name] for name in names]
-    getattr(htcore, end)()
+def test_inference_mode_can_be_enabled_and_disabled(enable: str, disable: str) -> None:
+    """Inference mode and the reshape of matrix products go together."""
+    result = getattr(htcore, enable)()
+    inside = (hpu.is_inference_mode_enabled(), hpu.is_matmul3d_2d_reshape_enabled())
+    getattr(htcore, disable)()
 
     assert result is None
-    assert inside == [True, True]
-    assert [switches[name] for name in names] == [False, False]
+    assert inside == (True, True)
+    assert (hpu.is_inference_mode_enabled(), hpu.is_matmul3d_2d_reshape_enabled()) == (False, False)
 
 
 @pytest.mark.parametrize("name", [*_OLD, *_OLD_ENDS])
-def test_the_older_names_say_that_they_will_go(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """From 1.20 on."""
+def test_the_older_names_print_a_deprecation(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The notice names the replacement, from 1.20 on."""
     getattr(htcore, name)()
 
     assert capsys.readouterr().out.startswith(f"[TO BE DEPRECATED] {name}, use hpu_inference_")
 
 
-def test_up_to_1_19_they_say_nothing(output_of: Callable[..., str]) -> None:
-    """They are the only names."""
+def test_up_to_1_19_the_older_names_print_nothing(output_of: Callable[..., str]) -> None:
+    """There is no other name to use before 1.20."""
     program = """
     import torch
     import habana_frameworks.torch.core as htcore
@@ -64,7 +62,7 @@ def test_up_to_1_19_they_say_nothing(output_of: Callable[..., str]) -> None:
 
 
 def test_batch_norms_are_folded_into_convolutions() -> None:
-    """The numbers stay, the layer goes."""
+    """The folded model computes the same without the layer."""
     torch.manual_seed(2)
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU())
     model(torch.randn(8, 3, 6, 6))
@@ -78,8 +76,8 @@ def test_batch_norms_are_folded_into_convolutions() -> None:
     torch.testing.assert_close(fused(images), plain(images), rtol=1e-5, atol=1e-5)
 
 
-def test_a_model_in_training_is_not_folded() -> None:
-    """Its statistics still change."""
+def test_a_model_in_training_mode_is_not_folded() -> None:
+    """The running statistics of its batch norm still change."""
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))
 
     htcore.hpu_inference_set_env(model)
@@ -88,11 +86,11 @@ def test_a_model_in_training_is_not_folded() -> None:
 
 
 @pytest.mark.parametrize("initialize", ["hpu_initialize", "hpu_inference_initialize"])
-def test_constants_are_marked(initialize: str) -> None:
-    """As the arguments say, from 1.20 on."""
-    getattr(htcore, initialize)(torch.nn.Linear(2, 2), mark_scales=False)
-    first = (switches["mark_scale_const"], switches["mark_non_scale_const"])
-    getattr(htcore, initialize)(torch.nn.Linear(2, 2), True)
+def test_initializing_leaves_the_model_alone(initialize: str) -> None:
+    """Weights are not folded into constants, because nothing is compiled."""
+    model = torch.nn.Linear(2, 2).to("hpu")
+    before = copy.deepcopy(model.state_dict())
 
-    assert first == (False, True)
-    assert (switches["mark_scale_const"], switches["mark_non_scale_const"]) == (True, False)
+    getattr(htcore, initialize)(model, mark_only_scales_as_const=True, mark_scales=False, mark_non_scales=False)
+
+    torch.testing.assert_close(model.state_dict(), before)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import hpu_sim
-from hpu_sim.native import native
+from hpu_sim.runtime import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -172,10 +172,10 @@ import json
 import hpu_sim
 hpu_sim.activate()
 import torch
-from hpu_sim import activation
-from hpu_sim.native import native
+from hpu_sim import runtime
+from hpu_sim.runtime import native
 
-native().configure(1, False, 1000, activation.acquire_card)
+native().configure(1, False, 1000, runtime.acquire_device)
 report = {}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.native import native
+from hpu_sim.runtime import native
 
 if TYPE_CHECKING:
     import subprocess

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from hpu_sim.native import native
 from hpu_sim.report import places as module
 from hpu_sim.report.places import STACK_DEPTH, Places, frame_of_backward
+from hpu_sim.runtime import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

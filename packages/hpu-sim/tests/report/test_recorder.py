@@ -11,9 +11,9 @@ import torch
 from habana_frameworks.torch import core as htcore
 from torch import nn
 
-from hpu_sim.native import native
 from hpu_sim.report import recorder as module
 from hpu_sim.report.recorder import Recorder
+from hpu_sim.runtime import native
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

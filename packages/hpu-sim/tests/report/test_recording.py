@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import nn
 
-from hpu_sim.activation import active_config
 from hpu_sim.report import recording as module
 from hpu_sim.report.model import RankRecord, decode
 from hpu_sim.report.recording import Recording, from_environment
+from hpu_sim.runtime import active_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from hpu_sim.activation import active_config
+from hpu_sim.runtime import active_config
 from hpu_sim.testing import RankPool, SharedRankPool
 from hpu_sim.testing.ranks import Function
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from hpu_sim import children
-from hpu_sim.cards import RUNTIME_VARIABLE
+from hpu_sim import subprocess_env
 from hpu_sim.config import LAZY_VARIABLE, REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
+from hpu_sim.device_lock import RUNTIME_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -141,7 +141,7 @@ def _environment(environment: Mapping[str, str], config: SimConfig, folder: Path
     kept = {name: value for name, value in environment.items() if name not in _LEFT_BEHIND}
     # Its own cards: those of this process's machine may be taken.
     own = {LAZY_VARIABLE: str(int(config.lazy)), RUNTIME_VARIABLE: str(folder / "cards")}
-    return {**kept, **children.variables(config, kept), **own}
+    return {**kept, **subprocess_env.variables(config, kept), **own}
 
 
 def _reports(config: pytest.Config, lines: list[dict[str, Any]]) -> list[pytest.TestReport]:

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hpu_sim import activation
+from hpu_sim import runtime
 from hpu_sim.config import DEFAULT_GENERATION, SimConfig, lazy_variable, memory_variable
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Wish:
         Raises:
             ValueError: If something is asked for that no machine is.
         """
-        running = activation.active_config() if activation.is_active() else None
+        running = runtime.active_config() if runtime.is_active() else None
         if running is None:
             lazy = lazy_variable() if self.lazy is None else str(int(self.lazy))
             return SimConfig.create(
@@ -72,7 +72,7 @@ class Wish:
 
 def is_here(config: SimConfig) -> bool:
     """Return whether this process is that machine."""
-    return activation.is_active() and activation.active_config() == config
+    return runtime.is_active() and runtime.active_config() == config
 
 
 def why_not_on_cards(wish: Wish) -> str | None:

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpu_sim import supervision
+from hpu_sim import signal_forwarding
 from hpu_sim.config import REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
 from hpu_sim.report import gathering, text
 
@@ -35,7 +35,7 @@ def run(command: list[str], environment: Mapping[str, str], reports: Sequence[Pa
     reports = [path.absolute() for path in reports]
     with tempfile.TemporaryDirectory(prefix="hpu-sim-report-") as folder:
         recording = {REPORT_VARIABLE: folder, REPORT_DETAIL_VARIABLE: "lines" if reports else "counts"}
-        exit_code = supervision.run(command, {**environment, **recording})
+        exit_code = signal_forwarding.run(command, {**environment, **recording})
         try:
             gathering.await_processes(Path(folder))
             report = gathering.gather(Path(folder), command[1:], exit_code)

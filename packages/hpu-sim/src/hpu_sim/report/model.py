@@ -208,7 +208,7 @@ class RankRecord:
         state: "ended", or "running" as long as it has not; a process that is gone and still "running" was killed.
         ending: The error that ended it, if one did.
         detail: "lines", or "counts" where only totals were kept.
-        totals: As :func:`hpu_sim.statistics.lifetime_stats`.
+        totals: As :func:`hpu_sim.counters.lifetime_stats`.
         steps: The training, step by step.
         model: What the optimizers hold; None where nothing is known.
         sites: Where what happened, the most frequent first; empty for "counts".

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hpu_sim.config import REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
+from hpu_sim.counters import lifetime_stats
 from hpu_sim.report.ending import ending_of_process
 from hpu_sim.report.model import Machine, RankRecord, encode
 from hpu_sim.report.recorder import Recorder
-from hpu_sim.statistics import lifetime_stats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,10 +1,10 @@
-"""Python runs this at its start where hpu-sim put this folder on PYTHONPATH: ``import torch`` then brings the device.
+"""Start-up hook of Python, found where hpu-sim put this folder on PYTHONPATH: ``import torch`` then brings the device.
 
-Torch from 2.5 on asks installed packages for devices by itself, unless it is told not to, and older ones do not. None
-of them knows what a program means that imports the bridge before torch.
+torch < 2.5 loads no device backends, and newer ones can be told not to. No torch handles a program that imports the
+bridge before torch.
 """
 
-# ruff: noqa: INP001, PTH100, PTH120 - the folder is a place on the path; pathlib would slow every start of Python
+# ruff: noqa: INP001, PTH100, PTH120 - the folder is a path entry; pathlib would slow down every start of Python
 
 import importlib.machinery
 import importlib.util
@@ -12,19 +12,18 @@ import os
 import sys
 
 
-def _wait_for_torch_or_bridge() -> None:
-    # Also other environments' interpreters get this folder, as children of a simulated program.
+def _install_import_hooks() -> None:
+    # Subprocesses may run interpreters of other environments, which have no hpu_sim.
     if os.environ.get("HPU_SIM_DEVICES") and importlib.util.find_spec("hpu_sim") is not None:
         from hpu_sim.autoload import autoload
-        from hpu_sim.bridge_finder import wait_for_bridge
-        from hpu_sim.post_import import after_import
+        from hpu_sim.import_hooks import after_import, import_torch_before_bridge
 
         after_import("torch", autoload)
-        wait_for_bridge()
+        import_torch_before_bridge()
 
 
-def _run_the_hidden_one() -> None:
-    # Python runs the first sitecustomize on its path only, and that must not cost the machine its own.
+def _run_next_sitecustomize() -> None:
+    # Python imports only the first sitecustomize on its path. The machine's own must still run.
     here = os.path.dirname(os.path.abspath(__file__))
     others = [entry for entry in sys.path if os.path.abspath(entry) != here]
     spec = importlib.machinery.PathFinder.find_spec(__name__, others)
@@ -34,5 +33,5 @@ def _run_the_hidden_one() -> None:
         spec.loader.exec_module(module)
 
 
-_wait_for_torch_or_bridge()
-_run_the_hidden_one()
+_install_import_hooks()
+_run_next_sitecustomize()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpu_sim import children
+from hpu_sim import subprocess_env
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -67,7 +67,7 @@ def machine_env(devices: int, cards: Path, **more: str) -> dict[str, str]:
         # As many processes as there are ranks share the processors of the machine that runs the tests.
         "OMP_NUM_THREADS": "1",
         # Torch before 2.5 does not ask installed packages for devices.
-        "PYTHONPATH": children.with_hook(os.pathsep.join(path for path in sys.path if path)),
+        "PYTHONPATH": subprocess_env.with_hook(os.pathsep.join(path for path in sys.path if path)),
         **more,
     }
 

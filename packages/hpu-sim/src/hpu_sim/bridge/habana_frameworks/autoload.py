@@ -2,9 +2,14 @@
 
 import importlib
 import os
+import sys
 
-#: Whether the bridge has been imported.
-is_loaded = False
+
+def __getattr__(name: str) -> bool:
+    # Computed, because the bridge would have to import this module to set it.
+    if name == "is_loaded":
+        return "habana_frameworks.torch" in sys.modules
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __autoload() -> None:

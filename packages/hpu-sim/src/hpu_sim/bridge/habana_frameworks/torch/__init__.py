@@ -17,10 +17,6 @@ os.environ.setdefault("HABANA_PROFILE", "profile_api_light")
 if features().after_1_19:
     __path__.append(str(Path(__file__).parent / "_after_1_19"))
 
-from habana_frameworks import autoload
-
-autoload.is_loaded = True
-
 from habana_frameworks.torch import hpu
 from habana_frameworks.torch._overrides import patch_torch
 
@@ -28,7 +24,6 @@ patch_torch()
 
 from habana_frameworks.torch import activity_profiler, core, distributed, utils
 from habana_frameworks.torch._operators import define_operators
-from habana_frameworks.torch._optimizers import replace_adam
 from habana_frameworks.torch._process_groups import patch_process_groups
 from habana_frameworks.torch.dynamo import register_when_imported
 
@@ -37,7 +32,6 @@ __all__ = ["activity_profiler", "core", "distributed", "hpu", "utils"]
 define_operators()
 patch_process_groups()
 register_when_imported()
-replace_adam()
 
 if features().after_1_19:
     from habana_frameworks.torch.version import __version__, version

@@ -7,7 +7,7 @@ from typing import Final
 import torch
 
 from habana_frameworks.torch.utils.internal import is_lazy
-from hpu_sim.activation import active_config
+from hpu_sim.runtime import active_config
 
 _LISTS: Final = "Tensor[] grads, Tensor(a!)[] weights, Tensor(b!)[] exp_avg, Tensor(c!)[] exp_avg_sq"
 _SCALARS: Final = "Tensor neg_step, float beta1, float beta2, float epsilon"

@@ -17,9 +17,8 @@ import torch
 from torch.autograd import profiler as autograd_profiler
 from torch.profiler import profiler as torch_profiler
 
-from habana_frameworks.torch import _device_lane
-from hpu_sim.activation import active_config
-from hpu_sim.native import native
+from habana_frameworks.torch import _chrome_trace
+from hpu_sim.runtime import active_config, native
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +85,7 @@ def wants_hpu(profile: Any) -> bool:
     return bool(getattr(profile, "records_hpu", False)) or (hpu is not None and hpu in profile.activities)
 
 
-def _add_card(path: Path, intervals: list[_device_lane.Interval], dropped: int) -> None:
+def _add_card(path: Path, intervals: list[_chrome_trace.Interval], dropped: int) -> None:
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8") as file:
         trace = json.load(file)
@@ -95,6 +94,6 @@ def _add_card(path: Path, intervals: list[_device_lane.Interval], dropped: int) 
     if dropped:
         card["droppedEvents"] = dropped
     trace.setdefault("deviceProperties", []).append(card)
-    trace["traceEvents"] += _device_lane.events_of(intervals, trace)
+    trace["traceEvents"] += _chrome_trace.events_of(intervals, trace)
     with opened(path, "wt", encoding="utf-8") as file:
         json.dump(trace, file)

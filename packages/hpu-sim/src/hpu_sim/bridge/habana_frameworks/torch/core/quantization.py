@@ -1,7 +1,7 @@
-"""Preparing a model for inference. The names changed after 1.19, when the older ones began to print that they will go.
+"""Inference mode. After 1.19 the names change, and the older ones print a deprecation notice.
 
-On a card these calls let the graph compiler treat weights as constants and fold reshapes. Here they set the switches
-that programs can read, and fuse what is fused on a card.
+On a card these calls let the graph compiler treat weights as constants and fold reshapes. Here they set the flags that
+programs can read, and fold batch norms into convolutions.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from habana_frameworks.torch.hpu import _toggles, _toggles_after_1_19
+from habana_frameworks.torch.hpu import _flags
 from hpu_sim.features import features
 
 if TYPE_CHECKING:
@@ -22,54 +22,54 @@ _NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
 
 
 def hpu_set_env(model: torch.nn.Module | None = None) -> torch.nn.Module | None:
-    """Switch inference mode on. Call it before the model moves to the card.
+    """Enable inference mode. Call it before the model moves to the device.
 
     Args:
-        model: A model whose batch norms are to be folded into the convolutions right before them.
+        model: Model in which to fold each batch norm into the convolution right before it.
 
     Returns:
-        The model, or None where none was given.
+        The model, or None if none was given.
     """
-    _announce_end("hpu_set_env", "hpu_inference_set_env")
+    _print_deprecation("hpu_set_env", "hpu_inference_set_env")
     return _set_env(model)
 
 
 def hpu_set_inference_env(model: torch.nn.Module | None = None) -> torch.nn.Module | None:
-    """Switch inference mode on; another name of :func:`hpu_set_env`."""
-    _announce_end("hpu_set_inference_env", "hpu_inference_set_env")
+    """Enable inference mode; an alias of :func:`hpu_set_env`."""
+    _print_deprecation("hpu_set_inference_env", "hpu_inference_set_env")
     return _set_env(model)
 
 
 def hpu_reset_env() -> None:
-    """Switch inference mode off."""
-    _announce_end("hpu_reset_env", "hpu_inference_reset_env")
+    """Disable inference mode."""
+    _print_deprecation("hpu_reset_env", "hpu_inference_reset_env")
     _reset_env()
 
 
 def hpu_teardown_inference_env() -> None:
-    """Switch inference mode off; another name of :func:`hpu_reset_env`."""
-    _announce_end("hpu_teardown_inference_env", "hpu_inference_reset_env")
+    """Disable inference mode; an alias of :func:`hpu_reset_env`."""
+    _print_deprecation("hpu_teardown_inference_env", "hpu_inference_reset_env")
     _reset_env()
 
 
-def _announce_end(old: str, new: str) -> None:
+def _print_deprecation(old: str, new: str) -> None:
     if features().after_1_19:
-        print(f"[TO BE DEPRECATED] {old}, use {new}")  # noqa: T201 - the bridge prints it, too
+        print(f"[TO BE DEPRECATED] {old}, use {new}")  # noqa: T201 - as the bridge does
 
 
 def _set_env(model: torch.nn.Module | None = None) -> torch.nn.Module | None:
-    _toggles.enable_inference_mode()
-    _toggles.enable_matmul3d_2d_reshape()
-    return None if model is None else _fuse(model)
+    _flags.enable_inference_mode()
+    _flags.enable_matmul3d_2d_reshape()
+    return None if model is None else _fold_batch_norms(model)
 
 
 def _reset_env() -> None:
-    _toggles.disable_inference_mode()
-    _toggles.disable_matmul3d_2d_reshape()
+    _flags.disable_inference_mode()
+    _flags.disable_matmul3d_2d_reshape()
 
 
-def _fuse(model: torch.nn.Module) -> torch.nn.Module:
-    # The neighbours in a Sequential are those whose order is known without running the model.
+def _fold_batch_norms(model: torch.nn.Module) -> torch.nn.Module:
+    # Only in a Sequential is the order of layers known without running the model.
     for module in model.modules():
         if isinstance(module, torch.nn.Sequential) and not module.training:
             for index in range(len(module) - 1):
@@ -86,7 +86,7 @@ def _initialize_until_1_19(
     optimizer: Any = None,
     args: Any = None,
 ) -> None:
-    """Declare the weights of a model that lies on the card to be constants, of which the simulator makes no use."""
+    """Mark the weights of a model on the device as constants, which has no effect here."""
     del model, mark_only_scales_as_const, optimizer, args
 
 
@@ -98,10 +98,8 @@ def _initialize_after_1_19(  # noqa: PLR0913, PLR0917 - the bridge's signature
     optimizer: Any = None,
     args: Any = None,
 ) -> None:
-    """Declare the weights of a model that lies on the card to be constants, of which the simulator makes no use."""
-    del model, optimizer, args
-    _toggles_after_1_19.set_mark_scale_const(mark_scales)
-    _toggles_after_1_19.set_mark_non_scale_const(mark_non_scales and not mark_only_scales_as_const)
+    """Mark the weights of a model on the device as constants, which has no effect here."""
+    del model, mark_only_scales_as_const, mark_scales, mark_non_scales, optimizer, args
 
 
 hpu_initialize: Callable[..., None] = _initialize_after_1_19 if features().after_1_19 else _initialize_until_1_19

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from habana_frameworks.torch.hpu import _metrics_file
 from habana_frameworks.torch.utils.internal import is_lazy
-from hpu_sim.activation import acquire_card
-from hpu_sim.native import native
+from hpu_sim.runtime import acquire_device, native
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +18,7 @@ def mark_step(device_str: str = "", sync: bool = False) -> None:  # noqa: ARG001
     """Close the graph and run it, then run the closures that were added since the last time."""
     if not is_lazy():
         return
-    acquire_card()
+    acquire_device()
     if sync:
         native().synchronize()
     else:
@@ -27,7 +26,7 @@ def mark_step(device_str: str = "", sync: bool = False) -> None:  # noqa: ARG001
     pending, _closures[:] = list(_closures), []
     for closure, arguments in pending:
         closure(*arguments)
-    _metrics_file.notice("mark_step")
+    _metrics_file.notify("mark_step")
 
 
 def iter_mark_step(device_str: str = "") -> None:

@@ -6,10 +6,10 @@ import sys
 
 from habana_frameworks.torch.hpu import _utils, memory, metrics, random
 from habana_frameworks.torch.hpu._autocast import *
+from habana_frameworks.torch.hpu._flags import *
 from habana_frameworks.torch.hpu._tensors import *
-from habana_frameworks.torch.hpu._toggles import *
+from habana_frameworks.torch.hpu._utils import _is_in_bad_fork, _lazy_init, init, is_initialized
 from habana_frameworks.torch.hpu.devices import *
-from habana_frameworks.torch.hpu.lifecycle import _is_in_bad_fork, _lazy_init, init, is_initialized
 from habana_frameworks.torch.hpu.memory import *
 from habana_frameworks.torch.hpu.memory import _extended_memory_summary_dict
 from habana_frameworks.torch.hpu.metrics import metric_global, metric_localcontext, metrics_dump
@@ -20,7 +20,6 @@ from hpu_sim.features import features
 
 if features().after_1_19:
     from habana_frameworks.torch.hpu._philox import set_rng_ctx, unset_rng_ctx
-    from habana_frameworks.torch.hpu._toggles_after_1_19 import *
     from habana_frameworks.torch.version import __version__, version
 if features().after_1_19 or is_lazy():
     from habana_frameworks.torch.hpu.graphs import *

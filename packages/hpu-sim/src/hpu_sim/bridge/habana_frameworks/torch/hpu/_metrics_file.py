@@ -1,4 +1,4 @@
-"""The file that metrics are written to, by variables or by ``metrics_dump``."""
+"""Metrics file, written by the triggers of ``PT_HPU_METRICS_DUMP_TRIGGERS`` and by ``metrics_dump``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from habana_frameworks.torch.hpu import metrics
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from habana_frameworks.torch.hpu.metrics import Metric
 
@@ -23,32 +21,63 @@ _TRIGGERS_VARIABLE: Final = "PT_HPU_METRICS_DUMP_TRIGGERS"
 _TRIGGERS: Final = ("process_exit", "mark_step", "metric_change", "user")
 
 _logger = logging.getLogger(__name__)
+_writers: list[_Writer] = []
 
 
 class _Writer:
-    """Writes the global metrics when something happens that was asked for."""
+    """Writer of the global metrics.
 
-    def __init__(self, file_name: str, form: str, triggers: frozenset[str]) -> None:
+    Args:
+        metrics: Metrics to write.
+        file_name: File to append to.
+        form: ``"json"`` or ``"text"``.
+        triggers: Triggers to write on.
+    """
+
+    def __init__(self, metrics: Collection[Metric], file_name: str, form: str, triggers: frozenset[str]) -> None:
+        self._metrics = metrics
         self._file_name = file_name
         self._form = form
         self._triggers = triggers
         self._last = self._values()
 
-    @staticmethod
-    def _values() -> list[list[tuple[str, Any]]]:
-        return [metric.stats() for metric in metrics._global_metrics.values()]  # noqa: SLF001 - of the same bridge
+    def _values(self) -> list[list[tuple[str, Any]]]:
+        return [metric.stats() for metric in self._metrics]
 
-    def notice(self, trigger: str) -> None:
-        """Write because of ``trigger``, and because a metric has changed, where either was asked for."""
+    def notify(self, trigger: str) -> None:
+        """Write an entry for ``trigger``, and one for "metric_change" if a metric has changed, where asked for."""
         values = self._values()
         changed, self._last = values != self._last, values
         for reason in (trigger, *(["metric_change"] if changed else [])):
             if reason in self._triggers:
-                dump(self._file_name, self._form, reason, metrics._global_metrics.values())  # noqa: SLF001 - as above
+                dump(self._file_name, self._form, reason, self._metrics)
 
 
-def dump(file_name: str, form: str, trigger: str, metrics: Iterable[Metric]) -> None:
-    """Add an entry per metric to a file.
+def start(metrics: Collection[Metric]) -> None:
+    """Start to write metrics to the file that ``PT_HPU_METRICS_FILE`` names; do nothing where it is unset.
+
+    Args:
+        metrics: The global metrics.
+    """
+    file_name = next((os.environ[name] for name in _FILE_VARIABLES if os.environ.get(name)), None)
+    if file_name is None:
+        return
+    text = os.environ.get(_TRIGGERS_VARIABLE, "process_exit")
+    triggers = frozenset(part.strip() for part in text.split(","))
+    if unknown := triggers.difference(_TRIGGERS):
+        _logger.warning("%s names unknown triggers: %s", _TRIGGERS_VARIABLE, ", ".join(sorted(unknown)))
+    _writers.append(_Writer(metrics, file_name, os.environ.get(_FORMAT_VARIABLE, "json"), triggers))
+    atexit.register(notify, "process_exit")
+
+
+def notify(trigger: str) -> None:
+    """Write the metrics if they are to be written on ``trigger``."""
+    for writer in _writers:
+        writer.notify(trigger)
+
+
+def dump(file_name: str, form: str, trigger: str, metrics: Collection[Metric]) -> None:
+    """Append an entry per metric to a file.
 
     Raises:
         ValueError: If the format is neither ``"json"`` nor ``"text"``.
@@ -56,7 +85,7 @@ def dump(file_name: str, form: str, trigger: str, metrics: Iterable[Metric]) -> 
     """
     if form not in {"json", "text"}:
         raise ValueError(f"`format` must be 'json' or 'text', got {form!r}")
-    path = _of_this_rank(Path(file_name))
+    path = _path_with_rank(Path(file_name))
     entries = [
         {
             "metric_name": metric.name(),
@@ -75,30 +104,6 @@ def dump(file_name: str, form: str, trigger: str, metrics: Iterable[Metric]) -> 
             file.writelines(f"{key}: {value}\n" for entry in entries for key, value in entry.items())
 
 
-def _of_this_rank(path: Path) -> Path:
+def _path_with_rank(path: Path) -> Path:
     rank = os.environ.get("RANK")
     return path if rank is None else path.with_name(f"{path.stem}-rank{rank}{path.suffix}")
-
-
-def _read_variables() -> _Writer | None:
-    file_name = next((os.environ[name] for name in _FILE_VARIABLES if os.environ.get(name)), None)
-    if file_name is None:
-        return None
-    text = os.environ.get(_TRIGGERS_VARIABLE, "process_exit")
-    triggers = frozenset(part.strip() for part in text.split(","))
-    if unknown := triggers.difference(_TRIGGERS):
-        _logger.warning("%s names unknown triggers: %s", _TRIGGERS_VARIABLE, ", ".join(sorted(unknown)))
-    return _Writer(file_name, os.environ.get(_FORMAT_VARIABLE, "json"), triggers)
-
-
-_writer = _read_variables()
-
-
-def notice(trigger: str) -> None:
-    """Tell that something happened which metrics may be written for."""
-    if _writer is not None:
-        _writer.notice(trigger)
-
-
-if _writer is not None:
-    atexit.register(_writer.notice, "process_exit")

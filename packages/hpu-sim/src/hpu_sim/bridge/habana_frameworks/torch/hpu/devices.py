@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from habana_frameworks.torch.hpu import lifecycle
-from habana_frameworks.torch.hpu._utils import _get_device_index
-from hpu_sim.activation import active_config
-from hpu_sim.native import native
+from habana_frameworks.torch.hpu._utils import _get_device_index, init
+from hpu_sim.runtime import active_config, native
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -52,28 +50,28 @@ def is_bf16_supported() -> bool:
 
 def current_device() -> int:
     """Take a card and return its index in this process, which is always 0."""
-    lifecycle.init()
+    init()
     return 0
 
 
 def get_device_name(device: Any = None) -> str:
     """Take a card and return its generation: ``"GAUDI"``, ``"GAUDI2"`` or ``"GAUDI3"``."""
     _get_device_index(device, optional=True)
-    lifecycle.init()
+    init()
     return active_config().generation
 
 
 def get_device_capability(device: Any = None) -> str:
     """Take a card and return the version of its driver: text, not a pair of numbers."""
     _get_device_index(device, optional=True)
-    lifecycle.init()
+    init()
     return active_config().release.version
 
 
 def get_device_properties(device: Any = None) -> str:
     """Take a card and return its properties as text of ``name=value`` pairs."""
     _get_device_index(device, optional=True)
-    lifecycle.init()
+    init()
     config = active_config()
     properties = {
         "sramBaseAddress": 0,
@@ -92,7 +90,7 @@ def get_device_properties(device: Any = None) -> str:
 
 def can_device_access_peer(device: Any, peer_device: Any) -> bool:
     """Take a card and return whether the two cards exist: those of a machine reach each other."""
-    lifecycle.init()
+    init()
     for index in (device, peer_device):
         _get_device_index(index, optional=True)
     return True
@@ -100,7 +98,7 @@ def can_device_access_peer(device: Any, peer_device: Any) -> bool:
 
 def synchronize() -> None:
     """Wait until the device has run everything. There is no device argument, as on the bridge."""
-    lifecycle.init()
+    init()
     native().synchronize()
 
 

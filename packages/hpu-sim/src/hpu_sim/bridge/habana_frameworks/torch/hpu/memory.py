@@ -5,9 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from habana_frameworks.torch.hpu import lifecycle
-from habana_frameworks.torch.hpu._utils import _get_device_index
-from hpu_sim.native import native
+from habana_frameworks.torch.hpu._utils import _get_device_index, init
+from hpu_sim.runtime import native
 
 __all__ = [
     "max_memory_allocated",
@@ -27,7 +26,7 @@ __all__ = [
 
 def _stats(device: Any) -> dict[str, int]:
     _get_device_index(device, optional=True)
-    lifecycle.init()
+    init()
     return native().memory_stats()
 
 

@@ -6,7 +6,8 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_sim.native import native
+from habana_frameworks.torch.hpu import _metrics_file
+from hpu_sim.runtime import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,7 +46,7 @@ def _show_graph_compilation(counts: dict[str, int]) -> list[tuple[str, Any]]:
 
 
 def _show_cpu_fallback(_: dict[str, int]) -> list[tuple[str, Any]]:
-    # Which operators a card would run on the CPU is told by a report, line by line; none of them falls back here.
+    # Not counted: the simulator does not know which operators a card would run on the CPU.
     return [("TotalNumber", 0), ("FallbackOps", {})]
 
 
@@ -140,6 +141,7 @@ def _start_all() -> dict[str, Metric]:
 
 
 _global_metrics: Final = _start_all()
+_metrics_file.start(_global_metrics.values())
 
 
 def metric_global(name: str) -> Metric | None:
@@ -181,6 +183,4 @@ def metrics_dump(file_name: str, format: str = "json") -> None:  # noqa: A002 - 
         ValueError: If the format is another one.
         OSError: If the file cannot be written.
     """
-    from habana_frameworks.torch.hpu import _metrics_file
-
     _metrics_file.dump(file_name, format, "user", _global_metrics.values())

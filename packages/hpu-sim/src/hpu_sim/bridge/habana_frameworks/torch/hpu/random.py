@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from habana_frameworks.torch.hpu import lifecycle
-from hpu_sim.native import native
+from habana_frameworks.torch.hpu._utils import init
+from hpu_sim.runtime import native
 
 from . import _philox  # Relative, so that type checkers find it too.
 
@@ -33,7 +33,7 @@ def _check_device(device: Any, caller: str) -> None:
     index: int | None = device if isinstance(device, int) else torch.device(device).index
     if index is None:
         # "hpu" without an index means the current device, and asking for that takes a card.
-        lifecycle.init()
+        init()
     elif index != 0:
         raise RuntimeError(f"hpu {caller} supports only device 0")
 

@@ -6,7 +6,7 @@ import enum
 from typing import TYPE_CHECKING, Final
 
 from habana_frameworks.torch import hpu
-from hpu_sim.activation import active_config
+from hpu_sim.runtime import active_config
 
 if TYPE_CHECKING:
     import torch

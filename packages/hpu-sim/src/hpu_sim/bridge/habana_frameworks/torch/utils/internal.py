@@ -1,6 +1,6 @@
 """Which mode the bridge runs in."""
 
-from hpu_sim.activation import active_config
+from hpu_sim.runtime import active_config
 
 
 def is_lazy() -> bool:

@@ -1,16 +1,14 @@
-"""Optimizers that a card runs in one piece. The numbers are those of the same maths in torch."""
+"""Fused optimizers: each step is one graph on a card."""
 
-from habana_frameworks.torch.hpex.optimizers.adagrad import FusedAdagrad
 from habana_frameworks.torch.hpex.optimizers.adamw import FusedAdamW
 from habana_frameworks.torch.hpex.optimizers.lamb import FusedLamb
 from habana_frameworks.torch.hpex.optimizers.lars import FusedLars
-from habana_frameworks.torch.hpex.optimizers.momentum import FusedResourceApplyMomentum
 from habana_frameworks.torch.hpex.optimizers.sgd import FusedSGD
 from hpu_sim.features import features
 
-__all__ = ["FusedAdagrad", "FusedAdamW", "FusedLamb", "FusedLars", "FusedResourceApplyMomentum", "FusedSGD"]
+__all__ = ["FusedAdamW", "FusedLamb", "FusedLars", "FusedSGD"]
 
 if not features().after_1_19:
-    from habana_frameworks.torch.hpex.optimizers.marking import Adam, AdamW
+    from habana_frameworks.torch.hpex.optimizers.mark_step_optimizers import Adam, AdamW
 
     __all__ += ["Adam", "AdamW"]

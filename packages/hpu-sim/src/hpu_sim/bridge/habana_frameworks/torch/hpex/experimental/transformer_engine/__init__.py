@@ -11,7 +11,7 @@ if features().separate_transformer_engine:
     # Without it there is nothing to hand on.
     importlib.import_module("intel_transformer_engine")
 
-from habana_frameworks.torch.hpex.experimental._engine import Linear, fp8_autocast
+from habana_frameworks.torch.hpex.experimental._te_impl import Linear, fp8_autocast
 from habana_frameworks.torch.hpex.experimental.transformer_engine import fp8, recipe
 
 __all__ = ["Linear", "fp8", "fp8_autocast", "recipe"]

@@ -1,4 +1,4 @@
-"""Children of a simulated program, also where torch loads no devices by itself."""
+"""Subprocesses of a simulated program, also where torch loads no device backends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from hpu_sim import children
+from hpu_sim import subprocess_env
 from hpu_sim.config import SimConfig
 
 if TYPE_CHECKING:
@@ -21,22 +21,25 @@ _OFF: Final = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 
 
 @pytest.mark.parametrize("path", ["", "a", f"a{os.pathsep}b"])
-def test_a_folder_goes_first_on_the_path(path: str) -> None:
-    """What was on it stays behind the folder."""
-    variables = children.variables(SimConfig.create(), {"PYTHONPATH": path})
+def test_the_hook_comes_first_on_the_path(path: str) -> None:
+    """Other entries follow the folder of the hook."""
+    variables = subprocess_env.variables(SimConfig.create(), {"PYTHONPATH": path})
 
-    assert variables["PYTHONPATH"].split(os.pathsep) == [str(children.hook_folder()), *filter(None, path.split(":"))]
-
-
-def test_the_folder_goes_there_once() -> None:
-    """Children of children find it where it is."""
-    once = children.variables(SimConfig.create(), {})
-
-    assert children.variables(SimConfig.create(), once) == once
+    assert variables["PYTHONPATH"].split(os.pathsep) == [
+        str(subprocess_env.hook_folder()),
+        *filter(None, path.split(":")),
+    ]
 
 
-def test_a_child_has_the_device(output_of: Callable[..., str]) -> None:
-    """A program that switches the simulator on hands it to the interpreters that it starts."""
+def test_the_hook_is_added_once() -> None:
+    """The variables of a subprocess are right for its own subprocesses."""
+    once = subprocess_env.variables(SimConfig.create(), {})
+
+    assert subprocess_env.variables(SimConfig.create(), once) == once
+
+
+def test_a_subprocess_has_the_device(output_of: Callable[..., str]) -> None:
+    """A program that activates the simulator passes it on to interpreters that it starts."""
     program = """
     import subprocess, sys
     import hpu_sim
@@ -49,7 +52,7 @@ def test_a_child_has_the_device(output_of: Callable[..., str]) -> None:
 
 
 def test_a_spawned_process_has_the_device(tmp_path: Path, start_python: Callable[..., subprocess.Popen[str]]) -> None:
-    """Spawning starts interpreters of its own."""
+    """A process of multiprocessing's "spawn" method inherits the machine."""
     script = tmp_path / "spawn.py"
     script.write_text(
         "import multiprocessing\n"
@@ -77,7 +80,7 @@ def test_a_spawned_process_has_the_device(tmp_path: Path, start_python: Callable
 def test_the_command_runs_a_script_with_the_device(
     tmp_path: Path, start_python: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    """Arguments, `__main__` and the script's folder are as `python script` has them."""
+    """Arguments, `__main__` and the script's folder equal those of `python script`."""
     script = tmp_path / "train.py"
     script.write_text(
         "import sys, torch\nprint(__name__, sys.argv[1:], sys.path[0], torch.zeros(1, device='hpu').device)\n",
@@ -91,9 +94,9 @@ def test_the_command_runs_a_script_with_the_device(
 
 
 def test_another_sitecustomize_still_runs(tmp_path: Path, output_of: Callable[..., str]) -> None:
-    """A machine's own start file is hidden by nobody."""
+    """The hook does not hide the machine's own sitecustomize."""
     (tmp_path / "sitecustomize.py").write_text("import builtins\nbuiltins.machine = 'mine'\n", encoding="utf-8")
-    path = os.pathsep.join([str(children.hook_folder()), str(tmp_path)])
+    path = os.pathsep.join([str(subprocess_env.hook_folder()), str(tmp_path)])
 
     output = output_of("import sitecustomize; print(machine, sitecustomize.__file__)", PYTHONPATH=path)
 
@@ -101,29 +104,29 @@ def test_another_sitecustomize_still_runs(tmp_path: Path, output_of: Callable[..
 
 
 @pytest.mark.parametrize(("devices", "expected"), [(None, "False"), ("1", "True")])
-def test_the_hook_waits_only_where_cards_are_asked_for(
+def test_the_hook_does_nothing_without_the_variable(
     devices: str | None, expected: str, output_of: Callable[..., str]
 ) -> None:
-    """Without HPU_SIM_DEVICES the folder changes nothing."""
+    """The site hook brings the device only where HPU_SIM_DEVICES is set."""
     program = "import torch; print(hasattr(torch, 'hpu'))"
 
-    assert output_of(program, PYTHONPATH=str(children.hook_folder()), HPU_SIM_DEVICES=devices, **_OFF) == expected
+    assert output_of(program, PYTHONPATH=str(subprocess_env.hook_folder()), HPU_SIM_DEVICES=devices, **_OFF) == expected
 
 
 def test_the_hook_imports_neither_torch_nor_the_bridge(output_of: Callable[..., str]) -> None:
-    """An interpreter that needs no device starts as quickly as ever."""
+    """An interpreter that needs no device starts as fast as without the hook."""
     program = "import sys; print('torch' in sys.modules, 'habana_frameworks' in sys.modules)"
 
-    assert output_of(program, PYTHONPATH=str(children.hook_folder()), HPU_SIM_DEVICES="1") == "False False"
+    assert output_of(program, PYTHONPATH=str(subprocess_env.hook_folder()), HPU_SIM_DEVICES="1") == "False False"
 
 
 def test_an_interpreter_without_the_simulator_is_left_alone(fresh_environment: Callable[..., dict[str, str]]) -> None:
-    """Children may belong to other environments: the one that this environment was made from, for one."""
+    """A subprocess may run the interpreter of another environment, such as the base of this one."""
     program = """if True:
     import importlib.util, sys
-    print(importlib.util.find_spec("hpu_sim") is not None, "hpu_sim.post_import" in sys.modules)
+    print(importlib.util.find_spec("hpu_sim") is not None, "hpu_sim.import_hooks" in sys.modules)
     """
-    environment = fresh_environment({"PYTHONPATH": str(children.hook_folder()), "HPU_SIM_DEVICES": "1"})
+    environment = fresh_environment({"PYTHONPATH": str(subprocess_env.hook_folder()), "HPU_SIM_DEVICES": "1"})
 
     result = subprocess.run(
         [sys._base_executable, "-c", program],  # type: ignore[attr-defined] # CPython's own, for venv
@@ -133,12 +136,12 @@ def test_an_interpreter_without_the_simulator_is_left_alone(fresh_environment: C
         check=True,
     )
 
-    has_it, waits = result.stdout.split()
-    assert (waits, result.stderr) == (has_it, "")
+    has_hpu_sim, is_hooked = result.stdout.split()
+    assert (is_hooked, result.stderr) == (has_hpu_sim, "")
 
 
-def test_a_build_is_not_caught_by_the_hook(tmp_path: Path, output_of: Callable[..., str]) -> None:
-    """The compiler's process imports torch; a device there would wait for the very build that is under way."""
+def test_a_build_does_not_activate_the_simulator(tmp_path: Path, output_of: Callable[..., str]) -> None:
+    """The build imports torch in a subprocess, where loading the device would wait for the build itself."""
     program = """
     import os, sys
     from hpu_sim import build
@@ -151,7 +154,7 @@ def test_a_build_is_not_caught_by_the_hook(tmp_path: Path, output_of: Callable[.
     """
 
     output = output_of(
-        program, HPU_SIM_CACHE=str(tmp_path), HPU_SIM_DEVICES="1", PYTHONPATH=str(children.hook_folder()), **_OFF
+        program, HPU_SIM_CACHE=str(tmp_path), HPU_SIM_DEVICES="1", PYTHONPATH=str(subprocess_env.hook_folder()), **_OFF
     )
 
     assert output == "[False]"

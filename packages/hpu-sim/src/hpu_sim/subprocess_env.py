@@ -1,4 +1,4 @@
-"""What a child process needs in its environment to have the same simulated machine as its parent."""
+"""Environment variables that give a subprocess the simulated machine of its parent."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
 
 
 def variables(config: SimConfig, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that make ``import torch`` bring this machine's device in a child process.
+    """Return the variables with which ``import torch`` brings a machine's device in a subprocess.
 
-    A folder goes first on ``PYTHONPATH``, with which Python waits for torch, or the bridge, to be imported. Torch from
-    2.5 on would load the device by the machine's description alone, but for programs that import the bridge first.
+    torch >= 2.5 loads the device by the variables of the machine alone. The site hook on ``PYTHONPATH`` loads it with
+    older torch, and for programs that import the bridge first.
 
     Args:
         config: The machine.
-        environment: Variables that the child gets otherwise.
+        environment: Other variables of the subprocess.
     """
     return {**config.environment(), "PYTHONPATH": with_hook(environment.get("PYTHONPATH", ""))}
 
 
 def with_hook(python_path: str) -> str:
-    """Return a ``PYTHONPATH`` with the folder that makes Python wait for torch and the bridge in front, once."""
+    """Return a ``PYTHONPATH`` that starts with the folder of the site hook."""
     folder = str(hook_folder())
     entries = [entry for entry in python_path.split(os.pathsep) if entry and entry != folder]
     return os.pathsep.join([folder, *entries])
 
 
 def hook_folder() -> Path:
-    """Return the folder that makes Python wait for torch and the bridge."""
+    """Return the folder of the site hook, a ``sitecustomize`` module."""
     return Path(str(resources.files("hpu_sim").joinpath("site_hook")))

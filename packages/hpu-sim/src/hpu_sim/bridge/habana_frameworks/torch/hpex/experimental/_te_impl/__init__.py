@@ -4,8 +4,8 @@ Its users know it as :mod:`habana_frameworks.torch.hpex.experimental.transformer
 package ``intel_transformer_engine``.
 """
 
-from habana_frameworks.torch.hpex.experimental._engine import fp8, recipe
-from habana_frameworks.torch.hpex.experimental._engine.fp8 import fp8_autocast
-from habana_frameworks.torch.hpex.experimental._engine.linear import Linear
+from habana_frameworks.torch.hpex.experimental._te_impl import fp8, recipe
+from habana_frameworks.torch.hpex.experimental._te_impl.fp8 import fp8_autocast
+from habana_frameworks.torch.hpex.experimental._te_impl.linear import Linear
 
 __all__ = ["Linear", "fp8", "fp8_autocast", "recipe"]

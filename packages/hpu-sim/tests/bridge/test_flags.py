@@ -1,4 +1,4 @@
-"""Switches of the bridge, tensor types by their old names, and the state of autocast."""
+"""Flags, legacy tensor types, autocast state and deprecated modules of the bridge."""
 
 from __future__ import annotations
 
@@ -17,60 +17,35 @@ hpu: Any = torch.hpu  # type: ignore[attr-defined] # the bridge registers it
 
 
 @pytest.fixture(autouse=True)
-def switches() -> Iterator[dict[str, bool]]:
-    """What is switched, put back after a test."""
-    from habana_frameworks.torch.hpu._toggles import switches
-
-    before = dict(switches)
-    yield switches
-    switches.update(before)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["dynamic_shape", "inference_mode", "matmul3d_2d_reshape", "optim_output_sif", "quantization"],
-)
-def test_a_switch_goes_on_and_off(name: str, switches: dict[str, bool]) -> None:
-    """Off is where it begins."""
-    before = switches[name]
-    getattr(hpu, f"enable_{name}")()
-    enabled = switches[name]
-    getattr(hpu, f"disable_{name}")()
-
-    assert (before, enabled, switches[name]) == (False, True, False)
-
-
-def test_switches_can_be_read() -> None:
-    """Those that the bridge tells of."""
-    hpu.enable_dynamic_shape()
-    hpu.enable_inference_mode()
-    hpu.enable_matmul3d_2d_reshape()
-
-    assert hpu.get_dynamic_shape_status()
-    assert hpu.is_inference_mode_enabled()
-    assert hpu.is_matmul3d_2d_reshape_enabled()
-
-
-def test_marks_are_kept(switches: dict[str, bool]) -> None:
-    """Of constants that a card folds."""
-    hpu.set_mark_scale_const(False)
-    hpu.set_mark_non_scale_const(False)
-
-    assert (switches["mark_scale_const"], switches["mark_non_scale_const"]) == (False, False)
-
-
-def test_constants_can_be_put_on_disk(tmp_path: Any) -> None:
-    """There are none, so nothing is written."""
-    hpu.enable_const_section_serialization(str(tmp_path), clear_path=True, use_compression=False)
-    hpu.disable_const_section_serialization()
-
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_recomputation_is_a_context() -> None:
-    """It ends as it began, also by an error."""
+def _restore_flags() -> Iterator[None]:
+    yield
+    hpu.disable_inference_mode()
+    hpu.disable_matmul3d_2d_reshape()
     hpu.enable_recompute_sdp(False)
 
+
+@pytest.mark.parametrize("name", ["inference_mode", "matmul3d_2d_reshape"])
+def test_a_flag_is_off_until_enabled(name: str) -> None:
+    """A program reads a flag back by the bridge's own function."""
+    is_enabled = getattr(hpu, f"is_{name}_enabled")
+    states = [is_enabled()]
+    for action in ("enable", "disable"):
+        getattr(hpu, f"{action}_{name}")()
+        states.append(is_enabled())
+
+    assert states == [False, True, False]
+
+
+def test_flags_are_independent() -> None:
+    """Enabling one flag leaves the other one off."""
+    hpu.enable_inference_mode()
+
+    assert hpu.is_inference_mode_enabled()
+    assert not hpu.is_matmul3d_2d_reshape_enabled()
+
+
+def test_sdp_kernel_restores_the_flag() -> None:
+    """The context manager restores the flag also when its body raises."""
     inside = []
 
     with contextlib.suppress(KeyError), hpu.sdp_kernel(enable_recompute=True):
@@ -79,16 +54,6 @@ def test_recomputation_is_a_context() -> None:
 
     assert inside == [True]
     assert not hpu.recompute_sdp_enabled()
-
-
-def test_the_debug_mode_is_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the bridge keeps it."""
-    monkeypatch.delenv("PT_ENABLE_HABANA_STREAMASYNC", raising=False)
-    before = hpu.get_sync_debug_mode()
-    monkeypatch.setenv("PT_ENABLE_HABANA_STREAMASYNC", "")
-    hpu.set_sync_debug_mode(1)
-
-    assert (before, hpu.get_sync_debug_mode()) == (None, "1")
 
 
 def test_deterministic_algorithms_are_torchs() -> None:

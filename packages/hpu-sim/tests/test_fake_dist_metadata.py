@@ -1,4 +1,4 @@
-"""The bridge's distribution as importlib.metadata sees it."""
+"""Metadata of the bridge's distribution."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpu_sim import activation, distribution, releases
+from hpu_sim import fake_dist_metadata, releases, runtime
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,20 +16,19 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("name", ["habana-torch-plugin", "habana_torch_plugin", "Habana.Torch-Plugin"])
 def test_the_version_is_the_build_of_the_release(name: str) -> None:
-    """Any spelling of the name finds it."""
-    assert importlib.metadata.version(name) == activation.active_config().release.build
+    """Any spelling of the name works."""
+    assert importlib.metadata.version(name) == runtime.active_config().release.build
 
 
 @pytest.mark.parametrize("release", ["1.12.1", "1.19.2", "1.24.1"])
-def test_a_release_decides_the_version(release: str, output_of: Callable[..., str]) -> None:
-    """Programs read the release from it."""
+def test_the_release_sets_the_version(release: str, output_of: Callable[..., str]) -> None:
     program = "import torch, importlib.metadata as m; print(m.version('habana-torch-plugin'))"
 
     assert output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE=release) == releases.find(release).build
 
 
-def test_it_is_found_once_among_all() -> None:
-    """Listing every distribution shows it beside the installed ones."""
+def test_it_is_listed_once() -> None:
+    """A list of all distributions has it beside the installed ones."""
     names = [found.metadata["Name"] for found in importlib.metadata.distributions()]
 
     assert names.count("habana-torch-plugin") == 1
@@ -37,36 +36,33 @@ def test_it_is_found_once_among_all() -> None:
 
 
 def test_it_says_simulated() -> None:
-    """The summary is what `pip show` would print."""
+    """The summary says so."""
     assert "simulated" in importlib.metadata.metadata("habana-torch-plugin")["Summary"]
 
 
-def test_the_import_package_leads_to_it() -> None:
-    """Programs such as transformers ask which distribution brought a module."""
+def test_the_import_package_maps_to_it() -> None:
+    """Programs such as transformers look up the distribution of a module."""
     assert importlib.metadata.packages_distributions()["habana_frameworks"] == ["habana-torch-plugin"]
 
 
-def test_no_other_name_is_answered() -> None:
-    """The finder knows one distribution."""
+def test_other_distributions_are_not_found() -> None:
     with pytest.raises(importlib.metadata.PackageNotFoundError):
         importlib.metadata.version("habana-torch-dataloader")
 
 
-def test_a_folder_does_not_hold_it(tmp_path: Path) -> None:
-    """A search of given folders tells what lies in them."""
+def test_a_search_of_folders_does_not_find_it(tmp_path: Path) -> None:
     assert list(importlib.metadata.distributions(path=[str(tmp_path)])) == []
 
 
 @pytest.mark.parametrize(("release", "declared"), [("1.18.0", False), ("1.19.0", True)])
 def test_the_entry_point_came_with_1_19(release: str, declared: bool) -> None:
-    """From then on the bridge declares itself to torch."""
-    plugin = distribution._Plugin(releases.find(release))
+    """The bridge declares its entry point to torch from 1.19 on."""
+    plugin = fake_dist_metadata._PluginDistribution(releases.find(release))
 
     assert any(point.group == "torch.backends" for point in plugin.entry_points) is declared
 
 
-def test_there_are_no_files() -> None:
-    """Nothing can be located that does not exist."""
+def test_it_has_no_files() -> None:
     plugin = importlib.metadata.distribution("habana-torch-plugin")
 
     assert plugin.files is None
@@ -75,17 +71,15 @@ def test_there_are_no_files() -> None:
 
 
 def test_a_release_without_a_known_build_has_no_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No version is made up."""
     finders: list[object] = []
     monkeypatch.setattr("sys.meta_path", finders)
 
-    distribution.offer(releases.Release("1.0.0", None, lazy=True, generations=()))
+    fake_dist_metadata.register(releases.Release("1.0.0", None, lazy=True, generations=()))
 
     assert finders == []
 
 
-def test_without_the_simulator_there_is_none(output_of: Callable[..., str]) -> None:
-    """It exists in an active process only."""
+def test_an_inactive_process_has_no_distribution(output_of: Callable[..., str]) -> None:
     program = """
     import hpu_sim, importlib.metadata as m
     try:

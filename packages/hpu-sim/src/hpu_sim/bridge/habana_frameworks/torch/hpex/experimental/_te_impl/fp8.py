@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from habana_frameworks.torch import hpu
-from habana_frameworks.torch.hpex.experimental._engine.recipe import DelayedScaling
+from habana_frameworks.torch.hpex.experimental._te_impl.recipe import DelayedScaling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from habana_frameworks.torch.hpex.experimental._engine.scaling import Scaling
+    from habana_frameworks.torch.hpex.experimental._te_impl.scaling import Scaling
 
 __all__ = ["FP8GlobalStateManager", "fp8_autocast", "is_fp8_available"]
 

@@ -12,8 +12,8 @@ from habana_frameworks.torch import hpu
 from torch.nn import functional
 
 import hpu_sim
-from hpu_sim import statistics as module
-from hpu_sim.native import native
+from hpu_sim import counters
+from hpu_sim.runtime import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,15 +27,14 @@ def _pick(counted: dict[str, int], names: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def test_the_counters_are_these(statistics: Callable[[], dict[str, int]]) -> None:
-    """A dict of ints, always with the same keys in the same order."""
+    """The keys and their order never change."""
     counted = statistics()
 
-    assert tuple(counted) == module.STATS
+    assert tuple(counted) == counters.STATS
     assert all(type(value) is int for value in counted.values())
 
 
-def test_resetting_sets_counts_to_zero_and_keeps_memory_in_use() -> None:
-    """Memory is a state and no count."""
+def test_a_reset_zeroes_counters_and_keeps_memory_in_use() -> None:
     x = torch.ones(1000, device="hpu")
     x.sum().item()
 
@@ -47,7 +46,7 @@ def test_resetting_sets_counts_to_zero_and_keeps_memory_in_use() -> None:
 
 
 def test_a_mark_step_ends_a_graph(statistics: Callable[[], dict[str, int]]) -> None:
-    """However many operators it holds."""
+    """The number of operators in the graph does not matter."""
     x = torch.ones(3, device="hpu")
     htcore.mark_step()
     before = statistics()["graphs"]
@@ -58,22 +57,21 @@ def test_a_mark_step_ends_a_graph(statistics: Callable[[], dict[str, int]]) -> N
     assert statistics()["graphs"] == before + 1
 
 
-def test_an_empty_graph_is_none(statistics: Callable[[], dict[str, int]]) -> None:
-    """A second mark_step in a row has nothing to run."""
+def test_an_empty_graph_is_not_counted(statistics: Callable[[], dict[str, int]]) -> None:
+    """A second `mark_step` in a row has nothing to run."""
     htcore.mark_step()
     htcore.mark_step()
 
     assert statistics()["graphs"] == 0
 
 
-def test_a_graph_that_is_not_ended_is_not_counted(statistics: Callable[[], dict[str, int]]) -> None:
-    """It has not run yet."""
+def test_an_open_graph_is_not_counted(statistics: Callable[[], dict[str, int]]) -> None:
     torch.ones(3, device="hpu").add_(1)
 
     assert statistics()["graphs"] == 0
 
 
-def test_a_copy_to_the_card_is_part_of_no_graph(statistics: Callable[[], dict[str, int]]) -> None:
+def test_a_copy_to_the_device_does_not_open_a_graph(statistics: Callable[[], dict[str, int]]) -> None:
     """A step that only loads data runs nothing."""
     torch.ones(3).to("hpu")
     htcore.mark_step()
@@ -81,8 +79,7 @@ def test_a_copy_to_the_card_is_part_of_no_graph(statistics: Callable[[], dict[st
     assert statistics()["graphs"] == 0
 
 
-def test_a_copy_within_the_card_is_part_of_the_graph(statistics: Callable[[], dict[str, int]]) -> None:
-    """It runs on the device."""
+def test_a_copy_within_the_device_is_part_of_the_graph(statistics: Callable[[], dict[str, int]]) -> None:
     torch.empty(3, device="hpu").copy_(torch.empty(3, device="hpu"))
     htcore.mark_step()
 
@@ -95,24 +92,24 @@ def _graph(*shape: int, dtype: torch.dtype = torch.float32) -> None:
     htcore.mark_step()
 
 
-def test_a_new_graph_is_no_recompilation(statistics: Callable[[], dict[str, int]]) -> None:
-    """Something has to be compiled once."""
+def test_a_new_graph_is_not_a_recompilation(statistics: Callable[[], dict[str, int]]) -> None:
+    """Its first compilation is unavoidable."""
     torch.empty(7, device="hpu").cosh().sinh().cosh()
     htcore.mark_step()
 
     assert _pick(statistics(), _GRAPHS) == (1, 0, 0)
 
 
-def test_a_known_graph_is_no_recompilation(statistics: Callable[[], dict[str, int]]) -> None:
-    """The compiled one is used again."""
+def test_a_known_graph_is_not_a_recompilation(statistics: Callable[[], dict[str, int]]) -> None:
+    """The recipe cache has it."""
     for _ in range(3):
         _graph(5)
 
     assert _pick(statistics(), _GRAPHS) == (3, 0, 0)
 
 
-def test_new_shapes_are_a_recompilation_each(statistics: Callable[[], dict[str, int]]) -> None:
-    """Known operators with two more shapes, each once."""
+def test_each_new_shape_is_a_recompilation(statistics: Callable[[], dict[str, int]]) -> None:
+    """Two new shapes of known operators miss the recipe cache once each."""
     _graph(5)
     hpu_sim.reset_stats()
 
@@ -123,7 +120,7 @@ def test_new_shapes_are_a_recompilation_each(statistics: Callable[[], dict[str, 
 
 
 def test_a_new_dtype_is_a_recompilation(statistics: Callable[[], dict[str, int]]) -> None:
-    """A graph is compiled for its dtypes as well."""
+    """A recipe is specific to dtypes."""
     _graph(5)
     hpu_sim.reset_stats()
 
@@ -132,8 +129,7 @@ def test_a_new_dtype_is_a_recompilation(statistics: Callable[[], dict[str, int]]
     assert _pick(statistics(), _GRAPHS) == (1, 1, 0)
 
 
-def test_graphs_known_before_a_reset_are_known_after_it(statistics: Callable[[], dict[str, int]]) -> None:
-    """A card's cache of compiled graphs outlives any counter."""
+def test_a_reset_keeps_the_recipe_cache(statistics: Callable[[], dict[str, int]]) -> None:
     _graph(21)
     hpu_sim.reset_stats()
 
@@ -166,8 +162,8 @@ _READS: Final[dict[str, tuple[Callable[[torch.Tensor], Any], tuple[int, int, int
 
 
 @pytest.mark.parametrize("read", _READS)
-def test_what_the_host_reads_it_waits_for(read: str, statistics: Callable[[], dict[str, int]]) -> None:
-    """A wait ends the graph; a shape that depends on data is waited for without being copied."""
+def test_reading_on_the_host_is_a_host_sync(read: str, statistics: Callable[[], dict[str, int]]) -> None:
+    """A host sync ends the graph. A data-dependent shape is a host sync without a copy."""
     x = torch.empty(4, 4, device="hpu")
     x.copy_(torch.ones(4, 4))
     hpu_sim.reset_stats()
@@ -178,8 +174,8 @@ def test_what_the_host_reads_it_waits_for(read: str, statistics: Callable[[], di
     assert _pick(statistics(), ("graphs", "host_syncs", "d2h_copies")) == expected
 
 
-def test_printing_waits(statistics: Callable[[], dict[str, int]]) -> None:
-    """A forgotten print in a training loop shows."""
+def test_printing_is_a_host_sync(statistics: Callable[[], dict[str, int]]) -> None:
+    """A forgotten print in a training loop shows up."""
     repr(torch.ones(2, device="hpu"))
 
     assert statistics()["host_syncs"] > 0
@@ -201,8 +197,8 @@ _NO_READS: Final[dict[str, Callable[[torch.Tensor], Any]]] = {
 
 
 @pytest.mark.parametrize("work", _NO_READS)
-def test_work_on_the_card_is_not_waited_for(work: str, statistics: Callable[[], dict[str, int]]) -> None:
-    """The host goes on, nothing is copied, and the graph stays open."""
+def test_work_on_the_device_is_not_a_host_sync(work: str, statistics: Callable[[], dict[str, int]]) -> None:
+    """Nothing is copied, and the graph stays open."""
     x = torch.ones(4, 4, device="hpu")
     htcore.mark_step()
     hpu_sim.reset_stats()
@@ -226,8 +222,8 @@ _TO_THE_CARD: Final[dict[str, tuple[Callable[[], Any], int]]] = {
 
 
 @pytest.mark.parametrize("way", _TO_THE_CARD)
-def test_copies_to_the_card_are_counted(way: str, statistics: Callable[[], dict[str, int]]) -> None:
-    """Each is one copy of so many bytes, and no wait."""
+def test_copies_to_the_device_are_counted(way: str, statistics: Callable[[], dict[str, int]]) -> None:
+    """Each is one copy with its bytes, and not a host sync."""
     function, size = _TO_THE_CARD[way]
 
     function()
@@ -237,24 +233,21 @@ def test_copies_to_the_card_are_counted(way: str, statistics: Callable[[], dict[
 
 @pytest.mark.needs_torch("2.5", "pinned memory for devices other than CUDA")
 def test_a_copy_from_pinned_memory_is_counted(statistics: Callable[[], dict[str, int]]) -> None:
-    """As any other."""
     torch.ones(3).pin_memory().to("hpu", non_blocking=True)
 
     assert _pick(statistics(), ("h2d_copies", "h2d_bytes", "d2h_copies", "host_syncs")) == (1, 12, 0, 0)
 
 
 @pytest.mark.parametrize("fill", [torch.ones, torch.zeros, torch.empty, torch.rand])
-def test_what_is_made_on_the_card_is_no_copy(
+def test_creating_a_tensor_on_the_device_is_not_a_copy(
     fill: Callable[..., torch.Tensor], statistics: Callable[[], dict[str, int]]
 ) -> None:
-    """Nothing comes from the host."""
     fill(3, device="hpu")
 
     assert statistics()["h2d_copies"] == 0
 
 
 def test_copies_to_the_host_are_counted(statistics: Callable[[], dict[str, int]]) -> None:
-    """With their bytes."""
     x = torch.ones(3, 5, device="hpu")
     hpu_sim.reset_stats()
 
@@ -265,8 +258,8 @@ def test_copies_to_the_host_are_counted(statistics: Callable[[], dict[str, int]]
 
 
 @pytest.mark.needs_torch("2.5", "pinned memory for devices other than CUDA")
-def test_a_copy_to_pinned_memory_is_not_waited_for(statistics: Callable[[], dict[str, int]]) -> None:
-    """Without blocking, and only then; the graph has to run all the same."""
+def test_a_non_blocking_copy_to_pinned_memory_is_not_a_host_sync(statistics: Callable[[], dict[str, int]]) -> None:
+    """Only a non-blocking one is not. It ends the graph in any case."""
     pinned = torch.empty(3).pin_memory()
     x = torch.ones(3, device="hpu")
     pinned.copy_(x, non_blocking=True)
@@ -278,8 +271,7 @@ def test_a_copy_to_pinned_memory_is_not_waited_for(statistics: Callable[[], dict
     assert statistics()["host_syncs"] == 1
 
 
-def test_memory_is_the_devices(statistics: Callable[[], dict[str, int]]) -> None:
-    """The figures are those of the bridge's memory functions."""
+def test_memory_equals_that_of_the_bridge(statistics: Callable[[], dict[str, int]]) -> None:
     x = torch.ones(1000, device="hpu")
     figures = native().memory_stats()
 
@@ -288,15 +280,15 @@ def test_memory_is_the_devices(statistics: Callable[[], dict[str, int]]) -> None
 
 
 def test_the_peak_of_the_process_outlives_resets(statistics: Callable[[], dict[str, int]]) -> None:
-    """A report tells of it, however often the program begins anew to look at its own."""
+    """A report shows it, however often the program resets its own counters."""
     torch.empty(1 << 22, device="hpu")
     hpu.reset_peak_memory_stats()
 
-    assert statistics()["peak_bytes"] < 4 << 22 <= module.lifetime_stats()["peak_bytes"]
+    assert statistics()["peak_bytes"] < 4 << 22 <= counters.lifetime_stats()["peak_bytes"]
 
 
 def test_another_thread_records_in_the_same_graph(statistics: Callable[[], dict[str, int]]) -> None:
-    """Autograd runs the backward pass in a thread of its own."""
+    """Autograd runs the backward pass in another thread."""
     x = torch.ones(3, device="hpu", requires_grad=True)
 
     (x * 2).sum().backward()
@@ -327,7 +319,7 @@ _NEEDS: Final = {
     ],
 )
 def test_a_training_step_is_two_graphs(optimizer: str, statistics: Callable[[], dict[str, int]]) -> None:
-    """Nothing is recompiled or waited for, and what is copied are the two tensors of the batch."""
+    """A step has no recompilation and no host sync, and copies the two tensors of the batch."""
     model = torch.nn.Sequential(
         torch.nn.Linear(8, 4), torch.nn.LayerNorm(4), torch.nn.GELU(), torch.nn.Dropout(0.1), torch.nn.Linear(4, 2)
     ).to("hpu")
@@ -348,8 +340,8 @@ def test_a_training_step_is_two_graphs(optimizer: str, statistics: Callable[[], 
     assert steps[1:] == [(2, 0, 0, 2, 3 * 8 * 4 + 3 * 8, 0)] * 3
 
 
-def test_a_last_batch_that_is_smaller_is_one_recompilation(statistics: Callable[[], dict[str, int]]) -> None:
-    """Of the graph with the model; the optimizer's shapes stay."""
+def test_a_smaller_last_batch_is_one_recompilation(statistics: Callable[[], dict[str, int]]) -> None:
+    """The model's graph is recompiled; the shapes of the optimizer's stay."""
     model = torch.nn.Linear(13, 2).to("hpu")
     stepper = torch.optim.SGD(model.parameters(), lr=0.01)
 
@@ -369,7 +361,7 @@ def test_a_last_batch_that_is_smaller_is_one_recompilation(statistics: Callable[
 
 
 def test_eager_mode_has_no_graphs(output_of: Callable[..., str]) -> None:
-    """Operators run one by one; everything else is counted as in lazy mode."""
+    """Operators run one by one; the other counters work as in lazy mode."""
     program = """
     import json
     import hpu_sim

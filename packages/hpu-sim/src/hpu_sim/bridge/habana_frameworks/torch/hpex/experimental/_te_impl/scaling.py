@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from habana_frameworks.torch.hpex.experimental._engine.recipe import DelayedScaling
+    from habana_frameworks.torch.hpex.experimental._te_impl.recipe import DelayedScaling
 
 
 class Scaling:

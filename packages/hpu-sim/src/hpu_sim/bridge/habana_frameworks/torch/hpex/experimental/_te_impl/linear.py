@@ -9,9 +9,9 @@ import torch
 from torch.nn import functional
 
 from habana_frameworks.torch import hpu
-from habana_frameworks.torch.hpex.experimental._engine.fp8 import FP8GlobalStateManager
-from habana_frameworks.torch.hpex.experimental._engine.recipe import DelayedScaling, Format
-from habana_frameworks.torch.hpex.experimental._engine.scaling import Scaling
+from habana_frameworks.torch.hpex.experimental._te_impl.fp8 import FP8GlobalStateManager
+from habana_frameworks.torch.hpex.experimental._te_impl.recipe import DelayedScaling, Format
+from habana_frameworks.torch.hpex.experimental._te_impl.scaling import Scaling
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What the compiler's process prepares; tests/test_build.py runs it."""
+"""Subprocess of the compiler; tests/test_build.py runs all of it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def test_older_torch_finds_packaging_where_it_expects_it(output_of: Callable[..., str]) -> None:
-    """Also with a setuptools that has no such module any more."""
+def test_pkg_resources_is_restored(output_of: Callable[..., str]) -> None:
+    """Torch < 2.1 imports `packaging` from a module that setuptools no longer has."""
     program = """
     import sys
     sys.modules["pkg_resources"] = None
-    from hpu_sim.compile import offer_pkg_resources
-    offer_pkg_resources()
+    from hpu_sim._compile_extension import restore_pkg_resources
+    restore_pkg_resources()
     from pkg_resources import packaging
     print(packaging.version.parse("2.10") > packaging.version.parse("2.9"))
     """

@@ -1,0 +1,100 @@
+"""Flags of the graph compiler, and deterministic algorithms.
+
+Programs can read the flags back. Apart from that they have no effect, because the simulator compiles nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from typing import TYPE_CHECKING
+
+import torch
+
+from hpu_sim.features import features
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "disable_inference_mode",
+    "disable_matmul3d_2d_reshape",
+    "enable_inference_mode",
+    "enable_matmul3d_2d_reshape",
+    "enable_recompute_sdp",
+    "getDeterministic",
+    "recompute_sdp_enabled",
+    "sdp_kernel",
+    "setDeterministic",
+]
+if features().after_1_19:
+    __all__ += ["is_inference_mode_enabled", "is_matmul3d_2d_reshape_enabled"]
+
+_flags: dict[str, bool] = {"inference_mode": False, "matmul3d_2d_reshape": False, "recompute_sdp": False}
+
+
+def enable_inference_mode() -> None:
+    """Compile graphs for inference."""
+    _flags["inference_mode"] = True
+
+
+def disable_inference_mode() -> None:
+    """Compile graphs for training."""
+    _flags["inference_mode"] = False
+
+
+def is_inference_mode_enabled() -> bool:
+    """Return whether graphs are compiled for inference."""
+    return _flags["inference_mode"]
+
+
+def enable_matmul3d_2d_reshape() -> None:
+    """Fold the batch dimension of 3D matrix products into their rows."""
+    _flags["matmul3d_2d_reshape"] = True
+
+
+def disable_matmul3d_2d_reshape() -> None:
+    """Keep 3D matrix products as they are."""
+    _flags["matmul3d_2d_reshape"] = False
+
+
+def is_matmul3d_2d_reshape_enabled() -> bool:
+    """Return whether the batch dimension of 3D matrix products is folded."""
+    return _flags["matmul3d_2d_reshape"]
+
+
+def enable_recompute_sdp(enable: bool) -> None:
+    """Set whether the backward pass of ``FusedSDPA`` recomputes the attention instead of keeping it."""
+    _flags["recompute_sdp"] = bool(enable)
+
+
+def recompute_sdp_enabled() -> bool:
+    """Return whether the backward pass of ``FusedSDPA`` recomputes the attention."""
+    return _flags["recompute_sdp"]
+
+
+@contextlib.contextmanager
+def sdp_kernel(enable_recompute: bool = False) -> Iterator[None]:
+    """Return a context manager that sets whether the backward pass of ``FusedSDPA`` recomputes the attention."""
+    before = recompute_sdp_enabled()
+    enable_recompute_sdp(enable_recompute)
+    try:
+        yield
+    finally:
+        enable_recompute_sdp(before)
+
+
+def setDeterministic(val: bool) -> None:  # noqa: N802 - the bridge's name
+    """Set whether algorithms must be deterministic; use ``torch.use_deterministic_algorithms``."""
+    _warn_deprecated("setDeterministic")
+    torch.use_deterministic_algorithms(bool(val))
+
+
+def getDeterministic() -> bool:  # noqa: N802 - the bridge's name
+    """Return whether algorithms must be deterministic; use ``torch.are_deterministic_algorithms_enabled``."""
+    _warn_deprecated("getDeterministic")
+    return torch.are_deterministic_algorithms_enabled()
+
+
+def _warn_deprecated(name: str) -> None:
+    warnings.warn(f"{name} is deprecated, use torch.use_deterministic_algorithms", DeprecationWarning, stacklevel=3)
