@@ -18,7 +18,7 @@ def test_a_killed_rank_ends_the_training(rank: int, run: Run) -> None:
     done = run("train.py", "--timeout", str(TIMEOUT), "--fail", "killed", "--rank", str(rank))
 
     assert done.code != 0
-    assert done.left == ()
+    assert done.leaked_pids == ()
     assert names(done.output, rank, "has died"), done.output
 
 
@@ -26,7 +26,7 @@ def test_an_error_ends_the_training(run: Run) -> None:
     """The other rank's error says what went wrong on the one that failed."""
     done = run("train.py", "--timeout", str(TIMEOUT), "--fail", "raises")
 
-    assert (done.code, done.left) == (1, ())
+    assert (done.code, done.leaked_pids) == (1, ())
     assert names(done.output, 1, "failed: ValueError: no such luck; rank 0"), done.output
 
 
@@ -34,7 +34,7 @@ def test_a_rank_that_leaves_ends_the_training(run: Run) -> None:
     """Where one rank alone stops, the others do not wait for it for good."""
     done = run("train.py", "--timeout", str(TIMEOUT), "--fail", "leaves")
 
-    assert (done.code, done.left) == (1, ())
+    assert (done.code, done.leaked_pids) == (1, ())
     assert names(done.output, 1, "has left the training; rank 0"), done.output
     assert '{"rank": 1' in done.output
 
@@ -50,7 +50,7 @@ def test_a_rank_that_does_not_come_is_named(present: str, error: str, run: Run) 
     """Whoever was never started is missed by name, after the user's timeout, and no card has been opened by then."""
     done = run("train.py", "--timeout", "2", LOCAL_RANK=present, MASTER_PORT=str(free_port()))
 
-    assert (done.code, done.left) == (1, ())
+    assert (done.code, done.leaked_pids) == (1, ())
     assert re.search(f"RankFailedError: {error}", done.output), done.output
     assert "simulated card" not in done.output
 
@@ -60,7 +60,7 @@ def test_on_sigterm_all_end_together(rank: int, run: Run) -> None:
     """Whichever rank is told to end, all end before the same batch, and none with an error."""
     done = run("train.py", "--timeout", str(TIMEOUT), "--fail", "terminated", "--rank", str(rank), "--epochs", "50")
 
-    assert (done.code, done.left) == (0, ())
+    assert (done.code, done.leaked_pids) == (0, ())
     assert "Error" not in done.output
     assert '{"rank"' not in done.output
 

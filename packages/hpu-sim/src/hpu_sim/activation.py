@@ -16,12 +16,12 @@ from hpu_sim.config import DEFAULT_GENERATION, REPORT_VARIABLE, SimConfig, lazy_
 if TYPE_CHECKING:
     from hpu_sim.cards import CardLock
     from hpu_sim.native import Native
-    from hpu_sim.report.recording import Recording
+    from hpu_sim.report.session import RecordingSession
 
 _active: SimConfig | None = None
 _starting = False
 _card: CardLock | None = None
-_recording: Recording | None = None
+_recording: RecordingSession | None = None
 _forked_after_acquire = False
 
 
@@ -121,9 +121,9 @@ def _bring_up(config: SimConfig) -> None:
 def _start_recording(config: SimConfig, device: Native) -> None:
     global _recording  # noqa: PLW0603 - one recording per process
     if os.environ.get(REPORT_VARIABLE):
-        from hpu_sim.report import recording
+        from hpu_sim.report.session import RecordingSession
 
-        _recording = recording.from_environment(os.environ, config, device)
+        _recording = RecordingSession.from_environment(os.environ, config, device)
         _recording.start()
 
 
@@ -194,7 +194,7 @@ def acquire_card() -> None:
     atexit.register(_settle)
     _tell_checkpointing()
     if _recording is not None:
-        _recording.card_taken(_card.module_id)
+        _recording.on_device_acquired(_card.module_id)
     if os.environ.get("RANK", "0") == "0":
         sys.stderr.write(f"hpu-sim: simulated card {_card.module_id} of {_describe(config)}\n")
 

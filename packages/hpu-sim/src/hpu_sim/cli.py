@@ -75,12 +75,12 @@ def run(  # noqa: PLR0913 - one argument per option
     arguments: tuple[str, ...],
 ) -> NoReturn:
     """Run SCRIPT with ARGUMENTS as `python` would, on simulated cards."""
-    from hpu_sim.report import gathering, launching
+    from hpu_sim.report import merge, runner
 
     try:
         config = SimConfig.create(devices, generation, release, memory=memory or None)
         for path in reports:
-            gathering.check_writable(path)
+            merge.check_report_path(path)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if not module and not Path(script).is_file():
@@ -92,7 +92,7 @@ def run(  # noqa: PLR0913 - one argument per option
         # The interpreter itself, in this very process: arguments, exit code, signals and child processes are those of
         # `python SCRIPT`.
         os.execv(sys.executable, command)  # noqa: S606 - no shell wanted
-    supervision.end_like(launching.run(command, os.environ, reports, quiet=quiet))
+    supervision.end_like(runner.run(command, os.environ, reports, quiet=quiet))
 
 
 @main.command()
@@ -103,15 +103,15 @@ def report(folder: Path, reports: tuple[Path, ...]) -> None:
 
     Writes each FILE, .html or .json; without one, shows the table.
     """
-    from hpu_sim.report import gathering, text
+    from hpu_sim.report import merge, text
 
     try:
         for path in reports:
-            gathering.check_writable(path)
-        gathered = gathering.gather(folder, (), None)
+            merge.check_report_path(path)
+        gathered = merge.merge_records(folder, (), None)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    gathering.write(gathered, reports)
+    merge.write(gathered, reports)
     if not reports:
         click.echo(text.render(gathered), nl=False)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from hpu_sim.report.model import FORMAT, Frame, Machine, RankRecord, Report, Site, Steps, decode
+from hpu_sim.report.schema import SCHEMA_VERSION, Frame, Machine, RankRecord, Report, Site, Steps, from_dict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,10 +46,10 @@ def make_site(make_frame: Callable[..., Frame]) -> Callable[..., Site]:
     """Makes a host sync that happened once in each of ten steps, unless told otherwise."""
     site = Site(
         kind="host_sync",
-        what="aten::_local_scalar_dense",
+        op="aten::_local_scalar_dense",
         variant="",
         backward=None,
-        place=0,
+        frame_index=0,
         stack=(make_frame(),),
         count=10,
         bytes=0,
@@ -57,7 +57,7 @@ def make_site(make_frame: Callable[..., Frame]) -> Callable[..., Site]:
         steps=10,
         first_step=1,
         last_step=10,
-        most_in_step=1,
+        max_per_step=1,
         examples=(),
     )
     return lambda **changes: dataclasses.replace(site, **changes)
@@ -70,19 +70,19 @@ def make_record() -> Callable[..., RankRecord]:
         rank=0,
         world_size=1,
         pid=1234,
-        card=0,
+        module_id=0,
         machine=Machine(2, "GAUDI2", "1.24.1", lazy=True, memory_bytes=96 << 30, torch="2.13.0"),
-        state="ended",
-        ending=None,
+        state="exited",
+        uncaught_error=None,
         detail="lines",
         totals=_TOTALS,
         steps=Steps(10, ((1, 8),), 1, (1,) * 10, (4, 3, *(0,) * 8), (4096, *(0,) * 9)),
-        model=None,
+        optimizer_memory=None,
         sites=(),
         compilations=(),
         collectives=(),
-        unplaced=0,
-        problem=None,
+        dropped_events=0,
+        recording_error=None,
     )
 
     def make(**changes: Any) -> RankRecord:
@@ -97,7 +97,9 @@ def make_report() -> Callable[..., Report]:
     """Makes the report of a run that ended well."""
 
     def make(*records: RankRecord, **changes: Any) -> Report:
-        report = Report(FORMAT, True, ("train.py", "--epochs", "3"), 0, "2026-01-02T03:04:05+00:00", records, ())
+        report = Report(
+            SCHEMA_VERSION, True, ("train.py", "--epochs", "3"), 0, "2026-01-02T03:04:05+00:00", records, ()
+        )
         return dataclasses.replace(report, **changes)
 
     return make
@@ -118,6 +120,6 @@ def run_recorded(tmp_path: Path, fresh_environment: Callable[..., dict[str, str]
             timeout=120,
             check=False,
         )
-        return done, decode(Report, json.loads(path.read_text(encoding="utf-8")))
+        return done, from_dict(Report, json.loads(path.read_text(encoding="utf-8")))
 
     return run

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from hpu_sim.report.html import MAX_LINES, render
-from hpu_sim.report.model import CollectiveUse, Compilation, Ending, ModelState, Steps
+from hpu_sim.report.schema import CollectiveStats, Compilation, OptimizerMemory, Steps, UncaughtError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hpu_sim.report.model import Frame, RankRecord, Report, Site
+    from hpu_sim.report.schema import Frame, RankRecord, Report, Site
 
 # Elements that have no end.
 _VOID: Final = {"br", "hr", "img", "input", "link", "meta"}
@@ -70,12 +70,12 @@ def full(
     """A page on which everything occurs."""
     library = make_frame(file="/env/torch/_tensor.py", line=7, function="item", source="", is_user=False)
     sites = (
-        make_site(stack=(library, make_frame()), place=1),
-        make_site(kind="refused", what="aten::fft", stack=(make_frame(source='x = "<b>" & y'),)),
-        make_site(kind="h2d", what="copy", variant="pageable", bytes=2048, examples=("float32[8]",)),
-        make_site(kind="compilation", what="aten::mul", variant="shapes"),
-        make_site(kind="collective", what="allreduce", variant="int64"),
-        make_site(kind="dtype", what="aten::mul", variant="float64", backward="Pow", place=None, stack=()),
+        make_site(stack=(library, make_frame()), frame_index=1),
+        make_site(kind="refused", op="aten::fft", stack=(make_frame(source='x = "<b>" & y'),)),
+        make_site(kind="h2d", op="copy", variant="pageable", bytes=2048, examples=("float32[8]",)),
+        make_site(kind="compilation", op="aten::mul", variant="shapes"),
+        make_site(kind="collective", op="allreduce", variant="int64"),
+        make_site(kind="dtype", op="aten::mul", variant="float64", backward="Pow", frame_index=None, stack=()),
     )
     compilation = Compilation(
         4, True, "shapes", "aten::addmm", "float32[3], float32[1]", "float32[4], float32[1]", None
@@ -83,13 +83,13 @@ def full(
     ended = Compilation(5, False, "end", "", "", "", make_frame())
     first = make_record(
         sites=sites,
-        model=ModelState(1 << 30, 1 << 30, 2 << 30),
+        optimizer_memory=OptimizerMemory(1 << 30, 1 << 30, 2 << 30),
         compilations=(compilation, ended),
-        collectives=(CollectiveUse("allreduce", 1200, 9600, ((8, 1200),)),),
-        ending=Ending("RuntimeError", "no", make_frame()),
+        collectives=(CollectiveStats("allreduce", 1200, 9600, ((8, 1200),)),),
+        uncaught_error=UncaughtError("RuntimeError", "no", make_frame()),
         world_size=3,
     )
-    return Page(render(make_report(first, make_record(rank=1, state="running"), missing=(2,), exit_code=-15)))
+    return Page(render(make_report(first, make_record(rank=1, state="running"), missing_ranks=(2,), exit_code=-15)))
 
 
 def test_the_page_is_whole(full: Page) -> None:
@@ -155,7 +155,7 @@ def test_code_in_advice_is_code(
     make_site: Callable[..., Site], make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
 ) -> None:
     """What stands between backticks."""
-    site = make_site(kind="compilation", what="aten::mul", variant="shapes")
+    site = make_site(kind="compilation", op="aten::mul", variant="shapes")
 
     assert "<code>drop_last=True</code>" in render(make_report(make_record(sites=(site,))))
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpu_sim.report.model import Ending, Machine
+from hpu_sim.report.schema import Machine, UncaughtError
 from hpu_sim.report.text import MAX_FINDINGS, MAX_LINES, render
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hpu_sim.report.model import Frame, RankRecord, Report, Site
+    from hpu_sim.report.schema import Frame, RankRecord, Report, Site
 
 
 def test_each_rank_has_a_row(make_record: Callable[..., RankRecord], make_report: Callable[..., Report]) -> None:
@@ -61,7 +61,9 @@ def test_long_lists_are_cut(
 ) -> None:
     """A terminal is no place for hundreds of lines."""
     sites = tuple(make_site(stack=(make_frame(line=line),)) for line in range(10))
-    endings = [make_record(rank=rank, ending=Ending("ValueError", "no", None), sites=sites) for rank in range(9)]
+    endings = [
+        make_record(rank=rank, uncaught_error=UncaughtError("ValueError", "no", None), sites=sites) for rank in range(9)
+    ]
 
     shown = render(make_report(endings[0])).splitlines()
     assert sum("train.py" in line for line in shown) == MAX_LINES
@@ -73,7 +75,7 @@ def test_an_event_without_a_line_says_so(
     make_site: Callable[..., Site], make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
 ) -> None:
     """Rather than nothing."""
-    text = render(make_report(make_record(sites=(make_site(place=None, stack=()),))))
+    text = render(make_report(make_record(sites=(make_site(frame_index=None, stack=()),))))
 
     assert "    no Python line  in every step" in text
 
@@ -82,14 +84,16 @@ def test_a_finding_about_the_whole_says_what_it_is(
     make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
 ) -> None:
     """It has no line to show."""
-    text = render(make_report(make_record(ending=Ending("ValueError", "`epochs` must be positive", None))))
+    text = render(
+        make_report(make_record(uncaught_error=UncaughtError("ValueError", "`epochs` must be positive", None)))
+    )
 
     assert text.endswith("  fails: Rank 0 ended with ValueError\n    `epochs` must be positive\n")
 
 
 def test_gaps_are_notes(make_record: Callable[..., RankRecord], make_report: Callable[..., Report]) -> None:
     """At the end."""
-    text = render(make_report(make_record(world_size=2), missing=(1,)))
+    text = render(make_report(make_record(world_size=2), missing_ranks=(1,)))
 
     assert text.splitlines()[-1].startswith("  note: Rank 1 left no record")
 
