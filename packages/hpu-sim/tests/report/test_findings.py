@@ -9,10 +9,12 @@ import pytest
 from hpu_sim.report.findings import findings, limitations
 from hpu_sim.report.schema import Machine, UncaughtError
 
+from .factories import make_frame, make_record, make_report, make_site
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hpu_sim.report.schema import Frame, RankRecord, Report, Site
+    from hpu_sim.report.schema import Site
 
     Found = Callable[[Site], list[str]]
 
@@ -26,7 +28,7 @@ _DOUBLE = "float64 is computed as float32"
 
 
 @pytest.fixture
-def found(make_record: Callable[..., RankRecord], make_report: Callable[..., Report]) -> Found:
+def found() -> Found:
     """Returns the titles of the findings that a site leads to."""
     return lambda site: [finding.title for finding in findings(make_report(make_record(sites=(site,))))]
 
@@ -47,7 +49,7 @@ def found(make_record: Callable[..., RankRecord], make_report: Callable[..., Rep
         ({"kind": "collective", "op": "reduce_scatter_base", "variant": "float64"}, _REDUCTIONS),
     ],
 )
-def test_what_hurts_is_found(changes: dict[str, Any], title: str, found: Found, make_site: Callable[..., Site]) -> None:
+def test_what_hurts_is_found(changes: dict[str, Any], title: str, found: Found) -> None:
     """By what happened and how often."""
     assert found(make_site(**changes)) == [title]
 
@@ -66,23 +68,19 @@ def test_what_hurts_is_found(changes: dict[str, Any], title: str, found: Found, 
     ],
     ids=str,
 )
-def test_what_does_not_hurt_is_not(changes: dict[str, Any], found: Found, make_site: Callable[..., Site]) -> None:
+def test_what_does_not_hurt_is_not(changes: dict[str, Any], found: Found) -> None:
     """An evaluation now and then, the first steps' graphs, what a card does itself."""
     assert found(make_site(**changes)) == []
 
 
-def test_the_worst_comes_first(
-    make_site: Callable[..., Site], make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
-) -> None:
+def test_the_worst_comes_first() -> None:
     """What a card refuses before what holds it up before what it computes otherwise."""
     sites = (make_site(kind="dtype", variant="float64"), make_site(), make_site(kind="refused"))
 
     assert [each.category for each in findings(make_report(make_record(sites=sites)))] == ["fails", "slow", "differs"]
 
 
-def test_an_error_that_ended_a_rank_is_one(
-    make_frame: Callable[..., Frame], make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
-) -> None:
+def test_an_error_that_ended_a_rank_is_one() -> None:
     """With its text and its line."""
     uncaught_error = UncaughtError("RuntimeError", "Complex datatype is not supported on HPU device.", make_frame())
     (finding,) = findings(make_report(make_record(rank=3, uncaught_error=uncaught_error)))
@@ -91,23 +89,19 @@ def test_an_error_that_ended_a_rank_is_one(
     assert finding.recommendation == "Complex datatype is not supported on HPU device. at /home/me/train.py:42"
 
 
-def test_an_error_without_a_line_of_the_program_has_none(
-    make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
-) -> None:
+def test_an_error_without_a_line_of_the_program_has_none() -> None:
     """As one in a launcher."""
     (finding,) = findings(make_report(make_record(uncaught_error=UncaughtError("OSError", "no", None))))
 
     assert finding.recommendation == "no"
 
 
-def test_an_interruption_is_none(make_record: Callable[..., RankRecord], make_report: Callable[..., Report]) -> None:
+def test_an_interruption_is_none() -> None:
     """Somebody wanted it."""
     assert findings(make_report(make_record(uncaught_error=UncaughtError("KeyboardInterrupt", "", None)))) == ()
 
 
-def test_memory_close_to_its_end_is_one(
-    make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
-) -> None:
+def test_memory_close_to_its_end_is_one() -> None:
     """Of the ranks where it is."""
     full = make_record(rank=1, totals={"peak_bytes": 90 << 30})
     (finding,) = findings(make_report(make_record(), full))
@@ -116,23 +110,19 @@ def test_memory_close_to_its_end_is_one(
     assert finding.recommendation.startswith("On ranks 1.")
 
 
-def test_nothing_is_missing_as_a_rule(
-    make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
-) -> None:
+def test_nothing_is_missing_as_a_rule() -> None:
     """In lazy mode, every rank having ended."""
     assert limitations(make_report(make_record())) == ()
 
 
-def test_ranks_without_a_record_are_named(
-    make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
-) -> None:
+def test_ranks_without_a_record_are_named() -> None:
     """They were killed, or are elsewhere."""
     (limitation,) = limitations(make_report(make_record(world_size=4), missing_ranks=(1, 2, 3)))
 
     assert limitation.startswith("Ranks 1, 2, 3 left no record: killed")
 
 
-def test_killed_ranks_are_one(make_record: Callable[..., RankRecord], make_report: Callable[..., Report]) -> None:
+def test_killed_ranks_are_one() -> None:
     """What they left is not the whole."""
     killed = [make_record(rank=rank, state="running") for rank in (5, 6)]
     (finding,) = findings(make_report(make_record(), *killed))
@@ -140,9 +130,7 @@ def test_killed_ranks_are_one(make_record: Callable[..., RankRecord], make_repor
     assert (finding.category, finding.title) == ("fails", "Ranks 5, 6 did not end, but were killed")
 
 
-def test_eager_mode_says_what_it_does_not_show(
-    make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
-) -> None:
+def test_eager_mode_says_what_it_does_not_show() -> None:
     """And how to see it."""
     machine = Machine(1, "GAUDI2", "1.24.1", lazy=False, memory_bytes=96 << 30, torch="2.13.0")
     (limitation,) = limitations(make_report(make_record(machine=machine)))
@@ -160,16 +148,12 @@ def test_eager_mode_says_what_it_does_not_show(
 def test_what_recording_did_not_do_is_said(
     changes: dict[str, Any],
     words: str,
-    make_record: Callable[..., RankRecord],
-    make_report: Callable[..., Report],
 ) -> None:
     """A report never looks more complete than it is."""
     assert limitations(make_report(make_record(**changes))) == (words,)
 
 
-def test_int64_in_lazy_mode_is_mentioned(
-    make_site: Callable[..., Site], make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
-) -> None:
+def test_int64_in_lazy_mode_is_mentioned() -> None:
     """It seldom matters, so it is no finding."""
     (limitation,) = limitations(make_report(make_record(sites=(make_site(kind="dtype", variant="int64"),))))
 

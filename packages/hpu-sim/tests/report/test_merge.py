@@ -14,8 +14,9 @@ import pytest
 from hpu_sim.report.merge import check_report_path, merge_records, read_records, wait_for_processes, write
 from hpu_sim.report.schema import Report, from_dict, to_dict
 
+from .factories import make_record, make_report
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from hpu_sim.report.schema import RankRecord
@@ -26,7 +27,7 @@ def _leave(folder: Path, *records: RankRecord) -> None:
         (folder / f"process-{index}.json").write_text(json.dumps(to_dict(record)), encoding="utf-8")
 
 
-def test_records_are_put_in_order(tmp_path: Path, make_record: Callable[..., RankRecord]) -> None:
+def test_records_are_put_in_order(tmp_path: Path) -> None:
     """By rank, and ranks that ran twice by process."""
     _leave(tmp_path, make_record(rank=1, pid=7), make_record(rank=0, pid=9), make_record(rank=0, pid=8))
 
@@ -36,7 +37,7 @@ def test_records_are_put_in_order(tmp_path: Path, make_record: Callable[..., Ran
     assert (report.simulated, report.command, report.exit_code) == (True, ("train.py",), 0)
 
 
-def test_ranks_that_left_nothing_are_missing(tmp_path: Path, make_record: Callable[..., RankRecord]) -> None:
+def test_ranks_that_left_nothing_are_missing(tmp_path: Path) -> None:
     """The others know how many there should be."""
     _leave(tmp_path, make_record(rank=2, world_size=4))
 
@@ -66,7 +67,7 @@ def test_a_record_of_something_else_is_named(text: str, tmp_path: Path) -> None:
         read_records(tmp_path)
 
 
-def test_processes_are_awaited(tmp_path: Path, make_record: Callable[..., RankRecord]) -> None:
+def test_processes_are_awaited(tmp_path: Path) -> None:
     """Until they are gone, though they are nobody's children any more."""
     with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as process:
         _leave(tmp_path, make_record(pid=process.pid, state="running"))
@@ -78,7 +79,7 @@ def test_processes_are_awaited(tmp_path: Path, make_record: Callable[..., RankRe
         assert process.poll() == 0
 
 
-def test_processes_that_stay_are_not_awaited_for_ever(tmp_path: Path, make_record: Callable[..., RankRecord]) -> None:
+def test_processes_that_stay_are_not_awaited_for_ever(tmp_path: Path) -> None:
     """A rank may hang."""
     with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as process:
         _leave(tmp_path, make_record(pid=process.pid, state="running"))
@@ -88,7 +89,7 @@ def test_processes_that_stay_are_not_awaited_for_ever(tmp_path: Path, make_recor
         assert process.poll() is None
 
 
-def test_processes_that_ended_are_not_awaited(tmp_path: Path, make_record: Callable[..., RankRecord]) -> None:
+def test_processes_that_ended_are_not_awaited(tmp_path: Path) -> None:
     """Nor those that are gone; their numbers may be others' by now."""
     _leave(tmp_path, make_record(pid=1, state="exited"), make_record(pid=2**22 + 1, state="running"))
     begin = time.monotonic()
@@ -99,7 +100,7 @@ def test_processes_that_ended_are_not_awaited(tmp_path: Path, make_record: Calla
 
 
 def test_a_report_is_written_in_the_format_of_its_suffix(
-    tmp_path: Path, make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
+    tmp_path: Path,
 ) -> None:
     """Both at once, if both are asked for."""
     report = make_report(make_record())

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
 from hpu_sim.report.schema import (
     CollectiveStats,
     Compilation,
-    Frame,
     OptimizerMemory,
     RankRecord,
     Report,
-    Site,
     UncaughtError,
     from_dict,
     to_dict,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from .factories import make_frame, make_record, make_report, make_site
 
 
-def test_a_report_survives_json(
-    make_frame: Callable[..., Frame],
-    make_site: Callable[..., Site],
-    make_record: Callable[..., RankRecord],
-    make_report: Callable[..., Report],
-) -> None:
+def test_a_report_survives_json() -> None:
     """Every part of it, whatever is there and whatever is not."""
     full = make_record(
         sites=(make_site(), make_site(frame_index=None, stack=(), backward="Addmm", examples=("float32[3]",))),
@@ -43,7 +34,7 @@ def test_a_report_survives_json(
     assert from_dict(Report, json.loads(json.dumps(to_dict(report)))) == report
 
 
-def test_other_data_are_refused(make_report: Callable[..., Report]) -> None:
+def test_other_data_are_refused() -> None:
     """With what is missing."""
     data = to_dict(make_report())
     del data["ranks"]
@@ -59,7 +50,7 @@ def test_what_is_no_record_at_all_is_refused(data: object) -> None:
         from_dict(RankRecord, data)
 
 
-def test_a_site_knows_its_line(make_site: Callable[..., Site], make_frame: Callable[..., Frame]) -> None:
+def test_a_site_knows_its_line() -> None:
     """By its place in the stack; without one it has none."""
     inner, outer = make_frame(line=1), make_frame(line=2)
 

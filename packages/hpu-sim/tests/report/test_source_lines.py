@@ -9,14 +9,16 @@ import pytest
 from hpu_sim.report.schema import Steps
 from hpu_sim.report.source_lines import SourceLine, rank_labels, source_lines
 
+from .factories import make_frame, make_record, make_report, make_site
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hpu_sim.report.schema import Frame, RankRecord, Report, Site
+    from hpu_sim.report.schema import Site
 
 
 @pytest.fixture
-def line_of(make_record: Callable[..., RankRecord], make_report: Callable[..., Report]) -> Callable[[Site], SourceLine]:
+def line_of() -> Callable[[Site], SourceLine]:
     """Returns the line of a site in a run of ten steps."""
 
     def line(site: Site) -> SourceLine:
@@ -26,9 +28,7 @@ def line_of(make_record: Callable[..., RankRecord], make_report: Callable[..., R
     return line
 
 
-def test_ranks_share_a_line(
-    make_site: Callable[..., Site], make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
-) -> None:
+def test_ranks_share_a_line() -> None:
     """Their counts are summed, and the busiest one tells how often it happens."""
     records = [
         make_record(rank=0, sites=(make_site(count=3, bytes=10, steps=3, max_per_step=1),)),
@@ -41,7 +41,7 @@ def test_ranks_share_a_line(
     assert (line.count_per_rank, line.steps, line.max_per_step) == (10, 10, 2)
 
 
-def test_ranks_are_named_by_number(make_record: Callable[..., RankRecord], make_report: Callable[..., Report]) -> None:
+def test_ranks_are_named_by_number() -> None:
     """And by process where a program ran several jobs."""
     once = make_report(make_record(rank=0), make_record(rank=1))
     twice = make_report(make_record(rank=0, pid=7), make_record(rank=0, pid=8), make_record(rank=1))
@@ -57,9 +57,6 @@ def test_ranks_are_named_by_number(make_record: Callable[..., RankRecord], make_
 )
 def test_what_differs_is_another_line(
     changes: dict[str, object],
-    make_site: Callable[..., Site],
-    make_record: Callable[..., RankRecord],
-    make_report: Callable[..., Report],
 ) -> None:
     """Though it may be of the same source line."""
     report = make_report(make_record(sites=(make_site(), make_site(**changes))))
@@ -67,12 +64,7 @@ def test_what_differs_is_another_line(
     assert len(source_lines(report)) == 2
 
 
-def test_other_source_lines_are_others(
-    make_frame: Callable[..., Frame],
-    make_site: Callable[..., Site],
-    make_record: Callable[..., RankRecord],
-    make_report: Callable[..., Report],
-) -> None:
+def test_other_source_lines_are_others() -> None:
     """The most frequent comes first."""
     rare = make_site(stack=(make_frame(line=1),), count=1)
     often = make_site(stack=(make_frame(line=2),), count=9)
@@ -106,16 +98,12 @@ def test_other_source_lines_are_others(
         ),
     ],
 )
-def test_frequency_in_words(
-    changes: dict[str, int], words: str, make_site: Callable[..., Site], line_of: Callable[[Site], SourceLine]
-) -> None:
+def test_frequency_in_words(changes: dict[str, int], words: str, line_of: Callable[[Site], SourceLine]) -> None:
     """The first step, which holds the set-up, does not count as one of many."""
     assert line_of(make_site(**changes)).frequency == words
 
 
-def test_frequency_without_a_training(
-    make_site: Callable[..., Site], make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
-) -> None:
+def test_frequency_without_a_training() -> None:
     """As in inference."""
     steps = Steps(0, (), 1, (), (), ())
     (line,) = source_lines(make_report(make_record(steps=steps, sites=(make_site(count=4, in_first_step=4, steps=1),))))
@@ -126,15 +114,13 @@ def test_frequency_without_a_training(
 
 @pytest.mark.parametrize(("steps", "is_in_loop"), [(10, True), (6, True), (5, False), (1, False)])
 def test_a_line_is_in_the_loop_if_most_steps_pass_it(
-    steps: int, is_in_loop: bool, make_site: Callable[..., Site], line_of: Callable[[Site], SourceLine]
+    steps: int, is_in_loop: bool, line_of: Callable[[Site], SourceLine]
 ) -> None:
     """At least half of those after the first."""
     assert line_of(make_site(steps=steps)).is_in_loop is is_in_loop
 
 
-def test_two_steps_make_no_loop(
-    make_site: Callable[..., Site], make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
-) -> None:
+def test_two_steps_make_no_loop() -> None:
     """Too few to tell."""
     steps = Steps(2, ((1, 1),), 1, (1, 1), (0, 0), (0, 0))
     (line,) = source_lines(make_report(make_record(steps=steps, sites=(make_site(steps=2),))))
@@ -162,8 +148,6 @@ def test_two_steps_make_no_loop(
         ({"kind": "refused", "op": "aten::fft"}, "fft"),
     ],
 )
-def test_meaning_in_words(
-    changes: dict[str, object], words: str, make_site: Callable[..., Site], line_of: Callable[[Site], SourceLine]
-) -> None:
+def test_meaning_in_words(changes: dict[str, object], words: str, line_of: Callable[[Site], SourceLine]) -> None:
     """What the program did, rather than what the device calls it."""
     assert line_of(make_site(**changes)).description == words
