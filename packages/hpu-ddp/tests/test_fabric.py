@@ -191,7 +191,7 @@ def test_programs_start_their_ranks(start_method: str, run: Run) -> None:
     """As with the Trainer: the same script once more for each card, or processes of multiprocessing."""
     done = run("fabric.py", start_method)
 
-    assert (done.code, done.left) == (0, ()), done.output
+    assert (done.code, done.leaked_pids) == (0, ()), done.output
     reports = [json.loads(line) for line in done.output.splitlines() if line.startswith('{"rank"')]
     assert sorted(report["rank"] for report in reports) == [0, 1]
     assert len({report["weight"] for report in reports}) == 1
@@ -201,7 +201,7 @@ def test_an_error_ends_the_other_ranks(run: Run) -> None:
     """Though Fabric tells its strategy of no error: the end of the program does."""
     done = run("fabric.py", "popen", "fail")
 
-    assert (done.code, done.left) == (1, ())
+    assert (done.code, done.leaked_pids) == (1, ())
     assert "failed: KeyError: 'no such luck'; rank 0" in done.output
 
 

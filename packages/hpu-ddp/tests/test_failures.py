@@ -18,7 +18,7 @@ def test_a_killed_rank_ends_the_training(rank: int, run: Run) -> None:
     done = run("train.py", "--timeout", str(TIMEOUT), "--fail", "killed", "--rank", str(rank))
 
     assert done.code != 0
-    assert done.left == ()
+    assert done.leaked_pids == ()
     assert names(done.output, rank, r"exited.*: (killed by signal 9|its store closed)"), done.output
 
 
@@ -26,7 +26,7 @@ def test_an_error_ends_the_training(run: Run) -> None:
     """The error of the other rank has the text of the first one."""
     done = run("train.py", "--timeout", str(TIMEOUT), "--fail", "raises")
 
-    assert (done.code, done.left) == (1, ())
+    assert (done.code, done.leaked_pids) == (1, ())
     assert names(done.output, 1, "failed: ValueError: no such luck; rank 0"), done.output
 
 
@@ -34,7 +34,7 @@ def test_a_rank_that_leaves_ends_the_training(run: Run) -> None:
     """The other rank does not wait forever for one that has finished alone."""
     done = run("train.py", "--timeout", str(TIMEOUT), "--fail", "leaves")
 
-    assert (done.code, done.left) == (1, ())
+    assert (done.code, done.leaked_pids) == (1, ())
     assert names(done.output, 1, "left the job; rank 0"), done.output
     assert '{"rank": 1' in done.output
 
@@ -50,7 +50,7 @@ def test_a_rank_that_does_not_join_is_named(present: str, error: str, run: Run) 
     """The error comes after the strategy's timeout, and before a device is opened."""
     done = run("train.py", "--timeout", "2", LOCAL_RANK=present, MASTER_PORT=str(free_port()))
 
-    assert (done.code, done.left) == (1, ())
+    assert (done.code, done.leaked_pids) == (1, ())
     assert re.search(f"RankFailedError: {error}", done.output), done.output
     assert "simulated card" not in done.output
 
@@ -60,7 +60,7 @@ def test_on_sigterm_all_ranks_stop(rank: int, run: Run) -> None:
     """Whichever rank receives it: all stop before the same batch, say so and exit with 0, as Lightning's own do."""
     done = run("train.py", "--timeout", str(TIMEOUT), "--fail", "terminated", "--rank", str(rank), "--epochs", "50")
 
-    assert (done.code, done.left) == (0, ())
+    assert (done.code, done.leaked_pids) == (0, ())
     assert "Error" not in done.output
     assert "Received SIGTERM: all ranks stop after step" in done.output
     assert '{"rank"' not in done.output
@@ -71,7 +71,7 @@ def test_launched_ranks_exit_with_their_launcher(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         done = run("train.py", "--timeout", "600", MASTER_PORT=str(other.getsockname()[1]), seconds=120)
 
-    assert (done.code, done.left) == (1, ())
+    assert (done.code, done.leaked_pids) == (1, ())
     assert "rank 0 cannot open the store at 127.0.0.1:" in done.output
     assert "MASTER_PORT must be free" in done.output
 

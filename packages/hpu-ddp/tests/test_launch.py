@@ -20,7 +20,7 @@ _STEPS = 12
 def _reports(done: CompletedProgram) -> list[dict[str, Any]]:
     """Return what each process that got to the end said, by rank."""
     assert done.code == 0, done.output
-    assert done.left == ()
+    assert done.leaked_pids == ()
     reports = [json.loads(line) for line in done.output.splitlines() if line.startswith('{"rank"')]
     return sorted(reports, key=lambda report: int(report["rank"]))
 

@@ -47,7 +47,7 @@ def test_a_killed_rank_costs_no_training(run: int, undisturbed: list[dict[str, A
     resumed = _train(tmp_path)
 
     assert killed.code != 0
-    assert killed.left == ()
+    assert killed.leaked_pids == ()
     assert killed.seconds < _LIMIT, killed.output
     assert resumed.code == 0, resumed.output
     reached = _reports(resumed)

@@ -109,7 +109,7 @@ def test_two_nodes_train_together(nodes: list[Node], tmp_path: Path) -> None:
     """One training of four ranks, which all end with the same weights, each on its own card of its machine."""
     done = _train(nodes, tmp_path)
 
-    assert [(each.code, each.left) for each in done] == [(0, ())] * _NODES, [each.output for each in done]
+    assert [(each.code, each.leaked_pids) for each in done] == [(0, ())] * _NODES, [each.output for each in done]
     reports = [report for each in done for report in sorted(_reports(each), key=lambda report: int(report["rank"]))]
     assert [(report["rank"], report["local_rank"], report["module_id"]) for report in reports] == [
         (0, 0, "0"),
@@ -131,7 +131,7 @@ def test_a_cut_cable_ends_the_training_on_both_sides(rank: int, nodes: list[Node
 
     for own, each in enumerate(done):
         assert each.code != 0
-        assert each.left == ()
+        assert each.leaked_pids == ()
         assert each.seconds < _PATIENCE, each.output
         other = r"rank [23]" if own == 0 else r"rank 0"
         said = rf"(ends, because|RankFailedError:) {other} \(.*\) (cannot be reached|does not answer)"

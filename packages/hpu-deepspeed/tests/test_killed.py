@@ -41,7 +41,7 @@ def test_a_killed_training_resumes(
     (whole, resumed), _ = on_ranks(_both, stage, str(path))
 
     assert done.code != 0, done.output
-    assert not done.left
+    assert not done.leaked_pids
     # What was whole is of the step before.
     assert len(resumed) == len(whole) - (step - 1), f"killed at step {step}: {done.output}"
     assert resumed == pytest.approx(whole[step - 1 :], abs=1e-6)

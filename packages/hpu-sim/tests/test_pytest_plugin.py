@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from hpu_sim.pytest_plugin.machine import Wish, is_here, why_not_on_cards
+from hpu_sim.pytest_plugin.requirements import DeviceRequirements, matches_process, skip_reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,7 +54,7 @@ def run_suite(folder: Path, environment: Mapping[str, str], source: str, *option
     return Suite(done.stdout)
 
 
-_ELSEWHERE: Final = """
+_ISOLATED_SUITE: Final = """
     import os
     import signal
 
@@ -121,63 +121,63 @@ _OPTION: Final = """
 
 
 @pytest.fixture(scope="module")
-def elsewhere(tmp_path_factory: pytest.TempPathFactory, fresh_environment: Callable[..., dict[str, str]]) -> Suite:
+def isolated_suite(tmp_path_factory: pytest.TempPathFactory, fresh_environment: Callable[..., dict[str, str]]) -> Suite:
     """A suite in a process that is no machine."""
     folder = tmp_path_factory.mktemp("elsewhere")
-    return run_suite(folder, fresh_environment({}), _ELSEWHERE, "--color-of-cards=blue", conftest=_OPTION)
+    return run_suite(folder, fresh_environment({}), _ISOLATED_SUITE, "--color-of-cards=blue", conftest=_OPTION)
 
 
-def test_a_test_gets_one_card_by_default(elsewhere: Suite) -> None:
+def test_a_test_gets_one_card_by_default(isolated_suite: Suite) -> None:
     """With its fixtures, and with the options of the suite."""
-    assert elsewhere.outcomes["test_default"] == "passed", elsewhere.output
+    assert isolated_suite.outcomes["test_default"] == "passed", isolated_suite.output
 
 
-def test_a_test_gets_the_machine_it_asks_for(elsewhere: Suite) -> None:
+def test_a_test_gets_the_machine_it_asks_for(isolated_suite: Suite) -> None:
     """Cards, generation, release and mode."""
-    assert elsewhere.outcomes["test_asked_for"] == "passed", elsewhere.output
+    assert isolated_suite.outcomes["test_asked_for"] == "passed", isolated_suite.output
 
 
-def test_a_failure_looks_like_one_of_this_process(elsewhere: Suite) -> None:
+def test_a_failure_looks_like_one_of_this_process(isolated_suite: Suite) -> None:
     """With what pytest says of the assertion and what the test had printed."""
-    assert elsewhere.outcomes["test_fails[a::b]"] == "failed"
-    assert "assert 3.0 == 4" in elsewhere.output
-    assert "said before" in elsewhere.output
+    assert isolated_suite.outcomes["test_fails[a::b]"] == "failed"
+    assert "assert 3.0 == 4" in isolated_suite.output
+    assert "said before" in isolated_suite.output
 
 
-def test_an_expected_failure_and_a_skip_stay_what_they_are(elsewhere: Suite) -> None:
+def test_an_expected_failure_and_a_skip_stay_what_they_are(isolated_suite: Suite) -> None:
     """With their reasons."""
-    assert elsewhere.outcomes["test_expected_to_fail"] == "xfail"
-    assert elsewhere.skipped() == ["not today"]
+    assert isolated_suite.outcomes["test_expected_to_fail"] == "xfail"
+    assert isolated_suite.skipped() == ["not today"]
 
 
-def test_a_test_whose_process_is_killed_is_an_error(elsewhere: Suite) -> None:
+def test_a_test_whose_process_is_killed_is_an_error(isolated_suite: Suite) -> None:
     """And the suite goes on."""
-    assert elsewhere.outcomes["test_is_killed"] == "error"
-    assert "the test's own process was ended by SIGKILL" in elsewhere.output
+    assert isolated_suite.outcomes["test_is_killed"] == "error"
+    assert "the test's own process was ended by SIGKILL" in isolated_suite.output
 
 
-def test_a_missing_fixture_is_an_error(elsewhere: Suite) -> None:
+def test_a_missing_fixture_is_an_error(isolated_suite: Suite) -> None:
     """As everywhere."""
-    assert elsewhere.outcomes["test_lacks_a_fixture"] == "error"
-    assert "fixture 'nobody_has_it' not found" in elsewhere.output
+    assert isolated_suite.outcomes["test_lacks_a_fixture"] == "error"
+    assert "fixture 'nobody_has_it' not found" in isolated_suite.output
 
 
-def test_a_machine_that_cannot_be_is_an_error(elsewhere: Suite) -> None:
+def test_a_machine_that_cannot_be_is_an_error(isolated_suite: Suite) -> None:
     """In one sentence; a skip would hide it."""
-    assert elsewhere.outcomes["test_asks_for_no_card"] == "error"
-    assert "`devices` must be a number from 1 to 64, got 0" in elsewhere.output
+    assert isolated_suite.outcomes["test_asks_for_no_card"] == "error"
+    assert "`devices` must be a number from 1 to 64, got 0" in isolated_suite.output
 
 
-def test_a_marker_in_other_words_is_an_error(elsewhere: Suite) -> None:
+def test_a_marker_in_other_words_is_an_error(isolated_suite: Suite) -> None:
     """With the words that it takes."""
-    assert elsewhere.outcomes["test_asks_in_other_words"] == "error"
+    assert isolated_suite.outcomes["test_asks_in_other_words"] == "error"
     words = "`pytest.mark.hpu` takes the keywords devices, generation, release, lazy, got cards"
-    assert words in elsewhere.output
+    assert words in isolated_suite.output
 
 
-def test_other_tests_see_nothing_of_it(elsewhere: Suite) -> None:
+def test_other_tests_see_nothing_of_it(isolated_suite: Suite) -> None:
     """They ran in the same pytest, after the marked ones."""
-    assert elsewhere.outcomes["test_without_marker"] == "passed"
+    assert isolated_suite.outcomes["test_without_marker"] == "passed"
 
 
 def test_a_machine_that_is_here_is_used(tmp_path: Path, fresh_environment: Callable[..., dict[str, str]]) -> None:
@@ -307,9 +307,9 @@ def test_on_a_gaudi_machine_tests_use_the_cards(
 
 def test_what_is_not_asked_for_is_as_it_is_here() -> None:
     """So that a suite can be run on any machine."""
-    config = Wish().config()
+    config = DeviceRequirements().config()
 
-    assert is_here(config)
+    assert matches_process(config)
     assert (config.devices, config.lazy) == (2, True)
 
 
@@ -318,29 +318,29 @@ def test_what_is_not_asked_for_is_as_it_is_here() -> None:
 )
 def test_what_is_asked_for_is_another_machine(options: dict[str, Any]) -> None:
     """Whatever it is."""
-    assert not is_here(Wish(**options).config())
+    assert not matches_process(DeviceRequirements(**options).config())
 
 
 def test_a_machine_that_is_asked_for_as_it_is_here_is_here() -> None:
     """The marker may repeat it."""
-    assert is_here(Wish(devices=2, generation="GAUDI2", release="1.24.1", lazy=True).config())
+    assert matches_process(DeviceRequirements(devices=2, generation="GAUDI2", release="1.24.1", lazy=True).config())
 
 
 @pytest.mark.parametrize(
-    ("wish", "reason"),
+    ("requirements", "reason"),
     [
-        (Wish(), None),
-        (Wish(devices=2, generation="gaudi2", release="1.24.1", lazy=True), None),
-        (Wish(devices=3), "needs 3 Gaudi cards, this machine has 2"),
-        (Wish(generation="GAUDI3"), "needs a GAUDI3, this machine has GAUDI2"),
-        (Wish(release="1.24.10"), "needs SynapseAI 1.24.10, this machine has 1.24.1"),
-        (Wish(lazy=False), "needs PT_HPU_LAZY_MODE=0, this process has '1'"),
+        (DeviceRequirements(), None),
+        (DeviceRequirements(devices=2, generation="gaudi2", release="1.24.1", lazy=True), None),
+        (DeviceRequirements(devices=3), "needs 3 Gaudi cards, this machine has 2"),
+        (DeviceRequirements(generation="GAUDI3"), "needs a GAUDI3, this machine has GAUDI2"),
+        (DeviceRequirements(release="1.24.10"), "needs SynapseAI 1.24.10, this machine has 1.24.1"),
+        (DeviceRequirements(lazy=False), "needs PT_HPU_LAZY_MODE=0, this process has '1'"),
     ],
     ids=str,
 )
-def test_cards_are_asked_what_they_are(wish: Wish, reason: str | None) -> None:
+def test_cards_are_asked_what_they_are(requirements: DeviceRequirements, reason: str | None) -> None:
     """The simulated ones answer here as real ones do."""
-    assert (why_not_on_cards(wish) or "None").startswith(str(reason))
+    assert (skip_reason(requirements) or "None").startswith(str(reason))
 
 
 def test_the_plugin_loads_nothing_before_it_is_needed(output_of: Callable[..., str]) -> None:

@@ -93,9 +93,9 @@ def _initialize(config: SimConfig) -> None:
     fake_dist_metadata.register(config.release)
     _add_bridge_to_path(config)
     if os.environ.get(REPORT_VARIABLE):
-        from hpu_sim.report import recording
+        from hpu_sim.report.session import RecordingSession
 
-        session = recording.from_environment(os.environ, config, native)
+        session = RecordingSession.from_environment(os.environ, config, native)
         runtime.set_recording(session)
         session.start()
 

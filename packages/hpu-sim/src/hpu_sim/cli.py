@@ -76,12 +76,12 @@ def run(  # noqa: PLR0913 - one argument per option
 
     SCRIPT, ARGUMENTS and the exit code are those of `python SCRIPT ARGUMENTS`.
     """
-    from hpu_sim.report import gathering, launching
+    from hpu_sim.report import merge, runner
 
     try:
         config = SimConfig.create(devices, generation, release, memory=memory or None)
         for path in reports:
-            gathering.check_writable(path)
+            merge.check_report_path(path)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if not module and not Path(script).is_file():
@@ -92,7 +92,7 @@ def run(  # noqa: PLR0913 - one argument per option
     if quiet and not reports:
         # With nothing to do afterwards, this process becomes the interpreter.
         os.execv(sys.executable, command)  # noqa: S606 - no shell needed
-    signal_forwarding.exit_like(launching.run(command, os.environ, reports, quiet=quiet))
+    signal_forwarding.exit_like(runner.run(command, os.environ, reports, quiet=quiet))
 
 
 @main.command()
@@ -104,15 +104,15 @@ def report(folder: Path, reports: tuple[Path, ...]) -> None:
     FOLDER is the value that HPU_SIM_REPORT had during the run. Each FILE is .html or .json. Without a FILE, print the
     summary.
     """
-    from hpu_sim.report import gathering, text
+    from hpu_sim.report import merge, text
 
     try:
         for path in reports:
-            gathering.check_writable(path)
-        gathered = gathering.gather(folder, (), None)
+            merge.check_report_path(path)
+        gathered = merge.merge_records(folder, (), None)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    gathering.write(gathered, reports)
+    merge.write(gathered, reports)
     if not reports:
         click.echo(text.render(gathered), nl=False)
 

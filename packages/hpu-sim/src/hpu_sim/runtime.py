@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hpu_sim.config import SimConfig
     from hpu_sim.device_lock import DeviceLock
     from hpu_sim.native import Native
-    from hpu_sim.report.recording import Recording
+    from hpu_sim.report.session import RecordingSession
 
 
 @dataclass
@@ -37,7 +37,7 @@ class _State:
 
     config: SimConfig | None = None
     native: Native | None = None
-    recording: Recording | None = None
+    recording: RecordingSession | None = None
     lock: DeviceLock | None = None
     is_in_bad_fork: bool = False
     # Reentrant, because the recording may use the device as soon as it is acquired.
@@ -59,7 +59,7 @@ def set_active(config: SimConfig, native: Native) -> None:
     os.register_at_fork(after_in_child=_release_after_fork)
 
 
-def set_recording(recording: Recording) -> None:
+def set_recording(recording: RecordingSession) -> None:
     """Notify a recording when this process acquires its device."""
     _state.recording = recording
 
@@ -132,7 +132,7 @@ def _acquire_device() -> None:
     atexit.register(_drain_at_exit)
     _set_checkpoint_device_type()
     if _state.recording is not None:
-        _state.recording.card_taken(_state.lock.module_id)
+        _state.recording.on_device_acquired(_state.lock.module_id)
     if os.environ.get("RANK", "0") == "0":
         sys.stderr.write(f"hpu-sim: simulated card {_state.lock.module_id} of {config.describe()}\n")
 

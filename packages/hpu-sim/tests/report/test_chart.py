@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpu_sim.report.chart import HEIGHT, PITCH, draw
+from hpu_sim.report.chart import BAR_WIDTH, HEIGHT, draw
 
 
 def test_bars_grow_from_the_bottom() -> None:
@@ -10,7 +10,7 @@ def test_bars_grow_from_the_bottom() -> None:
     chart = draw("Host syncs", [2, 4, 0, 1], 1, 4)
 
     assert chart is not None
-    assert (chart.width, chart.top) == (4 * PITCH, 4)
+    assert (chart.width, chart.top) == (4 * BAR_WIDTH, 4)
     assert [bar.height for bar in chart.bars] == [HEIGHT / 2, HEIGHT, 0, HEIGHT / 4]
     assert all(bar.y + bar.height == HEIGHT for bar in chart.bars)
 

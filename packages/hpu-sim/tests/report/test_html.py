@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from hpu_sim.report.html import MAX_LINES, render
-from hpu_sim.report.model import CollectiveUse, Compilation, Ending, ModelState, Steps
+from hpu_sim.report.schema import CollectiveStats, Compilation, OptimizerMemory, Steps, UncaughtError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hpu_sim.report.model import Frame, RankRecord, Report, Site
+from .factories import make_frame, make_record, make_report, make_site
 
 # Elements that have no end.
 _VOID: Final = {"br", "hr", "img", "input", "link", "meta"}
@@ -61,21 +58,16 @@ class Page(HTMLParser):
 
 
 @pytest.fixture
-def full(
-    make_frame: Callable[..., Frame],
-    make_site: Callable[..., Site],
-    make_record: Callable[..., RankRecord],
-    make_report: Callable[..., Report],
-) -> Page:
+def full() -> Page:
     """A page on which everything occurs."""
     library = make_frame(file="/env/torch/_tensor.py", line=7, function="item", source="", is_user=False)
     sites = (
-        make_site(stack=(library, make_frame()), place=1),
-        make_site(kind="refused", what="aten::fft", stack=(make_frame(source='x = "<b>" & y'),)),
-        make_site(kind="h2d", what="copy", variant="pageable", bytes=2048, examples=("float32[8]",)),
-        make_site(kind="compilation", what="aten::mul", variant="shapes"),
-        make_site(kind="collective", what="allreduce", variant="int64"),
-        make_site(kind="dtype", what="aten::mul", variant="float64", backward="Pow", place=None, stack=()),
+        make_site(stack=(library, make_frame()), frame_index=1),
+        make_site(kind="refused", op="aten::fft", stack=(make_frame(source='x = "<b>" & y'),)),
+        make_site(kind="h2d", op="copy", variant="pageable", bytes=2048, examples=("float32[8]",)),
+        make_site(kind="compilation", op="aten::mul", variant="shapes"),
+        make_site(kind="collective", op="allreduce", variant="int64"),
+        make_site(kind="dtype", op="aten::mul", variant="float64", backward="Pow", frame_index=None, stack=()),
     )
     compilation = Compilation(
         4, True, "shapes", "aten::addmm", "float32[3], float32[1]", "float32[4], float32[1]", None
@@ -83,13 +75,13 @@ def full(
     ended = Compilation(5, False, "end", "", "", "", make_frame())
     first = make_record(
         sites=sites,
-        model=ModelState(1 << 30, 1 << 30, 2 << 30),
+        optimizer_memory=OptimizerMemory(1 << 30, 1 << 30, 2 << 30),
         compilations=(compilation, ended),
-        collectives=(CollectiveUse("allreduce", 1200, 9600, ((8, 1200),)),),
-        ending=Ending("RuntimeError", "no", make_frame()),
+        collectives=(CollectiveStats("allreduce", 1200, 9600, ((8, 1200),)),),
+        uncaught_error=UncaughtError("RuntimeError", "no", make_frame()),
         world_size=3,
     )
-    return Page(render(make_report(first, make_record(rank=1, state="running"), missing=(2,), exit_code=-15)))
+    return Page(render(make_report(first, make_record(rank=1, state="running"), missing_ranks=(2,), exit_code=-15)))
 
 
 def test_the_page_is_whole(full: Page) -> None:
@@ -108,7 +100,7 @@ def test_the_page_needs_nothing_else(full: Page) -> None:
     assert addresses == []
 
 
-def test_the_style_loads_nothing(make_record: Callable[..., RankRecord], make_report: Callable[..., Report]) -> None:
+def test_the_style_loads_nothing() -> None:
     """Nor does it name another file."""
     source = render(make_report(make_record()))
 
@@ -151,11 +143,9 @@ def test_a_line_without_python_says_so(full: Page) -> None:
     assert "No Python was running." in full.text
 
 
-def test_code_in_advice_is_code(
-    make_site: Callable[..., Site], make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
-) -> None:
+def test_code_in_advice_is_code() -> None:
     """What stands between backticks."""
-    site = make_site(kind="compilation", what="aten::mul", variant="shapes")
+    site = make_site(kind="compilation", op="aten::mul", variant="shapes")
 
     assert "<code>drop_last=True</code>" in render(make_report(make_record(sites=(site,))))
 
@@ -191,7 +181,7 @@ def test_steps_are_drawn(full: Page) -> None:
     assert full.count("rect", class_="edge") == 6
 
 
-def test_syncs_per_step_in_words(make_record: Callable[..., RankRecord], make_report: Callable[..., Report]) -> None:
+def test_syncs_per_step_in_words() -> None:
     """What is usual, and what is most."""
     steps = Steps(10, ((1, 6), (4, 2)), 1, (1,) * 10, (0,) * 10, (0,) * 10)
 
@@ -199,12 +189,7 @@ def test_syncs_per_step_in_words(make_record: Callable[..., RankRecord], make_re
     assert "1 in 6 of 8 steps, at most 4" in Page(render(make_report(make_record(steps=steps)))).text
 
 
-def test_long_lists_are_cut(
-    make_frame: Callable[..., Frame],
-    make_site: Callable[..., Site],
-    make_record: Callable[..., RankRecord],
-    make_report: Callable[..., Report],
-) -> None:
+def test_long_lists_are_cut() -> None:
     """The page stays one that can be read."""
     sites = tuple(make_site(stack=(make_frame(line=line),), steps=1) for line in range(MAX_LINES + 3))
     page = Page(render(make_report(make_record(sites=sites))))
@@ -218,15 +203,14 @@ def test_long_lists_are_cut(
     [(0, "ended well"), (3, "ended with exit code 3"), (-9, "ended by SIGKILL"), (None, "2.13.0 · 2026")],
 )
 def test_how_the_program_ended_is_said(
-    exit_code: int | None, words: str, make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
+    exit_code: int | None,
+    words: str,
 ) -> None:
     """Unless nobody waited for it."""
     assert words in Page(render(make_report(make_record(), exit_code=exit_code))).text
 
 
-def test_a_good_run_is_told_from_one_that_was_not_looked_at(
-    make_record: Callable[..., RankRecord], make_report: Callable[..., Report]
-) -> None:
+def test_a_good_run_is_told_from_one_that_was_not_looked_at() -> None:
     """Totals alone find nothing, and a run that failed did not go well."""
     assert "Nothing was found" in Page(render(make_report(make_record()))).text
     failed = Page(render(make_report(make_record(), exit_code=3)))
@@ -234,7 +218,7 @@ def test_a_good_run_is_told_from_one_that_was_not_looked_at(
     assert "Only totals were recorded" in Page(render(make_report(make_record(detail="counts")))).text
 
 
-def test_a_program_without_a_card_gets_a_page(make_report: Callable[..., Report]) -> None:
+def test_a_program_without_a_card_gets_a_page() -> None:
     """That says so."""
     page = Page(render(make_report(command=())))
 

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from hpu_sim import cli
-from hpu_sim.report.model import Report, Site, decode
+from hpu_sim.report.schema import Report, Site, from_dict
 from hpu_sim.testing import free_port
 
 if TYPE_CHECKING:
@@ -36,27 +36,31 @@ def test_dynamic_shapes_and_reads_in_the_loop_are_found(run_recorded: Callable[.
 
     assert (done.returncode, done.stdout) == (0, "done\n")
     (record,) = report.ranks
-    assert record.state == "ended"
+    assert record.state == "exited"
     assert record.steps.finished == 10
 
     syncs = _sites(report, "host_sync")
     assert len(syncs) == 2
     in_loop = syncs["losses.append(loss.item())"]
     evaluation = syncs['model(torch.ones(4, 8).to("hpu")).mean().cpu()']
-    assert (in_loop.count, in_loop.steps, in_loop.most_in_step) == (10, 10, 1)
+    assert (in_loop.count, in_loop.steps, in_loop.max_per_step) == (10, 10, 1)
     assert (evaluation.count, evaluation.steps, evaluation.first_step, evaluation.last_step) == (6, 2, 5, 10)
 
     # Three new lengths after the first one, each noticed where the batch meets the model, and the evaluation's own.
     changed = [each for each in record.compilations if each.reason == "shapes" and each.step > 3]
     assert [each.step for each in changed] == [4, 5, 6, 8]
     first, evaluated, *_ = changed
-    assert ("[16, 8]" in first.before, "[17, 8]" in first.after, "[4, 8]" in evaluated.after) == (True, True, True)
+    assert ("[16, 8]" in first.old_inputs, "[17, 8]" in first.new_inputs, "[4, 8]" in evaluated.new_inputs) == (
+        True,
+        True,
+        True,
+    )
     sources = [each.frame.source for each in changed if each.frame is not None]
     assert sources.count("loss: Tensor = model(batch).pow(2).mean()") == 3
 
     copies = _sites(report, "h2d")
     assert copies['batch = torch.ones(length, 8).to("hpu")'].variant == "pageable"
-    assert record.totals["recompilations"] == sum(each.recompiled for each in record.compilations)
+    assert record.totals["recompilations"] == sum(each.is_recompile for each in record.compilations)
     assert "New shapes keep compiling graphs" in done.stderr
 
 
@@ -69,11 +73,11 @@ def test_dtypes_that_a_card_treats_otherwise_are_found(run_recorded: Callable[..
     assert set(doubles) == {"norm = values.double().pow(2).sum()"}
     assert set(_sites(report, "refused")) == {'spectrum.to("hpu")'}
     assert "fails: The card refused this" in done.stderr
-    ending = report.ranks[0].ending
-    assert ending is not None
-    assert ending.frame is not None
-    assert (ending.error, ending.frame.source) == ("RuntimeError", 'spectrum.to("hpu")')
-    assert ending.message.startswith("Complex datatype is not supported on HPU device.")
+    uncaught_error = report.ranks[0].uncaught_error
+    assert uncaught_error is not None
+    assert uncaught_error.frame is not None
+    assert (uncaught_error.error, uncaught_error.frame.source) == ("RuntimeError", 'spectrum.to("hpu")')
+    assert uncaught_error.message.startswith("Complex datatype is not supported on HPU device.")
     assert "fails: Rank 0 ended with RuntimeError" in done.stderr
 
 
@@ -86,7 +90,7 @@ def test_ranks_are_put_together(run_recorded: Callable[..., Any]) -> None:
         (0, 2, 4),
         (1, 2, 4),
     ]
-    assert report.missing == ()
+    assert report.missing_ranks == ()
     (use,) = report.ranks[1].collectives
     assert (use.name, use.count, use.bytes) == ("allreduce", 9, 4 * (256 + 32) + 8)
     assert "allreduce, int64" in done.stderr
@@ -188,10 +192,10 @@ def test_an_interrupted_program_leaves_a_report(
 
     assert process.returncode == -signal.SIGINT
     assert "KeyboardInterrupt" in errors
-    report = decode(Report, json.loads(path.read_text(encoding="utf-8")))
+    report = from_dict(Report, json.loads(path.read_text(encoding="utf-8")))
     assert report.exit_code == -signal.SIGINT
-    assert report.ranks[0].ending is not None
-    assert report.ranks[0].ending.error == "KeyboardInterrupt"
+    assert report.ranks[0].uncaught_error is not None
+    assert report.ranks[0].uncaught_error.error == "KeyboardInterrupt"
 
 
 def test_a_killed_program_leaves_a_report(run_hpu_sim: Callable[..., Any], tmp_path: Path) -> None:
@@ -199,7 +203,7 @@ def test_a_killed_program_leaves_a_report(run_hpu_sim: Callable[..., Any], tmp_p
     done = run_hpu_sim(f"{_TRAINING}import os; os.kill(os.getpid(), 9)", "--report", "report.json")
 
     assert done.returncode == -signal.SIGKILL
-    report = decode(Report, json.loads((tmp_path / "report.json").read_text(encoding="utf-8")))
+    report = from_dict(Report, json.loads((tmp_path / "report.json").read_text(encoding="utf-8")))
     assert (report.exit_code, report.ranks[0].state) == (-signal.SIGKILL, "running")
     assert "Rank 0 did not end, but was killed" in done.stderr
 
@@ -220,8 +224,8 @@ if __name__ == "__main__":
 """
     run_hpu_sim(program, "--report", "report.json")
 
-    report = decode(Report, json.loads((tmp_path / "report.json").read_text(encoding="utf-8")))
-    assert [(record.state, record.totals["host_syncs"]) for record in report.ranks] == [("ended", 1)]
+    report = from_dict(Report, json.loads((tmp_path / "report.json").read_text(encoding="utf-8")))
+    assert [(record.state, record.totals["host_syncs"]) for record in report.ranks] == [("exited", 1)]
 
 
 def test_records_can_be_gathered_by_hand(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpu_sim.testing import Program, free_port, machine_env
-from hpu_sim.testing.processes import await_end
+from hpu_sim.testing.processes import wait_for_exit
 
 # Starts a process that waits for ever, tells its number, and ends.
 _PARENT = """
@@ -21,7 +21,7 @@ print(child.pid, flush=True)
 """
 
 
-def _is_there(process: int) -> bool:
+def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -35,17 +35,17 @@ def test_a_program_that_ends_leaves_nothing() -> None:
     with Program(command, os.environ) as program:
         done = program.wait(60)
 
-    assert (done.code, sorted(done.output.split()), done.left) == (3, ["err", "out"], ())
+    assert (done.code, sorted(done.output.split()), done.leaked_pids) == (3, ["err", "out"], ())
 
 
 def test_what_a_program_leaves_behind_is_killed() -> None:
     """A process that outlives the program's time is named, and is gone afterwards."""
     with Program([sys.executable, "-c", _PARENT], os.environ) as program:
-        await_end([program.pid], time.monotonic() + 60)
+        wait_for_exit([program.pid], time.monotonic() + 60)
         done = program.wait(0)
 
-    assert done.left == (int(done.output),)
-    assert not _is_there(done.left[0])
+    assert done.leaked_pids == (int(done.output),)
+    assert not _is_alive(done.leaked_pids[0])
 
 
 def test_a_failing_test_leaves_nothing() -> None:
@@ -54,7 +54,7 @@ def test_a_failing_test_leaves_nothing() -> None:
     with pytest.raises(ZeroDivisionError), Program(command, os.environ) as program:
         raise ZeroDivisionError
 
-    assert not _is_there(program.pid)
+    assert not _is_alive(program.pid)
 
 
 def test_a_machine_of_its_own_knows_no_rank(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -47,9 +47,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> None:
     """Before a marked test runs, decide where."""
     marker = item.get_closest_marker("hpu")
     if marker is not None:
-        from hpu_sim.pytest_plugin import running
+        from hpu_sim.pytest_plugin import dispatch
 
-        running.prepare(item, marker)
+        dispatch.install_overrides(item, marker)
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
@@ -57,8 +57,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """Report what a test did in its own process as if it had run here."""
     outcome = yield
     if item.get_closest_marker("hpu") is not None:
-        from hpu_sim.pytest_plugin import running
+        from hpu_sim.pytest_plugin import dispatch
 
-        report = running.report_of(item, call.when)
+        report = dispatch.get_report(item, call.when)
         if report is not None:
             outcome.force_result(report)

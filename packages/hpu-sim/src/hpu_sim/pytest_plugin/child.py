@@ -1,6 +1,6 @@
 """The process of one test: ``python -m hpu_sim.pytest_plugin.child REQUEST``.
 
-:mod:`hpu_sim.pytest_plugin.fresh` starts it.
+:mod:`hpu_sim.pytest_plugin.isolated` starts it.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 
 #: Name of the plugin that only the process of one test has.
-MESSENGER: Final = "hpu_sim_messenger"
+FORWARDER_NAME: Final = "hpu_sim_report_forwarder"
 
 
-class Messenger:
+class ReportForwarder:
     """A plugin that sends every report to the process that asked for the test."""
 
-    def __init__(self, answers: Path) -> None:
-        self._answers = answers
+    def __init__(self, results: Path) -> None:
+        self._results = results
         self._config: pytest.Config | None = None
 
-    def send(self, answer: Mapping[str, Any]) -> None:
+    def send(self, message: Mapping[str, Any]) -> None:
         """Append an answer to the file."""
-        with self._answers.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(answer) + "\n")
+        with self._results.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(message) + "\n")
 
     def pytest_configure(self, config: pytest.Config) -> None:
         """Keep the configuration, which turns reports into data."""
@@ -61,7 +61,7 @@ def main(path: Path) -> int:
     request = json.loads(path.read_text(encoding="utf-8"))
     # As in the process that asks, whose conftest files may have added to it; the bridge's own folder comes by itself.
     sys.path[:] = [*request["path"], *(entry for entry in sys.path if entry not in request["path"])]
-    messenger = Messenger(Path(request["answers"]))
+    forwarder = ReportForwarder(Path(request["results"]))
     try:
         # From 2.5 on torch itself starts the simulator; what goes wrong there it wraps in an error of its own.
         importlib.import_module("torch")
@@ -70,11 +70,11 @@ def main(path: Path) -> int:
 
         activate_from_environment()
     except (ImportError, RuntimeError) as error:
-        messenger.send({"cannot_start": str(error.__cause__ or error).partition("\n")[0]})
+        forwarder.send({"start_error": str(error.__cause__ or error).partition("\n")[0]})
         return 1
     # pytest's way for subprocesses.
     config = pytest.Config.fromdictargs(request["options"], request["arguments"])
-    config.pluginmanager.register(messenger, MESSENGER)
+    config.pluginmanager.register(forwarder, FORWARDER_NAME)
     return int(config.hook.pytest_cmdline_main(config=config))
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 HEIGHT: Final = 48
 #: Width of a bar with its gap; the page stretches the whole to its own width.
-PITCH: Final = 4
+BAR_WIDTH: Final = 4
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ def draw(title: str, values: Sequence[int], steps_per_bin: int, finished: int) -
         height = round(min(value / top, 1) * HEIGHT, 2)
         label = f"{_steps(index, steps_per_bin, finished)}: {value}"
         is_edge = index in {0, len(values) - 1}
-        bars.append(Bar(index * PITCH, round(HEIGHT - height, 2), height, label, is_edge))
-    return Chart(title, len(values) * PITCH, HEIGHT, tuple(bars), top)
+        bars.append(Bar(index * BAR_WIDTH, round(HEIGHT - height, 2), height, label, is_edge))
+    return Chart(title, len(values) * BAR_WIDTH, HEIGHT, tuple(bars), top)
 
 
 def _steps(index: int, steps_per_bin: int, finished: int) -> str:

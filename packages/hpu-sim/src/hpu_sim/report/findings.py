@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from hpu_sim.report.lines import Line, lines_of
+from hpu_sim.report.source_lines import SourceLine, source_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from hpu_sim.report.model import RankRecord, Report
+    from hpu_sim.report.schema import RankRecord, Report
 
-Severity = Literal["fails", "slow", "differs"]
+Category = Literal["fails", "slow", "differs"]
 
 #: Steps in which new graphs are no surprise: in the first one everything is new, in the second one gradients and
 #: optimizer states are there already, and a graph may close elsewhere in the third.
 WARM_UP_STEPS: Final = 3
 #: Compilations at one line that are more than a rare case.
-_SEVERAL: Final = 2
+_MIN_RECURRING: Final = 2
 #: Share of a card's memory above which a peak is worth a word.
-_MUCH_MEMORY: Final = 0.9
+_MEMORY_THRESHOLD: Final = 0.9
 
 # Reductions, and the dtypes that HCCL reduces without converting.
 _REDUCTIONS: Final = frozenset({"allreduce", "allreduce_coalesced", "reduce", "reduce_scatter"})
@@ -40,36 +40,36 @@ class Finding:
         lines: Where it happens, the most frequent first; empty where it is about the run as a whole.
     """
 
-    severity: Severity
+    category: Category
     title: str
-    advice: str
-    lines: tuple[Line, ...]
+    recommendation: str
+    lines: tuple[SourceLine, ...]
 
 
 @dataclass(frozen=True)
 class _Rule:
-    severity: Severity
+    category: Category
     title: str
-    advice: str
-    applies: Callable[[Line], bool]
+    recommendation: str
+    applies: Callable[[SourceLine], bool]
 
 
-def _is_sync_in_loop(line: Line) -> bool:
+def _is_sync_in_loop(line: SourceLine) -> bool:
     return line.kind == "host_sync" and line.is_in_loop
 
 
-def _is_late_compilation(line: Line) -> bool:
+def _is_recurring_compilation(line: SourceLine) -> bool:
     # Once is an evaluation's first batch, or an epoch's short last one.
     return (
         line.kind == "compilation"
         and line.last_step > WARM_UP_STEPS
-        and line.count_per_rank - line.in_first_step >= _SEVERAL
+        and line.count_per_rank - line.in_first_step >= _MIN_RECURRING
     )
 
 
-def _is_converted_reduction(line: Line) -> bool:
-    native = _REDUCED | (_ALSO_REDUCED if line.what in _INTEGER_REDUCTIONS else frozenset())
-    return line.kind == "collective" and line.what in _REDUCTIONS | _INTEGER_REDUCTIONS and line.variant not in native
+def _is_converted_reduction(line: SourceLine) -> bool:
+    native = _REDUCED | (_ALSO_REDUCED if line.op in _INTEGER_REDUCTIONS else frozenset())
+    return line.kind == "collective" and line.op in _REDUCTIONS | _INTEGER_REDUCTIONS and line.variant not in native
 
 
 _RULES: Final = (
@@ -99,14 +99,14 @@ _RULES: Final = (
         "New shapes keep compiling graphs",
         "A card compiles a graph anew for each combination of shapes. Pad batches to a few fixed lengths and use "
         "`drop_last=True`.",
-        lambda line: _is_late_compilation(line) and line.variant == "shapes",
+        lambda line: _is_recurring_compilation(line) and line.variant == "shapes",
     ),
     _Rule(
         "slow",
         "New sequences of operators keep compiling graphs",
         "After the first steps the program still took a path it had not taken before, or closed a graph at another "
         "place. Rare paths, such as an evaluation, cost a compilation each; paths that vary cost one again and again.",
-        lambda line: _is_late_compilation(line) and line.variant != "shapes",
+        lambda line: _is_recurring_compilation(line) and line.variant != "shapes",
     ),
     _Rule(
         "slow",
@@ -128,13 +128,15 @@ _RULES: Final = (
 
 def findings(report: Report) -> tuple[Finding, ...]:
     """Return what is to be mended, the worst first."""
-    lines = lines_of(report)
+    lines = source_lines(report)
     by_rule = [(rule, tuple(line for line in lines if rule.applies(line))) for rule in _RULES]
-    found = [Finding(rule.severity, rule.title, rule.advice, matching) for rule, matching in by_rule if matching]
-    return (*_killed(report), *_endings(report), *_memory(report), *found)
+    found = [
+        Finding(rule.category, rule.title, rule.recommendation, matching) for rule, matching in by_rule if matching
+    ]
+    return (*_killed_ranks(report), *_uncaught_errors(report), *_high_memory(report), *found)
 
 
-def _killed(report: Report) -> Iterable[Finding]:
+def _killed_ranks(report: Report) -> Iterable[Finding]:
     killed = [record.rank for record in report.ranks if record.state == "running"]
     if killed:
         yield Finding(
@@ -145,39 +147,41 @@ def _killed(report: Report) -> Iterable[Finding]:
         )
 
 
-def _endings(report: Report) -> Iterable[Finding]:
+def _uncaught_errors(report: Report) -> Iterable[Finding]:
     for record in report.ranks:
-        ending = record.ending
-        if ending is not None and ending.error != "KeyboardInterrupt":
-            place = "" if ending.frame is None else f" at {ending.frame.file}:{ending.frame.line}"
-            title = f"Rank {record.rank} ended with {ending.error}"
-            yield Finding("fails", title, f"{ending.message}{place}", ())
+        uncaught_error = record.uncaught_error
+        if uncaught_error is not None and uncaught_error.error != "KeyboardInterrupt":
+            place = (
+                "" if uncaught_error.frame is None else f" at {uncaught_error.frame.file}:{uncaught_error.frame.line}"
+            )
+            title = f"Rank {record.rank} ended with {uncaught_error.error}"
+            yield Finding("fails", title, f"{uncaught_error.message}{place}", ())
 
 
-def _memory(report: Report) -> Iterable[Finding]:
-    full = [rank for rank in report.ranks if rank.totals["peak_bytes"] > _MUCH_MEMORY * rank.machine.memory_bytes]
+def _high_memory(report: Report) -> Iterable[Finding]:
+    full = [rank for rank in report.ranks if rank.totals["peak_bytes"] > _MEMORY_THRESHOLD * rank.machine.memory_bytes]
     if full:
         names = ", ".join(str(record.rank) for record in full)
         yield Finding(
             "fails",
-            f"More than {_MUCH_MEMORY:.0%} of a card's memory was in use",
+            f"More than {_MEMORY_THRESHOLD:.0%} of a card's memory was in use",
             f"On ranks {names}. A card also needs workspace for its graphs, which the simulator does not count. Use "
             "smaller batches, activation checkpointing or ZeRO.",
             (),
         )
 
 
-def gaps(report: Report) -> tuple[str, ...]:
+def limitations(report: Report) -> tuple[str, ...]:
     """Return what the report does not know, a sentence each."""
     found = []
-    if report.missing:
-        ranks = _names(report.missing)
+    if report.missing_ranks:
+        ranks = _names(report.missing_ranks)
         found.append(f"{ranks} left no record: killed before the first use of a card, or run on another machine.")
     for record in report.ranks:
-        if record.problem is not None:
-            found.append(f"Rank {record.rank} stopped recording: {record.problem}.")
-        if record.unplaced:
-            found.append(f"Rank {record.rank} had {record.unplaced} events at more lines than are told apart.")
+        if record.recording_error is not None:
+            found.append(f"Rank {record.rank} stopped recording: {record.recording_error}.")
+        if record.dropped_events:
+            found.append(f"Rank {record.rank} had {record.dropped_events} events at more lines than are told apart.")
     if any(record.detail == "lines" and not record.machine.lazy for record in report.ranks):
         found.append(
             "Eager mode has no graphs, so changing shapes were not watched. PT_HPU_LAZY_MODE=1 shows them, also for "

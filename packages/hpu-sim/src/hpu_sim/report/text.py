@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.report.findings import findings, gaps
-from hpu_sim.report.lines import names_of
-from hpu_sim.report.units import grouped, in_bytes
+from hpu_sim.report.findings import findings, limitations
+from hpu_sim.report.formatting import format_bytes, format_int
+from hpu_sim.report.source_lines import rank_labels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpu_sim.report.findings import Finding
-    from hpu_sim.report.model import RankRecord, Report
+    from hpu_sim.report.schema import RankRecord, Report
 
 #: Findings, and lines of each, that a terminal shows.
 MAX_FINDINGS: Final = 5
@@ -39,30 +39,32 @@ def render(report: Report) -> str:
     machine = report.ranks[0].machine
     mode = "lazy" if machine.lazy else "eager"
     title = f"hpu-sim: {machine.devices} x {machine.generation}, SynapseAI {machine.release}, {mode} mode (simulated)"
-    named = zip(names_of(report), report.ranks, strict=True)
+    named = zip(rank_labels(report), report.ranks, strict=True)
     rows = [_COLUMNS, *((name, *_row(record)) for name, record in named)]
     parts = [title, *_align(rows)]
     for finding in findings(report)[:MAX_FINDINGS]:
         parts += _lines_of(finding)
-    parts += [f"  note: {gap}" for gap in gaps(report)]
+    parts += [f"  note: {limitation}" for limitation in limitations(report)]
     return "\n".join(parts) + "\n"
 
 
 def _row(record: RankRecord) -> tuple[str, ...]:
     totals = record.totals
-    graphs = [grouped(totals[name]) if record.machine.lazy else "-" for name in ("graphs", "recompilations")]
+    graphs = [format_int(totals[name]) if record.machine.lazy else "-" for name in ("graphs", "recompilations")]
     copies = [
-        f"{grouped(totals[f'{way}_copies'])} ({in_bytes(totals[f'{way}_bytes'])})" if totals[f"{way}_copies"] else "0"
-        for way in ("h2d", "d2h")
+        f"{format_int(totals[f'{direction}_copies'])} ({format_bytes(totals[f'{direction}_bytes'])})"
+        if totals[f"{direction}_copies"]
+        else "0"
+        for direction in ("h2d", "d2h")
     ]
     collectives = totals["collectives"]
     return (
-        grouped(record.steps.finished),
+        format_int(record.steps.finished),
         *graphs,
-        grouped(totals["host_syncs"]),
+        format_int(totals["host_syncs"]),
         *copies,
-        f"{grouped(collectives)} ({in_bytes(totals['collective_bytes'])})" if collectives else "0",
-        f"{in_bytes(totals['peak_bytes'])} of {in_bytes(record.machine.memory_bytes)}",
+        f"{format_int(collectives)} ({format_bytes(totals['collective_bytes'])})" if collectives else "0",
+        f"{format_bytes(totals['peak_bytes'])} of {format_bytes(record.machine.memory_bytes)}",
     )
 
 
@@ -72,14 +74,14 @@ def _align(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _lines_of(finding: Finding) -> list[str]:
-    shown = [f"  {finding.severity}: {finding.title}"]
+    shown = [f"  {finding.category}: {finding.title}"]
     for line in finding.lines[:MAX_LINES]:
         place = "no Python line" if line.frame is None else f"{_short(line.frame.file)}:{line.frame.line}"
-        shown.append(f"    {place}  {line.frequency}: {line.meaning}")
+        shown.append(f"    {place}  {line.frequency}: {line.description}")
     if len(finding.lines) > MAX_LINES:
         shown.append(f"    and {len(finding.lines) - MAX_LINES} more lines")
     if not finding.lines:
-        shown.append(f"    {finding.advice}")
+        shown.append(f"    {finding.recommendation}")
     return shown
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from hpu_sim.report.model import RankRecord
+    from hpu_sim.report.schema import RankRecord
 
 WORLD_SIZES: Final = (1, 2, 4, 8, 16, 32, 64)
 
@@ -30,27 +30,27 @@ class Stage:
     """
 
     number: int
-    spread: str
+    partitioned: str
     peaks: tuple[int, ...]
 
 
-def estimate(record: RankRecord) -> tuple[Stage, ...]:
+def estimate_zero_stages(record: RankRecord) -> tuple[Stage, ...]:
     """Return the estimate for each stage; empty where it is not known what the optimizers hold.
 
     Everything else (activations, batches, buffers of the collectives) is taken to stay as it was at the peak, at which
     gradients and optimizer state are taken to have been there.
     """
-    model = record.model
-    if model is None:
+    memory = record.optimizer_memory
+    if memory is None:
         return ()
-    spread = (
+    partitioned = (
         0,
-        model.optimizer,
-        model.optimizer + model.gradients,
-        model.optimizer + model.gradients + model.parameters,
+        memory.optimizer_state,
+        memory.optimizer_state + memory.gradients,
+        memory.optimizer_state + memory.gradients + memory.parameters,
     )
     peak = record.totals["peak_bytes"]
     return tuple(
-        Stage(number, name, tuple(max(peak - bytes_ + bytes_ // cards, bytes_ // cards) for cards in WORLD_SIZES))
-        for (number, name), bytes_ in zip(STAGES, spread, strict=True)
+        Stage(number, name, tuple(max(peak - bytes_ + bytes_ // devices, bytes_ // devices) for devices in WORLD_SIZES))
+        for (number, name), bytes_ in zip(STAGES, partitioned, strict=True)
     )

@@ -24,6 +24,6 @@ keeps them for all tests of a session. Linux only, as the simulator.
 """
 
 from hpu_sim.testing.processes import CompletedProgram, Program, free_port, machine_env
-from hpu_sim.testing.ranks import RankPool, SharedRankPool
+from hpu_sim.testing.rank_pool import RankPool, SharedRankPool
 
 __all__ = ["CompletedProgram", "Program", "RankPool", "SharedRankPool", "free_port", "machine_env"]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 # What a launcher, a bridge or the developer's shell may have set.
-_PLACE = (
+_SCRUBBED_ENV = (
     "HABANA_VISIBLE_MODULES",
     "HLS_MODULE_ID",
     "ID",
@@ -36,9 +36,9 @@ _PLACE = (
     "WORLD_SIZE",
 )
 # How much of a program's output is kept in mind, in bytes.
-_OUTPUT = 1 << 22
+_MAX_OUTPUT_BYTES = 1 << 22
 # How long a killed process may take to be gone, in seconds.
-_DYING = 10.0
+_KILL_TIMEOUT = 10.0
 
 
 def free_port() -> int:
@@ -59,7 +59,7 @@ def machine_env(devices: int, cards: Path, **more: str) -> dict[str, str]:
         cards: Where the simulator keeps their locks; the processes of one machine name the same folder.
         **more: Further variables.
     """
-    own = {name: value for name, value in os.environ.items() if name not in _PLACE}
+    own = {name: value for name, value in os.environ.items() if name not in _SCRUBBED_ENV}
     return {
         **own,
         "HPU_SIM_DEVICES": str(devices),
@@ -80,13 +80,13 @@ class CompletedProgram:
         code: Its exit code.
         output: What it and the processes that it started wrote.
         seconds: How long it took, with all processes that it started.
-        left: Processes that it left behind, and that had to be killed.
+        leaked_pids: Processes that it left behind, and that had to be killed.
     """
 
     code: int
     output: str
     seconds: float
-    left: tuple[int, ...]
+    leaked_pids: tuple[int, ...]
 
 
 class Program:
@@ -105,7 +105,7 @@ class Program:
 
     def __enter__(self) -> Self:
         self._output = tempfile.TemporaryFile("w+")
-        self._start = time.monotonic()
+        self._start_time = time.monotonic()
         self._process = subprocess.Popen(  # noqa: S603 - what the test asks for.
             self._arguments,
             env=self._environment,
@@ -131,7 +131,7 @@ class Program:
     def output(self) -> str:
         """What has been written so far."""
         # Not by the file's own position, which the program shares.
-        return os.pread(self._output.fileno(), _OUTPUT, 0).decode(errors="replace")
+        return os.pread(self._output.fileno(), _MAX_OUTPUT_BYTES, 0).decode(errors="replace")
 
     def wait(self, seconds: float) -> CompletedProgram:
         """Wait until the program and all processes that it started have ended.
@@ -139,16 +139,16 @@ class Program:
         Args:
             seconds: For how long, from the start. What then still runs is killed, and counts as left behind.
         """
-        deadline = self._start + seconds
-        await_end([self._process.pid], deadline)
-        await_end(_session(self._process.pid), deadline)
-        took = time.monotonic() - self._start
-        left = tuple(_session(self._process.pid))
+        deadline = self._start_time + seconds
+        wait_for_exit([self._process.pid], deadline)
+        wait_for_exit(_session(self._process.pid), deadline)
+        elapsed = time.monotonic() - self._start_time
+        leaked_pids = tuple(_session(self._process.pid))
         _kill_session(self._process.pid)
-        return CompletedProgram(self._process.wait(), self.output, took, left)
+        return CompletedProgram(self._process.wait(), self.output, elapsed, leaked_pids)
 
 
-def await_end(processes: Iterable[int], deadline: float) -> None:
+def wait_for_exit(processes: Iterable[int], deadline: float) -> None:
     """Wait until processes have ended.
 
     Args:
@@ -157,11 +157,11 @@ def await_end(processes: Iterable[int], deadline: float) -> None:
     """
     for process in processes:
         try:
-            descriptor = os.pidfd_open(process)
+            pidfd = os.pidfd_open(process)
         except ProcessLookupError:
             continue
-        select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
-        os.close(descriptor)
+        select.select([pidfd], [], [], max(0.0, deadline - time.monotonic()))
+        os.close(pidfd)
 
 
 def _session(leader: int) -> list[int]:
@@ -184,4 +184,4 @@ def _kill_session(leader: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
     # The system may take a moment.
-    await_end(members, time.monotonic() + _DYING)
+    wait_for_exit(members, time.monotonic() + _KILL_TIMEOUT)

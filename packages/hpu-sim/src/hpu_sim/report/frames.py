@@ -1,0 +1,159 @@
+"""From what Python is running to the line that a user wants to see."""
+
+from __future__ import annotations
+
+import importlib.util
+import linecache
+import sys
+import sysconfig
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hpu_sim.report.schema import Frame
+
+if TYPE_CHECKING:
+    from types import CodeType, FrameType
+
+#: Frames of a stack that are kept, from the innermost on.
+MAX_STACK_DEPTH: Final = 40
+
+# Import packages whose code is never meant, wherever they are installed: a developer has some of them in a checkout.
+_FRAMEWORKS: Final = frozenset(
+    {
+        "accelerate",
+        "deepspeed",
+        "habana_frameworks",
+        "hpu_core",
+        "hpu_ddp",
+        "hpu_deepspeed",
+        "hpu_precision",
+        "hpu_profiler",
+        "hpu_sim",
+        "lightning",
+        "lightning_fabric",
+        "lightning_habana",
+        "pytorch_lightning",
+        "torch",
+        "transformers",
+    }
+)
+_INSTALLED: Final = ("site-packages", "dist-packages")
+# Text that was typed at a prompt or given with `-c` has such a name in place of a path.
+_TYPED: Final = ("<string>", "<stdin>", "<ipython-input")
+
+_USER: Final = 0
+_INSTALLED_CODE: Final = 1
+_FRAMEWORK: Final = 2
+
+_MAX_CACHED: Final = 20_000
+
+
+class FrameClassifier:
+    """Tells the program's own code from that of libraries, and remembers what it was told."""
+
+    def __init__(self) -> None:
+        # The code object stands beside its class so that its id stays its own.
+        self._cache: dict[int, tuple[int, CodeType]] = {}
+        paths = sysconfig.get_paths()
+        self._standard_library = tuple(
+            {str(Path(paths[name]).resolve()) + "/" for name in ("stdlib", "platstdlib")}
+            | {paths[name] + "/" for name in ("stdlib", "platstdlib")}
+        )
+
+    def user_frame(self, frame: FrameType | None) -> FrameType | None:
+        """Return the innermost frame of the program's own code.
+
+        Args:
+            frame: The innermost frame of all, or None.
+
+        Returns:
+            That frame; the innermost of an installed package that is no framework where the program has none, as under
+            ``python -m package``; None where there is neither.
+        """
+        cache = self._cache
+        installed = None
+        while frame is not None:
+            code = frame.f_code
+            entry = cache.get(id(code)) or self._lookup(frame)
+            if entry[0] == _USER:
+                return frame
+            if installed is None and entry[0] == _INSTALLED_CODE:
+                installed = frame
+            frame = frame.f_back
+        return installed
+
+    def stack(self, frame: FrameType | None, target: FrameType | None) -> tuple[tuple[Frame, ...], int | None]:
+        """Return up to :data:`MAX_STACK_DEPTH` frames, the innermost first and hpu_sim's own left out.
+
+        Args:
+            frame: The innermost frame.
+            target: One of the frames; it is kept however far out it lies.
+
+        Returns:
+            The frames, and the index of the wanted one.
+        """
+        frames: list[Frame] = []
+        index = None
+        while frame is not None and (len(frames) < MAX_STACK_DEPTH or (target is not None and index is None)):
+            if frame is target:
+                index = min(len(frames), MAX_STACK_DEPTH)
+            if not _is_own(frame) and (len(frames) < MAX_STACK_DEPTH or frame is target):
+                frames.append(self.to_frame(frame, frame.f_lineno))
+            frame = frame.f_back
+        return tuple(frames), index
+
+    def to_frame(self, frame: FrameType, line: int) -> Frame:
+        """Return a frame as data.
+
+        Args:
+            frame: The frame.
+            line: The line in it that is meant.
+        """
+        code = frame.f_code
+        entry = self._cache.get(id(code)) or self._lookup(frame)
+        # linecache reads a file once and keeps it.
+        source = linecache.getline(code.co_filename, line, frame.f_globals).strip()
+        return Frame(code.co_filename, line, code.co_name, source, is_user=entry[0] == _USER)
+
+    def _lookup(self, frame: FrameType) -> tuple[int, CodeType]:
+        if len(self._cache) >= _MAX_CACHED:
+            self._cache.clear()
+        code = frame.f_code
+        entry = (self._classify(code.co_filename, str(frame.f_globals.get("__name__"))), code)
+        self._cache[id(code)] = entry
+        return entry
+
+    def _classify(self, file: str, module: str) -> int:
+        if module.partition(".")[0] in _FRAMEWORKS:
+            return _FRAMEWORK
+        if file.startswith("<"):
+            return _USER if file.startswith(_TYPED) else _FRAMEWORK
+        if not set(_INSTALLED).isdisjoint(Path(file).parts):
+            return _INSTALLED_CODE
+        return _FRAMEWORK if file.startswith(self._standard_library) else _USER
+
+
+def backward_caller_frame() -> FrameType | None:
+    """Return what the main thread runs while the engine of autograd runs in a thread of its own.
+
+    Returns:
+        The innermost frame of the main thread if that waits for a backward pass, else None.
+    """
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - the documented way to other threads
+    return frame if frame is not None and frame.f_code.co_filename.startswith(_autograd_folder()) else None
+
+
+def _autograd_folder() -> str:
+    global _autograd  # noqa: PLW0603 - looked up once per process
+    if _autograd is None:
+        spec = importlib.util.find_spec("torch.autograd")
+        _autograd = str(Path(spec.origin).parent) if spec is not None and spec.origin else "<torch.autograd>"
+    return _autograd
+
+
+_autograd: str | None = None
+
+
+def _is_own(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).partition(".")[0] == "hpu_sim"

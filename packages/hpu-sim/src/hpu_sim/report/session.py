@@ -1,0 +1,216 @@
+"""Recording in one process: from the start of the simulator to the file that the process leaves behind.
+
+``HPU_SIM_REPORT`` names a folder. Each process that takes a card writes a record there, again and again while it runs,
+so that a killed one leaves what was known last; :mod:`hpu_sim.report.merge` puts the records together.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import multiprocessing.util
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from hpu_sim.config import REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
+from hpu_sim.counters import lifetime_stats
+from hpu_sim.report.event_aggregator import EventAggregator
+from hpu_sim.report.schema import Machine, RankRecord, to_dict
+from hpu_sim.report.uncaught_error import get_uncaught_error
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from typing_extensions import Self
+
+    from hpu_sim.config import SimConfig
+    from hpu_sim.native import Native
+    from hpu_sim.report.schema import Detail
+
+# A record is written at most this often, in seconds, and so that writing takes at most this share of the time.
+_WRITE_INTERVAL: Final = 2.0
+_MAX_OVERHEAD: Final = 0.02
+# Where there are no training steps, the clock is looked at after so many events.
+_EVENTS_PER_CHECK: Final = 1024
+# Events or steps after which a process without a process group is taken to have none.
+_MAX_RANK_LOOKUPS: Final = 100
+
+
+class RecordingSession:
+    """What one process records. There is one per process; a forked child has its own."""
+
+    def __init__(self, folder: Path, detail: Detail, config: SimConfig, device: Native) -> None:
+        """Prepare to record.
+
+        Args:
+            folder: Where the record goes.
+            detail: "lines" to listen to every event, "counts" to keep totals only, which costs nothing.
+            config: The machine.
+            device: The device.
+        """
+        self._folder = folder
+        self._detail: Detail = detail
+        self._config = config
+        self._device = device
+        self._forked = False
+        self._reset()
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str], config: SimConfig, device: Native) -> Self:
+        """Return the recording that ``HPU_SIM_REPORT`` and ``HPU_SIM_REPORT_DETAIL`` ask for, not started yet.
+
+        Args:
+            environment: Variables of the process.
+            config: The machine.
+            device: The device.
+
+        Raises:
+            ValueError: If a variable has a value that cannot be.
+        """
+        folder = environment[REPORT_VARIABLE]
+        if not Path(folder).is_dir():
+            raise ValueError(f"`{REPORT_VARIABLE}` must name a folder that exists, got {folder!r}")
+        detail = environment.get(REPORT_DETAIL_VARIABLE) or "lines"
+        if detail not in {"counts", "lines"}:
+            raise ValueError(f"`{REPORT_DETAIL_VARIABLE}` must be 'counts' or 'lines', got {detail!r}")
+        return cls(Path(folder), "counts" if detail == "counts" else "lines", config, device)
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._module_id: int | None = None
+        self._finished = False
+        self._rank: tuple[int, int] | None = None
+        self._rank_lookups = 0
+        self._next_write = time.monotonic() + _WRITE_INTERVAL
+        self._events = 0
+        self._aggregator = EventAggregator()
+        if self._detail == "lines":
+            self._device.set_listener(self._on_event)
+
+    def start(self) -> None:
+        """See to it that optimizer steps are noticed and that the record is written when the process ends."""
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        register_optimizer_step_post_hook(self._on_optimizer_step)
+        os.register_at_fork(after_in_child=self._after_fork)
+        atexit.register(self.finish)
+
+    def _after_fork(self) -> None:
+        self._forked = True
+        self._reset()
+
+    def on_device_acquired(self, module_id: int) -> None:
+        """Note the card, and leave a first record: who wrote one is missed if it never ends.
+
+        Args:
+            module_id: Number of the card.
+        """
+        self._module_id = module_id
+        if self._forked:
+            # A forked child of multiprocessing leaves without what atexit promised.
+            multiprocessing.util.Finalize(self, self.finish, exitpriority=0)
+        self._write("running")
+
+    def finish(self) -> None:
+        """Stop, and leave the last record; nothing without a card, in a forked child, or the second time."""
+        if self._finished or self._module_id is None or os.getpid() != self._pid:
+            return
+        self._finished = True
+        self._device.set_listener(None)
+        self._write("exited")
+
+    def _on_event(self, kind: str, op: str, detail: str, size: int) -> None:
+        self._aggregator.on_event(kind, op, detail, size, sys._getframe().f_back)  # noqa: SLF001 - anything else costs more
+        if kind == "collective":
+            self._update_rank()
+        self._events += 1
+        if self._events % _EVENTS_PER_CHECK == 0:
+            self._write_if_due()
+
+    def _on_optimizer_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        del args, kwargs
+        if self._module_id is None or self._finished:
+            return
+        if self._detail == "counts":
+            self._update_rank()
+            self._aggregator.on_optimizer_step(optimizer, None)
+            return
+        self._aggregator.on_optimizer_step(optimizer, sys._getframe().f_back)  # noqa: SLF001 - as above
+        self._write_if_due()
+
+    def _update_rank(self) -> None:
+        # Early, for a process group may be gone at the end, but not for ever, for most programs have none.
+        if self._rank is None and self._rank_lookups < _MAX_RANK_LOOKUPS:
+            self._rank_lookups += 1
+            distributed = sys.modules.get("torch.distributed")
+            if distributed is not None and distributed.is_available() and distributed.is_initialized():
+                self._rank = (distributed.get_rank(), distributed.get_world_size())
+
+    def _write_if_due(self) -> None:
+        begin = time.monotonic()
+        if self._module_id is not None and begin >= self._next_write:
+            self._write("running")
+            end = time.monotonic()
+            self._next_write = end + max(_WRITE_INTERVAL, (end - begin) / _MAX_OVERHEAD)
+
+    def _write(self, state: Literal["running", "exited"]) -> None:
+        path = self._folder / f"process-{self._pid}.json"
+        draft = path.with_suffix(".part")
+        try:
+            draft.write_text(json.dumps(to_dict(self.record(state))), encoding="utf-8")
+            draft.replace(path)
+        except Exception as error:  # noqa: BLE001 - a full disk, or a fault in here, must not become one of the program
+            sys.stderr.write(f"hpu-sim: the record {path} cannot be written ({error})\n")
+
+    def record(self, state: Literal["running", "exited"]) -> RankRecord:
+        """Return what was recorded so far.
+
+        Args:
+            state: Whether the process is about to end.
+        """
+        self._rank_lookups = 0
+        self._update_rank()
+        rank, world_size = self._rank or _rank_from_env(os.environ)
+        return RankRecord(
+            rank=rank,
+            world_size=world_size,
+            pid=self._pid,
+            module_id=self._module_id or 0,
+            machine=_machine_info(self._config),
+            state=state,
+            uncaught_error=get_uncaught_error() if state == "exited" else None,
+            detail=self._detail,
+            totals=lifetime_stats(),
+            steps=self._aggregator.steps(),
+            optimizer_memory=self._aggregator.optimizer_memory(),
+            sites=self._aggregator.sites(),
+            compilations=tuple(self._aggregator.compilations),
+            collectives=self._aggregator.collectives(),
+            dropped_events=self._aggregator.dropped_events,
+            recording_error=self._aggregator.recording_error,
+        )
+
+
+def _machine_info(config: SimConfig) -> Machine:
+    import torch
+
+    return Machine(
+        devices=config.devices,
+        generation=config.generation,
+        release=config.release.version,
+        lazy=config.lazy,
+        memory_bytes=config.memory_bytes,
+        torch=str(torch.__version__),
+    )
+
+
+def _rank_from_env(environment: Mapping[str, str]) -> tuple[int, int]:
+    """Return rank and number of ranks as torch's or Open MPI's launcher gives them, else those of a lone process."""
+    for rank, world_size in (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")):
+        values = environment.get(rank, ""), environment.get(world_size, "")
+        if values[0].isdecimal() and values[1].isdecimal():
+            return int(values[0]), int(values[1])
+    return 0, 1

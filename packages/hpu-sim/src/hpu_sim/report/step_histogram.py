@@ -1,0 +1,78 @@
+"""What happened in each step, in memory that does not grow with the number of steps."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hpu_sim.report.schema import Steps
+
+#: Bins of a series over steps; with more steps than that, bins are merged two by two.
+MAX_BINS: Final = 256
+#: Different numbers of host syncs per step that are told apart.
+MAX_SYNC_COUNTS: Final = 200
+
+
+class StepHistogram:
+    """Sums of the step that goes on, and of all steps before it.
+
+    Attributes:
+        host_syncs: Host syncs in this step.
+        compilations: Graphs compiled in this step.
+        copied_bytes: Bytes copied either way in this step.
+    """
+
+    def __init__(self) -> None:
+        self.host_syncs = 0
+        self.compilations = 0
+        self.copied_bytes = 0
+        self._steps = 0
+        self._width = 1
+        self._bins: list[list[int]] = []
+        self._sync_counts: dict[int, int] = {}
+
+    def end_step(self, *, is_last: bool = False) -> None:
+        """Add this step to those before it and begin another.
+
+        Args:
+            is_last: Whether nothing has followed it yet, so that it may hold what came after the training.
+        """
+        histogram = [self.host_syncs, self.compilations, self.copied_bytes]
+        # The first step holds the set-up, and like the last would spoil the picture of the others.
+        if self._steps and not is_last:
+            self._count_syncs()
+        if self._steps == MAX_BINS * self._width:
+            self._merge_bins()
+        if self._steps % self._width == 0:
+            self._bins.append([0, 0, 0])
+        self._bins[-1] = _add(self._bins[-1], histogram)
+        self._steps += 1
+        self.host_syncs = self.compilations = self.copied_bytes = 0
+
+    def _count_syncs(self) -> None:
+        if self.host_syncs in self._sync_counts or len(self._sync_counts) < MAX_SYNC_COUNTS:
+            self._sync_counts[self.host_syncs] = self._sync_counts.get(self.host_syncs, 0) + 1
+
+    def _merge_bins(self) -> None:
+        pairs = zip(self._bins[::2], self._bins[1::2], strict=True)
+        self._bins = [_add(first, second) for first, second in pairs]
+        self._width *= 2
+
+    def steps(self, finished: int) -> Steps:
+        """Return the steps that were ended here.
+
+        Args:
+            finished: Optimizer steps, of which the last may not be ended here yet.
+        """
+        host_syncs, compilations, copied_bytes = zip(*self._bins, strict=True) if self._bins else ((), (), ())
+        return Steps(
+            finished=finished,
+            syncs_per_step=tuple(sorted(self._sync_counts.items())),
+            steps_per_bin=self._width,
+            host_syncs=host_syncs,
+            compilations=compilations,
+            copied_bytes=copied_bytes,
+        )
+
+
+def _add(first: list[int], second: list[int]) -> list[int]:
+    return [a + b for a, b in zip(first, second, strict=True)]
