@@ -16,7 +16,8 @@ def in_bytes(size: float) -> str:
     ('100 B', '-1.5 KiB', '96 GiB')
     """
     unit = 0
-    while abs(size) >= _BINARY and unit < len(_BYTES) - 1:
+    # The unit is chosen after rounding: 1023.96 is shown as 1024.
+    while abs(round(size, 1)) >= _BINARY and unit < len(_BYTES) - 1:
         size /= _BINARY
         unit += 1
     return f"{size:.1f}".removesuffix(".0") + f" {_BYTES[unit]}"
@@ -25,13 +26,14 @@ def in_bytes(size: float) -> str:
 def in_time(microseconds: float) -> str:
     """Return a time as text.
 
-    >>> in_time(0), in_time(0.4), in_time(1234.5), in_time(2_500_000)
-    ('0 us', '0.4 us', '1.23 ms', '2.5 s')
+    >>> in_time(0), in_time(0.4), in_time(1234.5), in_time(999_600)
+    ('0 us', '0.4 us', '1.23 ms', '1 s')
     """
-    if abs(microseconds) < _DECIMAL:
+    # The unit is chosen after rounding: 999.96 is shown as 1000.
+    if abs(round(microseconds, 1)) < _DECIMAL:
         return f"{microseconds:.1f}".removesuffix(".0") + " us"
     milliseconds = microseconds / _DECIMAL
-    if abs(milliseconds) < _DECIMAL:
+    if abs(milliseconds) < _DECIMAL - 0.5:
         return f"{milliseconds:.3g} ms"
     return f"{milliseconds / _DECIMAL:.2f}".rstrip("0").rstrip(".") + " s"
 
