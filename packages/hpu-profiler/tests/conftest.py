@@ -1,4 +1,4 @@
-"""A process without a bridge, whatever is installed, and traces to read."""
+"""Fixtures for all tests: a clean environment and traces to read."""
 
 import json
 import os
@@ -9,18 +9,19 @@ from unittest import mock
 
 import pytest
 
-from .traces import Event, Writer
+from hpu_profiler.analysis.job import JobAnalysis, analyze_job
+from hpu_profiler.trace.model import Trace
+from hpu_profiler.trace.reader import read_trace
 
-# What the developer's shell may have set.
-_VARIABLES = ("HABANA_PROFILE", "HPU_CORE_FRAMEWORK", "PT_HPU_LAZY_MODE")
+from .trace_builder import JsonEvent, TraceBuilder
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let pass what Lightning and torch say about programs of this size."""
+    """Ignore warnings of Lightning and torch about very small programs."""
     for message in (
         "You defined a `validation_step` but have no `val_dataloader`",
         "The number of training batches .* is smaller than the logging interval",
-        # Of schedules without a step to warm up, as some tests want them.
+        # Schedules of tests that need no warm-up.
         "Profiler won't be using warmup",
         "Warning. Profiler clears events at the end of each cycle",
     ):
@@ -29,28 +30,83 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def environment() -> Iterator[None]:
-    """The environment without what concerns profiles; put back as it was afterwards."""
+    """Unset HABANA_PROFILE, and restore the environment afterwards."""
     with mock.patch.dict(os.environ):
-        for name in _VARIABLES:
-            if "HPU_PROFILER_SIMULATE" not in os.environ:
-                os.environ.pop(name, None)
+        os.environ.pop("HABANA_PROFILE", None)
         yield
 
 
 @pytest.fixture
-def writer() -> Writer:
-    """Makes the events of a trace."""
-    return Writer()
+def builder() -> TraceBuilder:
+    """Builder for the events of a trace."""
+    return TraceBuilder()
 
 
 @pytest.fixture
-def make_trace(tmp_path: Path, writer: Writer) -> Callable[..., Path]:
-    """Writes a trace of events with the names of the card's lanes, and of what it says of itself."""
+def write_trace(tmp_path: Path, builder: TraceBuilder) -> Callable[..., Path]:
+    """Function that writes a trace file from events and metadata."""
 
-    def make(*events: Event, name: str = "fit-0-training.1.pt.trace.json", **about: Any) -> Path:
+    def write(*events: JsonEvent, name: str = "fit-0-training.1.pt.trace.json", **metadata: Any) -> Path:
         path = tmp_path / name
-        content = {"schemaVersion": 1, **about, "traceEvents": [*writer.names(), *events]}
+        content = {"schemaVersion": 1, **metadata, "traceEvents": [*builder.track_names(), *events]}
         path.write_text(json.dumps(content))
         return path
 
+    return write
+
+
+@pytest.fixture
+def make_trace(write_trace: Callable[..., Path]) -> Callable[..., Trace]:
+    """Function that returns the trace of events and metadata."""
+
+    def make(*events: JsonEvent, **options: Any) -> Trace:
+        return read_trace(write_trace(*events, **options))
+
     return make
+
+
+def _rank_events(builder: TraceBuilder, loading: float) -> list[JsonEvent]:
+    """Return two steps of 100 us: data loading, a kernel of 20 us, a collective until 90 us, a copy to the host."""
+    events: list[JsonEvent] = []
+    for step in range(2):
+        start = 1000.0 + 100 * step
+        number = 10 * step + 1
+        events += [
+            builder.step(step, start, 100),
+            builder.annotation("[pl][profile][_TrainingEpochLoop].train_dataloader_next", start, loading),
+            builder.operator("aten::mm", start + loading, 2, number),
+            builder.device_event("aten::mm", start + loading, 20, "MME", external_id=number),
+            # Overlaps with the kernel for 5 us.
+            builder.device_event("hccl:allreduce", start + loading + 15, 75 - loading, "NIC", size=64),
+            builder.operator("aten::item", start + 90, 4, number + 1),
+            builder.device_event("Memcpy DtoH", start + 94, 1, "DMA", "gpu_memcpy", external_id=number + 1, size=4),
+        ]
+    return events
+
+
+@pytest.fixture
+def fast_rank(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> Trace:
+    """Trace of rank 0, which loads data for 5 us per step."""
+    return make_trace(
+        *_rank_events(builder, 5),
+        name="fit-0-training.1.pt.trace.json",
+        hpu_profiler={"rank": 0, "world_size": 2, "stage": "training", "host": "node-0"},
+        deviceProperties=[{"name": "GAUDI2", "simulated": True}],
+    )
+
+
+@pytest.fixture
+def slow_rank(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> Trace:
+    """Trace of rank 1, which loads data for 60 us per step and recompiles a graph for 10 us of the first step."""
+    return make_trace(
+        *_rank_events(builder, 60),
+        builder.device_event("recompilation", 1010, 10, "Synapse/log", "Runtime"),
+        name="fit-1-training.1.pt.trace.json",
+        hpu_profiler={"rank": 1, "world_size": 2, "stage": "training", "host": "node-0"},
+    )
+
+
+@pytest.fixture
+def job(slow_rank: Trace, fast_rank: Trace) -> JobAnalysis:
+    """Results for both ranks."""
+    return analyze_job([slow_rank, fast_rank])

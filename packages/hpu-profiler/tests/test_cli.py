@@ -1,4 +1,4 @@
-"""The command."""
+"""Command line of `hpu-profiler`."""
 
 import json
 from collections.abc import Callable
@@ -12,66 +12,70 @@ from packaging.version import Version
 
 from hpu_profiler.cli import main
 
-from .traces import Writer
+from .trace_builder import TraceBuilder
 
-# Before 8.2, click's runner gives both streams as one unless it is told otherwise.
+# Before 8.2, click's runner merges stdout and stderr by default.
 _SEPARATE: dict[str, Any] = {"mix_stderr": False} if Version(metadata.version("click")) < Version("8.2") else {}
 _RUNNER = CliRunner(**_SEPARATE)
 
 
 @pytest.fixture
-def folder(writer: Writer, make_trace: Callable[..., Path]) -> Path:
-    """A folder with a trace of two steps."""
-    steps = [writer.step(0, 0, 10), writer.step(1, 10, 10)]
-    work = [writer.operator("aten::mm", 1, 3, 1), writer.work("aten::mm", 2, 4, "MME", number=1)]
-    return make_trace(*steps, *work, hpu_profiler={"rank": 0}).parent
+def traces(builder: TraceBuilder, write_trace: Callable[..., Path]) -> Path:
+    """Directory with a trace of two steps."""
+    path = write_trace(
+        builder.step(0, 0, 10),
+        builder.step(1, 10, 10),
+        builder.operator("aten::mm", 1, 3, 1),
+        builder.device_event("aten::mm", 2, 4, "MME", external_id=1),
+        hpu_profiler={"rank": 0},
+    )
+    return path.parent
 
 
-def _run(*arguments: object) -> Result:
+def _report(*arguments: object) -> Result:
     return _RUNNER.invoke(main, ["report", *map(str, arguments)])
 
 
-def test_a_folder_becomes_tables(folder: Path) -> None:
-    """In the terminal."""
-    result = _run(folder)
+def test_tables_are_printed(traces: Path) -> None:
+    result = _report(traces)
 
     assert result.exit_code == 0, result.output
     assert "Operators by time on the card" in result.stdout
 
 
-def test_json_has_stable_keys(folder: Path) -> None:
-    """For programs; times are microseconds."""
-    answer = json.loads(_run(folder, "--json").stdout)
+def test_json_has_stable_keys(traces: Path) -> None:
+    report = json.loads(_report(traces, "--json").stdout)
 
-    assert list(answer) == ["simulated", "slowest", "findings", "traces", "operators"]
-    assert answer["traces"][0]["step_time"] == 10
-    assert answer["traces"][0]["idle_share"] == 0.8
-    assert answer["operators"][0]["hpu"] == 4
+    assert list(report) == ["simulated", "straggler", "recommendations", "traces", "operators"]
+    assert report["traces"][0]["step_time"] == 10
+    assert report["traces"][0]["idle_fraction"] == 0.8
+    assert report["operators"][0]["device_time"] == 4
 
 
-def test_a_page_is_written_beside(folder: Path, tmp_path: Path) -> None:
-    """And its place is told."""
+def test_html_page_is_written(traces: Path, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
 
-    result = _run(folder, "--html", page)
+    result = _report(traces, "--html", page)
 
     assert page.read_text().startswith("<!DOCTYPE html>")
-    assert str(page) in result.stdout
+    assert result.stdout.endswith(f"Wrote {page}\n")
 
 
-def test_a_page_leaves_json_alone(folder: Path, tmp_path: Path) -> None:
-    """Both can be had at once."""
-    assert json.loads(_run(folder, "--json", "--html", tmp_path / "report.html").stdout)
+def test_html_and_json_can_be_combined(traces: Path, tmp_path: Path) -> None:
+    """Standard output has nothing but JSON."""
+    page = tmp_path / "report.html"
+
+    assert json.loads(_report(traces, "--json", "--html", page).stdout)
+    assert page.exists()
 
 
-@pytest.mark.parametrize("content", [None, "{"], ids=["absent", "broken"])
-def test_what_cannot_be_read_is_one_line(content: str | None, tmp_path: Path) -> None:
-    """Not a traceback."""
+@pytest.mark.parametrize("content", [None, "{"], ids=["absent", "truncated"])
+def test_unreadable_trace_is_a_one_line_error(content: str | None, tmp_path: Path) -> None:
     path = tmp_path / "a.pt.trace.json"
     if content is not None:
         path.write_text(content)
 
-    result = _run(path)
+    result = _report(path)
 
     assert result.exit_code == 1
     assert result.stderr.startswith("hpu-profiler: ")
@@ -79,9 +83,8 @@ def test_what_cannot_be_read_is_one_line(content: str | None, tmp_path: Path) ->
     assert result.stdout == ""
 
 
-def test_a_page_that_cannot_be_written_is_one_line(folder: Path, tmp_path: Path) -> None:
-    """It names the file."""
-    result = _run(folder, "--html", tmp_path / "absent" / "report.html")
+def test_unwritable_page_is_named_in_the_error(traces: Path, tmp_path: Path) -> None:
+    result = _report(traces, "--html", tmp_path / "absent" / "report.html")
 
     assert result.exit_code == 1
     assert "absent" in result.stderr

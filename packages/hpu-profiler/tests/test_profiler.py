@@ -16,13 +16,13 @@ from torch.profiler import ProfilerAction
 from hpu_core import frameworks
 from hpu_profiler import HPUProfiler
 from hpu_profiler.trace.model import Trace
-from hpu_profiler.trace.reading import find, read
+from hpu_profiler.trace.reader import find_traces, read_trace
 
 from .models import Model, loader, trainer
 
 
 def _traces(folder: Path) -> list[Trace]:
-    return [read(path) for path in find([folder])]
+    return [read_trace(path) for path in find_traces([folder])]
 
 
 def _steps(trace: Trace) -> list[int]:
@@ -41,7 +41,7 @@ def test_a_fit_leaves_a_trace_of_the_scheduled_steps(tmp_path: Path) -> None:
     (trace,) = _traces(tmp_path)
     names = {operator.name for operator in trace.operators}
     assert _steps(trace) == [2, 3, 4]
-    assert trace.work == []
+    assert trace.device_events == []
     assert trace.stage == "training"
     assert {"aten::addmm", "aten::mm"} <= names
 
@@ -123,7 +123,7 @@ def test_training_does_not_show_in_the_trace_of_validation(tmp_path: Path) -> No
     (trace,) = (trace for trace in _traces(tmp_path) if trace.stage == "validation")
     assert _steps(trace) == [9, 10]
     assert not any(
-        span.name == "Optimizer.step#SGD.step" and trace.window[0] < span.begin < trace.window[1]
+        span.name == "Optimizer.step#SGD.step" and trace.window[0] < span.start < trace.window[1]
         for span in trace.spans
     )
 
@@ -334,7 +334,7 @@ def test_a_trace_that_is_gone_is_missing_in_the_summary_alone(tmp_path: Path) ->
     """Who takes it away has it."""
 
     def take_away(_: object) -> None:
-        for path in find([tmp_path]):
+        for path in find_traces([tmp_path]):
             path.unlink()
 
     run = trainer(tmp_path, HPUProfiler(on_trace_ready=take_away))

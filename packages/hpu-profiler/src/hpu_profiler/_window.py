@@ -9,7 +9,7 @@ import torch.profiler
 from torch.profiler import ProfilerAction
 
 from hpu_core import bridge
-from hpu_profiler.trace.reading import OWN_KEY
+from hpu_profiler.trace.model import METADATA_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -114,7 +114,9 @@ class Window:
         # By this word TensorBoard's plugin knows Lightning's names for actions and modules.
         self.torch.add_metadata("Framework", "pytorch-lightning")
         # A step that is cut short has a mark in the trace as well; the number of whole ones tells them apart.
-        self.torch.add_metadata_json(OWN_KEY, json.dumps({**self._about, "steps": self._ended, "counted": counted}))
+        self.torch.add_metadata_json(
+            METADATA_KEY, json.dumps({**self._about, "steps": self._ended, "bridge_metrics": counted})
+        )
 
 
 def _marks_before_counting() -> bool:

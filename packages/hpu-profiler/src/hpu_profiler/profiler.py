@@ -17,10 +17,10 @@ from hpu_profiler import _activities, _options, _plan, _run
 from hpu_profiler.__about__ import __version__
 from hpu_profiler._files import Files
 from hpu_profiler._lightning import PyTorchProfiler, RegisterRecordFunction, rank_zero_info, rank_zero_warn
-from hpu_profiler._summary import SORT_KEYS, table
+from hpu_profiler._summary import SORT_KEYS, format_table
 from hpu_profiler._window import Window
-from hpu_profiler.trace.operators import totals
-from hpu_profiler.trace.reading import TraceError, read
+from hpu_profiler.analysis.operators import operator_stats
+from hpu_profiler.trace.reader import TraceError, read_trace
 
 if TYPE_CHECKING:
     from hpu_profiler.trace.model import Trace
@@ -170,8 +170,8 @@ class HPUProfiler(PyTorchProfiler):
         self._close_window()
         traces = self._read()
         if traces:
-            rows = totals(traces, by_shapes=self._group_by_input_shapes)
-            text = table(traces, rows, sort_by=self._sorted_by, limit=self._row_limit)
+            rows = operator_stats(traces, group_by_shapes=self._group_by_input_shapes)
+            text = format_table(traces, rows, sort_by=self._sorted_by, row_limit=self._row_limit)
             self._summary = self._stats_to_str({"records": text})
         return self._summary
 
@@ -328,7 +328,7 @@ class HPUProfiler(PyTorchProfiler):
         traces = []
         for path in self._files.traces if self._files else ():
             try:
-                traces.append(read(path))
+                traces.append(read_trace(path))
             except (OSError, TraceError) as error:  # noqa: PERF203 - one that cannot be read does not hide the others
                 rank_zero_warn(f"HPUProfiler: the summary lacks a trace: {error}")
         return traces

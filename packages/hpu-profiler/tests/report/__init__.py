@@ -1,1 +1,1 @@
-"""Tests of the report."""
+"""Tests of the renderers."""

@@ -1,39 +1,39 @@
-"""What happened when, as geometry."""
+"""Geometry of the timeline."""
 
-from hpu_profiler.report.timeline import MOST_BARS, WIDTH, draw
-from hpu_profiler.trace.model import Trace, Work
-
-
-def test_there_is_a_lane_for_each_engine(slow: Trace) -> None:
-    """After the steps and the host."""
-    assert [lane.name for lane in draw(slow)] == ["steps", "host", "MME", "DMA", "NIC"]
+from hpu_profiler.report.timeline import MAX_BARS, WIDTH, timeline
+from hpu_profiler.trace.model import DeviceEvent, Trace
 
 
-def test_bars_lie_where_things_happened(quick: Trace) -> None:
-    """Of two steps the second begins in the middle; it loads for 5 us of 200."""
-    lanes = {lane.name: lane for lane in draw(quick)}
-
-    assert [(bar.x, bar.width) for bar in lanes["steps"].bars] == [(0, WIDTH / 2), (WIDTH / 2, WIDTH / 2)]
-    assert [(bar.x, bar.width) for bar in lanes["host"].bars if bar.tone == "loading"] == [(0, 25), (500, 25)]
+def test_each_engine_has_a_track(slow_rank: Trace) -> None:
+    assert [track.name for track in timeline(slow_rank)] == ["steps", "host", "MME", "DMA", "NIC"]
 
 
-def test_bars_tell_what_they_are(quick: Trace) -> None:
-    """To whoever points at them."""
-    (lane,) = (lane for lane in draw(quick) if lane.name == "NIC")
+def test_bars_are_placed_by_time(fast_rank: Trace) -> None:
+    """The second of two steps starts in the middle. Data loading takes 5 us of 200 us."""
+    tracks = {track.name: track for track in timeline(fast_rank)}
+    loading = [bar for bar in tracks["host"].bars if bar.css_class == "data-loading"]
 
-    assert lane.bars[0].label == "hccl:allreduce: 70 us"
+    assert [(bar.x, bar.width) for bar in tracks["steps"].bars] == [(0, WIDTH / 2), (WIDTH / 2, WIDTH / 2)]
+    assert [(bar.x, bar.width) for bar in loading] == [(0, 25), (500, 25)]
 
 
-def test_more_bars_than_can_be_seen_become_shares(quick: Trace) -> None:
-    """Each as dense as its time is filled: here by a half."""
-    begin, end = quick.window
-    count = 2 * MOST_BARS
-    piece = (end - begin) / count
-    quick.work = [
-        Work("k", "kernel", "TPC", begin + index * piece, begin + (index + 0.5) * piece) for index in range(count)
+def test_bars_are_labeled(fast_rank: Trace) -> None:
+    (track,) = (track for track in timeline(fast_rank) if track.name == "NIC")
+
+    assert track.bars[0].label == "hccl:allreduce: 70 us"
+
+
+def test_many_events_become_density_bars(fast_rank: Trace) -> None:
+    """Events that cover half of each slice of time make bars of half opacity."""
+    start, end = fast_rank.window
+    count = 2 * MAX_BARS
+    period = (end - start) / count
+    fast_rank.device_events = [
+        DeviceEvent("k", start + index * period, start + (index + 0.5) * period, "kernel", "TPC")
+        for index in range(count)
     ]
 
-    (lane,) = (lane for lane in draw(quick) if lane.name == "TPC")
+    (track,) = (track for track in timeline(fast_rank) if track.name == "TPC")
 
-    assert len(lane.bars) == MOST_BARS
-    assert {bar.opacity for bar in lane.bars} == {0.5}
+    assert len(track.bars) == MAX_BARS
+    assert {bar.opacity for bar in track.bars} == {0.5}

@@ -12,12 +12,12 @@ import torch.profiler
 
 from hpu_core import bridge, register
 from hpu_profiler import HPUProfiler
-from hpu_profiler.report.analysis import report
+from hpu_profiler.analysis.job import analyze_job
+from hpu_profiler.analysis.operators import operator_stats
 from hpu_profiler.trace.model import Trace
-from hpu_profiler.trace.operators import totals
-from hpu_profiler.trace.reading import find, read
+from hpu_profiler.trace.reader import find_traces, read_trace
 
-from ..format_rules import violations  # noqa: TID252 - pytest gives the folder of tests no absolute name
+from ..chrome_trace import violations  # noqa: TID252 - pytest gives the folder of tests no absolute name
 from ..models import Model, loader  # noqa: TID252 - pytest gives the folder of tests no absolute name
 
 pytestmark = pytest.mark.skipif(
@@ -40,8 +40,8 @@ def fit(on_card: Callable[..., Any], tmp_path: Path) -> Callable[..., Trace]:
 
     def run(profiler: HPUProfiler, width: int = 16) -> Trace:
         on_card(profiler).fit(Model(width=width), loader(6, width))
-        (path,) = find([tmp_path])
-        return read(path)
+        (path,) = find_traces([tmp_path])
+        return read_trace(path)
 
     return run
 
@@ -50,15 +50,15 @@ def test_the_cards_work_is_in_the_trace(fit: Callable[..., Trace]) -> None:
     """Of host and card, and of the scheduled steps."""
     trace = fit(HPUProfiler())
 
-    assert trace.card == "GAUDI2"
+    assert trace.device_name == "GAUDI2"
     assert trace.simulated
     assert len(trace.steps) == 3
-    assert {"MME", "TPC", "DMA"} <= {work.lane for work in trace.work}
+    assert {"MME", "TPC", "DMA"} <= {work.track for work in trace.device_events}
 
 
 def test_the_cards_work_is_linked_to_its_operators(fit: Callable[..., Trace]) -> None:
     """All kernels are, those of the backward pass too."""
-    kernels = [work for work in fit(HPUProfiler()).work if work.kind == "kernel"]
+    kernels = [work for work in fit(HPUProfiler()).device_events if work.kind == "kernel"]
 
     assert {"aten::mm", "aten::addmm", "aten::threshold_backward"} <= {work.name for work in kernels}
     assert all(work.operator is not None and work.operator.name == work.name for work in kernels)
@@ -76,30 +76,30 @@ def test_the_summary_has_the_times_of_the_trace(fit: Callable[..., Trace]) -> No
     """The card's time of all operators together is that of all intervals."""
     trace = fit(HPUProfiler(filename="perf-logs", row_limit=-1))
 
-    rows = totals([trace])
+    rows = operator_stats([trace])
     text = next(trace.path.parent.glob("*.txt")).read_text()
-    assert sum(row.hpu for row in rows) == pytest.approx(sum(work.duration for work in trace.work))
+    assert sum(row.device_time for row in rows) == pytest.approx(sum(work.duration for work in trace.device_events))
     shown = {line.split()[0] for line in text.splitlines() if line.startswith("aten::")}
-    assert {row.name for row in rows if row.works} <= shown
-    assert re.search(r"HPU time: .*\(simulated\)", text)
+    assert {row.name for row in rows if row.device_events} <= shown
+    assert re.search(r"HPU time total: .*\(simulated\)", text)
 
 
 def test_the_bridges_own_counts_are_in_the_trace(fit: Callable[..., Trace]) -> None:
     """In lazy mode each graph that had to be compiled, here for a width that no other test uses."""
     trace = fit(HPUProfiler(schedule=None), width=23)
 
-    counted = trace.counted["graph_compilation"]["TotalNumber"]
+    counted = trace.bridge_metrics["graph_compilation"]["TotalNumber"]
     assert (counted > 0) is bridge.is_lazy()
     assert len(trace.compilations) == counted
 
 
 def test_the_report_says_what_the_card_waited_for(fit: Callable[..., Trace]) -> None:
     """All of the time is accounted for."""
-    (analysis,) = report([fit(HPUProfiler())]).analyses
+    (analysis,) = analyze_job([fit(HPUProfiler())]).traces
 
-    assert analysis.busy > 0
-    assert analysis.busy + sum(analysis.idle.values()) == pytest.approx(analysis.window)
-    assert analysis.idle["data loading"] > 0
+    assert analysis.busy_time > 0
+    assert analysis.busy_time + analysis.idle.total == pytest.approx(analysis.duration)
+    assert analysis.idle.by_cause["data loading"] > 0
 
 
 def test_activities_by_torchs_own_names_will_do(fit: Callable[..., Trace]) -> None:
@@ -108,7 +108,7 @@ def test_activities_by_torchs_own_names_will_do(fit: Callable[..., Trace]) -> No
 
     trace = fit(HPUProfiler(activities=[ProfilerActivity.CPU, torch.profiler.ProfilerActivity.HPU]))
 
-    assert trace.work
+    assert trace.device_events
 
 
 def test_the_host_alone_can_be_recorded(fit: Callable[..., Trace]) -> None:
@@ -116,7 +116,7 @@ def test_the_host_alone_can_be_recorded(fit: Callable[..., Trace]) -> None:
     trace = fit(HPUProfiler(activities=[torch.profiler.ProfilerActivity.CPU]))
 
     assert trace.operators
-    assert not trace.work
+    assert not trace.device_events
 
 
 def test_a_card_that_is_open_is_recorded_without_a_trainer(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Tests of what is read from traces."""
+"""Tests of reading traces."""

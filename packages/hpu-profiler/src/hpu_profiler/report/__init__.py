@@ -1,11 +1,10 @@
-"""`hpu-profiler report`: what traces say about where time goes, for a person and for a program.
+"""Renderers for the results of `hpu_profiler.analysis`.
 
-| module | reason to exist |
+| module | contents |
 |---|---|
-| `model` | what a report says |
-| `analysis` | a trace becomes that |
-| `findings` | what a reader should look at first, and what to do |
-| `text` | the report in a terminal |
-| `html` | the report as a page, with `timeline` |
-| `as_json` | the report for programs |
+| `text` | tables for a terminal |
+| `json` | plain values under stable keys |
+| `html` | one page without scripts, with `timeline` |
+
+Imports go one way: nothing but the command imports `report`.
 """

@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs nothing else: no script, no font, no file from elsewhere."""
+"""HTML report: one page without scripts, fonts or other files."""
 
 from __future__ import annotations
 
@@ -7,48 +7,41 @@ from typing import TYPE_CHECKING, Final
 
 import jinja2
 
-from hpu_profiler.report.model import CAUSES
-from hpu_profiler.report.timeline import WIDTH, draw
-from hpu_profiler.units import in_bytes, in_percent, in_time
+from hpu_profiler._formatting import format_bytes, format_percent, format_time
+from hpu_profiler.analysis.idle_time import IDLE_CAUSES
+from hpu_profiler.report.timeline import WIDTH, timeline
 
 if TYPE_CHECKING:
-    from hpu_profiler.report.model import Report
-    from hpu_profiler.trace.operators import OperatorTotal
+    from hpu_profiler.analysis.job import JobAnalysis
 
-#: Operators with a bar, and in the table below.
-MOST_BARS: Final = 12
-MOST_ROWS: Final = 60
-#: Traces with a timeline.
-MOST_TIMELINES: Final = 16
+__all__ = ["render_html"]
+
+_MAX_BARS: Final = 12
+_MAX_ROWS: Final = 60
+_MAX_TIMELINES: Final = 16
 
 
-def render(report: Report) -> str:
-    """Return the page."""
-    whole = sum(_weight(row, report) for row in report.operators)
-    most = max((_weight(row, report) for row in report.operators), default=0.0)
+def render_html(job: JobAnalysis) -> str:
+    """Return the page.
+
+    Args:
+        job: Results to render.
+    """
+    shares = job.operator_shares
+    largest = max((fraction for _, fraction in shares), default=0.0)
     return _template().render(
-        report=report,
-        causes=CAUSES,
-        cards=sorted({each.trace.card for each in report.analyses if each.trace.card}),
-        hosts=sorted({each.trace.host for each in report.analyses if each.trace.host}),
-        timelines=[(each, draw(each.trace)) for each in report.analyses[:MOST_TIMELINES]],
+        job=job,
+        causes=IDLE_CAUSES,
+        hosts=sorted({each.trace.host for each in job.traces if each.trace.host}),
+        timelines=[(each, timeline(each.trace)) for each in job.traces[:_MAX_TIMELINES]],
         timeline_width=WIDTH,
-        bars=[
-            (row, _weight(row, report) / whole, 100 * _weight(row, report) / most)
-            for row in report.operators[:MOST_BARS]
-            if _weight(row, report)
-        ],
-        rows=report.operators[:MOST_ROWS],
-        left_out=max(len(report.operators) - MOST_ROWS, 0),
-        longest_step=max((each.step_time for each in report.analyses), default=0.0),
-        has_memory=any(each.trace.has_memory for each in report.analyses),
-        dropped=sum(each.trace.dropped for each in report.analyses),
+        bars=[(row, fraction, fraction / largest) for row, fraction in shares[:_MAX_BARS] if fraction],
+        rows=job.operators[:_MAX_ROWS],
+        more_rows=max(len(job.operators) - _MAX_ROWS, 0),
+        longest_step=max((each.step_time for each in job.traces), default=0.0),
+        has_memory=any(each.trace.has_memory for each in job.traces),
+        dropped_events=sum(each.trace.dropped_events for each in job.traces),
     )
-
-
-def _weight(row: OperatorTotal, report: Report) -> float:
-    """Return what operators are compared by: time on the card, without one on the host."""
-    return row.hpu if report.has_card else row.own_cpu
 
 
 def _template() -> jinja2.Template:
@@ -56,16 +49,18 @@ def _template() -> jinja2.Template:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {
-        "bytes": in_bytes,
-        "time": in_time,
-        "percent": in_percent,
-        "prose": _prose,
-        "slug": lambda cause: cause.replace(" ", "-"),
+        "bytes": format_bytes,
+        "time": format_time,
+        "percent": format_percent,
+        "split_code": _split_code,
+        "css_class": lambda cause: cause.replace(" ", "-"),
+        # The width of a bar as CSS.
+        "css_width": lambda fraction: f"width: {round(100 * fraction, 2)}%",
     }
     page = resources.files("hpu_profiler.report").joinpath("page.html.jinja")
     return environment.from_string(page.read_text("utf-8"))
 
 
-def _prose(text: str) -> list[tuple[bool, str]]:
-    """Return the parts of a text, and for each whether it is code, as what stands between backticks is."""
+def _split_code(text: str) -> list[tuple[bool, str]]:
+    """Return the parts of a text, each with whether it stood between backticks."""
     return [(index % 2 == 1, part) for index, part in enumerate(text.split("`"))]

@@ -1,4 +1,4 @@
-"""The report as plain tables in a terminal."""
+"""Text report: tables for a terminal."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hpu_profiler.report.model import CAUSES
-from hpu_profiler.units import in_bytes, in_percent, in_time
+from hpu_profiler._formatting import format_bytes, format_percent, format_time
+from hpu_profiler.analysis.idle_time import IDLE_CAUSES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.console import Console
 
-    from hpu_profiler.report.model import Report
+    from hpu_profiler.analysis.job import JobAnalysis
+
+__all__ = ["print_report"]
 
 
-def show(console: Console, report: Report, *, limit: int) -> None:
+def print_report(console: Console, job: JobAnalysis, *, row_limit: int) -> None:
     """Print the report.
 
     Args:
-        console: Where to.
-        report: The report.
-        limit: Operators that are shown.
+        console: Console to print to.
+        job: Results to print.
+        row_limit: Number of operators to print.
     """
-    cards = sorted({analysis.trace.card for analysis in report.analyses if analysis.trace.card})
-    marked = " (simulated)" if report.is_simulated else ""
-    console.print(Text(f"hpu-profiler: {len(report.analyses)} trace(s), {', '.join(cards) or 'no card'}{marked}"))
-    for finding in report.findings:
-        console.print(Padding(Text(finding.title, style="bold"), (0, 0, 0, 2), expand=False))
-        console.print(Padding(Text(finding.advice), (0, 0, 0, 4), expand=False))
-    console.print(_traces(report))
-    if report.has_card:
-        console.print(_idle(report))
-    movements = _movements(report)
-    if movements.row_count:
-        console.print(movements)
-    console.print(_operators(report, limit))
+    devices = ", ".join(job.device_names) or "no card"
+    traces = f"{len(job.traces)} trace{'s' if len(job.traces) != 1 else ''}"
+    console.print(Text(f"hpu-profiler: {traces}, {devices}{' (simulated)' if job.is_simulated else ''}"))
+    for recommendation in job.recommendations:
+        console.print(Padding(Text(recommendation.title, style="bold"), (0, 0, 0, 2), expand=False))
+        console.print(Padding(Text(recommendation.details), (0, 0, 0, 4), expand=False))
+    console.print(_traces(job))
+    if job.has_device:
+        console.print(_idle_time(job))
+    events = _device_events(job)
+    if events.row_count:
+        console.print(events)
+    console.print(_operators(job, row_limit))
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -49,65 +49,60 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def _add(table: Table, *cells: str) -> None:
-    # As Text: what a trace calls something must not be taken for rich's markup.
+def _add_row(table: Table, *cells: str) -> None:
+    # Text, because names from a trace may look like rich's markup.
     table.add_row(*(Text(cell) for cell in cells))
 
 
-def _traces(report: Report) -> Table:
-    table = _table(
-        "\nTraces", "", "steps", "a step", "without waiting", "card idle", "collectives", "overlapped", "compiled"
-    )
-    for each in report.analyses:
-        slowest = ", the slowest" if each is report.slowest else ""
-        has_collectives = bool(each.collectives)
-        _add(
+def _traces(job: JobAnalysis) -> Table:
+    columns = ("steps", "step time", "excl. comm wait", "card idle", "comm time", "comm overlap", "compiled graphs")
+    table = _table("\nTraces", "", *columns)
+    for each in job.traces:
+        _add_row(
             table,
-            each.name + slowest,
+            each.name + (", straggler" if each is job.straggler else ""),
             str(each.steps),
-            in_time(each.step_time) if each.steps else "-",
-            in_time(each.own_time) if each.steps and has_collectives else "-",
-            in_percent(each.idle_share) if each.has_card else "-",
-            in_time(each.collective) if has_collectives else "-",
-            in_percent(each.overlapped / each.collective) if each.collective else "-",
-            str(each.compilations.number),
+            format_time(each.step_time) if each.steps else "-",
+            format_time(each.step_time_excl_comm_wait) if each.steps and each.comm_time else "-",
+            format_percent(each.idle_fraction) if each.has_device else "-",
+            format_time(each.comm_time) if each.comm_time else "-",
+            format_percent(each.comm_overlap / each.comm_time) if each.comm_time else "-",
+            str(each.compilations.count),
         )
     return table
 
 
-def _idle(report: Report) -> Table:
-    table = _table("\nWhy the card was idle, of all time", "", *CAUSES)
-    for each in report.analyses:
-        if each.has_card and each.window:
-            _add(table, each.name, *(in_percent(each.idle.get(cause, 0.0) / each.window) for cause in CAUSES))
+def _idle_time(job: JobAnalysis) -> Table:
+    table = _table("\nIdle time of the card, by cause", "", *IDLE_CAUSES)
+    for each in job.traces:
+        if each.has_device and each.duration:
+            fractions = (each.idle.by_cause.get(cause, 0.0) / each.duration for cause in IDLE_CAUSES)
+            _add_row(table, each.name, *map(format_percent, fractions))
     return table
 
 
-def _movements(report: Report) -> Table:
+def _device_events(job: JobAnalysis) -> Table:
     table = _table("\nCopies and collectives", "", "", "calls", "time", "bytes")
-    for analysis in report.analyses:
-        rows: Sequence[tuple[str, int, float, int]] = [
-            *((f"copies {each.direction}", each.calls, each.time, each.bytes) for each in analysis.copies),
-            *((each.name, each.calls, each.time, each.bytes) for each in analysis.collectives),
-        ]
-        for name, calls, time, size in rows:
-            _add(table, analysis.name, name, str(calls), in_time(time), in_bytes(size) if size else "-")
+    for each in job.traces:
+        for stats in (*each.memcpy, *each.collectives):
+            size = format_bytes(stats.bytes) if stats.bytes else "-"
+            _add_row(table, each.name, stats.name, str(stats.calls), format_time(stats.time), size)
     return table
 
 
-def _operators(report: Report, limit: int) -> Table:
-    where = "card" if report.has_card else "host"
-    whole = sum(row.hpu if report.has_card else row.own_cpu for row in report.operators)
-    table = _table(f"\nOperators by time on the {where}", "", "calls", "HPU time", "share", "CPU time", "self CPU")
-    for row in report.operators[:limit]:
-        time = row.hpu if report.has_card else row.own_cpu
-        _add(
+def _operators(job: JobAnalysis, row_limit: int) -> Table:
+    time_column = "card" if job.has_device else "host"
+    table = _table(
+        f"\nOperators by time on the {time_column}", "", "calls", "HPU time", "share", "CPU time", "self CPU time"
+    )
+    for row, fraction in job.operator_shares[:row_limit]:
+        _add_row(
             table,
             row.name,
             str(row.calls),
-            in_time(row.hpu) if row.works else "-",
-            in_percent(time / whole) if whole else "-",
-            in_time(row.cpu),
-            in_time(row.own_cpu),
+            format_time(row.device_time) if row.device_events else "-",
+            format_percent(fraction),
+            format_time(row.cpu_time),
+            format_time(row.self_cpu_time),
         )
     return table

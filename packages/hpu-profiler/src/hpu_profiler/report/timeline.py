@@ -1,122 +1,140 @@
-"""What happened when, as geometry for the page: a lane for the steps, one for the host, one for each engine."""
+"""Timeline of a trace as geometry: tracks for the steps, the host and each engine of the device."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from hpu_profiler.report.analysis import host_activity
-from hpu_profiler.trace.spans import intersection, length, union
-from hpu_profiler.units import in_time
+from hpu_profiler._formatting import format_percent, format_time
+from hpu_profiler.analysis.idle_time import host_activity
+from hpu_profiler.trace.intervals import intersection, length, union
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpu_profiler.trace.model import Kind, Trace, Work
-    from hpu_profiler.trace.spans import Interval
+    from hpu_profiler.trace.intervals import Interval
+    from hpu_profiler.trace.model import DeviceEvent, DeviceEventKind, Trace
 
-#: Width of a lane; the page stretches it to its own.
+__all__ = ["MAX_BARS", "WIDTH", "Bar", "CssClass", "Track", "timeline"]
+
+#: Width of a track; the page scales it.
 WIDTH: Final = 1000
-#: Bars of a lane; where there are more, shares of equal pieces of time are drawn.
-MOST_BARS: Final = 400
+#: Largest number of bars in a track. With more events, a bar stands for an equal slice of time.
+MAX_BARS: Final = 400
+# Bars below these values cannot be seen.
+_MIN_WIDTH: Final = 0.3
+_MIN_OPACITY: Final = 0.08
 
-Tone = Literal["step", "compilation", "loading", "sync", "kernel", "copy", "memset", "collective"]
-_HOST: Final[dict[str, Tone]] = {"compilation": "compilation", "data loading": "loading", "host sync": "sync"}
+CssClass = Literal["step", "compilation", "data-loading", "host-sync", "kernel", "memcpy", "memset", "collective"]
+_CAUSE_CLASSES: Final[dict[str, CssClass]] = {
+    "compilation": "compilation",
+    "data loading": "data-loading",
+    "host sync": "host-sync",
+}
+_DEVICE_CLASSES: Final[tuple[DeviceEventKind, ...]] = ("kernel", "memcpy", "memset", "collective")
 _ENGINES: Final = ("MME", "TPC", "DMA", "NIC")
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar of a lane.
+    """Rectangle in a track.
 
     Attributes:
-        x: Left edge, of `WIDTH`.
-        width: Its width.
-        tone: What it stands for.
-        label: What the reader is told on pointing at it.
-        opacity: How much of its time is filled, as a part of 1.
+        x: Left edge, from 0 to `WIDTH`.
+        width: Width in the same unit.
+        css_class: Category that decides the color.
+        label: Text of the tooltip.
+        opacity: Fraction of the bar's time that events cover.
     """
 
     x: float
     width: float
-    tone: Tone
+    css_class: CssClass
     label: str
     opacity: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
-    """A row of bars.
+class Track:
+    """Row of bars.
 
     Attributes:
-        name: Of the lane.
-        bars: From left to right.
+        name: Name of the track.
+        bars: Bars from left to right.
     """
 
     name: str
     bars: tuple[Bar, ...]
 
 
-def draw(trace: Trace) -> tuple[Lane, ...]:
-    """Return the lanes of a trace that hold anything."""
-    window = trace.window
-    lanes = [Lane("steps", _steps(trace, window)), Lane("host", _host(trace, window))]
-    engines: dict[str, list[Work]] = {}
-    for work in trace.work:
-        engines.setdefault(work.lane, []).append(work)
-    known = [engine for engine in _ENGINES if engine in engines]
-    lanes += [Lane(name, _work(engines[name], window)) for name in [*known, *sorted(set(engines) - set(known))]]
-    return tuple(lane for lane in lanes if lane.bars)
+def timeline(trace: Trace) -> tuple[Track, ...]:
+    """Return the tracks of a trace, without empty ones."""
+    engines: dict[str, list[DeviceEvent]] = {}
+    for event in trace.device_events:
+        engines.setdefault(event.track, []).append(event)
+    names = sorted(engines, key=lambda name: (_ENGINES.index(name) if name in _ENGINES else len(_ENGINES), name))
+    tracks = [
+        Track("steps", _step_bars(trace)),
+        Track("host", _host_bars(trace)),
+        *(Track(name, _device_bars(engines[name], trace.window)) for name in names),
+    ]
+    return tuple(track for track in tracks if track.bars)
 
 
-def _steps(trace: Trace, window: Interval) -> tuple[Bar, ...]:
+def _step_bars(trace: Trace) -> tuple[Bar, ...]:
     return tuple(
-        _bar((step.begin, step.end), window, "step", f"{step.name.rpartition('#')[2]}: {in_time(step.duration)}")
+        _bar(step.interval, trace.window, "step", f"{step.name.rpartition('#')[2]}: {format_time(step.duration)}")
         for step in trace.steps
     )
 
 
-def _host(trace: Trace, window: Interval) -> tuple[Bar, ...]:
+def _host_bars(trace: Trace) -> tuple[Bar, ...]:
     bars: list[Bar] = []
     for cause, spans in host_activity(trace).items():
-        busy = intersection(union((each.begin, each.end) for each in spans), [window])
-        if len(busy) > MOST_BARS:
-            bars += _shares(busy, window, _HOST[cause], cause)
+        covered = intersection(union(span.interval for span in spans), [trace.window])
+        css_class = _CAUSE_CLASSES[cause]
+        if len(covered) > MAX_BARS:
+            bars += _density_bars(covered, trace.window, css_class, cause)
         else:
-            bars += [_bar(each, window, _HOST[cause], f"{cause}: {in_time(each[1] - each[0])}") for each in busy]
+            bars += [
+                _bar((start, end), trace.window, css_class, f"{cause}: {format_time(end - start)}")
+                for start, end in covered
+            ]
     return tuple(bars)
 
 
-def _work(work: Sequence[Work], window: Interval) -> tuple[Bar, ...]:
-    inside = [each for each in work if each.end > window[0] and each.begin < window[1]]
-    if len(inside) <= MOST_BARS:
+def _device_bars(events: Sequence[DeviceEvent], window: Interval) -> tuple[Bar, ...]:
+    visible = [event for event in events if event.end > window[0] and event.start < window[1]]
+    if len(visible) <= MAX_BARS:
         return tuple(
-            _bar((each.begin, each.end), window, each.kind, f"{each.name}: {in_time(each.duration)}") for each in inside
+            _bar(event.interval, window, event.kind, f"{event.name}: {format_time(event.duration)}")
+            for event in visible
         )
     bars: list[Bar] = []
-    kinds: tuple[Kind, ...] = ("kernel", "copy", "memset", "collective")
-    for kind in kinds:
-        busy = union((each.begin, each.end) for each in inside if each.kind == kind)
-        bars += _shares(intersection(busy, [window]), window, kind, kind)
+    for kind in _DEVICE_CLASSES:
+        covered = union(event.interval for event in visible if event.kind == kind)
+        bars += _density_bars(intersection(covered, [window]), window, kind, kind)
     return tuple(bars)
 
 
-def _bar(interval: Interval, window: Interval, tone: Tone, label: str) -> Bar:
+def _bar(interval: Interval, window: Interval, css_class: CssClass, label: str) -> Bar:
     scale = WIDTH / ((window[1] - window[0]) or 1.0)
-    begin, end = max(interval[0], window[0]), min(interval[1], window[1])
-    # A bar that nobody could see would be a lie of its own.
-    return Bar(round((begin - window[0]) * scale, 2), round(max((end - begin) * scale, 0.3), 2), tone, label)
+    start, end = max(interval[0], window[0]), min(interval[1], window[1])
+    return Bar(
+        round((start - window[0]) * scale, 2), round(max((end - start) * scale, _MIN_WIDTH), 2), css_class, label
+    )
 
 
-def _shares(busy: list[Interval], window: Interval, tone: Tone, name: str) -> list[Bar]:
-    """Return a bar for each piece of time, as dense as the piece is filled."""
-    piece = (window[1] - window[0]) / MOST_BARS
+def _density_bars(covered: list[Interval], window: Interval, css_class: CssClass, name: str) -> list[Bar]:
+    """Return a bar for each slice of time with events, as opaque as events cover the slice."""
+    slice_time = (window[1] - window[0]) / MAX_BARS
+    slice_width = WIDTH / MAX_BARS
     bars = []
-    for index in range(MOST_BARS):
-        begin = window[0] + index * piece
-        share = length(intersection(busy, [(begin, begin + piece)])) / piece
-        if share > 0:
-            label = f"{name}: {100 * share:.0f} % of {in_time(piece)}"
-            x = index * WIDTH / MOST_BARS
-            bars.append(Bar(round(x, 2), WIDTH / MOST_BARS, tone, label, round(max(share, 0.08), 2)))
+    for index in range(MAX_BARS):
+        start = window[0] + index * slice_time
+        fraction = length(intersection(covered, [(start, start + slice_time)])) / slice_time
+        if fraction > 0:
+            label = f"{name}: {format_percent(fraction)} of {format_time(slice_time)}"
+            opacity = round(max(fraction, _MIN_OPACITY), 2)
+            bars.append(Bar(round(index * slice_width, 2), slice_width, css_class, label, opacity))
     return bars

@@ -1,11 +1,12 @@
-"""Traces in Chrome's format, as torch and the Gaudi bridge write them: read, taken apart, and added up.
+"""Traces in the Chrome trace format, as torch and the Gaudi bridge write them.
 
-| module | reason to exist |
+| module | contents |
 |---|---|
-| `model` | what a trace tells, whoever wrote it |
-| `reading` | files become that |
-| `nesting` | which operator was running, and what called what |
-| `linking` | which operator launched a card's work |
-| `operators` | time and memory by operator |
-| `spans` | arithmetic of intervals |
+| `model` | data model of a trace, independent of its writer |
+| `reader` | JSON files to the data model |
+| `correlation` | device events to the operators that launched them |
+| `call_stack` | nesting of operators and annotations: self time, innermost operator |
+| `intervals` | set arithmetic on time intervals |
+
+Imports go one way: `trace` imports neither `analysis` nor `report`.
 """

@@ -1,117 +1,117 @@
-"""What a trace tells, whoever wrote it. Times are microseconds by the trace's own clock, sizes are bytes."""
+"""Data model of a trace: operators, annotations and steps of the host, and events of the device.
+
+Times are microseconds on the trace's own clock. Sizes are bytes.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
-Kind = Literal["kernel", "copy", "memset", "collective"]
+    from hpu_profiler.trace.intervals import Interval
 
+__all__ = ["METADATA_KEY", "DeviceEvent", "DeviceEventKind", "HostSpan", "Operator", "Span", "Trace"]
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Something of the host with a begin and an end.
+#: Key of the metadata that HPUProfiler adds to a trace file.
+METADATA_KEY: Final = "hpu_profiler"
 
-    Attributes:
-        name: What it was.
-        begin: When it began.
-        end: When it ended.
-        thread: The thread's number.
-    """
-
-    name: str
-    begin: float
-    end: float
-    thread: int
-
-    @property
-    def duration(self) -> float:
-        """Microseconds from begin to end."""
-        return self.end - self.begin
+DeviceEventKind = Literal["kernel", "memcpy", "memset", "collective"]
 
 
 @dataclass(slots=True)
-class Operator:
-    """A call of an operator on the host.
+class Span:
+    """Complete event of a trace.
 
     Attributes:
-        name: "aten::mm".
-        begin: When it began.
-        end: When it ended.
-        thread: The thread's number.
-        external_id: torch's number for the call, by which a card's work refers to it; 0 where there is none.
-        shapes: Shapes of its inputs as text, where they were recorded.
-        own: Time in it and in no operator that it called.
-        memory: Bytes that it took, less what it gave back, without the operators that it called.
+        name: Name in the trace.
+        start: Start time.
+        end: End time.
     """
 
     name: str
-    begin: float
+    start: float
     end: float
+
+    @property
+    def duration(self) -> float:
+        """Microseconds from start to end."""
+        return self.end - self.start
+
+    @property
+    def interval(self) -> Interval:
+        """Start and end time."""
+        return self.start, self.end
+
+
+@dataclass(slots=True)
+class HostSpan(Span):
+    """Span of a host thread: an annotation, a step, or a logged call of the bridge.
+
+    Attributes:
+        thread: Thread id.
+    """
+
     thread: int
+
+
+@dataclass(slots=True)
+class Operator(HostSpan):
+    """Call of an operator on the host.
+
+    Attributes:
+        external_id: Kineto's "External id" of the call; 0 if the trace has none.
+        shapes: Input shapes as text; empty unless they were recorded.
+        self_time: Duration without the operators that it called.
+        self_memory: Bytes allocated minus bytes freed, without the operators that it called.
+    """
+
     external_id: int
     shapes: str = ""
-    own: float = 0.0
-    memory: int = 0
-
-    @property
-    def duration(self) -> float:
-        """Microseconds from begin to end."""
-        return self.end - self.begin
+    self_time: float = 0.0
+    self_memory: int = 0
 
 
 @dataclass(slots=True)
-class Work:
-    """Something that the card did.
+class DeviceEvent(Span):
+    """Kernel, copy, memset or collective on the device.
 
     Attributes:
-        name: What the trace calls it: a kernel, an operator.
-        kind: What it was.
-        lane: The engine or stream.
-        begin: When it began.
-        end: When it ended.
-        bytes: How much it moved, where the trace says so.
-        operator: The operator that launched it, where that is known.
+        kind: Category of the event.
+        track: Engine or stream.
+        bytes: Bytes moved; 0 if the trace has no number.
+        operator: Operator that launched the event; None if the trace has no link to it.
     """
 
-    name: str
-    kind: Kind
-    lane: str
-    begin: float
-    end: float
+    kind: DeviceEventKind
+    track: str
     bytes: int = 0
     operator: Operator | None = None
-
-    @property
-    def duration(self) -> float:
-        """Microseconds from begin to end."""
-        return self.end - self.begin
 
 
 @dataclass(slots=True)
 class Trace:
-    """One process, while it was recorded.
+    """Recorded time range of one process.
 
     Attributes:
-        path: The file.
-        rank: The process in its training, from 0; None where the trace does not say.
-        world_size: Processes of the training; 1 where the trace does not say.
-        host: The machine's name, where the trace says it.
-        stage: Steps of what were recorded: "training", "validation", ...; empty where the trace does not say.
-        card: What the trace calls the card; empty where there is none in it.
-        simulated: Whether the card was simulated.
-        operators: Of the host, in order of their begin.
-        work: Of the card, in order of its begin.
-        steps: In order.
-        spans: What programs marked on the host: Lightning's actions, data loaders, the bridge's own calls.
-        compilations: Of graphs, as far as the trace shows them.
-        counted: What the bridge itself counted while it was recorded, such as "graph_compilation".
-        has_memory: Whether memory was recorded.
-        dropped: Events that were left out, because there were too many.
+        path: File the trace was read from.
+        rank: Global rank; None if the trace does not have it.
+        world_size: Number of ranks; 1 if the trace does not have it.
+        host: Host name; empty if the trace does not have it.
+        stage: Kind of the recorded steps, such as "training"; empty if the trace does not have it.
+        device_name: Name of the device; empty if the trace has no device.
+        simulated: Whether the device was simulated.
+        operators: Operators of the host, ordered by start.
+        device_events: Events of the device, ordered by start.
+        steps: Complete steps, ordered by start.
+        spans: Annotations and logged calls of the host, ordered by start.
+        compilations: Graph compilations, as far as the trace shows them.
+        bridge_metrics: Increase of the bridge's own metrics while the trace was recorded, by metric.
+        has_memory: Whether allocations were recorded.
+        dropped_events: Number of events that the writer left out because there were too many.
     """
 
     path: Path
@@ -119,24 +119,23 @@ class Trace:
     world_size: int = 1
     host: str = ""
     stage: str = ""
-    card: str = ""
+    device_name: str = ""
     simulated: bool = False
     operators: list[Operator] = field(default_factory=list)
-    work: list[Work] = field(default_factory=list)
-    steps: list[Span] = field(default_factory=list)
-    spans: list[Span] = field(default_factory=list)
-    compilations: list[Span] = field(default_factory=list)
-    counted: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    device_events: list[DeviceEvent] = field(default_factory=list)
+    steps: list[HostSpan] = field(default_factory=list)
+    spans: list[HostSpan] = field(default_factory=list)
+    compilations: list[HostSpan] = field(default_factory=list)
+    bridge_metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     has_memory: bool = False
-    dropped: int = 0
+    dropped_events: int = 0
 
     @property
-    def window(self) -> tuple[float, float]:
-        """When the first recorded step began and the last one ended; without steps, the first and the last event."""
+    def window(self) -> Interval:
+        """Start of the first step to end of the last one; without steps, of the first and the last event."""
         if self.steps:
-            return self.steps[0].begin, self.steps[-1].end
-        sequences: tuple[Sequence[Operator | Work | Span], ...] = (self.operators, self.work, self.spans)
-        every = [(each.begin, each.end) for sequence in sequences for each in sequence]
-        if not every:
+            return self.steps[0].start, self.steps[-1].end
+        spans: list[Span] = [*self.operators, *self.device_events, *self.spans]
+        if not spans:
             return 0.0, 0.0
-        return min(begin for begin, _ in every), max(end for _, end in every)
+        return min(span.start for span in spans), max(span.end for span in spans)

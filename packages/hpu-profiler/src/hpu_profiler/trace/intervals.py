@@ -1,4 +1,4 @@
-"""Arithmetic of intervals of time: which of them cover what. An interval is a begin and an end."""
+"""Set arithmetic on time intervals."""
 
 from __future__ import annotations
 
@@ -7,26 +7,29 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+__all__ = ["Interval", "difference", "intersection", "length", "union"]
+
+#: Start and end.
 Interval = tuple[float, float]
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """Return the time that any of the intervals covers, as intervals apart from each other, in order.
+    """Return the time that any interval covers, as disjoint intervals in order.
 
     >>> union([(4, 5), (0, 2), (1, 3), (7, 7)])
     [(0, 3), (4, 5)]
     """
     merged: list[Interval] = []
-    for begin, end in sorted(each for each in intervals if each[1] > each[0]):
-        if merged and begin <= merged[-1][1]:
+    for start, end in sorted(interval for interval in intervals if interval[1] > interval[0]):
+        if merged and start <= merged[-1][1]:
             merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
         else:
-            merged.append((begin, end))
+            merged.append((start, end))
     return merged
 
 
 def intersection(first: list[Interval], second: list[Interval]) -> list[Interval]:
-    """Return the time that both cover; each must be as `union` returns it.
+    """Return the time that both arguments cover; both must be results of `union`.
 
     >>> intersection([(0, 3), (4, 6)], [(2, 5)])
     [(2, 3), (4, 5)]
@@ -34,9 +37,9 @@ def intersection(first: list[Interval], second: list[Interval]) -> list[Interval
     common = []
     i = j = 0
     while i < len(first) and j < len(second):
-        begin, end = max(first[i][0], second[j][0]), min(first[i][1], second[j][1])
-        if begin < end:
-            common.append((begin, end))
+        start, end = max(first[i][0], second[j][0]), min(first[i][1], second[j][1])
+        if start < end:
+            common.append((start, end))
         if first[i][1] < second[j][1]:
             i += 1
         else:
@@ -45,32 +48,32 @@ def intersection(first: list[Interval], second: list[Interval]) -> list[Interval
 
 
 def difference(first: list[Interval], second: list[Interval]) -> list[Interval]:
-    """Return the time that the first covers and the second does not; each must be as `union` returns it.
+    """Return the time that only the first argument covers; both must be results of `union`.
 
     >>> difference([(0, 6)], [(1, 2), (4, 9)])
     [(0, 1), (2, 4)]
     """
-    left = []
+    remaining = []
     j = 0
-    for begin, end in first:
-        position = begin
+    for start, end in first:
+        position = start
         while j < len(second) and second[j][1] <= position:
             j += 1
         k = j
         while k < len(second) and second[k][0] < end:
             if second[k][0] > position:
-                left.append((position, second[k][0]))
+                remaining.append((position, second[k][0]))
             position = max(position, second[k][1])
             k += 1
         if position < end:
-            left.append((position, end))
-    return left
+            remaining.append((position, end))
+    return remaining
 
 
 def length(intervals: Iterable[Interval]) -> float:
-    """Return the time that intervals cover that are apart from each other.
+    """Return the total length of disjoint intervals.
 
     >>> length([(0, 3), (4, 5)])
     4
     """
-    return sum(end - begin for begin, end in intervals)
+    return sum(end - start for start, end in intervals)

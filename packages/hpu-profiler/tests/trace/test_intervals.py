@@ -1,22 +1,21 @@
-"""Arithmetic of intervals, against sets of points."""
+"""Interval arithmetic, compared with sets of points."""
 
 import itertools
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpu_profiler.trace.spans import Interval, difference, intersection, length, union
+from hpu_profiler.trace.intervals import Interval, difference, intersection, length, union
 
 _intervals = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)).map(lambda pair: (pair[0], sum(pair))))
 
 
 def _points(intervals: list[Interval]) -> set[int]:
-    return {point for begin, end in intervals for point in range(int(begin), int(end))}
+    return {point for start, end in intervals for point in range(int(start), int(end))}
 
 
 @given(_intervals)
-def test_a_union_covers_the_same(intervals: list[Interval]) -> None:
-    """In parts that lie apart, in order."""
+def test_union_covers_the_same_points_with_disjoint_intervals(intervals: list[Interval]) -> None:
     merged = union(intervals)
 
     assert _points(merged) == _points(intervals)
@@ -25,8 +24,7 @@ def test_a_union_covers_the_same(intervals: list[Interval]) -> None:
 
 
 @given(_intervals, _intervals)
-def test_intersection_and_difference_are_those_of_sets(first: list[Interval], second: list[Interval]) -> None:
-    """Together they are the first again."""
+def test_intersection_and_difference_equal_those_of_sets(first: list[Interval], second: list[Interval]) -> None:
     one, other = union(first), union(second)
 
     assert _points(intersection(one, other)) == _points(one) & _points(other)

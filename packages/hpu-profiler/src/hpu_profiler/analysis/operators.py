@@ -1,0 +1,71 @@
+"""Time and memory by operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hpu_profiler.trace.model import Trace
+
+__all__ = ["OperatorStats", "operator_stats"]
+
+
+@dataclass(slots=True)
+class OperatorStats:
+    """Totals of all calls of an operator, or of a kernel that has no link to an operator.
+
+    Attributes:
+        name: Name of the operator or kernel.
+        shapes: Input shapes, if calls are grouped by them.
+        calls: Number of calls.
+        cpu_time: Host time with the operators that it called, in microseconds.
+        self_cpu_time: Host time without the operators that it called.
+        device_time: Time of the device events that it launched itself.
+        device_events: Number of those events.
+        self_memory: Bytes allocated minus bytes freed, without the operators that it called.
+    """
+
+    name: str
+    shapes: str = ""
+    calls: int = 0
+    cpu_time: float = 0.0
+    self_cpu_time: float = 0.0
+    device_time: float = 0.0
+    device_events: int = 0
+    self_memory: int = 0
+
+
+def operator_stats(traces: Iterable[Trace], *, group_by_shapes: bool = False) -> list[OperatorStats]:
+    """Return the totals of each operator, the one with the most device time first.
+
+    Each device event counts once, for the operator that launched it. The device time of all operators is therefore the
+    sum of all device events.
+
+    Args:
+        traces: Traces of one or more processes.
+        group_by_shapes: Whether calls with different input shapes are separate rows.
+    """
+    rows: dict[tuple[str, str], OperatorStats] = {}
+
+    def row(name: str, shapes: str) -> OperatorStats:
+        key = (name, shapes if group_by_shapes else "")
+        return rows.setdefault(key, OperatorStats(*key))
+
+    for trace in traces:
+        for operator in trace.operators:
+            stats = row(operator.name, operator.shapes)
+            stats.calls += 1
+            stats.cpu_time += operator.duration
+            stats.self_cpu_time += operator.self_time
+            stats.self_memory += operator.self_memory
+        for event in trace.device_events:
+            launcher = event.operator
+            stats = row(launcher.name, launcher.shapes) if launcher else row(event.name, "")
+            stats.device_time += event.duration
+            stats.device_events += 1
+            # A kernel without an operator has no calls on the host; count its runs.
+            stats.calls += launcher is None
+    return sorted(rows.values(), key=lambda stats: (-stats.device_time, -stats.self_cpu_time, stats.name))

@@ -1,0 +1,84 @@
+"""Analysis of one trace."""
+
+from collections.abc import Callable
+
+import pytest
+
+from hpu_profiler.analysis.device_events import DeviceEventStats
+from hpu_profiler.analysis.trace_analysis import CompilationStats, analyze_trace
+from hpu_profiler.trace.model import Trace
+
+from ..trace_builder import TraceBuilder  # noqa: TID252 - pytest gives the folder of tests no absolute name
+
+
+def test_duration_is_that_of_the_steps(fast_rank: Trace) -> None:
+    analysis = analyze_trace(fast_rank, "rank 0")
+
+    assert (analysis.steps, analysis.duration, analysis.step_time) == (2, 200, 100)
+
+
+def test_concurrent_device_events_count_once_as_busy(fast_rank: Trace) -> None:
+    """A step has 20 us of a kernel, 65 more of a collective, and a copy of 1 us."""
+    assert analyze_trace(fast_rank, "rank 0").busy_time == 2 * (20 + 65 + 1)
+
+
+def test_idle_time_is_attributed_to_causes(slow_rank: Trace) -> None:
+    """A compilation during data loading counts as compilation."""
+    analysis = analyze_trace(slow_rank, "rank 1")
+
+    assert analysis.idle.by_cause == {
+        "compilation": 10,
+        "data loading": 2 * 60 - 10,
+        "host sync": 2 * 4,
+        "other host work": 2 * 5,
+    }
+    assert analysis.busy_time + analysis.idle.total == analysis.duration
+
+
+def test_comm_overlap_is_time_with_kernels(fast_rank: Trace) -> None:
+    """A collective overlaps with a kernel for 5 us of each step."""
+    analysis = analyze_trace(fast_rank, "rank 0")
+
+    assert (analysis.comm_time, analysis.comm_overlap, analysis.exposed_comm) == (140, 10, 130)
+    assert analysis.collectives == (DeviceEventStats("hccl:allreduce", 2, 140, 128),)
+
+
+def test_copies_are_grouped_by_direction(fast_rank: Trace) -> None:
+    assert analyze_trace(fast_rank, "rank 0").memcpy == (DeviceEventStats("device to host", 2, 2, 8),)
+
+
+def test_larger_count_of_compilations_is_taken(slow_rank: Trace) -> None:
+    """The bridge's metric counts graphs that the trace may not show."""
+    slow_rank.bridge_metrics = {"graph_compilation": {"TotalNumber": 3}}
+
+    assert analyze_trace(slow_rank, "rank 1").compilations == CompilationStats(3, 1, 10)
+
+
+def test_host_trace_has_no_idle_time(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+    analysis = analyze_trace(make_trace(builder.operator("aten::mm", 0, 5)), "host")
+
+    assert (analysis.has_device, analysis.idle.by_cause, analysis.duration) == (False, {}, 5)
+
+
+def test_empty_trace_has_zeros(make_trace: Callable[..., Trace]) -> None:
+    analysis = analyze_trace(make_trace(), "empty")
+
+    assert (analysis.duration, analysis.step_time, analysis.idle_fraction) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "direction"),
+    [
+        ("Memcpy HtoD (Pageable -> Device)", "host to device"),
+        ("h2d", "host to device"),
+        ("host_to_device", "host to device"),
+        ("Memcpy DtoD", "device to device"),
+        ("memcpy", "unknown direction"),
+    ],
+)
+def test_direction_of_a_copy_is_read_from_its_name(
+    name: str, direction: str, builder: TraceBuilder, make_trace: Callable[..., Trace]
+) -> None:
+    (stats,) = analyze_trace(make_trace(builder.device_event(name, 0, 1, "DMA", "Memcpy")), "rank 0").memcpy
+
+    assert stats.name == direction

@@ -1,0 +1,221 @@
+"""Reading trace files."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpu_profiler.trace.model import Trace
+from hpu_profiler.trace.reader import TraceError, find_traces, read_trace
+
+from ..trace_builder import TraceBuilder  # noqa: TID252 - pytest gives the folder of tests no absolute name
+
+
+@pytest.mark.parametrize(
+    ("cat", "kind"),
+    [
+        ("Kernel", "kernel"),
+        ("kernel", "kernel"),
+        ("hpu_op", "kernel"),
+        ("Memcpy", "memcpy"),
+        ("gpu_memcpy", "memcpy"),
+        ("Memset", "memset"),
+        ("gpu_memset", "memset"),
+    ],
+)
+def test_device_events_of_both_writers_are_read(
+    cat: str, kind: str, builder: TraceBuilder, make_trace: Callable[..., Trace]
+) -> None:
+    """The bridge has its own categories up to SynapseAI 1.19; torch has others."""
+    (event,) = make_trace(builder.device_event("gemm", 5, 2, "MME", cat)).device_events
+
+    assert (event.name, event.kind, event.track, event.start, event.end) == ("gemm", kind, "MME", 5, 7)
+
+
+@pytest.mark.parametrize(
+    ("name", "track"),
+    [
+        ("reduce_0", "NIC"),
+        ("hccl:allreduce", "TPC"),
+        ("all_gather_1", "TPC"),
+        ("hccl:send", "NIC"),
+        ("hccl:recv", "TPC"),
+    ],
+)
+def test_collective_is_recognized_by_engine_or_name(
+    name: str, track: str, builder: TraceBuilder, make_trace: Callable[..., Trace]
+) -> None:
+    (event,) = make_trace(builder.device_event(name, 0, 1, track)).device_events
+
+    assert event.kind == "collective"
+
+
+def test_logged_calls_are_host_spans(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+    """The bridge writes its own calls into the device's process, as begin and end events."""
+    log = {"pid": builder.DEVICE_PID, "tid": 4}
+    trace = make_trace(
+        {"ph": "B", "name": "synGraphCompile", **log, "ts": 1},
+        {"ph": "B", "name": "inner", **log, "ts": 2},
+        {"ph": "E", **log, "ts": 3},
+        {"ph": "E", **log, "ts": 9},
+        builder.device_event("launch", 0, 1, "Synapse/log"),
+    )
+
+    assert trace.device_events == []
+    assert [(span.name, span.start, span.end) for span in trace.compilations] == [("synGraphCompile", 1, 9)]
+    assert [span.name for span in trace.spans] == ["launch", "inner"]
+
+
+def test_self_time_excludes_callees(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+    """An operator of another thread is not a callee."""
+    trace = make_trace(
+        builder.operator("aten::linear", 0, 10),
+        builder.operator("aten::addmm", 1, 6),
+        builder.operator("aten::copy_", 2, 1),
+        builder.operator("aten::mul", 3, 4, thread=8),
+    )
+
+    assert {operator.name: operator.self_time for operator in trace.operators} == {
+        "aten::linear": 4,
+        "aten::addmm": 5,
+        "aten::copy_": 1,
+        "aten::mul": 4,
+    }
+
+
+def test_allocations_belong_to_the_innermost_operator(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+    """An allocation outside of any operator belongs to none."""
+    trace = make_trace(
+        builder.operator("aten::linear", 0, 10),
+        builder.operator("aten::addmm", 1, 6),
+        builder.allocation(2, 64),
+        builder.allocation(3, -16),
+        builder.allocation(8, 5),
+        builder.allocation(20, 7),
+    )
+
+    assert trace.has_memory
+    assert {operator.name: operator.self_memory for operator in trace.operators} == {
+        "aten::linear": 5,
+        "aten::addmm": 48,
+    }
+
+
+def test_device_event_is_linked_by_external_id(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+    trace = make_trace(builder.operator("aten::mm", 0, 3, 5), builder.device_event("gemm", 1, 1, external_id=5))
+
+    assert trace.device_events[0].operator is trace.operators[0]
+
+
+def test_device_event_is_linked_by_correlation_id(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+    """The launch has the operator's external id, and the device event has the launch's correlation id."""
+    launch = builder.annotation("launch", 1, 0) | {"cat": "Runtime", "args": {"External id": 5, "correlation": 9}}
+
+    trace = make_trace(
+        builder.operator("aten::mm", 0, 3, 5), launch, builder.device_event("gemm", 20, 1, correlation=9)
+    )
+
+    assert trace.device_events[0].operator is trace.operators[0]
+
+
+def test_device_event_is_linked_by_flow(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+    """The flow starts within the operator and ends at the start of the device event."""
+    flow = [
+        {"ph": "s", "id": 1, "cat": "async", "name": "flow", "pid": builder.HOST_PID, "tid": 7, "ts": 2},
+        {"ph": "f", "id": 1, "cat": "async", "name": "flow", "pid": builder.DEVICE_PID, "tid": 1, "ts": 20},
+    ]
+
+    trace = make_trace(builder.operator("aten::mm", 0, 3), *flow, builder.device_event("gemm", 20, 1))
+
+    assert trace.device_events[0].operator is trace.operators[0]
+
+
+def test_device_event_without_a_link_has_no_operator(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+    trace = make_trace(builder.operator("aten::mm", 0, 3, 5), builder.device_event("fused_kernel", 1, 1))
+
+    assert trace.device_events[0].operator is None
+
+
+def test_incomplete_step_is_left_out(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+    """HPUProfiler writes the number of complete steps."""
+    steps = [builder.step(3, 0, 5), builder.step(4, 5, 5), builder.step(5, 10, 1)]
+
+    trace = make_trace(*steps, hpu_profiler={"steps": 2})
+
+    assert [step.name for step in trace.steps] == ["ProfilerStep#3", "ProfilerStep#4"]
+    assert trace.window == (0, 10)
+
+
+def test_annotation_is_not_an_operator(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+    """Some torch releases write Lightning's actions with the category of operators."""
+    trace = make_trace(builder.operator("[pl][profile]run_training_batch", 0, 5))
+
+    assert trace.operators == []
+    assert [span.name for span in trace.spans] == ["[pl][profile]run_training_batch"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "rank_and_world_size"),
+    [
+        ({"hpu_profiler": {"rank": 3, "world_size": 4}}, (3, 4)),
+        ({"distributedInfo": {"rank": 1, "world_size": 2}}, (1, 2)),
+        ({}, (None, 1)),
+    ],
+    ids=["HPUProfiler", "torch", "none"],
+)
+def test_rank_is_read_from_metadata(
+    metadata: dict[str, Any], rank_and_world_size: object, make_trace: Callable[..., Trace]
+) -> None:
+    trace = make_trace(**metadata)
+
+    assert (trace.rank, trace.world_size) == rank_and_world_size
+
+
+def test_device_properties_are_read(make_trace: Callable[..., Trace]) -> None:
+    trace = make_trace(deviceProperties=[{"name": "GAUDI2", "simulated": True, "droppedEvents": 2}])
+
+    assert (trace.device_name, trace.simulated, trace.dropped_events) == ("GAUDI2", True, 2)
+
+
+def test_compressed_trace_is_read(write_trace: Callable[..., Path], builder: TraceBuilder, tmp_path: Path) -> None:
+    plain = write_trace(builder.step(0, 0, 1))
+    path = tmp_path / "a.pt.trace.json.gz"
+    path.write_bytes(gzip.compress(plain.read_bytes()))
+
+    assert len(read_trace(path).steps) == 1
+
+
+@pytest.mark.parametrize("content", ['{"traceEvents": [', "", '{"schemaVersion": 1}', "7"])
+def test_file_that_is_not_a_trace_is_named_in_the_error(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.pt.trace.json"
+    path.write_text(content)
+
+    with pytest.raises(TraceError, match=r"a\.pt\.trace\.json is not "):
+        read_trace(path)
+
+
+def test_list_of_events_is_a_trace(tmp_path: Path, builder: TraceBuilder) -> None:
+    """The Chrome trace format allows it."""
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([builder.step(0, 0, 1)]))
+
+    assert len(read_trace(path).steps) == 1
+
+
+def test_traces_are_found_in_directories(write_trace: Callable[..., Path], tmp_path: Path) -> None:
+    """A file is taken as it is. The partial file of a killed process is ignored."""
+    second, first = write_trace(name="b.2.pt.trace.json"), write_trace(name="a.1.pt.trace.json")
+    write_trace(name=".c.3.pt.trace.json.part.json")
+
+    assert find_traces([tmp_path, second]) == [first, second, second]
+
+
+@pytest.mark.parametrize("name", ["absent", "empty"])
+def test_path_without_traces_is_named_in_the_error(name: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+
+    with pytest.raises(FileNotFoundError, match=name):
+        find_traces([tmp_path / name])

@@ -1,0 +1,67 @@
+"""Builder for the JSON events of a trace."""
+
+from typing import Any
+
+JsonEvent = dict[str, Any]
+
+
+class TraceBuilder:
+    """Makes JSON events as torch and the bridge write them. Times are microseconds."""
+
+    HOST_PID = 70
+    DEVICE_PID = 0
+    TRACKS = ("MME", "TPC", "DMA", "NIC", "Synapse/log")
+
+    def operator(  # noqa: PLR0913 - the fields of an event
+        self, name: str, start: float, duration: float, external_id: int = 0, *, thread: int = 7, shapes: object = None
+    ) -> JsonEvent:
+        """Return an operator of the host."""
+        arguments = {"External id": external_id, **({} if shapes is None else {"Input Dims": shapes})}
+        return self._complete("cpu_op", name, start, duration, self.HOST_PID, thread, arguments)
+
+    def annotation(self, name: str, start: float, duration: float, thread: int = 7) -> JsonEvent:
+        """Return a user annotation."""
+        return self._complete("user_annotation", name, start, duration, self.HOST_PID, thread, {})
+
+    def step(self, number: int, start: float, duration: float) -> JsonEvent:
+        """Return the annotation of a step."""
+        return self.annotation(f"ProfilerStep#{number}", start, duration)
+
+    def device_event(  # noqa: PLR0913 - the fields of an event
+        self,
+        name: str,
+        start: float,
+        duration: float,
+        track: str = "TPC",
+        cat: str = "kernel",
+        *,
+        external_id: int = 0,
+        correlation: int = 0,
+        size: int = 0,
+    ) -> JsonEvent:
+        """Return an event of the device."""
+        given = {"External id": external_id, "correlation": correlation, "bytes": size}
+        arguments = {key: value for key, value in given.items() if value}
+        return self._complete(cat, name, start, duration, self.DEVICE_PID, self.TRACKS.index(track), arguments)
+
+    def allocation(self, time: float, size: int, thread: int = 7) -> JsonEvent:
+        """Return an allocation, or with a negative size a free."""
+        point = {"pid": self.HOST_PID, "tid": thread, "ts": time}
+        return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", **point, "args": {"Bytes": size}}
+
+    def track_names(self) -> list[JsonEvent]:
+        """Return the metadata events that name the device and its tracks."""
+        device = {"ph": "M", "pid": self.DEVICE_PID}
+        return [
+            {**device, "name": "process_name", "tid": 0, "args": {"name": "/device:HPU:0"}},
+            *(
+                {**device, "name": "thread_name", "tid": index, "args": {"name": track}}
+                for index, track in enumerate(self.TRACKS)
+            ),
+        ]
+
+    def _complete(  # noqa: PLR0913, PLR0917 - the fields of an event
+        self, cat: str, name: str, start: float, duration: float, pid: int, tid: int, arguments: JsonEvent
+    ) -> JsonEvent:
+        point = {"pid": pid, "tid": tid, "ts": start, "dur": duration}
+        return {"ph": "X", "cat": cat, "name": name, **point, "args": arguments}
