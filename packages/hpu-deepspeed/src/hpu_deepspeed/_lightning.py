@@ -1,6 +1,6 @@
-"""The Lightning names that hpu-deepspeed builds on, taken from the framework that `hpu_core.frameworks` decided for.
+"""Lightning names that hpu-deepspeed uses, from the framework that `hpu_core.frameworks` selects.
 
-Importing this module imports that Lightning, and no DeepSpeed. Type checkers see the names of `lightning`; those of
+Importing this module imports that framework, but not DeepSpeed. Type checkers see the names of `lightning`; those of
 `pytorch_lightning` are generated from the same sources.
 """
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from lightning.fabric.strategies.deepspeed import DeepSpeedStrategy as FabricDeepSpeedStrategy
     from lightning.fabric.utilities.exceptions import MisconfigurationException
     from lightning.fabric.utilities.seed import reset_seed
-    from lightning.pytorch.core.optimizer import _MockOptimizer as NoOptimizer
+    from lightning.pytorch.core.optimizer import _MockOptimizer as MockOptimizer
     from lightning.pytorch.plugins.precision.deepspeed import DeepSpeedPrecision
     from lightning.pytorch.strategies.deepspeed import DeepSpeedStrategy
     from lightning.pytorch.utilities import rank_zero_warn
@@ -28,13 +28,12 @@ else:
     rank_zero_warn = _framework.pytorch("utilities").rank_zero_warn
     reset_seed = _framework.fabric("utilities.seed").reset_seed
 
-    # The class got its name without "Plugin" in Lightning 2.1.
+    # Lightning 2.0 calls the class DeepSpeedPrecisionPlugin.
     DeepSpeedPrecision = getattr(_precision, "DeepSpeedPrecision", None) or _precision.DeepSpeedPrecisionPlugin
     FabricDeepSpeedPrecision = _fabric_precision.DeepSpeedPrecision
 
-    # Not public, and in this place on every Lightning from 2.0 to 2.6: what stands for the optimizer of a module whose
-    # `configure_optimizers` returns None. There is no other way to tell.
-    NoOptimizer = _framework.pytorch("core.optimizer")._MockOptimizer  # noqa: SLF001 - see above.
+    # Private, but the only sign that `configure_optimizers` returned None. Lightning 2.0 to 2.6 all have it.
+    MockOptimizer = _framework.pytorch("core.optimizer")._MockOptimizer  # noqa: SLF001 - see above.
 
 __all__ = [
     "DeepSpeedPrecision",
@@ -42,7 +41,7 @@ __all__ = [
     "FabricDeepSpeedPrecision",
     "FabricDeepSpeedStrategy",
     "MisconfigurationException",
-    "NoOptimizer",
+    "MockOptimizer",
     "rank_zero_warn",
     "reset_seed",
 ]

@@ -1,4 +1,4 @@
-"""Training with DeepSpeed on Gaudi cards, with Fabric."""
+"""Fabric's DeepSpeed strategy for HPUs."""
 
 from typing import Any, Final
 
@@ -7,26 +7,26 @@ from packaging.version import Version
 
 from hpu_core import bridge, frameworks
 from hpu_core.parallel import FabricHPUParallelStrategyBase
-from hpu_deepspeed import _config, _swapped, _vendor
-from hpu_deepspeed._cards import OnCards
-from hpu_deepspeed._folder import present
+from hpu_deepspeed import _atomic_dir, _config, _deepspeed, _nvme_checkpoint
 from hpu_deepspeed._lightning import FabricDeepSpeedPrecision, FabricDeepSpeedStrategy
+from hpu_deepspeed._mixin import HPUDeepSpeedMixin
 from hpu_deepspeed.precision import FabricHPUDeepSpeedPrecision
 
-# Lightning 2.0 looks for an optimizer of torch's among what is to be loaded, later ones for DeepSpeed's, too.
-_KNOWS_OPTIMIZERS: Final = Version("2.1.dev0")
+# Lightning 2.0 loads the optimizer's state only if the state contains an optimizer of torch's; later releases also
+# accept one of DeepSpeed's.
+_LIGHTNING_2_1: Final = Version("2.1.dev0")
 
 
-class _OnAnyAccelerator(FabricDeepSpeedStrategy):
-    """Lightning's strategy without its check for CUDA; FabricHPUStrategy has one of its own."""
+class _SkipCudaCheck(FabricDeepSpeedStrategy):
+    """Lightning's strategy without its check for CUDA; FabricHPUStrategy checks the accelerator."""
 
     def setup_environment(self) -> None:
         super(FabricDeepSpeedStrategy, self).setup_environment()
 
     def load_checkpoint(self, path: Any, state: Any = None, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        _vendor.keep_old_names()
-        whole = self.load_full_weights and self.zero_stage_3
-        if frameworks.current().version >= _KNOWS_OPTIMIZERS or whole or not _vendor.has_optimizer(state):
+        _deepspeed.alias_moved_optimizer()
+        full_weights = self.load_full_weights and self.zero_stage_3
+        if frameworks.current().version >= _LIGHTNING_2_1 or full_weights or not _deepspeed.has_optimizer(state):
             return super().load_checkpoint(path, state, *args, **kwargs)
         state[__name__] = torch.optim.SGD([torch.zeros(1)], lr=1.0)
         try:
@@ -35,14 +35,15 @@ class _OnAnyAccelerator(FabricDeepSpeedStrategy):
             del state[__name__]
 
 
-class FabricHPUDeepSpeedStrategy(OnCards, FabricHPUParallelStrategyBase, _OnAnyAccelerator):
-    """Fabric's twin of HPUDeepSpeedStrategy, with the same names.
+class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBase, _SkipCudaCheck):
+    """DeepSpeed ZeRO strategy for HPUs with Fabric, registered under the same names as the Trainer's.
 
-    As with Lightning's own, a configuration with `gradient_accumulation_steps` is DeepSpeed's to count.
+    DeepSpeed counts accumulated batches if the configuration has `gradient_accumulation_steps`, as with Lightning's
+    strategy.
 
     Args:
-        *args: As those of Fabric's DeepSpeedStrategy.
-        **kwargs: The same. `process_group_backend` is "hccl"; `timeout` works on every Lightning.
+        *args: Arguments of Fabric's DeepSpeedStrategy.
+        **kwargs: The same. `process_group_backend` is "hccl"; `timeout` works with every Lightning.
     """
 
     @staticmethod
@@ -50,46 +51,46 @@ class FabricHPUDeepSpeedStrategy(OnCards, FabricHPUParallelStrategyBase, _OnAnyA
         """Return the precision plugin for Fabric's `precision`.
 
         Raises:
-            ValueError: DeepSpeed does not train in it.
+            ValueError: DeepSpeed does not support the precision.
         """
         return FabricHPUDeepSpeedPrecision(precision)
 
     def setup_environment(self) -> None:
-        """Open this rank's card and make the process group.
+        """Open this rank's device and create the process group.
 
         Raises:
             MisconfigurationException: The accelerator is not an HPUAccelerator.
             NotImplementedError: This DeepSpeed cannot offload to NVMe on Gaudi.
-            OSError: The folder to offload to is not there, or cannot be written.
-            RuntimeError: No card could be opened, or a compiler is missing.
+            OSError: `nvme_path` does not exist or is not writable.
+            RuntimeError: No device can be opened, or a compiler is missing.
         """
         self._set_world_ranks()
         super().setup_environment()
 
     def save_checkpoint(self, path: Any, state: dict[str, Any], *args: Any, **kwargs: Any) -> None:
-        """Have each rank save its part of a checkpoint, a folder, which takes its place when all have.
+        """Save this rank's shard of a checkpoint directory, which replaces `path` once every rank has saved.
 
         Args:
-            path: The folder.
-            state: The module that Fabric has set up, and whatever else is to be saved.
-            *args: Lightning's.
-            **kwargs: Lightning's.
+            path: The directory.
+            state: The module that Fabric has set up, and any other objects to save.
+            *args: Arguments of Lightning's method.
+            **kwargs: The same.
         """
-        with self._replacing(path) as partial:
+        with self._atomic_checkpoint(path) as partial:
             super().save_checkpoint(partial, state, *args, **kwargs)
 
     def load_checkpoint(self, path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Have each rank load its part of a checkpoint.
+        """Load this rank's shard of a checkpoint directory.
 
         Args:
-            path: The folder.
-            *args: Lightning's.
-            **kwargs: Lightning's.
+            path: The directory.
+            *args: Arguments of Lightning's method.
+            **kwargs: The same.
 
         Returns:
-            What the checkpoint has besides.
+            The saved objects that are not in `state`.
         """
-        return super().load_checkpoint(present(path), *args, **kwargs)
+        return super().load_checkpoint(_atomic_dir.resolve(path), *args, **kwargs)
 
     def _set_world_ranks(self) -> None:
         bridge.clear_default_rendezvous_env()
@@ -98,19 +99,18 @@ class FabricHPUDeepSpeedStrategy(OnCards, FabricHPUParallelStrategyBase, _OnAnyA
     def _setup_distributed(self) -> None:
         self._set_world_ranks()
         self._make_process_group()
-        # The rest of what Lightning does here.
         if not self._config_initialized:
             self._format_config()
             self._config_initialized = True
 
     def _format_config(self) -> None:
         super()._format_config()
-        _config.check_batch_sizes(self.config, self.world_size)
+        _config.validate_batch_sizes(self.config, self.world_size)
 
     def _initialize_engine(self, *args: Any, **kwargs: Any) -> Any:
-        with self._with_index():
-            made = super()._initialize_engine(*args, **kwargs)
-        # The engine and what belongs to it: an optimizer, and from Lightning 2.6 on a scheduler.
-        _swapped.install(made[0])
-        _vendor.let_weights_be_loaded(made[0])
-        return made
+        with self._device_index_context():
+            initialized = super()._initialize_engine(*args, **kwargs)
+        # Engine and optimizer; Lightning 2.6 adds a scheduler.
+        _nvme_checkpoint.patch_engine(initialized[0])
+        _deepspeed.patch_weight_loading(initialized[0])
+        return initialized
