@@ -4,7 +4,11 @@ Importing this module imports that framework, but not DeepSpeed. Type checkers s
 `pytorch_lightning` are generated from the same sources.
 """
 
-from typing import TYPE_CHECKING
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from hpu_core import frameworks
 
 if TYPE_CHECKING:
     from lightning.fabric.plugins.precision.deepspeed import DeepSpeedPrecision as FabricDeepSpeedPrecision
@@ -16,8 +20,6 @@ if TYPE_CHECKING:
     from lightning.pytorch.strategies.deepspeed import DeepSpeedStrategy
     from lightning.pytorch.utilities import rank_zero_warn
 else:
-    from hpu_core import frameworks
-
     _framework = frameworks.current()
     _fabric_precision = _framework.fabric("plugins.precision.deepspeed")
     _precision = _framework.pytorch("plugins.precision.deepspeed")
@@ -44,4 +46,26 @@ __all__ = [
     "MockOptimizer",
     "rank_zero_warn",
     "reset_seed",
+    "supported_arguments",
 ]
+
+# Arguments that only newer Lightning has, with their defaults.
+_DEFAULTS: Final = {"exclude_frozen_parameters": False, "filter": None, "strict": True, "weights_only": None}
+
+
+def supported_arguments(method: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
+    """Return the arguments without the new ones that the installed Lightning does not have.
+
+    Args:
+        method: Lightning's method.
+        **arguments: Arguments to pass to the method.
+
+    Raises:
+        TypeError: A new argument that the method does not have is set to another value than its default.
+    """
+    unsupported = _DEFAULTS.keys() & arguments.keys() - inspect.signature(method).parameters.keys()
+    for name in sorted(unsupported):
+        if arguments[name] != _DEFAULTS[name]:
+            version = frameworks.current().version
+            raise TypeError(f"`{name}` is not supported by Lightning {version}: upgrade Lightning or leave it out")
+    return {name: value for name, value in arguments.items() if name not in unsupported}

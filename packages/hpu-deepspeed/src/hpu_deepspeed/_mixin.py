@@ -23,16 +23,16 @@ class HPUDeepSpeedMixin(HPUParallelMixin):
     """Mixin for the Trainer's and Fabric's strategy; list it before Lightning's DeepSpeedStrategy.
 
     Args:
-        *args: Arguments of Lightning's strategy.
-        process_group_backend: "hccl".
-        timeout: Timeout of the rendezvous; 30 minutes if None. HCCL collectives have none.
-        **kwargs: Arguments of Lightning's strategy.
+        config: See HPUDeepSpeedStrategy.
+        process_group_backend: See HPUDeepSpeedStrategy.
+        timeout: See HPUDeepSpeedStrategy.
+        **kwargs: The other arguments of Lightning's strategy.
 
     Raises:
         ImportError: DeepSpeed is too old.
         ModuleNotFoundError: DeepSpeed or the Gaudi bridge is not installed.
         RuntimeError: DeepSpeed was imported for another accelerator.
-        TypeError: `timeout` or a section of the configuration is of the wrong type.
+        TypeError: An argument or a section of the configuration is of the wrong type.
         ValueError: The configuration has an unknown option or an invalid value.
     """
 
@@ -43,9 +43,10 @@ class HPUDeepSpeedMixin(HPUParallelMixin):
 
     def __init__(
         self,
-        *args: Any,
-        process_group_backend: str | None = None,
-        timeout: timedelta | None = DEFAULT_TIMEOUT,
+        *,
+        config: Any,
+        process_group_backend: str | None,
+        timeout: timedelta | None,
         **kwargs: Any,
     ) -> None:
         _deepspeed.load()
@@ -54,8 +55,9 @@ class HPUDeepSpeedMixin(HPUParallelMixin):
             raise ValueError(f"`process_group_backend` must be 'hccl', got {process_group_backend!r}: leave it out")
         if timeout is not None and not isinstance(timeout, timedelta):
             raise TypeError(f"`timeout` must be a datetime.timedelta, got {timeout!r}")
-        _config.validate_source(kwargs.get("config"))
-        super().__init__(*args, process_group_backend="hccl", **kwargs)
+        _config.validate_source(config)
+        super().__init__(config=config, process_group_backend="hccl", **kwargs)
+        # Set here because Lightning before 2.5 does not take it.
         self._timeout = timeout or DEFAULT_TIMEOUT
         # Lightning modifies the configuration, and the user may pass the same dict to another strategy.
         self.config = copy.deepcopy(self.config)

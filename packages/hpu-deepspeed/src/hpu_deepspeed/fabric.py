@@ -1,6 +1,11 @@
 """Fabric's DeepSpeed strategy for HPUs."""
 
-from typing import Any, Final
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from packaging.version import Version
@@ -8,9 +13,18 @@ from packaging.version import Version
 from hpu_core import bridge, frameworks
 from hpu_core.parallel import FabricHPUParallelStrategyBase
 from hpu_deepspeed import _atomic_dir, _config, _deepspeed, _nvme_checkpoint
-from hpu_deepspeed._lightning import FabricDeepSpeedPrecision, FabricDeepSpeedStrategy
-from hpu_deepspeed._mixin import HPUDeepSpeedMixin
+from hpu_deepspeed._lightning import FabricDeepSpeedPrecision, FabricDeepSpeedStrategy, supported_arguments
+from hpu_deepspeed._mixin import DEFAULT_TIMEOUT, HPUDeepSpeedMixin
 from hpu_deepspeed.precision import FabricHPUDeepSpeedPrecision
+
+if TYPE_CHECKING:
+    from lightning.fabric.accelerators.accelerator import Accelerator
+    from lightning.fabric.plugins import Precision
+    from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
+    from torch.nn import Module
+    from torch.optim import Optimizer
+
+__all__ = ["FabricHPUDeepSpeedStrategy", "HPUDeepSpeedStrategy"]
 
 # Lightning 2.0 loads the optimizer's state only if the state contains an optimizer of torch's; later releases also
 # accept one of DeepSpeed's.
@@ -23,17 +37,6 @@ class _SkipCudaCheck(FabricDeepSpeedStrategy):
     def setup_environment(self) -> None:
         super(FabricDeepSpeedStrategy, self).setup_environment()
 
-    def load_checkpoint(self, path: Any, state: Any = None, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        _deepspeed.alias_moved_optimizer()
-        full_weights = self.load_full_weights and self.zero_stage_3
-        if frameworks.current().version >= _LIGHTNING_2_1 or full_weights or not _deepspeed.has_optimizer(state):
-            return super().load_checkpoint(path, state, *args, **kwargs)
-        state[__name__] = torch.optim.SGD([torch.zeros(1)], lr=1.0)
-        try:
-            return super().load_checkpoint(path, state, *args, **kwargs)
-        finally:
-            del state[__name__]
-
 
 class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBase, _SkipCudaCheck):
     """DeepSpeed ZeRO strategy for HPUs with Fabric, registered under the same names as the Trainer's.
@@ -41,10 +44,71 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBas
     DeepSpeed counts accumulated batches if the configuration has `gradient_accumulation_steps`, as with Lightning's
     strategy.
 
+    The arguments are those of the Trainer's HPUDeepSpeedStrategy, except:
+
     Args:
-        *args: Arguments of Fabric's DeepSpeedStrategy.
-        **kwargs: The same. `process_group_backend` is "hccl"; `timeout` works with every Lightning.
+        logging_batch_size_per_gpu: Batch size per device, for DeepSpeed's throughput log; 1 if None.
+        precision: Precision plugin; chosen by Fabric's `precision` if None.
+
+    Raises:
+        ImportError: DeepSpeed is too old.
+        ModuleNotFoundError: DeepSpeed or the Gaudi bridge is not installed.
+        RuntimeError: DeepSpeed was imported for another accelerator.
+        TypeError: An argument or a section of the configuration is of the wrong type.
+        ValueError: The configuration has an unknown option or an invalid value.
     """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the signature of Lightning's strategy.
+        self,
+        accelerator: "Accelerator | None" = None,
+        zero_optimization: bool = True,
+        stage: int = 2,
+        remote_device: str | None = None,
+        offload_optimizer: bool = False,
+        offload_parameters: bool = False,
+        offload_params_device: str = "cpu",
+        nvme_path: str = "/local_nvme",
+        params_buffer_count: int = 5,
+        params_buffer_size: int = 100_000_000,
+        max_in_cpu: int = 1_000_000_000,
+        offload_optimizer_device: str = "cpu",
+        optimizer_buffer_count: int = 4,
+        block_size: int = 1_048_576,
+        queue_depth: int = 8,
+        single_submit: bool = False,
+        overlap_events: bool = True,
+        thread_count: int = 1,
+        pin_memory: bool = False,
+        sub_group_size: int = 1_000_000_000_000,
+        contiguous_gradients: bool = True,
+        overlap_comm: bool = True,
+        allgather_partitions: bool = True,
+        reduce_scatter: bool = True,
+        allgather_bucket_size: int = 200_000_000,
+        reduce_bucket_size: int = 200_000_000,
+        zero_allow_untested_optimizer: bool = True,
+        logging_batch_size_per_gpu: int | None = None,
+        config: str | os.PathLike[str] | dict[str, Any] | None = None,
+        logging_level: int = logging.WARNING,
+        parallel_devices: list[torch.device] | None = None,
+        cluster_environment: "ClusterEnvironment | None" = None,
+        loss_scale: float = 0,
+        initial_scale_power: int = 16,
+        loss_scale_window: int = 1000,
+        hysteresis: int = 2,
+        min_loss_scale: int = 1,
+        partition_activations: bool = False,
+        cpu_checkpointing: bool = False,
+        contiguous_memory_optimization: bool = False,
+        synchronize_checkpoint_boundary: bool = False,
+        load_full_weights: bool = False,
+        precision: "Precision | None" = None,
+        process_group_backend: str | None = None,
+        timeout: timedelta | None = DEFAULT_TIMEOUT,
+        exclude_frozen_parameters: bool = False,
+    ) -> None:
+        arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__"}}
+        super().__init__(**supported_arguments(FabricDeepSpeedStrategy.__init__, **arguments))
 
     @staticmethod
     def precision_plugin_for(precision: Any) -> FabricDeepSpeedPrecision:
@@ -67,30 +131,66 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBas
         self._set_world_ranks()
         super().setup_environment()
 
-    def save_checkpoint(self, path: Any, state: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+    def save_checkpoint(
+        self,
+        path: str | os.PathLike[str],
+        state: dict[str, Any],
+        storage_options: Any | None = None,
+        filter: dict[str, Callable[[str, Any], bool]] | None = None,  # noqa: A002 - Lightning's name.
+    ) -> None:
         """Save this rank's shard of a checkpoint directory, which replaces `path` once every rank has saved.
 
         Args:
             path: The directory.
             state: The module that Fabric has set up, and any other objects to save.
-            *args: Arguments of Lightning's method.
-            **kwargs: The same.
-        """
-        with self._atomic_checkpoint(path) as partial:
-            super().save_checkpoint(partial, state, *args, **kwargs)
+            storage_options: Not supported, as in Lightning's strategy.
+            filter: Not supported, as in Lightning's strategy.
 
-    def load_checkpoint(self, path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        Raises:
+            TypeError: `storage_options` or `filter` is not None.
+        """
+        options = supported_arguments(FabricDeepSpeedStrategy.save_checkpoint, filter=filter)
+        with self._atomic_checkpoint(path) as partial:
+            super().save_checkpoint(partial, state, storage_options, **options)
+
+    def load_checkpoint(
+        self,
+        path: str | os.PathLike[str],
+        state: "Module | Optimizer | dict[str, Any] | None" = None,
+        strict: bool = True,
+        weights_only: bool | None = None,
+    ) -> dict[str, Any]:
         """Load this rank's shard of a checkpoint directory.
 
         Args:
-            path: The directory.
-            *args: Arguments of Lightning's method.
-            **kwargs: The same.
+            path: The directory; with `load_full_weights`, a file.
+            state: Objects to restore in place, among them the module that Fabric has set up.
+            strict: Whether the keys in `state` must match those in the checkpoint. Needs Lightning 2.1.
+            weights_only: Argument of `torch.load` for files. Needs Lightning 2.6.
 
         Returns:
             The saved objects that are not in `state`.
+
+        Raises:
+            TypeError: An argument is set that this Lightning does not support.
         """
-        return super().load_checkpoint(_atomic_dir.resolve(path), *args, **kwargs)
+        _deepspeed.alias_moved_optimizer()
+        options = supported_arguments(FabricDeepSpeedStrategy.load_checkpoint, strict=strict, weights_only=weights_only)
+        with self._torch_optimizer_in(state):
+            return super().load_checkpoint(_atomic_dir.resolve(path), state, **options)
+
+    @contextmanager
+    def _torch_optimizer_in(self, state: Any) -> Iterator[None]:
+        """Add an optimizer of torch's to the state inside the context if Lightning 2.0 is to load DeepSpeed's."""
+        full_weights = self.load_full_weights and self.zero_stage_3
+        if frameworks.current().version >= _LIGHTNING_2_1 or full_weights or not _deepspeed.has_optimizer(state):
+            yield
+            return
+        state[__name__] = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        try:
+            yield
+        finally:
+            del state[__name__]
 
     def _set_world_ranks(self) -> None:
         bridge.clear_default_rendezvous_env()
@@ -114,3 +214,7 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBas
         _nvme_checkpoint.patch_engine(initialized[0])
         _deepspeed.patch_weight_loading(initialized[0])
         return initialized
+
+
+# Lightning's strategies have the same name in both namespaces.
+HPUDeepSpeedStrategy = FabricHPUDeepSpeedStrategy

@@ -1,11 +1,14 @@
 """The Trainer's DeepSpeed strategy for HPUs."""
 
+import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
 from packaging.version import Version
-from torch import Tensor
 
 from hpu_core import bridge, frameworks
 from hpu_core.parallel import HPUParallelStrategyBase
@@ -16,14 +19,19 @@ from hpu_deepspeed._lightning import (
     MisconfigurationException,
     MockOptimizer,
     rank_zero_warn,
+    supported_arguments,
 )
-from hpu_deepspeed._mixin import HPUDeepSpeedMixin
+from hpu_deepspeed._mixin import DEFAULT_TIMEOUT, HPUDeepSpeedMixin
 from hpu_deepspeed.precision import HPUDeepSpeedPrecisionPlugin
 
 if TYPE_CHECKING:
+    from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
+    from lightning.pytorch.accelerators import Accelerator
+    from lightning.pytorch.plugins.precision import Precision
     from torch.nn import Module
     from torch.optim import Optimizer
 
+__all__ = ["HPUDeepSpeedStrategy"]
 
 # Lightning 2.0 requires CUDA in `init_deepspeed`, later releases in `setup_environment`.
 _LIGHTNING_2_1: Final = Version("2.1.dev0")
@@ -63,8 +71,55 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
     - The configuration is validated before training starts.
 
     Args:
-        *args: Arguments of Lightning's DeepSpeedStrategy: `zero_optimization`, `stage`, `config` and the others.
-        **kwargs: The same. `process_group_backend` is "hccl"; `timeout` works with every Lightning.
+        accelerator: The accelerator, if it is not passed to the Trainer.
+        zero_optimization: Whether to use ZeRO.
+        stage: ZeRO stage. 0 partitions nothing, 1 optimizer states, 2 gradients as well, 3 parameters as well.
+        remote_device: Device on which stage 3 creates parameters, "cpu" or "nvme"; the HPU if None.
+        offload_optimizer: Whether to offload optimizer states and the optimizer step to `offload_optimizer_device`.
+        offload_parameters: Whether to offload parameters to `offload_params_device` in stage 3.
+        offload_params_device: "cpu" or "nvme".
+        nvme_path: Directory on a local disk for offloading to NVMe.
+        params_buffer_count: Number of pinned buffers for parameters, for NVMe.
+        params_buffer_size: Elements per buffer for parameters, for NVMe.
+        max_in_cpu: Maximum number of parameter elements to keep in host memory, for NVMe.
+        offload_optimizer_device: "cpu" or "nvme".
+        optimizer_buffer_count: Number of pinned buffers for optimizer states, for NVMe; at least the number of states
+            per parameter, 4 for Adam (parameter, gradient, momentum and variance).
+        block_size: Bytes per read or write, for NVMe.
+        queue_depth: Number of concurrent reads or writes, for NVMe.
+        single_submit: Whether to submit requests one by one, for DeepSpeed's own NVMe operator.
+        overlap_events: Whether to overlap requests, for DeepSpeed's own NVMe operator.
+        thread_count: Number of threads per request, for DeepSpeed's own NVMe operator.
+        pin_memory: Whether to pin host memory for offloading.
+        sub_group_size: Elements per parameter group that is updated at a time in stage 3.
+        contiguous_gradients: Whether to copy gradients to a contiguous buffer as they are computed.
+        overlap_comm: Whether to overlap gradient reduction with the backward pass.
+        allgather_partitions: Whether to all-gather updated parameters after a step instead of broadcasting them.
+        reduce_scatter: Whether to reduce-scatter gradients instead of all-reducing them.
+        allgather_bucket_size: Elements per all-gather.
+        reduce_bucket_size: Elements per gradient reduction.
+        zero_allow_untested_optimizer: Whether ZeRO accepts optimizers that DeepSpeed has not tested.
+        logging_batch_size_per_gpu: Batch size per device, for DeepSpeed's throughput log; "auto" takes that of
+            the train dataloader.
+        config: DeepSpeed's configuration or the path of a JSON file. Arguments that are part of the configuration are
+            ignored if it is given.
+        logging_level: Level of DeepSpeed's logger.
+        parallel_devices: `torch.device("hpu")` for each device; set by the Trainer.
+        cluster_environment: Lightning's cluster environment; detected by the Trainer if None.
+        loss_scale: Static loss scale for float16; 0 for a dynamic one.
+        initial_scale_power: Exponent of the initial dynamic loss scale, a power of 2.
+        loss_scale_window: Steps without overflow before the dynamic loss scale is doubled.
+        hysteresis: Overflows before the dynamic loss scale is halved.
+        min_loss_scale: Minimum dynamic loss scale.
+        partition_activations: Whether to partition activations with `deepspeed.checkpointing.checkpoint`.
+        cpu_checkpointing: Whether to offload partitioned activations to the host.
+        contiguous_memory_optimization: Whether to copy partitioned activations to contiguous memory.
+        synchronize_checkpoint_boundary: Whether to synchronize the device at each activation checkpoint.
+        load_full_weights: Whether to load checkpoints that are a single file, in stage 3.
+        precision_plugin: Precision plugin; chosen by the Trainer's `precision` if None.
+        process_group_backend: "hccl".
+        timeout: Timeout of the rendezvous; 30 minutes if None. HCCL collectives never time out.
+        exclude_frozen_parameters: Whether to leave frozen parameters out of checkpoints. Needs Lightning 2.5.5.
 
     Raises:
         ImportError: DeepSpeed is too old.
@@ -75,6 +130,58 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
     """
 
     strategy_name = "hpu_deepspeed"
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the signature of Lightning's strategy.
+        self,
+        accelerator: "Accelerator | None" = None,
+        zero_optimization: bool = True,
+        stage: int = 2,
+        remote_device: str | None = None,
+        offload_optimizer: bool = False,
+        offload_parameters: bool = False,
+        offload_params_device: str = "cpu",
+        nvme_path: str = "/local_nvme",
+        params_buffer_count: int = 5,
+        params_buffer_size: int = 100_000_000,
+        max_in_cpu: int = 1_000_000_000,
+        offload_optimizer_device: str = "cpu",
+        optimizer_buffer_count: int = 4,
+        block_size: int = 1_048_576,
+        queue_depth: int = 8,
+        single_submit: bool = False,
+        overlap_events: bool = True,
+        thread_count: int = 1,
+        pin_memory: bool = False,
+        sub_group_size: int = 1_000_000_000_000,
+        contiguous_gradients: bool = True,
+        overlap_comm: bool = True,
+        allgather_partitions: bool = True,
+        reduce_scatter: bool = True,
+        allgather_bucket_size: int = 200_000_000,
+        reduce_bucket_size: int = 200_000_000,
+        zero_allow_untested_optimizer: bool = True,
+        logging_batch_size_per_gpu: str | int = "auto",
+        config: str | os.PathLike[str] | dict[str, Any] | None = None,
+        logging_level: int = logging.WARNING,
+        parallel_devices: list[torch.device] | None = None,
+        cluster_environment: "ClusterEnvironment | None" = None,
+        loss_scale: float = 0,
+        initial_scale_power: int = 16,
+        loss_scale_window: int = 1000,
+        hysteresis: int = 2,
+        min_loss_scale: int = 1,
+        partition_activations: bool = False,
+        cpu_checkpointing: bool = False,
+        contiguous_memory_optimization: bool = False,
+        synchronize_checkpoint_boundary: bool = False,
+        load_full_weights: bool = False,
+        precision_plugin: "Precision | None" = None,
+        process_group_backend: str | None = None,
+        timeout: timedelta | None = DEFAULT_TIMEOUT,
+        exclude_frozen_parameters: bool = False,
+    ) -> None:
+        arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__"}}
+        super().__init__(**supported_arguments(DeepSpeedStrategy.__init__, **arguments))
 
     @staticmethod
     def precision_plugin_for(precision: Any) -> DeepSpeedPrecision:
@@ -123,7 +230,9 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
             self._format_config()
             self._config_initialized = True
 
-    def backward(self, closure_loss: Tensor, optimizer: "Optimizer | None", *args: Any, **kwargs: Any) -> Tensor:
+    def backward(
+        self, closure_loss: torch.Tensor, optimizer: "Optimizer | None", *args: Any, **kwargs: Any
+    ) -> torch.Tensor:
         """Run the backward pass of DeepSpeed's engine, which reduces gradients over all ranks.
 
         Args:
@@ -151,7 +260,9 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         """
         yield
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any | None = None) -> None:
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], filepath: str | os.PathLike[str], storage_options: Any | None = None
+    ) -> None:
         """Save this rank's shard of a checkpoint directory, which replaces `filepath` once every rank has saved.
 
         Args:
@@ -165,19 +276,24 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         with self._atomic_checkpoint(filepath) as partial:
             super().save_checkpoint(checkpoint, partial, storage_options)
 
-    def load_checkpoint(self, checkpoint_path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def load_checkpoint(
+        self, checkpoint_path: str | os.PathLike[str], weights_only: bool | None = None
+    ) -> dict[str, Any]:
         """Load this rank's shard of a checkpoint directory.
 
         Args:
-            checkpoint_path: The directory.
-            *args: Arguments of Lightning's method, from 2.6 on.
-            **kwargs: The same.
+            checkpoint_path: The directory; with `load_full_weights`, a file.
+            weights_only: Argument of `torch.load` for files. Needs Lightning 2.6.
 
         Returns:
             The Trainer's state.
+
+        Raises:
+            TypeError: `weights_only` is not None and this Lightning does not support it.
         """
         _deepspeed.patch_weight_loading(self.model)
-        return super().load_checkpoint(_atomic_dir.resolve(checkpoint_path), *args, **kwargs)
+        options = supported_arguments(DeepSpeedStrategy.load_checkpoint, weights_only=weights_only)
+        return super().load_checkpoint(_atomic_dir.resolve(checkpoint_path), **options)
 
     def teardown(self) -> None:
         """Release the engine's parameters and the device."""
@@ -236,9 +352,11 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
             )
             _config.fill_defaults(self.config)
 
-    def _setup_model_and_optimizer(self, *args: Any, **kwargs: Any) -> Any:
+    def _setup_model_and_optimizer(
+        self, model: "Module", optimizer: "Optimizer | None", lr_scheduler: Any | None = None
+    ) -> tuple[Any, Any]:
         with self._device_index_context():
-            engine, optimizer = super()._setup_model_and_optimizer(*args, **kwargs)
+            engine, optimizer = super()._setup_model_and_optimizer(model, optimizer, lr_scheduler)
         _nvme_checkpoint.patch_engine(engine)
         return engine, optimizer
 
