@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,13 @@ class TwoOptimizersClassifier(Classifier):
         return [
             torch.optim.SGD(layer.parameters(), lr=0.1) for layer in self.net.children() if list(layer.parameters())
         ]
+
+
+class FailingClassifier(Classifier):
+    """Classifier whose `configure_optimizers` raises."""
+
+    def configure_optimizers(self) -> Any:
+        raise RuntimeError("multiple optimizers are configured elsewhere")
 
 
 class ManualTwoOptimizersClassifier(TwoOptimizersClassifier):
@@ -294,24 +302,29 @@ def _errors(folder: str) -> dict[str, str]:
         with mock.patch.dict(os.environ, PATH=folder):
             _fit(make(config=adam), NoOptimizerClassifier())
 
+    def with_another_lightning() -> None:
+        module = frameworks.current().pytorch("core.optimizer").__name__
+        with mock.patch(f"{module}._validate_multiple_optimizers_support", side_effect=RuntimeError("too many")):
+            _fit(make(), TwoOptimizersClassifier())
+
     cases: dict[str, Callable[[], Any]] = {
         "stage": lambda: make(stage=4),
         "device": lambda: make(offload_optimizer=True, offload_optimizer_device="disk"),
         "parameters": lambda: make(stage=2, offload_parameters=True),
-        "option": lambda: make(config={**config, "gradient_cliping": 1.0}),
         "zero option": lambda: make(config={"zero_optimization": {"stage": 2, "overlap_com": True}}),
         "missing file": lambda: make(config="nowhere.json"),
         "no JSON": lambda: make(config=str(truncated)),
         "no dict": lambda: make(config=[config]),
         "no dict in a file": lambda: make(config=str(array)),
         "offload": lambda: make(config={"zero_optimization": {"stage": 3, "offload_optimizer": True}}),
-        "aio": lambda: make(config={"aio": {"blok_size": 1024}}),
         "backend": lambda: make(process_group_backend="nccl"),
         "timeout": lambda: make(timeout=30),
         "batch": lambda: _fit(make(config={**config, "train_batch_size": 7})),
         "clipping": lambda: _fit(make(config={**config, "gradient_clipping": 1.0}), gradient_clip_val=0.5),
         "by value": lambda: _fit(make(), gradient_clip_val=0.5, gradient_clip_algorithm="value"),
         "optimizers": lambda: _fit(make(), TwoOptimizersClassifier()),
+        "optimizers, other text": with_another_lightning,
+        "module's error": lambda: _fit(make(), FailingClassifier()),
         "optimizers by hand": lambda: _fit(make(), ManualTwoOptimizersClassifier()),
         "no optimizer": lambda: _fit(make(), NoOptimizerClassifier()),
         "plugin": lambda: _fit(make(), plugins=[precision("bf16-mixed", "hpu")]),
@@ -336,20 +349,20 @@ _EXPECTED = {
     "stage": "ValueError: `stage` must be 0, 1, 2 or 3, got 4",
     "device": "ValueError: `offload_optimizer_device` must be 'cpu' or 'nvme', got 'disk'",
     "parameters": "ValueError: `offload_parameters` needs `stage=3`",
-    "option": "does not know: 'gradient_cliping'; did you mean 'gradient_clipping'?",
-    "zero option": "does not know: 'overlap_com'; did you mean 'overlap_comm'?",
+    "zero option": "ValueError: `zero_optimization` in the DeepSpeed config has unknown options: 'overlap_com' (did",
     "missing file": "nowhere.json",
     "no JSON": "truncated.json' must be a JSON file: Expecting value",
     "no dict": "TypeError: `config` must be a dict or the path of a JSON file, got [",
     "no dict in a file": "array.json' must contain a JSON object, got []",
     "offload": "TypeError: `offload_optimizer` in the DeepSpeed config must be a dict, got True",
-    "aio": "`aio` in the DeepSpeed config has options that DeepSpeed",
     "backend": "ValueError: `process_group_backend` must be 'hccl', got 'nccl'",
     "timeout": "TypeError: `timeout` must be a datetime.timedelta, got 30",
     "batch": "which is 8 x 1 x 2 = 16, got 7",
     "clipping": "ValueError: `gradient_clip_val=0.5` of the Trainer and `gradient_clipping: 1.0`",
     "by value": "DeepSpeed does not support clipping gradients by value",
     "optimizers": "MisconfigurationException: `configure_optimizers` must return a single optimizer with DeepSpeed",
+    "optimizers, other text": "MisconfigurationException: `configure_optimizers` must return a single optimizer",
+    "module's error": "RuntimeError: multiple optimizers are configured elsewhere",
     "optimizers by hand": "DeepSpeed currently only supports single optimizer",
     "no optimizer": "`configure_optimizers` returned no optimizer and the DeepSpeed config has none",
     "plugin": "needs a precision plugin for DeepSpeed, got MixedPrecision",
@@ -371,6 +384,24 @@ def test_invalid_input_is_rejected_before_training(case: str, text: str, errors:
 
 def test_every_case_has_an_expected_error(errors: list[dict[str, str]]) -> None:
     assert set(errors[0]) == set(_EXPECTED)
+
+
+def _unknown_options() -> list[str]:
+    """Return the warnings about options that a newer DeepSpeed could have."""
+    config = {"gradient_cliping": 1.0, "new_feature": {}, "aio": {"blok_size": 1024}}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        HPUDeepSpeedStrategy(config=config)
+    return [str(warning.message) for warning in caught if "unknown options" in str(warning.message)]
+
+
+def test_unknown_options_warn_with_the_nearest_known_one(on_ranks: OnRanks) -> None:
+    """They may be options of a newer DeepSpeed, so training continues; only rank 0 warns."""
+    (top_level, aio), others = on_ranks(_unknown_options)
+
+    assert "unknown options: 'gradient_cliping' (did you mean 'gradient_clipping'?), 'new_feature'" in top_level
+    assert "`aio` in the DeepSpeed config has unknown options: 'blok_size' (did you mean 'block_size'?)" in aio
+    assert others == []
 
 
 # From "DeepSpeed Configuration JSON" in DeepSpeed's documentation.

@@ -11,6 +11,7 @@ from types import NoneType
 from typing import Any, Final
 
 from hpu_deepspeed import _deepspeed
+from hpu_deepspeed._lightning import rank_zero_warn
 
 Config = dict[str, Any]
 
@@ -110,17 +111,20 @@ def validate_source(config: object) -> None:
 def validate(config: Config) -> None:
     """Validate the options that do not depend on the Trainer.
 
+    Unknown options at the top level and in `aio` are a warning, because DeepSpeed ignores them and a newer release may
+    read options that are not listed here. Those in `zero_optimization` are an error, as in DeepSpeed itself.
+
     Args:
         config: DeepSpeed's configuration.
 
     Raises:
         TypeError: A section is of the wrong type.
-        ValueError: An option is unknown to DeepSpeed or has an invalid value.
+        ValueError: An option has an invalid value, or one in `zero_optimization` is unknown.
     """
-    _validate_keys(config, _known_options(), "the DeepSpeed config")
+    _warn_unknown(config, _known_options(), "the DeepSpeed config")
     # Lightning writes `thread_count`, the name in older DeepSpeed releases.
     aio = _string_constants("deepspeed.runtime.swap_tensor.constants") | {"thread_count"}
-    _validate_keys(config.get("aio") or {}, aio, "`aio` in the DeepSpeed config")
+    _warn_unknown(config.get("aio") or {}, aio, "`aio` in the DeepSpeed config")
     zero = config.get("zero_optimization", {})
     if isinstance(zero, bool):
         # DeepSpeed's deprecated format for stage 1.
@@ -130,7 +134,12 @@ def validate(config: Config) -> None:
     stage = zero.get("stage", 0)
     if isinstance(stage, bool) or stage not in _STAGES:
         raise ValueError(f"`stage` must be 0, 1, 2 or 3, got {stage!r}")
-    _validate_keys(zero, _zero_options(), "`zero_optimization` in the DeepSpeed config")
+    unknown = _describe_unknown(zero, _zero_options())
+    if unknown:
+        raise ValueError(
+            f"`zero_optimization` in the DeepSpeed config has unknown options: {unknown}; DeepSpeed "
+            f"{_deepspeed.version()} does not accept them"
+        )
     for section, argument in _OFFLOAD_SECTIONS.items():
         if not isinstance(zero.get(section, {}), (Mapping, NoneType)):
             raise TypeError(f"`{section}` in the DeepSpeed config must be a dict, got {zero[section]!r}")
@@ -242,20 +251,23 @@ def _uses_cpu_adam(config: Config) -> bool:
     return str(optimizer.get("type", "")).lower() in {"adam", "adamw"}
 
 
-def _validate_keys(options: Mapping[str, Any], known: frozenset[str], where: str) -> None:
-    unknown = sorted(name for name in options if name not in known)
-    if not unknown:
-        return
-    close = difflib.get_close_matches(unknown[0], known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else "remove them"
-    raise ValueError(
-        f"{where} has options that DeepSpeed {_deepspeed.version()} does not know: "
-        f"{', '.join(map(repr, unknown))}; {hint}"
-    )
+def _warn_unknown(options: Mapping[str, Any], known: frozenset[str], where: str) -> None:
+    unknown = _describe_unknown(options, known)
+    if unknown:
+        rank_zero_warn(f"{where} has unknown options: {unknown}; DeepSpeed {_deepspeed.version()} may ignore them")
+
+
+def _describe_unknown(options: Mapping[str, Any], known: frozenset[str]) -> str:
+    """Return the unknown options, each with the nearest known one; empty if there are none."""
+    descriptions = []
+    for name in sorted(options.keys() - known):
+        close = difflib.get_close_matches(name, known, n=1)
+        descriptions.append(f"{name!r} (did you mean {close[0]!r}?)" if close else repr(name))
+    return ", ".join(descriptions)
 
 
 def _known_options() -> frozenset[str]:
-    """Return the names of the top-level options that the installed DeepSpeed may read."""
+    """Return the names of the known top-level options."""
     return _EXTRA_KEYS.union(*map(_string_constants, _CONSTANT_MODULES))
 
 

@@ -33,7 +33,7 @@ class HPUDeepSpeedMixin(HPUParallelMixin):
         ModuleNotFoundError: DeepSpeed or the Gaudi bridge is not installed.
         RuntimeError: DeepSpeed was imported for another accelerator.
         TypeError: An argument or a section of the configuration is of the wrong type.
-        ValueError: The configuration has an unknown option or an invalid value.
+        ValueError: An option of the configuration has an invalid value, or one of `zero_optimization` is unknown.
     """
 
     config: Any

@@ -55,7 +55,7 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBas
         ModuleNotFoundError: DeepSpeed or the Gaudi bridge is not installed.
         RuntimeError: DeepSpeed was imported for another accelerator.
         TypeError: An argument or a section of the configuration is of the wrong type.
-        ValueError: The configuration has an unknown option or an invalid value.
+        ValueError: An option of the configuration has an invalid value, or one of `zero_optimization` is unknown.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - the signature of Lightning's strategy.

@@ -18,6 +18,7 @@ from hpu_deepspeed._lightning import (
     DeepSpeedStrategy,
     MisconfigurationException,
     MockOptimizer,
+    parse_optimizers,
     rank_zero_warn,
     supported_arguments,
 )
@@ -126,7 +127,7 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         ModuleNotFoundError: DeepSpeed or the Gaudi bridge is not installed.
         RuntimeError: DeepSpeed was imported for another accelerator.
         TypeError: An argument or a section of the configuration is of the wrong type.
-        ValueError: The configuration has an unknown option or an invalid value.
+        ValueError: An option of the configuration has an invalid value, or one of `zero_optimization` is unknown.
     """
 
     strategy_name = "hpu_deepspeed"
@@ -336,7 +337,9 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
             return self._init_optimizers()
         except RuntimeError as error:
             # Lightning's error suggests manual optimization, which needs a single optimizer with DeepSpeed, too.
-            if "multiple optimizers" not in str(error):
+            module: Any = self.lightning_module
+            configured = module.configure_optimizers()
+            if configured is None or len(parse_optimizers(configured)[0]) <= 1:
                 raise
             raise MisconfigurationException(
                 "`configure_optimizers` must return a single optimizer with DeepSpeed, got several: use one optimizer "
