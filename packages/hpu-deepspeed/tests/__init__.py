@@ -1,1 +1,1 @@
-"""Tests of hpu-deepspeed. A package, so that the processes of the ranks import these modules as pytest does."""
+"""Tests of hpu-deepspeed. A package, so that rank processes import these modules under the same names as pytest."""

@@ -1,4 +1,4 @@
-"""Ranks to call functions on, started once for all tests, and programs that tests start themselves."""
+"""Fixtures: ranks shared by all tests, and programs run on a simulated machine of their own."""
 
 import functools
 import sys
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from hpu_deepspeed import _vendor
+from hpu_deepspeed import _deepspeed
 from hpu_sim.testing import Program, SharedRankPool, machine_env
 
-from .preparation import prepare
+from .warning_filters import install_warning_filters
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -20,29 +20,28 @@ OnRanks = Callable[..., list[Any]]
 
 @pytest.fixture(scope="session")
 def gaudi() -> None:
-    """Skips what needs a DeepSpeed that knows Gaudi where the installed one does not, as before 0.13 of its own."""
+    """Skip the test if the installed DeepSpeed does not support Gaudi, as upstream releases before 0.13."""
     try:
-        _vendor.check_version()
+        _deepspeed.check_version()
     except ImportError as error:
-        # The text says which DeepSpeed is installed, and which are for Gaudi.
         pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")
 def on_ranks(gaudi: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnRanks]:
-    """Calls a function of this test module on ranks that share a training, and returns what each of them returned.
+    """Return a function that calls another one on ranks of one process group and returns each rank's result.
 
-    `on_ranks(function, *arguments, count=2, lazy=False, seconds=240)`. The ranks are the same for all tests that
-    ask for as many, unless a test has failed on them.
+    `on_ranks(function, *arguments, count=2, lazy=False, seconds=240)`. Tests that need the same number of ranks share
+    them, unless a test has failed on them.
     """
-    with SharedRankPool(lambda: tmp_path_factory.mktemp("ranks"), prepare=prepare) as ranks:
-        # ZeRO's operators are compiled where they are first used.
+    with SharedRankPool(lambda: tmp_path_factory.mktemp("ranks"), prepare=install_warning_filters) as ranks:
+        # DeepSpeed compiles some operators on first use.
         yield functools.partial(ranks.call, seconds=240)
 
 
 @pytest.fixture
 def program(gaudi: None, tmp_path: Path) -> Callable[..., Program]:
-    """Makes a program of tests/programs on a machine of its own: see `Program`."""
+    """Return a function that creates a `Program` from tests/programs, on a simulated machine of its own."""
 
     def program(name: str, *arguments: str, devices: int = 2, **more: str) -> Program:
         command = [sys.executable, str(PROGRAMS / name), *arguments]

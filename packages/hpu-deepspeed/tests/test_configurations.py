@@ -1,7 +1,8 @@
-"""What the documentation of lightning-habana shows of DeepSpeed, block by block, and what is refused."""
+"""Tests of configurations: those in the documentation of lightning-habana, and rejected ones."""
 
 import json
 import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from hpu_deepspeed import HPUDeepSpeedPrecisionPlugin, HPUDeepSpeedStrategy
 from hpu_deepspeed._lightning import DeepSpeedPrecision
 
 from .conftest import OnRanks
-from .modules import BUCKET, HAS_HALF, Classifier, loader, numbers, trainer
+from .modules import BUCKET_SIZE, SUPPORTS_HALF, Classifier, loader, to_floats, trainer
 
 BATCHES = 4
 
@@ -41,23 +42,23 @@ _CONFIG = {
 _ADAM = {"type": "Adam", "params": {"lr": 0.01}}
 
 
-class Unoptimized(Classifier):
-    """Leaves the optimizer to the configuration."""
+class NoOptimizerClassifier(Classifier):
+    """Classifier that leaves the optimizer to the configuration."""
 
     def configure_optimizers(self) -> Any:
         return None
 
 
-class Scheduled(Classifier):
-    """Brings a scheduler."""
+class SchedulerClassifier(Classifier):
+    """Classifier with a scheduler."""
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.SGD(self.parameters(), lr=0.3)
         return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)]
 
 
-class Two(Classifier):
-    """Has two optimizers."""
+class TwoOptimizersClassifier(Classifier):
+    """Classifier with two optimizers."""
 
     def configure_optimizers(self) -> Any:
         return [
@@ -65,16 +66,23 @@ class Two(Classifier):
         ]
 
 
-class Manual(Two):
-    """Has two optimizers, and says itself when they step."""
+class FailingClassifier(Classifier):
+    """Classifier whose `configure_optimizers` raises."""
+
+    def configure_optimizers(self) -> Any:
+        raise RuntimeError("multiple optimizers are configured elsewhere")
+
+
+class ManualTwoOptimizersClassifier(TwoOptimizersClassifier):
+    """Classifier with two optimizers and manual optimization."""
 
     def __init__(self) -> None:
         super().__init__()
         self.automatic_optimization = False
 
 
-class ByHand(Classifier):
-    """Says itself when its one optimizer steps."""
+class ManualClassifier(Classifier):
+    """Classifier with manual optimization."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,8 +96,8 @@ class ByHand(Classifier):
         return loss
 
 
-class Checkpointed(Classifier):
-    """Computes its second half twice, to spare its activations."""
+class ActivationCheckpointingClassifier(Classifier):
+    """Classifier with activation checkpointing in its second half."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,15 +115,15 @@ class Checkpointed(Classifier):
 
 
 def _train(module: Classifier, strategy: Any, **options: Any) -> dict[str, Any]:
-    """Train; return the losses, the stage, the type of the weights, the optimizer and the rate."""
+    """Train and return the losses, stage, dtype of the weights, optimizer, learning rate and scheduler."""
     zero = {} if isinstance(strategy, str) else strategy.config.get("zero_optimization", {})
-    # Of which the documentation says nothing.
-    zero["reduce_bucket_size"] = BUCKET
+    # Only to save memory; the documentation does not set it.
+    zero["reduce_bucket_size"] = BUCKET_SIZE
     run = trainer(strategy, **options)
     run.fit(module, loader(run.global_rank, 2, BATCHES))
     engine = run.strategy.deepspeed_engine
     return {
-        "losses": numbers(module.losses),
+        "losses": to_floats(module.losses),
         "stage": engine.zero_optimization_stage(),
         "dtype": str(next(module.parameters()).dtype),
         "optimizer": type(engine.basic_optimizer).__name__,
@@ -129,7 +137,7 @@ def _bf16() -> dict[str, Any]:
 
 
 def _blocks(folder: str) -> dict[str, dict[str, Any]]:
-    """Train as each block of the documentation does."""
+    """Train as in each code block of the documentation."""
     blocks = {}
     for stage in (1, 2, 3):
         blocks[f"ZeRO-{stage}"] = _train(
@@ -146,9 +154,9 @@ def _blocks(folder: str) -> dict[str, dict[str, Any]]:
     blocks["BF16Optimizer"] = _train(Classifier(), configured, **_bf16(), **sizes)
     file = Path(folder, f"config-{os.environ['LOCAL_RANK']}.json")
     file.write_text(json.dumps(_CONFIG))
-    blocks["by a file"] = _train(Classifier(), HPUDeepSpeedStrategy(config=str(file)), **_bf16(), **sizes)
+    blocks["config file"] = _train(Classifier(), HPUDeepSpeedStrategy(config=str(file)), **_bf16(), **sizes)
     with mock.patch.dict(os.environ, PL_DEEPSPEED_CONFIG_PATH=str(file)):
-        blocks["by a variable"] = _train(Classifier(), HPUDeepSpeedStrategy(), **_bf16(), **sizes)
+        blocks["environment variable"] = _train(Classifier(), HPUDeepSpeedStrategy(), **_bf16(), **sizes)
     for name, partition in {"cpu_checkpointing": False, "partition_activations": True}.items():
         checkpointing = HPUDeepSpeedStrategy(
             zero_optimization=True,
@@ -157,16 +165,16 @@ def _blocks(folder: str) -> dict[str, dict[str, Any]]:
             cpu_checkpointing=True,
             partition_activations=partition,
         )
-        blocks[name] = _train(Checkpointed(), checkpointing, **_bf16())
-    blocks["by name"] = _train(Classifier(), "hpu_deepspeed_stage_3_offload", precision="bf16-mixed")
+        blocks[name] = _train(ActivationCheckpointingClassifier(), checkpointing, **_bf16())
+    blocks["strategy name"] = _train(Classifier(), "hpu_deepspeed_stage_3_offload", precision="bf16-mixed")
     # Lightning 2.0 has no "bf16-true".
     true = "bf16-mixed" if frameworks.current().version < Version("2.1.dev0") else "bf16-true"
-    blocks["by Lightning's name"] = _train(Classifier(), "deepspeed_stage_1", precision=true)
-    if HAS_HALF:
+    blocks["Lightning's name"] = _train(Classifier(), "deepspeed_stage_1", precision=true)
+    if SUPPORTS_HALF:
         small = HPUDeepSpeedStrategy(stage=2, initial_scale_power=8)
         blocks["float16"] = _train(Classifier(), small, precision="16-mixed")
-    blocks["by hand"] = _train(ByHand(), HPUDeepSpeedStrategy(stage=2))
-    for name, module in {"config's": Unoptimized(), "module's": Scheduled()}.items():
+    blocks["manual optimization"] = _train(ManualClassifier(), HPUDeepSpeedStrategy(stage=2))
+    for name, module in {"config's": NoOptimizerClassifier(), "module's": SchedulerClassifier()}.items():
         zero = {"stage": 2, "offload_optimizer": {"device": "cpu" if name == "module's" else "none"}}
         both = {"optimizer": _ADAM, "scheduler": _CONFIG["scheduler"], "zero_optimization": zero}
         strategy = HPUDeepSpeedStrategy(config={**both, "zero_allow_untested_optimizer": True})
@@ -181,7 +189,7 @@ Blocks = dict[str, dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def blocks(on_ranks: OnRanks, tmp_path_factory: pytest.TempPathFactory) -> Blocks:
-    """What came of each block."""
+    """Return the results of each block."""
     first, _ = on_ranks(_blocks, str(tmp_path_factory.mktemp("configs")))
     return dict(first)
 
@@ -194,18 +202,18 @@ _STAGES = {
     "BF16": 2,
     "our plugin": 2,
     "BF16Optimizer": 2,
-    "by a file": 2,
-    "by a variable": 2,
+    "config file": 2,
+    "environment variable": 2,
     "cpu_checkpointing": 3,
     "partition_activations": 3,
-    "by name": 3,
-    "by Lightning's name": 1,
+    "strategy name": 3,
+    "Lightning's name": 1,
 }
 
 
 @pytest.mark.parametrize(("block", "stage"), _STAGES.items())
-def test_a_block_trains(block: str, stage: int, blocks: Blocks) -> None:
-    """It trains in bfloat16 and in the stage that it asks for, and its losses are numbers that change."""
+def test_documented_block_trains(block: str, stage: int, blocks: Blocks) -> None:
+    """The stage is the requested one, the weights are in bfloat16, and the losses are finite and change."""
     found = blocks[block]
 
     assert (found["stage"], found["dtype"]) == (stage, "torch.bfloat16")
@@ -213,64 +221,62 @@ def test_a_block_trains(block: str, stage: int, blocks: Blocks) -> None:
     assert len(set(found["losses"])) > 1
 
 
-@pytest.mark.parametrize("block", ["ZeRO-2", "ZeRO-3", "ZeRO-Offload", "BF16", "our plugin", "by name"])
-def test_the_blocks_train_the_same(block: str, blocks: Blocks) -> None:
-    """Where the state lies makes no difference to the losses."""
+@pytest.mark.parametrize("block", ["ZeRO-2", "ZeRO-3", "ZeRO-Offload", "BF16", "our plugin", "strategy name"])
+def test_stages_have_the_same_losses(block: str, blocks: Blocks) -> None:
     assert blocks[block]["losses"] == pytest.approx(blocks["ZeRO-1"]["losses"], abs=5e-3)
 
 
-_OTHERS = {"by hand": "torch.float32", **({"float16": "torch.float16"} if HAS_HALF else {})}
+_OTHER_DTYPES = {"manual optimization": "torch.float32", **({"float16": "torch.float16"} if SUPPORTS_HALF else {})}
 
 
-@pytest.mark.parametrize(("block", "dtype"), _OTHERS.items())
-def test_so_do_other_types_and_optimization_by_hand(block: str, dtype: str, blocks: Blocks) -> None:
-    """With DeepSpeed's scaling of the loss, which starts small here, and with steps that the module takes itself."""
+@pytest.mark.parametrize(("block", "dtype"), _OTHER_DTYPES.items())
+def test_float16_and_manual_optimization_have_the_same_losses(block: str, dtype: str, blocks: Blocks) -> None:
+    """The initial loss scale is small, so that DeepSpeed skips no step."""
     assert blocks[block]["dtype"] == dtype
     assert blocks[block]["losses"] == pytest.approx(blocks["ZeRO-1"]["losses"], abs=0.01)
 
 
 @pytest.mark.parametrize("block", ["cpu_checkpointing", "partition_activations"])
-def test_activations_that_are_computed_twice_change_nothing(block: str, blocks: Blocks) -> None:
-    """The losses are those without checkpointing."""
+def test_activation_checkpointing_does_not_change_the_losses(block: str, blocks: Blocks) -> None:
     assert blocks[block]["losses"] == pytest.approx(blocks["ZeRO-3"]["losses"], abs=5e-3)
 
 
-@pytest.mark.parametrize("block", ["by a file", "by a variable"])
-def test_a_configuration_is_the_same_wherever_it_stands(block: str, blocks: Blocks) -> None:
-    """A file, or the variable that names it, means what the dict means."""
+@pytest.mark.parametrize("block", ["config file", "environment variable"])
+def test_config_file_equals_dict(block: str, blocks: Blocks) -> None:
+    """The file may be an argument or be named by PL_DEEPSPEED_CONFIG_PATH."""
     assert blocks[block] == blocks["BF16Optimizer"]
 
 
-def test_the_configurations_scheduler_runs(blocks: Blocks) -> None:
-    """Of 8 batches, each two are a step; the fourth and last has brought the rate to the warm-up's end."""
+def test_scheduler_of_the_configuration_is_used(blocks: Blocks) -> None:
+    """Eight batches are four steps, after which the learning rate is at the end of the warm-up."""
     found = blocks["BF16Optimizer"]
 
     assert found["scheduler"] == "WarmupDecayLR"
     assert 0.02 < found["rate"] <= 0.05
 
 
-def test_the_configurations_optimizer_is_used(blocks: Blocks) -> None:
-    """Where the module returns none: DeepSpeed's fused Adam, which runs on the bridge's operator."""
+def test_optimizer_of_the_configuration_is_used_if_the_module_has_none(blocks: Blocks) -> None:
+    """It is DeepSpeed's fused Adam, which uses the bridge's operator."""
     found = blocks["config's"]
 
     assert (found["optimizer"], found["scheduler"], found["warnings"]) == ("FusedAdam", "WarmupDecayLR", [])
 
 
-def test_the_modules_optimizer_and_scheduler_win(blocks: Blocks) -> None:
-    """Where both have them, the module's are used, and a warning says so for each."""
+def test_modules_optimizer_and_scheduler_take_precedence(blocks: Blocks) -> None:
+    """A warning is emitted for each."""
     found = blocks["module's"]
 
     assert (found["optimizer"], found["scheduler"]) == ("SGD", "StepLR")
     assert ["optimizer" in text or "scheduler" in text for text in found["warnings"]] == [True, True]
 
 
-def _refusal(make: Callable[[], Any]) -> str:
-    """Return the error of something that must fail."""
+def _error(function: Callable[[], Any]) -> str:
+    """Call a function that should raise and return its error."""
     try:
-        make()
-    except Exception as error:  # noqa: BLE001 - whatever it is, the test looks at it.
+        function()
+    except Exception as error:  # noqa: BLE001 - the test compares type and text.
         return f"{type(error).__name__}: {error}"
-    return "nothing"
+    return "no error"
 
 
 def _fit(strategy: Any, module: Classifier | None = None, **options: Any) -> None:
@@ -278,15 +284,15 @@ def _fit(strategy: Any, module: Classifier | None = None, **options: Any) -> Non
     run.fit(module or Classifier(), loader(run.global_rank, 2, BATCHES))
 
 
-def _refusals(folder: str) -> dict[str, str]:
-    """Make and fit what cannot work, which must be told before the training."""
+def _errors(folder: str) -> dict[str, str]:
+    """Return the errors of invalid arguments and configurations."""
     make: Any = HPUDeepSpeedStrategy
     nvme = {"stage": 3, "offload_optimizer": True, "offload_optimizer_device": "nvme"}
-    closed = Path(folder, "a file")
-    closed.touch()
-    half, whole = Path(folder, "half.json"), Path(folder, "whole.json")
-    half.write_text('{"zero_optimization": ')
-    whole.write_text("[]")
+    file = Path(folder, "a file")
+    file.touch()
+    truncated, array = Path(folder, "truncated.json"), Path(folder, "array.json")
+    truncated.write_text('{"zero_optimization": ')
+    array.write_text("[]")
     config: dict[str, Any] = {"zero_optimization": {"stage": 2}}
     adam = {"optimizer": _ADAM, "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}
     plugins = frameworks.current().pytorch("plugins.precision")
@@ -294,86 +300,108 @@ def _refusals(folder: str) -> dict[str, str]:
 
     def without_compiler() -> None:
         with mock.patch.dict(os.environ, PATH=folder):
-            _fit(make(config=adam), Unoptimized())
+            _fit(make(config=adam), NoOptimizerClassifier())
+
+    def with_another_lightning() -> None:
+        module = frameworks.current().pytorch("core.optimizer").__name__
+        with mock.patch(f"{module}._validate_multiple_optimizers_support", side_effect=RuntimeError("too many")):
+            _fit(make(), TwoOptimizersClassifier())
 
     cases: dict[str, Callable[[], Any]] = {
         "stage": lambda: make(stage=4),
         "device": lambda: make(offload_optimizer=True, offload_optimizer_device="disk"),
         "parameters": lambda: make(stage=2, offload_parameters=True),
-        "option": lambda: make(config={**config, "gradient_cliping": 1.0}),
         "zero option": lambda: make(config={"zero_optimization": {"stage": 2, "overlap_com": True}}),
         "missing file": lambda: make(config="nowhere.json"),
-        "no JSON": lambda: make(config=str(half)),
+        "no JSON": lambda: make(config=str(truncated)),
         "no dict": lambda: make(config=[config]),
-        "no dict in a file": lambda: make(config=str(whole)),
+        "no dict in a file": lambda: make(config=str(array)),
         "offload": lambda: make(config={"zero_optimization": {"stage": 3, "offload_optimizer": True}}),
-        "aio": lambda: make(config={"aio": {"blok_size": 1024}}),
         "backend": lambda: make(process_group_backend="nccl"),
         "timeout": lambda: make(timeout=30),
         "batch": lambda: _fit(make(config={**config, "train_batch_size": 7})),
         "clipping": lambda: _fit(make(config={**config, "gradient_clipping": 1.0}), gradient_clip_val=0.5),
         "by value": lambda: _fit(make(), gradient_clip_val=0.5, gradient_clip_algorithm="value"),
-        "optimizers": lambda: _fit(make(), Two()),
-        "optimizers by hand": lambda: _fit(make(), Manual()),
-        "no optimizer": lambda: _fit(make(), Unoptimized()),
+        "optimizers": lambda: _fit(make(), TwoOptimizersClassifier()),
+        "optimizers, other text": with_another_lightning,
+        "module's error": lambda: _fit(make(), FailingClassifier()),
+        "optimizers by hand": lambda: _fit(make(), ManualTwoOptimizersClassifier()),
+        "no optimizer": lambda: _fit(make(), NoOptimizerClassifier()),
         "plugin": lambda: _fit(make(), plugins=[precision("bf16-mixed", "hpu")]),
         "precision": lambda: HPUDeepSpeedPrecisionPlugin("fp8"),
         "nvme stage": lambda: make(**{**nvme, "stage": 2}, nvme_path=folder),
         "nvme missing": lambda: _fit(make(**nvme, nvme_path="/no/such/disk")),
-        "nvme closed": lambda: _fit(make(**nvme, nvme_path=str(closed))),
+        "nvme file": lambda: _fit(make(**nvme, nvme_path=str(file))),
         "compiler": without_compiler,
         "accelerator": lambda: _fit(make(), accelerator="cpu"),
         "cards": lambda: _fit(make(), devices=3),
     }
-    return {name: _refusal(case) for name, case in cases.items()}
+    return {name: _error(case) for name, case in cases.items()}
 
 
 @pytest.fixture(scope="module")
-def refusals(on_ranks: OnRanks, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
-    """The errors, by what is wrong, on both ranks."""
-    return on_ranks(_refusals, str(tmp_path_factory.mktemp("folder")))
+def errors(on_ranks: OnRanks, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
+    """Return the errors of each case, on both ranks."""
+    return on_ranks(_errors, str(tmp_path_factory.mktemp("folder")))
 
 
 _EXPECTED = {
     "stage": "ValueError: `stage` must be 0, 1, 2 or 3, got 4",
     "device": "ValueError: `offload_optimizer_device` must be 'cpu' or 'nvme', got 'disk'",
     "parameters": "ValueError: `offload_parameters` needs `stage=3`",
-    "option": "does not know: 'gradient_cliping'; did you mean 'gradient_clipping'?",
-    "zero option": "does not know: 'overlap_com'; did you mean 'overlap_comm'?",
+    "zero option": "ValueError: `zero_optimization` in the DeepSpeed config has unknown options: 'overlap_com' (did",
     "missing file": "nowhere.json",
-    "no JSON": "half.json' is not JSON: Expecting value",
+    "no JSON": "truncated.json' must be a JSON file: Expecting value",
     "no dict": "TypeError: `config` must be a dict or the path of a JSON file, got [",
-    "no dict in a file": "whole.json' must be a dict, got []",
+    "no dict in a file": "array.json' must contain a JSON object, got []",
     "offload": "TypeError: `offload_optimizer` in the DeepSpeed config must be a dict, got True",
-    "aio": "`aio` in the DeepSpeed config has options that DeepSpeed",
     "backend": "ValueError: `process_group_backend` must be 'hccl', got 'nccl'",
     "timeout": "TypeError: `timeout` must be a datetime.timedelta, got 30",
     "batch": "which is 8 x 1 x 2 = 16, got 7",
     "clipping": "ValueError: `gradient_clip_val=0.5` of the Trainer and `gradient_clipping: 1.0`",
     "by value": "DeepSpeed does not support clipping gradients by value",
-    "optimizers": "MisconfigurationException: DeepSpeed trains with one optimizer",
+    "optimizers": "MisconfigurationException: `configure_optimizers` must return a single optimizer with DeepSpeed",
+    "optimizers, other text": "MisconfigurationException: `configure_optimizers` must return a single optimizer",
+    "module's error": "RuntimeError: multiple optimizers are configured elsewhere",
     "optimizers by hand": "DeepSpeed currently only supports single optimizer",
     "no optimizer": "`configure_optimizers` returned no optimizer and the DeepSpeed config has none",
     "plugin": "needs a precision plugin for DeepSpeed, got MixedPrecision",
     "precision": "ValueError: `precision` must be '32-true', ",
     "nvme stage": "ValueError: `offload_optimizer_device='nvme'` needs `stage=3`, got stage 2",
-    "nvme missing": "FileNotFoundError: `nvme_path` must be a folder on a local disk",
-    "nvme closed": "FileNotFoundError: `nvme_path` must be a folder on a local disk",
-    "compiler": "RuntimeError: DeepSpeed's Adam for the CPU is compiled when it is first used",
+    "nvme missing": "FileNotFoundError: `nvme_path` must be an existing directory on a local disk",
+    "nvme file": "FileNotFoundError: `nvme_path` must be an existing directory on a local disk",
+    "compiler": "RuntimeError: DeepSpeed compiles its Adam for the CPU on first use",
     "accelerator": "HPUDeepSpeedStrategy trains on HPUs only",
     "cards": "MisconfigurationException: `devices`",
 }
 
 
 @pytest.mark.parametrize(("case", "text"), _EXPECTED.items())
-def test_what_cannot_work_is_refused(case: str, text: str, refusals: list[dict[str, str]]) -> None:
-    """On each rank, before the training, with an error that says what is wrong."""
-    assert all(text in found[case] for found in refusals), [found[case] for found in refusals]
+def test_invalid_input_is_rejected_before_training(case: str, text: str, errors: list[dict[str, str]]) -> None:
+    """Every rank raises the same error."""
+    assert all(text in found[case] for found in errors), [found[case] for found in errors]
 
 
-def test_every_case_is_looked_at(refusals: list[dict[str, str]]) -> None:
-    """No case has been made and forgotten."""
-    assert set(refusals[0]) == set(_EXPECTED)
+def test_every_case_has_an_expected_error(errors: list[dict[str, str]]) -> None:
+    assert set(errors[0]) == set(_EXPECTED)
+
+
+def _unknown_options() -> list[str]:
+    """Return the warnings about options that a newer DeepSpeed could have."""
+    config = {"gradient_cliping": 1.0, "new_feature": {}, "aio": {"blok_size": 1024}}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        HPUDeepSpeedStrategy(config=config)
+    return [str(warning.message) for warning in caught if "unknown options" in str(warning.message)]
+
+
+def test_unknown_options_warn_with_the_nearest_known_one(on_ranks: OnRanks) -> None:
+    """They may be options of a newer DeepSpeed, so training continues; only rank 0 warns."""
+    (top_level, aio), others = on_ranks(_unknown_options)
+
+    assert "unknown options: 'gradient_cliping' (did you mean 'gradient_clipping'?), 'new_feature'" in top_level
+    assert "`aio` in the DeepSpeed config has unknown options: 'blok_size' (did you mean 'block_size'?)" in aio
+    assert others == []
 
 
 # From "DeepSpeed Configuration JSON" in DeepSpeed's documentation.
@@ -386,13 +414,13 @@ _DOCUMENTED = """
 """
 
 
-def _unknown() -> list[str]:
-    from hpu_deepspeed import _config, _vendor
+def _unknown_documented_options() -> list[str]:
+    from hpu_deepspeed import _config, _deepspeed
 
-    _vendor.load()
+    _deepspeed.load()
     return sorted(set(_DOCUMENTED.split()) - _config._known_options())
 
 
-def test_what_deepspeed_documents_is_known(on_ranks: OnRanks) -> None:
-    """Only `ignore_unused_parameters` is not, which belongs into `zero_optimization`."""
-    assert on_ranks(_unknown) == [["ignore_unused_parameters"]] * 2
+def test_documented_options_are_known(on_ranks: OnRanks) -> None:
+    """`ignore_unused_parameters` is an option of `zero_optimization`, not a top-level one."""
+    assert on_ranks(_unknown_documented_options) == [["ignore_unused_parameters"]] * 2

@@ -1,4 +1,4 @@
-"""What stands for DeepSpeed's asynchronous I/O, and the folders that it writes to."""
+"""Tests of async file I/O for offloading to NVMe, and of the swap directories."""
 
 import ast
 import errno
@@ -13,22 +13,23 @@ from typing import Any
 import pytest
 import torch
 
-from hpu_deepspeed import _nvme, _swap_folders, _vendor
+from hpu_deepspeed import _deepspeed, _nvme, _swap_dirs
 from hpu_sim.testing import machine_env
 
 BLOCK = 64
 
 
 @pytest.fixture
-def handle() -> _nvme.Handle:
-    """One whose blocks are small, so that each tensor has many."""
-    return _nvme.Handle(BLOCK, 4, False, True, 1)
+def handle() -> _nvme.AioHandle:
+    """Return a handle with a small block size, so that each tensor has several blocks."""
+    return _nvme.AioHandle(BLOCK, 4, False, True, 1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8])
 @pytest.mark.parametrize("elements", [0, 1, BLOCK, 1000])
-def test_what_was_written_is_read(handle: _nvme.Handle, dtype: torch.dtype, elements: int, tmp_path: Path) -> None:
-    """Of any type and length, whether it fills its blocks or not."""
+def test_read_returns_what_was_written(
+    handle: _nvme.AioHandle, dtype: torch.dtype, elements: int, tmp_path: Path
+) -> None:
     written = torch.arange(elements).to(dtype)
     read = torch.empty_like(written)
     (tmp_path / "file").touch()
@@ -40,8 +41,7 @@ def test_what_was_written_is_read(handle: _nvme.Handle, dtype: torch.dtype, elem
     assert torch.equal(read, written)
 
 
-def test_an_offset_counts_from_the_files_beginning(handle: _nvme.Handle, tmp_path: Path) -> None:
-    """In bytes, for reading and for writing."""
+def test_file_offset_is_in_bytes_from_the_start(handle: _nvme.AioHandle, tmp_path: Path) -> None:
     handle.async_pwrite(torch.arange(100, dtype=torch.uint8), str(tmp_path / "file"), 100)
     handle.wait()
     read = torch.empty(50, dtype=torch.uint8)
@@ -51,15 +51,17 @@ def test_an_offset_counts_from_the_files_beginning(handle: _nvme.Handle, tmp_pat
     assert read.tolist() == list(range(20, 70))
 
 
-def test_tensors_are_counted_and_not_their_blocks(handle: _nvme.Handle, tmp_path: Path) -> None:
-    """DeepSpeed compares the number with what it has begun; what was waited for is not counted again."""
+def test_wait_returns_the_number_of_tensors(handle: _nvme.AioHandle, tmp_path: Path) -> None:
+    """DeepSpeed compares the number with the tensors that it has submitted since the last `wait`."""
     for name in "abc":
         assert handle.async_pwrite(torch.zeros(1000), str(tmp_path / name)) == 0
 
     assert (handle.wait(), handle.wait()) == (3, 0)
 
 
-def test_the_system_may_take_it_in_parts(handle: _nvme.Handle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_system_may_take_it_in_parts(
+    handle: _nvme.AioHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A write or a read that stops early is gone on with."""
     whole = {"preadv": os.preadv, "pwritev": os.pwritev}
     for name, transfer in whole.items():
@@ -74,15 +76,15 @@ def test_the_system_may_take_it_in_parts(handle: _nvme.Handle, tmp_path: Path, m
     assert torch.equal(read, written)
 
 
-def test_the_memory_stays_while_it_is_read(
-    handle: _nvme.Handle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_buffer_memory_stays_allocated_during_a_read(
+    handle: _nvme.AioHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though nobody else keeps the tensor: the system writes there whenever it is ready."""
-    preadv, kept = os.preadv, []
+    """The handle keeps the memory alive even if the caller drops the tensor."""
+    preadv, addresses = os.preadv, []
 
     def read(file: int, parts: list[memoryview], at: int) -> int:
         array: Any = parts[0].obj
-        kept.append(array.owner.data_ptr())
+        addresses.append(array.owner.data_ptr())
         return preadv(file, parts, at)
 
     monkeypatch.setattr(os, "preadv", read)
@@ -93,37 +95,37 @@ def test_the_memory_stays_while_it_is_read(
     del buffer
     handle.wait()
 
-    assert kept == [address] * 4
+    assert addresses == [address] * 4
 
 
-def test_a_file_that_ends_too_early_is_an_error(handle: _nvme.Handle, tmp_path: Path) -> None:
-    """It says how much is missing, and of which file."""
+def test_truncated_file_raises(handle: _nvme.AioHandle, tmp_path: Path) -> None:
+    """The error names the file, the offset and the number of missing bytes."""
     (tmp_path / "short").write_bytes(bytes(100))
     handle.async_pread(torch.empty(200, dtype=torch.uint8), str(tmp_path / "short"))
 
-    with pytest.raises(OSError, match=r"28 bytes are missing from 100 on, where the file ends: '.*short'"):
+    with pytest.raises(OSError, match=r"unexpected end of file at offset 100, 28 bytes missing: '.*short'"):
         handle.wait()
 
 
-def test_a_file_that_has_gone_is_an_error(handle: _nvme.Handle, tmp_path: Path) -> None:
-    """It names the file."""
-    handle.async_pread(torch.empty(8), str(tmp_path / "gone"))
+def test_reading_a_missing_file_raises(handle: _nvme.AioHandle, tmp_path: Path) -> None:
+    """The error names the file."""
+    handle.async_pread(torch.empty(8), str(tmp_path / "missing"))
 
-    with pytest.raises(FileNotFoundError, match="gone"):
+    with pytest.raises(FileNotFoundError, match="missing"):
         handle.wait()
 
 
-def test_a_folder_that_has_gone_is_an_error(handle: _nvme.Handle, tmp_path: Path) -> None:
-    """When a tensor is written, too."""
-    handle.async_pwrite(torch.empty(8), str(tmp_path / "gone" / "file"))
+def test_writing_to_a_missing_directory_raises(handle: _nvme.AioHandle, tmp_path: Path) -> None:
+    """The error names the file."""
+    handle.async_pwrite(torch.empty(8), str(tmp_path / "missing" / "file"))
 
-    with pytest.raises(FileNotFoundError, match="gone/file"):
+    with pytest.raises(FileNotFoundError, match="missing/file"):
         handle.wait()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_a_full_disk_is_an_error(handle: _nvme.Handle) -> None:
-    """It names the file, which the system's own error does not."""
+def test_full_disk_raises(handle: _nvme.AioHandle) -> None:
+    """The error names the file, which the system's own error does not."""
     handle.async_pwrite(torch.ones(8), "/dev/full")
 
     with pytest.raises(OSError, match="/dev/full") as caught:
@@ -131,9 +133,9 @@ def test_a_full_disk_is_an_error(handle: _nvme.Handle) -> None:
     assert caught.value.errno == errno.ENOSPC
 
 
-def test_after_an_error_it_goes_on(handle: _nvme.Handle, tmp_path: Path) -> None:
-    """What was begun before it has ended, and is not counted later."""
-    handle.async_pread(torch.empty(8), str(tmp_path / "gone"))
+def test_handle_is_usable_after_an_error(handle: _nvme.AioHandle, tmp_path: Path) -> None:
+    """`wait` does not count the operations that were pending when it raised."""
+    handle.async_pread(torch.empty(8), str(tmp_path / "missing"))
     handle.async_pwrite(torch.ones(8), str(tmp_path / "file"))
     with pytest.raises(FileNotFoundError):
         handle.wait()
@@ -142,55 +144,55 @@ def test_after_an_error_it_goes_on(handle: _nvme.Handle, tmp_path: Path) -> None
     assert handle.wait() == 1
 
 
-def test_it_has_what_deepspeed_asks_of_it() -> None:
-    """Every method of a handle that the installed DeepSpeed calls where it offloads, but for those of other devices."""
+def test_handle_has_the_methods_that_deepspeed_calls() -> None:
+    """The methods are found in the sources of the installed DeepSpeed; `pin_device_tensor` is for other devices."""
     spec = importlib.util.find_spec("deepspeed")
     assert spec is not None
     assert spec.origin is not None
-    folder = Path(spec.origin).parent / "runtime" / "swap_tensor"
-    asked = {
+    sources = Path(spec.origin).parent / "runtime" / "swap_tensor"
+    called = {
         node.attr
-        for file in folder.glob("*.py")
+        for file in sources.glob("*.py")
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Attribute) and "handle" in ast.unparse(node.value).rpartition(".")[2]
     }
 
-    assert {"async_pread", "async_pwrite", "wait"} <= asked
-    assert asked - {"pin_device_tensor"} <= set(dir(_nvme.Handle))
+    assert {"async_pread", "async_pwrite", "wait"} <= called
+    assert called - {"pin_device_tensor"} <= set(dir(_nvme.AioHandle))
 
 
-def test_a_deepspeed_that_does_it_elsewhere_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rather than to find out in the middle of the set-up."""
-    monkeypatch.setattr(_vendor, "has_op", lambda name: False)
-    monkeypatch.setattr(_vendor, "version", lambda: "0.99")
-    monkeypatch.setattr(_nvme, "_SWAPPERS", ("json",) * 3)
+def test_deepspeed_without_the_patched_names_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Validation raises before DeepSpeed's setup starts."""
+    monkeypatch.setattr(_deepspeed, "has_op", lambda name: False)
+    monkeypatch.setattr(_deepspeed, "version", lambda: "0.99")
+    monkeypatch.setattr(_nvme, "_SWAPPER_MODULES", ("json",) * 3)
 
     with pytest.raises(NotImplementedError, match=r"DeepSpeed 0\.99 cannot offload to NVMe on Gaudi"):
-        _nvme.check(_config(tmp_path))
+        _nvme.validate(_config(tmp_path))
 
 
-def test_deepspeeds_own_operator_is_left_in_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where a DeepSpeed has one for Gaudi, nothing is replaced."""
-    monkeypatch.setattr(_vendor, "has_op", lambda name: True)
-    monkeypatch.setattr(_nvme, "_SWAPPERS", ("no.such.module",))
-    monkeypatch.setattr(_nvme, "_read_each_once", lambda: None)
+def test_deepspeeds_own_operator_is_not_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No module is patched if DeepSpeed has an operator for Gaudi."""
+    monkeypatch.setattr(_deepspeed, "has_op", lambda name: True)
+    monkeypatch.setattr(_nvme, "_SWAPPER_MODULES", ("no.such.module",))
+    monkeypatch.setattr(_nvme, "_patch_param_swapper", lambda: None)
 
-    _nvme.check(_config(tmp_path))
+    _nvme.validate(_config(tmp_path))
     _nvme.prepare(_config(tmp_path))
 
 
-def _config(path: Path, *, further: Path | None = None) -> dict[str, Any]:
+def _config(path: Path, *, optimizer_path: Path | None = None) -> dict[str, Any]:
     return {
         "zero_optimization": {
             "stage": 3,
             "offload_param": {"device": "nvme", "nvme_path": str(path)},
-            "offload_optimizer": {"device": "nvme", "nvme_path": str(further or path)},
+            "offload_optimizer": {"device": "nvme", "nvme_path": str(optimizer_path or path)},
         }
     }
 
 
-def _make(config: dict[str, Any]) -> list[_swap_folders.Folder]:
-    return _swap_folders.make(config["zero_optimization"][part] for part in ("offload_param", "offload_optimizer"))
+def _create(config: dict[str, Any]) -> list[_swap_dirs.SwapDir]:
+    return _swap_dirs.create(config["zero_optimization"][part] for part in ("offload_param", "offload_optimizer"))
 
 
 def _paths(config: dict[str, Any]) -> set[Path]:
@@ -198,66 +200,68 @@ def _paths(config: dict[str, Any]) -> set[Path]:
     return {Path(zero[part]["nvme_path"]) for part in ("offload_param", "offload_optimizer")}
 
 
-def test_a_process_has_a_folder_of_its_own(tmp_path: Path) -> None:
-    """Two trainings that are given the same folder do not meet in it."""
+def test_each_job_has_its_own_directory(tmp_path: Path) -> None:
+    """Two jobs with the same `nvme_path` do not share files."""
     configs = [_config(tmp_path), _config(tmp_path)]
-    folders = [_make(config) for config in configs]
+    directories = [_create(config) for config in configs]
 
-    assert [[folder.path for folder in made] for made in folders] == [list(_paths(config)) for config in configs]
+    assert [[directory.path for directory in created] for created in directories] == [
+        list(_paths(config)) for config in configs
+    ]
     assert {path.parent for config in configs for path in _paths(config)} == {tmp_path}
     assert _paths(configs[0]) != _paths(configs[1])
 
 
-def test_two_disks_have_a_folder_each(tmp_path: Path) -> None:
-    """Parameters may go to one and the optimizer to another."""
+def test_each_nvme_path_has_its_own_directory(tmp_path: Path) -> None:
+    """Parameters and optimizer may be offloaded to different disks."""
     (tmp_path / "other").mkdir()
-    config = _config(tmp_path, further=tmp_path / "other")
-    folders = _make(config)
+    config = _config(tmp_path, optimizer_path=tmp_path / "other")
+    directories = _create(config)
 
     assert {path.parent for path in _paths(config)} == {tmp_path, tmp_path / "other"}
-    assert len(folders) == 2
+    assert len(directories) == 2
 
 
-def test_a_strategy_that_is_used_again_gets_a_new_folder(tmp_path: Path) -> None:
-    """Beside the first, which a module that was trained before may need still."""
+def test_reused_strategy_gets_a_new_directory(tmp_path: Path) -> None:
+    """A module from the first training may still use the files in the first directory."""
     config = _config(tmp_path)
-    first = _make(config)
-    second = _make(config)
+    first = _create(config)
+    second = _create(config)
 
-    assert {folder.path.parent for folder in first + second} == {tmp_path}
+    assert {directory.path.parent for directory in first + second} == {tmp_path}
     assert first[0].path != second[0].path
 
 
-def test_without_nvme_nothing_is_made(tmp_path: Path) -> None:
-    """Nor is the configuration changed."""
+def test_offload_to_the_cpu_creates_no_directory(tmp_path: Path) -> None:
+    """The configuration is unchanged."""
     config = {"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu", "nvme_path": str(tmp_path)}}}
-    _nvme.check(config)
+    _nvme.validate(config)
     _nvme.prepare(config)
 
     assert config["zero_optimization"]["offload_param"] == {"device": "cpu", "nvme_path": str(tmp_path)}
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_folder_goes_with_the_last_that_needs_it(tmp_path: Path) -> None:
-    """Which are the handles that write to it."""
-    folders = _make(_config(tmp_path))
-    handle = _nvme.Builder(folders).load(verbose=False).aio_handle(block_size=BLOCK)
-    (folders[0].path / "weights").touch()
-    del folders
+def test_directory_is_removed_with_the_last_handle(tmp_path: Path) -> None:
+    """The handles keep the directories that they write to."""
+    directories = _create(_config(tmp_path))
+    handle = _nvme.AioBuilder(directories).load(verbose=False).aio_handle(block_size=BLOCK)
+    (directories[0].path / "weights").touch()
+    del directories
     gc.collect()
-    kept = list(tmp_path.iterdir())
+    present = list(tmp_path.iterdir())
     del handle
     gc.collect()
 
-    assert len(kept) == 1
+    assert len(present) == 1
     assert list(tmp_path.iterdir()) == []
 
 
-_MAKING = """
+_CREATE_AND_EXIT = """
 import os, signal, sys
 from pathlib import Path
-from hpu_deepspeed import _swap_folders
-folders = _swap_folders.make([{"nvme_path": sys.argv[1]}])
+from hpu_deepspeed import _swap_dirs
+directories = _swap_dirs.create([{"nvme_path": sys.argv[1]}])
 print(sorted(path.name for path in Path(sys.argv[1]).iterdir()), flush=True)
 if sys.argv[2] == "kill":
     os.kill(os.getpid(), signal.SIGKILL)
@@ -265,56 +269,56 @@ raise RuntimeError("failed")
 """
 
 
-def _making(folder: Path, end: str, cards: Path) -> int:
-    command = [sys.executable, "-W", "ignore", "-c", _MAKING, str(folder), end]
-    done = subprocess.run(command, env=machine_env(1, cards), capture_output=True, check=False, timeout=240)
-    assert done.stdout, done.stderr
-    return done.returncode
+def _create_and_exit(nvme_path: Path, how: str, runtime_dir: Path) -> int:
+    """Create a swap directory in another process that then fails ("fail") or is killed ("kill")."""
+    command = [sys.executable, "-W", "ignore", "-c", _CREATE_AND_EXIT, str(nvme_path), how]
+    result = subprocess.run(command, env=machine_env(1, runtime_dir), capture_output=True, check=False, timeout=240)
+    assert result.stdout, result.stderr
+    return result.returncode
 
 
-def test_the_folder_goes_with_a_process_that_fails(tmp_path: Path) -> None:
-    """Whatever it fails of."""
+def test_directory_is_removed_when_the_process_fails(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
 
-    assert _making(tmp_path / "disk", "fail", tmp_path) == 1
+    assert _create_and_exit(tmp_path / "disk", "fail", tmp_path) == 1
     assert list((tmp_path / "disk").iterdir()) == []
 
 
-def test_what_a_killed_process_has_left_is_removed_by_the_next(tmp_path: Path) -> None:
-    """And what belongs to a living one, or to somebody else, is not."""
+def test_next_process_removes_stale_directories(tmp_path: Path) -> None:
+    """Directories of running processes and other files remain."""
     disk = tmp_path / "disk"
     (disk / "models").mkdir(parents=True)
-    living = _make(_config(disk))
-    _making(disk, "kill", tmp_path)
-    left = len(list(disk.iterdir()))
-    following = _make(_config(disk))
+    running = _create(_config(disk))
+    _create_and_exit(disk, "kill", tmp_path)
+    count = len(list(disk.iterdir()))
+    following = _create(_config(disk))
 
-    assert left == 3
-    assert set(disk.iterdir()) == {disk / "models", living[0].path, following[0].path}
+    assert count == 3
+    assert set(disk.iterdir()) == {disk / "models", running[0].path, following[0].path}
 
 
-def test_what_a_killed_process_has_left_is_removed_with_anothers(tmp_path: Path) -> None:
-    """As where a rank fails and the launcher kills the others."""
+def test_removing_a_directory_removes_stale_ones(tmp_path: Path) -> None:
+    """When a rank fails, the launcher kills the others, which leave theirs."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    living = _make(_config(disk))
-    _making(disk, "kill", tmp_path)
-    left = len(list(disk.iterdir()))
-    del living
+    running = _create(_config(disk))
+    _create_and_exit(disk, "kill", tmp_path)
+    count = len(list(disk.iterdir()))
+    del running
     gc.collect()
 
-    assert left == 2
+    assert count == 2
     assert list(disk.iterdir()) == []
 
 
-def test_locks_may_be_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To a network file system; then nothing is removed of others."""
+def test_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No directory of another job is removed."""
 
-    def refuse(*_: Any) -> None:
+    def raise_enolck(*_: Any) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    first = _make(_config(tmp_path))
-    monkeypatch.setattr("fcntl.flock", refuse)
-    second = _make(_config(tmp_path))
+    first = _create(_config(tmp_path))
+    monkeypatch.setattr("fcntl.flock", raise_enolck)
+    second = _create(_config(tmp_path))
 
     assert set(tmp_path.iterdir()) == {first[0].path, second[0].path}

@@ -1,4 +1,4 @@
-"""Every stage of ZeRO gives, step by step, the losses of plain data parallelism."""
+"""Tests that every ZeRO stage has the losses of DistributedDataParallel, step by step."""
 
 from typing import Any
 
@@ -12,21 +12,21 @@ from hpu_deepspeed import HPUDeepSpeedStrategy
 
 from .conftest import OnRanks
 from .modules import (
-    BUCKET,
-    COUNTS_IDLE_STEP,
-    HAS_NVME,
+    ADAM_STEPS_BEFORE_FIRST,
+    BUCKET_SIZE,
     NETS,
+    SUPPORTS_NVME,
     Classifier,
+    compute_loss,
     loader,
-    loss_of,
-    numbers,
-    on_nvme,
+    no_min_aio_size,
+    nvme_options,
+    to_floats,
     trainer,
-    whatever_its_size,
 )
 
 BATCHES = 12
-# Small, so that the last digit of a gradient, by whose sign Adam goes, does not decide where the training goes.
+# Small, because Adam's first steps depend on the sign of the gradient, which rounding can flip near zero.
 LR = 0.002
 
 STAGES: dict[str, dict[str, Any]] = {
@@ -36,18 +36,18 @@ STAGES: dict[str, dict[str, Any]] = {
     "3": {"stage": 3},
     "2-offload": {"stage": 2, "offload_optimizer": True},
     "3-offload": {"stage": 3, "offload_optimizer": True, "offload_parameters": True},
-    # Its options name a folder.
-    **({"3-nvme": {}} if HAS_NVME else {}),
+    # The options depend on a temporary directory, see `_curves`.
+    **({"3-nvme": {}} if SUPPORTS_NVME else {}),
 }
 
 
 def _plain(net: str, dtype: torch.dtype, *, idle: bool = False) -> list[float]:
-    """Train with torch's own DistributedDataParallel and Adam, whose weights are of 32 bit whatever the module's.
+    """Train with torch's DistributedDataParallel and Adam on float32 master weights; return the losses.
 
     Args:
-        net: Which.
-        dtype: Of the module.
-        idle: Whether Adam counts a step without gradients before the first.
+        net: Key in `NETS`.
+        dtype: Dtype of the module.
+        idle: Whether to run an Adam step with zero gradients before the first batch.
     """
     module = NETS[net]().to("hpu", dtype)
     replica = DistributedDataParallel(module)
@@ -59,7 +59,7 @@ def _plain(net: str, dtype: torch.dtype, *, idle: bool = False) -> list[float]:
         optimizer.step()
     losses = []
     for batch in loader(dist.get_rank(), dist.get_world_size(), BATCHES):
-        loss = loss_of(replica, tuple(part.to("hpu") for part in batch))
+        loss = compute_loss(replica, tuple(part.to("hpu") for part in batch))
         module.zero_grad()
         loss.backward()
         with torch.no_grad():
@@ -70,25 +70,25 @@ def _plain(net: str, dtype: torch.dtype, *, idle: bool = False) -> list[float]:
             for master, parameter in zip(masters, module.parameters(), strict=True):
                 parameter.copy_(master)
         losses.append(collectives.all_reduce(loss.detach().clone(), None, "mean"))
-    return numbers(losses)
+    return to_floats(losses)
 
 
 def _curve(net: str, precision: str, options: dict[str, Any]) -> list[float]:
     module = Classifier(net, LR)
-    run = trainer(HPUDeepSpeedStrategy(reduce_bucket_size=BUCKET, **options), precision=precision)
+    run = trainer(HPUDeepSpeedStrategy(reduce_bucket_size=BUCKET_SIZE, **options), precision=precision)
     run.fit(module, loader(run.global_rank, 2, BATCHES))
-    return numbers(module.losses)
+    return to_floats(module.losses)
 
 
 def _curves(folder: str) -> "Curves":
-    """Return the losses of each step, averaged over the ranks, by net, precision and stage."""
+    """Return the losses of each step by net, precision and stage."""
     curves = {}
     for net in NETS:
         for precision in ("32-true", "bf16-mixed"):
             for stage, options in STAGES.items():
-                with whatever_its_size():
-                    curves[net, precision, stage] = _curve(net, precision, options or on_nvme(folder))
-        # After the others, whose process group it uses.
+                with no_min_aio_size():
+                    curves[net, precision, stage] = _curve(net, precision, options or nvme_options(folder))
+        # Last, because these use the process group that a strategy has created.
         curves[net, "32-true", "plain"] = _plain(net, torch.float32)
         curves[net, "bf16-mixed", "plain"] = _plain(net, torch.bfloat16)
         curves[net, "bf16-mixed", "plain-idle"] = _plain(net, torch.bfloat16, idle=True)
@@ -100,7 +100,7 @@ Curves = dict[tuple[str, str, str], list[float]]
 
 @pytest.fixture(scope="module")
 def curves(on_ranks: OnRanks, tmp_path_factory: pytest.TempPathFactory) -> Curves:
-    """The losses of all trainings; both ranks have the same, since they are averages."""
+    """Return the losses of all trainings, which are averages over the ranks."""
     first, second = on_ranks(_curves, str(tmp_path_factory.mktemp("disk")))
     assert first == second
     return dict(first)
@@ -108,7 +108,7 @@ def curves(on_ranks: OnRanks, tmp_path_factory: pytest.TempPathFactory) -> Curve
 
 @pytest.mark.parametrize("net", NETS)
 def test_plain_training_learns(net: str, curves: Curves) -> None:
-    """What the stages are compared with is a training, and not a constant."""
+    """The losses to compare with fall, so the comparison is meaningful."""
     losses = curves[net, "32-true", "plain"]
 
     assert len(losses) == BATCHES
@@ -117,23 +117,22 @@ def test_plain_training_learns(net: str, curves: Curves) -> None:
 
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("net", NETS)
-def test_a_stage_trains_like_plain_data_parallelism(net: str, stage: str, curves: Curves) -> None:
-    """In 32 bit, each step's loss is that of DistributedDataParallel, to float32's tolerance."""
+def test_float32_losses_equal_ddp(net: str, stage: str, curves: Curves) -> None:
     assert curves[net, "32-true", stage] == pytest.approx(curves[net, "32-true", "plain"], abs=1e-5)
 
 
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage != "0"])
 @pytest.mark.parametrize("net", NETS)
-def test_a_stage_trains_in_bf16_like_plain_data_parallelism(net: str, stage: str, curves: Curves) -> None:
-    """So it is in mixed precision, to bfloat16's tolerance, with an optimizer of 32 bit behind both."""
+def test_bf16_losses_equal_ddp(net: str, stage: str, curves: Curves) -> None:
+    """Both keep float32 master weights; the tolerance is bfloat16's."""
     assert curves[net, "bf16-mixed", stage] == pytest.approx(curves[net, "bf16-mixed", "plain"], abs=5e-3)
 
 
 @pytest.mark.parametrize("net", NETS)
-def test_stage_0_counts_its_own_steps_in_bf16(net: str, curves: Curves) -> None:
-    """It is the same; only that DeepSpeed's optimizer since 0.17.6 has Adam count a step without gradients first."""
+def test_stage_0_runs_an_idle_step_in_bf16(net: str, curves: Curves) -> None:
+    """Since 0.17.6, DeepSpeed's optimizer runs an Adam step with zero gradients before the first batch."""
     plain, idle = curves[net, "bf16-mixed", "plain"], curves[net, "bf16-mixed", "plain-idle"]
-    expected = idle if COUNTS_IDLE_STEP else plain
+    expected = idle if ADAM_STEPS_BEFORE_FIRST else plain
 
     assert idle != pytest.approx(plain, abs=5e-3)
     assert curves[net, "bf16-mixed", "0"] == pytest.approx(expected, abs=5e-3)

@@ -1,4 +1,4 @@
-"""What hpu-core is told of this package."""
+"""Tests of the entry point `hpu_core.plugins`."""
 
 import pytest
 
@@ -6,45 +6,41 @@ from hpu_core import frameworks
 from hpu_core import plugins
 from hpu_deepspeed._plugin import PLUGIN
 
-_NAMES = ["", "_stage_1", "_stage_2", "_stage_2_offload", "_stage_3", "_stage_3_offload", "_stage_3_offload_nvme"]
+_SUFFIXES = ["", "_stage_1", "_stage_2", "_stage_2_offload", "_stage_3", "_stage_3_offload", "_stage_3_offload_nvme"]
 
 
-def test_the_names_are_those_of_old() -> None:
-    """Those of lightning-habana, and Lightning's own mean them on Gaudi."""
-    assert list(PLUGIN.strategies) == [f"hpu_deepspeed{name}" for name in _NAMES]
-    assert PLUGIN.aliases == {f"deepspeed{name}": f"hpu_deepspeed{name}" for name in _NAMES}
+def test_names_are_those_of_lightning_habana() -> None:
+    """Lightning's own names are aliases."""
+    assert list(PLUGIN.strategies) == [f"hpu_deepspeed{suffix}" for suffix in _SUFFIXES]
+    assert PLUGIN.aliases == {f"deepspeed{suffix}": f"hpu_deepspeed{suffix}" for suffix in _SUFFIXES}
 
 
-def test_hpu_core_finds_it() -> None:
-    """By its entry point."""
+def test_hpu_core_finds_the_entry_point() -> None:
     assert plugins.installed()["hpu-deepspeed"] is PLUGIN
 
 
-@pytest.mark.parametrize("half", ["pytorch", "fabric"])
-def test_the_classes_are_where_it_says(half: plugins.Half) -> None:
-    """Each name leads to a class of the half that asks."""
-    targets = {str(classes.of(half)) for classes in PLUGIN.strategies.values()}
-    (loaded,) = [plugins.load(target).__name__ for target in targets]
+@pytest.mark.parametrize("api", ["pytorch", "fabric"])
+def test_class_paths_can_be_loaded(api: plugins.Api) -> None:
+    paths = {str(classes.of(api)) for classes in PLUGIN.strategies.values()}
+    (loaded,) = [plugins.load(path).__name__ for path in paths]
 
-    assert loaded == ("HPUDeepSpeedStrategy" if half == "pytorch" else "FabricHPUDeepSpeedStrategy")
+    assert loaded == ("HPUDeepSpeedStrategy" if api == "pytorch" else "FabricHPUDeepSpeedStrategy")
 
 
-def test_the_options_are_lightnings() -> None:
-    """A stage means what it means with Lightning's own name."""
+def test_options_equal_those_of_lightnings_names() -> None:
     registry = frameworks.current().pytorch("strategies").StrategyRegistry
 
-    for name in _NAMES:
-        expected = registry[f"deepspeed{name}"]["init_params"]
-        assert dict(PLUGIN.strategies[f"hpu_deepspeed{name}"].options) == expected
+    for suffix in _SUFFIXES:
+        expected = registry[f"deepspeed{suffix}"]["init_params"]
+        assert dict(PLUGIN.strategies[f"hpu_deepspeed{suffix}"].options) == expected
 
 
-@pytest.mark.parametrize("half", ["pytorch", "fabric"])
-def test_a_strategy_registers_by_all_its_names(half: plugins.Half) -> None:
-    """As the strategies of Lightning and lightning-habana do when a program asks them to."""
+@pytest.mark.parametrize("api", ["pytorch", "fabric"])
+def test_register_strategies_registers_all_names(api: plugins.Api) -> None:
     registry = frameworks.current().fabric("strategies.registry")._StrategyRegistry()
-    kind = plugins.load(str(PLUGIN.strategies["hpu_deepspeed"].of(half)))
+    strategy = plugins.load(str(PLUGIN.strategies["hpu_deepspeed"].of(api)))
 
-    kind.register_strategies(registry)
+    strategy.register_strategies(registry)
 
     assert registry.available_strategies() == sorted(PLUGIN.strategies)
     assert {name: registry[name]["init_params"] for name in registry} == {

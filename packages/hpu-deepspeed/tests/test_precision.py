@@ -1,4 +1,4 @@
-"""The precisions that DeepSpeed trains in."""
+"""Tests of the precision plugins."""
 
 from typing import Any
 
@@ -11,34 +11,32 @@ from hpu_deepspeed.precision import FabricHPUDeepSpeedPrecision
 _CLASSES = [HPUDeepSpeedPrecisionPlugin, FabricHPUDeepSpeedPrecision]
 
 
-@pytest.mark.parametrize("kind", _CLASSES)
+@pytest.mark.parametrize("plugin", _CLASSES)
 @pytest.mark.parametrize(
-    ("given", "spelled"), [("bf16-mixed", "bf16-mixed"), ("bf16", "bf16-mixed"), (32, "32-true"), ("16", "16-mixed")]
+    ("given", "canonical"), [("bf16-mixed", "bf16-mixed"), ("bf16", "bf16-mixed"), (32, "32-true"), ("16", "16-mixed")]
 )
-def test_a_precision_is_spelled_as_in_the_trainer(kind: Any, given: Any, spelled: str) -> None:
-    """The older spellings count."""
-    assert kind(given).precision == spelled
+def test_aliases_are_normalized_as_in_the_trainer(plugin: Any, given: Any, canonical: str) -> None:
+    assert plugin(given).precision == canonical
 
 
-@pytest.mark.parametrize("kind", _CLASSES)
-def test_another_precision_is_refused(kind: Any) -> None:
-    """The error says which there are."""
-    with pytest.raises(ValueError, match=r"`precision` must be '32-true', .* or '16-true', got 'fp8'"):
-        kind("fp8")
+@pytest.mark.parametrize("plugin", _CLASSES)
+def test_unsupported_precision_is_rejected(plugin: Any) -> None:
+    """The error lists the supported precisions."""
+    with pytest.raises(ValueError, match=r"`precision` must be '32-true', .* or '16-true' with DeepSpeed, got 'fp8'"):
+        plugin("fp8")
 
 
-def test_they_are_lightnings() -> None:
-    """Lightning and DeepSpeed's strategies recognise them."""
+def test_plugins_derive_from_lightnings() -> None:
+    """Lightning's strategies check the class."""
     assert issubclass(HPUDeepSpeedPrecisionPlugin, DeepSpeedPrecision)
     assert issubclass(FabricHPUDeepSpeedPrecision, FabricDeepSpeedPrecision)
 
 
-def test_the_device_may_be_named() -> None:
-    """Lightning's plugins for mixed precision and the archived package's take it as their second argument."""
+def test_device_is_the_second_argument() -> None:
+    """Lightning's plugins for mixed precision and lightning-habana's have the same signature."""
     assert HPUDeepSpeedPrecisionPlugin("bf16-mixed", "hpu").precision == "bf16-mixed"
 
 
-def test_another_device_is_refused() -> None:
-    """There is none that the plugin is for."""
+def test_other_devices_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"^`device` must be 'hpu', got 'cuda'$"):
         HPUDeepSpeedPrecisionPlugin("bf16-mixed", device="cuda")

@@ -1,4 +1,4 @@
-"""Lightning's loops with DeepSpeed on two simulated cards; each fixture is one visit to the ranks."""
+"""Tests of Lightning's loops on two simulated devices."""
 
 from typing import Any
 
@@ -12,31 +12,31 @@ from hpu_deepspeed import HPUDeepSpeedStrategy
 
 from .conftest import OnRanks
 from .modules import (
-    HAS_NVME,
+    SUPPORTS_NVME,
     Classifier,
-    Steady,
+    SGDClassifier,
+    compute_loss,
     loader,
-    loss_of,
-    numbers,
-    on_nvme,
-    perceptron,
+    mlp,
+    no_min_aio_size,
+    nvme_options,
+    to_floats,
     trainer,
-    whatever_its_size,
 )
 
 BATCHES = 7
 EPOCHS = 2
-ACCUMULATED = 3
+ACCUMULATE_GRAD_BATCHES = 3
 CLIP = 0.05
-# Of each epoch: two of three batches, and one of one.
+# Per epoch: two steps of three batches and one of a single batch.
 STEPS = 3 * EPOCHS
 
 _callbacks = frameworks.current().pytorch("callbacks")
 _Callback: Any = _callbacks.Callback
 
 
-class Rates(_Callback):  # type: ignore[misc] # The class depends on what is installed.
-    """Notes the learning rate that each batch is trained with, and how many steps there have been."""
+class StepRecorder(_Callback):  # type: ignore[misc] # The class depends on what is installed.
+    """Callback that records the learning rate and the number of steps at each batch."""
 
     def __init__(self) -> None:
         self.rates: list[float] = []
@@ -49,9 +49,9 @@ class Rates(_Callback):  # type: ignore[misc] # The class depends on what is ins
         self.rates.append(trainer.optimizers[0].param_groups[0]["lr"])
 
 
-def _plain() -> dict[str, Any]:
-    """Train by hand: gradients of up to three batches, averaged over the ranks and clipped, are a step."""
-    net = perceptron().to("hpu")
+def _reference() -> dict[str, Any]:
+    """Train with a plain loop that accumulates, averages and clips gradients."""
+    net = mlp().to("hpu")
     optimizer = torch.optim.SGD(net.parameters(), lr=0.5, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=8)
     losses: list[torch.Tensor] = []
@@ -60,10 +60,10 @@ def _plain() -> dict[str, Any]:
     for _ in range(EPOCHS):
         for index, batch in enumerate(loader(dist.get_rank(), 2, BATCHES)):
             rates.append(float(scheduler.get_last_lr()[0]))
-            loss = loss_of(net, tuple(part.to("hpu") for part in batch))
+            loss = compute_loss(net, tuple(part.to("hpu") for part in batch))
             losses.append(collectives.all_reduce(loss.detach().clone(), None, "mean"))
-            (loss / ACCUMULATED).backward()
-            if (index + 1) % ACCUMULATED == 0 or index + 1 == BATCHES:
+            (loss / ACCUMULATE_GRAD_BATCHES).backward()
+            if (index + 1) % ACCUMULATE_GRAD_BATCHES == 0 or index + 1 == BATCHES:
                 for parameter in net.parameters():
                     assert parameter.grad is not None
                     collectives.all_reduce(parameter.grad, None, "mean")
@@ -71,68 +71,70 @@ def _plain() -> dict[str, Any]:
                 optimizer.step()
                 optimizer.zero_grad()
                 scheduler.step()
-            steps.append((index + 1) // ACCUMULATED + (index + 1 == BATCHES) + (0 if len(steps) < BATCHES else 3))
-    return {"losses": numbers(losses), "rates": rates, "steps": steps}
+            steps.append(
+                (index + 1) // ACCUMULATE_GRAD_BATCHES + (index + 1 == BATCHES) + (0 if len(steps) < BATCHES else 3)
+            )
+    return {"losses": to_floats(losses), "rates": rates, "steps": steps}
 
 
 def _with_deepspeed(**options: Any) -> dict[str, Any]:
-    module, rates = Steady(), Rates()
+    module, recorder = SGDClassifier(), StepRecorder()
     run = trainer(
         HPUDeepSpeedStrategy(**options),
-        accumulate_grad_batches=ACCUMULATED,
-        callbacks=[rates],
+        accumulate_grad_batches=ACCUMULATE_GRAD_BATCHES,
+        callbacks=[recorder],
         gradient_clip_val=CLIP,
         max_epochs=EPOCHS,
     )
     run.fit(module, loader(run.global_rank, 2, BATCHES))
     expected = run.estimated_stepping_batches
-    return {"losses": numbers(module.losses), "rates": rates.rates, "steps": rates.steps, "expected": expected}
+    return {"losses": to_floats(module.losses), "rates": recorder.rates, "steps": recorder.steps, "expected": expected}
 
 
 def _accumulations(folder: str) -> dict[str, dict[str, Any]]:
     results = {str(stage): _with_deepspeed(stage=stage) for stage in range(4)}
     results["offload"] = _with_deepspeed(stage=3, offload_optimizer=True, offload_parameters=True)
-    if HAS_NVME:
-        with whatever_its_size():
-            results["nvme"] = _with_deepspeed(**on_nvme(folder))
-    results["plain"] = _plain()
+    if SUPPORTS_NVME:
+        with no_min_aio_size():
+            results["nvme"] = _with_deepspeed(**nvme_options(folder))
+    results["reference"] = _reference()
     return results
 
 
 @pytest.fixture(scope="module")
 def accumulations(on_ranks: OnRanks, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """What came of training with accumulation, clipping and a scheduler, by stage."""
+    """Return the results of training with accumulation, clipping and a scheduler, by stage."""
     first, _ = on_ranks(_accumulations, str(tmp_path_factory.mktemp("disk")))
     return dict(first)
 
 
-_STAGES = ["0", "1", "2", "3", "offload", *(["nvme"] if HAS_NVME else [])]
+_STAGES = ["0", "1", "2", "3", "offload", *(["nvme"] if SUPPORTS_NVME else [])]
 
 
 @pytest.mark.parametrize("stage", _STAGES)
 def test_gradients_are_scaled_and_clipped_once(stage: str, accumulations: dict[str, dict[str, Any]]) -> None:
-    """With an optimizer whose steps are as long as the gradient, all losses are those of a training by hand."""
-    assert accumulations[stage]["losses"] == pytest.approx(accumulations["plain"]["losses"], abs=1e-5)
+    """The losses with SGD, whose steps are proportional to the gradient, equal those of a plain loop."""
+    assert accumulations[stage]["losses"] == pytest.approx(accumulations["reference"]["losses"], abs=1e-5)
 
 
 @pytest.mark.parametrize("stage", _STAGES)
-def test_the_scheduler_moves_with_the_steps(stage: str, accumulations: dict[str, dict[str, Any]]) -> None:
-    """The learning rate falls after each step, and not after each batch."""
-    assert accumulations[stage]["rates"] == pytest.approx(accumulations["plain"]["rates"])
+def test_scheduler_advances_per_optimizer_step(stage: str, accumulations: dict[str, dict[str, Any]]) -> None:
+    """The learning rate does not change between accumulated batches."""
+    assert accumulations[stage]["rates"] == pytest.approx(accumulations["reference"]["rates"])
 
 
 @pytest.mark.parametrize("stage", _STAGES)
-def test_the_last_batches_of_an_epoch_are_a_step(stage: str, accumulations: dict[str, dict[str, Any]]) -> None:
-    """Though they are fewer than `accumulate_grad_batches`; Lightning counts on it."""
-    assert accumulations[stage]["steps"] == accumulations["plain"]["steps"]
+def test_last_batches_of_an_epoch_are_a_step(stage: str, accumulations: dict[str, dict[str, Any]]) -> None:
+    """The step happens even with fewer than `accumulate_grad_batches` batches, as Lightning expects."""
+    assert accumulations[stage]["steps"] == accumulations["reference"]["steps"]
     assert accumulations[stage]["steps"][-1] == accumulations[stage]["expected"] == STEPS
 
 
-class Erratic(Classifier):
-    """Logs a loss that does not fall, so that the training is stopped."""
+class ConstantLoss(Classifier):
+    """Classifier that logs a constant validation loss, which triggers early stopping."""
 
     def validation_step(self, batch: tuple[torch.Tensor, ...], index: int) -> None:
-        loss = loss_of(self.net, batch) * 0 + self.global_rank + 1
+        loss = compute_loss(self.net, batch) * 0 + self.global_rank + 1
         self.log("loss", loss, sync_dist=True)
 
 
@@ -149,109 +151,107 @@ def _loops() -> dict[str, Any]:
     found["predicted"] = [tuple(scores.shape) for scores in run.predict(module, data)]
     stopping = _callbacks.EarlyStopping("loss", patience=2)
     run = trainer(HPUDeepSpeedStrategy(stage=2), callbacks=[stopping], max_epochs=9)
-    run.fit(Erratic(), data, data)
+    run.fit(ConstantLoss(), data, data)
     found["epochs"], found["logged"] = run.current_epoch, float(run.callback_metrics["loss"])
     found["device"] = str(run.strategy.root_device)
     found["deterministic"] = torch.are_deterministic_algorithms_enabled()
     found["gathered"] = run.strategy.all_gather(torch.tensor([run.global_rank], device="hpu")).tolist()
     found["greatest"] = int(run.strategy.reduce(torch.tensor(2**24 + run.global_rank, device="hpu"), reduce_op="max"))
-    found["told"] = run.strategy.broadcast(f"from {run.global_rank}")
+    found["broadcast"] = run.strategy.broadcast(f"from {run.global_rank}")
     return found
 
 
 @pytest.fixture(scope="module")
 def loops(on_ranks: OnRanks) -> list[dict[str, Any]]:
-    """What the loops gave on each rank."""
+    """Return each rank's results."""
     return on_ranks(_loops)
 
 
-def test_metrics_are_the_same_wherever_they_are_measured(loops: list[dict[str, Any]]) -> None:
-    """Validation after fitting, by itself and as a test sees the trained weights on both ranks."""
+def test_fit_validate_and_test_report_the_same_loss(loops: list[dict[str, Any]]) -> None:
+    """Both ranks report the loss of the trained weights."""
     first, second = ({found[name] for name in ("fitted", "validated", "tested")} for found in loops)
 
     assert first == second
     assert max(first) == pytest.approx(min(first), abs=1e-6)
 
 
-def test_predictions_come_by_batch(loops: list[dict[str, Any]]) -> None:
-    """Each rank predicts its share."""
+def test_each_rank_predicts_its_part_of_each_batch(loops: list[dict[str, Any]]) -> None:
     assert [found["predicted"] for found in loops] == [[(8, 10)] * BATCHES] * 2
 
 
 def test_early_stopping_stops_all_ranks(loops: list[dict[str, Any]]) -> None:
-    """A loss that does not fall for two epochs ends the training in the third, averaged over ranks."""
+    """Training stops in the third epoch, because the averaged loss has not improved for two."""
     assert [(found["epochs"], found["logged"]) for found in loops] == [(3, 1.5)] * 2
 
 
-def test_the_device_has_no_index(loops: list[dict[str, Any]]) -> None:
-    """Neither for DeepSpeed nor for anyone else."""
+def test_root_device_has_no_index(loops: list[dict[str, Any]]) -> None:
     assert [found["device"] for found in loops] == ["hpu"] * 2
 
 
-def test_torch_is_not_switched_to_deterministic_algorithms(loops: list[dict[str, Any]]) -> None:
-    """DeepSpeed's accelerator does that when it is made, to the whole process."""
+def test_deterministic_algorithms_stay_disabled(loops: list[dict[str, Any]]) -> None:
+    """DeepSpeed's accelerator for Gaudi enables them on import."""
     assert [found["deterministic"] for found in loops] == [False] * 2
 
 
 def test_collectives_are_exact(loops: list[dict[str, Any]]) -> None:
-    """Integers beyond float32's come out right, and objects travel."""
-    assert [(found["gathered"], found["greatest"], found["told"]) for found in loops] == [
+    """Integers larger than float32 can represent are reduced exactly, and objects are broadcast."""
+    assert [(found["gathered"], found["greatest"], found["broadcast"]) for found in loops] == [
         ([[0], [1]], 2**24 + 1, "from 0")
     ] * 2
 
 
-class Sharded(Classifier):
-    """Makes its layers where Lightning has them partitioned at once."""
+class ShardedClassifier(Classifier):
+    """Classifier that creates its layers in `configure_model`, where DeepSpeed partitions them at once."""
 
     def __init__(self) -> None:
         super().__init__()
         self.net = torch.nn.Identity()
-        self.whole = 0
+        self.full_elements = 0
 
     def configure_model(self) -> None:
         if isinstance(self.net, torch.nn.Identity):
-            self.net = perceptron()
-            self.whole = sum(parameter.numel() for parameter in self.net.parameters())
+            self.net = mlp()
+            self.full_elements = sum(parameter.numel() for parameter in self.net.parameters())
 
 
 def _sharded() -> dict[str, Any]:
-    """Train a module that was never whole on a card, and one that was."""
+    """Train a module that is partitioned on creation, and one that is not."""
     results: dict[str, Any] = {}
-    for name, module in {"sharded": Sharded(), "whole": Classifier()}.items():
+    for name, module in {"sharded": ShardedClassifier(), "full": Classifier()}.items():
         run = trainer(HPUDeepSpeedStrategy(stage=3))
         run.fit(module, loader(run.global_rank, 2, BATCHES))
-        results[name] = numbers(module.losses)
-        results[f"elements of {name}"] = getattr(module, "whole", None)
+        results[name] = to_floats(module.losses)
+        results[f"elements of {name}"] = getattr(module, "full_elements", None)
     return results
 
 
 @pytest.mark.skipif(frameworks.current().version < Version("2.1.dev0"), reason="Lightning 2.0 has no configure_model")
-def test_a_module_can_be_partitioned_as_it_is_made(on_ranks: OnRanks) -> None:
-    """With stage 3, layers made in `configure_model` are never whole on a card, and train the same."""
+def test_configure_model_partitions_layers_on_creation(on_ranks: OnRanks) -> None:
+    """The losses equal those of a module whose layers are partitioned later."""
     first, _ = on_ranks(_sharded)
 
     assert first["elements of sharded"] == 0
-    assert first["sharded"] == pytest.approx(first["whole"], abs=1e-5)
+    assert first["sharded"] == pytest.approx(first["full"], abs=1e-5)
 
 
-def _lazily() -> tuple[list[float], list[int]]:
+def _train_and_count() -> tuple[list[float], list[int]]:
     import hpu_sim
 
-    class Counting(_Callback):  # type: ignore[misc] # As above.
+    class StatsRecorder(_Callback):  # type: ignore[misc] # See above.
         def on_train_batch_start(self, *args: Any) -> None:
             stats.append(hpu_sim.stats())
 
     stats: list[dict[str, int]] = []
     module = Classifier()
-    run = trainer(HPUDeepSpeedStrategy(stage=2), callbacks=[Counting()])
+    run = trainer(HPUDeepSpeedStrategy(stage=2), callbacks=[StatsRecorder()])
     run.fit(module, loader(run.global_rank, 2, BATCHES))
-    return numbers(module.losses), [stat["recompilations"] for stat in stats]
+    return to_floats(module.losses), [stat["recompilations"] for stat in stats]
 
 
-def test_lazy_mode_gives_the_same(on_ranks: OnRanks) -> None:
-    """The graphs of DeepSpeed's steps compute what its operations do one by one."""
-    (lazy, recompilations), _ = on_ranks(_lazily, lazy=True)
-    (eager, _), _ = on_ranks(_lazily)
+def test_lazy_mode_has_the_losses_of_eager_mode(on_ranks: OnRanks) -> None:
+    """After the first steps, no graph is recompiled."""
+    (lazy, recompilations), _ = on_ranks(_train_and_count, lazy=True)
+    (eager, _), _ = on_ranks(_train_and_count)
 
     assert lazy == pytest.approx(eager, abs=1e-6)
     assert recompilations[-1] == recompilations[3]

@@ -1,4 +1,4 @@
-"""DeepSpeed's Adam for the host, which is compiled when a configuration first asks for it."""
+"""Test of DeepSpeed's CPU Adam, which DeepSpeed compiles on first use."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from hpu_sim.testing import SharedRankPool
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.modules import Classifier, loader, numbers, trainer
+from tests.modules import Classifier, loader, to_floats, trainer
 
 BATCHES = 6
 LR = 0.01
-# The compiler takes half a minute on a quiet machine.
-_PATIENCE = 900
+# Compiling takes half a minute on an idle machine.
+_TIMEOUT = 900
 
 
-class Unoptimized(Classifier):
-    """Leaves the optimizer to the configuration."""
+class NoOptimizerClassifier(Classifier):
+    """Classifier that leaves the optimizer to the configuration."""
 
     def configure_optimizers(self) -> Any:
         return None
@@ -32,25 +32,24 @@ class Unoptimized(Classifier):
 def _train(module: Classifier, **options: Any) -> tuple[str, list[float]]:
     run = trainer(HPUDeepSpeedStrategy(**options))
     run.fit(module, loader(run.global_rank, 2, BATCHES))
-    return type(run.strategy.deepspeed_engine.basic_optimizer).__name__, numbers(module.losses)
+    return type(run.strategy.deepspeed_engine.basic_optimizer).__name__, to_floats(module.losses)
 
 
-def _both() -> tuple[tuple[str, list[float]], tuple[str, list[float]]]:
+def _train_both() -> tuple[tuple[str, list[float]], tuple[str, list[float]]]:
     zero = {"stage": 2, "offload_optimizer": {"device": "cpu"}}
     adam = {"type": "Adam", "params": {"lr": LR}}
-    compiled = _train(Unoptimized(), config={"optimizer": adam, "zero_optimization": zero})
+    compiled = _train(NoOptimizerClassifier(), config={"optimizer": adam, "zero_optimization": zero})
     return compiled, _train(Classifier(lr=LR), stage=2, offload_optimizer=True)
 
 
-@pytest.mark.timeout(_PATIENCE)
+@pytest.mark.timeout(_TIMEOUT)
 @pytest.mark.skipif(
     shutil.which("c++") is None or shutil.which("ninja") is None,
     reason="Requires: a C++ compiler and ninja, to compile DeepSpeed's Adam for the CPU",
 )
-def test_deepspeeds_adam_for_the_host_is_torchs(tmp_path: Path) -> None:
-    """Its losses are those of torch's Adam, step by step."""
+def test_cpu_adam_has_the_losses_of_torchs_adam(tmp_path: Path) -> None:
     with SharedRankPool(lambda: tmp_path) as ranks:
-        ((name, losses), (_, torchs)), _ = ranks.call(_both, seconds=_PATIENCE)
+        ((name, losses), (_, expected)), _ = ranks.call(_train_both, seconds=_TIMEOUT)
 
     assert name == "DeepSpeedCPUAdam"
-    assert losses == pytest.approx(torchs, abs=1e-5)
+    assert losses == pytest.approx(expected, abs=1e-5)

@@ -1,7 +1,7 @@
-"""DeepSpeed's ZeRO on Intel Gaudi (HPU) with PyTorch Lightning: models whose state does not fit on one card.
+"""DeepSpeed ZeRO strategies for PyTorch Lightning on Intel Gaudi (HPU).
 
-Importing this package loads neither torch, Lightning, DeepSpeed nor the Gaudi bridge, starts no process and opens no
-card: every public name is fetched from its module when it is first used.
+Importing this package imports neither torch, Lightning, DeepSpeed nor the Gaudi bridge, starts no process and opens no
+device. Public names are imported on first use.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""DeepSpeed's configuration, checked before a training starts: DeepSpeed itself passes over what it does not know."""
+"""Validation of DeepSpeed's configuration before training starts; DeepSpeed ignores unknown top-level options."""
 
 import difflib
 import importlib
@@ -10,16 +10,17 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Final
 
-from hpu_deepspeed import _vendor
+from hpu_deepspeed import _deepspeed
+from hpu_deepspeed._lightning import rank_zero_warn
 
 Config = dict[str, Any]
 
 _STAGES: Final = (0, 1, 2, 3)
-_OFFLOADS: Final = {"offload_optimizer": "offload_optimizer_device", "offload_param": "offload_params_device"}
+_OFFLOAD_SECTIONS: Final = {"offload_optimizer": "offload_optimizer_device", "offload_param": "offload_params_device"}
 _DEVICES: Final = ("none", "cpu", "nvme")
 
-# Where DeepSpeed's releases keep the names of their options, as values of module-level constants.
-_CONSTANTS: Final = (
+# Modules whose string constants are the names of DeepSpeed's options. Not every release has all of them.
+_CONSTANT_MODULES: Final = (
     "deepspeed.runtime.constants",
     "deepspeed.runtime.activation_checkpointing.config",
     "deepspeed.runtime.data_pipeline.constants",
@@ -30,8 +31,8 @@ _CONSTANTS: Final = (
     "deepspeed.profiling.constants",
     "deepspeed.monitor.constants",
 )
-# Those whose names stand in no constant, on one release or another, from DeepSpeed's documentation and its sources.
-_FURTHER: Final = frozenset(
+# Options without such a constant in one release or another, from DeepSpeed's documentation and sources.
+_EXTRA_KEYS: Final = frozenset(
     {
         "activation_checkpointing",
         "aio",
@@ -78,101 +79,104 @@ _FURTHER: Final = frozenset(
 )
 
 
-def check_source(given: object) -> None:
-    """Check what a strategy is given to read its configuration from.
+def validate_source(config: object) -> None:
+    """Raise if a strategy's `config` argument is not a configuration.
 
     Args:
-        given: The configuration, or the path of a file; None for that of PL_DEEPSPEED_CONFIG_PATH, if it is set.
+        config: The configuration or the path of a JSON file. If None, the path in PL_DEEPSPEED_CONFIG_PATH, if set.
 
     Raises:
-        TypeError: It is neither.
-        ValueError: The file is not JSON, or no dict.
+        TypeError: `config` is neither a dict nor a path.
+        ValueError: The file does not contain a JSON object.
     """
-    source = os.environ.get("PL_DEEPSPEED_CONFIG_PATH") if given is None else given
+    source = os.environ.get("PL_DEEPSPEED_CONFIG_PATH") if config is None else config
     if source is None or isinstance(source, Mapping):
         return
     if not isinstance(source, (str, os.PathLike)):
         raise TypeError(f"`config` must be a dict or the path of a JSON file, got {source!r}")
     path = Path(source)
     if not path.is_file():
-        # Lightning says so.
+        # Lightning raises for a missing file.
         return
     try:
         content = json.loads(path.read_bytes())
     except ValueError as error:
-        raise ValueError(f"the DeepSpeed config {str(path)!r} is not JSON: {error}") from error
+        raise ValueError(f"the DeepSpeed config {str(path)!r} must be a JSON file: {error}") from error
     if not isinstance(content, dict):
-        raise ValueError(  # noqa: TRY004 - as for a file that is not JSON: the argument, a path, is of the right type.
-            f"the DeepSpeed config {str(path)!r} must be a dict, got {content!r}"
+        raise ValueError(  # noqa: TRY004 - the argument, a path, is of the right type; the file's content is wrong.
+            f"the DeepSpeed config {str(path)!r} must contain a JSON object, got {content!r}"
         )
 
 
-def check(config: Config) -> None:
-    """Check what does not depend on the training.
+def validate(config: Config) -> None:
+    """Validate the options that do not depend on the Trainer.
+
+    Unknown options at the top level and in `aio` are a warning, because DeepSpeed ignores them and a newer release may
+    read options that are not listed here. Those in `zero_optimization` are an error, as in DeepSpeed itself.
 
     Args:
         config: DeepSpeed's configuration.
 
     Raises:
-        TypeError: A part of it is of the wrong type.
-        ValueError: It has an option that DeepSpeed does not know, or a value that it does not take.
+        TypeError: A section is of the wrong type.
+        ValueError: An option has an invalid value, or one in `zero_optimization` is unknown.
     """
-    _check_names(config, _known_options(), "the DeepSpeed config")
-    # Lightning writes one of them by the name that it has in older DeepSpeeds.
-    aio = _constants("deepspeed.runtime.swap_tensor.constants") | {"thread_count"}
-    _check_names(config.get("aio") or {}, aio, "`aio` in the DeepSpeed config")
+    _warn_unknown(config, _known_options(), "the DeepSpeed config")
+    # Lightning writes `thread_count`, the name in older DeepSpeed releases.
+    aio = _string_constants("deepspeed.runtime.swap_tensor.constants") | {"thread_count"}
+    _warn_unknown(config.get("aio") or {}, aio, "`aio` in the DeepSpeed config")
     zero = config.get("zero_optimization", {})
     if isinstance(zero, bool):
-        # DeepSpeed's oldest spelling of stage 1.
+        # DeepSpeed's deprecated format for stage 1.
         return
     if not isinstance(zero, Mapping):
         raise TypeError(f"`zero_optimization` in the DeepSpeed config must be a dict, got {zero!r}")
     stage = zero.get("stage", 0)
     if isinstance(stage, bool) or stage not in _STAGES:
         raise ValueError(f"`stage` must be 0, 1, 2 or 3, got {stage!r}")
-    model = importlib.import_module("deepspeed.runtime.zero.config").DeepSpeedZeroConfig
-    # pydantic 2 has `model_fields`, pydantic 1 `__fields__`.
-    fields = getattr(model, "model_fields", None) or model.__fields__
-    names = set(fields) | {field.alias for field in fields.values() if field.alias}
-    _check_names(zero, frozenset(names), "`zero_optimization` in the DeepSpeed config")
-    for part, argument in _OFFLOADS.items():
-        if not isinstance(zero.get(part, {}), (Mapping, NoneType)):
-            raise TypeError(f"`{part}` in the DeepSpeed config must be a dict, got {zero[part]!r}")
-        device = offload_device(config, part)
+    unknown = _describe_unknown(zero, _zero_options())
+    if unknown:
+        raise ValueError(
+            f"`zero_optimization` in the DeepSpeed config has unknown options: {unknown}; DeepSpeed "
+            f"{_deepspeed.version()} does not accept them"
+        )
+    for section, argument in _OFFLOAD_SECTIONS.items():
+        if not isinstance(zero.get(section, {}), (Mapping, NoneType)):
+            raise TypeError(f"`{section}` in the DeepSpeed config must be a dict, got {zero[section]!r}")
+        device = offload_device(config, section)
         if device not in _DEVICES:
             raise ValueError(f"`{argument}` must be 'cpu' or 'nvme', got {device!r}")
     if offload_device(config, "offload_param") != "none" and stage != _STAGES[-1]:
-        raise ValueError(f"`offload_parameters` needs `stage=3`, which alone partitions parameters, got stage {stage}")
+        raise ValueError(f"`offload_parameters` needs `stage=3`, which partitions parameters, got stage {stage}")
     if offload_device(config, "offload_optimizer") == "nvme" and stage != _STAGES[-1]:
         raise ValueError(
-            f"`offload_optimizer_device='nvme'` needs `stage=3`, got stage {stage}, in which DeepSpeed would leave the "
-            "optimizer in memory: offload to 'cpu', or take stage 3"
+            f"`offload_optimizer_device='nvme'` needs `stage=3`, got stage {stage}, where DeepSpeed keeps the "
+            "optimizer in memory: offload to 'cpu', or use stage 3"
         )
 
 
-def complete(config: Config) -> None:
-    """Add what a configuration may leave out, and is needed.
+def fill_defaults(config: Config) -> None:
+    """Add options that DeepSpeed or Lightning need and the user may leave out.
 
     Args:
-        config: DeepSpeed's configuration, which is changed.
+        config: DeepSpeed's configuration, modified in place.
     """
-    # Lightning reads it when a module is tested in stage 3; it is DeepSpeed's own default.
+    # Lightning reads this when it tests a module in stage 3. False is DeepSpeed's default.
     config.setdefault("zero_allow_untested_optimizer", False)
-    # So that an optimizer of the program's may be offloaded, which DeepSpeed refuses unless told: its own need a
-    # compiler.
+    # By default DeepSpeed offloads only its CPU Adam, which needs a compiler. This allows the module's own optimizer.
     if offload_device(config, "offload_optimizer") != "none" and "optimizer" not in config:
         config.setdefault("zero_force_ds_cpu_optimizer", False)
 
 
-def check_batch_sizes(config: Config, world_size: int) -> None:
-    """Check that the sizes of a batch agree.
+def validate_batch_sizes(config: Config, world_size: int) -> None:
+    """Raise if the batch sizes contradict each other.
 
     Args:
-        config: DeepSpeed's configuration, complete.
-        world_size: The number of processes.
+        config: DeepSpeed's configuration, with Lightning's values filled in.
+        world_size: Number of processes.
 
     Raises:
-        ValueError: They do not.
+        ValueError: The total is not the product of micro batch, accumulation steps and processes.
     """
     total = config.get("train_batch_size")
     micro, steps = config.get("train_micro_batch_size_per_gpu"), config.get("gradient_accumulation_steps", 1)
@@ -185,32 +189,32 @@ def check_batch_sizes(config: Config, world_size: int) -> None:
     )
 
 
-def check_clipping(config: Config, asked: float | None) -> None:
-    """Check that gradients are to be clipped in one way only.
+def validate_gradient_clipping(config: Config, gradient_clip_val: float | None) -> None:
+    """Raise if the Trainer and the configuration clip gradients to different values.
 
     Args:
         config: DeepSpeed's configuration.
-        asked: The Trainer's `gradient_clip_val`.
+        gradient_clip_val: The Trainer's argument.
 
     Raises:
-        ValueError: The Trainer and the configuration say different values.
+        ValueError: The values differ.
     """
-    given = config.get("gradient_clipping")
-    if asked is not None and given is not None and float(given) != float(asked):
+    configured = config.get("gradient_clipping")
+    if gradient_clip_val is not None and configured is not None and float(configured) != float(gradient_clip_val):
         raise ValueError(
-            f"`gradient_clip_val={asked!r}` of the Trainer and `gradient_clipping: {given!r}` in the DeepSpeed config "
-            "must be the same: leave one of them out"
+            f"`gradient_clip_val={gradient_clip_val!r}` of the Trainer and `gradient_clipping: {configured!r}` in the "
+            "DeepSpeed config must be the same: leave one of them out"
         )
 
 
-def check_compiler(config: Config) -> None:
-    """Check that what DeepSpeed compiles for an optimizer on the host can be compiled.
+def require_compiler(config: Config) -> None:
+    """Raise if DeepSpeed would compile its CPU Adam and there is no compiler.
 
     Args:
         config: DeepSpeed's configuration.
 
     Raises:
-        RuntimeError: A compiler is missing.
+        RuntimeError: The C++ compiler or ninja is missing.
     """
     if offload_device(config, "offload_optimizer") == "none" or not _uses_cpu_adam(config):
         return
@@ -218,49 +222,65 @@ def check_compiler(config: Config) -> None:
     missing = [name for name in (compiler, "ninja") if shutil.which(name) is None]
     if missing:
         raise RuntimeError(
-            "DeepSpeed's Adam for the CPU is compiled when it is first used, and this machine has no "
-            f"{' and no '.join(missing)}: install it, or return an optimizer of torch's from `configure_optimizers`"
+            f"DeepSpeed compiles its Adam for the CPU on first use, which needs {' and '.join(missing)}: install what "
+            "is missing, or return an optimizer of torch's from `configure_optimizers`"
         )
 
 
 def offloads(config: Config, device: str) -> dict[str, Config]:
-    """Return those of "offload_param" and "offload_optimizer" that go to a device, with their options."""
-    return {part: config["zero_optimization"][part] for part in _OFFLOADS if offload_device(config, part) == device}
+    """Return the sections "offload_param" and "offload_optimizer" that offload to a device."""
+    return {
+        section: config["zero_optimization"][section]
+        for section in _OFFLOAD_SECTIONS
+        if offload_device(config, section) == device
+    }
 
 
-def offload_device(config: Mapping[str, Any], part: str) -> Any:
-    """Return where "offload_optimizer" or "offload_param" goes: "cpu", "nvme" or "none"."""
+def offload_device(config: Mapping[str, Any], section: str) -> Any:
+    """Return the device, "cpu", "nvme" or "none", of the section "offload_optimizer" or "offload_param"."""
     zero = config.get("zero_optimization")
-    offload = zero.get(part) if isinstance(zero, Mapping) else None
+    offload = zero.get(section) if isinstance(zero, Mapping) else None
     return offload.get("device", "none") if isinstance(offload, Mapping) else "none"
 
 
 def _uses_cpu_adam(config: Config) -> bool:
-    """Tell whether DeepSpeed makes the optimizer itself, an Adam, which for the CPU is an operator to be compiled."""
+    """Return whether the configuration makes DeepSpeed create an Adam, which it compiles for the CPU."""
     optimizer = config.get("optimizer")
     if not isinstance(optimizer, Mapping) or optimizer.get("params", {}).get("torch_adam"):
         return False
     return str(optimizer.get("type", "")).lower() in {"adam", "adamw"}
 
 
-def _check_names(options: Mapping[str, Any], known: frozenset[str], where: str) -> None:
-    unknown = sorted(name for name in options if name not in known)
-    if not unknown:
-        return
-    (first, *_), text = unknown, ", ".join(map(repr, unknown))
-    close = difflib.get_close_matches(first, known, n=1)
-    advice = f"did you mean {close[0]!r}?" if close else "remove what DeepSpeed has no use for"
-    raise ValueError(f"{where} has options that DeepSpeed {_vendor.version()} does not know: {text}; {advice}")
+def _warn_unknown(options: Mapping[str, Any], known: frozenset[str], where: str) -> None:
+    unknown = _describe_unknown(options, known)
+    if unknown:
+        rank_zero_warn(f"{where} has unknown options: {unknown}; DeepSpeed {_deepspeed.version()} may ignore them")
+
+
+def _describe_unknown(options: Mapping[str, Any], known: frozenset[str]) -> str:
+    """Return the unknown options, each with the nearest known one; empty if there are none."""
+    descriptions = []
+    for name in sorted(options.keys() - known):
+        close = difflib.get_close_matches(name, known, n=1)
+        descriptions.append(f"{name!r} (did you mean {close[0]!r}?)" if close else repr(name))
+    return ", ".join(descriptions)
 
 
 def _known_options() -> frozenset[str]:
-    """Return the names of options that the installed DeepSpeed may look for at the top of its configuration."""
-    names = set(_FURTHER)
-    return frozenset(names.union(*map(_constants, _CONSTANTS)))
+    """Return the names of the known top-level options."""
+    return _EXTRA_KEYS.union(*map(_string_constants, _CONSTANT_MODULES))
 
 
-def _constants(module: str) -> frozenset[str]:
-    """Return the texts among the constants of a module of DeepSpeed; none if this release does not have it."""
+def _zero_options() -> frozenset[str]:
+    """Return the names of the options in DeepSpeed's model of `zero_optimization`."""
+    model = importlib.import_module("deepspeed.runtime.zero.config").DeepSpeedZeroConfig
+    # `model_fields` is pydantic 2's name, `__fields__` pydantic 1's.
+    fields = getattr(model, "model_fields", None) or model.__fields__
+    return frozenset(fields) | {field.alias for field in fields.values() if field.alias}
+
+
+def _string_constants(module: str) -> frozenset[str]:
+    """Return the string constants of a DeepSpeed module; empty if this release does not have it."""
     try:
         constants = vars(importlib.import_module(module))
     except ModuleNotFoundError:

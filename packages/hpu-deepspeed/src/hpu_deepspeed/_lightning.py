@@ -1,23 +1,26 @@
-"""The Lightning names that hpu-deepspeed builds on, taken from the framework that `hpu_core.frameworks` decided for.
+"""Lightning names that hpu-deepspeed uses, from the framework that `hpu_core.frameworks` selects.
 
-Importing this module imports that Lightning, and no DeepSpeed. Type checkers see the names of `lightning`; those of
+Importing this module imports that framework, but not DeepSpeed. Type checkers see the names of `lightning`; those of
 `pytorch_lightning` are generated from the same sources.
 """
 
-from typing import TYPE_CHECKING
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from hpu_core import frameworks
 
 if TYPE_CHECKING:
     from lightning.fabric.plugins.precision.deepspeed import DeepSpeedPrecision as FabricDeepSpeedPrecision
     from lightning.fabric.strategies.deepspeed import DeepSpeedStrategy as FabricDeepSpeedStrategy
     from lightning.fabric.utilities.exceptions import MisconfigurationException
     from lightning.fabric.utilities.seed import reset_seed
-    from lightning.pytorch.core.optimizer import _MockOptimizer as NoOptimizer
+    from lightning.pytorch.core.optimizer import _configure_optimizers as parse_optimizers
+    from lightning.pytorch.core.optimizer import _MockOptimizer as MockOptimizer
     from lightning.pytorch.plugins.precision.deepspeed import DeepSpeedPrecision
     from lightning.pytorch.strategies.deepspeed import DeepSpeedStrategy
     from lightning.pytorch.utilities import rank_zero_warn
 else:
-    from hpu_core import frameworks
-
     _framework = frameworks.current()
     _fabric_precision = _framework.fabric("plugins.precision.deepspeed")
     _precision = _framework.pytorch("plugins.precision.deepspeed")
@@ -28,13 +31,15 @@ else:
     rank_zero_warn = _framework.pytorch("utilities").rank_zero_warn
     reset_seed = _framework.fabric("utilities.seed").reset_seed
 
-    # The class got its name without "Plugin" in Lightning 2.1.
+    # Lightning 2.0 calls the class DeepSpeedPrecisionPlugin.
     DeepSpeedPrecision = getattr(_precision, "DeepSpeedPrecision", None) or _precision.DeepSpeedPrecisionPlugin
     FabricDeepSpeedPrecision = _fabric_precision.DeepSpeedPrecision
 
-    # Not public, and in this place on every Lightning from 2.0 to 2.6: what stands for the optimizer of a module whose
-    # `configure_optimizers` returns None. There is no other way to tell.
-    NoOptimizer = _framework.pytorch("core.optimizer")._MockOptimizer  # noqa: SLF001 - see above.
+    # Private, but Lightning 2.0 to 2.6 all have them: the optimizer that stands for None, and the parser of what
+    # `configure_optimizers` returns.
+    _optimizer = _framework.pytorch("core.optimizer")
+    MockOptimizer = _optimizer._MockOptimizer  # noqa: SLF001 - see above.
+    parse_optimizers = _optimizer._configure_optimizers  # noqa: SLF001 - see above.
 
 __all__ = [
     "DeepSpeedPrecision",
@@ -42,7 +47,30 @@ __all__ = [
     "FabricDeepSpeedPrecision",
     "FabricDeepSpeedStrategy",
     "MisconfigurationException",
-    "NoOptimizer",
+    "MockOptimizer",
+    "parse_optimizers",
     "rank_zero_warn",
     "reset_seed",
+    "supported_arguments",
 ]
+
+# Arguments that only newer Lightning has, with their defaults.
+_DEFAULTS: Final = {"exclude_frozen_parameters": False, "filter": None, "strict": True, "weights_only": None}
+
+
+def supported_arguments(method: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
+    """Return the arguments without the new ones that the installed Lightning does not have.
+
+    Args:
+        method: Lightning's method.
+        **arguments: Arguments to pass to the method.
+
+    Raises:
+        TypeError: A new argument that the method does not have is set to another value than its default.
+    """
+    unsupported = _DEFAULTS.keys() & arguments.keys() - inspect.signature(method).parameters.keys()
+    for name in sorted(unsupported):
+        if arguments[name] != _DEFAULTS[name]:
+            version = frameworks.current().version
+            raise TypeError(f"`{name}` is not supported by Lightning {version}: upgrade Lightning or leave it out")
+    return {name: value for name, value in arguments.items() if name not in unsupported}

@@ -1,9 +1,8 @@
-"""Reading and writing the files that DeepSpeed offloads to NVMe, where DeepSpeed has no operator of its own for it.
+"""Asynchronous file I/O for offloading to NVMe, used where DeepSpeed has no operator of its own.
 
-DeepSpeed's asynchronous I/O is an operator in C++, for which it needs libaio and a compiler; for Gaudi it has none, up
-to DeepSpeed 0.19. Nothing in it depends on the card: tensors go from the card to the host's memory before, and what is
-left is to bring memory to a file and back while the training goes on. That is what `Handle` does, with the operating
-system's `preadv` and `pwritev` on threads, wherever Python runs.
+DeepSpeed implements its asynchronous I/O as a C++ operator that needs libaio and a compiler. Up to 0.19 it has none for
+Gaudi. The operator only moves data between host memory and files, so `AioHandle` does the same with `preadv` and
+`pwritev` on a thread pool.
 """
 
 import ctypes
@@ -19,36 +18,36 @@ from typing import Any, Final
 
 import torch
 
-from hpu_deepspeed import _config, _swap_folders, _vendor
+from hpu_deepspeed import _config, _deepspeed, _swap_dirs
 
 _BUILDER: Final = "AsyncIOBuilder"
-# The modules of DeepSpeed that offload to NVMe, from 0.9.4 to 0.19; each has imported the operator's builder.
-_SWAPPERS: Final = tuple(
+# The DeepSpeed modules that offload to NVMe, from 0.9.4 to 0.19. Each imports the operator's builder by name.
+_SWAPPER_MODULES: Final = tuple(
     f"deepspeed.runtime.swap_tensor.{name}"
     for name in ("partitioned_param_swapper", "partitioned_optimizer_swapper", "pipelined_optimizer_swapper")
 )
 
-# The module that makes the first of these.
-_PARAMETERS: Final = "deepspeed.runtime.zero.partition_parameters"
-_PARAMETER_SWAPPER: Final = "AsyncPartitionedParameterSwapper"
+# The module that instantiates the parameter swapper.
+_PARAM_MODULE: Final = "deepspeed.runtime.zero.partition_parameters"
+_PARAM_SWAPPER: Final = "AsyncPartitionedParameterSwapper"
 
-_READ: Final = os.O_RDONLY
-_WRITE: Final = os.O_WRONLY | os.O_CREAT
+_READ_FLAGS: Final = os.O_RDONLY
+_WRITE_FLAGS: Final = os.O_WRONLY | os.O_CREAT
 
 _Transfer = Callable[[int, Sequence[memoryview], int], int]
 
 
-class Handle:
-    """Stands for `aio_handle` of DeepSpeed's operator, with as much of it as offloading uses.
+class AioHandle:
+    """Replacement for DeepSpeed's `aio_handle`, with the methods that offloading calls.
 
     Args:
-        block_size: How many bytes are read or written at once; positive.
-        queue_depth: How many of those blocks may be on their way at the same time; positive.
-        single_submit: Of no account here, as are the others: they are about libaio's queue. Older DeepSpeeds pass all
-            of them by position.
-        overlap_events: The same.
-        intra_op_parallelism: The same: the blocks of a tensor are always moved side by side.
-        keeps: What is to live as long as this object; nothing is done with it.
+        block_size: Bytes per read or write; positive.
+        queue_depth: Maximum number of blocks in flight; positive.
+        single_submit: Ignored, as are the next two: they configure libaio's queue. Older DeepSpeed releases pass all
+            five by position.
+        overlap_events: Ignored.
+        intra_op_parallelism: Ignored; the blocks of a tensor are always transferred in parallel.
+        keepalive: Object to keep alive as long as this handle; otherwise unused.
     """
 
     def __init__(  # noqa: PLR0913 - DeepSpeed's interface, which passes the first five by position, too.
@@ -59,86 +58,91 @@ class Handle:
         overlap_events: bool = True,  # noqa: ARG002 - see above.
         intra_op_parallelism: int = 1,  # noqa: ARG002 - see above.
         *,
-        keeps: object = None,
+        keepalive: object = None,
     ) -> None:
-        self._keeps = keeps
+        self._keepalive = keepalive
         self._block_size = block_size
-        self._threads = ThreadPoolExecutor(queue_depth, "hpu-deepspeed-nvme")
-        # The blocks of each tensor, because DeepSpeed counts tensors.
-        self._begun: list[list[Future[None]]] = []
+        self._executor = ThreadPoolExecutor(queue_depth, "hpu-deepspeed-nvme")
+        # One list of blocks per tensor, because `wait` returns a number of tensors.
+        self._pending: list[list[Future[None]]] = []
 
     def async_pread(self, buffer: torch.Tensor, filename: str, file_offset: int = 0) -> int:
-        """Begin to read a tensor from a file.
+        """Start reading a file into a tensor.
 
         Args:
-            buffer: Contiguous, in the host's memory; it must not be used before `wait`.
+            buffer: Contiguous tensor in host memory. Do not use it before `wait` returns.
             filename: The file.
-            file_offset: Where in the file it begins, in bytes.
+            file_offset: Position in the file to start from, in bytes.
 
         Returns:
-            0, as DeepSpeed's. Errors are raised by `wait`.
+            0, as DeepSpeed's handle does. Errors are raised by `wait`.
         """
-        return self._begin(os.preadv, _READ, buffer, filename, file_offset)
+        return self._submit(os.preadv, _READ_FLAGS, buffer, filename, file_offset)
 
     def async_pwrite(self, buffer: torch.Tensor, filename: str, file_offset: int = 0) -> int:
-        """Begin to write a tensor to a file, which is made if it is not there.
+        """Start writing a tensor to a file, which is created if missing.
 
         Args:
-            buffer: Contiguous, in the host's memory; it must not be changed before `wait`.
+            buffer: Contiguous tensor in host memory. Do not change it before `wait` returns.
             filename: The file.
-            file_offset: Where in the file it begins, in bytes.
+            file_offset: Position in the file to start from, in bytes.
 
         Returns:
-            0, as DeepSpeed's. Errors are raised by `wait`.
+            0, as DeepSpeed's handle does. Errors are raised by `wait`.
         """
-        return self._begin(os.pwritev, _WRITE, buffer, filename, file_offset)
+        return self._submit(os.pwritev, _WRITE_FLAGS, buffer, filename, file_offset)
 
     def wait(self) -> int:
-        """Wait until all that was begun is done.
+        """Wait for all pending reads and writes.
 
         Returns:
-            How many tensors that was.
+            The number of tensors read or written.
 
         Raises:
-            OSError: A file could not be read or written, or ends too early; the error names it.
+            OSError: A file cannot be read or written, or is too short; the error names the file.
         """
-        begun, self._begun = self._begun, []
-        # All of them before the first error is raised, so that none is on its way any more.
-        errors = [block.exception() for blocks in begun for block in blocks]
+        pending, self._pending = self._pending, []
+        # Waits for every block before raising, so that none is in flight afterwards.
+        errors = [block.exception() for blocks in pending for block in blocks]
         for error in errors:
             if error is not None:
                 raise error
-        return len(begun)
+        return len(pending)
 
     def new_cpu_locked_tensor(self, num_elem: int, example_tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor in pinned memory of the host, which a card reads and writes by itself.
+        """Return a tensor in pinned host memory.
 
         Args:
-            num_elem: Its number of elements.
-            example_tensor: One of its type.
+            num_elem: Number of elements.
+            example_tensor: Tensor whose dtype to use.
         """
         pinned: torch.Tensor = _accelerator().pin_memory(torch.empty(num_elem, dtype=example_tensor.dtype))
         return pinned
 
     def free_cpu_locked_tensor(self, locked_tensor: torch.Tensor) -> bool:  # noqa: ARG002 - DeepSpeed's interface.
-        """Do nothing: torch frees pinned memory with the last tensor in it."""
+        """Do nothing; torch frees pinned memory with the last tensor that uses it."""
         return True
 
     def is_pinned(self, buffer: torch.Tensor) -> bool:
-        """Tell whether a tensor lies in pinned memory."""
+        """Return whether a tensor is in pinned memory."""
         return bool(_accelerator().is_pinned(buffer))
 
-    def _begin(self, transfer: _Transfer, flags: int, buffer: torch.Tensor, filename: str, file_offset: int) -> int:
+    def _submit(self, transfer: _Transfer, flags: int, buffer: torch.Tensor, filename: str, file_offset: int) -> int:
         size = buffer.numel() * buffer.element_size()
-        # numpy, through which tensors offer their memory, has no bfloat16.
+        # `Tensor.numpy()` would expose the memory as well, but numpy has no bfloat16.
         array = (ctypes.c_ubyte * size).from_address(buffer.data_ptr())
-        # The memory must stay for as long as one of its blocks is on its way, whatever becomes of the tensor meanwhile.
+        # Keeps the memory allocated while a block is in flight, even if the caller drops the tensor.
         array.owner = buffer.detach()  # type: ignore[attr-defined] # Instances of ctypes take any attribute.
         memory = memoryview(array).cast("B")
-        self._begun.append(
+        self._pending.append(
             [
-                self._threads.submit(
-                    _move, transfer, flags, memory[start : start + self._block_size], filename, file_offset + start
+                self._executor.submit(
+                    _transfer_block,
+                    transfer,
+                    flags,
+                    memory[start : start + self._block_size],
+                    filename,
+                    file_offset + start,
                 )
                 for start in range(0, size, self._block_size)
             ]
@@ -146,137 +150,138 @@ class Handle:
         return 0
 
 
-def _move(transfer: _Transfer, flags: int, memory: memoryview, filename: str, offset: int) -> None:
-    """Read or write a block of a file.
+def _transfer_block(transfer: _Transfer, flags: int, memory: memoryview, filename: str, offset: int) -> None:
+    """Read or write one block of a file.
 
     Raises:
-        OSError: It cannot be opened, read or written, or ends before the block does.
+        OSError: The file cannot be opened, read or written, or ends before the block does.
     """
     descriptor = os.open(filename, flags, 0o600)
     try:
-        _move_all(transfer, descriptor, memory, offset)
+        _transfer_fully(transfer, descriptor, memory, offset)
     except OSError as error:
-        # Those of `preadv` and `pwritev` do not know which file it is.
+        # `preadv` and `pwritev` know the descriptor only.
         error.filename = filename
         raise
     finally:
         os.close(descriptor)
 
 
-def _move_all(transfer: _Transfer, descriptor: int, memory: memoryview, offset: int) -> None:
-    """Read or write a block in as many calls as the operating system makes of it."""
+def _transfer_fully(transfer: _Transfer, descriptor: int, memory: memoryview, offset: int) -> None:
+    """Repeat a read or write until the whole block is transferred."""
     while memory:
-        moved = transfer(descriptor, [memory], offset)
-        if moved == 0:
-            raise OSError(errno.EIO, f"{len(memory)} bytes are missing from {offset} on, where the file ends")
-        memory, offset = memory[moved:], offset + moved
+        count = transfer(descriptor, [memory], offset)
+        if count == 0:
+            raise OSError(errno.EIO, f"unexpected end of file at offset {offset}, {len(memory)} bytes missing")
+        memory, offset = memory[count:], offset + count
 
 
-class Builder:
-    """Stands for the builder of DeepSpeed's operator: there is nothing to build.
+class AioBuilder:
+    """Replacement for the builder of DeepSpeed's operator; it compiles nothing.
 
     Args:
-        keeps: What is to live as long as each handle.
+        keepalive: Object to keep alive as long as each handle.
     """
 
-    def __init__(self, keeps: object) -> None:
-        self._keeps = keeps
+    def __init__(self, keepalive: object) -> None:
+        self._keepalive = keepalive
 
     def load(self, verbose: bool = False) -> SimpleNamespace:  # noqa: ARG002 - DeepSpeed's interface.
-        """Return what stands for the operator's module."""
-        return SimpleNamespace(aio_handle=functools.partial(Handle, keeps=self._keeps))
+        """Return a namespace with `aio_handle`, as the operator's module has."""
+        return SimpleNamespace(aio_handle=functools.partial(AioHandle, keepalive=self._keepalive))
 
 
-def check(config: dict[str, Any]) -> None:
-    """Check that what is to be offloaded to NVMe can be: with DeepSpeed's own operator, or with `Handle`.
+def validate(config: dict[str, Any]) -> None:
+    """Raise if the NVMe offload that a configuration asks for is impossible.
 
     Args:
         config: DeepSpeed's configuration.
 
     Raises:
-        NotImplementedError: DeepSpeed has no operator for Gaudi, and none of the places where another one is put.
-        OSError: The folder is not there, or cannot be written.
+        NotImplementedError: DeepSpeed has no async I/O operator for Gaudi and cannot use `AioHandle` either.
+        OSError: The directory does not exist or is not writable.
     """
     offloads = _config.offloads(config, "nvme")
     for options in offloads.values():
-        _check_folder(options.get("nvme_path"))
-    if not offloads or _vendor.has_op(_BUILDER):
+        _validate_path(options.get("nvme_path"))
+    if not offloads or _deepspeed.has_op(_BUILDER):
         return
-    # DeepSpeed before 0.18 has no `purge_state`, and cannot offload the state of torch's optimizers.
-    swappers = _swappers()
+    # Without `purge_state`, DeepSpeed before 0.18 cannot offload the state of torch's optimizers.
+    swappers = _swapper_modules()
     can_swap_states = hasattr(getattr(swappers[1], "OptimizerSwapper", None), "purge_state")
     if not can_swap_states or not all(hasattr(module, _BUILDER) for module in swappers):
         raise NotImplementedError(
-            f"DeepSpeed {_vendor.version()} cannot offload to NVMe on Gaudi: it has no asynchronous I/O of its own for "
-            "it, and this package puts another one into DeepSpeed 0.18 and 0.19 only: offload to 'cpu', or install one "
-            "of these"
+            f"DeepSpeed {_deepspeed.version()} cannot offload to NVMe on Gaudi: it has no asynchronous I/O operator "
+            "for Gaudi, and hpu-deepspeed's replacement works with DeepSpeed 0.18 and 0.19 only: offload to 'cpu', or "
+            "install one of these"
         )
 
 
 def prepare(config: dict[str, Any]) -> None:
-    """Have what is offloaded to NVMe go to folders of this process, with `Handle` if DeepSpeed has no own operator.
+    """Create this process's swap directories and patch DeepSpeed to use `AioHandle` if it has no operator.
 
-    DeepSpeed's modules have imported the operator's builder by name, and no argument leads there, so the name is
-    replaced in them, and nowhere else: whoever asks DeepSpeed for the operator still gets DeepSpeed's answer.
+    DeepSpeed's modules import the builder by name and take none as an argument, so the name is replaced in these
+    modules. DeepSpeed's registry of operators stays unchanged.
 
     Args:
-        config: DeepSpeed's configuration, in which `nvme_path` is changed.
+        config: DeepSpeed's configuration, whose `nvme_path` is replaced in place.
 
     Raises:
-        OSError: A folder cannot be made.
+        OSError: A directory cannot be created.
     """
     offloads = _config.offloads(config, "nvme")
     if not offloads:
         return
-    folders = _swap_folders.make(offloads.values())
-    if not _vendor.has_op(_BUILDER):
-        for module in _swappers():
-            setattr(module, _BUILDER, functools.partial(Builder, folders))
+    directories = _swap_dirs.create(offloads.values())
+    if not _deepspeed.has_op(_BUILDER):
+        for module in _swapper_modules():
+            setattr(module, _BUILDER, functools.partial(AioBuilder, directories))
     if "offload_param" in offloads:
-        # By default, weights that are soon used again stay, each with one of the few buffers on the host, until there
-        # is none left for the next and DeepSpeed gives up.
+        # By default DeepSpeed keeps the buffers of weights that are reused soon, until none is left and it raises.
         config["zero_optimization"].setdefault("stage3_max_reuse_distance", 0)
-        _read_each_once()
+        _patch_param_swapper()
 
 
-class _EachOnce:
-    """Goes in front of DeepSpeed's class that reads weights from NVMe.
+class _DedupSwapIn:
+    """Mixin for DeepSpeed's parameter swapper that reads each weight once.
 
-    What is to be read ahead may have a weight twice, as it is used in the forward and in the backward pass of a small
-    model; DeepSpeed 0.19 then stops at an assertion.
+    The prefetch list of a small model can contain a weight twice, for the forward and for the backward pass. DeepSpeed
+    0.19 then fails an assertion.
     """
 
     def swap_in(self, params: list[Any], *args: Any, **kwargs: Any) -> None:
-        """Read weights, each once.
+        """Read weights without duplicates.
 
         Args:
             params: The weights.
-            *args: DeepSpeed's.
-            **kwargs: DeepSpeed's.
+            *args: Passed on to DeepSpeed.
+            **kwargs: Passed on to DeepSpeed.
         """
-        super().swap_in(list(dict.fromkeys(params)), *args, **kwargs)  # type: ignore[misc] # It goes in front.
+        super().swap_in(list(dict.fromkeys(params)), *args, **kwargs)  # type: ignore[misc] # Defined by the swapper.
 
 
-def _read_each_once() -> None:
-    module = importlib.import_module(_PARAMETERS)
-    swapper = getattr(module, _PARAMETER_SWAPPER)
-    if not issubclass(swapper, _EachOnce):
-        setattr(module, _PARAMETER_SWAPPER, type(_PARAMETER_SWAPPER, (_EachOnce, swapper), {}))
+def _patch_param_swapper() -> None:
+    module = importlib.import_module(_PARAM_MODULE)
+    swapper = getattr(module, _PARAM_SWAPPER)
+    if not issubclass(swapper, _DedupSwapIn):
+        setattr(module, _PARAM_SWAPPER, type(_PARAM_SWAPPER, (_DedupSwapIn, swapper), {}))
 
 
-def _check_folder(path: object) -> None:
+def _validate_path(path: object) -> None:
     if not path:
-        raise FileNotFoundError("offloading to NVMe needs `nvme_path`, a folder on a local disk")
-    folder = Path(str(path))
-    if not folder.is_dir():
-        raise FileNotFoundError(f"`nvme_path` must be a folder on a local disk, and there is none at {str(folder)!r}")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise PermissionError(f"`nvme_path` must be a folder that can be written, and {str(folder)!r} cannot")
+        raise FileNotFoundError("`nvme_path` must be a directory on a local disk, got none")
+    directory = Path(str(path))
+    if not directory.is_dir():
+        raise FileNotFoundError(
+            f"`nvme_path` must be an existing directory on a local disk, got {str(directory)!r}: create it first"
+        )
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise PermissionError(f"`nvme_path` must be a writable directory, got {str(directory)!r}")
 
 
-def _swappers() -> list[Any]:
-    return [importlib.import_module(name) for name in _SWAPPERS]
+def _swapper_modules() -> list[Any]:
+    return [importlib.import_module(name) for name in _SWAPPER_MODULES]
 
 
 def _accelerator() -> Any:
-    return _vendor.load().accelerator.get_accelerator()
+    return _deepspeed.load().accelerator.get_accelerator()

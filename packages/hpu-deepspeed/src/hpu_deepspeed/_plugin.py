@@ -1,4 +1,4 @@
-"""What hpu-core is told of this package, by the entry point `hpu_core.plugins`. Loads neither torch nor Lightning."""
+"""Entry point `hpu_core.plugins`: the strategies that hpu-core registers; imports neither torch nor Lightning."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -7,7 +7,7 @@ from hpu_core.plugins import ClassPaths, Plugin
 
 _NVME: Final = {"remote_device": "nvme", "offload_params_device": "nvme", "offload_optimizer_device": "nvme"}
 
-# The same as Lightning's own for CUDA. What "hpu_deepspeed" by itself does is the strategies' default, stage 2.
+# The same options as Lightning's names for CUDA. Without a suffix, the strategy's default applies, stage 2.
 _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "": {},
     "_stage_1": {"stage": 1},

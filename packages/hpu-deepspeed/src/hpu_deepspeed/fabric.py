@@ -1,95 +1,196 @@
-"""Training with DeepSpeed on Gaudi cards, with Fabric."""
+"""Fabric's DeepSpeed strategy for HPUs."""
 
-from typing import Any, Final
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from packaging.version import Version
 
 from hpu_core import bridge, frameworks
 from hpu_core.parallel import FabricHPUParallelStrategyBase
-from hpu_deepspeed import _config, _swapped, _vendor
-from hpu_deepspeed._cards import OnCards
-from hpu_deepspeed._folder import present
-from hpu_deepspeed._lightning import FabricDeepSpeedPrecision, FabricDeepSpeedStrategy
+from hpu_deepspeed import _atomic_dir, _config, _deepspeed, _nvme_checkpoint
+from hpu_deepspeed._lightning import FabricDeepSpeedPrecision, FabricDeepSpeedStrategy, supported_arguments
+from hpu_deepspeed._mixin import DEFAULT_TIMEOUT, HPUDeepSpeedMixin
 from hpu_deepspeed.precision import FabricHPUDeepSpeedPrecision
 
-# Lightning 2.0 looks for an optimizer of torch's among what is to be loaded, later ones for DeepSpeed's, too.
-_KNOWS_OPTIMIZERS: Final = Version("2.1.dev0")
+if TYPE_CHECKING:
+    from lightning.fabric.accelerators.accelerator import Accelerator
+    from lightning.fabric.plugins import Precision
+    from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
+    from torch.nn import Module
+    from torch.optim import Optimizer
+
+__all__ = ["FabricHPUDeepSpeedStrategy", "HPUDeepSpeedStrategy"]
+
+# Lightning 2.0 loads the optimizer's state only if the state contains an optimizer of torch's; later releases also
+# accept one of DeepSpeed's.
+_LIGHTNING_2_1: Final = Version("2.1.dev0")
 
 
-class _OnAnyAccelerator(FabricDeepSpeedStrategy):
-    """Lightning's strategy without its check for CUDA; FabricHPUStrategy has one of its own."""
+class _SkipCudaCheck(FabricDeepSpeedStrategy):
+    """Lightning's strategy without its check for CUDA; FabricHPUStrategy checks the accelerator."""
 
     def setup_environment(self) -> None:
         super(FabricDeepSpeedStrategy, self).setup_environment()
 
-    def load_checkpoint(self, path: Any, state: Any = None, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        _vendor.keep_old_names()
-        whole = self.load_full_weights and self.zero_stage_3
-        if frameworks.current().version >= _KNOWS_OPTIMIZERS or whole or not _vendor.has_optimizer(state):
-            return super().load_checkpoint(path, state, *args, **kwargs)
-        state[__name__] = torch.optim.SGD([torch.zeros(1)], lr=1.0)
-        try:
-            return super().load_checkpoint(path, state, *args, **kwargs)
-        finally:
-            del state[__name__]
 
+class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBase, _SkipCudaCheck):
+    """DeepSpeed ZeRO strategy for HPUs with Fabric, registered under the same names as the Trainer's.
 
-class FabricHPUDeepSpeedStrategy(OnCards, FabricHPUParallelStrategyBase, _OnAnyAccelerator):
-    """Fabric's twin of HPUDeepSpeedStrategy, with the same names.
+    DeepSpeed counts accumulated batches if the configuration has `gradient_accumulation_steps`, as with Lightning's
+    strategy.
 
-    As with Lightning's own, a configuration with `gradient_accumulation_steps` is DeepSpeed's to count.
+    The arguments are those of the Trainer's HPUDeepSpeedStrategy, except:
 
     Args:
-        *args: As those of Fabric's DeepSpeedStrategy.
-        **kwargs: The same. `process_group_backend` is "hccl"; `timeout` works on every Lightning.
+        logging_batch_size_per_gpu: Batch size per device, for DeepSpeed's throughput log; 1 if None.
+        precision: Precision plugin; chosen by Fabric's `precision` if None.
+
+    Raises:
+        ImportError: DeepSpeed is too old.
+        ModuleNotFoundError: DeepSpeed or the Gaudi bridge is not installed.
+        RuntimeError: DeepSpeed was imported for another accelerator.
+        TypeError: An argument or a section of the configuration is of the wrong type.
+        ValueError: An option of the configuration has an invalid value, or one of `zero_optimization` is unknown.
     """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the signature of Lightning's strategy.
+        self,
+        accelerator: "Accelerator | None" = None,
+        zero_optimization: bool = True,
+        stage: int = 2,
+        remote_device: str | None = None,
+        offload_optimizer: bool = False,
+        offload_parameters: bool = False,
+        offload_params_device: str = "cpu",
+        nvme_path: str = "/local_nvme",
+        params_buffer_count: int = 5,
+        params_buffer_size: int = 100_000_000,
+        max_in_cpu: int = 1_000_000_000,
+        offload_optimizer_device: str = "cpu",
+        optimizer_buffer_count: int = 4,
+        block_size: int = 1_048_576,
+        queue_depth: int = 8,
+        single_submit: bool = False,
+        overlap_events: bool = True,
+        thread_count: int = 1,
+        pin_memory: bool = False,
+        sub_group_size: int = 1_000_000_000_000,
+        contiguous_gradients: bool = True,
+        overlap_comm: bool = True,
+        allgather_partitions: bool = True,
+        reduce_scatter: bool = True,
+        allgather_bucket_size: int = 200_000_000,
+        reduce_bucket_size: int = 200_000_000,
+        zero_allow_untested_optimizer: bool = True,
+        logging_batch_size_per_gpu: int | None = None,
+        config: str | os.PathLike[str] | dict[str, Any] | None = None,
+        logging_level: int = logging.WARNING,
+        parallel_devices: list[torch.device] | None = None,
+        cluster_environment: "ClusterEnvironment | None" = None,
+        loss_scale: float = 0,
+        initial_scale_power: int = 16,
+        loss_scale_window: int = 1000,
+        hysteresis: int = 2,
+        min_loss_scale: int = 1,
+        partition_activations: bool = False,
+        cpu_checkpointing: bool = False,
+        contiguous_memory_optimization: bool = False,
+        synchronize_checkpoint_boundary: bool = False,
+        load_full_weights: bool = False,
+        precision: "Precision | None" = None,
+        process_group_backend: str | None = None,
+        timeout: timedelta | None = DEFAULT_TIMEOUT,
+        exclude_frozen_parameters: bool = False,
+    ) -> None:
+        arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__"}}
+        super().__init__(**supported_arguments(FabricDeepSpeedStrategy.__init__, **arguments))
 
     @staticmethod
     def precision_plugin_for(precision: Any) -> FabricDeepSpeedPrecision:
         """Return the precision plugin for Fabric's `precision`.
 
         Raises:
-            ValueError: DeepSpeed does not train in it.
+            ValueError: DeepSpeed does not support the precision.
         """
         return FabricHPUDeepSpeedPrecision(precision)
 
     def setup_environment(self) -> None:
-        """Open this rank's card and make the process group.
+        """Open this rank's device and create the process group.
 
         Raises:
             MisconfigurationException: The accelerator is not an HPUAccelerator.
             NotImplementedError: This DeepSpeed cannot offload to NVMe on Gaudi.
-            OSError: The folder to offload to is not there, or cannot be written.
-            RuntimeError: No card could be opened, or a compiler is missing.
+            OSError: `nvme_path` does not exist or is not writable.
+            RuntimeError: No device can be opened, or a compiler is missing.
         """
         self._set_world_ranks()
         super().setup_environment()
 
-    def save_checkpoint(self, path: Any, state: dict[str, Any], *args: Any, **kwargs: Any) -> None:
-        """Have each rank save its part of a checkpoint, a folder, which takes its place when all have.
+    def save_checkpoint(
+        self,
+        path: str | os.PathLike[str],
+        state: dict[str, Any],
+        storage_options: Any | None = None,
+        filter: dict[str, Callable[[str, Any], bool]] | None = None,  # noqa: A002 - Lightning's name.
+    ) -> None:
+        """Save this rank's shard of a checkpoint directory, which replaces `path` once every rank has saved.
 
         Args:
-            path: The folder.
-            state: The module that Fabric has set up, and whatever else is to be saved.
-            *args: Lightning's.
-            **kwargs: Lightning's.
+            path: The directory.
+            state: The module that Fabric has set up, and any other objects to save.
+            storage_options: Not supported, as in Lightning's strategy.
+            filter: Not supported, as in Lightning's strategy.
+
+        Raises:
+            TypeError: `storage_options` or `filter` is not None.
         """
-        with self._replacing(path) as partial:
-            super().save_checkpoint(partial, state, *args, **kwargs)
+        options = supported_arguments(FabricDeepSpeedStrategy.save_checkpoint, filter=filter)
+        with self._atomic_checkpoint(path) as partial:
+            super().save_checkpoint(partial, state, storage_options, **options)
 
-    def load_checkpoint(self, path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Have each rank load its part of a checkpoint.
+    def load_checkpoint(
+        self,
+        path: str | os.PathLike[str],
+        state: "Module | Optimizer | dict[str, Any] | None" = None,
+        strict: bool = True,
+        weights_only: bool | None = None,
+    ) -> dict[str, Any]:
+        """Load this rank's shard of a checkpoint directory.
 
         Args:
-            path: The folder.
-            *args: Lightning's.
-            **kwargs: Lightning's.
+            path: The directory; with `load_full_weights`, a file.
+            state: Objects to restore in place, among them the module that Fabric has set up.
+            strict: Whether the keys in `state` must match those in the checkpoint. Needs Lightning 2.1.
+            weights_only: Argument of `torch.load` for files. Needs Lightning 2.6.
 
         Returns:
-            What the checkpoint has besides.
+            The saved objects that are not in `state`.
+
+        Raises:
+            TypeError: An argument is set that this Lightning does not support.
         """
-        return super().load_checkpoint(present(path), *args, **kwargs)
+        _deepspeed.alias_moved_optimizer()
+        options = supported_arguments(FabricDeepSpeedStrategy.load_checkpoint, strict=strict, weights_only=weights_only)
+        with self._torch_optimizer_in(state):
+            return super().load_checkpoint(_atomic_dir.resolve(path), state, **options)
+
+    @contextmanager
+    def _torch_optimizer_in(self, state: Any) -> Iterator[None]:
+        """Add an optimizer of torch's to the state inside the context if Lightning 2.0 is to load DeepSpeed's."""
+        full_weights = self.load_full_weights and self.zero_stage_3
+        if frameworks.current().version >= _LIGHTNING_2_1 or full_weights or not _deepspeed.has_optimizer(state):
+            yield
+            return
+        state[__name__] = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        try:
+            yield
+        finally:
+            del state[__name__]
 
     def _set_world_ranks(self) -> None:
         bridge.clear_default_rendezvous_env()
@@ -98,19 +199,22 @@ class FabricHPUDeepSpeedStrategy(OnCards, FabricHPUParallelStrategyBase, _OnAnyA
     def _setup_distributed(self) -> None:
         self._set_world_ranks()
         self._make_process_group()
-        # The rest of what Lightning does here.
         if not self._config_initialized:
             self._format_config()
             self._config_initialized = True
 
     def _format_config(self) -> None:
         super()._format_config()
-        _config.check_batch_sizes(self.config, self.world_size)
+        _config.validate_batch_sizes(self.config, self.world_size)
 
     def _initialize_engine(self, *args: Any, **kwargs: Any) -> Any:
-        with self._with_index():
-            made = super()._initialize_engine(*args, **kwargs)
-        # The engine and what belongs to it: an optimizer, and from Lightning 2.6 on a scheduler.
-        _swapped.install(made[0])
-        _vendor.let_weights_be_loaded(made[0])
-        return made
+        with self._device_index_context():
+            initialized = super()._initialize_engine(*args, **kwargs)
+        # Engine and optimizer; Lightning 2.6 adds a scheduler.
+        _nvme_checkpoint.patch_engine(initialized[0])
+        _deepspeed.patch_weight_loading(initialized[0])
+        return initialized
+
+
+# Lightning's strategies have the same name in both namespaces.
+HPUDeepSpeedStrategy = FabricHPUDeepSpeedStrategy

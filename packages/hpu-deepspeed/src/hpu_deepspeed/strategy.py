@@ -1,110 +1,217 @@
-"""Training with DeepSpeed on Gaudi cards, with the Trainer."""
+"""The Trainer's DeepSpeed strategy for HPUs."""
 
+import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
 from packaging.version import Version
-from torch import Tensor
 
 from hpu_core import bridge, frameworks
 from hpu_core.parallel import HPUParallelStrategyBase
-from hpu_deepspeed import _config, _swapped, _vendor
-from hpu_deepspeed._cards import OnCards
-from hpu_deepspeed._folder import present
+from hpu_deepspeed import _atomic_dir, _config, _deepspeed, _nvme_checkpoint
 from hpu_deepspeed._lightning import (
     DeepSpeedPrecision,
     DeepSpeedStrategy,
     MisconfigurationException,
-    NoOptimizer,
+    MockOptimizer,
+    parse_optimizers,
     rank_zero_warn,
+    supported_arguments,
 )
+from hpu_deepspeed._mixin import DEFAULT_TIMEOUT, HPUDeepSpeedMixin
 from hpu_deepspeed.precision import HPUDeepSpeedPrecisionPlugin
 
 if TYPE_CHECKING:
+    from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
+    from lightning.pytorch.accelerators import Accelerator
+    from lightning.pytorch.plugins.precision import Precision
     from torch.nn import Module
     from torch.optim import Optimizer
 
+__all__ = ["HPUDeepSpeedStrategy"]
 
-# Lightning 2.0 asks for CUDA in `init_deepspeed`, later ones in `setup_environment`.
-_ASKS_BEFORE: Final = Version("2.1.dev0")
+# Lightning 2.0 requires CUDA in `init_deepspeed`, later releases in `setup_environment`.
+_LIGHTNING_2_1: Final = Version("2.1.dev0")
 
 
-class _OnAnyAccelerator(DeepSpeedStrategy):
-    """Lightning's strategy without its check for CUDA; HPUStrategy has one of its own."""
+class _SkipCudaCheck(DeepSpeedStrategy):
+    """Lightning's strategy without its check for CUDA; HPUStrategy checks the accelerator."""
 
     def setup_environment(self) -> None:
         super(DeepSpeedStrategy, self).setup_environment()
 
     def init_deepspeed(self) -> None:
-        if frameworks.current().version >= _ASKS_BEFORE:
+        if frameworks.current().version >= _LIGHTNING_2_1:
             super().init_deepspeed()
             return
         module: Any = self.lightning_module
         if str(module.trainer.gradient_clip_algorithm).lower().endswith("value"):
             raise MisconfigurationException("DeepSpeed does not support clipping gradients by value.")
-        # Has `forward` run the step that the Trainer is at; newer Lightning does that without a wrapper.
-        model = frameworks.current().pytorch("overrides.base")._LightningModuleWrapperBase(self.model)  # noqa: SLF001 - see above.
+        # The wrapper's `forward` calls the Trainer's current step; newer Lightning needs no wrapper.
+        model = frameworks.current().pytorch("overrides.base")._LightningModuleWrapperBase(self.model)  # noqa: SLF001 - Lightning 2.0 only.
         initialize = (
             self._initialize_deepspeed_train if module.trainer.training else self._initialize_deepspeed_inference
         )
         initialize(model)
 
 
-class HPUDeepSpeedStrategy(OnCards, HPUParallelStrategyBase, _OnAnyAccelerator):
-    """Trains with DeepSpeed's ZeRO on Gaudi cards; its names in Lightning are "hpu_deepspeed", "..._stage_1" and so on.
+class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCudaCheck):
+    """DeepSpeed ZeRO strategy for HPUs, registered as "hpu_deepspeed", "hpu_deepspeed_stage_1" and so on.
 
-    Lightning's DeepSpeedStrategy does the work. This class adds what a card needs: DeepSpeed for Gaudi, HCCL, one card
-    per process; and it differs from Lightning's in this:
+    Extends Lightning's DeepSpeedStrategy with DeepSpeed for Gaudi, HCCL and one device per process. It also differs in
+    these points:
 
-    - Gradients are scaled for accumulation once, and the last batches of an epoch, if fewer than
-      `accumulate_grad_batches`, are a step as with other strategies.
-    - An optimizer or scheduler that the module returns is used, with a warning if the configuration has one as well.
-    - A checkpoint takes its place when it is whole.
-    - The configuration is checked before the training starts.
+    - Gradients are scaled for accumulation once. The last batches of an epoch are an optimizer step even if they are
+      fewer than `accumulate_grad_batches`, as with other strategies.
+    - The module's optimizer and scheduler take precedence over those in the configuration, with a warning.
+    - Checkpoints are written atomically.
+    - The configuration is validated before training starts.
 
     Args:
-        *args: As those of Lightning's DeepSpeedStrategy: `zero_optimization`, `stage`, `config` and the others.
-        **kwargs: The same. `process_group_backend` is "hccl"; `timeout` works on every Lightning.
+        accelerator: The accelerator, if it is not passed to the Trainer.
+        zero_optimization: Whether to use ZeRO.
+        stage: ZeRO stage. 0 partitions nothing, 1 optimizer states, 2 gradients as well, 3 parameters as well.
+        remote_device: Device on which stage 3 creates parameters, "cpu" or "nvme"; the HPU if None.
+        offload_optimizer: Whether to offload optimizer states and the optimizer step to `offload_optimizer_device`.
+        offload_parameters: Whether to offload parameters to `offload_params_device` in stage 3.
+        offload_params_device: "cpu" or "nvme".
+        nvme_path: Directory on a local disk for offloading to NVMe.
+        params_buffer_count: Number of pinned buffers for parameters, for NVMe.
+        params_buffer_size: Elements per buffer for parameters, for NVMe.
+        max_in_cpu: Maximum number of parameter elements to keep in host memory, for NVMe.
+        offload_optimizer_device: "cpu" or "nvme".
+        optimizer_buffer_count: Number of pinned buffers for optimizer states, for NVMe; at least the number of states
+            per parameter, 4 for Adam (parameter, gradient, momentum and variance).
+        block_size: Bytes per read or write, for NVMe.
+        queue_depth: Number of concurrent reads or writes, for NVMe.
+        single_submit: Whether to submit requests one by one, for DeepSpeed's own NVMe operator.
+        overlap_events: Whether to overlap requests, for DeepSpeed's own NVMe operator.
+        thread_count: Number of threads per request, for DeepSpeed's own NVMe operator.
+        pin_memory: Whether to pin host memory for offloading.
+        sub_group_size: Elements per parameter group that is updated at a time in stage 3.
+        contiguous_gradients: Whether to copy gradients to a contiguous buffer as they are computed.
+        overlap_comm: Whether to overlap gradient reduction with the backward pass.
+        allgather_partitions: Whether to all-gather updated parameters after a step instead of broadcasting them.
+        reduce_scatter: Whether to reduce-scatter gradients instead of all-reducing them.
+        allgather_bucket_size: Elements per all-gather.
+        reduce_bucket_size: Elements per gradient reduction.
+        zero_allow_untested_optimizer: Whether ZeRO accepts optimizers that DeepSpeed has not tested.
+        logging_batch_size_per_gpu: Batch size per device, for DeepSpeed's throughput log; "auto" takes that of
+            the train dataloader.
+        config: DeepSpeed's configuration or the path of a JSON file. Arguments that are part of the configuration are
+            ignored if it is given.
+        logging_level: Level of DeepSpeed's logger.
+        parallel_devices: `torch.device("hpu")` for each device; set by the Trainer.
+        cluster_environment: Lightning's cluster environment; detected by the Trainer if None.
+        loss_scale: Static loss scale for float16; 0 for a dynamic one.
+        initial_scale_power: Exponent of the initial dynamic loss scale, a power of 2.
+        loss_scale_window: Steps without overflow before the dynamic loss scale is doubled.
+        hysteresis: Overflows before the dynamic loss scale is halved.
+        min_loss_scale: Minimum dynamic loss scale.
+        partition_activations: Whether to partition activations with `deepspeed.checkpointing.checkpoint`.
+        cpu_checkpointing: Whether to offload partitioned activations to the host.
+        contiguous_memory_optimization: Whether to copy partitioned activations to contiguous memory.
+        synchronize_checkpoint_boundary: Whether to synchronize the device at each activation checkpoint.
+        load_full_weights: Whether to load checkpoints that are a single file, in stage 3.
+        precision_plugin: Precision plugin; chosen by the Trainer's `precision` if None.
+        process_group_backend: "hccl".
+        timeout: Timeout of the rendezvous; 30 minutes if None. HCCL collectives never time out.
+        exclude_frozen_parameters: Whether to leave frozen parameters out of checkpoints. Needs Lightning 2.5.5.
 
     Raises:
         ImportError: DeepSpeed is too old.
         ModuleNotFoundError: DeepSpeed or the Gaudi bridge is not installed.
         RuntimeError: DeepSpeed was imported for another accelerator.
-        TypeError: An argument, or a part of the configuration, is of the wrong type.
-        ValueError: The configuration has a value or an option that DeepSpeed does not take.
+        TypeError: An argument or a section of the configuration is of the wrong type.
+        ValueError: An option of the configuration has an invalid value, or one of `zero_optimization` is unknown.
     """
 
     strategy_name = "hpu_deepspeed"
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the signature of Lightning's strategy.
+        self,
+        accelerator: "Accelerator | None" = None,
+        zero_optimization: bool = True,
+        stage: int = 2,
+        remote_device: str | None = None,
+        offload_optimizer: bool = False,
+        offload_parameters: bool = False,
+        offload_params_device: str = "cpu",
+        nvme_path: str = "/local_nvme",
+        params_buffer_count: int = 5,
+        params_buffer_size: int = 100_000_000,
+        max_in_cpu: int = 1_000_000_000,
+        offload_optimizer_device: str = "cpu",
+        optimizer_buffer_count: int = 4,
+        block_size: int = 1_048_576,
+        queue_depth: int = 8,
+        single_submit: bool = False,
+        overlap_events: bool = True,
+        thread_count: int = 1,
+        pin_memory: bool = False,
+        sub_group_size: int = 1_000_000_000_000,
+        contiguous_gradients: bool = True,
+        overlap_comm: bool = True,
+        allgather_partitions: bool = True,
+        reduce_scatter: bool = True,
+        allgather_bucket_size: int = 200_000_000,
+        reduce_bucket_size: int = 200_000_000,
+        zero_allow_untested_optimizer: bool = True,
+        logging_batch_size_per_gpu: str | int = "auto",
+        config: str | os.PathLike[str] | dict[str, Any] | None = None,
+        logging_level: int = logging.WARNING,
+        parallel_devices: list[torch.device] | None = None,
+        cluster_environment: "ClusterEnvironment | None" = None,
+        loss_scale: float = 0,
+        initial_scale_power: int = 16,
+        loss_scale_window: int = 1000,
+        hysteresis: int = 2,
+        min_loss_scale: int = 1,
+        partition_activations: bool = False,
+        cpu_checkpointing: bool = False,
+        contiguous_memory_optimization: bool = False,
+        synchronize_checkpoint_boundary: bool = False,
+        load_full_weights: bool = False,
+        precision_plugin: "Precision | None" = None,
+        process_group_backend: str | None = None,
+        timeout: timedelta | None = DEFAULT_TIMEOUT,
+        exclude_frozen_parameters: bool = False,
+    ) -> None:
+        arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__"}}
+        super().__init__(**supported_arguments(DeepSpeedStrategy.__init__, **arguments))
 
     @staticmethod
     def precision_plugin_for(precision: Any) -> DeepSpeedPrecision:
         """Return the precision plugin for the Trainer's `precision`.
 
         Raises:
-            ValueError: DeepSpeed does not train in it.
+            ValueError: DeepSpeed does not support the precision.
         """
         return HPUDeepSpeedPrecisionPlugin(precision)
 
     @property
     def handles_gradient_accumulation(self) -> bool:
-        """Return False. Which batches are a step is for Lightning to say, so that the last of an epoch are one, too."""
+        """False: Lightning decides after which batches to step, including the last one of an epoch."""
         return False
 
     def set_world_ranks(self) -> None:
-        """Find out which rank this process is."""
+        """Set the rank of this process from the cluster environment."""
         bridge.clear_default_rendezvous_env()
         super().set_world_ranks()
 
     def setup_environment(self) -> None:
-        """Open this rank's card and make the process group.
+        """Open this rank's device and create the process group.
 
         Raises:
             MisconfigurationException: The accelerator is not an HPUAccelerator, or the precision plugin is not
                 DeepSpeed's.
             NotImplementedError: This DeepSpeed cannot offload to NVMe on Gaudi.
-            OSError: The folder to offload to is not there, or cannot be written.
-            RuntimeError: No card could be opened, or a compiler is missing.
+            OSError: `nvme_path` does not exist or is not writable.
+            RuntimeError: No device can be opened, or a compiler is missing.
         """
         if not isinstance(self.precision_plugin, DeepSpeedPrecision):
             raise MisconfigurationException(
@@ -116,74 +223,83 @@ class HPUDeepSpeedStrategy(OnCards, HPUParallelStrategyBase, _OnAnyAccelerator):
         super().setup_environment()
 
     def setup_distributed(self) -> None:
-        """Take this process's rank and make the process group."""
+        """Set the rank of this process and create the process group."""
         self.set_world_ranks()
         self._make_process_group()
         if not hasattr(self, "_init_config_if_needed") and not self._config_initialized:
-            # Lightning 2.0 and 2.1 do this here, later ones in `setup`.
+            # Lightning 2.0 and 2.1 do this here, later releases in `setup`.
             self._format_config()
             self._config_initialized = True
 
-    def backward(self, closure_loss: Tensor, optimizer: "Optimizer | None", *args: Any, **kwargs: Any) -> Tensor:
-        """Compute gradients with DeepSpeed's engine, which reduces them over all ranks.
+    def backward(
+        self, closure_loss: torch.Tensor, optimizer: "Optimizer | None", *args: Any, **kwargs: Any
+    ) -> torch.Tensor:
+        """Run the backward pass of DeepSpeed's engine, which reduces gradients over all ranks.
 
         Args:
-            closure_loss: The loss, scalar; Lightning has divided it by `accumulate_grad_batches`.
-            optimizer: Of no account.
-            *args: For the engine.
-            **kwargs: For the engine.
+            closure_loss: Scalar loss, already divided by `accumulate_grad_batches`.
+            optimizer: Ignored.
+            *args: Passed on to the engine.
+            **kwargs: Passed on to the engine.
 
         Returns:
             The loss.
         """
         module = self.lightning_module
         if module is not None and module.automatic_optimization:
-            # How many batches a step has is Lightning's count, which begins anew in each epoch.
+            # Lightning restarts its count of accumulated batches in each epoch, DeepSpeed does not.
             accumulates = module.trainer.fit_loop._should_accumulate()  # noqa: SLF001 - the same on Lightning 2.0 to 2.6.
             self.deepspeed_engine.set_gradient_accumulation_boundary(not accumulates)
-        # The engine would divide it once more.
+        # By default the engine divides the loss by the accumulation steps as well.
         return super().backward(closure_loss, optimizer, *args, scale_wrt_gas=False, **kwargs)
 
     @contextmanager
     def block_backward_sync(self) -> Iterator[None]:
-        """Do nothing: where gradients are accumulated, the engine knows from `backward` that it need not reduce them.
+        """Do nothing, because `backward` sets the engine's accumulation boundary.
 
-        Its own context for this refuses ZeRO stages 2 and 3.
+        The engine's own context manager, `no_sync`, does not support ZeRO stages 2 and 3.
         """
         yield
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any | None = None) -> None:
-        """Have each rank save its part of a checkpoint, a folder, which takes its place when all have.
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], filepath: str | os.PathLike[str], storage_options: Any | None = None
+    ) -> None:
+        """Save this rank's shard of a checkpoint directory, which replaces `filepath` once every rank has saved.
 
         Args:
-            checkpoint: The state of the Trainer; that of module and optimizer is the engine's.
-            filepath: The folder.
+            checkpoint: The Trainer's state. The engine saves the state of module and optimizer.
+            filepath: The directory.
             storage_options: Not supported, as in Lightning's strategy.
 
         Raises:
-            TypeError: `storage_options` is given.
+            TypeError: `storage_options` is not None.
         """
-        with self._replacing(filepath) as partial:
+        with self._atomic_checkpoint(filepath) as partial:
             super().save_checkpoint(checkpoint, partial, storage_options)
 
-    def load_checkpoint(self, checkpoint_path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Have each rank load its part of a checkpoint.
+    def load_checkpoint(
+        self, checkpoint_path: str | os.PathLike[str], weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """Load this rank's shard of a checkpoint directory.
 
         Args:
-            checkpoint_path: The folder.
-            *args: Lightning's, from 2.6 on.
-            **kwargs: The same.
+            checkpoint_path: The directory; with `load_full_weights`, a file.
+            weights_only: Argument of `torch.load` for files. Needs Lightning 2.6.
 
         Returns:
-            The state of the Trainer.
+            The Trainer's state.
+
+        Raises:
+            TypeError: `weights_only` is not None and this Lightning does not support it.
         """
-        _vendor.let_weights_be_loaded(self.model)
-        return super().load_checkpoint(present(checkpoint_path), *args, **kwargs)
+        _deepspeed.patch_weight_loading(self.model)
+        options = supported_arguments(DeepSpeedStrategy.load_checkpoint, weights_only=weights_only)
+        return super().load_checkpoint(_atomic_dir.resolve(checkpoint_path), **options)
 
     def teardown(self) -> None:
-        """Let go of the card."""
-        # Only an engine has this. In stage 3, weights may still be whole on the card, and DeepSpeed believes that they
-        # stay there, but Lightning moves them to the host: the module could not be tested after it was fitted.
+        """Release the engine's parameters and the device."""
+        # In stage 3, weights may still be gathered on the device. Lightning moves them to the host without telling
+        # DeepSpeed, so without this call the module cannot be tested after `fit`. Only an engine has the method.
         release = getattr(self.model, "empty_partition_cache", None)
         if release is not None:
             release()
@@ -192,57 +308,61 @@ class HPUDeepSpeedStrategy(OnCards, HPUParallelStrategyBase, _OnAnyAccelerator):
     def _format_config(self) -> None:
         trainer = self.lightning_module.trainer if self.lightning_module is not None else None
         if trainer is not None:
-            _config.check_clipping(self.config, trainer.gradient_clip_val)
+            _config.validate_gradient_clipping(self.config, trainer.gradient_clip_val)
         super()._format_config()
-        _config.check_batch_sizes(self.config, self.world_size)
+        _config.validate_batch_sizes(self.config, self.world_size)
 
     def _initialize_deepspeed_train(self, model: "Module") -> None:
-        # The module is asked once; Lightning would not ask it if the configuration has an optimizer.
-        optimizer, scheduler = given = self._optimizer_of_module()
-        if isinstance(optimizer, NoOptimizer):
+        # Lightning would not call `configure_optimizers` if the configuration has an optimizer.
+        optimizer, scheduler = configured = self._configure_optimizers()
+        if isinstance(optimizer, MockOptimizer):
             if "optimizer" not in self.config:
                 raise MisconfigurationException(
-                    "`configure_optimizers` returned no optimizer and the DeepSpeed config has none: one of them "
-                    "must have one"
+                    "`configure_optimizers` returned no optimizer and the DeepSpeed config has none: add one to either"
                 )
             super()._initialize_deepspeed_train(model)
             return
-        self._prefer_modules("optimizer")
+        self._remove_from_config("optimizer")
         if scheduler is not None:
-            self._prefer_modules("scheduler")
-        self._init_optimizers = lambda: given  # type: ignore[method-assign] # For the call below alone.
+            self._remove_from_config("scheduler")
+        self._init_optimizers = lambda: configured  # type: ignore[method-assign] # For the call below only.
         try:
             super()._initialize_deepspeed_train(model)
         finally:
             del self._init_optimizers
 
-    def _optimizer_of_module(self) -> tuple[Any, Any]:
-        """Ask the module for its optimizer and scheduler."""
+    def _configure_optimizers(self) -> tuple[Any, Any]:
+        """Return the module's optimizer and scheduler."""
         try:
             return self._init_optimizers()
         except RuntimeError as error:
-            # Lightning advises to optimize several by hand, which it does not let DeepSpeed do either.
-            if "multiple optimizers" not in str(error):
+            # Lightning's error suggests manual optimization, which needs a single optimizer with DeepSpeed, too.
+            module: Any = self.lightning_module
+            configured = module.configure_optimizers()
+            if configured is None or len(parse_optimizers(configured)[0]) <= 1:
                 raise
             raise MisconfigurationException(
-                "DeepSpeed trains with one optimizer, and `configure_optimizers` returned several: put their "
-                "parameters into groups of one"
+                "`configure_optimizers` must return a single optimizer with DeepSpeed, got several: use one optimizer "
+                "with parameter groups"
             ) from error
 
-    def _prefer_modules(self, name: str) -> None:
+    def _remove_from_config(self, name: str) -> None:
+        """Remove an optimizer or scheduler that the module overrides."""
         if self.config.pop(name, None) is not None:
             rank_zero_warn(
-                f"`configure_optimizers` and the DeepSpeed config both say which {name} to use: the module's is used, "
-                "and the config's is not"
+                f"both `configure_optimizers` and the DeepSpeed config define the {name}: the one in the config is "
+                "ignored"
             )
-            _config.complete(self.config)
+            _config.fill_defaults(self.config)
 
-    def _setup_model_and_optimizer(self, *args: Any, **kwargs: Any) -> Any:
-        with self._with_index():
-            engine, optimizer = super()._setup_model_and_optimizer(*args, **kwargs)
-        _swapped.install(engine)
+    def _setup_model_and_optimizer(
+        self, model: "Module", optimizer: "Optimizer | None", lr_scheduler: Any | None = None
+    ) -> tuple[Any, Any]:
+        with self._device_index_context():
+            engine, optimizer = super()._setup_model_and_optimizer(model, optimizer, lr_scheduler)
+        _nvme_checkpoint.patch_engine(engine)
         return engine, optimizer
 
     def _initialize_deepspeed_inference(self, model: "Module") -> None:
-        with self._with_index():
+        with self._device_index_context():
             super()._initialize_deepspeed_inference(model)

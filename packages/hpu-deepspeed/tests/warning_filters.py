@@ -1,4 +1,4 @@
-"""What each rank of the tests does before anything else."""
+"""Warning filters for the rank processes of the tests."""
 
 import os
 import sys
@@ -8,41 +8,41 @@ from packaging.version import Version
 
 from hpu_core import frameworks
 
-# What Lightning and torch say about programs of this size, and what old ones say on a new torch.
+# Warnings about small test programs, and of older Lightning with newer torch.
 _HARMLESS = (
     "`isinstance.treespec, LeafSpec.` is deprecated",
     "Checkpoint directory .* exists and is not empty",
     "Starting from v1.9.0, `tensorboardX` has been removed",
     "The '.*_dataloader' does not have many workers",
     "The number of training batches .* is smaller than the logging interval",
-    # What a module does that leaves the optimizer to DeepSpeed's configuration.
+    # The module leaves the optimizer to DeepSpeed's configuration.
     "`LightningModule.configure_optimizers` returned `None`",
-    # What Lightning has to say of each checkpoint of ZeRO stage 3, and of one that was made of it.
+    # Notes about ZeRO stage 3 checkpoints and files converted from them.
     "When saving the DeepSpeed Stage 3 checkpoint",
     "A single checkpoint file has been given",
     "You defined a `validation_step` but have no `val_dataloader`",
     "It is recommended to use `self.log",
     "Using `DistributedSampler` with the dataloaders",
-    # torch's own optimizers for distributed training, which Lightning imports for model averaging.
+    # torch's distributed optimizers, which Lightning imports for model averaging.
     "`torch.jit.*` is deprecated",
-    # DeepSpeed's collectives, by names that torch 2.13 deprecates, and a barrier of its own.
+    # DeepSpeed's use of collectives that torch 2.13 deprecates, and its barrier.
     "`torch.distributed.* is deprecated",
     r"barrier\(\): using the device under current context",
-    # Its operators for CUDA, which it looks at and does not use.
+    # DeepSpeed imports its CUDA operators without using them.
     "`torch.cuda.amp.custom_.wd.* is deprecated",
 )
 
 
-def prepare() -> None:
-    """Make an unexpected warning an error, as in the process of the tests."""
+def install_warning_filters() -> None:
+    """Turn unexpected warnings into errors, as in the pytest process."""
     if frameworks.current().version < Version("2.6.dev0"):
-        # Older Lightning loads its checkpoints as torch before 2.6 did, and may run here on a newer torch.
+        # Older Lightning relies on `torch.load`'s default of torch before 2.6.
         os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"
-    # Unless whoever runs the tests has said otherwise, as with a Lightning that is older than this torch.
+    # -W on the command line takes precedence, for example when Lightning is older than torch.
     if sys.warnoptions:
         return
     warnings.simplefilter("error")
     for message in _HARMLESS:
         warnings.filterwarnings("ignore", message=message)
-    # DeepSpeed's own use of torch is not what is tested.
+    # DeepSpeed's own use of torch is not under test.
     warnings.filterwarnings("ignore", module=r"deepspeed\.")

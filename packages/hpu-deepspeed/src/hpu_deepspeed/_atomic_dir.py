@@ -1,0 +1,124 @@
+"""Atomic replacement of a directory that several processes write together."""
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+# Lightning must not take a partial directory for a checkpoint when it looks for the last one.
+_PREFIX: Final = ".hpu-deepspeed-"
+
+# Constants of renameat2(2), Linux 3.15 and newer.
+_AT_FDCWD: Final = -100
+_RENAME_EXCHANGE: Final = 2
+
+
+@contextlib.contextmanager
+def atomic_dir(path: Path, rank: int, local_rank: int, barrier: Callable[[], None]) -> Iterator[Path]:
+    """Yield a temporary directory that replaces `path` once every rank has left the block.
+
+    Every rank must call this function. If a rank fails or is killed, `path` keeps its previous content, and the next
+    call for the same path removes the partial one. Hosts that do not share the file system each replace their own
+    directory.
+
+    Args:
+        path: Directory to replace. Its parent is created if missing.
+        rank: Global rank of this process.
+        local_rank: Rank of this process on its host.
+        barrier: Function that blocks until all ranks have called it.
+
+    Yields:
+        An empty directory to write to.
+    """
+    partial = _sibling(path, "partial")
+    if local_rank == 0:
+        partial.parent.mkdir(parents=True, exist_ok=True)
+        _remove(partial)
+        _remove(_sibling(path, "ready"))
+    barrier()
+    yield partial
+    barrier()
+    # Rank 0's host commits first. If the partial directory of another host is gone afterwards, it is the same one.
+    if rank == 0:
+        _commit(partial, path)
+    barrier()
+    if rank != 0 and local_rank == 0:
+        with contextlib.suppress(FileNotFoundError):
+            _commit(partial, path)
+    barrier()
+
+
+def resolve(path: "str | os.PathLike[str]") -> Path:
+    """Return the path, or its previous content if a process was killed between the two renames of a replacement."""
+    path = Path(path)
+    previous = _sibling(path, "previous")
+    return previous if not os.path.lexists(path) and previous.exists() else path
+
+
+def _commit(partial: Path, path: Path) -> None:
+    """Flush a directory to disk, move it to `path` and remove the previous content.
+
+    Raises:
+        FileNotFoundError: Another host has already moved the directory; `path` is untouched.
+    """
+    ready, previous = _sibling(path, "ready"), _sibling(path, "previous")
+    # Renamed first, because a network file system may still list a directory that another host has moved.
+    partial.rename(ready)
+    _fsync_tree(ready)
+    if not os.path.lexists(path):
+        ready.rename(path)
+    elif _exchange(ready, path):
+        previous = ready
+    else:
+        # Some file systems, such as NFS, cannot exchange two names. `path` is missing between the two renames.
+        _remove(previous)
+        path.rename(previous)
+        ready.rename(path)
+    _fsync(path.parent)
+    _remove(previous)
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Exchange two names atomically and return whether the system supports it."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:
+        # The C library is too old to export it.
+        return False
+    return bool(rename(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) == 0)
+
+
+def _sibling(path: Path, role: str) -> Path:
+    """Return a path in the same directory that depends on the target's name and the role only."""
+    name = hashlib.sha256(path.name.encode()).hexdigest()[:16]
+    return path.parent / f"{_PREFIX}{name}.{role}"
+
+
+def _remove(path: Path) -> None:
+    """Remove a directory, a file or a symbolic link, without following the link."""
+    while path.is_dir() and not path.is_symlink():
+        # Hosts that share the file system remove the directory at the same time.
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+
+
+def _fsync_tree(path: Path) -> None:
+    for parent, _, files in os.walk(path):
+        for name in files:
+            _fsync(Path(parent, name))
+        _fsync(Path(parent))
+
+
+def _fsync(path: Path) -> None:
+    # Some network file systems reject fsync on directories.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

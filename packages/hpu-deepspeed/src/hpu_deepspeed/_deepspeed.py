@@ -1,0 +1,283 @@
+"""DeepSpeed for Gaudi: import, version checks and patches.
+
+On import, DeepSpeed chooses an accelerator for the whole process, and its class for Gaudi enables torch's deterministic
+algorithms. `load` makes it choose Gaudi and restores the user's settings.
+"""
+
+import contextlib
+import functools
+import importlib
+import importlib.metadata
+import importlib.util
+import operator
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Any, Final
+
+import torch
+from packaging.version import InvalidVersion, Version
+
+from hpu_core import bridge, releases
+
+_ACCELERATOR_ENV: Final = "DS_ACCELERATOR"
+# Variables that lightning-habana set for Intel's fork. Its older releases read the first instead of DS_ACCELERATOR.
+_FORK_TAG: Final = "hpu.synapse"
+_FORK_ENV: Final = {
+    "DEEPSPEED_USE_HPU": "true",
+    "PT_HPU_LAZY_ACC_PAR_MODE": "0",
+    "PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES": "0",
+}
+# Intel's fork for SynapseAI 1.11.
+_MIN_VERSION: Final = Version("0.9.4")
+# First upstream release that supports Gaudi (DeepSpeed pull request 4912).
+_MIN_UPSTREAM_VERSION: Final = Version("0.13.0")
+_PYDANTIC_2: Final = Version("2.0.dev0")
+_PYDANTIC_2_3: Final = Version("2.3.dev0")
+
+
+def load() -> ModuleType:
+    """Import DeepSpeed for Gaudi without opening a device.
+
+    Returns:
+        The module `deepspeed`.
+
+    Raises:
+        ModuleNotFoundError: DeepSpeed or the Gaudi bridge is not installed.
+        ImportError: DeepSpeed is too old.
+        RuntimeError: DeepSpeed was already imported and uses another accelerator.
+    """
+    check_version()
+    bridge.load()
+    if "deepspeed" in sys.modules:
+        deepspeed = importlib.import_module("deepspeed")
+    else:
+        if _FORK_TAG in version():
+            for name, value in _FORK_ENV.items():
+                os.environ.setdefault(name, value)
+        with _force_hpu_accelerator(), _hide_triton(), _preserve_determinism():
+            deepspeed = importlib.import_module("deepspeed")
+            # Some releases choose the accelerator on this call rather than on import.
+            deepspeed.accelerator.get_accelerator()
+    fix_pydantic_default(importlib.import_module("deepspeed.runtime.zero.config").DeepSpeedZeroConfig)
+    accelerator = deepspeed.accelerator.get_accelerator()
+    name = accelerator.device_name()
+    if name != "hpu":
+        raise RuntimeError(
+            f"DeepSpeed's accelerator must be 'hpu', got {name!r}, which it chose for the whole process when it was "
+            f"imported: set {_ACCELERATOR_ENV}=hpu before the program starts, or create the strategy before anything "
+            "imports deepspeed"
+        )
+    # DeepSpeed before 0.14.5 names rank 1's device "hpu:1", but each process has a single device with index 0.
+    accelerator.device_name = _device_name
+    _patch_bf16_optimizer()
+    return deepspeed
+
+
+def _device_name(device_index: int | None = None) -> str:  # noqa: ARG001 - DeepSpeed passes an index.
+    return "hpu"
+
+
+def _patch_bf16_optimizer() -> None:
+    """Add the attributes that Lightning uses to DeepSpeed's BF16 optimizer for stage 0.
+
+    DeepSpeed 0.14 lacks `zero_grad` and `state`, DeepSpeed 0.16 lacks `zero_grad`.
+    """
+    optimizer_class: Any = importlib.import_module("deepspeed.runtime.bf16_optimizer").BF16_Optimizer
+    if not hasattr(optimizer_class, "zero_grad"):
+        optimizer_class.zero_grad = _zero_grad
+    if not hasattr(optimizer_class, "state"):
+        optimizer_class.state = property(operator.attrgetter("optimizer.state"))
+
+
+def _zero_grad(optimizer: Any, set_to_none: bool = True) -> None:  # noqa: ARG001 - the signature of torch's optimizers.
+    optimizer.clear_lp_grads()
+    optimizer.clear_hp_grads()
+
+
+@contextlib.contextmanager
+def freeze_set_device() -> Iterator[None]:
+    """Disable `set_device` of DeepSpeed's accelerator inside the context.
+
+    DeepSpeed passes the local rank, which the bridge takes for a module number. The strategy has chosen the device.
+    """
+    accelerator = load().accelerator.get_accelerator()
+    accelerator.set_device = _noop_set_device
+    try:
+        yield
+    finally:
+        del accelerator.set_device
+
+
+def _noop_set_device(device_index: object) -> None:
+    """Keep the current device."""
+
+
+def alias_moved_optimizer() -> None:
+    """Restore `deepspeed.runtime.DeepSpeedOptimizer`, from which Lightning 2.1 to 2.3 import the moved class."""
+    runtime = importlib.import_module("deepspeed.runtime")
+    if not hasattr(runtime, "DeepSpeedOptimizer"):
+        base = importlib.import_module("deepspeed.runtime.base_optimizer")
+        runtime.DeepSpeedOptimizer = base.DeepSpeedOptimizer  # type: ignore[attr-defined] # DeepSpeed is untyped.
+
+
+def patch_weight_loading(engine: Any) -> None:
+    """Make a stage 3 engine without a real optimizer able to load weights.
+
+    After loading, DeepSpeed 0.19 calls a method that only real optimizers have, to update their copy of the weights.
+
+    Args:
+        engine: A DeepSpeed engine.
+    """
+    optimizer = getattr(engine, "optimizer", None)
+    if optimizer is not None and not hasattr(optimizer, "_restore_from_bit16_weights"):
+        optimizer._restore_from_bit16_weights = _noop_restore  # noqa: SLF001 - the name that DeepSpeed calls.
+
+
+def _noop_restore() -> None:
+    """Restore nothing; a placeholder optimizer has no copy of the weights."""
+
+
+def has_optimizer(state: Mapping[str, Any] | None) -> bool:
+    """Return whether Fabric's state contains a DeepSpeed optimizer; call `alias_moved_optimizer` first."""
+    optimizer_class = importlib.import_module("deepspeed.runtime").DeepSpeedOptimizer
+    return state is not None and any(isinstance(value, optimizer_class) for value in state.values())
+
+
+def has_op(name: str) -> bool:
+    """Return whether DeepSpeed has a native operator for Gaudi, such as "AsyncIOBuilder"."""
+    builder = load().accelerator.get_accelerator().get_op_builder(name)
+    return builder is not None and builder.__name__ == name
+
+
+def fix_pydantic_default(model: Any) -> None:
+    """Convert a default of DeepSpeed's ZeRO options to a plain int for pydantic 2.0 to 2.2.
+
+    The default is `sys.maxsize` in a subclass of int, which these releases reject. `lightning` 2.0 requires pydantic
+    older than 2.2, DeepSpeed from 0.15 on accepts any pydantic 2.
+
+    Args:
+        model: DeepSpeed's pydantic model of ZeRO options.
+    """
+    if not _PYDANTIC_2 <= Version(importlib.metadata.version("pydantic")) < _PYDANTIC_2_3:
+        return
+    if not hasattr(model, "model_fields"):
+        # DeepSpeed before 0.15 uses the interface of pydantic 1, whichever is installed.
+        return
+    field = model.model_fields["model_persistence_threshold"]
+    if type(field.default) is not int:
+        field.default = int(field.default)
+        model.model_rebuild(force=True)
+
+
+@functools.cache
+def warn_if_untested() -> None:
+    """Warn once if DeepSpeed is not the one published with the installed SynapseAI release; call `load` first."""
+    plugin = bridge.plugin_version()
+    if plugin is None or bridge.is_simulated():
+        # The simulator is tested with upstream DeepSpeed.
+        return
+    found = version()
+    row = releases.find(plugin)
+    known = row.deepspeed if row else None
+    if found == known:
+        return
+    hint = f"the release was published with {known}" if known else "no fork is known for this release"
+    warnings.warn(
+        f"DeepSpeed {found} has not been tested with SynapseAI {row.release if row else plugin}: {hint}",
+        stacklevel=3,
+    )
+
+
+def check_version() -> None:
+    """Raise if the installed DeepSpeed is too old for Gaudi, without importing it.
+
+    Raises:
+        ImportError: DeepSpeed is too old.
+        ModuleNotFoundError: DeepSpeed is not installed.
+    """
+    found = version()
+    try:
+        parsed = Version(found)
+    except InvalidVersion:
+        # A custom build.
+        return
+    if parsed < _MIN_VERSION:
+        raise ImportError(
+            f"hpu-deepspeed needs DeepSpeed {_MIN_VERSION} or newer, found {found}: pip install -U deepspeed",
+            name="deepspeed",
+        )
+    # A local version marks a build from source, which may be one of the fork.
+    if parsed.local is None and parsed < _MIN_UPSTREAM_VERSION:
+        raise ImportError(
+            f"DeepSpeed {found} does not support Gaudi: upstream releases support it from {_MIN_UPSTREAM_VERSION} on: "
+            "pip install -U deepspeed, or install Intel's fork, pip install "
+            '"git+https://github.com/HabanaAI/DeepSpeed.git@<release>" with your SynapseAI release',
+            name="deepspeed",
+        )
+
+
+def version() -> str:
+    """Return the version of the installed DeepSpeed, such as "0.16.1+hpu.synapse.v1.22.0", without importing it.
+
+    Raises:
+        ModuleNotFoundError: DeepSpeed is not installed.
+    """
+    try:
+        return importlib.metadata.version("deepspeed")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise ModuleNotFoundError(
+            "hpu-deepspeed needs DeepSpeed, which is not installed: pip install deepspeed, or on a Gaudi machine "
+            'Intel\'s fork, pip install "git+https://github.com/HabanaAI/DeepSpeed.git@<release>" with your SynapseAI '
+            "release",
+            name="deepspeed",
+        ) from error
+
+
+@contextlib.contextmanager
+def _force_hpu_accelerator() -> Iterator[None]:
+    """Set DS_ACCELERATOR to hpu inside the context."""
+    previous = os.environ.get(_ACCELERATOR_ENV)
+    os.environ[_ACCELERATOR_ENV] = "hpu"
+    try:
+        yield
+    finally:
+        if previous is None:
+            del os.environ[_ACCELERATOR_ENV]
+        else:
+            os.environ[_ACCELERATOR_ENV] = previous
+
+
+@contextlib.contextmanager
+def _hide_triton() -> Iterator[None]:
+    """Make triton unimportable inside the context.
+
+    Up to 0.19.0, DeepSpeed probes for a GPU with triton on import, which fails where triton is installed (as with torch
+    for CUDA) and there is no GPU. On Gaudi it does not use triton.
+    """
+    loaded = sys.modules.get("triton")
+    sys.modules["triton"] = None  # type: ignore[assignment] # None makes the import fail.
+    try:
+        yield
+    finally:
+        del sys.modules["triton"]
+        if loaded is not None:
+            sys.modules["triton"] = loaded
+
+
+@contextlib.contextmanager
+def _preserve_determinism() -> Iterator[None]:
+    """Restore torch's settings for deterministic algorithms on exit."""
+    enabled = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    # Added in torch 2.2.
+    deterministic = getattr(torch.utils, "deterministic", None)
+    fill = deterministic.fill_uninitialized_memory if deterministic else None
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+        if deterministic:
+            deterministic.fill_uninitialized_memory = fill

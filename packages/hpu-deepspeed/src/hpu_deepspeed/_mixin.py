@@ -1,0 +1,122 @@
+"""Shared part of the Trainer's and Fabric's strategies: configuration, process group and checkpoint directories."""
+
+import copy
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from hpu_core import initialize_hccl
+from hpu_core.parallel import HPUParallelMixin
+from hpu_deepspeed import _atomic_dir, _config, _deepspeed, _nvme
+from hpu_deepspeed._lightning import reset_seed
+from hpu_deepspeed._plugin import PLUGIN
+
+DEFAULT_TIMEOUT: Final = timedelta(minutes=30)  # The default of Lightning and torch.
+
+
+class HPUDeepSpeedMixin(HPUParallelMixin):
+    """Mixin for the Trainer's and Fabric's strategy; list it before Lightning's DeepSpeedStrategy.
+
+    Args:
+        config: See HPUDeepSpeedStrategy.
+        process_group_backend: See HPUDeepSpeedStrategy.
+        timeout: See HPUDeepSpeedStrategy.
+        **kwargs: The other arguments of Lightning's strategy.
+
+    Raises:
+        ImportError: DeepSpeed is too old.
+        ModuleNotFoundError: DeepSpeed or the Gaudi bridge is not installed.
+        RuntimeError: DeepSpeed was imported for another accelerator.
+        TypeError: An argument or a section of the configuration is of the wrong type.
+        ValueError: An option of the configuration has an invalid value, or one of `zero_optimization` is unknown.
+    """
+
+    config: Any
+    _timeout: timedelta | None
+    # Whether `root_device` has an index, see `_device_index_context`.
+    _has_device_index = False
+
+    def __init__(
+        self,
+        *,
+        config: Any,
+        process_group_backend: str | None,
+        timeout: timedelta | None,
+        **kwargs: Any,
+    ) -> None:
+        _deepspeed.load()
+        _deepspeed.warn_if_untested()
+        if process_group_backend not in {None, "hccl"}:
+            raise ValueError(f"`process_group_backend` must be 'hccl', got {process_group_backend!r}: leave it out")
+        if timeout is not None and not isinstance(timeout, timedelta):
+            raise TypeError(f"`timeout` must be a datetime.timedelta, got {timeout!r}")
+        _config.validate_source(config)
+        super().__init__(config=config, process_group_backend="hccl", **kwargs)
+        # Set here because Lightning before 2.5 does not take it.
+        self._timeout = timeout or DEFAULT_TIMEOUT
+        # Lightning modifies the configuration, and the user may pass the same dict to another strategy.
+        self.config = copy.deepcopy(self.config)
+        _config.validate(self.config)
+        _config.fill_defaults(self.config)
+
+    @property
+    def root_device(self) -> torch.device:
+        """`torch.device("hpu")`: each process has a single device, which has no index."""
+        return torch.device("hpu", 0) if self._has_device_index else torch.device("hpu")
+
+    @classmethod
+    def register_strategies(cls, strategy_registry: Any) -> None:
+        """Register the strategy under all its names.
+
+        Args:
+            strategy_registry: Lightning's registry of strategies.
+        """
+        for name, classes in PLUGIN.strategies.items():
+            strategy_registry.register(name, cls, description=cls.__name__, override=True, **classes.options)
+
+    def _make_process_group(self) -> None:
+        """Validate what only ranks can check, then make DeepSpeed create the process group."""
+        reset_seed()
+        _config.require_compiler(self.config)
+        _nvme.validate(self.config)
+        _nvme.prepare(self.config)
+        initialize_hccl(self.world_size, self.global_rank, self.local_rank)
+        self._init_deepspeed_distributed()
+
+    def _init_deepspeed_distributed(self) -> None:
+        # Lightning before 2.5 does not pass the timeout.
+        if self.cluster_environment is None:
+            raise RuntimeError("the strategy needs a cluster environment: pass it to a Trainer or to Fabric first")
+        os.environ.update(
+            {
+                "MASTER_ADDR": self.cluster_environment.main_address,
+                "MASTER_PORT": str(self.cluster_environment.main_port),
+                "RANK": str(self.global_rank),
+                "WORLD_SIZE": str(self.world_size),
+                "LOCAL_RANK": str(self.local_rank),
+            }
+        )
+        port = self.cluster_environment.main_port
+        _deepspeed.load().init_distributed("hccl", distributed_port=port, timeout=self._timeout)
+
+    @contextmanager
+    def _device_index_context(self) -> Iterator[None]:
+        """Give `root_device` the index 0 inside the context; Lightning passes the index to DeepSpeed's engine."""
+        self._has_device_index = True
+        try:
+            with _deepspeed.freeze_set_device():
+                yield
+        finally:
+            self._has_device_index = False
+
+    @contextmanager
+    def _atomic_checkpoint(self, path: Any) -> Iterator[Path]:
+        """Yield the directory to which the ranks write a checkpoint that replaces `path` once it is complete."""
+        target = Path(os.fspath(self.broadcast(path)))
+        with _atomic_dir.atomic_dir(target, self.global_rank, self.local_rank, self.barrier) as partial:
+            yield partial

@@ -1,0 +1,105 @@
+"""Swap directories: one per process and NVMe path, removed when no longer needed.
+
+DeepSpeed uses the same file names in `nvme_path` for every job, clears directories there when it starts and leaves its
+files behind. Without directories of their own, two jobs on one host would overwrite each other's weights.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+_PREFIX: Final = "hpu-deepspeed-"
+
+# The `nvme_path` in which each swap directory of this process was created. The configuration of a strategy that is used
+# again names the swap directory instead.
+_parents: dict[str, Path] = {}
+
+
+class SwapDir:
+    """Directory locked by this process and removed with this object, at the latest at exit.
+
+    It holds weights and optimizer states. Keep a reference for as long as these are used.
+
+    Args:
+        parent: Directory in which to create it.
+
+    Raises:
+        OSError: The directory cannot be created.
+    """
+
+    def __init__(self, parent: Path) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        self._lock = os.open(self.path, os.O_RDONLY)
+        # Some network file systems have no locks; stale directories are not removed there.
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        weakref.finalize(self, _remove, self.path, self._lock, os.getpid())
+
+
+def create(offloads: Iterable[dict[str, Any]]) -> list[SwapDir]:
+    """Create a swap directory for each distinct `nvme_path` and write its path to the configuration.
+
+    Stale directories of killed processes are removed.
+
+    Args:
+        offloads: The `offload_param` and `offload_optimizer` sections of DeepSpeed's configuration that offload to
+            NVMe; modified in place.
+
+    Returns:
+        The directories.
+
+    Raises:
+        OSError: A directory cannot be created.
+    """
+    created: dict[Path, SwapDir] = {}
+    for options in offloads:
+        configured = str(options["nvme_path"])
+        parent = _parents.get(configured, Path(configured))
+        if parent not in created:
+            with _locked(parent):
+                _remove_stale(parent)
+                created[parent] = SwapDir(parent)
+        options["nvme_path"] = str(created[parent].path)
+        _parents[options["nvme_path"]] = parent
+    return list(created.values())
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Lock a parent directory, so that other processes do not remove a new swap directory before it is locked."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_stale(parent: Path) -> None:
+    """Remove swap directories that no process has locked; the system releases a process's locks when it dies."""
+    for path in parent.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(descriptor)
+
+
+def _remove(path: Path, lock: int, owner: int) -> None:
+    # Forked processes have a copy of the object but do not own the directory.
+    if os.getpid() == owner:
+        _parents.pop(str(path), None)
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)
+        # When this rank has failed, Lightning kills the others, which cannot remove theirs.
+        with contextlib.suppress(OSError), _locked(path.parent):
+            _remove_stale(path.parent)

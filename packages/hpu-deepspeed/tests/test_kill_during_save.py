@@ -1,0 +1,47 @@
+"""Tests of resuming after a rank was killed while saving a checkpoint."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpu_deepspeed import HPUDeepSpeedStrategy
+from hpu_sim.testing import Program
+
+from .conftest import OnRanks
+from .modules import Classifier, loader, to_floats, trainer
+
+# Each epoch has one batch, because Lightning resumes an epoch from its first batch.
+EPOCHS = 8
+
+
+def _train(stage: int, path: str | None) -> list[float]:
+    module = Classifier()
+    run = trainer(HPUDeepSpeedStrategy(stage=stage), max_epochs=EPOCHS)
+    run.fit(module, loader(run.global_rank, 2, 1), ckpt_path=path)
+    return to_floats(module.losses)
+
+
+def _train_and_resume(stage: int, path: str) -> tuple[list[float], list[float]]:
+    return _train(stage, None), _train(stage, path)
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_killed_training_resumes_from_the_last_complete_checkpoint(
+    stage: int, program: Callable[..., Program], on_ranks: OnRanks, tmp_path: Path
+) -> None:
+    """The losses after resuming equal those of an uninterrupted training."""
+    step = random.randint(2, EPOCHS - 1)  # noqa: S311 - not for cryptography.
+    path = tmp_path / "checkpoints" / "last.ckpt"
+    with program("kill_during_save.py", str(stage), str(path), str(step)) as running:
+        completed: Any = running.wait(240)
+
+    (uninterrupted, resumed), _ = on_ranks(_train_and_resume, stage, str(path))
+
+    assert completed.code != 0, completed.output
+    assert not completed.left
+    # The last complete checkpoint is the one of the step before.
+    assert len(resumed) == len(uninterrupted) - (step - 1), f"killed at step {step}: {completed.output}"
+    assert resumed == pytest.approx(uninterrupted[step - 1 :], abs=1e-6)

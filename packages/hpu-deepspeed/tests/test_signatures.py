@@ -1,0 +1,67 @@
+"""Tests of the public signatures against those of the installed Lightning."""
+
+import inspect
+from typing import Any
+
+import pytest
+
+import hpu_deepspeed.fabric
+from hpu_core import frameworks
+from hpu_deepspeed import FabricHPUDeepSpeedStrategy, HPUDeepSpeedStrategy
+from hpu_deepspeed._lightning import DeepSpeedStrategy, FabricDeepSpeedStrategy, supported_arguments
+
+_STRATEGIES = [(HPUDeepSpeedStrategy, DeepSpeedStrategy), (FabricHPUDeepSpeedStrategy, FabricDeepSpeedStrategy)]
+_METHODS = ["__init__", "save_checkpoint", "load_checkpoint"]
+# Lightning 2.0's default for `remote_device` is "cpu"; later releases and this package use None.
+_CHANGED_DEFAULTS = {"remote_device"}
+
+
+def _parameters(function: Any) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(function).parameters)
+
+
+@pytest.mark.parametrize("method", _METHODS)
+@pytest.mark.parametrize(("strategy", "base"), _STRATEGIES)
+def test_signature_extends_lightnings(strategy: type, base: type, method: str) -> None:
+    """All arguments of the installed Lightning are present, in its order and with its defaults."""
+    ours, theirs = _parameters(getattr(strategy, method)), _parameters(getattr(base, method))
+
+    assert [name for name in ours if name in theirs] == list(theirs)
+    for name in theirs.keys() - _CHANGED_DEFAULTS:
+        assert (ours[name].default, ours[name].kind) == (theirs[name].default, theirs[name].kind), name
+
+
+@pytest.mark.parametrize("method", _METHODS)
+@pytest.mark.parametrize(("strategy", "base"), _STRATEGIES)
+def test_signature_is_explicit_and_annotated(strategy: type, base: type, method: str) -> None:
+    """Editors and LightningCLI show every argument with its type."""
+    _, *parameters = _parameters(getattr(strategy, method)).values()
+
+    assert {parameter.kind for parameter in parameters} == {inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    assert inspect.Parameter.empty not in {parameter.annotation for parameter in parameters}
+
+
+def test_every_argument_is_documented() -> None:
+    documented = inspect.getdoc(HPUDeepSpeedStrategy) or ""
+
+    assert [name for name in _parameters(HPUDeepSpeedStrategy.__init__) if f"    {name}:" not in documented] == ["self"]
+
+
+def _method(state: Any, strict: bool = True) -> None:
+    """Stand in for a method of an older Lightning."""
+
+
+def test_arguments_that_lightning_lacks_are_dropped_at_their_default() -> None:
+    assert supported_arguments(_method, strict=False, weights_only=None) == {"strict": False}
+
+
+def test_arguments_that_lightning_lacks_are_rejected_if_set() -> None:
+    version = frameworks.current().version
+
+    with pytest.raises(TypeError, match=rf"^`weights_only` is not supported by Lightning {version}: upgrade Lightning"):
+        supported_arguments(_method, weights_only=True)
+
+
+def test_fabric_namespace_has_the_name_of_the_trainers_strategy() -> None:
+    """Lightning's own strategies also have one name in both namespaces."""
+    assert hpu_deepspeed.fabric.HPUDeepSpeedStrategy is FabricHPUDeepSpeedStrategy
