@@ -1,8 +1,9 @@
-"""The documentation, and what its pages say can be typed."""
+"""Sessions that build the documentation and run its code blocks."""
 
 from __future__ import annotations
 
 import nox
+from docs_runner import documents
 
 from sessions.environments import install, own_machine
 from sessions.packages import PACKAGES, group, own_group
@@ -22,8 +23,23 @@ def docs(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def docs_blocks(session: nox.Session) -> None:
-    """Run the code blocks of docs/ and the READMEs word for word on simulated cards; `-- --only TEXT` chooses pages."""
-    # What the pages call beside Python: pytest, torchrun, towncrier.
-    groups = (*group("reference"), *group("test"), *group("demo"), *group("release"))
+    """Run the code blocks of docs/ and the READMEs on simulated cards; `-- docs/index.md` selects documents."""
+    run_blocks(session, *(session.posargs or sorted(str(path) for path in documents())))
+
+
+@nox.session(default=False)
+def reference(session: nox.Session) -> None:
+    """Run the code blocks of a folder of other people's documents on simulated cards: `-- FOLDER`."""
+    if not session.posargs:
+        session.skip("needs a folder with documents: nox -s reference -- FOLDER")
+    run_blocks(session, *session.posargs)
+
+
+def run_blocks(session: nox.Session, *paths: str) -> None:
+    """Run the code blocks of documents, or of all documents in folders."""
+    # Besides Python, the pages call pytest, torchrun and towncrier.
+    groups = (*group("docs_runner"), *group("test"), *group("demo"), *group("release"))
     install(session, *PACKAGES, *groups, *(requirement for p in PACKAGES.values() for requirement in own_group(p)))
-    session.run("python", "reference/walk.py", *session.posargs, env=own_machine(session))
+    # A block has 10 minutes (docs_runner.workspace.TIMEOUT), and the copy of the repository is made in its time.
+    options = ("-c", "pyproject.toml", "-p", "docs_runner.plugin", "--verbose", "--timeout=900")
+    session.run("python", "-m", "pytest", *options, *paths, env=own_machine(session))

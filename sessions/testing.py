@@ -44,7 +44,7 @@ def coverage(session: nox.Session, suite: str) -> None:
 def install_suite(session: nox.Session, suite: str, *more: str) -> None:
     """Install what a suite of tests may use and nothing else."""
     if suite == TOGETHER:
-        groups = (*group("test"), *group("demo"), *group("constraints"), *group("reference"), *group("release"))
+        groups = (*group("test"), *group("demo"), *group("constraints"), *group("docs_runner"), *group("release"))
         install(session, *PACKAGES, *groups, *more)
     else:
         install(session, suite, *group("test"), *own_group(PACKAGES[suite]), *more)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import nox
 
 from sessions.environments import install, own_machine
-from sessions.packages import PACKAGES, group, own_group
+from sessions.packages import group
 from sessions.testing import install_suite
 
 
@@ -24,15 +24,6 @@ def third_party(session: nox.Session) -> None:
     command = ("hpu-sim", "run", "--quiet", "--devices", "2", "-m", "pytest")
     environment = own_machine(session) | {"PT_HPU_LAZY_MODE": "1"}
     session.run(*command, *(session.posargs or ["packages/hpu-sim/third_party"]), env=environment)
-
-
-@nox.session(default=False)
-def reference(session: nox.Session) -> None:
-    """Run every code block of a folder's documents word for word on simulated cards: `-- FOLDER`."""
-    if not session.posargs:
-        session.skip("needs a folder with documents: nox -s reference -- FOLDER")
-    install(session, *PACKAGES, *group("reference"), *(r for p in PACKAGES.values() for r in own_group(p)))
-    session.run("python", "reference/run.py", *session.posargs, env=own_machine(session))
 
 
 @nox.session(default=False)
