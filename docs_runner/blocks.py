@@ -11,7 +11,7 @@ changes that:
   `<!-- output: part -->` allows other lines before and after it. `<!-- output: part, figures vary -->` accepts any
   number where a number is shown.
 
-A `literalinclude` directive is a file. Every other block is an error. In documents from elsewhere Python blocks are run,
+A `literalinclude` directive is a file. Every other block is an error. In documents from elsewhere, Python blocks run
 and commands are skipped for the reasons of `EXTERNAL_COMMANDS`.
 """
 

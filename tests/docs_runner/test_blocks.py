@@ -6,13 +6,14 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from docs_runner import ROOT, blocks, documents
 from sybil import Document
+
+from docs_runner import ROOT, blocks, documents
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_RST = """
+_SPHINX_TEXT = """
 Title
 =====
 
@@ -26,7 +27,7 @@ Text with a :class:`~role.of.Sphinx`.
 
     pip install something
 """
-_WEB_PAGE = """Section¶
+_PAGE_TEXT = """Section¶
 Make a trainer = Trainer of your own, like this:
 # with eight cards
 trainer = Trainer(devices=8, num_nodes=2)
@@ -51,21 +52,21 @@ def _block(language: str, text: str = "text", comment: str = "") -> str:
     return f"{comment}\n```{language}\n{text}\n```\n\n"
 
 
-def _parse_repository() -> list[blocks.Block]:
+def _parse_all() -> list[blocks.Block]:
     parsed = [Document.parse(str(path), blocks.parse) for path in documents()]
     return [region.parsed for document in parsed for _, region in document.regions]
 
 
-def test_all_blocks_of_this_repository_are_explained() -> None:
-    assert len(_parse_repository()) > len(documents())
+def test_all_own_blocks_are_valid() -> None:
+    assert len(_parse_all()) > len(documents())
 
 
-def test_install_commands_of_the_readme_are_run() -> None:
-    """Each command of the README's table is a block of a page, which `nox -s docs_blocks` runs."""
+def test_install_commands_are_run() -> None:
+    """Each install command of the README's table is a block of a page, which `nox -s docs_blocks` runs."""
     commands = re.findall(r"\| `(pip install [^`]+)` \|", (ROOT / "README.md").read_text(encoding="utf-8"))
 
     assert len(commands) == len(list(ROOT.glob("packages/*/pyproject.toml")))
-    assert set(commands) <= {block.text.strip() for block in _parse_repository() if block.kind == "shell"}
+    assert set(commands) <= {block.text.strip() for block in _parse_all() if block.kind == "shell"}
 
 
 @pytest.mark.parametrize("language", ["yaml", "text", "", "pyhton", "{code-block} python"])
@@ -111,7 +112,7 @@ def test_file_must_be_named_by_a_later_command(tmp_path: Path) -> None:
         _parse(tmp_path, _block("bash", "python folder/own.py") + file)
 
 
-def test_literalinclude_is_a_file(tmp_path: Path) -> None:
+def test_included_file(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("print()\n", encoding="utf-8")
 
     file, _ = _parse(tmp_path, "```{literalinclude} own.py\n```\n" + _block("bash", "python own.py"))
@@ -146,8 +147,8 @@ def test_output_comparison(options: str, shown: str, printed: str, expected: boo
     assert blocks.matches_output(output, printed) is expected
 
 
-def test_restructured_text(tmp_path: Path) -> None:
-    python, command = _parse(tmp_path, _RST, "page.rst", root=ROOT)
+def test_sphinx_document(tmp_path: Path) -> None:
+    python, command = _parse(tmp_path, _SPHINX_TEXT, "page.rst", root=ROOT)
 
     assert (python.location, python.kind, python.text.strip()) == (
         "page.rst:7",
@@ -157,9 +158,9 @@ def test_restructured_text(tmp_path: Path) -> None:
     assert command.kind == "skip"
 
 
-def test_web_page(tmp_path: Path) -> None:
+def test_page_text(tmp_path: Path) -> None:
     """A Trainer is found with the comment above it, a command with its variables; sentences are not code."""
-    python, first, second = _parse(tmp_path, _WEB_PAGE, "page.txt", root=ROOT)
+    python, first, second = _parse(tmp_path, _PAGE_TEXT, "page.txt", root=ROOT)
 
     assert python.text == "# with eight cards\ntrainer = Trainer(devices=8, num_nodes=2)\n"
     assert first.text == "MASTER_ADDR=<MASTER_ADDR> NODE_RANK=0 WORLD_SIZE=16 python -m some_module\n"

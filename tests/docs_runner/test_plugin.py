@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+
 from docs_runner import ROOT, workspace
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def test_document_runs_in_order(tmp_path: Path) -> None:
     assert "exit codes [1]" in output
 
 
-def test_nothing_runs_if_a_block_is_not_explained(tmp_path: Path) -> None:
+def test_nothing_runs_after_a_block_error(tmp_path: Path) -> None:
     """All documents are read before the first block runs."""
     output = _run(tmp_path, a=_block("bash", f"touch {tmp_path}/ran"), b=_block("yaml", ""))
 
@@ -60,14 +61,14 @@ def test_nothing_runs_if_a_block_is_not_explained(tmp_path: Path) -> None:
     ("world_sizes", "device", "passes"),
     [([2, 2], "hpu", True), ([2], "hpu", False), ([2, 2], "cpu", False), ([], "", False)],
 )
-def test_all_ranks_must_train_on_cards(world_sizes: list[int], device: str, passes: bool) -> None:
+def test_check_reports(world_sizes: list[int], device: str, passes: bool) -> None:
     report = {"strategy": "S", "precision": "32-true", "steps": 1, "device": device}
     output = "\n".join(workspace.REPORT_PREFIX + json.dumps({**report, "ranks": size}) for size in world_sizes)
 
     assert (workspace.check_reports(output, 2) is None) is passes
 
 
-def test_block_trains_on_a_simulated_card(tmp_path: Path) -> None:
+def test_trainer_block_runs_on_the_simulator(tmp_path: Path) -> None:
     (tmp_path / "page.md").write_text("# Run\n\n```python\ntrainer = Trainer(accelerator='hpu', devices=1)\n```\n")
     command = [sys.executable, "-m", "pytest", "-p", "docs_runner.plugin", "-rP", str(tmp_path / "page.md")]
 

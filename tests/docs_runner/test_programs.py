@@ -16,10 +16,10 @@ def test_each_trainer_is_a_program() -> None:
     """A program has everything but the other Trainers, and as many cards as its Trainer names."""
     block = "import torch\ntrainer = Trainer(devices=1)\nfirst = 1\ntrainer = Trainer(devices=8)\n"
 
-    one, eight = make_programs(block, [])
+    first, second = make_programs(block, [])
 
-    assert (one.devices, eight.devices) == (1, 8)
-    for program, own, other in ((one, 1, 8), (eight, 8, 1)):
+    assert (first.devices, second.devices) == (1, 8)
+    for program, own, other in ((first, 1, 8), (second, 8, 1)):
         assert f"    trainer = Trainer(devices={own})\n" in program.text
         assert f"devices={other}" not in program.text
         assert "import torch\n    " in program.text
@@ -53,7 +53,7 @@ def test_ellipsis_body_gets_the_methods_of_a_model() -> None:
     assert "        __import__('fixtures').add_missing_methods(vars())\n    ...\n" in program.text
 
 
-def test_nodes_are_those_of_the_commands() -> None:
+def test_nodes_come_from_the_commands() -> None:
     (program,) = make_programs("trainer = Trainer(devices=8, num_nodes=2)\n", _COMMANDS)
 
     assert [node["NODE_RANK"] for node in program.nodes] == ["0", "1"]
