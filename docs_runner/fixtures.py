@@ -64,11 +64,7 @@ class AdamModel(Model):
 
 
 class DataModule(LightningDataModule):
-    """Images as a data module.
-
-    Args:
-        batch_size: Number of samples per batch.
-    """
+    """Images as a data module, in batches of `batch_size`."""
 
     def __init__(self, batch_size: int) -> None:
         super().__init__()

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import signal
 import sys
-import unittest
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from sybil import Sybil
 
 from docs_runner import blocks
@@ -30,24 +30,21 @@ def _parse(document: Document) -> Iterator[Region]:
         yield region
 
 
-def _evaluate(example: Example) -> str | None:
-    """Run one block; a returned text is the reason of a failure."""
+def _evaluate(example: Example) -> None:
     block: blocks.Block = example.parsed
     if block.kind == "skip":
-        raise unittest.SkipTest(block.argument)
-    if "workspace" not in example.namespace:
-        example.namespace["workspace"] = Workspace()
-    workspace: Workspace = example.namespace["workspace"]
+        pytest.skip(block.argument)
+    workspace: Workspace = example.namespace.get("workspace") or Workspace()
+    example.namespace["workspace"] = workspace
     if block.kind == "file":
         workspace.write(block)
     elif block.kind == "shell":
-        return workspace.run_shell(block)
+        workspace.run_shell(block)
     elif block.kind == "python":
         parsed = (region.parsed for _, region in example.document.regions)
-        return workspace.run_python(block, [other.text for other in parsed if other.kind in {"shell", "skip"}])
+        workspace.run_python(block, [other.text for other in parsed if other.kind in {"shell", "skip"}])
     elif not blocks.matches_output(block, workspace.output):
-        return f"{block.text}\nis not what was printed:\n{workspace.output}"
-    return None
+        pytest.fail(f"{block.text}\nis not what was printed:\n{workspace.output}", pytrace=False)
 
 
 def _close(namespace: dict[str, Any]) -> None:

@@ -60,12 +60,13 @@ def make_programs(text: str, commands: Sequence[str]) -> list[Program]:
         text: The block.
         commands: Shell commands of the same document, which may start a training on several machines.
     """
-    trainers = [node for node in ast.parse(text).body if _is_trainer(node)]
+    assignments = [node for node in ast.parse(text).body if isinstance(node, ast.Assign)]
+    trainers = [node for node in assignments if ast.unparse(node.targets[0]) == "trainer"]
     lines = text.splitlines()
     programs = []
     for trainer in trainers:
-        others = {line for node in trainers if node is not trainer for line in range(node.lineno, _end_line(node) + 1)}
-        kept = "\n".join(line for number, line in enumerate(lines, start=1) if number not in others)
+        others = [range(node.lineno, (node.end_lineno or 0) + 1) for node in trainers if node is not trainer]
+        kept = "\n".join(line for number, line in enumerate(lines, 1) if not any(number in span for span in others))
         devices = _int_keyword(trainer, "devices") or _DEFAULT_DEVICES
         programs.append(Program(_complete(kept), devices, _nodes(trainer, commands)))
     return programs
@@ -128,14 +129,6 @@ def _names(tree: ast.AST) -> tuple[set[str], set[str]]:
         elif isinstance(node, ast.alias):
             bound.add((node.asname or node.name).partition(".")[0])
     return used, bound
-
-
-def _is_trainer(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "trainer"
-
-
-def _end_line(node: ast.stmt) -> int:
-    return node.end_lineno or node.lineno
 
 
 def _int_keyword(node: ast.stmt, name: str) -> int | None:

@@ -73,8 +73,8 @@ def check_row(row: dict[str, Any], known_sources: set[str]) -> None:
     if unknown := fields - FIELDS.keys():
         raise TableError(f"release {name}: unknown keys {sorted(unknown)}; known are {list(FIELDS)}")
     if fields != row["sources"].keys():
-        differing = sorted(fields ^ row["sources"].keys())
-        raise TableError(f"release {name}: `sources` must name exactly the fields of the row; not {differing}")
+        wrong = sorted(fields ^ row["sources"].keys())
+        raise TableError(f"release {name}: `sources` must name exactly the fields of the row; not {wrong}")
     for field, codes in row["sources"].items():
         if unknown := set(codes.split()) - known_sources:
             raise TableError(f"release {name}: {field} has the sources {sorted(unknown)}, which [sources] lacks")
@@ -146,10 +146,9 @@ def matching_lightnings(table: dict[str, Any], row: dict[str, Any]) -> list[str]
     return [version for version in versions if "lightning" in row and version in SpecifierSet(row["lightning"])]
 
 
-def other_pins(table: dict[str, Any], constraints: list[str]) -> list[str]:
-    """Return the default pins of distributions that some constraints do not name."""
-    replaced = {Requirement(line).name for line in constraints if not line.startswith("#")}
-    return [str(pin) for pin in map(Requirement, table["default"]["pins"]) if pin.name not in replaced]
+def write_lines(comment: str, lines: Sequence[str]) -> str:
+    """Return a constraints file."""
+    return "\n".join([f"# {GENERATED}", f"# {comment}", *lines, ""])
 
 
 def default_constraints(table: dict[str, Any]) -> str:
@@ -157,69 +156,46 @@ def default_constraints(table: dict[str, Any]) -> str:
     default = table["default"]
     if default["lightning"] not in SpecifierSet(lightning_specifier(table, default["lightning_range"])):
         raise TableError(f"[default] lightning {default['lightning']!r} is outside {default['lightning_range']!r}")
-    lines = [
-        f"# {GENERATED}",
-        f"# The default row: torch {default['torch']}, simulating SynapseAI {default['simulates']}.",
-        f"torch=={default['torch']}",
-        *(f"{name}=={default['lightning']}" for name in LIGHTNING_NAMES),
-        *related_constraints(table, default["torch"]),
-        *(str(Requirement(pin)) for pin in default["pins"]),
-    ]
-    return "\n".join(lines) + "\n"
+    comment = f"The default row: torch {default['torch']}, simulating SynapseAI {default['simulates']}."
+    return write_lines(comment, version_lines(table, default["torch"], default["lightning"]))
 
 
-def version_constraints(table: dict[str, Any], *, torch: str | None = None, lightning: str | None = None) -> str:
-    """Return the constraints of tests with another torch or another Lightning than the default.
+def torch_constraints(table: dict[str, Any], torch: str) -> str:
+    """Return the constraints of the simulator's tests with another torch."""
+    comment = f"torch {torch}, for which the simulated device is built and tested."
+    return write_lines(comment, version_lines(table, torch, None))
 
-    Args:
-        table: The whole table.
-        torch: The torch version; the default if None.
-        lightning: The Lightning version; None for tests of the simulator, which does not use Lightning.
-    """
-    torch = torch or table["default"]["torch"]
-    purpose = (
-        f"torch {torch}, for which the simulated device is built and tested."
-        if lightning is None
-        else f"Lightning {lightning} on the default torch, for the tests that depend on the Lightning version."
-    )
+
+def lightning_constraints(table: dict[str, Any], lightning: str) -> str:
+    """Return the constraints of tests with another Lightning."""
+    comment = f"Lightning {lightning} on the default torch, for the tests that depend on the Lightning version."
+    return write_lines(comment, version_lines(table, table["default"]["torch"], lightning))
+
+
+def version_lines(table: dict[str, Any], torch: str, lightning: str | None) -> list[str]:
+    """Return pins of a torch and a Lightning, what they require, and the other default pins."""
     related = related_constraints(table, torch, [lightning] if lightning else [])
-    lines = [
-        f"# {GENERATED}",
-        f"# {purpose}",
-        f"torch=={torch}",
-        *(f"{name}=={lightning}" for name in LIGHTNING_NAMES if lightning is not None),
-        *related,
-        *other_pins(table, related),
-    ]
-    return "\n".join(lines) + "\n"
+    replaced = {Requirement(line).name for line in related if not line.startswith("#")}
+    pins = [str(pin) for pin in map(Requirement, table["default"]["pins"]) if pin.name not in replaced]
+    names = LIGHTNING_NAMES if lightning else ()
+    return [f"torch=={torch}", *(f"{name}=={lightning}" for name in names), *related, *pins]
 
 
 def sim_constraints(table: dict[str, Any], row: dict[str, Any]) -> str:
     """Return a release's constraints on a machine with the simulator: stock torch of the release's version."""
-    lines = [
-        f"# {GENERATED}",
-        f"# SynapseAI {row['release']} on the simulator: stock torch, HPU_SIM_RELEASE={row['release']}.",
-        f"torch=={row['torch']}",
-        *lightning_lines(table, row),
-        *related_constraints(table, row["torch"], matching_lightnings(table, row)),
-    ]
-    return "\n".join(lines) + "\n"
+    comment = f"SynapseAI {row['release']} on the simulator: stock torch, HPU_SIM_RELEASE={row['release']}."
+    related = related_constraints(table, row["torch"], matching_lightnings(table, row))
+    return write_lines(comment, [f"torch=={row['torch']}", *lightning_lines(table, row), *related])
 
 
 def gaudi_constraints(table: dict[str, Any], row: dict[str, Any]) -> str:
     """Return a release's constraints on a Gaudi image, whose torch is not named and therefore not replaced."""
-    lines = [
-        f"# {GENERATED}",
-        f"# SynapseAI {row['release']} on a machine with cards. torch is the image's own and is not named here.",
-        *lightning_lines(table, row),
-        *related_constraints(table, None, matching_lightnings(table, row)),
-    ]
+    comment = f"SynapseAI {row['release']} on a machine with cards. torch is the image's own and is not named here."
+    lines = [*lightning_lines(table, row), *related_constraints(table, None, matching_lightnings(table, row))]
     if "deepspeed" in row:
-        lines += [
-            f"# The vendor's fork: {DEEPSPEED_FORK}, ref {row['deepspeed_ref']}.",
-            f"deepspeed=={row['deepspeed']}",
-        ]
-    return "\n".join(lines) + "\n"
+        fork = f"# The vendor's fork: {DEEPSPEED_FORK}, ref {row['deepspeed_ref']}."
+        lines += [fork, f"deepspeed=={row['deepspeed']}"]
+    return write_lines(comment, lines)
 
 
 def lightning_lines(table: dict[str, Any], row: dict[str, Any]) -> list[str]:
@@ -230,11 +206,8 @@ def lightning_lines(table: dict[str, Any], row: dict[str, Any]) -> list[str]:
 
 def release_data(table: dict[str, Any]) -> str:
     """Return releases.json: every field of every release, null where it is unknown."""
-    releases = []
-    for row in table["release"]:
-        record: dict[str, Any] = {"release": row["release"], **{field: row.get(field) for field in FIELDS}}
-        record["sources"] = row["sources"]
-        releases.append(record)
+    fields = ("release", *FIELDS, "sources")
+    releases = [{field: row.get(field) for field in fields} for row in table["release"]]
     data = {"default": table["default"]["simulates"], "releases": releases}
     return json.dumps(data, indent=1, default=date.isoformat) + "\n"
 
@@ -297,9 +270,9 @@ def outputs(table: dict[str, Any], root: Path = ROOT) -> dict[Path, str]:
         if "torch" in row:
             files[constraints / f"sim-{row['release']}.txt"] = sim_constraints(table, row)
     for lightning in table["minors"]["lightning"]:
-        files[constraints / f"lightning-{lightning}.txt"] = version_constraints(table, lightning=lightning)
+        files[constraints / f"lightning-{lightning}.txt"] = lightning_constraints(table, lightning)
     for torch in table["simulator"]["torch"]:
-        files[constraints / f"torch-{torch}.txt"] = version_constraints(table, torch=torch)
+        files[constraints / f"torch-{torch}.txt"] = torch_constraints(table, torch)
     for package in DATA_PACKAGES:
         source = root / "packages" / package / "src" / package.replace("-", "_")
         files[source / "releases.json"] = release_data(table)
@@ -307,14 +280,7 @@ def outputs(table: dict[str, Any], root: Path = ROOT) -> dict[Path, str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the files, or compare them with `--check`.
-
-    Args:
-        arguments: The command line, `sys.argv[1:]` if None.
-
-    Returns:
-        0, or 1 if `--check` finds a file that differs, is missing or is not generated any more.
-    """
+    """Write the files; with `--check` return 1 if one differs, is missing or is not generated any more."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a file is out of date")
     check = parser.parse_args(arguments).check

@@ -67,11 +67,7 @@ def attempt(name: str, get: Callable[[], object], *, complete: bool) -> str | No
 
 
 def main() -> int:
-    """Import the package, then each of its modules.
-
-    Returns:
-        0, or 1 if a module did not import or loaded what it must not.
-    """
+    """Import the package, then each of its modules; return 1 if one failed or loaded what it must not."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("package", help="an installed import package, such as hpu_core")
     parser.add_argument("--complete", action="store_true", help="all extras are installed: every module must import")

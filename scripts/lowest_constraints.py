@@ -10,6 +10,7 @@ Usage: `python scripts/lowest_constraints.py FILE`; `nox -s lowest_versions` cal
 from __future__ import annotations
 
 import argparse
+import shlex
 import subprocess
 import sys
 from itertools import chain
@@ -31,54 +32,30 @@ def requirements(root: Path = constraints.ROOT) -> tuple[list[str], dict[str, st
         uv's requirements for all packages with their extras, and the lowest declared version by requirement.
     """
     lines: list[str] = []
-    lowest: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for file in sorted(root.glob("packages/*/pyproject.toml")):
         project = tomli.loads(file.read_text(encoding="utf-8"))["project"]
         extras = project.get("optional-dependencies", {})
         lines.append(f"-e {file.parent}[{','.join(sorted(extras.keys() - {'pytest'}))}]")
         for requirement in map(Requirement, chain(project["dependencies"], *extras.values())):
             for bound in (part.version for part in requirement.specifier if part.operator == ">="):
-                lowest[requirement.name] = bound
-    return lines, lowest
+                versions[requirement.name] = bound
+    return lines, versions
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Write the file.
-
-    Args:
-        arguments: The command line, `sys.argv[1:]` if None.
-    """
+    """Write the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path, help="the constraints file to write")
     file = parser.parse_args(arguments).file
-    lines, lowest = requirements()
-    needed = constraints.related_constraints(constraints.load(), lowest["torch"], [lowest["lightning"]])
+    lines, versions = requirements()
+    needed = constraints.related_constraints(constraints.load(), versions["torch"], [versions["lightning"]])
     limits = file.with_suffix(".in")
     limits.write_text("\n".join(needed), encoding="utf-8")
-    command = [
-        sys.executable,
-        "-m",
-        "uv",
-        "pip",
-        "compile",
-        "--quiet",
-        "--resolution",
-        "lowest-direct",
-        "-c",
-        str(limits),
-    ]
-    options = [
-        "--no-header",
-        "--no-annotate",
-        "--no-emit-package",
-        "pip",
-        "--python",
-        sys.executable,
-        "-o",
-        str(file),
-        "-",
-    ]
-    subprocess.run([*command, *options], input="\n".join(lines), text=True, check=True)  # noqa: S603 - uv with our words.
+    uv = f"{sys.executable} -m uv pip compile --quiet --resolution lowest-direct --python {sys.executable}"
+    options = f"--no-header --no-annotate --no-emit-package pip -c {limits} -o {file} -"
+    command = shlex.split(f"{uv} {options}")
+    subprocess.run(command, input="\n".join(lines), text=True, check=True)  # noqa: S603 - our own arguments.
     pinned = [line for line in file.read_text(encoding="utf-8").splitlines() if not line.startswith("-e")]
     names = {Requirement(line).name for line in pinned}
     # The tests may install what such a torch limits and does not require, such as NumPy.

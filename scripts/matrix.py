@@ -66,14 +66,7 @@ def installed_versions() -> dict[str, str]:
 
 
 def record(release: str, package: str, outcome: Cell, path: Path = CELLS) -> None:
-    """Write a cell, in place of an older one.
-
-    Args:
-        release: The row.
-        package: The column.
-        outcome: As `read_report` returns it, or "skip" or "fail" with a reason.
-        path: The file.
-    """
+    """Write a cell, in place of an older one; an outcome without a report is "skip" or "fail" with a reason."""
     cells = read(path)
     date = datetime.now(tz=timezone.utc).date().isoformat()
     cells[release, package] = {"release": release, "package": package, "date": date, **installed_versions(), **outcome}
@@ -154,11 +147,7 @@ def current_page() -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Record a cell or write the page.
-
-    Args:
-        arguments: The command line, `sys.argv[1:]` if None.
-    """
+    """Record a cell or write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True, dest="command")
     recorder = commands.add_parser("record", help="write one cell")

@@ -24,9 +24,9 @@ from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parent.parent
 # A package without a release counts from here: its first release is 0.1.0 by `minor`.
-UNRELEASED: Final = Version("0.0.0")
+NO_RELEASE: Final = Version("0.0.0")
 # The parts of a package's folder that reach its users.
-PUBLISHED: Final = ("src", "pyproject.toml", "README.md", "LICENSE")
+PACKAGE_FILES: Final = ("src", "pyproject.toml", "README.md", "LICENSE")
 
 
 class ReleaseError(RuntimeError):
@@ -62,11 +62,6 @@ class Package:
         return Version(version)
 
     @property
-    def changelog(self) -> Path:
-        """The notes of its releases."""
-        return self.root / self.path / "CHANGELOG.md"
-
-    @property
     def fragments(self) -> list[Path]:
         """The changelog fragments of the next release."""
         return sorted(self.root.glob(f"{self.path}/changes/*.md"))
@@ -80,12 +75,12 @@ class Package:
         command = ("git", "-C", str(self.root), *arguments)
         return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()  # noqa: S603
 
-    def releases(self, below: Version | None = None) -> list[Version]:
-        """Return the released versions, oldest first, of which all are below a given one."""
+    def releases(self, before: Version | None = None) -> list[Version]:
+        """Return the released versions, oldest first, before a given one if there is one."""
         tags = self.git("tag", "--list", f"{self.name}-v*").splitlines()
         texts = (tag.removeprefix(f"{self.name}-v") for tag in tags)
         found = [Version(text) for text in texts if re.fullmatch(r"\d+(\.\d+)*", text)]
-        return sorted(version for version in found if below is None or version < below)
+        return sorted(version for version in found if before is None or version < before)
 
     def peers(self) -> list[Package]:
         """Return all packages of the checkout."""
@@ -127,14 +122,14 @@ def check_release(package: Package, level: str) -> Version:
     branch, default = package.git("rev-parse", "--abbrev-ref", "HEAD"), default_branch(package)
     if branch != default:
         raise ReleaseError(f"releases are made on {default}, and {branch} is checked out: git switch {default}")
-    last = (package.releases() or [UNRELEASED])[-1]
+    last = (package.releases() or [NO_RELEASE])[-1]
     try:
         version = Version(StandardScheme(str(package.root), {}).update(level, str(last), {}))
     except ValueError as error:
         raise ReleaseError(f"`{level}` must be major, minor, patch or a higher version: {error}") from error
-    published = [f"{package.path}/{name}" for name in PUBLISHED]
+    paths = [f"{package.path}/{name}" for name in PACKAGE_FILES]
     tag = f"{package.name}-v{last}"
-    if last != UNRELEASED and not package.git("diff", "--name-only", tag, "HEAD", "--", *published):
+    if last != NO_RELEASE and not package.git("diff", "--name-only", tag, "HEAD", "--", *paths):
         raise ReleaseError(f"nothing that {package.name} publishes changed since {tag}: there is nothing to release")
     if not package.fragments:
         command = f"towncrier create --config towncrier.toml --dir {package.path} +word.changed.md -c '...'"
@@ -142,14 +137,14 @@ def check_release(package: Package, level: str) -> Version:
     if package.version > version:
         raise ReleaseError(f"the source has version {package.version}, which is above {version}: release that")
     for peer in package.peers():
-        admitted = peer.peer_ranges().get(package.name)
-        if admitted is not None and version not in admitted:
+        specifier = peer.peer_ranges().get(package.name)
+        if specifier is not None and version not in specifier:
             raise ReleaseError(
-                f"{peer.name} requires {package.name}{admitted}, which excludes {version}: widen that range in "
+                f"{peer.name} requires {package.name}{specifier}, which excludes {version}: widen that range in "
                 f"{peer.path}/pyproject.toml first, because the packages of a checkout must fit together"
             )
     check_api(package, last, version)
-    lowest_peers(package)
+    min_peers(package)
     return version
 
 
@@ -163,16 +158,17 @@ def check_tag(package: Package, tag: str) -> None:
     if tag != (expected := f"{package.name}-v{version}"):
         raise ReleaseError(f"tag {tag!r} does not name what it holds, {package.name} {version}: expected {expected!r}")
     default = default_branch(package)
-    branches = (f"refs/heads/{default}", f"refs/remotes/origin/{default}")
-    if not package.git("for-each-ref", "--contains", "HEAD", *branches):
+    refs = (f"refs/heads/{default}", f"refs/remotes/origin/{default}")
+    if not package.git("for-each-ref", "--contains", "HEAD", *refs):
         raise ReleaseError(f"the commit is not on {default}, where releases are made: merge it and tag again")
-    if package.fragments or f"\n## {version} (" not in package.changelog.read_text(encoding="utf-8"):
+    notes = (package.root / package.path / "CHANGELOG.md").read_text(encoding="utf-8")
+    if package.fragments or f"\n## {version} (" not in notes:
         raise ReleaseError(
             f"{package.path}/CHANGELOG.md has no notes of {version}, or {package.path}/changes still holds some: make "
             f"releases by `nox -s 'release({package.name})' -- minor`"
         )
-    check_api(package, (package.releases(below=version) or [UNRELEASED])[-1], version)
-    lowest_peers(package)
+    check_api(package, (package.releases(before=version) or [NO_RELEASE])[-1], version)
+    min_peers(package)
 
 
 def check_api(package: Package, last: Version, version: Version) -> None:
@@ -181,44 +177,44 @@ def check_api(package: Package, last: Version, version: Version) -> None:
     Raises:
         ReleaseError: If a patch breaks it, or from 1.0 on a minor.
     """
-    if last == UNRELEASED:
+    if last == NO_RELEASE:
         return
     tag = f"{package.name}-v{last}"
     # The peers are read too, because what a class inherits from one of theirs is part of its API.
     paths = [f"{peer.path}/src" for peer in package.peers()]
-    breakages = []
+    changes = []
     for module in sorted(path.parent.name for path in package.root.glob(f"{package.path}/src/*/__init__.py")):
         options: dict[str, Any] = dict.fromkeys(("resolve_aliases", "resolve_implicit", "resolve_external"), True)
         options["allow_inspection"] = False
         before = griffe.load_git(module, ref=tag, repo=package.root, search_paths=paths, **options)
         after = griffe.load(module, search_paths=[package.root / path for path in paths], **options)
-        for breakage in griffe.find_breaking_changes(before, after):
-            text = breakage.explain(griffe.ExplanationStyle("markdown")).removeprefix("- ")
-            breakages.append(f"{breakage.obj.path} ({text})")
+        for change in griffe.find_breaking_changes(before, after):
+            text = change.explain(griffe.ExplanationStyle("markdown")).removeprefix("- ")
+            changes.append(f"{change.obj.path} ({text})")
     level, kept = ("major", 1) if last.major else ("minor", 2)
-    if breakages and version.release[:kept] == last.release[:kept]:
-        raise ReleaseError(f"the API broke since {tag}: release a {level} version or restore {'; '.join(breakages)}")
-    for line in breakages:
+    if changes and version.release[:kept] == last.release[:kept]:
+        raise ReleaseError(f"the API broke since {tag}: release a {level} version or restore {'; '.join(changes)}")
+    for line in changes:
         print(f"breaks {line}")
 
 
-def lowest_peers(package: Package) -> list[str]:
+def min_peers(package: Package) -> list[str]:
     """Return pip requirements of the oldest release of each peer that a package admits, installed from its tag.
 
     Raises:
         ReleaseError: If no release of a peer is in the range.
     """
     requirements = []
-    for name, admitted in sorted(package.peer_ranges().items()):
+    for name, specifier in sorted(package.peer_ranges().items()):
         releases = Package(name, package.root).releases()
-        lowest = next((version for version in releases if version in admitted), None)
-        if lowest is None:
+        version = next((release for release in releases if release in specifier), None)
+        if version is None:
             last = f"the last is {releases[-1]}" if releases else "it has none"
             raise ReleaseError(
-                f"{package.name} requires {name}{admitted}, and no release of it fits ({last}): "
+                f"{package.name} requires {name}{specifier}, and no release of it fits ({last}): "
                 f"release {name} first, or change the range in {package.path}/pyproject.toml"
             )
-        url = f"git+{package.root.as_uri()}@{name}-v{lowest}#subdirectory=packages/{name}"
+        url = f"git+{package.root.as_uri()}@{name}-v{version}#subdirectory=packages/{name}"
         requirements.append(f"{name} @ {url}")
     return requirements
 
@@ -236,10 +232,10 @@ def make(package: Package, version: Version, *, dry_run: bool = False) -> None:
     """
     head = package.git("rev-parse", "HEAD")
     tag, title = f"{package.name}-v{version}", f"release {package.name} v{version}"
-    towncrier = (sys.executable, "-m", "towncrier", "build", "--yes", "--config", "towncrier.toml")
+    command = (sys.executable, "-m", "towncrier", "build", "--yes", "--config", "towncrier.toml")
     options = ("--dir", package.path, "--name", package.name, "--version", str(version))
     try:
-        subprocess.run([*towncrier, *options], check=True, capture_output=True, cwd=package.root)  # noqa: S603
+        subprocess.run([*command, *options], check=True, stdout=subprocess.DEVNULL, cwd=package.root)  # noqa: S603
         source = package.about.read_text(encoding="utf-8")
         package.about.write_text(source.replace(f'"{package.version}"', f'"{version}"'), encoding="utf-8")
         package.git("add", "--all", "--", package.path)
@@ -258,27 +254,20 @@ def make(package: Package, version: Version, *, dry_run: bool = False) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command.
-
-    Args:
-        arguments: The command line, `sys.argv[1:]` if None.
-
-    Returns:
-        0, or 1 if the release is refused.
-    """
+    """Run one command; return 1 if the release is refused."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["check", "lowest-peers", "make"])
+    parser.add_argument("command", choices=["check", "min-peers", "make"])
     parser.add_argument("package")
     parser.add_argument("level", nargs="?", help="major, minor, patch or a version")
     parser.add_argument("--tag", help="check this tag, which is checked out, instead of a new release")
     parser.add_argument("--dry-run", action="store_true", help="show the commit and make neither commit nor tag")
     options = parser.parse_intermixed_args(arguments)
-    if options.command != "lowest-peers" and not (options.level or options.tag):
+    if options.command != "min-peers" and not (options.level or options.tag):
         parser.error("name a level: major, minor, patch or a version")
     package = Package(options.package, ROOT)
     try:
-        if options.command == "lowest-peers":
-            print("\n".join(lowest_peers(package)))
+        if options.command == "min-peers":
+            print("\n".join(min_peers(package)))
         elif options.tag:
             check_tag(package, options.tag)
         else:

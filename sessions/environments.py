@@ -24,12 +24,7 @@ MIN_PYTHON = "3.10"
 
 
 def install(session: nox.Session, *requirements: str) -> None:
-    """Install requirements under the default constraints, packages of this repository as editable.
-
-    Args:
-        session: The running session.
-        requirements: As pip takes them: "pytest", "hpu-core[lightning]", "hpu-sim".
-    """
+    """Install pip requirements under the default constraints, packages of this repository as editable."""
     session.log("installing; the first time takes a minute or two where torch is needed")
     # pip takes longer to compile all of torch than to install it, and a tenth is ever imported. Python compiles what it
     # imports, and must be allowed to keep it.
@@ -59,11 +54,6 @@ def reinstall(session: nox.Session, constraints: str, *requirements: str) -> Non
     """Install packages of this repository in place of those that an environment has.
 
     Requirements from the index stay, so that gigabytes of torch are installed once.
-
-    Args:
-        session: The running session.
-        constraints: The constraints file.
-        requirements: As for `editable_requirements`.
     """
     uninstall_packages(session)
     # Not cached, because a torch without a CPU build comes with gigabytes of CUDA.

@@ -27,20 +27,14 @@ def check(session: nox.Session, package: Package, arguments: list[str]) -> None:
     """Check the rules of a release, and the package with the oldest peers that it admits."""
     install(session, *group("release"))
     session.run("python", "scripts/release.py", "check", package.name, *arguments)
-    lines = session.run("python", "scripts/release.py", "lowest-peers", package.name, silent=True, log=False)
+    lines = session.run("python", "scripts/release.py", "min-peers", package.name, silent=True, log=False)
     if peers := [line for line in str(lines).splitlines() if line]:
         session.log(f"{package.name} with the oldest releases that it admits: {', '.join(peers)}")
         check_with_peers(session, package, peers)
 
 
 def check_with_peers(session: nox.Session, package: Package, peers: list[str]) -> None:
-    """Check a package's types and imports with given releases of its peers.
-
-    Args:
-        session: The running session.
-        package: The package.
-        peers: Requirements of all its peers, as pip takes them.
-    """
+    """Check a package's types and imports with given releases of its peers, as pip requirements."""
     source = ROOT / package.path / "src"
     extras = f"[{','.join(package.extras)}]" if package.extras else ""
     uninstall_packages(session)

@@ -67,7 +67,7 @@ def test_constraints_of_a_torch(torch: str, expected: list[str]) -> None:
 @pytest.mark.parametrize(("lightning", "pinned"), [("2.3.3", "setuptools<81"), ("2.4.0", "setuptools==")])
 def test_constraints_of_a_lightning(lightning: str, pinned: str) -> None:
     """The requirement of an old Lightning replaces the default pin."""
-    lines = constraints.version_constraints(TABLE, lightning=lightning).splitlines()
+    lines = constraints.lightning_constraints(TABLE, lightning).splitlines()
 
     (setuptools,) = (line for line in lines if line.startswith("setuptools"))
     assert setuptools.startswith(pinned)

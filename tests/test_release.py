@@ -103,7 +103,7 @@ def test_release_is_one_commit_and_a_tag(initial: Package) -> None:
     release.make(initial, release.check_release(initial, "0.1.5"))
 
     assert initial.version == Version("0.1.5")
-    notes = initial.changelog.read_text(encoding="utf-8")
+    notes = (initial.root / initial.path / "CHANGELOG.md").read_text(encoding="utf-8")
     assert "## 0.1.5 (" in notes
     assert "- Everything." in notes
     assert initial.fragments == []
@@ -254,9 +254,7 @@ def test_command_prints_the_error_and_exits_with_1(
 
 def test_package_without_changes_is_an_error(tagged: Package) -> None:
     """Tests are not published."""
-    _commit(
-        tagged, {"packages/box-core/src/box_core/fresh.py": "", "packages/box-core/tests/test_fold.py": "x = 1\n"}
-    )
+    _commit(tagged, {"packages/box-core/src/box_core/fresh.py": "", "packages/box-core/tests/test_fold.py": "x = 1\n"})
 
     with pytest.raises(ReleaseError, match=r"nothing that box-core publishes changed since box-core-v0\.1\.0"):
         release.check_release(tagged, "patch")
@@ -273,7 +271,7 @@ def test_range_above_all_releases_is_an_error(tagged: Package) -> None:
 def test_min_peers_are_installed_by_tag(tagged: Package) -> None:
     tagged.git("tag", "box-core-v0.1.1")
 
-    assert release.lowest_peers(Package("box-lid", tagged.root)) == [
+    assert release.min_peers(Package("box-lid", tagged.root)) == [
         f"box-core @ git+{tagged.root.as_uri()}@box-core-v0.1.0#subdirectory=packages/box-core"
     ]
 
