@@ -1,7 +1,7 @@
-"""Everything that is run on this repository, here and in CI; `nox -l` lists it, and sessions/ holds it.
+"""Sessions for every check and task of this repository, here and in CI; sessions/ defines them.
 
-Nothing is listed twice: packages are read from packages/, their siblings from their own requirements, groups from
-the pyprojects and versions from compat.toml by way of constraints/default.txt.
+Packages are read from packages/, the packages that each requires from its pyproject.toml, groups of tools from the
+root's, and versions from compat.toml by way of constraints/default.txt.
 
 `nox -R -s tests` reuses environments without installing again. Only nox itself is needed; packaging comes with it.
 """
@@ -14,36 +14,25 @@ from pathlib import Path
 import nox
 
 nox.needs_version = ">=2025.5.1"
-# pip, so that the settings a user has made for pip (an index, a proxy, a cache) hold in every session.
+# pip, so that a user's settings for pip (an index, a proxy, a cache) hold in every session.
 nox.options.default_venv_backend = "virtualenv"
 nox.options.reuse_venv = "yes"
 
-# nox reads this file by its path, so that the folder beside it can be imported only if that is said.
+# nox loads this file by its path, so its folder is not on Python's path.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from sessions import (  # noqa: E402 - the path comes first.
     checks,
+    compat,
+    demo,
     distributions,
     docs,
-    elsewhere,
     gaudi,
     matrix,
     releases,
-    running,
+    slow,
     testing,
-    trials,
 )
 
-# A session is known to nox as soon as its module is imported.
-__all__ = [
-    "checks",
-    "distributions",
-    "docs",
-    "elsewhere",
-    "gaudi",
-    "matrix",
-    "releases",
-    "running",
-    "testing",
-    "trials",
-]
+# Importing a module registers its sessions.
+__all__ = ["checks", "compat", "demo", "distributions", "docs", "gaudi", "matrix", "releases", "slow", "testing"]

@@ -1,10 +1,10 @@
-"""Generate everything that follows from compat.toml, or check that it is up to date.
+"""Generate the files that follow from compat.toml, or check that they are up to date.
 
-Written are `constraints/default.txt` (what the sessions and the demo pin), `constraints/sim-<release>.txt` (a machine
-with the simulator), `constraints/gaudi-<release>.txt` (a machine with cards, where torch is the image's own and is
-therefore never named), `constraints/torch-<version>.txt` and `constraints/lightning-<version>.txt` (the sessions' pins
-for each torch that the simulator and each Lightning that the packages are tested with), `docs/compatibility.md`, and
-`releases.json` inside each package that carries one.
+- `constraints/default.txt`: the pins of the sessions and the demo.
+- `constraints/sim-<release>.txt`: a machine with the simulator.
+- `constraints/gaudi-<release>.txt`: a machine with cards. torch is the image's own, so it is never named.
+- `constraints/torch-<version>.txt`, `constraints/lightning-<version>.txt`: the pins for tests with another version.
+- `docs/compatibility.md`, and `releases.json` inside the packages that have one.
 
 Usage: `python scripts/constraints.py [--check]`; `nox -s constraints` and `nox -s lint` call it.
 """
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "compat.toml"
 
-# The facts of a row in the order in which they are written, with the type that each must have.
-FACTS: dict[str, type] = {
+# The fields of a row, in the order of the written files, with their types.
+FIELDS: dict[str, type] = {
     "build": str,
     "date": date,
     "torch": str,
@@ -44,10 +44,10 @@ FACTS: dict[str, type] = {
 }
 CHOICES = {"mode": {"lazy", "eager"}, "generations": {"GAUDI", "GAUDI2", "GAUDI3"}}
 
-# Both distributions of the same framework carry the same version.
+# Two distributions of the same framework with the same versions.
 LIGHTNING_NAMES = ("lightning", "pytorch-lightning")
-# Packages that carry the release data.
-CARRIERS = ("hpu-core", "hpu-sim")
+# Packages with a releases.json.
+DATA_PACKAGES = ("hpu-core", "hpu-sim")
 
 DEEPSPEED_FORK = "https://github.com/HabanaAI/DeepSpeed"
 
@@ -55,39 +55,35 @@ GENERATED = "Generated from compat.toml by `nox -s constraints`; edit that file 
 
 
 class TableError(ValueError):
-    """compat.toml breaks a rule of its own header."""
+    """An entry of compat.toml that breaks a rule of the file's header."""
 
 
 def check_row(row: dict[str, Any], known_sources: set[str]) -> None:
-    """Check one release against the rules in compat.toml's header.
+    """Check a release against the rules of compat.toml's header.
 
     Args:
-        row: One `[[release]]` table.
+        row: A `[[release]]` table.
         known_sources: The codes of `[sources]`.
 
     Raises:
-        TableError: If a fact is unknown to this script, has the wrong type or value, or lacks a source.
+        TableError: If a field is unknown, has a wrong type or value, or has no source.
     """
     name = row["release"]
-    facts = row.keys() - {"release", "sources", "note"}
-    if unknown := facts - FACTS.keys():
-        raise TableError(f"release {name}: unknown keys {sorted(unknown)}; known are {list(FACTS)}")
-    if facts != row["sources"].keys():
-        raise TableError(
-            f"release {name}: `sources` must name exactly the facts of the row; "
-            f"these differ: {sorted(facts ^ row['sources'].keys())}"
-        )
-    for fact, codes in row["sources"].items():
-        if strangers := set(codes.split()) - known_sources:
-            raise TableError(f"release {name}: {fact} has the sources {sorted(strangers)}, which [sources] lacks")
-    for fact in facts:
-        value = row[fact]
-        if not isinstance(value, FACTS[fact]):
-            raise TableError(
-                f"release {name}: `{fact}` must be a {FACTS[fact].__name__}, got {value!r}; leave out what is unknown"
-            )
-        if fact in CHOICES and not CHOICES[fact].issuperset(value if isinstance(value, list) else [value]):
-            raise TableError(f"release {name}: `{fact}` must be of {sorted(CHOICES[fact])}, got {value!r}")
+    fields = row.keys() - {"release", "sources", "note"}
+    if unknown := fields - FIELDS.keys():
+        raise TableError(f"release {name}: unknown keys {sorted(unknown)}; known are {list(FIELDS)}")
+    if fields != row["sources"].keys():
+        wrong = sorted(fields ^ row["sources"].keys())
+        raise TableError(f"release {name}: `sources` must name exactly the fields of the row; not {wrong}")
+    for field, codes in row["sources"].items():
+        if unknown := set(codes.split()) - known_sources:
+            raise TableError(f"release {name}: {field} has the sources {sorted(unknown)}, which [sources] lacks")
+    for field in fields:
+        value, kind = row[field], FIELDS[field].__name__
+        if not isinstance(value, FIELDS[field]):
+            raise TableError(f"release {name}: `{field}` must be a {kind}, got {value!r}; leave out what is unknown")
+        if field in CHOICES and not CHOICES[field].issuperset(value if isinstance(value, list) else [value]):
+            raise TableError(f"release {name}: `{field}` must be of {sorted(CHOICES[field])}, got {value!r}")
     SpecifierSet(row.get("lightning", ""))  # Raises InvalidSpecifier, which is a ValueError too.
 
 
@@ -98,10 +94,10 @@ def load(path: Path = TABLE) -> dict[str, Any]:
         path: A compat.toml.
 
     Returns:
-        The parsed file, releases oldest version first.
+        The parsed file, with the oldest release first.
 
     Raises:
-        TableError: If a row breaks a rule, or the default simulates a release without a row.
+        TableError: If a row breaks a rule, or the simulated release of the default has no row.
     """
     table: dict[str, Any] = tomli.loads(path.read_text(encoding="utf-8"))
     for row in table["release"]:
@@ -116,26 +112,23 @@ def load(path: Path = TABLE) -> dict[str, Any]:
 
 
 def lightning_specifier(table: dict[str, Any], specifier: str | None) -> str:
-    """Give a Lightning range with the refused releases cut out of it.
+    """Return a Lightning range that excludes the refused versions.
 
     Args:
         table: The whole table.
         specifier: A row's range, or None where it is unknown.
-
-    Returns:
-        The range, with a hole for each refused version that it would admit; holes alone where it is unknown.
     """
-    wanted = SpecifierSet(specifier or "")
-    holes = [f"!={version}" for version in table["refused"]["lightning"]["versions"] if version in wanted]
-    return ",".join(([specifier] if specifier else []) + holes)
+    versions = SpecifierSet(specifier or "")
+    exclusions = [f"!={version}" for version in table["refused"]["lightning"]["versions"] if version in versions]
+    return ",".join(([specifier] if specifier else []) + exclusions)
 
 
-def companions(table: dict[str, Any], torch: str | None, lightnings: Sequence[str] = ()) -> list[str]:
-    """Give the constraints that a torch and any of several Lightnings bring with them, each below its reason.
+def related_constraints(table: dict[str, Any], torch: str | None, lightnings: Sequence[str] = ()) -> list[str]:
+    """Return the constraints that a torch and any of several Lightnings require, each below its reason.
 
     Args:
         table: The whole table.
-        torch: Its version; None where it is not for us to choose.
+        torch: The torch version; None where the image chooses it.
         lightnings: Versions that may be installed.
     """
     lines = []
@@ -147,161 +140,126 @@ def companions(table: dict[str, Any], torch: str | None, lightnings: Sequence[st
     return lines
 
 
-def known_lightnings(table: dict[str, Any], row: dict[str, Any]) -> list[str]:
-    """Give the Lightnings that the packages are tested with and a row's range admits; none where it is unknown."""
-    tested = [*table["minors"]["lightning"], table["default"]["lightning"]]
-    return [version for version in tested if "lightning" in row and version in SpecifierSet(row["lightning"])]
+def matching_lightnings(table: dict[str, Any], row: dict[str, Any]) -> list[str]:
+    """Return the Lightnings of the tests that a row's range includes; none where the range is unknown."""
+    versions = [*table["minors"]["lightning"], table["default"]["lightning"]]
+    return [version for version in versions if "lightning" in row and version in SpecifierSet(row["lightning"])]
 
 
-def others(table: dict[str, Any], brought: list[str]) -> list[str]:
-    """Give the default's pins of everything that companions do not constrain."""
-    replaced = {Requirement(line).name for line in brought if not line.startswith("#")}
-    return [str(pin) for pin in map(Requirement, table["default"]["pins"]) if pin.name not in replaced]
+def write_lines(comment: str, lines: Sequence[str]) -> str:
+    """Return a constraints file."""
+    return "\n".join([f"# {GENERATED}", f"# {comment}", *lines, ""])
 
 
 def default_constraints(table: dict[str, Any]) -> str:
-    """Write what the sessions, the demo and CI install."""
+    """Return the constraints of the sessions, the demo and CI."""
     default = table["default"]
     if default["lightning"] not in SpecifierSet(lightning_specifier(table, default["lightning_range"])):
         raise TableError(f"[default] lightning {default['lightning']!r} is outside {default['lightning_range']!r}")
-    lines = [
-        f"# {GENERATED}",
-        f"# The default row: torch {default['torch']}, simulating SynapseAI {default['simulates']}.",
-        f"torch=={default['torch']}",
-        *(f"{name}=={default['lightning']}" for name in LIGHTNING_NAMES),
-        *companions(table, default["torch"]),
-        *(str(Requirement(pin)) for pin in default["pins"]),
-    ]
-    return "\n".join(lines) + "\n"
+    comment = f"The default row: torch {default['torch']}, simulating SynapseAI {default['simulates']}."
+    return write_lines(comment, version_lines(table, default["torch"], default["lightning"]))
 
 
-def varied_constraints(table: dict[str, Any], *, torch: str | None = None, lightning: str | None = None) -> str:
-    """Write what a session installs that tests with another torch or another Lightning than the default.
+def torch_constraints(table: dict[str, Any], torch: str) -> str:
+    """Return the constraints of the simulator's tests with another torch."""
+    comment = f"torch {torch}, for which the simulated device is built and tested."
+    return write_lines(comment, version_lines(table, torch, None))
 
-    Args:
-        table: The whole table.
-        torch: The torch, the default's if None.
-        lightning: The Lightning; if None, none is named, because it is the simulator that is tested.
-    """
-    torch = torch or table["default"]["torch"]
-    purpose = (
-        f"torch {torch}, for which the simulated device is built and tested."
-        if lightning is None
-        else f"Lightning {lightning} on the default torch, with which what Lightning decides is tested."
-    )
-    brought = companions(table, torch, [lightning] if lightning else [])
-    lines = [
-        f"# {GENERATED}",
-        f"# {purpose}",
-        f"torch=={torch}",
-        *(f"{name}=={lightning}" for name in LIGHTNING_NAMES if lightning is not None),
-        *brought,
-        *others(table, brought),
-    ]
-    return "\n".join(lines) + "\n"
+
+def lightning_constraints(table: dict[str, Any], lightning: str) -> str:
+    """Return the constraints of tests with another Lightning."""
+    comment = f"Lightning {lightning} on the default torch, for the tests that depend on the Lightning version."
+    return write_lines(comment, version_lines(table, table["default"]["torch"], lightning))
+
+
+def version_lines(table: dict[str, Any], torch: str, lightning: str | None) -> list[str]:
+    """Return pins of a torch and a Lightning, what they require, and the other default pins."""
+    related = related_constraints(table, torch, [lightning] if lightning else [])
+    replaced = {Requirement(line).name for line in related if not line.startswith("#")}
+    pins = [str(pin) for pin in map(Requirement, table["default"]["pins"]) if pin.name not in replaced]
+    names = LIGHTNING_NAMES if lightning else ()
+    return [f"torch=={torch}", *(f"{name}=={lightning}" for name in names), *related, *pins]
 
 
 def sim_constraints(table: dict[str, Any], row: dict[str, Any]) -> str:
-    """Write what fits a release on a machine with the simulator: stock torch of the release's version."""
-    lines = [
-        f"# {GENERATED}",
-        f"# SynapseAI {row['release']} on the simulator: stock torch, HPU_SIM_RELEASE={row['release']}.",
-        f"torch=={row['torch']}",
-        *lightning_lines(table, row),
-        *companions(table, row["torch"], known_lightnings(table, row)),
-    ]
-    return "\n".join(lines) + "\n"
+    """Return a release's constraints on a machine with the simulator: stock torch of the release's version."""
+    comment = f"SynapseAI {row['release']} on the simulator: stock torch, HPU_SIM_RELEASE={row['release']}."
+    related = related_constraints(table, row["torch"], matching_lightnings(table, row))
+    return write_lines(comment, [f"torch=={row['torch']}", *lightning_lines(table, row), *related])
 
 
 def gaudi_constraints(table: dict[str, Any], row: dict[str, Any]) -> str:
-    """Write what fits a release on a Gaudi image, whose torch must stay: it is not named, so it is not replaced."""
-    lines = [
-        f"# {GENERATED}",
-        f"# SynapseAI {row['release']} on a machine with cards. torch is the image's own and is not named here.",
-        *lightning_lines(table, row),
-        *companions(table, None, known_lightnings(table, row)),
-    ]
+    """Return a release's constraints on a Gaudi image, whose torch is not named and therefore not replaced."""
+    comment = f"SynapseAI {row['release']} on a machine with cards. torch is the image's own and is not named here."
+    lines = [*lightning_lines(table, row), *related_constraints(table, None, matching_lightnings(table, row))]
     if "deepspeed" in row:
-        lines += [
-            f"# The vendor's fork: {DEEPSPEED_FORK}, ref {row['deepspeed_ref']}.",
-            f"deepspeed=={row['deepspeed']}",
-        ]
-    return "\n".join(lines) + "\n"
+        fork = f"# The vendor's fork: {DEEPSPEED_FORK}, ref {row['deepspeed_ref']}."
+        lines += [fork, f"deepspeed=={row['deepspeed']}"]
+    return write_lines(comment, lines)
 
 
 def lightning_lines(table: dict[str, Any], row: dict[str, Any]) -> list[str]:
-    """Give a row's Lightning constraint for both distributions of the framework."""
+    """Return a row's Lightning constraint for both distributions of the framework."""
     specifier = lightning_specifier(table, row.get("lightning"))
     return [f"{name}{specifier}" for name in LIGHTNING_NAMES]
 
 
 def release_data(table: dict[str, Any]) -> str:
-    """Write the JSON that packages carry: every fact of every release, null where it is unknown."""
-    releases = []
-    for row in table["release"]:
-        record: dict[str, Any] = {"release": row["release"], **{fact: row.get(fact) for fact in FACTS}}
-        record["sources"] = row["sources"]
-        releases.append(record)
+    """Return releases.json: every field of every release, null where it is unknown."""
+    fields = ("release", *FIELDS, "sources")
+    releases = [{field: row.get(field) for field in fields} for row in table["release"]]
     data = {"default": table["default"]["simulates"], "releases": releases}
     return json.dumps(data, indent=1, default=date.isoformat) + "\n"
 
 
 def compatibility_page(table: dict[str, Any]) -> str:
-    """Write the documentation page: the table, where sources disagree, and the sources."""
+    """Return the documentation page: the table, notes where sources disagree, and the sources."""
     default = table["default"]
     refused = table["refused"]["lightning"]
-    columns = ["release", *(fact for fact in FACTS if fact != "deepspeed_ref"), "known from"]
+    columns = ["release", *(field for field in FIELDS if field != "deepspeed_ref"), "known from"]
     lines = [
-        "# SynapseAI releases and what fits them",
+        "# SynapseAI releases",
         "",
         f"<!-- {GENERATED} -->",
         "",
-        "One row per release, oldest version first. A dash is a fact that no source names. Nothing was measured",
-        "here on a card: every fact comes from the sources below. `lightning` spans what those sources name.",
+        "One row per release, oldest first. A dash is a fact that no source names. Nothing was measured on a card:",
+        "every fact comes from the sources below. `lightning` is the range of versions that those sources name.",
         f"Lightning {' and '.join(refused['versions'])} are refused everywhere: {refused['reason']}.",
         "",
         f"Development, the demo and CI run stock torch {default['torch']} with Lightning {default['lightning']}",
         f"and simulate SynapseAI {default['simulates']}.",
-        f"The simulated device is built and tested with torch {', '.join(table['simulator']['torch'])};",
-        f"the packages are tested with Lightning {', '.join(table['minors']['lightning'])}, too.",
-        "[What has been run](matrix.md) says on which releases all their tests have been run.",
+        f"The simulated device is also built and tested with torch {', '.join(table['simulator']['torch'])},",
+        f"and the packages with Lightning {', '.join(table['minors']['lightning'])}.",
+        "[Tested releases](matrix.md) lists the releases on which all tests were run.",
         "",
         "| " + " | ".join(columns).replace("_", "-") + " |",
         "|" + "---|" * len(columns),
     ]
     for row in table["release"]:
-        cells = [f"**{row['release']}**", *(cell(row, fact) for fact in columns[1:-1])]
+        cells = [f"**{row['release']}**", *(format_cell(row, field) for field in columns[1:-1])]
         codes = sorted({code for value in row["sources"].values() for code in value.split()})
         lines.append("| " + " | ".join([*cells, " ".join(codes)]) + " |")
     lines += ["", "## Notes", ""]
     lines += [f"- **{row['release']}**: {row['note']}" for row in table["release"] if "note" in row]
-    lines += ["", "## Sources", "", "compat.toml names the sources of each fact.", "", "| code | what |", "|---|---|"]
-    lines += [f"| {code} | {what} |" for code, what in table["sources"].items()]
+    lines += ["", "## Sources", "", "compat.toml names the sources of each fact.", "", "| code | source |", "|---|---|"]
+    lines += [f"| {code} | {source} |" for code, source in table["sources"].items()]
     return "\n".join(lines) + "\n"
 
 
-def cell(row: dict[str, Any], fact: str) -> str:
-    """Give one cell of the page, a dash where the fact is unknown."""
-    value = row.get(fact)
+def format_cell(row: dict[str, Any], field: str) -> str:
+    """Return a cell of the page, a dash where the value is unknown."""
+    value = row.get(field)
     if value is None:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
         return ", ".join(value)
-    return f"`{value}`" if fact in {"lightning", "deepspeed"} else str(value)
+    return f"`{value}`" if field in {"lightning", "deepspeed"} else str(value)
 
 
 def outputs(table: dict[str, Any], root: Path = ROOT) -> dict[Path, str]:
-    """Give every generated file with its contents.
-
-    Args:
-        table: The whole table.
-        root: The repository.
-
-    Returns:
-        File contents by path.
-    """
+    """Return the contents of all generated files, by path."""
     constraints = root / "constraints"
     files = {
         constraints / "default.txt": default_constraints(table),
@@ -312,39 +270,32 @@ def outputs(table: dict[str, Any], root: Path = ROOT) -> dict[Path, str]:
         if "torch" in row:
             files[constraints / f"sim-{row['release']}.txt"] = sim_constraints(table, row)
     for lightning in table["minors"]["lightning"]:
-        files[constraints / f"lightning-{lightning}.txt"] = varied_constraints(table, lightning=lightning)
+        files[constraints / f"lightning-{lightning}.txt"] = lightning_constraints(table, lightning)
     for torch in table["simulator"]["torch"]:
-        files[constraints / f"torch-{torch}.txt"] = varied_constraints(table, torch=torch)
-    for package in CARRIERS:
+        files[constraints / f"torch-{torch}.txt"] = torch_constraints(table, torch)
+    for package in DATA_PACKAGES:
         source = root / "packages" / package / "src" / package.replace("-", "_")
         files[source / "releases.json"] = release_data(table)
     return files
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the files, or with `--check` only compare them.
-
-    Args:
-        arguments: The command line, `sys.argv[1:]` if None.
-
-    Returns:
-        0, or 1 when `--check` found a file that differs, is missing or should not be there.
-    """
+    """Write the files; with `--check` return 1 if one differs, is missing or is not generated any more."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a file is out of date")
     check = parser.parse_args(arguments).check
 
     files = outputs(load())
-    orphans = set((ROOT / "constraints").glob("*.txt")) - files.keys()
+    unused = set((ROOT / "constraints").glob("*.txt")) - files.keys()
     stale = [path for path, text in files.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
-    for path in sorted(orphans.union(stale)):
+    for path in sorted(unused.union(stale)):
         print(f"{'out of date' if check else 'updated'}: {path.relative_to(ROOT)}")
     if check:
-        return 1 if stale or orphans else 0
+        return 1 if stale or unused else 0
     for path in stale:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(files[path], encoding="utf-8")
-    for path in orphans:
+    for path in unused:
         path.unlink()
     return 0
 

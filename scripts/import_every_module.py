@@ -1,8 +1,9 @@
-"""Import every module of an installed package, and check what that loads: the proof that a wheel stands alone.
+"""Import every module of an installed package, and check what that loads.
 
-Usage: `python -I scripts/import_every_module.py <package> [--complete]`; `nox -s isolation` calls it. A module whose
-extra is not installed must say so in one sentence that holds the pip command, and so must a name that a module exports
-and fetches when it is used; with `--complete` all must be there.
+A module whose extra is not installed must raise an error with the pip command, and so must an exported name that is
+fetched when it is used. With `--complete` all extras are installed, and everything must import.
+
+Usage: `python -I scripts/import_every_module.py PACKAGE [--complete]`; `nox -s isolation` calls it.
 """
 
 from __future__ import annotations
@@ -17,46 +18,40 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Modules of a machine with cards, which no import of ours may load.
-VENDOR = {"habana_frameworks", "pyhlml"}
-# Frameworks, which importing the package itself (not each of its modules) may not load.
+# Modules of a machine with cards; no import may load them.
+VENDOR_MODULES = {"habana_frameworks", "pyhlml"}
+# Importing the package itself, not each of its modules, may not load a framework.
 FRAMEWORKS = {"deepspeed", "lightning", "lightning_fabric", "pytorch_lightning"}
 
 
-def loaded(names: set[str]) -> set[str]:
-    """Give those of the top-level modules that this process has loaded."""
-    return names & {name.partition(".")[0] for name in sys.modules}
+def loaded(names: set[str]) -> list[str]:
+    """Return which of some top-level modules this process has loaded."""
+    return sorted(names & {name.partition(".")[0] for name in sys.modules})
 
 
-def import_all(name: str, *, complete: bool) -> list[str]:
-    """Import a module, and each name that it exports.
+def import_module(name: str, *, complete: bool) -> list[str]:
+    """Import a module and fetch each name that it exports; return the errors.
 
     Args:
         name: The module.
-        complete: Whether everything that the package can use is installed.
-
-    Returns:
-        What is wrong with it.
+        complete: Whether all extras are installed.
     """
-    faults = [attempt(name, lambda: importlib.import_module(name), complete=complete)]
+    errors = [attempt(name, lambda: importlib.import_module(name), complete=complete)]
     module = sys.modules.get(name)
-    faults += [
+    errors += [
         attempt(f"{name}.{exported}", functools.partial(getattr, module, exported), complete=complete)
         for exported in getattr(module, "__all__", ())
     ]
-    return [fault for fault in faults if fault is not None]
+    return [error for error in errors if error is not None]
 
 
 def attempt(name: str, get: Callable[[], object], *, complete: bool) -> str | None:
-    """Get something.
+    """Call a function and return its error; None if it succeeds, or if an extra is missing and the error says which.
 
     Args:
-        name: What it is called.
-        get: Gets it.
-        complete: Whether everything that the package can use is installed.
-
-    Returns:
-        What is wrong with it, or None.
+        name: What the function gets.
+        get: The function.
+        complete: Whether all extras are installed.
     """
     try:
         get()
@@ -64,19 +59,15 @@ def attempt(name: str, get: Callable[[], object], *, complete: bool) -> str | No
         if complete:
             return f"{name}: {error}"
         if "pip install" not in str(error):
-            return f"{name}: an absent extra must be answered by a sentence with the pip command, got: {error}"
+            return f"{name}: the error for a missing extra must have the pip command, got: {error}"
         print(f"  {name}: needs an extra and says so")
-    except Exception as error:  # noqa: BLE001 - any failure of any module is what is looked for.
+    except Exception as error:  # noqa: BLE001 - any error of any module counts.
         return f"{name}: {type(error).__name__}: {error}"
     return None
 
 
 def main() -> int:
-    """Import the package, then each of its modules.
-
-    Returns:
-        0, or 1 when something did not import or loaded what it must not.
-    """
+    """Import the package, then each of its modules; return 1 if one failed or loaded what it must not."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("package", help="an installed import package, such as hpu_core")
     parser.add_argument("--complete", action="store_true", help="all extras are installed: every module must import")
@@ -84,15 +75,15 @@ def main() -> int:
 
     package = importlib.import_module(options.package)
     print(f"{options.package} from {package.__path__[0]}")
-    faults = [f"importing {options.package} loaded {name}" for name in sorted(loaded(VENDOR | FRAMEWORKS))]
+    errors = [f"importing {options.package} loaded {name}" for name in loaded(VENDOR_MODULES | FRAMEWORKS)]
     modules = [module.name for module in pkgutil.walk_packages(package.__path__, f"{options.package}.")]
     for name in [options.package, *modules]:
-        faults += import_all(name, complete=options.complete)
-    faults += [f"importing the modules loaded {name}" for name in sorted(loaded(VENDOR))]
-    for fault in faults:
-        print(f"FAULT {fault}")
-    print(f"{len(modules)} modules, {len(faults)} faults")
-    return 1 if faults else 0
+        errors += import_module(name, complete=options.complete)
+    errors += [f"importing the modules loaded {name}" for name in loaded(VENDOR_MODULES)]
+    for error in errors:
+        print(f"ERROR {error}")
+    print(f"{len(modules)} modules, {len(errors)} errors")
+    return 1 if errors else 0
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""Keep docs/matrix.json, what came of the tests of each package on each SynapseAI release, and show it as a table.
+"""Keep docs/matrix.json, the outcome of each package's tests on each SynapseAI release, and write docs/matrix.md.
 
-`note` writes one cell of it, in the environment in which the tests were run, for it says what is installed there.
-`show` prints the table and writes docs/matrix.md.
+`record` writes one cell, with the versions that are installed in the environment that ran the tests.
 
-Usage: `python scripts/matrix.py note --release 1.18.0 --package hpu-core --report junit.xml`, or `--skipped REASON` or
-`--failed REASON` where pytest was not run; `python scripts/matrix.py show`. `nox -t matrix` calls both.
+Usage: `python scripts/matrix.py record --release 1.18.0 --package hpu-core --report junit.xml`, or `--skipped REASON`
+or `--failed REASON` where pytest did not run; `python scripts/matrix.py page`. `nox -t matrix` calls both.
 """
 
 from __future__ import annotations
@@ -22,35 +21,32 @@ from xml.etree import ElementTree as ET
 ROOT = Path(__file__).resolve().parent.parent
 CELLS = ROOT / "docs" / "matrix.json"
 PAGE = ROOT / "docs" / "matrix.md"
-INSTALLED = ("torch", "lightning", "deepspeed")
-# What `note` says of tests that never ended: pytest writes its report last.
+DISTRIBUTIONS = ("torch", "lightning", "deepspeed")
+# pytest writes its report last.
 NO_REPORT = "pytest ended without a report"
 
 Cell = dict[str, Any]
 
-PREFACE = """# What has been run
+HEADER = """# Tested releases
 
 <!-- Written by `nox -t matrix` from matrix.json. -->
 
-Tests of each package with the stock torch, the Lightning and the DeepSpeed of a SynapseAI release, on simulated cards
-that play this release, with only the package and its declared siblings installed. None of it was measured on a card.
-A cell says how many tests passed and were skipped; tests that a suite runs in a process of their own count as one.
+One row for each SynapseAI release: the tests of each package with the release's torch (the stock build), Lightning and
+DeepSpeed, on simulated cards of this release. Only the package and the packages that it requires are installed. Nothing
+was measured on a card. Tests that a suite runs in a process of their own count as one.
 """
 
 
 def read_report(path: Path) -> Cell:
-    """Read what pytest wrote.
-
-    Args:
-        path: Its JUnit report.
+    """Read pytest's JUnit report.
 
     Returns:
-        The outcome, "pass" or "fail", with the numbers of tests, the ids of those that failed, and how many tests were
-        skipped for which reason.
+        The outcome, "pass" or "fail", with the number of tests, the ids of those that failed, and the number of tests
+        that were skipped for each reason.
     """
     if not path.is_file():
         return {"outcome": "fail", "reason": NO_REPORT}
-    cases = list(ET.parse(path).getroot().iter("testcase"))  # noqa: S314 - pytest's own, from a moment ago.
+    cases = list(ET.parse(path).getroot().iter("testcase"))  # noqa: S314 - pytest has just written it.
     failures = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
     skips = [case.find("skipped") for case in cases if case not in failures]
     reasons = Counter(skip.get("message", "") for skip in skips if skip is not None)
@@ -63,157 +59,114 @@ def read_report(path: Path) -> Cell:
     }
 
 
-def installed() -> dict[str, str]:
-    """Give the versions that are installed here, of what a row is about."""
+def installed_versions() -> dict[str, str]:
+    """Return the versions of Python and of the stack in this environment."""
     found = {distribution.name: distribution.version for distribution in metadata.distributions()}
-    return {"python": platform.python_version(), **{name: found[name] for name in INSTALLED if name in found}}
+    return {"python": platform.python_version(), **{name: found[name] for name in DISTRIBUTIONS if name in found}}
 
 
-def note(release: str, package: str, outcome: Cell, path: Path = CELLS) -> None:
-    """Write a cell in place of an older one.
-
-    Args:
-        release: The row.
-        package: The column.
-        outcome: As `read_report` gives it, or "skip" or "fail" with a reason.
-        path: The file.
-    """
+def record(release: str, package: str, outcome: Cell, path: Path = CELLS) -> None:
+    """Write a cell, in place of an older one; an outcome without a report is "skip" or "fail" with a reason."""
     cells = read(path)
-    cells[release, package] = {
-        "release": release,
-        "package": package,
-        "date": datetime.now(tz=timezone.utc).date().isoformat(),
-        **installed(),
-        **outcome,
-    }
-    text = json.dumps([cells[place] for place in sorted(cells)], indent=1)
+    date = datetime.now(tz=timezone.utc).date().isoformat()
+    cells[release, package] = {"release": release, "package": package, "date": date, **installed_versions(), **outcome}
+    text = json.dumps([cells[key] for key in sorted(cells)], indent=1)
     path.write_text(f"{text}\n", encoding="utf-8")
 
 
 def read(path: Path = CELLS) -> dict[tuple[str, str], Cell]:
-    """Give the cells by release and package; none where there is no file yet."""
+    """Return the cells by release and package; none without a file."""
     cells = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
     return {(cell["release"], cell["package"]): cell for cell in cells}
 
 
 def describe(cell: Cell | None) -> str:
-    """Say in a few words what a cell holds."""
+    """Return the text of a cell."""
     if cell is None:
         return "not run"
     if cell["outcome"] == "skip":
         return "skipped"
     if "reason" in cell:
         return f"failed: {cell['reason']}"
-    words = [f"{len(cell['failed'])} failed"] if cell["failed"] else []
-    words += [f"{cell['passed']} passed"]
-    words += [f"{cell['skipped']} skipped"] if cell["skipped"] else []
-    return ", ".join(words)
+    parts = [f"{len(cell['failed'])} failed"] if cell["failed"] else []
+    parts += [f"{cell['passed']} passed"]
+    parts += [f"{cell['skipped']} skipped"] if cell["skipped"] else []
+    return ", ".join(parts)
 
 
-def lines(releases: dict[str, str], packages: list[str], cells: dict[tuple[str, str], Cell]) -> list[list[str]]:
-    """Give the table.
+def make_table(releases: dict[str, str], packages: list[str], cells: dict[tuple[str, str], Cell]) -> list[list[str]]:
+    """Return the header, and a row for each release of which something has been run.
 
     Args:
-        releases: Which rows there may be, with the torch of each.
-        packages: Which columns.
-        cells: What has been run.
-
-    Returns:
-        The heading, and a row for each release of which something has been run.
+        releases: The torch of each release.
+        packages: The columns.
+        cells: The outcomes.
     """
     table = [["release", "torch", "Lightning", "DeepSpeed", "Python", "date", *packages]]
     for release, torch in releases.items():
         row = [cells.get((release, package)) for package in packages]
-        run = [cell for cell in row if cell is not None]
-        if not run:
-            continue
-        versions = [seen(run, name) for name in ("lightning", "deepspeed", "python", "date")]
-        table.append([release, torch, *versions, *map(describe, row)])
+        if run := [cell for cell in row if cell is not None]:
+            # Several versions if the row was run in parts.
+            versions = (
+                sorted({cell[name] for cell in run if name in cell}) for name in (*DISTRIBUTIONS[1:], "python", "date")
+            )
+            table.append([release, torch, *(", ".join(found) or "-" for found in versions), *map(describe, row)])
     return table
 
 
-def seen(run: list[Cell], name: str) -> str:
-    """Give the values that cells of a row have, which are one unless the row was run in parts."""
-    return ", ".join(sorted({cell[name] for cell in run if name in cell})) or "-"
-
-
-def page(releases: dict[str, str], packages: list[str], cells: dict[tuple[str, str], Cell]) -> str:
-    """Write the documentation page; the arguments are those of `lines`."""
-    heading, *rows = lines(releases, packages, cells)
-    text = [PREFACE, "| " + " | ".join(heading) + " |", "|" + "---|" * len(heading)]
+def make_page(releases: dict[str, str], packages: list[str], cells: dict[tuple[str, str], Cell]) -> str:
+    """Return the documentation page; the arguments are those of `make_table`."""
+    header, *rows = make_table(releases, packages, cells)
+    text = [HEADER, "| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     text += ["| " + " | ".join(row) + " |" for row in rows]
-    run = {row[0] for row in rows}
-    others = [release for release in releases if release not in run]
-    if others:
-        text += ["", f"Of these releases nothing has been run: {', '.join(others)}."]
-    failed = [f"- {place(cell)}: `{test}`" for cell in cells.values() for test in cell.get("failed", ())]
-    if failed:
-        text += ["", "## Tests that failed", "", *failed]
-    text += ["", "## What was skipped, and why", ""]
-    text += [f"- {place(cell)}: {cell['reason']}." for cell in cells.values() if cell["outcome"] == "skip"]
+    if not_run := sorted(releases.keys() - {row[0] for row in rows}, key=list(releases).index):
+        text += ["", f"Not run: {', '.join(not_run)}."]
+    if failed := [f"- {_name(cell)}: `{test}`" for cell in cells.values() for test in cell.get("failed", ())]:
+        text += ["", "## Failed tests", "", *failed]
+    text += ["", "## Skipped tests", ""]
+    text += [f"- {_name(cell)}: {cell['reason']}." for cell in cells.values() if cell["outcome"] == "skip"]
     reasons: Counter[str] = Counter()
     for cell in cells.values():
         reasons.update(cell.get("skips", {}))
-    text += [f"- {count} tests, of all rows: {reason}" for reason, count in sorted(reasons.items())]
+    text += [f"- {count} tests in all rows: {reason}" for reason, count in sorted(reasons.items())]
     return "\n".join(text) + "\n"
 
 
-def place(cell: Cell) -> str:
-    """Name a cell."""
+def _name(cell: Cell) -> str:
     return f"{cell['package']} on {cell['release']}"
 
 
-def shown(table: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
-    """Give the rows, with the torch of each, and the columns.
-
-    Args:
-        table: compat.toml.
-    """
-    releases = {row["release"]: row["torch"] for row in table["release"] if "torch" in row}
-    return releases, sorted(path.parent.name for path in ROOT.glob("packages/*/pyproject.toml"))
-
-
-def show() -> None:
-    """Print the table and write the page."""
-    # Not where a cell is noted: these are no requirements of what is tested there.
+def current_page() -> str:
+    """Return docs/matrix.md as it follows from docs/matrix.json and compat.toml."""
+    # Not at the top, because `record` runs in environments without the requirements of `constraints`.
     import constraints
-    from rich.console import Console
-    from rich.table import Table
 
-    releases, packages = shown(constraints.load())
-    cells = read()
-    heading, *rows = lines(releases, packages, cells)
-    table = Table(*heading)
-    for row in rows:
-        table.add_row(*row)
-    Console(width=200).print(table)
-    PAGE.write_text(page(releases, packages, cells), encoding="utf-8")
+    releases = {row["release"]: row["torch"] for row in constraints.load()["release"] if "torch" in row}
+    packages = sorted(path.parent.name for path in ROOT.glob("packages/*/pyproject.toml"))
+    return make_page(releases, packages, read())
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Note a cell or show all.
-
-    Args:
-        arguments: The command line, `sys.argv[1:]` if None.
-    """
+    """Record a cell or write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True, dest="command")
-    noting = commands.add_parser("note", help="write one cell")
-    noting.add_argument("--release", required=True)
-    noting.add_argument("--package", required=True)
-    what = noting.add_mutually_exclusive_group(required=True)
-    what.add_argument("--report", type=Path, help="pytest's JUnit report")
-    what.add_argument("--skipped", help="why the tests cannot be run")
-    what.add_argument("--failed", help="why they could not be run")
-    commands.add_parser("show", help="print the table and write docs/matrix.md")
-    given = parser.parse_args(arguments)
-    if given.command == "show":
-        show()
-    elif given.report is not None:
-        note(given.release, given.package, read_report(given.report))
+    recorder = commands.add_parser("record", help="write one cell")
+    recorder.add_argument("--release", required=True)
+    recorder.add_argument("--package", required=True)
+    outcome = recorder.add_mutually_exclusive_group(required=True)
+    outcome.add_argument("--report", type=Path, help="pytest's JUnit report")
+    outcome.add_argument("--skipped", help="why the tests cannot be run")
+    outcome.add_argument("--failed", help="why the tests could not be run")
+    commands.add_parser("page", help="write docs/matrix.md")
+    options = parser.parse_args(arguments)
+    if options.command == "page":
+        PAGE.write_text(current_page(), encoding="utf-8")
+    elif options.report is not None:
+        record(options.release, options.package, read_report(options.report))
+    elif options.skipped is not None:
+        record(options.release, options.package, {"outcome": "skip", "reason": options.skipped})
     else:
-        outcome = {"outcome": "fail" if given.skipped is None else "skip", "reason": given.skipped or given.failed}
-        note(given.release, given.package, outcome)
+        record(options.release, options.package, {"outcome": "fail", "reason": options.failed})
 
 
 if __name__ == "__main__":

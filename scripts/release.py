@@ -1,250 +1,282 @@
-"""Check and make the release of one package; `nox -s "release(hpu-ddp)" -- minor` and its like call it.
+"""Check and make the release of one package; `nox -s release` and `nox -s release_check` call it.
 
-`check` says whether the package may be released, and `check --tag` whether a tag is a release that may be published.
-`floors` prints the oldest release of each sibling with which the package says it works, as pip takes it. `make` raises
-`__version__`, builds the changelog, commits and tags: all of that in a temporary worktree, so that a failure leaves the
-checkout as it was. Nothing is pushed.
+A release of hpu-ddp 0.2.0 is one commit and the tag hpu-ddp-v0.2.0. hatchling increments versions, griffe compares
+public APIs and towncrier writes changelogs. Below 1.0 a minor release may break the API, from 1.0 on only a major one.
+Nothing is pushed.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import re
-import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
-import release_rules as rules
-from release_rules import Checkout, Package, ReleaseError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from packaging.version import Version
+import griffe
+import tomli
+from hatchling.version.scheme.standard import StandardScheme
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parent.parent
-# Where a changelog's newest notes begin; towncrier.toml says the same.
-NOTES_START: Final = "<!-- towncrier release notes start -->\n"
+# A package without a release counts from here: its first release is 0.1.0 by `minor`.
+NO_RELEASE: Final = Version("0.0.0")
+# The parts of a package's folder that reach its users.
+PACKAGE_FILES: Final = ("src", "pyproject.toml", "README.md", "LICENSE")
+
+
+class ReleaseError(RuntimeError):
+    """A release that breaks a rule; the message says what to do."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A release that may be made.
+class Package:
+    """A folder under packages/ of a git checkout.
 
     Attributes:
-        package: What is released.
-        last: The release before it, or `release_rules.NOTHING`.
-        version: The new version.
-        breakages: What breaks the public API.
-        floors: The oldest release of each sibling that the package admits.
+        name: The distribution, "hpu-core".
+        root: The top folder of the checkout.
     """
 
-    package: Package
-    last: Version
-    version: Version
-    breakages: list[str]
-    floors: dict[str, Version]
+    name: str
+    root: Path
 
     @property
-    def tag(self) -> str:
-        """The tag, "hpu-ddp-v0.2.0"."""
-        return f"{self.package.name}-v{self.version}"
+    def path(self) -> str:
+        """The folder, relative to the root."""
+        return f"packages/{self.name}"
 
     @property
-    def title(self) -> str:
-        """What the commit says."""
-        return f"release {self.package.name} v{self.version}"
+    def about(self) -> Path:
+        """The module that holds the version."""
+        return self.root / self.path / "src" / self.name.replace("-", "_") / "__about__.py"
 
-    def __str__(self) -> str:
-        """Say what the release is."""
-        before = "its first release" if self.last == rules.NOTHING else f"after {self.last}"
-        lines = [f"{self.package.name} {self.version}, {before}"]
-        lines += [f"  works with {name} from {version} on" for name, version in sorted(self.floors.items())]
-        lines += [f"  breaks {breakage}" for breakage in self.breakages]
-        return "\n".join(lines)
+    @property
+    def version(self) -> Version:
+        """The version in the source."""
+        (version,) = re.findall(r'^__version__ = "(.+)"$', self.about.read_text(encoding="utf-8"), re.MULTILINE)
+        return Version(version)
+
+    @property
+    def fragments(self) -> list[Path]:
+        """The changelog fragments of the next release."""
+        return sorted(self.root.glob(f"{self.path}/changes/*.md"))
+
+    def git(self, *arguments: str) -> str:
+        """Run git at the root and return what it prints.
+
+        Raises:
+            subprocess.CalledProcessError: If git fails.
+        """
+        command = ("git", "-C", str(self.root), *arguments)
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()  # noqa: S603
+
+    def releases(self, before: Version | None = None) -> list[Version]:
+        """Return the released versions, oldest first, before a given one if there is one."""
+        tags = self.git("tag", "--list", f"{self.name}-v*").splitlines()
+        texts = (tag.removeprefix(f"{self.name}-v") for tag in tags)
+        found = [Version(text) for text in texts if re.fullmatch(r"\d+(\.\d+)*", text)]
+        return sorted(version for version in found if before is None or version < before)
+
+    def peers(self) -> list[Package]:
+        """Return all packages of the checkout."""
+        return [Package(file.parent.name, self.root) for file in sorted(self.root.glob("packages/*/pyproject.toml"))]
+
+    def peer_ranges(self) -> dict[str, SpecifierSet]:
+        """Return the version ranges of the other packages of the checkout that this one requires, extras included."""
+        project = tomli.loads((self.root / self.path / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        groups = [project["dependencies"], *project.get("optional-dependencies", {}).values()]
+        names = {peer.name for peer in self.peers()} - {self.name}
+        ranges: dict[str, SpecifierSet] = {}
+        for requirement in (Requirement(text) for group in groups for text in group):
+            if requirement.name in names:
+                ranges[requirement.name] = ranges.get(requirement.name, SpecifierSet()) & requirement.specifier
+        return ranges
 
 
-def plan(checkout: Checkout, name: str, wanted: str) -> Plan:
+def default_branch(package: Package) -> str:
+    """Return the branch that releases are made on: the remote's default, "main" without a remote."""
+    head = package.git("for-each-ref", "--format=%(symref)", "refs/remotes/origin/HEAD")
+    return head.rpartition("/")[2] or "main"
+
+
+def check_release(package: Package, level: str) -> Version:
     """Check everything that a release needs.
 
     Args:
-        checkout: The checkout to release from.
-        name: The package.
-        wanted: "major", "minor", "patch" or the version itself.
+        package: The package.
+        level: "major", "minor", "patch" or the version itself.
+
+    Returns:
+        The version.
 
     Raises:
         ReleaseError: If a rule is broken.
     """
-    package = Package(name, checkout.root)
-    rules.check_tree(checkout)
-    last = (checkout.releases(name) or [rules.NOTHING])[-1]
-    version = rules.next_version(last, wanted)
-    rules.check_changes(checkout, package, last)
-    rules.check_version(package, version)
-    breakages = rules.check_api(checkout, package, last, version)
-    return Plan(package, last, version, breakages, rules.floors(checkout, package))
+    if changes := package.git("status", "--porcelain").splitlines():
+        raise ReleaseError(f"the working tree is not clean ({changes[0].strip()}): commit or remove that first")
+    branch, default = package.git("rev-parse", "--abbrev-ref", "HEAD"), default_branch(package)
+    if branch != default:
+        raise ReleaseError(f"releases are made on {default}, and {branch} is checked out: git switch {default}")
+    last = (package.releases() or [NO_RELEASE])[-1]
+    try:
+        version = Version(StandardScheme(str(package.root), {}).update(level, str(last), {}))
+    except ValueError as error:
+        raise ReleaseError(f"`{level}` must be major, minor, patch or a higher version: {error}") from error
+    paths = [f"{package.path}/{name}" for name in PACKAGE_FILES]
+    tag = f"{package.name}-v{last}"
+    if last != NO_RELEASE and not package.git("diff", "--name-only", tag, "HEAD", "--", *paths):
+        raise ReleaseError(f"nothing that {package.name} publishes changed since {tag}: there is nothing to release")
+    if not package.fragments:
+        command = f"towncrier create --config towncrier.toml --dir {package.path} +word.changed.md -c '...'"
+        raise ReleaseError(f"{package.path}/changes holds no changelog fragment: add one by `{command}`")
+    if package.version > version:
+        raise ReleaseError(f"the source has version {package.version}, which is above {version}: release that")
+    for peer in package.peers():
+        specifier = peer.peer_ranges().get(package.name)
+        if specifier is not None and version not in specifier:
+            raise ReleaseError(
+                f"{peer.name} requires {package.name}{specifier}, which excludes {version}: widen that range in "
+                f"{peer.path}/pyproject.toml first, because the packages of a checkout must fit together"
+            )
+    check_api(package, last, version)
+    min_peers(package)
+    return version
 
 
-def plan_of_tag(checkout: Checkout, name: str, tag: str) -> Plan:
-    """Check that a tag, which is checked out, is a release that may be published.
-
-    Args:
-        checkout: The checkout.
-        name: The package.
-        tag: The tag.
+def check_tag(package: Package, tag: str) -> None:
+    """Check that the tag that is checked out may be published.
 
     Raises:
-        ReleaseError: If the tag is not what `make` makes, or a rule is broken.
+        ReleaseError: If `make` did not make the tag, or a rule is broken.
     """
-    package = Package(name, checkout.root)
-    if tag != (expected := f"{name}-v{package.version}"):
-        raise ReleaseError(f"tag {tag!r} does not name what it holds, {name} {package.version}: expected {expected!r}")
-    rules.check_landed(checkout)
-    heading = re.compile(rf"^## {re.escape(str(package.version))} \(", re.MULTILINE)
-    if package.notes or not heading.search(package.changelog.read_text(encoding="utf-8")):
+    version = package.version
+    if tag != (expected := f"{package.name}-v{version}"):
+        raise ReleaseError(f"tag {tag!r} does not name what it holds, {package.name} {version}: expected {expected!r}")
+    default = default_branch(package)
+    refs = (f"refs/heads/{default}", f"refs/remotes/origin/{default}")
+    if not package.git("for-each-ref", "--contains", "HEAD", *refs):
+        raise ReleaseError(f"the commit is not on {default}, where releases are made: merge it and tag again")
+    notes = (package.root / package.path / "CHANGELOG.md").read_text(encoding="utf-8")
+    if package.fragments or f"\n## {version} (" not in notes:
         raise ReleaseError(
-            f"{package.path}/CHANGELOG.md has no notes of {package.version}, or {package.path}/changes still holds "
-            f"some: make releases by `nox -s 'release({name})' -- minor`"
+            f"{package.path}/CHANGELOG.md has no notes of {version}, or {package.path}/changes still holds some: make "
+            f"releases by `nox -s 'release({package.name})' -- minor`"
         )
-    last = ([version for version in checkout.releases(name) if version < package.version] or [rules.NOTHING])[-1]
-    breakages = rules.check_api(checkout, package, last, package.version)
-    return Plan(package, last, package.version, breakages, rules.floors(checkout, package))
+    check_api(package, (package.releases(before=version) or [NO_RELEASE])[-1], version)
+    min_peers(package)
 
 
-def write_notes(package: Package, version: Version) -> str:
-    """Move a package's fragments to its changelog.
-
-    Args:
-        package: The package, in the tree to write to.
-        version: The version.
-
-    Returns:
-        What the changelog says of the version.
+def check_api(package: Package, last: Version, version: Version) -> None:
+    """Print how a release breaks the public API of the one before it.
 
     Raises:
-        subprocess.CalledProcessError: If towncrier fails.
+        ReleaseError: If a patch breaks it, or from 1.0 on a minor.
     """
-    head, marker, tail = package.changelog.read_text(encoding="utf-8").partition(NOTES_START)
-    place = ("--config", str(package.tree / "towncrier.toml"), "--dir", str(package.folder))
-    release = ("--name", package.name, "--version", str(version))
-    command = (sys.executable, "-m", "towncrier", "build", "--yes", *place, *release)
-    # It calls git where it runs, and tells on stderr what it is about to do.
-    subprocess.run(command, check=True, capture_output=True, text=True, cwd=package.tree)  # noqa: S603 - our own words.
-    written = package.changelog.read_text(encoding="utf-8")
-    return written.removeprefix(head + marker).removesuffix(tail).strip()
+    if last == NO_RELEASE:
+        return
+    tag = f"{package.name}-v{last}"
+    # The peers are read too, because what a class inherits from one of theirs is part of its API.
+    paths = [f"{peer.path}/src" for peer in package.peers()]
+    changes = []
+    for module in sorted(path.parent.name for path in package.root.glob(f"{package.path}/src/*/__init__.py")):
+        options: dict[str, Any] = dict.fromkeys(("resolve_aliases", "resolve_implicit", "resolve_external"), True)
+        options["allow_inspection"] = False
+        before = griffe.load_git(module, ref=tag, repo=package.root, search_paths=paths, **options)
+        after = griffe.load(module, search_paths=[package.root / path for path in paths], **options)
+        for change in griffe.find_breaking_changes(before, after):
+            text = change.explain(griffe.ExplanationStyle("markdown")).removeprefix("- ")
+            changes.append(f"{change.obj.path} ({text})")
+    level, kept = ("major", 1) if last.major else ("minor", 2)
+    if changes and version.release[:kept] == last.release[:kept]:
+        raise ReleaseError(f"the API broke since {tag}: release a {level} version or restore {'; '.join(changes)}")
+    for line in changes:
+        print(f"breaks {line}")
 
 
-@contextlib.contextmanager
-def prepared(checkout: Checkout, release: Plan) -> Iterator[tuple[Checkout, str]]:
-    """Make the release's commit in a temporary worktree.
+def min_peers(package: Package) -> list[str]:
+    """Return pip requirements of the oldest release of each peer that a package admits, installed from its tag.
 
-    Yields:
-        The worktree, whose HEAD is the commit, and the release's notes.
+    Raises:
+        ReleaseError: If no release of a peer is in the range.
     """
-    with checkout.worktree("HEAD") as tree:
-        package = Package(release.package.name, tree)
-        text = package.about.read_text(encoding="utf-8")
-        package.about.write_text(text.replace(f'"{package.version}"', f'"{release.version}"'), encoding="utf-8")
-        notes = write_notes(package, release.version)
-        copy = Checkout(tree)
-        copy.git("add", "--all", "--", package.path)
-        copy.git("commit", "--quiet", "--message", release.title)
-        yield copy, notes
+    requirements = []
+    for name, specifier in sorted(package.peer_ranges().items()):
+        releases = Package(name, package.root).releases()
+        version = next((release for release in releases if release in specifier), None)
+        if version is None:
+            last = f"the last is {releases[-1]}" if releases else "it has none"
+            raise ReleaseError(
+                f"{package.name} requires {name}{specifier}, and no release of it fits ({last}): "
+                f"release {name} first, or change the range in {package.path}/pyproject.toml"
+            )
+        url = f"git+{package.root.as_uri()}@{name}-v{version}#subdirectory=packages/{name}"
+        requirements.append(f"{name} @ {url}")
+    return requirements
 
 
-def make(checkout: Checkout, release: Plan) -> None:
-    """Commit and tag a release, or leave the checkout as it was.
+def make(package: Package, version: Version, *, dry_run: bool = False) -> None:
+    """Commit and tag a release; a failure and a dry run leave the checkout as it was.
+
+    Args:
+        package: The package, in a clean checkout.
+        version: The version.
+        dry_run: Whether to show the commit and undo it.
 
     Raises:
         subprocess.CalledProcessError: If git or towncrier fails.
     """
-    with prepared(checkout, release) as (copy, notes):
-        commit = copy.git("rev-parse", "HEAD")
-    message = f"{release.title}\n\n{notes}"
-    # Without the clean-up the headings of the notes would be taken for git's comments.
-    checkout.git("tag", "--annotate", "--cleanup=whitespace", "--message", message, release.tag, commit)
+    head = package.git("rev-parse", "HEAD")
+    tag, title = f"{package.name}-v{version}", f"release {package.name} v{version}"
+    command = (sys.executable, "-m", "towncrier", "build", "--yes", "--config", "towncrier.toml")
+    options = ("--dir", package.path, "--name", package.name, "--version", str(version))
     try:
-        checkout.git("merge", "--quiet", "--ff-only", commit)
+        subprocess.run([*command, *options], check=True, stdout=subprocess.DEVNULL, cwd=package.root)  # noqa: S603
+        source = package.about.read_text(encoding="utf-8")
+        package.about.write_text(source.replace(f'"{package.version}"', f'"{version}"'), encoding="utf-8")
+        package.git("add", "--all", "--", package.path)
+        package.git("commit", "--quiet", "--message", title)
+        if not dry_run:
+            package.git("tag", "--annotate", "--message", title, tag)
     except BaseException:
-        checkout.git("tag", "--delete", release.tag)
-        # Git writes the files before the branch.
-        checkout.git("restore", "--staged", "--worktree", "--", release.package.path)
+        package.git("reset", "--quiet", "--hard", head)
         raise
-    branch = checkout.default_branch()
-    print(f"made {release.tag}; this publishes it: git push --atomic origin {branch} {release.tag}")
-
-
-def show(checkout: Checkout, release: Plan) -> None:
-    """Print the commit and the tag that `make` would make."""
-    with prepared(checkout, release) as (copy, notes):
-        print(copy.git("show", "--stat", "--format=commit: %s", "HEAD"))
-    print(f"\ntag: {release.tag}\n\n{notes}\n\nNothing was changed, because this was a dry run.")
-
-
-def requirements(checkout: Checkout, floors: dict[str, Version]) -> list[str]:
-    """Give what pip takes to install released siblings from their tags."""
-    url = checkout.root.as_uri()
-    return [
-        f"{name} @ git+{url}@{name}-v{version}#subdirectory=packages/{name}" for name, version in sorted(floors.items())
-    ]
-
-
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for command, purpose in (
-        ("check", "say whether a release may be made, or a tag published"),
-        ("floors", "print the oldest siblings that the package admits, as pip takes them"),
-        ("make", "commit and tag a release"),
-    ):
-        one = commands.add_parser(command, help=purpose)
-        one.add_argument("package", choices=rules.all_names(ROOT))
-        if command == "check":
-            what = one.add_mutually_exclusive_group(required=True)
-            what.add_argument("wanted", nargs="?", metavar="LEVEL", help="major, minor, patch or a version")
-            what.add_argument("--tag", help="the tag that is checked out and is to be published")
-        if command == "make":
-            one.add_argument("wanted", metavar="LEVEL", help="major, minor, patch or a version")
-            one.add_argument("--dry-run", action="store_true", help="show the commit and the tag, and make neither")
-    return parser.parse_args(arguments)
+    if dry_run:
+        print(package.git("show", "HEAD"))
+        package.git("reset", "--quiet", "--hard", head)
+        print(f"\nNothing was changed, because this was a dry run; the tag would be {tag}.")
+    else:
+        print(f"made {tag}; publish it by: git push --atomic origin {default_branch(package)} {tag}")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command.
-
-    Args:
-        arguments: The command line, `sys.argv[1:]` if None.
-
-    Returns:
-        0, or 1 when the release is refused.
-    """
-    options = parse(arguments)
-    checkout = Checkout(ROOT)
+    """Run one command; return 1 if the release is refused."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=["check", "min-peers", "make"])
+    parser.add_argument("package")
+    parser.add_argument("level", nargs="?", help="major, minor, patch or a version")
+    parser.add_argument("--tag", help="check this tag, which is checked out, instead of a new release")
+    parser.add_argument("--dry-run", action="store_true", help="show the commit and make neither commit nor tag")
+    options = parser.parse_intermixed_args(arguments)
+    if options.command != "min-peers" and not (options.level or options.tag):
+        parser.error("name a level: major, minor, patch or a version")
+    package = Package(options.package, ROOT)
     try:
-        if options.command == "floors":
-            for requirement in requirements(checkout, rules.floors(checkout, Package(options.package, ROOT))):
-                print(requirement)
-            return 0
-        tag = getattr(options, "tag", None)
-        release = (
-            plan_of_tag(checkout, options.package, tag) if tag else plan(checkout, options.package, options.wanted)
-        )
-        print(release)
-        if options.command == "make":
-            (show if options.dry_run else make)(checkout, release)
-    except ReleaseError as refused:
-        print(f"{options.package} is not released: {refused}.", file=sys.stderr)
-        return 1
-    except subprocess.CalledProcessError as failed:
-        print(failed.stderr or "", end="", file=sys.stderr)
-        print(
-            f"{options.package} is not released, nothing was changed: {shlex.join(failed.cmd)} failed.", file=sys.stderr
-        )
+        if options.command == "min-peers":
+            print("\n".join(min_peers(package)))
+        elif options.tag:
+            check_tag(package, options.tag)
+        else:
+            version = check_release(package, options.level)
+            print(f"{package.name} {version} may be released")
+            if options.command == "make":
+                make(package, version, dry_run=options.dry_run)
+    except ReleaseError as error:
+        print(f"{options.package} is not released: {error}.", file=sys.stderr)
         return 1
     return 0
 

@@ -1,1 +1,1 @@
-"""The nox sessions of this repository, a module per reason to run something."""
+"""nox sessions of this repository."""

@@ -1,4 +1,4 @@
-"""What is checked without running any of it: style, boundaries, metadata and types."""
+"""Static checks: style, boundaries between packages, metadata and types."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import os
 import nox
 
 from sessions.environments import install
-from sessions.packages import PACKAGES, ROOT, group, own_group
+from sessions.packages import PACKAGES, ROOT, group, test_requirements
 from sessions.releases import draft_notes
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style, boundaries between packages, declared dependencies, metadata, fragments and generated files."""
+    """Check style, boundaries between packages, import cycles, dependencies, metadata and generated files."""
     install(session, *group("lint"))
     session.run("ruff", "check", *session.posargs)
     session.run("ruff", "format", "--check")
@@ -21,20 +21,21 @@ def lint(session: nox.Session) -> None:
     session.run("clang-format", "--dry-run", "--Werror", *sources)
     path = os.pathsep.join(str(ROOT / package.path / "src") for package in PACKAGES.values())
     session.run("lint-imports", "--no-cache", env={"PYTHONPATH": path})
+    session.run("python", "scripts/import_cycles.py")
     session.run("validate-pyproject", "pyproject.toml", *(f"{p.path}/pyproject.toml" for p in PACKAGES.values()))
     for package in PACKAGES.values():
         session.run("deptry", "--config", f"{package.path}/pyproject.toml", f"{package.path}/src")
-        # Renders the notes of the next release, and fails on a fragment whose name says no type.
+        # towncrier fails on a fragment whose name has no type.
         draft_notes(session, package, silent=True)
     session.run("python", "scripts/constraints.py", "--check")
 
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Run mypy --strict on every package with its tests, and on the code around them."""
-    install(session, *group("types"), *PACKAGES, *(r for p in PACKAGES.values() for r in own_group(p)))
-    # One run per package: two packages may have test modules of the same name.
+    """Run mypy --strict on every package with its tests, and on the code around the packages."""
+    install(session, *group("types"), *PACKAGES, *test_requirements(*PACKAGES.values()))
+    # One run per package, because two packages may have test modules of the same name.
     for package in PACKAGES.values():
         folders = [package.path / name for name in ("src", "tests", "third_party", "trials", "bench")]
         session.run("mypy", *(str(folder) for folder in folders if any(folder.rglob("*.py"))))
-    session.run("mypy", "noxfile.py", "sessions", "scripts", "reference", "examples", "tests", "docs/conf.py")
+    session.run("mypy", "noxfile.py", "sessions", "scripts", "docs_runner", "examples", "tests", "docs/conf.py")

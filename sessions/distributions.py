@@ -1,4 +1,4 @@
-"""What is built for the package index, and what becomes of it where it is installed."""
+"""sdists and wheels: built, compared, and installed alone."""
 
 from __future__ import annotations
 
@@ -11,67 +11,67 @@ from typing import TYPE_CHECKING
 
 import nox
 
-from sessions.environments import DEFAULT_ROW, install
-from sessions.packages import ROOT, Package, closure, each_package, group
+from sessions.environments import DEFAULT_CONSTRAINTS, install
+from sessions.packages import ROOT, Package, group, per_package, resolve_packages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 DIST = ROOT / "dist"
+# Two people's settings, as (folder, umask, time zone).
+BUILDERS = (("one", 0o022, "Pacific/Kiritimati"), ("another/folder", 0o077, "America/St_Johns"))
 
 
 @nox.session(default=False)
-@each_package
+@per_package
 def build(session: nox.Session, package: Package) -> None:
-    """Build the sdist, the wheel from the sdist, and check both; the products lie in dist/<package>."""
+    """Build the sdists, the wheels from the sdists, and check both, in dist/; "build(hpu-core)" builds one package."""
     install(session, *group("build"))
-    products = [str(product) for product in make_distributions(session, package, ROOT, DIST / package.name)]
-    session.run("twine", "check", "--strict", *products)
-    wheels = (product for product in products if product.endswith(".whl"))
+    files = [str(file) for file in build_distributions(session, package, ROOT, DIST / package.name)]
+    session.run("twine", "check", "--strict", *files)
+    wheels = (file for file in files if file.endswith(".whl"))
     session.run("check-wheel-contents", "--toplevel", ",".join(package.modules), *wheels)
 
 
 @nox.session(default=False)
-@each_package
+@per_package
 def reproducible(session: nox.Session, package: Package) -> None:
-    """Build a package's last commit twice, as two people would on two machines, and compare the products' bytes."""
+    """Build the last commit twice, as two people would on two machines, and compare bytes; "reproducible(hpu-core)"."""
     install(session, *group("build"))
     digests = []
     with tempfile.TemporaryDirectory(prefix="reproducible-") as folder:
-        for name, umask, zone in (("one", 0o022, "Pacific/Kiritimati"), ("another/place", 0o077, "America/St_Johns")):
-            checkout = Path(folder, name)
-            earlier = os.umask(umask)
+        for name, mask, zone in BUILDERS:
+            clone = Path(folder, name)
+            previous = os.umask(mask)
             try:
-                session.run("git", "clone", "--quiet", ROOT.as_uri(), str(checkout), external=True)
-                products = make_distributions(session, package, checkout, checkout / "dist", TZ=zone)
+                session.run("git", "clone", "--quiet", ROOT.as_uri(), str(clone), external=True)
+                files = build_distributions(session, package, clone, clone / "dist", TZ=zone)
             finally:
-                os.umask(earlier)
-            digests.append({product.name: hashlib.sha256(product.read_bytes()).hexdigest() for product in products})
-    for product in sorted(digests[0] | digests[1]):
-        one, another = (found.get(product, "missing") for found in digests)
-        if one != another:
-            session.error(f"{product} is not reproducible: its SHA-256 was {one}, then {another}")
-        session.log(f"{product} twice the same: {one}")
+                os.umask(previous)
+            digests.append({file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files})
+    for file in sorted(digests[0] | digests[1]):
+        first, second = (found.get(file, "missing") for found in digests)
+        if first != second:
+            session.error(f"{file} is not reproducible: its SHA-256 was {first}, then {second}")
+        session.log(f"{file} is reproducible: {first}")
 
 
-# A fresh environment each time, because what an earlier run left behind is what this session looks for.
+# A fresh environment each time, because modules left by an earlier run would hide a missing one.
 @nox.session(default=False, reuse_venv=False, requires=["build"])
-@each_package
+@per_package
 def isolation(session: nox.Session, package: Package) -> None:
-    """Install a package's wheel alone and import every module of it, first without, then with its extras."""
-    wheel = one_wheel(package)
-    siblings = wheels_beside(package)
-    script = str(ROOT / "scripts" / "import_every_module.py")
-    # Far from the checkout, so that nothing but the wheel can answer an import.
-    constraints = str(ROOT / DEFAULT_ROW)
+    """Install each wheel alone and import its modules, without and with its extras; "isolation(hpu-core)"."""
+    script, constraints = str(ROOT / "scripts" / "import_every_module.py"), str(ROOT / DEFAULT_CONSTRAINTS)
+    wheel = find_wheel(package)
+    # Outside the checkout, so that only the wheel provides the modules.
     session.chdir(session.create_tmp())
     session.log(f"installing {wheel.name} alone")
-    session.install("-c", constraints, str(wheel), *siblings)
+    session.install("-c", constraints, str(wheel), *required_wheels(package))
     for module in package.modules:
         session.run("python", "-I", script, module)
     if package.extras:
-        siblings = wheels_beside(package, package.extras)
-        session.install("-c", constraints, f"{wheel}[{','.join(package.extras)}]", *siblings)
+        extras = ",".join(package.extras)
+        session.install("-c", constraints, f"{wheel}[{extras}]", *required_wheels(package, package.extras))
         for module in package.modules:
             session.run("python", "-I", script, module, "--complete")
 
@@ -79,56 +79,54 @@ def isolation(session: nox.Session, package: Package) -> None:
 @nox.session(default=False)
 def constraints(session: nox.Session) -> None:
     """Generate constraints/, docs/compatibility.md and the packages' releases.json from compat.toml."""
-    # Without constraints: they are what this session writes.
+    # Without constraints, because this session writes them.
     session.install(*group("constraints"))
     session.run("python", "scripts/constraints.py", *session.posargs)
 
 
 @nox.session(default=False)
-def torch_stays(session: nox.Session) -> None:
+def torch_kept(session: nox.Session) -> None:
     """Show for each SynapseAI release that no install of these packages replaces the torch of a Gaudi image."""
-    session.install("-c", DEFAULT_ROW, *group("constraints"), "packaging")
-    session.run("python", "scripts/torch_stays.py", *session.posargs)
+    session.install("-c", DEFAULT_CONSTRAINTS, *group("constraints"), "packaging")
+    session.run("python", "scripts/check_torch_kept.py", *session.posargs)
 
 
-def make_distributions(
-    session: nox.Session, package: Package, checkout: Path, folder: Path, **environment: str
-) -> list[Path]:
-    """Build a package's sdist, and its wheel from the sdist, so that everybody gets the same bytes from a commit.
+def build_distributions(session: nox.Session, package: Package, checkout: Path, folder: Path, **env: str) -> list[Path]:
+    """Build a package's sdist, and its wheel from the sdist, reproducibly.
 
     Args:
         session: The running session, which has the group "build" installed.
         package: The package.
         checkout: The checkout to build from.
-        folder: Where to; what is there goes.
-        environment: More variables for the build.
+        folder: Where to write; its contents are removed first.
+        env: More variables for the build.
 
     Returns:
-        The products, in alphabetical order.
+        The files, in alphabetical order.
     """
     shutil.rmtree(folder, ignore_errors=True)
     # The commit's date, in seconds since 1970, becomes every file's.
     command = ("git", "-C", str(checkout), "log", "-1", "--format=%ct")
     date = str(session.run(*command, external=True, silent=True, log=False)).strip()
-    # The constraints hold the build backend, too, which writes its own version into the wheel.
-    held = {"SOURCE_DATE_EPOCH": date, "PIP_CONSTRAINT": str(ROOT / DEFAULT_ROW)} | environment
+    # The constraints pin the build backend too, which writes its version into the wheel.
+    env = {"SOURCE_DATE_EPOCH": date, "PIP_CONSTRAINT": str(ROOT / DEFAULT_CONSTRAINTS)} | env
     source = checkout / package.path
-    session.run("python", "-m", "build", "--outdir", str(folder), str(source), silent=True, env=held)
+    session.run("python", "-m", "build", "--outdir", str(folder), str(source), silent=True, env=env)
     return sorted(folder.iterdir())
 
 
-def one_wheel(package: Package) -> Path:
-    """Give the wheel that the build session made.
+def find_wheel(package: Package) -> Path:
+    """Return the wheel that the session `build` made.
 
     Raises:
         FileNotFoundError: If there is none, or more than one.
     """
     wheels = list((DIST / package.name).glob("*.whl"))
     if len(wheels) != 1:
-        raise FileNotFoundError(f"dist/{package.name} must hold one wheel, found {wheels}: nox -s build makes it")
+        raise FileNotFoundError(f"dist/{package.name} must hold one wheel, found {wheels}: run nox -s build")
     return wheels[0]
 
 
-def wheels_beside(package: Package, extras: Iterable[str] = ()) -> list[str]:
-    """Give the wheels of the siblings that a package requires, with some of its extras."""
-    return [str(one_wheel(sibling)) for sibling in closure([package.name], extras) if sibling is not package]
+def required_wheels(package: Package, extras: Iterable[str] = ()) -> list[str]:
+    """Return the wheels of the other packages that a package and its extras require."""
+    return [str(find_wheel(other)) for other in resolve_packages([package.name], extras) if other is not package]

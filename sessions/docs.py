@@ -1,29 +1,44 @@
-"""The documentation, and what its pages say can be typed."""
+"""The documentation: its pages, links and code blocks."""
 
 from __future__ import annotations
 
 import nox
 
-from sessions.environments import install, own_machine
-from sessions.packages import PACKAGES, group, own_group
+from docs_runner import documents
+from sessions.environments import install, isolated_sim_env
+from sessions.packages import PACKAGES, group, test_requirements
 
 
 @nox.session(default=False)
 def docs(session: nox.Session) -> None:
-    """Build docs/ with warnings as errors, and check the links of READMEs; the pages lie in docs/_build/html."""
+    """Build docs/ into docs/_build/html with warnings as errors, and check the links of all Markdown files."""
     install(session, *PACKAGES, *group("docs"))
-    session.run("python", "scripts/links.py")
-    # From nothing each time: pages that were not read again would warn of nothing.
+    session.run("md-dead-link-check")
+    # From scratch, because Sphinx does not repeat the warnings of pages that it does not read again.
     options = ("--fail-on-warning", "--nitpicky", "--keep-going", "--fresh-env", "--write-all")
-    # What Sphinx keeps between builds is no part of the site.
-    places = ("--doctree-dir", "docs/_build/doctrees", "docs", "docs/_build/html")
-    session.run("sphinx-build", *options, *session.posargs, *places, env={"SOURCE_DATE_EPOCH": "0"})
+    folders = ("--doctree-dir", "docs/_build/doctrees", "docs", "docs/_build/html")
+    session.run("sphinx-build", *options, *session.posargs, *folders, env={"SOURCE_DATE_EPOCH": "0"})
 
 
 @nox.session(default=False)
 def docs_blocks(session: nox.Session) -> None:
-    """Run the code blocks of docs/ and the READMEs word for word on simulated cards; `-- --only TEXT` chooses pages."""
-    # What the pages call beside Python: pytest, torchrun, towncrier.
-    groups = (*group("reference"), *group("test"), *group("demo"), *group("release"))
-    install(session, *PACKAGES, *groups, *(requirement for p in PACKAGES.values() for requirement in own_group(p)))
-    session.run("python", "reference/walk.py", *session.posargs, env=own_machine(session))
+    """Run the code blocks of docs/ and the READMEs on simulated cards; `-- docs/index.md` selects documents."""
+    run_blocks(session, *(session.posargs or map(str, documents())))
+
+
+@nox.session(default=False)
+def reference(session: nox.Session) -> None:
+    """Run the code blocks of a folder of other people's documents on simulated cards: `-- FOLDER`."""
+    if not session.posargs:
+        session.skip("needs a folder with documents: nox -s reference -- FOLDER")
+    run_blocks(session, *session.posargs)
+
+
+def run_blocks(session: nox.Session, *paths: str) -> None:
+    """Run the code blocks of documents, or of all documents in folders."""
+    # Besides Python, the pages call pytest, torchrun and towncrier.
+    groups = (requirement for name in ("docs_runner", "test", "demo", "release") for requirement in group(name))
+    install(session, *PACKAGES, *groups, *test_requirements(*PACKAGES.values()))
+    # docs_runner.workspace.TIMEOUT is shorter, and kills a block's processes.
+    options = ("-c", "pyproject.toml", "-p", "docs_runner.plugin", "--verbose", "--timeout=900")
+    session.run("python", "-m", "pytest", *options, *paths, env=isolated_sim_env(session))

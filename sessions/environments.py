@@ -1,4 +1,4 @@
-"""What every session's environment has in common."""
+"""Environments of the sessions: what is installed, and which variables are set."""
 
 from __future__ import annotations
 
@@ -12,103 +12,93 @@ from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 
-from sessions.packages import PACKAGES, closure
+from sessions.packages import PACKAGES, resolve_packages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     import nox
 
-DEFAULT_ROW = "constraints/default.txt"
-OLDEST_PYTHON = "3.10"
+DEFAULT_CONSTRAINTS = "constraints/default.txt"
+MIN_PYTHON = "3.10"
 
 
 def install(session: nox.Session, *requirements: str) -> None:
-    """Install requirements under the default row's constraints, packages of this repository editable from the tree.
-
-    Args:
-        session: The running session.
-        requirements: As pip takes them: "pytest", "hpu-core[lightning]", "hpu-sim".
-    """
+    """Install pip requirements under the default constraints, packages of this repository as editable."""
     session.log("installing; the first time takes a minute or two where torch is needed")
-    # To compile all of torch takes pip longer than to install it, and a tenth of that is ever imported. So Python
-    # compiles what it imports, and has to be let keep it.
-    session.install("--no-compile", "-c", DEFAULT_ROW, *from_tree(*requirements))
+    # pip takes longer to compile all of torch than to install it, and a tenth is ever imported. Python compiles what it
+    # imports, and must be allowed to keep it.
+    session.install("--no-compile", "-c", DEFAULT_CONSTRAINTS, *editable_requirements(*requirements))
     session.env["PYTHONDONTWRITEBYTECODE"] = None
 
 
-def from_tree(*requirements: str) -> list[str]:
-    """Give what pip takes for requirements, packages of this repository and their siblings editable from the tree.
-
-    Args:
-        requirements: "pytest", "hpu-core[lightning]", "hpu-sim".
-    """
+def editable_requirements(*requirements: str) -> list[str]:
+    """Return pip arguments for requirements, packages of this repository and those that they require as editable."""
     others: list[str] = []
     extras: dict[str, set[str]] = {}
     for text in requirements:
         requirement = Requirement(text)
         if requirement.name in PACKAGES:
-            for package in closure([requirement.name], requirement.extras):
+            for package in resolve_packages([requirement.name], requirement.extras):
                 extras.setdefault(package.name, set())
             extras[requirement.name] |= requirement.extras
         else:
             others.append(text)
     editable: list[str] = []
-    for name, its in sorted(extras.items()):
-        editable += ["-e", f"./{PACKAGES[name].path}" + (f"[{','.join(sorted(its))}]" if its else "")]
+    for name, names in sorted(extras.items()):
+        editable += ["-e", f"./{PACKAGES[name].path}" + (f"[{','.join(sorted(names))}]" if names else "")]
     return [*editable, *sorted(set(others))]
 
 
-def install_alone(session: nox.Session, constraints: str, *requirements: str) -> None:
-    """Install packages of this repository in an environment that several take in turn, in the place of other ones.
+def reinstall(session: nox.Session, constraints: str, *requirements: str) -> None:
+    """Install packages of this repository in place of those that an environment has.
 
-    What those brought from the index stays, so that gigabytes of torch are installed once.
-
-    Args:
-        session: The running session.
-        constraints: The file that says which versions.
-        requirements: As for `from_tree`.
+    Requirements from the index stay, so that gigabytes of torch are installed once.
     """
+    uninstall_packages(session)
+    # Not cached, because a torch without a CPU build comes with gigabytes of CUDA.
+    session.install("--no-cache-dir", "-c", constraints, *editable_requirements(*requirements))
+
+
+def uninstall_packages(session: nox.Session) -> None:
+    """Remove the packages of this repository from an environment."""
     session.run_install("python", "-m", "pip", "uninstall", "--quiet", "--yes", *PACKAGES, silent=True)
-    # Kept by no cache, because a torch that has no CPU build comes with gigabytes of CUDA.
-    session.install("--no-cache-dir", "-c", constraints, *from_tree(*requirements))
 
 
-def chosen(session: nox.Session, names: Iterable[str]) -> list[str]:
-    """Give those of some packages that the session's arguments name, in the packages' order; all without arguments."""
+def select(session: nox.Session, names: Iterable[str]) -> list[str]:
+    """Return the names that the session's arguments select, in the given order; all without arguments."""
     names = list(names)
-    if strangers := set(session.posargs).difference(names):
-        session.error(f"arguments must be of {', '.join(names)}, got {', '.join(sorted(strangers))}")
+    if unknown := set(session.posargs).difference(names):
+        session.error(f"arguments must be of {', '.join(names)}, got {', '.join(sorted(unknown))}")
     return [name for name in names if not session.posargs or name in session.posargs]
 
 
 @functools.cache
 def is_installed(python: str) -> bool:
-    """Tell whether a Python is here and starts, which a version manager's stand-in for it may not."""
+    """Return whether a Python is here and starts; a version manager's shim for it may not start."""
     command = shutil.which(f"python{python}")
     return command is not None and subprocess.run([command, "-c", ""], capture_output=True, check=False).returncode == 0  # noqa: S603 - what is on the path.
 
 
-def own_machine(session: nox.Session) -> dict[str, str]:
-    """Give the environment in which a session's simulated cards are its own, whatever else is simulated here.
+def isolated_sim_env(session: nox.Session) -> dict[str, str]:
+    """Return variables that give a session simulated cards of its own.
 
-    Without it, a card that another program has taken would be taken for this one, too: so it is on a machine.
+    Without them, a card that another program on this machine holds is taken for this session too.
     """
     return {"HPU_SIM_RUNTIME_DIR": os.environ.get("HPU_SIM_RUNTIME_DIR", str(Path(session.create_tmp()).resolve()))}
 
 
-def whatever_others_warn_of() -> dict[str, str]:
-    """Give the environment in which warnings are no errors, in the processes that tests start neither.
+def warnings_ignored() -> dict[str, str]:
+    """Return variables that make warnings no errors, also in the processes that tests start.
 
-    For versions beside the default's: what an old Lightning has to say about a torch that is newer, or an old torch
-    about NumPy, is no fault of these packages.
+    Old versions of Lightning and torch warn about newer versions of their own requirements.
     """
     return {"PYTHONWARNINGS": "ignore", "PYTEST_ADDOPTS": "-W ignore"}
 
 
 @contextlib.contextmanager
-def removed_afterwards(session: nox.Session) -> Iterator[None]:
-    """Remove a session's environment, of gigabytes, when it is done; with arguments somebody is at work on it."""
+def temporary_venv(session: nox.Session) -> Iterator[None]:
+    """Remove a session's environment afterwards, because it takes gigabytes; keep it if the session has arguments."""
     try:
         yield
     finally:

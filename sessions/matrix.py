@@ -1,7 +1,7 @@
-"""The tests of every package on the torch, Lightning and DeepSpeed of a SynapseAI release, or on the oldest of each.
+"""Tests on the torch, Lightning and DeepSpeed of a SynapseAI release, a row of compat.toml, or on the lowest of each.
 
-`tests` without arguments is the default row, so the cells of the other rows are no parameters of it, which nox would
-all run: each is a session of its own that is named as such a parameter would be.
+`nox -s tests` runs all parameters of `tests`, and only the default versions are meant by it. So a package on a row is a
+session of its own, with a name like that of a parameter.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from sessions.environments import (
-    OLDEST_PYTHON,
-    chosen,
-    install_alone,
+    DEFAULT_CONSTRAINTS,
+    MIN_PYTHON,
     is_installed,
-    own_machine,
-    removed_afterwards,
-    whatever_others_warn_of,
+    isolated_sim_env,
+    reinstall,
+    select,
+    temporary_venv,
+    warnings_ignored,
 )
-from sessions.packages import PACKAGES, ROOT, Package, group, own_group
-from sessions.testing import SIDE_BY_SIDE, suite_paths
+from sessions.packages import IS_LISTING, PACKAGES, ROOT, Package, group, parametrize, test_requirements
+from sessions.testing import XDIST_OPTIONS, suite_paths
 
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
@@ -40,8 +41,8 @@ class Row:
     Attributes:
         release: "1.18.0".
         torch: Its version.
-        pythons: Those that the release's sources name; none where they name none.
-        deepspeed: The version that the vendor's fork starts from; None where no source names it.
+        pythons: Those that the release's sources name.
+        deepspeed: Version that the vendor's fork starts from; None where no source names it.
     """
 
     release: str
@@ -56,25 +57,25 @@ class Row:
 
     @functools.cached_property
     def python(self) -> str | None:
-        """The release's Python that is installed here, the newest; None for the one that runs nox.
+        """The newest installed Python of the release.
 
-        That is taken where the release has it or where there is none of the release's own.
+        None stands for the Python that runs nox, which is taken if the release has it or if none of its own is here.
         """
-        running = ".".join(map(str, sys.version_info[:2]))
-        supported = sorted((v for v in map(Version, self.pythons) if v >= Version(OLDEST_PYTHON)), reverse=True)
-        if Version(running) in supported:
+        current = ".".join(map(str, sys.version_info[:2]))
+        supported = sorted((v for v in map(Version, self.pythons) if v >= Version(MIN_PYTHON)), reverse=True)
+        if Version(current) in supported:
             return None
         return next((str(version) for version in supported if is_installed(str(version))), None)
 
 
 def read_rows(table: dict[str, Any]) -> dict[str, Row]:
-    """Give the rows of compat.toml that can be installed, by release."""
+    """Return the rows of compat.toml that can be installed, by release."""
     return {
         row["release"]: Row(
             release=row["release"],
             torch=row["torch"],
             pythons=tuple(row.get("python", ())),
-            # Of the fork there are no builds on an index; DeepSpeed's own release of the same number is nearest.
+            # The fork is not on an index; DeepSpeed's own release of the same number is the nearest.
             deepspeed=Version(row["deepspeed"]).base_version if "deepspeed" in row else None,
         )
         for row in table["release"]
@@ -84,155 +85,140 @@ def read_rows(table: dict[str, Any]) -> dict[str, Row]:
 
 TABLE = nox.project.load_toml(ROOT / "compat.toml")
 ROWS = read_rows(TABLE)
-# What `nox -t matrix` runs: of the releases that share a torch, one.
-RUN = [ROWS[release] for release in TABLE["matrix"]["releases"]]
-# The tools of the tests as everywhere; the rest of the default's pins is of a newer time than a row.
+MATRIX_ROWS = [ROWS[release] for release in TABLE["matrix"]["releases"]]
+# Tools of the tests have their default versions; the other default pins are too new for a row.
 TOOLS = [pin for pin in TABLE["default"]["pins"] if Requirement(pin).name in group("test")]
 
 
-def deepspeeds(package: Package) -> SpecifierSet | None:
-    """Give which DeepSpeeds a package is for; None for one whose tests are not of what DeepSpeed does."""
+def deepspeed_range(package: Package) -> SpecifierSet | None:
+    """Return the DeepSpeed versions that a package admits; None for a package that does not use DeepSpeed."""
     extra = map(Requirement, package.dependencies.get("deepspeed", ()))
     return next((requirement.specifier for requirement in extra if requirement.name == "deepspeed"), None)
 
 
-def needs_deepspeed(package: Package) -> bool:
-    """Tell whether a package's tests are of what DeepSpeed does."""
-    return deepspeeds(package) is not None
+# DeepSpeed is a large download and stays in the environment, so packages that use it come last.
+INSTALL_ORDER = sorted(PACKAGES, key=lambda name: deepspeed_range(PACKAGES[name]) is not None)
 
 
-# What brings most from the index comes last, because it stays in the environment.
-IN_ORDER = sorted(PACKAGES, key=lambda name: needs_deepspeed(PACKAGES[name]))
-
-
-def why_not(package: Package, row: Row) -> str | None:
-    """Say why a package cannot be tested on a row, or None."""
-    admitted = deepspeeds(package)
-    if admitted is None:
+def skip_reason(package: Package, row: Row) -> str | None:
+    """Return why a package cannot be tested on a row, or None."""
+    supported = deepspeed_range(package)
+    if supported is None:
         return None
     if row.deepspeed is None:
         return f"no source names the DeepSpeed of SynapseAI {row.release}"
-    if row.deepspeed not in admitted:
-        return f"DeepSpeed's own {row.deepspeed} knows no Gaudi, and Intel's fork of it is on no package index"
+    if row.deepspeed not in supported:
+        return f"DeepSpeed {row.deepspeed} does not support Gaudi, and Intel's fork is not on a package index"
     return None
 
 
-def requirements(package: Package, row: Row) -> list[str]:
-    """Give what a package's tests need on a row."""
-    deepspeed = [f"deepspeed=={row.deepspeed}"] if needs_deepspeed(package) else []
-    return [package.name, *own_group(package), *TOOLS, *deepspeed]
+def install_on(session: nox.Session, row: Row, package: Package) -> None:
+    """Install what a package's tests need on a row."""
+    deepspeed = [f"deepspeed=={row.deepspeed}"] if deepspeed_range(package) is not None else []
+    reinstall(session, row.constraints, package.name, *test_requirements(package), *TOOLS, *deepspeed)
 
 
-def run_on(row: Row, session: nox.Session, *arguments: str) -> None:
-    """Run tests on a row whose distributions are installed.
-
-    Args:
-        row: The row.
-        session: The running session.
-        *arguments: For pytest.
+def run_on(session: nox.Session, row: Row, *arguments: str) -> None:
+    """Run pytest on a row whose distributions are installed.
 
     Raises:
         CommandFailed: A test failed.
     """
-    machine = own_machine(session) | whatever_others_warn_of()
-    # The compiled device goes with the environment, as no other torch can use it.
+    # The compiled device is removed with the environment, because no other torch can use it.
     cache = str(Path(session.create_tmp()).resolve() / "hpu-sim")
-    environment = machine | {"HPU_SIM_RELEASE": row.release, "HPU_SIM_CACHE": cache}
-    session.run("pytest", *arguments, env=environment)
+    env = isolated_sim_env(session) | warnings_ignored() | {"HPU_SIM_RELEASE": row.release, "HPU_SIM_CACHE": cache}
+    session.run("pytest", *arguments, env=env)
 
 
-def everything(package: Package) -> list[str]:
-    """Give pytest's arguments for all tests of a package."""
-    return [*SIDE_BY_SIDE, *suite_paths(package.name)]
+def all_tests(package: Package) -> list[str]:
+    """Return pytest's arguments for all tests of a package."""
+    return [*XDIST_OPTIONS, *suite_paths(package.name)]
 
 
-def add_cell(package: Package, row: Row) -> None:
-    """Make the session for a package on a row."""
+def add_session(package: Package, row: Row) -> None:
+    """Register the session for a package on a row."""
 
     @nox.session(name=f"tests({package.name}, {row.release})", python=row.python, default=False)
-    def cell(session: nox.Session) -> None:
-        """Run a package's tests on a SynapseAI release's torch, Lightning and DeepSpeed; arguments are pytest's."""
-        if reason := why_not(package, row):
+    def tests_on_row(session: nox.Session) -> None:
+        """Run a package's tests on the versions of a SynapseAI release; arguments are pytest's."""
+        if reason := skip_reason(package, row):
             session.skip(reason)
-        with removed_afterwards(session):
-            install_alone(session, row.constraints, *requirements(package, row))
-            run_on(row, session, *(session.posargs or everything(package)))
+        with temporary_venv(session):
+            install_on(session, row, package)
+            run_on(session, row, *(session.posargs or all_tests(package)))
 
 
-for _row in ROWS.values():
-    for _package in PACKAGES.values():
-        add_cell(_package, _row)
+if not IS_LISTING:
+    for _row in ROWS.values():
+        for _package in PACKAGES.values():
+            add_session(_package, _row)
 
 
-@nox.session(default=False, python=OLDEST_PYTHON if is_installed(OLDEST_PYTHON) else None)
-def floors(session: nox.Session) -> None:
-    """Run the tests of all packages with the lowest versions that they declare; `-- hpu-core` chooses."""
-    file = str(Path(session.create_tmp()).resolve() / "floors.txt")
-    session.install(*group("constraints"))
-    session.run_install("python", "scripts/floors.py", file)
+@nox.session(default=False, python=MIN_PYTHON if is_installed(MIN_PYTHON) else None)
+def lowest_versions(session: nox.Session) -> None:
+    """Run the tests of all packages with the lowest versions that they declare; `-- hpu-core` selects packages."""
+    file = str(Path(session.create_tmp()).resolve() / "lowest.txt")
+    session.install("-c", DEFAULT_CONSTRAINTS, *group("lowest_versions"))
+    session.run_install("python", "scripts/lowest_constraints.py", file)
     failed = []
-    with removed_afterwards(session):
-        for package in (PACKAGES[name] for name in chosen(session, IN_ORDER)):
-            install_alone(session, file, package.name, *own_group(package), *TOOLS)
+    with temporary_venv(session):
+        for package in (PACKAGES[name] for name in select(session, INSTALL_ORDER)):
+            reinstall(session, file, package.name, *test_requirements(package), *TOOLS)
             try:
-                environment = own_machine(session) | whatever_others_warn_of()
-                session.run("pytest", *everything(package), env=environment)
+                session.run("pytest", *all_tests(package), env=isolated_sim_env(session) | warnings_ignored())
             except CommandFailed:
                 failed.append(package.name)
     if failed:
-        session.error(f"tests of {', '.join(failed)} failed with the lowest versions that are declared")
+        session.error(f"tests of {', '.join(failed)} failed with the lowest declared versions")
 
 
 @nox.session(default=False, tags=["matrix"])
-@nox.parametrize(("python", "row"), [nox.param(row.python, row, id=row.release) for row in RUN])
+@parametrize(("python", "row"), (nox.param(row.python, row, id=row.release) for row in MATRIX_ROWS))
 def matrix(session: nox.Session, row: Row) -> None:
-    """Run the tests of all packages on a SynapseAI release, one after the other, and note it in docs/matrix.json."""
-    with removed_afterwards(session):
+    """Run the tests of all packages on some SynapseAI releases, into docs/matrix.json; "matrix(1.18.0)" on one."""
+    with temporary_venv(session):
         try:
             session.install("--no-cache-dir", "-c", row.constraints, "torch")
         except CommandFailed:
-            for name in IN_ORDER:
-                note(session, PACKAGES[name], row, "--skipped", f"pip installs no torch {row.torch} for this Python")
-            session.skip(f"pip installs no torch {row.torch} for this Python")
-        failed = [name for name in chosen(session, IN_ORDER) if not noted(session, PACKAGES[name], row)]
+            reason = f"pip installs no torch {row.torch} for this Python"
+            for name in INSTALL_ORDER:
+                record_cell(session, PACKAGES[name], row, "--skipped", reason)
+            session.skip(reason)
+        failed = [name for name in select(session, INSTALL_ORDER) if not run_cell(session, PACKAGES[name], row)]
     if failed:
         session.error(f"tests of {', '.join(failed)} failed on SynapseAI {row.release}")
 
 
 @nox.session(default=False, tags=["matrix"])
 def matrix_table(session: nox.Session) -> None:
-    """Print what is in docs/matrix.json as one table, and write docs/matrix.md."""
-    session.install("-c", "constraints/default.txt", *group("constraints"), "rich")
-    session.run("python", "scripts/matrix.py", "show")
+    """Write docs/matrix.md, the table of what is in docs/matrix.json."""
+    session.install("-c", DEFAULT_CONSTRAINTS, *group("constraints"))
+    session.run("python", "scripts/matrix.py", "page")
 
 
-def noted(session: nox.Session, package: Package, row: Row) -> bool:
-    """Run a package's tests on a row, if it has what they need, and note what comes of it.
-
-    Returns:
-        Whether nothing failed.
-    """
-    if reason := why_not(package, row):
-        note(session, package, row, "--skipped", reason)
+def run_cell(session: nox.Session, package: Package, row: Row) -> bool:
+    """Run a package's tests on a row and record the outcome; return whether nothing failed."""
+    if reason := skip_reason(package, row):
+        record_cell(session, package, row, "--skipped", reason)
         return True
     report = Path(session.create_tmp()).resolve() / f"{package.name}.xml"
     report.unlink(missing_ok=True)
     try:
-        install_alone(session, row.constraints, *requirements(package, row))
+        install_on(session, row, package)
     except CommandFailed:
-        note(session, package, row, "--failed", "pip could not install what the tests need")
+        record_cell(session, package, row, "--failed", "pip could not install the requirements of the tests")
         return False
     try:
-        run_on(row, session, f"--junitxml={report}", *everything(package))
+        run_on(session, row, f"--junitxml={report}", *all_tests(package))
     except CommandFailed:
         session.warn(f"tests of {package.name} failed on SynapseAI {row.release}")
         return False
     finally:
-        note(session, package, row, "--report", str(report))
+        record_cell(session, package, row, "--report", str(report))
     return True
 
 
-def note(session: nox.Session, package: Package, row: Row, *outcome: str) -> None:
-    """Write a cell to docs/matrix.json, with the versions that are installed."""
-    place = ("--release", row.release, "--package", package.name)
-    session.run("python", "scripts/matrix.py", "note", *place, *outcome)
+def record_cell(session: nox.Session, package: Package, row: Row, *outcome: str) -> None:
+    """Write a cell to docs/matrix.json, with the installed versions."""
+    cell = ("--release", row.release, "--package", package.name)
+    session.run("python", "scripts/matrix.py", "record", *cell, *outcome)

@@ -1,8 +1,9 @@
-"""What the pyprojects say: which packages there are, what they require of each other, and the groups of tools."""
+"""Packages of this repository and dependency groups, as the pyproject.toml files declare them."""
 
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,21 +12,23 @@ import nox
 from packaging.requirements import Requirement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
 ROOT = Path(__file__).resolve().parents[1]
+# `nox -l` prints one line per session and not one per parameter.
+IS_LISTING = not {"-l", "--list", "--list-sessions"}.isdisjoint(sys.argv)
 
 
 @dataclass(frozen=True)
 class Package:
-    """One folder under packages/.
+    """A folder under packages/.
 
     Attributes:
         name: The distribution, "hpu-core".
-        modules: The import packages: "hpu_core", which holds the version, and others, if any.
+        modules: The import packages; the first has the distribution's name and holds the version.
         path: The folder, relative to the root.
         extras: Names of the optional dependency groups.
-        dependencies: Requirements, by extra; "" holds the unconditional ones.
+        dependencies: Requirements by extra; "" holds the unconditional ones.
         groups: The package's own dependency groups.
     """
 
@@ -38,29 +41,34 @@ class Package:
 
     @property
     def tests(self) -> list[str]:
-        """What pytest is given: the tests, and the source for its doctests."""
+        """Paths for pytest: the tests, and the source for its doctests."""
         return [f"{self.path}/tests", f"{self.path}/src"]
 
     @property
-    def benches(self) -> list[Path]:
-        """The scripts that time this package."""
+    def benchmarks(self) -> list[Path]:
+        """Scripts that time the package."""
         return sorted(self.path.glob("bench/*.py"))
+
+    @property
+    def version(self) -> str:
+        """Version, read without importing the package."""
+        about = ROOT / self.path / "src" / self.modules[0] / "__about__.py"
+        (version,) = re.findall(r'^__version__ = "(.+)"$', about.read_text(encoding="utf-8"), re.MULTILINE)
+        return str(version)
 
 
 def read_packages() -> dict[str, Package]:
-    """Read packages/*/pyproject.toml.
-
-    Returns:
-        The packages by name, in alphabetical order.
-    """
+    """Return the packages of packages/*/pyproject.toml by name, in alphabetical order."""
     packages = {}
     for file in sorted(ROOT.glob("packages/*/pyproject.toml")):
         content = nox.project.load_toml(file)
         project = content["project"]
         extras = project.get("optional-dependencies", {})
+        main_module = project["name"].replace("-", "_")
+        modules = {path.parent.name for path in file.parent.glob("src/*/__init__.py")}
         packages[project["name"]] = Package(
             name=project["name"],
-            modules=read_modules(file.parent, project["name"]),
+            modules=(main_module, *sorted(modules - {main_module})),
             path=file.parent.relative_to(ROOT),
             extras=tuple(extras),
             dependencies={"": project["dependencies"], **extras},
@@ -69,37 +77,35 @@ def read_packages() -> dict[str, Package]:
     return packages
 
 
-def read_modules(folder: Path, distribution: str) -> tuple[str, ...]:
-    """Find a distribution's import packages, of which the one with its own name is the first."""
-    own = distribution.replace("-", "_")
-    found = sorted(path.parent.name for path in folder.glob("src/*/__init__.py"))
-    return (own, *(name for name in found if name != own))
+def parametrize(names: str | Sequence[str], params: Iterable[Any]) -> Callable[[Any], Any]:
+    """Return `nox.parametrize`, or a decorator that does nothing for `nox -l`."""
+    return (lambda session: session) if IS_LISTING else nox.parametrize(names, list(params))
 
 
 PACKAGES = read_packages()
-GROUPS = nox.project.load_toml(ROOT / "pyproject.toml")
-each_package = nox.parametrize("package", [nox.param(package, id=name) for name, package in PACKAGES.items()])
+PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
+per_package = parametrize("package", (nox.param(package, id=name) for name, package in PACKAGES.items()))
 
 
 def group(name: str) -> list[str]:
-    """Give the requirements of one of the root's dependency groups."""
-    return list(nox.project.dependency_groups(GROUPS, name))
+    """Return the requirements of one of the root's dependency groups."""
+    return list(nox.project.dependency_groups(PROJECT, name))
 
 
-def own_group(package: Package) -> list[str]:
-    """Give what a package's tests need beyond the root's group "test"."""
-    return list(package.groups.get("test", []))
+def test_requirements(*packages: Package) -> list[str]:
+    """Return what the tests of packages need beyond the root's group "test"."""
+    return [requirement for package in packages for requirement in package.groups.get("test", [])]
 
 
-def closure(names: Iterable[str], extras: Iterable[str] = ()) -> list[Package]:
-    """Give the named packages and every sibling that they require, directly or not.
+def resolve_packages(names: Iterable[str], extras: Iterable[str] = ()) -> list[Package]:
+    """Return packages of this repository and those that they require, directly or not.
 
     Args:
-        names: Distributions; those that are not in this repository are passed over.
+        names: Distributions; others than those of this repository are ignored.
         extras: Extras of the named packages whose requirements count as well.
 
     Returns:
-        Each package once, a requiring one before what it requires.
+        Each package once, after those that require it.
     """
     found: dict[str, Package] = {}
     for name in names:
@@ -108,15 +114,7 @@ def closure(names: Iterable[str], extras: Iterable[str] = ()) -> list[Package]:
             continue
         found[name] = package
         for extra in ("", *extras):
-            for text in package.dependencies.get(extra, []):
-                requirement = Requirement(text)
-                for sibling in closure([requirement.name], requirement.extras):
-                    found.setdefault(sibling.name, sibling)
+            for requirement in map(Requirement, package.dependencies.get(extra, [])):
+                for required in resolve_packages([requirement.name], requirement.extras):
+                    found.setdefault(required.name, required)
     return list(found.values())
-
-
-def read_version(package: Package) -> str:
-    """Read a package's version without importing it."""
-    about = ROOT / package.path / "src" / package.modules[0] / "__about__.py"
-    (version,) = re.findall(r'^__version__ = "(.+)"$', about.read_text(encoding="utf-8"), re.MULTILINE)
-    return str(version)

@@ -1,4 +1,4 @@
-"""Boundaries between packages that the import contracts cannot see, because the imports go by name."""
+"""Boundaries between packages for imports by name, which import-linter does not see."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 PACKAGES = Path(__file__).parent.parent / "packages"
-# The one module that may name the vendor's modules, relative to packages/.
-SEAM = Path("hpu-core/src/hpu_core/bridge.py")
-# The simulator provides those names itself.
-PROVIDER = "hpu-sim"
-VENDOR = {"habana_frameworks"}
+# The module that may name vendor modules, relative to packages/.
+BRIDGE = Path("hpu-core/src/hpu_core/bridge.py")
+# The simulator defines these modules.
+SIMULATOR = "hpu-sim"
+HABANA_MODULES = {"habana_frameworks"}
 
 
-def named_modules(source: str, packages: Collection[str], *, bare: bool = True) -> set[str]:
-    """Give every string in a source that could be the name of a module of some packages, docstrings aside.
+def named_modules(source: str, packages: Collection[str], *, top_level: bool = True) -> set[str]:
+    """Return the strings of a source that could be names of modules of some packages.
 
     Args:
-        source: The source. In it, "module:name" names the module, too.
+        source: The source; "module:name" in it names the module.
         packages: The packages.
-        bare: Whether the name of a package by itself counts.
+        top_level: Whether the name of a package counts.
     """
     strings = {node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)}
-    texts = {text for text in strings if isinstance(text, str) and (bare or "." in text or ":" in text)}
+    texts = {text for text in strings if isinstance(text, str) and (top_level or "." in text or ":" in text)}
     names = {text.partition(":")[0] for text in texts}
     return {
         name
@@ -37,30 +37,28 @@ def named_modules(source: str, packages: Collection[str], *, bare: bool = True) 
     }
 
 
-def test_only_the_seam_names_the_vendors_modules() -> None:
-    """No module but hpu_core.bridge imports the vendor's modules by name."""
-    offenders = {
+def test_only_the_bridge_names_habana_modules() -> None:
+    found = {
         file.relative_to(PACKAGES)
         for file in PACKAGES.glob("*/src/**/*.py")
-        if PROVIDER not in file.parts and named_modules(file.read_text(encoding="utf-8"), VENDOR)
+        if SIMULATOR not in file.parts and named_modules(file.read_text(encoding="utf-8"), HABANA_MODULES)
     }
 
-    assert offenders == {SEAM}
+    assert found == {BRIDGE}
 
 
 def test_only_hpu_compat_names_peers() -> None:
-    """No other package imports one of the packages around hpu-core by name."""
     modules = {folder.name: {path.name for path in folder.glob("src/*")} for folder in PACKAGES.iterdir()}
-    peers = set().union(*(names for package, names in modules.items() if package not in {"hpu-core", PROVIDER}))
-    offenders = {
+    peers = set().union(*(names for package, names in modules.items() if package not in {"hpu-core", SIMULATOR}))
+    found = {
         package
         for package, own in modules.items()
         for file in (PACKAGES / package).glob("src/**/*.py")
-        # By itself, "hpu_ddp" is a strategy's name, too.
-        if named_modules(file.read_text(encoding="utf-8"), peers - own, bare=False)
+        # "hpu_ddp" is also the name of a strategy.
+        if named_modules(file.read_text(encoding="utf-8"), peers - own, top_level=False)
     }
 
-    assert offenders == {"hpu-compat"}
+    assert found == {"hpu-compat"}
 
 
 @pytest.mark.parametrize(
@@ -71,6 +69,6 @@ def test_only_hpu_compat_names_peers() -> None:
         ("'the bridge, habana_frameworks, is missing'", set()),
     ],
 )
-def test_the_check_can_fail(source: str, expected: set[str]) -> None:
-    """A name of a module is found, a sentence about it is not."""
-    assert named_modules(source, VENDOR) == expected
+def test_named_modules(source: str, expected: set[str]) -> None:
+    """The name of a module is found in a string that has nothing else."""
+    assert named_modules(source, HABANA_MODULES) == expected

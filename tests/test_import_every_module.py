@@ -1,4 +1,4 @@
-"""The check that a wheel stands alone can fail."""
+"""Tests of scripts/import_every_module.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).parent.parent / "scripts" / "import_every_module.py"
 
 
 def run(folder: Path, source: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the script on a package whose one module holds the source."""
+    """Run the script on a package with one module."""
     package = folder / "parcel"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -21,31 +21,29 @@ def run(folder: Path, source: str, *arguments: str) -> subprocess.CompletedProce
     return subprocess.run(command, env={"PYTHONPATH": str(folder)}, capture_output=True, text=True, check=False)
 
 
-def test_sound_package_passes(tmp_path: Path) -> None:
-    """A package whose modules all import passes."""
+def test_valid_package_passes(tmp_path: Path) -> None:
     result = run(tmp_path, "x = 1")
 
     assert result.returncode == 0, result.stdout + result.stderr
 
 
 @pytest.mark.parametrize(
-    ("source", "fault"),
+    ("source", "error"),
     [
-        ("import torch_hpu", "an absent extra must be answered by a sentence with the pip command"),
+        ("import torch_hpu", "the error for a missing extra must have the pip command"),
         ("1 / 0", "parcel.part: ZeroDivisionError: division by zero"),
         ("__all__ = ['Gone']", "parcel.part.Gone: AttributeError: module 'parcel.part' has no attribute 'Gone'"),
         ("import sys, types; sys.modules['pyhlml'] = types.ModuleType('pyhlml')", "loaded pyhlml"),
     ],
 )
-def test_unsound_package_fails(tmp_path: Path, source: str, fault: str) -> None:
-    """A module that does not import, has not what it exports, or loads a module of the vendor's, is a fault."""
+def test_broken_module_fails(tmp_path: Path, source: str, error: str) -> None:
+    """A module fails that does not import, lacks a name that it exports, or loads a vendor module."""
     result = run(tmp_path, source)
 
-    assert (result.returncode, fault in result.stdout) == (1, True), result.stdout + result.stderr
+    assert (result.returncode, error in result.stdout) == (1, True), result.stdout + result.stderr
 
 
-def test_absent_extra_may_say_so(tmp_path: Path) -> None:
-    """A module that needs an extra passes when it says which, unless everything is installed."""
+def test_missing_extra_passes_with_the_pip_command(tmp_path: Path) -> None:
     source = "raise ModuleNotFoundError('needs an extra: pip install parcel[extra]')"
 
     result = run(tmp_path, source)
@@ -53,8 +51,7 @@ def test_absent_extra_may_say_so(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_complete_installation_has_no_excuse(tmp_path: Path) -> None:
-    """With all extras installed, the same sentence is a fault."""
+def test_missing_extra_fails_if_all_are_installed(tmp_path: Path) -> None:
     source = "raise ModuleNotFoundError('needs an extra: pip install parcel[extra]')"
 
     result = run(tmp_path, source, "--complete")

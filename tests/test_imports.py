@@ -1,4 +1,4 @@
-"""What importing a package does to a process: nothing; and how its public names are found."""
+"""Tests that importing a package has no side effects, and of the packages' lazily loaded names."""
 
 import importlib
 import importlib.metadata
@@ -9,31 +9,31 @@ import types
 
 import pytest
 
-# Those that fetch a public name from its module when it is first used; hpu-sim and hpu-compat have tests of their own.
+# Packages that load a public name when it is first used; hpu-sim and hpu-compat have tests of their own.
 _LAZY = ("hpu_core", "hpu_ddp", "hpu_deepspeed", "hpu_precision", "hpu_profiler")
 
 _FRAMEWORKS = frozenset({"lightning", "lightning_fabric", "pytorch_lightning"})
 _HEAVY = frozenset({*_FRAMEWORKS, "habana_frameworks", "pyhlml", "subprocess", "torch"})
 
-# What packages promise beyond that: a statement, and what it does not load.
-_PROMISES = {
-    "hpu-core's seams": (
+# Statements, and modules that they must not load.
+_STATEMENTS = {
+    "bridge and framework of hpu-core": (
         "from hpu_core import bridge, frameworks, hccl, is_lazy, initialize_hccl",
         _FRAMEWORKS | {"habana_frameworks", "torch"},
     ),
-    "hpu-ddp's strategies": ("from hpu_ddp import *", frozenset({"habana_frameworks"})),
-    "hpu-deepspeed's strategies": ("from hpu_deepspeed import *", frozenset({"habana_frameworks"})),
-    "hpu-precision's op lists": (
+    "strategies of hpu-ddp": ("from hpu_ddp import *", frozenset({"habana_frameworks"})),
+    "strategies of hpu-deepspeed": ("from hpu_deepspeed import *", frozenset({"habana_frameworks"})),
+    "op lists of hpu-precision": (
         "from hpu_precision import OpLists; OpLists.create(bf16_ops=['linear'])",
         _FRAMEWORKS | {"habana_frameworks"},
     ),
-    "hpu-profiler's report": (
+    "report of hpu-profiler": (
         "import hpu_profiler.cli, hpu_profiler.report.html",
         _FRAMEWORKS | {"habana_frameworks", "torch"},
     ),
 }
 
-# Prints which of some modules a statement loads, and which of the variables that a Gaudi reads it changes.
+# Prints the modules that a statement loads, of some, and the environment variables that it changes.
 _PROBE = """
 import os, sys
 before = dict(os.environ)
@@ -44,9 +44,9 @@ print(*(name for name in set(before) | set(os.environ) if before.get(name) != os
 
 
 def _effects(statement: str) -> tuple[set[str], set[str]]:
-    """Run a statement in a fresh interpreter; return the heavy modules it loads and the variables it changes."""
+    """Run a statement in a new interpreter; return the heavy modules that it loads, and the variables that it sets."""
     program = _PROBE.format(statement=statement, modules=sorted(_HEAVY))
-    # An interpreter measured for coverage imports more than the statement.
+    # coverage would import more modules than the statement.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
@@ -55,62 +55,61 @@ def _effects(statement: str) -> tuple[set[str], set[str]]:
 
 
 @pytest.mark.parametrize("package", _LAZY)
-def test_importing_a_package_loads_and_sets_nothing(package: str) -> None:
-    """No torch, Lightning, bridge or subprocess, and the environment is left alone."""
+def test_import_has_no_side_effects(package: str) -> None:
+    """Importing loads no torch, Lightning, bridge or subprocess, and sets no environment variable."""
     assert _effects(f"import {package}") == (set(), set())
 
 
-def test_importing_what_hpu_core_is_told_loads_nothing() -> None:
-    """The entry points that packages have for hpu-core cost no torch, no Lightning and no bridge."""
+def test_import_of_plugins_has_no_side_effects() -> None:
+    """Importing the modules of the hpu_core.plugins entry points loads no torch, Lightning or bridge."""
     entries = importlib.metadata.entry_points(group="hpu_core.plugins")
 
     assert entries.names
     assert _effects(f"import {', '.join(entry.module for entry in entries)}") == (set(), set())
 
 
-@pytest.mark.parametrize("promise", _PROMISES)
-def test_a_package_loads_no_more_than_it_says(promise: str) -> None:
-    """What works without a framework or a bridge does not load them, and sets nothing that a Gaudi reads."""
-    statement, absent = _PROMISES[promise]
+@pytest.mark.parametrize("name", _STATEMENTS)
+def test_optional_modules_are_not_loaded(name: str) -> None:
+    """Code that works without a framework or a bridge loads neither, and sets no variable that a Gaudi reads."""
+    statement, absent = _STATEMENTS[name]
     modules, variables = _effects(statement)
 
     assert not modules & absent
-    assert not [name for name in variables if name.startswith(("HABANA", "HLS", "MASTER", "PT_HPU"))]
+    assert not [variable for variable in variables if variable.startswith(("HABANA", "HLS", "MASTER", "PT_HPU"))]
 
 
-def test_the_probe_sees_a_module() -> None:
-    """It finds what is loaded, so that the tests above can fail."""
+def test_probe_finds_a_module() -> None:
+    """The tests above can fail."""
     assert _effects("import hpu_core, subprocess")[0] == {"subprocess"}
 
 
-def test_the_probe_sees_a_variable() -> None:
-    """It finds what is set."""
+def test_probe_finds_a_variable() -> None:
     assert _effects("import os; os.environ['MASTER_PORT'] = '1'")[1] == {"MASTER_PORT"}
 
 
 @pytest.mark.parametrize("package", _LAZY)
-def test_all_is_sorted_and_names_what_is_public(package: str) -> None:
-    """Nothing else can be fetched, and what is there beside it is underscored, or a module that was imported."""
+def test_all_is_sorted_and_complete(package: str) -> None:
+    """Other names of the package are underscored, or modules that were imported."""
     module = importlib.import_module(package)
-    listed = {name for name in dir(module) if not name.startswith("_")} - {"TYPE_CHECKING"}
-    public = {name for name in listed if not isinstance(getattr(module, name), types.ModuleType)}
+    names = {name for name in dir(module) if not name.startswith("_")} - {"TYPE_CHECKING"}
+    public = {name for name in names if not isinstance(getattr(module, name), types.ModuleType)}
 
     assert module.__all__ == sorted({*public, "__version__"})
 
 
 @pytest.mark.parametrize("package", _LAZY)
-def test_every_public_name_is_there(package: str) -> None:
-    """Each name of `__all__` can be fetched, and is listed before it is, for completion."""
+def test_public_names_can_be_loaded(package: str) -> None:
+    """Each name of `__all__` can be loaded, and `dir` lists it before."""
     module = importlib.import_module(package)
-    listed = set(dir(module))
+    names = set(dir(module))
 
-    assert set(module.__all__) <= listed
+    assert set(module.__all__) <= names
     assert all(getattr(module, name) is not None for name in module.__all__)
 
 
 @pytest.mark.parametrize("package", _LAZY)
-def test_a_name_is_fetched_once(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the first use a public name is an ordinary attribute."""
+def test_name_is_loaded_once(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A public name is an ordinary attribute after its first use."""
     module = importlib.import_module(package)
     name = module.__all__[0]
     monkeypatch.delitem(vars(module), name, raising=False)
@@ -120,8 +119,7 @@ def test_a_name_is_fetched_once(package: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("package", _LAZY)
-def test_an_unknown_name_is_an_attribute_error(package: str) -> None:
-    """A typo fails as in any module."""
+def test_unknown_name_is_an_attribute_error(package: str) -> None:
     module = importlib.import_module(package)
     with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'HPUAccelerater'"):
         _ = module.HPUAccelerater

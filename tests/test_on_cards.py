@@ -1,7 +1,4 @@
-"""What a person does first with these packages, on the cards of a machine that has some and on simulated ones here.
-
-`nox -t gaudi` runs this file on a Gaudi machine, so nothing in it knows of the simulator.
-"""
+"""Common uses of the packages, on the cards of a Gaudi machine (`nox -t gaudi`) and elsewhere on simulated cards."""
 
 from __future__ import annotations
 
@@ -21,8 +18,8 @@ from torch.utils.data import DataLoader, TensorDataset
 ROOT = Path(__file__).parent.parent
 
 
-class Classifier(lightning.LightningModule):
-    """Tells points whose coordinates have a positive sum from the others."""
+class LinearModel(lightning.LightningModule):
+    """Classifier of points by the sign of the sum of their coordinates."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +35,7 @@ class Classifier(lightning.LightningModule):
         return loss
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Optimize all layers."""
+        """Return an optimizer of all layers."""
         return torch.optim.Adam(self.parameters(), lr=0.02)
 
 
@@ -48,42 +45,42 @@ def data() -> DataLoader[Any]:
     return DataLoader(TensorDataset(points, (points.sum(1) > 0).long()), batch_size=8)
 
 
-def fit(folder: Path, **options: Any) -> tuple[lightning.Trainer, Classifier]:
+def fit(folder: Path, **options: Any) -> tuple[lightning.Trainer, LinearModel]:
     """Train on one card, unless the Trainer's options say otherwise."""
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     chosen = {"accelerator": "hpu", "devices": 1, "max_epochs": 2, "enable_checkpointing": False, **quiet, **options}
     trainer = lightning.Trainer(default_root_dir=folder, **chosen)
-    module = Classifier()
+    module = LinearModel()
     trainer.fit(module, data())
     return trainer, module
 
 
-def losses(module: Classifier) -> torch.Tensor:
+def losses(module: LinearModel) -> torch.Tensor:
     """Return the losses of all steps, on the CPU, in float32."""
     return torch.stack(module.losses).float().cpu()
 
 
 @pytest.mark.hpu
-def test_a_card_trains_like_the_cpu(tmp_path: Path) -> None:
-    """By the accelerator's name alone, up to what a card rounds otherwise."""
-    trainer, on_card = fit(tmp_path)
+def test_losses_match_the_cpu(tmp_path: Path) -> None:
+    """Losses on a card equal the CPU's up to rounding."""
+    trainer, on_device = fit(tmp_path)
     _, on_cpu = fit(tmp_path, accelerator="cpu")
 
     assert trainer.strategy.root_device.type == "hpu"
-    torch.testing.assert_close(losses(on_card), losses(on_cpu), rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(losses(on_device), losses(on_cpu), rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.hpu
-def test_a_card_trains_in_bf16(tmp_path: Path) -> None:
-    """The loss goes down as it does in 32 bit."""
+def test_training_in_bf16(tmp_path: Path) -> None:
+    """The loss decreases."""
     _, module = fit(tmp_path, precision="bf16-mixed", max_epochs=4)
 
     assert losses(module)[-4:].mean() < losses(module)[:4].mean() / 2
 
 
 @pytest.mark.hpu
-def test_a_checkpoint_loads_where_there_is_no_card(tmp_path: Path) -> None:
-    """All of it lies on the CPU, the optimizer's state too."""
+def test_checkpoint_is_on_the_cpu(tmp_path: Path) -> None:
+    """All tensors of a checkpoint are on the CPU, also those of the optimizer."""
     trainer, module = fit(tmp_path)
     trainer.save_checkpoint(tmp_path / "last.ckpt")
 
@@ -96,8 +93,7 @@ def test_a_checkpoint_loads_where_there_is_no_card(tmp_path: Path) -> None:
 
 
 @pytest.mark.hpu
-def test_a_profile_has_the_training_steps(tmp_path: Path) -> None:
-    """The trace is one that a browser opens."""
+def test_trace_has_the_training_steps(tmp_path: Path) -> None:
     from hpu_profiler import HPUProfiler
 
     fit(tmp_path, profiler=HPUProfiler(dirpath=tmp_path, filename="profile"))
@@ -108,13 +104,13 @@ def test_a_profile_has_the_training_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.hpu(devices=2)
-def test_two_cards_train_the_demo() -> None:
-    """All ranks end with the same weights, and recognise digits."""
+def test_demo_on_two_devices() -> None:
+    """Both ranks end with the same weights."""
     command = [sys.executable, str(ROOT / "examples" / "train_digits.py"), "--devices", "2"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    # Not at the start of a line, where the other rank's progress bar may be.
+    # The line may follow the other rank's progress bar.
     weights = re.findall(r"rank \d of 2 on .+?, weights (\w+)", done.stdout)
     assert len(weights) == 2
     assert len(set(weights)) == 1

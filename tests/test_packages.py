@@ -1,11 +1,14 @@
-"""What every package under packages/ has in common."""
+"""Rules for every package under packages/."""
 
 from __future__ import annotations
 
+import re
+from itertools import chain
 from pathlib import Path
 
 import pytest
 import tomli
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = sorted(path.parent for path in ROOT.glob("packages/*/pyproject.toml"))
@@ -16,22 +19,39 @@ CONFIGURATION = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=NAMES)
-def test_licence_is_the_roots(package: Path) -> None:
-    """Each distribution carries its own copy of the licence, because a link out of the folder is unsafe in an sdist."""
+def test_license_is_a_copy_of_the_roots(package: Path) -> None:
+    """A link out of the folder is unsafe in an sdist."""
     assert (package / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=NAMES)
-def test_folder_names_the_distribution(package: Path) -> None:
-    """The folder, the distribution and an import package have the same name, so that each can be found by another."""
+def test_folder_distribution_and_module_have_one_name(package: Path) -> None:
     project = tomli.loads((package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
     assert project["name"] == package.name
     assert (package / "src" / package.name.replace("-", "_") / "py.typed").is_file()
 
 
-def test_configuration_knows_every_package() -> None:
-    """Import contracts, coverage and mypy name the packages that exist."""
+@pytest.mark.parametrize("package", PACKAGES, ids=NAMES)
+def test_requirements_have_a_lower_bound(package: Path) -> None:
+    """A requirement without one admits versions that nobody has tried."""
+    project = tomli.loads((package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    texts = chain(project["dependencies"], *project.get("optional-dependencies", {}).values())
+    external = [requirement for requirement in map(Requirement, texts) if requirement.name not in NAMES]
+
+    assert [str(r) for r in external if not {">=", "==", "~="} & {part.operator for part in r.specifier}] == []
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=NAMES)
+def test_package_links_are_absolute(package: Path) -> None:
+    """A package index shows the README alone, so a relative link is dead there; a link to a heading is not."""
+    text = (package / "README.md").read_text(encoding="utf-8")
+
+    assert re.findall(r"\]\((?!https?://|#)([^)]*)\)", re.sub(r"`[^`]*`", "", text)) == []
+
+
+def test_configuration_names_every_package() -> None:
+    """Import contracts, coverage and mypy list the packages."""
     assert CONFIGURATION["importlinter"]["root_packages"] == MODULES
     assert CONFIGURATION["coverage"]["run"]["source_pkgs"] == MODULES
     assert [path for path in CONFIGURATION["mypy"]["mypy_path"] if path.startswith("packages/")] == [

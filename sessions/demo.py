@@ -1,0 +1,30 @@
+"""The demo of the README, and benchmarks."""
+
+from __future__ import annotations
+
+import os
+
+import nox
+
+from sessions.environments import install, isolated_sim_env
+from sessions.packages import PACKAGES, Package, group, parametrize, test_requirements
+
+per_benchmark = parametrize("package", (nox.param(p, id=p.name) for p in PACKAGES.values() if p.benchmarks))
+
+
+@nox.session(default=False)
+def demo(session: nox.Session) -> None:
+    """Train on two simulated Gaudis: examples/train_digits.py, lazy unless PT_HPU_LAZY_MODE is 0; `-- --devices 1`."""
+    install(session, *group("demo"))
+    env = isolated_sim_env(session) | {"PT_HPU_LAZY_MODE": os.environ.get("PT_HPU_LAZY_MODE", "1")}
+    options = session.posargs or ("--devices", "2")
+    session.run("hpu-sim", "run", *options, "examples/train_digits.py", env=env)
+
+
+@nox.session(default=False)
+@per_benchmark
+def bench(session: nox.Session, package: Package) -> None:
+    """Time what the packages promise to be fast; "bench(hpu-sim)" runs one package's bench/."""
+    install(session, package.name, *test_requirements(package))
+    for script in package.benchmarks:
+        session.run("python", str(script), *session.posargs, env=isolated_sim_env(session))

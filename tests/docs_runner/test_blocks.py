@@ -1,0 +1,172 @@
+"""Tests of `docs_runner.blocks`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from sybil import Document
+
+from docs_runner import ROOT, blocks, documents
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_SPHINX_TEXT = """
+Title
+=====
+
+Text with a :class:`~role.of.Sphinx`.
+
+.. code-block:: python
+
+    trainer = Trainer(devices=8)
+
+.. code-block:: bash
+
+    pip install something
+"""
+_PAGE_TEXT = """Section¶
+Make a trainer = Trainer of your own, like this:
+# with eight cards
+trainer = Trainer(devices=8, num_nodes=2)
+On the first machine:
+MASTER_ADDR=<MASTER_ADDR> NODE_RANK=0 WORLD_SIZE=16
+python -m some_module
+On the second machine:
+MASTER_ADDR=<MASTER_ADDR> NODE_RANK=1 WORLD_SIZE=16
+python -m some_module
+"""
+
+
+def _parse(folder: Path, text: str, name: str = "page.md", *, root: Path | None = None) -> list[blocks.Block]:
+    (folder / name).write_text(text, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "ROOT", root or folder)
+        document = Document.parse(str(folder / name), blocks.parse)
+    return [region.parsed for _, region in document.regions]
+
+
+def _block(language: str, text: str = "text", comment: str = "") -> str:
+    return f"{comment}\n```{language}\n{text}\n```\n\n"
+
+
+def _parse_all() -> list[blocks.Block]:
+    parsed = [Document.parse(str(path), blocks.parse) for path in documents()]
+    return [region.parsed for document in parsed for _, region in document.regions]
+
+
+def test_all_own_blocks_are_valid() -> None:
+    assert len(_parse_all()) > len(documents())
+
+
+def test_install_commands_are_run() -> None:
+    """Each install command of the README's table is a block of a page, which `nox -s docs_blocks` runs."""
+    commands = re.findall(r"\| `(pip install [^`]+)` \|", (ROOT / "README.md").read_text(encoding="utf-8"))
+
+    assert len(commands) == len(list(ROOT.glob("packages/*/pyproject.toml")))
+    assert set(commands) <= {block.text.strip() for block in _parse_all() if block.kind == "shell"}
+
+
+@pytest.mark.parametrize("language", ["yaml", "text", "", "pyhton", "{code-block} python"])
+def test_block_without_explanation_raises(language: str, tmp_path: Path) -> None:
+    with pytest.raises(blocks.BlockError, match=r"page\.md:2: .* no comment explains it: put `<!-- not run"):
+        _parse(tmp_path, _block(language))
+
+
+def test_python_and_shell_blocks_are_run(tmp_path: Path) -> None:
+    parsed = _parse(tmp_path, _block("python") + _block("bash") + _block("sh", comment="<!-- a note -->"))
+
+    assert [block.kind for block in parsed] == ["python", "shell", "shell"]
+
+
+def test_reason_skips_a_block(tmp_path: Path) -> None:
+    """The reason may take several lines."""
+    (block,) = _parse(tmp_path, _block("bash", comment="<!-- not run: needs\ntwo machines -->"))
+
+    assert (block.kind, block.argument) == ("skip", "needs two machines")
+
+
+@pytest.mark.parametrize("comment", ["not run", "cards: none", "output: all", "file"])
+def test_wrong_argument_of_a_comment_raises(comment: str, tmp_path: Path) -> None:
+    with pytest.raises(blocks.BlockError):
+        _parse(tmp_path, _block("python") + _block("bash", comment=f"<!-- {comment} -->"))
+
+
+def test_comment_applies_to_the_next_block_only(tmp_path: Path) -> None:
+    """Text between a comment and a block separates them."""
+    text = "<!-- cards: 8 -->\n\nText.\n\n" + _block("bash") + _block("bash", comment="<!-- cards: 2 -->")
+
+    assert [block.devices for block in _parse(tmp_path, text)] == [None, 2]
+
+
+def test_file_must_be_named_by_a_later_command(tmp_path: Path) -> None:
+    file = _block("python", comment="<!-- file: folder/own.py -->")
+
+    assert [block.kind for block in _parse(tmp_path, file + _block("bash", "python folder/own.py"))] == [
+        "file",
+        "shell",
+    ]
+    with pytest.raises(blocks.BlockError, match=r"no later command names the file 'folder/own\.py'"):
+        _parse(tmp_path, _block("bash", "python folder/own.py") + file)
+
+
+def test_included_file(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("print()\n", encoding="utf-8")
+
+    file, _ = _parse(tmp_path, "```{literalinclude} own.py\n```\n" + _block("bash", "python own.py"))
+
+    assert (file.kind, file.argument, file.text) == ("file", "own.py", "print()\n")
+
+
+def test_output_must_follow_a_block_that_runs(tmp_path: Path) -> None:
+    with pytest.raises(blocks.BlockError, match="no block before this output is run"):
+        _parse(tmp_path, _block("bash", comment="<!-- not run: why -->") + _block("text", comment="<!-- output -->"))
+
+
+@pytest.mark.parametrize(
+    ("options", "shown", "printed", "expected"),
+    [
+        ("", "one\ntwo", "one\ntwo  \n", True),
+        ("", "one", "one\ntwo\n", False),
+        ("", "one\n...\nthree", "one\n2\n3\nthree\n", True),
+        (": part", "two", "one\ntwo\nthree\n", True),
+        (": part", "one", "one\ntwo\n", True),
+        (": part", "wo", "one\ntwo\nthree\n", False),
+        (": part", "three\none", "one\ntwo\nthree\n", False),
+        ("", "1.5 s", "2.25 s\n", False),
+        (": figures vary", "took 1.5 s", "took 22.25 s\n", True),
+        (": figures vary", "took 1.5 s", "took long\n", False),
+        (": figures vary", "│ 0.5  │\n├──────┤", "│ 0.25    │\n├─────────┤\n", True),
+    ],
+)
+def test_output_comparison(options: str, shown: str, printed: str, expected: bool, tmp_path: Path) -> None:
+    _, output = _parse(tmp_path, _block("bash") + _block("text", shown, f"<!-- output{options} -->"))
+
+    assert blocks.matches_output(output, printed) is expected
+
+
+def test_sphinx_document(tmp_path: Path) -> None:
+    python, command = _parse(tmp_path, _SPHINX_TEXT, "page.rst", root=ROOT)
+
+    assert (python.location, python.kind, python.text.strip()) == (
+        "page.rst:7",
+        "python",
+        "trainer = Trainer(devices=8)",
+    )
+    assert command.kind == "skip"
+
+
+def test_page_text(tmp_path: Path) -> None:
+    """A Trainer is found with the comment above it, a command with its variables; sentences are not code."""
+    python, first, second = _parse(tmp_path, _PAGE_TEXT, "page.txt", root=ROOT)
+
+    assert python.text == "# with eight cards\ntrainer = Trainer(devices=8, num_nodes=2)\n"
+    assert first.text == "MASTER_ADDR=<MASTER_ADDR> NODE_RANK=0 WORLD_SIZE=16 python -m some_module\n"
+    assert second.kind == "skip"
+
+
+def test_unknown_command_of_an_external_document_raises(tmp_path: Path) -> None:
+    with pytest.raises(blocks.BlockError, match="EXTERNAL_COMMANDS does not know"):
+        _parse(tmp_path, _block("bash", "rm -r x"), root=ROOT)

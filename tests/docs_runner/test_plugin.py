@@ -1,0 +1,80 @@
+"""Tests of `docs_runner.plugin` and `docs_runner.workspace`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+import pytest
+
+from docs_runner import ROOT, workspace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _block(language: str, text: str, comment: str = "") -> str:
+    return f"{comment}\n```{language}\n{text}\n```\n\n"
+
+
+def _run(folder: Path, **documents: str) -> str:
+    """Run pytest with the plugin on documents; return its output."""
+    for name, text in documents.items():
+        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    # The comments count in documents of the repository.
+    lines = ("from docs_runner import blocks", f"blocks.ROOT = __import__('pathlib').Path({str(folder)!r})")
+    plugin = "\n".join([*lines, "from docs_runner.plugin import pytest_collect_file", ""])
+    (folder / "local_plugin.py").write_text(plugin, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-p", "local_plugin", "-q", "-rA", *(f"{name}.md" for name in documents)]
+    env = {"PYTHONPATH": f"{ROOT}:{folder}", "PATH": "/usr/bin:/bin"}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False).stdout
+
+
+def test_document_runs_in_order(tmp_path: Path) -> None:
+    """A command finds the file of the block before it; wrong output and a failing command are failures."""
+    page = (
+        _block("text", "said", "<!-- file: own.txt -->")
+        + _block("bash", "cat own.txt")
+        + _block("text", "said", "<!-- output -->")
+        + _block("text", "unsaid", "<!-- output -->")
+        + _block("bash", "cat own.txt | false")
+        + _block("bash", "true", "<!-- not run: why -->")
+    )
+    output = _run(tmp_path, page=page)
+
+    assert "2 failed, 3 passed, 1 skipped" in output
+    assert "is not what was printed:\nsaid" in output
+    assert "exit codes [1]" in output
+
+
+def test_nothing_runs_after_a_block_error(tmp_path: Path) -> None:
+    """All documents are read before the first block runs."""
+    output = _run(tmp_path, a=_block("bash", f"touch {tmp_path}/ran"), b=_block("yaml", ""))
+
+    assert "b.md:2: nothing runs a block of 'yaml'" in output
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("world_sizes", "device", "passes"),
+    [([2, 2], "hpu", True), ([2], "hpu", False), ([2, 2], "cpu", False), ([], "", False)],
+)
+def test_check_reports(world_sizes: list[int], device: str, passes: bool) -> None:
+    report = {"strategy": "S", "precision": "32-true", "steps": 1, "device": device}
+    output = "\n".join(workspace.REPORT_PREFIX + json.dumps({**report, "ranks": size}) for size in world_sizes)
+
+    with nullcontext() if passes else pytest.raises(pytest.fail.Exception):
+        workspace.check_reports(output, 2)
+
+
+def test_trainer_block_runs_on_the_simulator(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text("# Run\n\n```python\ntrainer = Trainer(accelerator='hpu', devices=1)\n```\n")
+    command = [sys.executable, "-m", "pytest", "-p", "docs_runner.plugin", "-rP", str(tmp_path / "page.md")]
+
+    output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+
+    assert "SingleHPUStrategy, 32-true, 1 rank(s), on hpu" in output
+    assert "1 passed" in output
