@@ -17,8 +17,7 @@ import hpu_profiler
 import lightning_habana
 import lightning_habana.fabric
 import lightning_habana.pytorch
-from hpu_core import frameworks
-from hpu_core import plugins
+from hpu_core import frameworks, plugins
 
 from .interface import ARGUMENTS, MODULES
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from hpu_core import frameworks
-from hpu_core import plugins
+from hpu_core import frameworks, plugins
 from hpu_deepspeed._plugin import PLUGIN
 
 _SUFFIXES = ["", "_stage_1", "_stage_2", "_stage_2_offload", "_stage_3", "_stage_3_offload", "_stage_3_offload_nvme"]

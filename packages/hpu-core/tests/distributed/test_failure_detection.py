@@ -76,6 +76,12 @@ def test_a_dead_rank_is_named_with_its_collective() -> None:
     assert failure == RankFailure(f"{_name(1)} exited during backward: killed by signal 9", rank=1)
 
 
+def test_a_rank_that_failed_and_exited_is_named_at_once() -> None:
+    failure = _detect(_rank(0), _rank(1, error="ValueError: no", training=False, exit_reason="exit code 1"))
+
+    assert failure == RankFailure(f"{_name(1)} failed: ValueError: no", rank=1)
+
+
 def test_a_failed_rank_is_named_when_another_waits_for_it() -> None:
     failure = _detect(_rank(0, 11, "backward", progress=NOW - 2), _rank(1, error="ValueError: no"))
 

@@ -6,17 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 
-from hpu_core import initialize_hccl
-from hpu_core.parallel import HPUParallelMixin
+from hpu_core.distributed.process_group import ProcessGroupManager
+from hpu_core.distributed.strategy import HPUParallelMixin
 from hpu_deepspeed import _atomic_dir, _config, _deepspeed, _nvme
 from hpu_deepspeed._lightning import reset_seed
 from hpu_deepspeed._plugin import PLUGIN
-
-DEFAULT_TIMEOUT: Final = timedelta(minutes=30)  # The default of Lightning and torch.
 
 
 class HPUDeepSpeedMixin(HPUParallelMixin):
@@ -26,6 +24,7 @@ class HPUDeepSpeedMixin(HPUParallelMixin):
         config: See HPUDeepSpeedStrategy.
         process_group_backend: See HPUDeepSpeedStrategy.
         timeout: See HPUDeepSpeedStrategy.
+        failure_detection: See HPUDeepSpeedStrategy.
         **kwargs: The other arguments of Lightning's strategy.
 
     Raises:
@@ -47,18 +46,16 @@ class HPUDeepSpeedMixin(HPUParallelMixin):
         config: Any,
         process_group_backend: str | None,
         timeout: timedelta | None,
+        failure_detection: bool,
         **kwargs: Any,
     ) -> None:
         _deepspeed.load()
         _deepspeed.warn_if_untested()
-        if process_group_backend not in {None, "hccl"}:
-            raise ValueError(f"`process_group_backend` must be 'hccl', got {process_group_backend!r}: leave it out")
-        if timeout is not None and not isinstance(timeout, timedelta):
-            raise TypeError(f"`timeout` must be a datetime.timedelta, got {timeout!r}")
+        self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
         _config.validate_source(config)
-        super().__init__(config=config, process_group_backend="hccl", **kwargs)
+        super().__init__(config=config, process_group_backend=self.process_groups.backend, **kwargs)
         # Set here because Lightning before 2.5 does not take it.
-        self._timeout = timeout or DEFAULT_TIMEOUT
+        self._timeout = self.process_groups.timeout
         # Lightning modifies the configuration, and the user may pass the same dict to another strategy.
         self.config = copy.deepcopy(self.config)
         _config.validate(self.config)
@@ -80,29 +77,15 @@ class HPUDeepSpeedMixin(HPUParallelMixin):
             strategy_registry.register(name, cls, description=cls.__name__, override=True, **classes.options)
 
     def _make_process_group(self) -> None:
-        """Validate what only ranks can check, then make DeepSpeed create the process group."""
+        """Validate what only ranks can check, create the process group, and make DeepSpeed use it."""
         reset_seed()
         _config.require_compiler(self.config)
         _nvme.validate(self.config)
         _nvme.prepare(self.config)
-        initialize_hccl(self.world_size, self.global_rank, self.local_rank)
-        self._init_deepspeed_distributed()
-
-    def _init_deepspeed_distributed(self) -> None:
-        # Lightning before 2.5 does not pass the timeout.
-        if self.cluster_environment is None:
-            raise RuntimeError("the strategy needs a cluster environment: pass it to a Trainer or to Fabric first")
-        os.environ.update(
-            {
-                "MASTER_ADDR": self.cluster_environment.main_address,
-                "MASTER_PORT": str(self.cluster_environment.main_port),
-                "RANK": str(self.global_rank),
-                "WORLD_SIZE": str(self.world_size),
-                "LOCAL_RANK": str(self.local_rank),
-            }
-        )
-        port = self.cluster_environment.main_port
-        _deepspeed.load().init_distributed("hccl", distributed_port=port, timeout=self._timeout)
+        self.process_groups.init_process_group(self.cluster_environment)
+        # DeepSpeed reads the rank from the environment, too.
+        os.environ.update(RANK=str(self.global_rank), WORLD_SIZE=str(self.world_size), LOCAL_RANK=str(self.local_rank))
+        _deepspeed.load().init_distributed("hccl", timeout=self._timeout)
 
     @contextmanager
     def _device_index_context(self) -> Iterator[None]:

@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from packaging.version import Version
 
-from hpu_core import bridge, frameworks
-from hpu_core.parallel import FabricHPUParallelStrategyBase
+from hpu_core import frameworks
+from hpu_core.distributed.process_group import TIMEOUT
+from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
 from hpu_deepspeed import _atomic_dir, _config, _deepspeed, _nvme_checkpoint
 from hpu_deepspeed._lightning import FabricDeepSpeedPrecision, FabricDeepSpeedStrategy, supported_arguments
-from hpu_deepspeed._mixin import DEFAULT_TIMEOUT, HPUDeepSpeedMixin
+from hpu_deepspeed._mixin import HPUDeepSpeedMixin
 from hpu_deepspeed.precision import FabricHPUDeepSpeedPrecision
 
 if TYPE_CHECKING:
     from lightning.fabric.accelerators.accelerator import Accelerator
     from lightning.fabric.plugins import Precision
     from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
+    from lightning.fabric.utilities.types import Optimizable
     from torch.nn import Module
     from torch.optim import Optimizer
 
@@ -104,8 +106,9 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBas
         load_full_weights: bool = False,
         precision: "Precision | None" = None,
         process_group_backend: str | None = None,
-        timeout: timedelta | None = DEFAULT_TIMEOUT,
+        timeout: timedelta | None = TIMEOUT,
         exclude_frozen_parameters: bool = False,
+        failure_detection: bool = True,
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__"}}
         super().__init__(**supported_arguments(FabricDeepSpeedStrategy.__init__, **arguments))
@@ -119,17 +122,18 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBas
         """
         return FabricHPUDeepSpeedPrecision(precision)
 
-    def setup_environment(self) -> None:
-        """Open this rank's device and create the process group.
+    def optimizer_step(self, optimizer: "Optimizable", **kwargs: Any) -> Any:
+        """Run the engine's step, which communicates.
 
-        Raises:
-            MisconfigurationException: The accelerator is not an HPUAccelerator.
-            NotImplementedError: This DeepSpeed cannot offload to NVMe on Gaudi.
-            OSError: `nvme_path` does not exist or is not writable.
-            RuntimeError: No device can be opened, or a compiler is missing.
+        Args:
+            optimizer: The optimizer.
+            **kwargs: For its `step`.
+
+        Returns:
+            The result of `step`.
         """
-        self._set_world_ranks()
-        super().setup_environment()
+        with self.collective("optimizer step"):
+            return super().optimizer_step(optimizer, **kwargs)
 
     def save_checkpoint(
         self,
@@ -191,10 +195,6 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBas
             yield
         finally:
             del state[__name__]
-
-    def _set_world_ranks(self) -> None:
-        bridge.clear_default_rendezvous_env()
-        super()._set_world_ranks()
 
     def _setup_distributed(self) -> None:
         self._set_world_ranks()

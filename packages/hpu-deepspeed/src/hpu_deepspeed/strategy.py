@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from packaging.version import Version
 
-from hpu_core import bridge, frameworks
-from hpu_core.parallel import HPUParallelStrategyBase
+from hpu_core import frameworks
+from hpu_core.distributed.process_group import TIMEOUT
+from hpu_core.distributed.strategy import HPUParallelStrategyBase
 from hpu_deepspeed import _atomic_dir, _config, _deepspeed, _nvme_checkpoint
 from hpu_deepspeed._lightning import (
     DeepSpeedPrecision,
@@ -22,11 +23,12 @@ from hpu_deepspeed._lightning import (
     rank_zero_warn,
     supported_arguments,
 )
-from hpu_deepspeed._mixin import DEFAULT_TIMEOUT, HPUDeepSpeedMixin
+from hpu_deepspeed._mixin import HPUDeepSpeedMixin
 from hpu_deepspeed.precision import HPUDeepSpeedPrecisionPlugin
 
 if TYPE_CHECKING:
     from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
+    from lightning.pytorch import LightningModule
     from lightning.pytorch.accelerators import Accelerator
     from lightning.pytorch.plugins.precision import Precision
     from torch.nn import Module
@@ -119,8 +121,9 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         load_full_weights: Whether to load checkpoints that are a single file, in stage 3.
         precision_plugin: Precision plugin; chosen by the Trainer's `precision` if None.
         process_group_backend: "hccl".
-        timeout: Timeout of the rendezvous; 30 minutes if None. HCCL collectives never time out.
+        timeout: How long ranks wait for each other; 30 minutes if None. HCCL collectives never time out by themselves.
         exclude_frozen_parameters: Whether to leave frozen parameters out of checkpoints. Needs Lightning 2.5.5.
+        failure_detection: Whether ranks watch each other; HPU_FAILURE_DETECTION=0 switches it off as well.
 
     Raises:
         ImportError: DeepSpeed is too old.
@@ -178,8 +181,9 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         load_full_weights: bool = False,
         precision_plugin: "Precision | None" = None,
         process_group_backend: str | None = None,
-        timeout: timedelta | None = DEFAULT_TIMEOUT,
+        timeout: timedelta | None = TIMEOUT,
         exclude_frozen_parameters: bool = False,
+        failure_detection: bool = True,
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__"}}
         super().__init__(**supported_arguments(DeepSpeedStrategy.__init__, **arguments))
@@ -198,17 +202,13 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         """False: Lightning decides after which batches to step, including the last one of an epoch."""
         return False
 
-    def set_world_ranks(self) -> None:
-        """Set the rank of this process from the cluster environment."""
-        bridge.clear_default_rendezvous_env()
-        super().set_world_ranks()
-
     def setup_environment(self) -> None:
-        """Open this rank's device and create the process group.
+        """Wait for the other ranks, open this rank's device and create the process group.
 
         Raises:
             MisconfigurationException: The accelerator is not an HPUAccelerator, or the precision plugin is not
                 DeepSpeed's.
+            RankFailedError: A rank did not join, or has failed; the message names it.
             NotImplementedError: This DeepSpeed cannot offload to NVMe on Gaudi.
             OSError: `nvme_path` does not exist or is not writable.
             RuntimeError: No device can be opened, or a compiler is missing.
@@ -219,7 +219,6 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
                 f"{type(self.precision_plugin).__name__}: pass `precision=` to the Trainer, or "
                 "`plugins=HPUDeepSpeedPrecisionPlugin(...)`"
             )
-        self.set_world_ranks()
         super().setup_environment()
 
     def setup_distributed(self) -> None:
@@ -252,6 +251,42 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
             self.deepspeed_engine.set_gradient_accumulation_boundary(not accumulates)
         # By default the engine divides the loss by the accumulation steps as well.
         return super().backward(closure_loss, optimizer, *args, scale_wrt_gas=False, **kwargs)
+
+    def optimizer_step(
+        self,
+        optimizer: "Optimizer",
+        closure: Callable[[], Any],
+        model: "LightningModule | Module | None" = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Run the closure and the engine's step, which communicates, as stage 3 does in forward, too.
+
+        Args:
+            optimizer: The optimizer.
+            closure: Computes the loss and its gradients.
+            model: The engine; the strategy's when not given.
+            **kwargs: For the engine's `step`.
+
+        Returns:
+            The result of the closure.
+        """
+        with self.collective("optimizer step"):
+            return super().optimizer_step(optimizer, closure, model, **kwargs)
+
+    def validation_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module's `validation_step`, in which stage 3 gathers parameters."""
+        with self.collective("validation step"):
+            return super().validation_step(*args, **kwargs)
+
+    def test_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module's `test_step`, in which stage 3 gathers parameters."""
+        with self.collective("test step"):
+            return super().test_step(*args, **kwargs)
+
+    def predict_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module's `predict_step`, in which stage 3 gathers parameters."""
+        with self.collective("predict step"):
+            return super().predict_step(*args, **kwargs)
 
     @contextmanager
     def block_backward_sync(self) -> Iterator[None]:

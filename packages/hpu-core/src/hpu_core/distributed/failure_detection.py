@@ -225,7 +225,11 @@ def describe_exit(code: int) -> str:
 def _dead_rank(ranks: Sequence[RankState]) -> RankFailure | None:
     for rank in ranks:
         beat = rank.heartbeat
-        if rank.exit_reason is not None and beat.training and not beat.closed and beat.error is None:
+        if rank.exit_reason is None or beat.closed:
+            continue
+        if beat.error is not None:
+            return RankFailure(f"{rank.info} failed{rank.where}: {beat.error}", rank.info.rank)
+        if beat.training:
             return RankFailure(f"{rank.info} exited{rank.where}: {rank.exit_reason}", rank.info.rank)
     return None
 

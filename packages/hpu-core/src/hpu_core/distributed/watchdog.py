@@ -368,7 +368,7 @@ class Watchdog:
             faulthandler.dump_traceback(_STDERR)
             os._exit(1)
         self._failure, self._failed_at = failure, time.monotonic()
-        if beat.training and failure.rank != rank:
+        if beat.training and beat.error is None and failure.rank != rank:
             sys.stderr.write(f"[rank {rank}] aborting: {failure.message}\n")
             self._schedule_exit(self._timeouts.exit_grace)
         self._failed.set()
