@@ -86,9 +86,7 @@ def test_lightning_is_preferred_if_both_are_imported(pretend_imported: Callable[
 
 @pytest.mark.usefixtures("both")
 @pytest.mark.parametrize("imported", frameworks.NAMES)
-def test_override_wins(
-    pretend_imported: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, imported: str
-) -> None:
+def test_override_wins(pretend_imported: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, imported: str) -> None:
     pretend_imported(imported)
     monkeypatch.setenv("HPU_CORE_FRAMEWORK", "pytorch_lightning")
 
@@ -143,7 +141,9 @@ def test_supported_versions(install: Install, version: str) -> None:
 
 
 @pytest.fixture
-def source_tree(pretend_imported: Callable[[str], None], install: Install, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def source_tree(
+    pretend_imported: Callable[[str], None], install: Install, monkeypatch: pytest.MonkeyPatch
+) -> ModuleType:
     """An imported `lightning` without metadata."""
 
     def no_metadata(distribution: str) -> str:
@@ -163,7 +163,7 @@ def test_version_without_metadata_is_the_modules(source_tree: ModuleType, monkey
 
 @pytest.mark.usefixtures("source_tree")
 def test_framework_without_version_is_rejected() -> None:
-    with pytest.raises(ImportError, match="`lightning.__version__` must be a version, got 'None'"):
+    with pytest.raises(ImportError, match=r"`lightning\.__version__` must be a version, got 'None'"):
         frameworks.decide()
 
 
