@@ -163,7 +163,7 @@ def test_version_without_metadata_is_the_modules(source_tree: ModuleType, monkey
 
 @pytest.mark.usefixtures("source_tree")
 def test_framework_without_version_is_rejected() -> None:
-    with pytest.raises(ImportError, match="`lightning.__version__` must be a version, got 'None'"):
+    with pytest.raises(ImportError, match=r"`lightning\.__version__` must be a version, got 'None'"):
         frameworks.decide()
 
 

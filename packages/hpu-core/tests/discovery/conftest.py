@@ -1,4 +1,4 @@
-"""Folders that look like a machine's sysfs and /dev, to fill with cards, and texts of hl-smi."""
+"""Fixtures for a fake sysfs and /dev, and for recorded output of hl-smi."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,19 +10,19 @@ _DATA = Path(__file__).parent / "data"
 
 @pytest.fixture
 def classes(tmp_path: Path) -> Path:
-    """What /sys/class is on a real machine; no device is there at first."""
+    """Stand-in for /sys/class, empty at first."""
     return tmp_path / "sys" / "class"
 
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Path:
-    """What /dev is on a real machine."""
+    """Stand-in for /dev."""
     return tmp_path / "dev"
 
 
 @pytest.fixture
 def add_device(tmp_path: Path, classes: Path) -> Callable[..., Path]:
-    """Puts a device into a class, `entry` being such as "accel/accel0"; returns the folder of its attributes."""
+    """Add a device as a class entry such as "accel/accel0", and return the folder of its attributes."""
 
     def add(entry: str, address: str, **attributes: str) -> Path:
         device = tmp_path / "sys" / "devices" / address
@@ -39,7 +39,7 @@ def add_device(tmp_path: Path, classes: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def add_gaudi(nodes: Path, add_device: Callable[..., Path]) -> Callable[..., Path]:
-    """Puts a working Gaudi 2 into the class `accel`, with its node; returns the folder of its attributes."""
+    """Add an operational Gaudi 2 to the class `accel` and to /dev, and return the folder of its attributes."""
 
     def add(number: int, address: str, **attributes: str) -> Path:
         working = {
@@ -59,5 +59,5 @@ def add_gaudi(nodes: Path, add_device: Callable[..., Path]) -> Callable[..., Pat
 
 @pytest.fixture
 def hl_smi_text() -> Callable[[str], str]:
-    """Returns the text of a file of data/."""
+    """Return the text of a file in data/."""
     return lambda name: (_DATA / name).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A loaded bridge is asked what it answers without opening a card."""
+"""Tests of the devices that a loaded bridge counts."""
 
 import sys
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _GIB = 1024**3
 
 @dataclass
 class _FakeBridge:
-    """A bridge that answers what discovery asks, and nothing else: any other question is an AttributeError."""
+    """Bridge with the functions that discovery may call; any other call is an AttributeError."""
 
     loaded: bool = True
     simulated: bool = False
@@ -33,8 +33,8 @@ class _FakeBridge:
         return self.name
 
 
-def test_cards_of_a_loaded_bridge() -> None:
-    """Each card that the bridge counts is listed as operational, with what its generation tells."""
+def test_devices_of_loaded_bridge() -> None:
+    """Each counted device is operational and has the properties of its generation."""
     assert _bridge.find(_FakeBridge()).devices == tuple(
         HPUDevice(
             index=index,
@@ -48,36 +48,33 @@ def test_cards_of_a_loaded_bridge() -> None:
     )
 
 
-def test_simulated_cards() -> None:
-    """The simulator's cards are called simulated, also in words."""
-    finding = _bridge.find(_FakeBridge(simulated=True, count=1))
+def test_simulated_devices() -> None:
+    result = _bridge.find(_FakeBridge(simulated=True, count=1))
 
-    assert [device.simulated for device in finding.devices] == [True]
-    assert finding.found == "it counts 1 simulated card"
+    assert [device.simulated for device in result.devices] == [True]
+    assert result.message == "counts 1 simulated card"
 
 
-def test_a_bridge_that_is_not_loaded_is_asked_nothing() -> None:
-    """Without a loaded bridge there is no card here, and nothing is loaded to change that."""
-    finding = _bridge.find(_FakeBridge(loaded=False))
+def test_bridge_is_not_loaded() -> None:
+    result = _bridge.find(_FakeBridge(loaded=False))
 
-    assert (finding.devices, finding.found) == ((), "this process has not loaded it")
+    assert (result.devices, result.message) == ((), "not loaded in this process")
 
 
 @pytest.mark.parametrize("count", [0, -1])
-def test_a_bridge_without_cards(count: int) -> None:
-    """A loaded bridge without cards lists none."""
-    finding = _bridge.find(_FakeBridge(count=count))
+def test_bridge_without_devices(count: int) -> None:
+    result = _bridge.find(_FakeBridge(count=count))
 
-    assert (finding.devices, finding.found) == ((), "it is loaded and sees no card")
+    assert (result.devices, result.message) == ((), "loaded, but reports no card")
 
 
-def test_a_name_that_is_not_known() -> None:
-    """A generation that is not known is not guessed, and the cards are still there."""
+def test_unknown_generation() -> None:
+    """The devices are listed without a generation."""
     assert [device.generation for device in _bridge.find(_FakeBridge(name="GAUDI4")).devices] == [None, None]
 
 
-def test_a_bridge_that_cannot_tell_the_generation() -> None:
-    """The generation comes from a private call of the bridge; without it, the cards are still there."""
+def test_generation_fails() -> None:
+    """The devices are listed without a generation, which comes from a private function of the bridge."""
 
     class Failing(_FakeBridge):
         def generation(self) -> str:
@@ -87,16 +84,15 @@ def test_a_bridge_that_cannot_tell_the_generation() -> None:
 
 
 @pytest.fixture
-def no_answer_yet() -> Iterator[None]:
-    """Torch has not been tried before the test, nor has it been for the tests after it."""
+def clear_cache() -> Iterator[None]:
+    """Forget the result of importing torch before and after the test."""
     _bridge.import_torch.cache_clear()
     yield
     _bridge.import_torch.cache_clear()
 
 
-@pytest.mark.usefixtures("no_answer_yet")
-def test_torch_that_cannot_be_imported() -> None:
-    """A torch that cannot be imported is tried once, and why it cannot is told each time."""
+@pytest.mark.usefixtures("clear_cache")
+def test_failed_import_of_torch_is_cached() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "torch", None)
         first = _bridge.import_torch()
@@ -106,7 +102,6 @@ def test_torch_that_cannot_be_imported() -> None:
     assert _bridge.import_torch() == first
 
 
-@pytest.mark.usefixtures("no_answer_yet")
-def test_torch_that_is_there() -> None:
-    """A torch that can be imported leaves nothing to tell."""
+@pytest.mark.usefixtures("clear_cache")
+def test_import_of_torch_succeeds() -> None:
     assert _bridge.import_torch() is None

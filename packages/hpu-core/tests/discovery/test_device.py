@@ -1,4 +1,4 @@
-"""The facts about a card are immutable, and the helpers that read them accept only what they know."""
+"""Tests of the data of a device and of the parsers for its fields."""
 
 import dataclasses
 
@@ -9,16 +9,14 @@ from hpu_core.discovery import Generation, HPUDevice, _device
 _GIB = 1024**3
 
 
-def test_a_device_is_frozen() -> None:
-    """The facts about a card cannot be changed."""
+def test_device_is_frozen() -> None:
     device = HPUDevice(index=0, source="sysfs")
 
     with pytest.raises(dataclasses.FrozenInstanceError):
         device.index = 1  # type: ignore[misc]  # Assigning is what the test is about.
 
 
-def test_a_device_has_slots() -> None:
-    """A card holds its fields and no dictionary."""
+def test_device_has_slots() -> None:
     assert not hasattr(HPUDevice(index=0, source="sysfs"), "__dict__")
 
 
@@ -26,29 +24,25 @@ def test_a_device_has_slots() -> None:
     ("status", "expected"),
     [("Operational", True), ("In reset", False), ("Malfunction", False), ("Unknown", False)],
 )
-def test_only_an_operational_card_is_operational(status: str, expected: bool) -> None:
-    """A card of which nobody says that it is operational is none."""
+def test_only_status_operational_is_operational(status: str, expected: bool) -> None:
     assert HPUDevice(index=0, status=status, source="sysfs").is_operational is expected
 
 
 @pytest.mark.parametrize(("generation", "gib"), [("GAUDI", 32), ("GAUDI2", 96), ("GAUDI3", 128)])
-def test_memory_of_the_generation(generation: Generation, gib: int) -> None:
-    """A card whose memory nobody reports has that of its generation, and says so."""
-    device = _device.with_memory_of_generation(HPUDevice(index=0, generation=generation, source="sysfs"))
+def test_default_memory_of_generation(generation: Generation, gib: int) -> None:
+    device = _device.with_default_memory(HPUDevice(index=0, generation=generation, source="sysfs"))
 
     assert (device.memory_bytes, device.memory_source) == (gib * _GIB, "generation")
 
 
 def test_reported_memory_is_kept() -> None:
-    """What a tool reported wins over what the generation has."""
     reported = HPUDevice(index=0, generation="GAUDI2", memory_bytes=5 * _GIB, memory_source="reported", source="pyhlml")
 
-    assert _device.with_memory_of_generation(reported) == reported
+    assert _device.with_default_memory(reported) == reported
 
 
-def test_no_memory_for_an_unknown_generation() -> None:
-    """Nothing is made up about a card whose generation nobody tells."""
-    assert _device.with_memory_of_generation(HPUDevice(index=0, source="sysfs")).memory_bytes is None
+def test_unknown_generation_has_no_default_memory() -> None:
+    assert _device.with_default_memory(HPUDevice(index=0, source="sysfs")).memory_bytes is None
 
 
 @pytest.mark.parametrize(
@@ -63,26 +57,22 @@ def test_no_memory_for_an_unknown_generation() -> None:
         ("", None),
     ],
 )
-def test_pci_address(text: str, expected: str | None) -> None:
-    """PCI addresses come in one form, whatever a tool writes, and nothing else passes for one."""
-    assert _device.pci_address(text) == expected
+def test_parse_pci_address(text: str, expected: str | None) -> None:
+    assert _device.parse_pci_address(text) == expected
 
 
 @pytest.mark.parametrize(("text", "expected"), [("7\n", 7), ("-1", None), ("", None), ("٣", None), ("9" * 5000, None)])
-def test_small_number(text: str, expected: int | None) -> None:
-    """Only short plain numbers are numbers."""
-    assert _device.small_number(text) == expected
+def test_parse_int(text: str, expected: int | None) -> None:
+    assert _device.parse_int(text) == expected
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("Operational\n", "Operational"), ("operational", "Operational"), ("In reset", "In reset"), ("  ", "Unknown")],
 )
-def test_status(text: str, expected: str) -> None:
-    """The driver's word for a status is kept, in one spelling where it is the good one."""
-    assert _device.status(text) == expected
+def test_parse_status(text: str, expected: str) -> None:
+    assert _device.parse_status(text) == expected
 
 
-def test_printable_shows_what_a_terminal_would_obey() -> None:
-    """Control sequences and other scripts become question marks."""
+def test_printable_replaces_control_sequences() -> None:
     assert _device.printable("\x1b[31mred\x1b[0m ü\n") == "?[31mred?[0m ?"

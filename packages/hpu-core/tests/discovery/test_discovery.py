@@ -1,4 +1,4 @@
-"""The public functions answer alike about the same cards."""
+"""Tests that the public functions agree on the same devices."""
 
 from collections.abc import Callable
 
@@ -6,19 +6,19 @@ import pytest
 from packaging.version import Version
 
 from hpu_core import bridge, discovery
-from hpu_core.discovery import Finding, HPUDevice, NoHPUError, Survey, VisibleModulesError
+from hpu_core.discovery import HPUDevice, NoHPUError, ScanResult, SourceResult, VisibleModulesError
 
-Here = Callable[..., None]
+SetDevices = Callable[..., None]
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> Here:
-    """Makes the cards given the ones of this machine, whatever it really has."""
+def set_devices(monkeypatch: pytest.MonkeyPatch) -> SetDevices:
+    """Replace the devices of this machine: `set_devices(device, ...)`."""
     monkeypatch.delenv("HABANA_VISIBLE_MODULES", raising=False)
 
     def put(*devices: HPUDevice) -> None:
-        findings = (Finding(source="sysfs", place="/sys/class/accel", found="no such folder"),)
-        monkeypatch.setattr(discovery, "look", lambda: Survey(devices=devices, findings=findings))
+        sources = (SourceResult(source="sysfs", location="/sys/class/accel", message="no such folder"),)
+        monkeypatch.setattr(discovery, "scan", lambda: ScanResult(devices=devices, sources=sources))
 
     put()
     return put
@@ -28,9 +28,8 @@ _WORKING = HPUDevice(index=0, module_id=0, generation="GAUDI2", status="Operatio
 _BROKEN = HPUDevice(index=1, module_id=1, generation="GAUDI2", status="Malfunction", source="sysfs")
 
 
-def test_a_machine_with_cards(here: Here) -> None:
-    """Broken cards are listed and not counted."""
-    here(_WORKING, _BROKEN)
+def test_faulty_devices_are_listed_but_not_counted(set_devices: SetDevices) -> None:
+    set_devices(_WORKING, _BROKEN)
 
     assert discovery.devices() == (_WORKING, _BROKEN)
     assert discovery.device_count() == 1
@@ -40,9 +39,8 @@ def test_a_machine_with_cards(here: Here) -> None:
     assert discovery.parse_devices(-1) == 1
 
 
-def test_a_machine_without_cards(here: Here) -> None:
-    """No card is zero cards, and never a guess."""
-    here()
+def test_machine_without_devices(set_devices: SetDevices) -> None:
+    set_devices()
 
     assert discovery.devices() == ()
     assert discovery.device_count() == 0
@@ -51,25 +49,23 @@ def test_a_machine_without_cards(here: Here) -> None:
 
 
 @pytest.mark.parametrize("function", [discovery.auto_device_count, lambda: discovery.parse_devices("auto")])
-def test_every_card_of_a_machine_without_cards(here: Here, function: Callable[[], int]) -> None:
-    """Asking for every card where there is none is an error that says where was looked."""
-    here()
+def test_error_without_devices_lists_the_sources(set_devices: SetDevices, function: Callable[[], int]) -> None:
+    set_devices()
 
     with pytest.raises(NoHPUError, match=r"(?s)no Gaudi card was found.*/sys/class/accel: no such folder"):
         function()
 
 
-def test_a_machine_with_broken_cards(here: Here) -> None:
-    """Cards that do not work are not available and have no name to train on."""
-    here(_BROKEN)
+def test_machine_with_faulty_devices_only(set_devices: SetDevices) -> None:
+    set_devices(_BROKEN)
 
     assert discovery.is_available() is False
     assert discovery.device_name() is None
 
 
-def test_allowed_modules(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    """HABANA_VISIBLE_MODULES limits what is counted and not what is listed."""
-    here(_WORKING, HPUDevice(index=1, module_id=1, status="Operational", source="sysfs"))
+def test_visible_modules_limit_the_count(set_devices: SetDevices, monkeypatch: pytest.MonkeyPatch) -> None:
+    """HABANA_VISIBLE_MODULES does not limit the list."""
+    set_devices(_WORKING, HPUDevice(index=1, module_id=1, status="Operational", source="sysfs"))
     monkeypatch.setenv("HABANA_VISIBLE_MODULES", "1")
 
     assert discovery.device_count() == 1
@@ -77,9 +73,9 @@ def test_allowed_modules(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("value", ["0,x", "", "1,1", "-1", "0,1,2,3,4,5,6,7,8", "5"])
-def test_a_variable_that_cannot_be_honoured(here: Here, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    """What counts cards refuses the variable; what tells whether there is one does not raise."""
-    here(_WORKING)
+def test_invalid_visible_modules(set_devices: SetDevices, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    """Counting raises an error, and `is_available` does not."""
+    set_devices(_WORKING)
     monkeypatch.setenv("HABANA_VISIBLE_MODULES", value)
 
     for function in (discovery.device_count, discovery.auto_device_count, lambda: discovery.check_devices(1)):
@@ -88,25 +84,23 @@ def test_a_variable_that_cannot_be_honoured(here: Here, monkeypatch: pytest.Monk
     assert discovery.is_available() is True
 
 
-def test_a_malformed_variable_without_cards(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A malformed variable does not make a card available."""
-    here()
+def test_invalid_visible_modules_without_devices(set_devices: SetDevices, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_devices()
     monkeypatch.setenv("HABANA_VISIBLE_MODULES", "0,x")
 
     assert discovery.is_available() is False
 
 
-def test_no_allowed_card_works(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the only card allowed is broken, none is available."""
-    here(_WORKING, _BROKEN)
+def test_allowed_device_is_faulty(set_devices: SetDevices, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_devices(_WORKING, _BROKEN)
     monkeypatch.setenv("HABANA_VISIBLE_MODULES", "1")
 
     assert discovery.is_available() is False
 
 
-def test_synapse_version(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_synapse_version(set_devices: SetDevices, monkeypatch: pytest.MonkeyPatch) -> None:
     """The release is a version that can be compared."""
-    here()
+    set_devices()
     monkeypatch.setattr(bridge, "plugin_version", lambda: "1.24.1.482")
     version = discovery.synapse_version()
 
@@ -114,9 +108,9 @@ def test_synapse_version(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     assert version >= Version("1.24")
 
 
-def test_look_asks_every_source() -> None:
-    """The real sources answer on this machine, whatever it has."""
-    found = discovery.look()
+def test_scan_of_this_machine() -> None:
+    """The real sources work, whatever this machine has."""
+    result = discovery.scan()
 
-    assert found.findings
-    assert isinstance(found.devices, tuple)
+    assert result.sources
+    assert isinstance(result.devices, tuple)

@@ -1,4 +1,4 @@
-"""Generations are read off the names and numbers of the driver and its tools, and never guessed."""
+"""Tests of reading the generation from names and ids."""
 
 import pytest
 
@@ -21,8 +21,7 @@ from hpu_core.discovery import _generation
         ("", None),
     ],
 )
-def test_device_type_of_the_driver(device_type: str, expected: str | None) -> None:
-    """Every device type that the driver is known to write has its generation, and no other text has one."""
+def test_device_type(device_type: str, expected: str | None) -> None:
     assert _generation.from_device_type(device_type) == expected
 
 
@@ -42,7 +41,7 @@ def test_device_type_of_the_driver(device_type: str, expected: str | None) -> No
     ],
 )
 def test_pci_id(number: int, expected: str | None) -> None:
-    """A PCI device id is known alone and below Intel Gaudi's vendor id, and not below another vendor's."""
+    """The id is valid alone and with Habana's vendor id, but not with that of another vendor."""
     assert _generation.from_pci_id(number) == expected
 
 
@@ -61,7 +60,6 @@ def test_pci_id(number: int, expected: str | None) -> None:
     ],
 )
 def test_product_name(product: str, expected: str | None) -> None:
-    """The product names of each generation's family are known, and no other."""
     assert _generation.from_product(product) == expected
 
 
@@ -76,11 +74,9 @@ def test_product_name(product: str, expected: str | None) -> None:
     ],
 )
 def test_firmware_version(version: str, expected: str | None) -> None:
-    """A firmware version names the generation that it is built for."""
     assert _generation.from_firmware(version) == expected
 
 
 @pytest.mark.parametrize(("name", "expected"), [("GAUDI3", "GAUDI3"), ("", None), ("GAUDI2C", None)])
-def test_name_of_the_bridge(name: str, expected: str | None) -> None:
-    """Only the exact names of the three generations are taken from the bridge."""
+def test_name_in_bridge(name: str, expected: str | None) -> None:
     assert _generation.from_name(name) == expected

@@ -1,4 +1,4 @@
-"""hl-smi is run, or not there, or broken; in every case there is an answer."""
+"""Tests of running hl-smi."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ Text = Callable[[str], str]
 
 @pytest.fixture
 def script(tmp_path: Path) -> Callable[[str], str]:
-    """Makes a program of a few lines of Python and returns its path."""
+    """Write a Python program and return its path."""
 
     def make(body: str) -> str:
         path = tmp_path / "hl-smi"
@@ -26,114 +26,118 @@ def script(tmp_path: Path) -> Callable[[str], str]:
     return make
 
 
-def test_run_returns_what_is_printed(script: Callable[[str], str]) -> None:
-    """The arguments reach the program, and only its standard output comes back."""
+def test_run_returns_stdout(script: Callable[[str], str]) -> None:
     path = script("print(sys.argv[1:]); print('noise', file=sys.stderr)")
 
     assert _hl_smi.run(("-L", "-x"), path) == "['-L', '-x']\n"
 
 
-def test_run_without_the_program(tmp_path: Path) -> None:
-    """A program that is not there is said to be missing."""
-    with pytest.raises(_hl_smi.HlSmiError, match=r"^it is not on PATH$"):
+def test_run_without_program(tmp_path: Path) -> None:
+    with pytest.raises(_hl_smi.HlSmiError, match=r"^not on PATH$"):
         _hl_smi.run(("-L",), str(tmp_path / "hl-smi"))
 
 
-def test_run_of_a_failing_program(script: Callable[[str], str]) -> None:
-    """A failure is reported with its exit code and the program's own words, fit to print."""
+def test_run_of_failing_program(script: Callable[[str], str]) -> None:
+    """The error has the exit code and the program's stderr in printable form."""
     path = script("sys.stderr.write('no \\x1b[31mdriver\\n'); sys.exit(3)")
 
-    with pytest.raises(_hl_smi.HlSmiError, match=r"^it failed with exit code 3: no \?\[31mdriver$"):
+    with pytest.raises(_hl_smi.HlSmiError, match=r"^failed with exit code 3: no \?\[31mdriver$"):
         _hl_smi.run(("-L",), path)
 
 
-def test_run_of_a_failing_program_without_words(script: Callable[[str], str]) -> None:
-    """A failure in silence is reported too."""
-    with pytest.raises(_hl_smi.HlSmiError, match=r"^it failed with exit code 1: no output$"):
+def test_run_of_failing_program_without_output(script: Callable[[str], str]) -> None:
+    with pytest.raises(_hl_smi.HlSmiError, match=r"^failed with exit code 1: no output$"):
         _hl_smi.run(("-L",), script("sys.exit(1)"))
 
 
-def test_run_of_a_program_that_cannot_be_started(tmp_path: Path) -> None:
-    """A file that is executable and no program is reported."""
+def test_run_of_invalid_executable(tmp_path: Path) -> None:
     path = tmp_path / "hl-smi"
     path.write_bytes(b"\x7fELF, but not really")
     path.chmod(0o755)
 
-    with pytest.raises(_hl_smi.HlSmiError, match=r"^it cannot be started: "):
+    with pytest.raises(_hl_smi.HlSmiError, match=r"^cannot be started: "):
         _hl_smi.run(("-L",), str(path))
 
 
 @pytest.fixture
-def forever(tmp_path: Path) -> Iterator[str]:
-    """A pipe that gives a reader nothing as long as the test runs, and its end afterwards."""
-    path = tmp_path / "forever"
+def blocking_pipe(tmp_path: Path) -> Iterator[str]:
+    """Path of a pipe whose readers block until the test ends."""
+    path = tmp_path / "blocking_pipe"
     os.mkfifo(path)
     held = os.open(path, os.O_RDWR)
     yield str(path)
     os.close(held)
 
 
-def test_run_of_a_hanging_program(script: Callable[[str], str], forever: str) -> None:
-    """A program that does not end is given up, although a child of it that lives on holds its output open."""
-    path = script(f"pipe = os.open({forever!r}, os.O_RDONLY); os.fork(); os.read(pipe, 1)")
+def test_run_of_hanging_program(script: Callable[[str], str], blocking_pipe: str) -> None:
+    """The timeout holds although a child process keeps the output open."""
+    path = script(f"pipe = os.open({blocking_pipe!r}, os.O_RDONLY); os.fork(); os.read(pipe, 1)")
 
-    with pytest.raises(_hl_smi.HlSmiError, match=r"^it did not answer within 0\.5 seconds$"):
+    with pytest.raises(_hl_smi.HlSmiError, match=r"^timed out after 0\.5 seconds$"):
         _hl_smi.run(("-L",), path, timeout=0.5)
 
 
-def test_run_keeps_output_that_is_no_text(script: Callable[[str], str]) -> None:
-    """Bytes that are no text do not raise."""
+def test_run_decodes_invalid_text(script: Callable[[str], str]) -> None:
     assert _hl_smi.run((), script("os.write(1, b'a\\xff')")) == "a\ufffd"
 
 
-def test_find_by_the_log(hl_smi_text: Text) -> None:
-    """The log alone is asked for when it is understood."""
-    asked = []
+def test_find_uses_the_log(hl_smi_text: Text) -> None:
+    calls = []
 
     def runner(arguments: tuple[str, ...]) -> str:
-        asked.append(arguments)
+        calls.append(arguments)
         return hl_smi_text("hl-smi-L-gaudi2.txt")
 
-    finding = _hl_smi.find(runner)
+    result = _hl_smi.find(runner)
 
-    assert asked == [("-L",)]
-    assert (len(finding.devices), finding.found) == (8, "it lists 8 cards")
+    assert calls == [("-L",)]
+    assert (len(result.devices), result.message) == (8, "lists 8 cards")
 
 
-def test_find_by_the_query(hl_smi_text: Text) -> None:
-    """A log of another layout leaves the list to the query."""
+def test_find_falls_back_to_the_query(hl_smi_text: Text) -> None:
     answers = {"-L": "a new layout", "-Q": hl_smi_text("hl-smi-Q-gaudi3.csv")}
-    finding = _hl_smi.find(lambda arguments: answers[arguments[0]])
+    result = _hl_smi.find(lambda arguments: answers[arguments[0]])
 
-    assert [device.generation for device in finding.devices] == ["GAUDI3", "GAUDI3"]
+    assert [device.generation for device in result.devices] == ["GAUDI3", "GAUDI3"]
 
 
-def test_find_in_rubbish() -> None:
-    """Rubbish lists no card and is called what it is."""
-    finding = _hl_smi.find(lambda arguments: "rubbish")
+def test_find_with_unknown_format() -> None:
+    result = _hl_smi.find(lambda arguments: "rubbish")
 
-    assert (finding.devices, finding.found) == ((), "what it prints is not understood")
+    assert (result.devices, result.message) == ((), "its output has an unknown format")
 
 
 def _failing(arguments: tuple[str, ...]) -> str:
-    raise _hl_smi.HlSmiError("it is not on PATH")
+    raise _hl_smi.HlSmiError("not on PATH")
 
 
-def test_find_without_an_answer() -> None:
-    """Without an answer there is no card, and the finding says why there is none."""
-    finding = _hl_smi.find(_failing)
+def test_find_without_hl_smi() -> None:
+    result = _hl_smi.find(_failing)
 
-    assert (finding.devices, finding.found) == ((), "it is not on PATH")
+    assert (result.devices, result.message) == ((), "not on PATH")
 
 
 def test_release() -> None:
-    """The release is asked for with -v."""
     answers: dict[tuple[str, ...], str]
     answers = {("-v",): "Habanalabs hl-smi/hlml version hl-1.18.0-fw-53.1.1.1 (Oct 09 2024 - 20:09:06)"}
 
     assert _hl_smi.release(answers.__getitem__) == Version("1.18.0")
 
 
-def test_release_without_an_answer() -> None:
-    """Without an answer the release is unknown."""
+def test_release_without_hl_smi() -> None:
     assert _hl_smi.release(_failing) is None
+
+
+def test_result_is_cached() -> None:
+    """hl-smi is slow, and hangs if the driver does: it runs once per process, also if it fails."""
+    calls = []
+
+    def runner(arguments: tuple[str, ...]) -> str:
+        calls.append(arguments)
+        raise _hl_smi.HlSmiError("timed out after 10 seconds")
+
+    for _ in range(2):
+        _hl_smi.find(runner)
+        _hl_smi.release(runner)
+
+    assert calls == [("-L",), ("-v",)]

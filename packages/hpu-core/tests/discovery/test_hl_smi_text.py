@@ -1,4 +1,4 @@
-"""The outputs of hl-smi are read wholly or not at all."""
+"""Tests of the parsers for hl-smi output."""
 
 import re
 from collections.abc import Callable
@@ -24,11 +24,10 @@ Text = Callable[[str], str]
         ("gaudi3", (2, "GAUDI3", 128 * _GIB, "1.24.1-1a2b3c4")),
     ],
 )
-@pytest.mark.parametrize(("form", "read"), [("L", "read_log"), ("Q", "read_query")])
-def test_both_outputs_of_each_generation(
+@pytest.mark.parametrize(("form", "read"), [("L", "parse_log"), ("Q", "parse_query")])
+def test_log_and_query_of_each_generation(
     hl_smi_text: Text, form: str, read: str, name: str, expected: tuple[int, str, int, str]
 ) -> None:
-    """The log and the query tell the same cards, with memory as reported."""
     text = hl_smi_text(f"hl-smi-{form}-{name}.{'txt' if form == 'L' else 'csv'}")
     devices = getattr(_hl_smi_text, read)(text)
     first = devices[0]
@@ -37,9 +36,9 @@ def test_both_outputs_of_each_generation(
     assert first.memory_source == "reported"
 
 
-def test_a_card_of_the_log(hl_smi_text: Text) -> None:
-    """Everything that the log tells about a card is read, its module id being another number than its index."""
-    devices = _hl_smi_text.read_log(hl_smi_text("hl-smi-L-gaudi2.txt"))
+def test_all_fields_of_the_log(hl_smi_text: Text) -> None:
+    """The module id differs from the index."""
+    devices = _hl_smi_text.parse_log(hl_smi_text("hl-smi-L-gaudi2.txt"))
 
     assert devices is not None
     assert devices[1] == HPUDevice(
@@ -56,30 +55,27 @@ def test_a_card_of_the_log(hl_smi_text: Text) -> None:
 
 
 def test_status_of_the_log(hl_smi_text: Text) -> None:
-    """A card that the log calls otherwise than operational is listed as such."""
-    devices = _hl_smi_text.read_log(hl_smi_text("hl-smi-L-gaudi3.txt"))
+    devices = _hl_smi_text.parse_log(hl_smi_text("hl-smi-L-gaudi3.txt"))
 
     assert [device.status for device in devices or ()] == ["Operational", "In reset"]
 
 
-def test_the_query_tells_no_status(hl_smi_text: Text) -> None:
-    """No status is made up where none is told."""
-    devices = _hl_smi_text.read_query(hl_smi_text("hl-smi-Q-gaudi1.csv"))
+def test_query_has_no_status(hl_smi_text: Text) -> None:
+    devices = _hl_smi_text.parse_query(hl_smi_text("hl-smi-Q-gaudi1.csv"))
 
     assert [device.status for device in devices or ()] == ["Unknown", "Unknown"]
 
 
 def test_query_without_units() -> None:
-    """Figures without their unit are MiB, as the documentation of `nounits` says."""
+    """Sizes without a unit are MiB, as Intel documents for `nounits`."""
     text = "index, module_id, bus_id, name, memory.total, driver_version\n0, 4, 0000:19:00.0, HL-225, 98304, 1.18.0-x\n"
-    devices = _hl_smi_text.read_query(text)
+    devices = _hl_smi_text.parse_query(text)
 
     assert [device.memory_bytes for device in devices or ()] == [96 * _GIB]
 
 
-def test_no_cards() -> None:
-    """A log of no cards is understood, and lists none."""
-    assert _hl_smi_text.read_log("Driver Version : 1.18.0\nAttached AIPs : 0\n") == ()
+def test_log_without_devices() -> None:
+    assert _hl_smi_text.parse_log("Driver Version : 1.18.0\nAttached AIPs : 0\n") == ()
 
 
 @pytest.mark.parametrize(
@@ -89,20 +85,19 @@ def test_no_cards() -> None:
         ("Product Name", "Device Id               : 0x1da31060", "GAUDI3"),
     ],
 )
-def test_generation_by_what_is_left(hl_smi_text: Text, field: str, line: str, generation: str) -> None:
-    """The generation is found by the PCI id, else by the product name."""
+def test_generation_from_remaining_field(hl_smi_text: Text, field: str, line: str, generation: str) -> None:
+    """The generation comes from the PCI id, else from the product name."""
     name = {"GAUDI2": "gaudi2", "GAUDI3": "gaudi3"}[generation]
     text = "\n".join(part for part in hl_smi_text(f"hl-smi-L-{name}.txt").splitlines() if field not in part)
-    devices = _hl_smi_text.read_log(text)
+    devices = _hl_smi_text.parse_log(text)
 
     assert line in text
     assert {device.generation for device in devices or ()} == {generation}
 
 
-def test_generation_by_firmware(hl_smi_text: Text) -> None:
-    """Where neither PCI id nor product name is known, the firmware's name tells the generation."""
+def test_generation_from_firmware(hl_smi_text: Text) -> None:
     text = hl_smi_text("hl-smi-L-gaudi1.txt").replace("HL-205", "HL-999").replace("0x1da31000", "N/A")
-    devices = _hl_smi_text.read_log(text)
+    devices = _hl_smi_text.parse_log(text)
 
     assert {device.generation for device in devices or ()} == {"GAUDI"}
 
@@ -119,12 +114,12 @@ def test_generation_by_firmware(hl_smi_text: Text) -> None:
         ("[1] AIP (accel1) 0000:1a:00.0", "[1] AIP (accel1) somewhere"),
     ],
 )
-def test_a_log_that_contradicts_itself(hl_smi_text: Text, old: str, new: str) -> None:
-    """A log whose parts disagree gives no list, since any count taken from it would be a guess."""
+def test_inconsistent_log_is_invalid(hl_smi_text: Text, old: str, new: str) -> None:
+    """Any count from it would be a guess."""
     text = hl_smi_text("hl-smi-L-gaudi3.txt")
 
     assert old in text
-    assert _hl_smi_text.read_log(text.replace(old, new)) is None
+    assert _hl_smi_text.parse_log(text.replace(old, new)) is None
 
 
 @pytest.mark.parametrize(
@@ -138,19 +133,17 @@ def test_a_log_that_contradicts_itself(hl_smi_text: Text, old: str, new: str) ->
         ("HL-325", '"HL-325'),
     ],
 )
-def test_a_query_that_is_not_understood(hl_smi_text: Text, old: str, new: str) -> None:
-    """A query's answer with another header or a broken row gives no list."""
+def test_invalid_query(hl_smi_text: Text, old: str, new: str) -> None:
     text = hl_smi_text("hl-smi-Q-gaudi3.csv")
 
     assert old in text
-    assert _hl_smi_text.read_query(text.replace(old, new)) is None
+    assert _hl_smi_text.parse_query(text.replace(old, new)) is None
 
 
-def test_fields_that_are_not_available() -> None:
-    """What a row does not tell stays unknown."""
+def test_unavailable_fields_are_unknown() -> None:
     text = "index, module_id, bus_id, name, memory.total [MiB], driver_version\n0, N/A, 0000:19:00.0, N/A, N/A, \n"
 
-    assert _hl_smi_text.read_query(text) == (HPUDevice(index=0, pci_address="0000:19:00.0", source="hl-smi"),)
+    assert _hl_smi_text.parse_query(text) == (HPUDevice(index=0, pci_address="0000:19:00.0", source="hl-smi"),)
 
 
 @pytest.mark.parametrize(
@@ -162,9 +155,8 @@ def test_fields_that_are_not_available() -> None:
         ("", None),
     ],
 )
-def test_version(text: str, expected: Version | None) -> None:
-    """The release is read off `hl-smi -v`, and off nothing else."""
-    assert _hl_smi_text.read_version(text) == expected
+def test_parse_version(text: str, expected: Version | None) -> None:
+    assert _hl_smi_text.parse_version(text) == expected
 
 
 _LOG = """Driver Version : 1.12.1-cb7a7bc
@@ -189,7 +181,7 @@ _QUERY = """index, module_id, bus_id, name, memory.total [MiB], driver_version
 
 @st.composite
 def _mangled(draw: st.DrawFn, text: str) -> str:
-    """Draw `text` with pieces taken out, doubled, moved or overwritten."""
+    """Draw `text` with parts removed, repeated, moved or overwritten."""
     for _ in range(draw(st.integers(1, 4))):
         start, end = sorted((draw(st.integers(0, len(text))), draw(st.integers(0, len(text)))))
         put = draw(st.one_of(st.text(max_size=8), st.just(text[start:end] * 2), st.sampled_from(["\n", ":", ",", '"'])))
@@ -197,8 +189,8 @@ def _mangled(draw: st.DrawFn, text: str) -> str:
     return text
 
 
-def _check_says_nothing_else(text: str, devices: tuple[HPUDevice, ...] | None) -> None:
-    """Check that what was read stands in the text."""
+def _check_contained(text: str, devices: tuple[HPUDevice, ...] | None) -> None:
+    """Check that the text contains every value of the devices."""
     for device in devices or ():
         assert device.pci_address is not None
         assert device.pci_address.removeprefix("0000:") in text.lower()
@@ -212,30 +204,27 @@ def _check_says_nothing_else(text: str, devices: tuple[HPUDevice, ...] | None) -
 @settings(deadline=None)
 @given(text=_mangled(_LOG))
 def test_mangled_log(text: str) -> None:
-    """Whatever happens to a log, nothing is raised and nothing is said that it does not say."""
-    _check_says_nothing_else(text, _hl_smi_text.read_log(text))
+    _check_contained(text, _hl_smi_text.parse_log(text))
 
 
 @settings(deadline=None)
 @given(text=_mangled(_QUERY))
 def test_mangled_query(text: str) -> None:
-    """Whatever happens to a query's answer, nothing is raised and nothing is said that it does not say."""
-    _check_says_nothing_else(text, _hl_smi_text.read_query(text))
+    _check_contained(text, _hl_smi_text.parse_query(text))
 
 
 @settings(deadline=None)
 @given(text=st.text())
 def test_any_text(text: str) -> None:
-    """A text that has nothing to do with hl-smi lists no card."""
-    assert not _hl_smi_text.read_log(text)
-    assert not _hl_smi_text.read_query(text)
+    """Unrelated text lists no device."""
+    assert not _hl_smi_text.parse_log(text)
+    assert not _hl_smi_text.parse_query(text)
 
 
 @settings(deadline=None)
 @given(text=_mangled("Habanalabs hl-smi/hlml version hl-1.18.0-fw-53.1.1.1"))
 def test_mangled_version(text: str) -> None:
-    """Whatever happens to a version, it is read or it is not, and nothing is raised."""
-    version = _hl_smi_text.read_version(text)
+    version = _hl_smi_text.parse_version(text)
 
     # A number may be written with leading zeros, which a version does not keep.
     digits = re.sub(r"(?<![0-9])0+(?=[0-9])", "", text)

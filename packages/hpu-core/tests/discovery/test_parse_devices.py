@@ -1,4 +1,4 @@
-"""`devices` is a number of cards; everything else is refused with its value in the message."""
+"""Tests of the parser for `devices`."""
 
 import enum
 import re
@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from hpu_core.discovery import _parse_devices
 
 _RULE = (
-    "`devices` must be a positive int (also as text), 'auto', -1 for every card, or the list [0, 1, ..., n-1] for n "
+    "`devices` must be a positive int (also as text), 'auto', -1 for all cards, or the list [0, 1, ..., n-1] for n "
     "cards, got "
 )
 
 
-def _parse(devices: object, present: int = 8) -> int:
-    return _parse_devices.parse(devices, every=lambda: present)
+def _parse(devices: object, available: int = 8) -> int:
+    return _parse_devices.parse(devices, count_all=lambda: available)
 
 
 @pytest.mark.parametrize(
@@ -34,8 +34,7 @@ def _parse(devices: object, present: int = 8) -> int:
         ((0, 1), 2),
     ],
 )
-def test_accepted(devices: object, expected: int) -> None:
-    """Each form of a number of cards is understood."""
+def test_valid_values(devices: object, expected: int) -> None:
     assert _parse(devices) == expected
 
 
@@ -43,78 +42,71 @@ class _Devices(enum.IntEnum):
     TWO = 2
 
 
-def test_an_int_of_another_kind() -> None:
-    """What is an int is one."""
+def test_int_subclass() -> None:
     assert _parse(_Devices.TWO) == 2
 
 
 @pytest.mark.parametrize("devices", [0, -2, "", "0", "-2", "two", "1.5", "0,1", "+1", "٣", "AUTO"])
-def test_refused_values(devices: object) -> None:
-    """A value that stands for no number of cards is refused."""
+def test_invalid_values(devices: object) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(_RULE + repr(devices))}$"):
         _parse(devices)
 
 
 @pytest.mark.parametrize("devices", [None, True, False, 1.5, 2.0, b"2", {0, 1}, {}, [True], ["0"], [0, 1.0], [[0]]])
-def test_refused_types(devices: object) -> None:
-    """A value of a type that never stands for cards is refused, as Lightning refuses it for other accelerators."""
+def test_invalid_types(devices: object) -> None:
+    """Lightning rejects these types for other accelerators, too."""
     with pytest.raises(TypeError, match=f"^{re.escape(_RULE + repr(devices))}$"):
         _parse(devices)
 
 
 @pytest.mark.parametrize("devices", [[1], [1, 0], [0, 2], [0, 0], [-1], [], (), [0, 1, 3]])
-def test_refused_lists(devices: object) -> None:
-    """A list that would train on other cards than it names is refused, with the way to choose cards."""
+def test_invalid_lists(devices: object) -> None:
+    """A list that names other devices than [0, 1, ..., n-1] has a remedy in its error."""
     advice = (
-        ". To choose certain cards, set HABANA_VISIBLE_MODULES to their module ids (`hpu-info` shows them) before the "
-        "program starts, and pass how many they are"
+        ". To select cards, set HABANA_VISIBLE_MODULES to their module ids (`hpu-info` shows them) before the program "
+        "starts, and pass their number"
     )
 
     with pytest.raises(ValueError, match=f"^{re.escape(_RULE + repr(devices) + advice)}$"):
         _parse(devices)
 
 
-def test_more_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More cards than there are is an error that says how many there are."""
+def test_too_few_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HABANA_VISIBLE_MODULES", raising=False)
     message = "`devices` must be at most 2, the number of cards that can be used here, got 3"
 
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        _parse_devices.check(3, present=2)
+        _parse_devices.check(3, available=2)
 
 
-def test_more_than_the_variable_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names HABANA_VISIBLE_MODULES when that is what limits the number."""
+def test_too_few_visible_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HABANA_VISIBLE_MODULES", "2,3")
 
     with pytest.raises(ValueError, match=r"can be used here with HABANA_VISIBLE_MODULES='2,3', got 8$"):
-        _parse_devices.check(8, present=2)
+        _parse_devices.check(8, available=2)
 
 
-@pytest.mark.parametrize(("number", "present"), [(2, 2), (1, 8), (8, 0)])
-def test_as_many_as_there_are(number: int, present: int) -> None:
-    """No more than there are is accepted, and any number where discovery knows of no card."""
-    _parse_devices.check(number, present=present)
+@pytest.mark.parametrize(("number", "available"), [(2, 2), (1, 8), (8, 0)])
+def test_enough_devices(number: int, available: int) -> None:
+    """Any number is valid if discovery finds no device."""
+    _parse_devices.check(number, available=available)
 
 
-def test_a_number_is_read_without_counting_cards() -> None:
-    """What a number means does not depend on the machine it is read on."""
-    assert _parse(8, present=2) == 8
+def test_number_is_parsed_without_counting() -> None:
+    assert _parse(8, available=2) == 8
 
 
-def test_every_card_where_there_is_none() -> None:
-    """The error about the absence of cards comes through."""
-
-    def every() -> int:
+def test_error_of_counting_is_raised() -> None:
+    def count_all() -> int:
         raise RuntimeError("no Gaudi card was found")
 
     with pytest.raises(RuntimeError, match="no Gaudi card was found"):
-        _parse_devices.parse("auto", every=every)
+        _parse_devices.parse("auto", count_all=count_all)
 
 
 @given(devices=st.one_of(st.text(), st.integers(), st.floats(), st.none(), st.lists(st.integers()), st.booleans()))
 def test_anything(devices: object) -> None:
-    """Anything is either a number of cards or refused with its value in the message."""
+    """Every value gives a positive number or an error that contains it."""
     try:
         number = _parse(devices)
     except (TypeError, ValueError) as error:

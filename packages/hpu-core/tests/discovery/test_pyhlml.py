@@ -1,4 +1,4 @@
-"""Cards are found through pyhlml, whatever state it is in, and its library is left as it was found."""
+"""Tests of the devices that pyhlml lists."""
 
 import contextlib
 import io
@@ -13,26 +13,26 @@ _GIB = 1024**3
 
 
 class HLMLError(Exception):
-    """What the library raises; its classes have no common base with anything."""
+    """Stand-in for the library's exceptions, which have no common base class."""
 
 
 class _FakeHLML:
-    """A library with two cards, to be initialised before it answers, as the real one."""
+    """Library with two devices that must be initialized first, like the real one."""
 
-    def __init__(self, *, initialised: bool = False) -> None:
-        self.initialised = initialised
+    def __init__(self, *, initialized: bool = False) -> None:
+        self.initialized = initialized
         self.calls: list[str] = []
 
     def hlmlInit(self) -> None:  # noqa: N802 - pyhlml's name.
         self.calls.append("init")
-        self.initialised = True
+        self.initialized = True
 
     def hlmlShutdown(self) -> None:  # noqa: N802 - pyhlml's name.
         self.calls.append("shutdown")
-        self.initialised = False
+        self.initialized = False
 
     def hlmlDeviceGetCount(self) -> int:  # noqa: N802 - pyhlml's name.
-        if not self.initialised:
+        if not self.initialized:
             raise HLMLError(1)
         return 2
 
@@ -58,8 +58,7 @@ class _FakeHLML:
         return b"Operational"
 
 
-def test_every_detail_is_read() -> None:
-    """What the library tells about a card is in the listing."""
+def test_all_fields() -> None:
     devices = _pyhlml.find(_FakeHLML).devices
 
     assert devices[1] == HPUDevice(
@@ -75,43 +74,39 @@ def test_every_detail_is_read() -> None:
     )
 
 
-def test_the_library_is_shut_down() -> None:
-    """A library that was not initialised is not afterwards either."""
+def test_library_is_shut_down() -> None:
     library = _FakeHLML()
     _pyhlml.find(lambda: library)
 
     assert library.calls == ["init", "shutdown"]
 
 
-def test_a_library_in_use_is_left_alone() -> None:
-    """A library that somebody else in this process uses is neither initialised nor shut down."""
-    library = _FakeHLML(initialised=True)
-    finding = _pyhlml.find(lambda: library)
+def test_initialized_library_stays_initialized() -> None:
+    """Other code of this process may use it."""
+    library = _FakeHLML(initialized=True)
+    result = _pyhlml.find(lambda: library)
 
-    assert (len(finding.devices), library.calls) == (2, [])
+    assert (len(result.devices), library.calls) == (2, [])
 
 
-def test_the_library_is_shut_down_after_a_failure() -> None:
-    """A listing that fails half-way leaves no initialised library behind."""
+def test_library_is_shut_down_after_failure() -> None:
     library = _FakeHLML()
     library.hlmlDeviceGetHandleByIndex = None  # type: ignore[assignment]  # Not callable: fails when it is called.
-    finding = _pyhlml.find(lambda: library)
+    result = _pyhlml.find(lambda: library)
 
-    assert finding.devices == ()
+    assert result.devices == ()
     assert library.calls == ["init", "shutdown"]
 
 
 def test_not_installed() -> None:
-    """Without pyhlml there is no card, and the finding says so."""
-
     def load() -> Any:
         raise ModuleNotFoundError("No module named 'pyhlml'", name="pyhlml")
 
-    assert _pyhlml.find(load).found == "it is not installed"
+    assert _pyhlml.find(load).message == "not installed"
 
 
-def test_without_the_library() -> None:
-    """A binding without its library is reported, and what it prints about that goes nowhere."""
+def test_missing_library_prints_nothing() -> None:
+    """Pyhlml itself prints a message to stdout."""
 
     class WithoutLibrary(_FakeHLML):
         def hlmlInit(self) -> None:  # noqa: N802 - pyhlml's name.
@@ -119,9 +114,9 @@ def test_without_the_library() -> None:
             raise HLMLError(1)
 
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        finding = _pyhlml.find(WithoutLibrary)
+        result = _pyhlml.find(WithoutLibrary)
 
-    assert (finding.devices, finding.found) == ((), "the library gave no list: HLMLError: 1")
+    assert (result.devices, result.message) == ((), "failed: HLMLError: 1")
     assert printed.getvalue() == ""
 
 
@@ -138,8 +133,8 @@ def test_without_the_library() -> None:
     ],
 )
 @pytest.mark.parametrize("answer", [None, "", HLMLError(3)])
-def test_a_function_that_does_not_answer(function: str, field: str, expected: object, answer: object) -> None:
-    """A function that fails, as one of an older library does, costs its own detail only."""
+def test_failing_function_costs_one_field(function: str, field: str, expected: object, answer: object) -> None:
+    """Older libraries lack some functions."""
 
     def fail(*_: object) -> object:
         if isinstance(answer, Exception):
@@ -153,8 +148,7 @@ def test_a_function_that_does_not_answer(function: str, field: str, expected: ob
     assert [getattr(device, field) for device in devices] == [expected, expected]
 
 
-def test_rubbish_in_the_details() -> None:
-    """Bytes that are no text, and numbers that are none, are not taken for details."""
+def test_invalid_values_are_unknown() -> None:
     library = _FakeHLML()
     library.hlmlGetDriverVersion = lambda: b"\xff\xfe"  # type: ignore[method-assign]
     library.hlmlDeviceGetModuleID = lambda handle: b"3"  # type: ignore[assignment,method-assign,return-value]

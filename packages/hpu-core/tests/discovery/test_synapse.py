@@ -1,4 +1,4 @@
-"""The SynapseAI release is found without a card, in a stated order."""
+"""Tests of finding the SynapseAI release."""
 
 import pytest
 from packaging.version import Version
@@ -7,7 +7,7 @@ from hpu_core.discovery import HPUDevice
 from hpu_core.discovery._synapse import SynapseVersion, driver_release, synapse_release
 
 
-def _card(driver_version: str | None, *, simulated: bool = False) -> HPUDevice:
+def _device_at(driver_version: str | None, *, simulated: bool = False) -> HPUDevice:
     return HPUDevice(index=0, driver_version=driver_version, simulated=simulated, source="sysfs")
 
 
@@ -15,47 +15,43 @@ def _unknown() -> None:
     return None
 
 
-def _must_not_be_asked() -> Version:
-    pytest.fail("hl-smi was run although the release is known")
+def _unexpected() -> Version:
+    pytest.fail("ran hl-smi although the release is known")
 
 
-def test_the_plugin_comes_first() -> None:
-    """The installed bridge tells the release, and no process is started for it."""
-    found = synapse_release("1.24.1.482", [_card("1.18.0-ee698fb")], _must_not_be_asked)
+def test_plugin_is_first() -> None:
+    found = synapse_release("1.24.1.482", [_device_at("1.18.0-ee698fb")], _unexpected)
 
     assert found == SynapseVersion(Version("1.24.1.482"), "habana-torch-plugin")
 
 
-def test_then_hl_smi() -> None:
-    """Without the bridge's metadata, hl-smi tells the release."""
-    found = synapse_release(None, [_card("1.18.0-ee698fb")], lambda: Version("1.22.0"))
+def test_hl_smi_is_second() -> None:
+    found = synapse_release(None, [_device_at("1.18.0-ee698fb")], lambda: Version("1.22.0"))
 
     assert found == SynapseVersion(Version("1.22.0"), "hl-smi")
 
 
-def test_then_the_driver() -> None:
-    """Without both, the driver's version does."""
-    assert synapse_release(None, [_card("1.18.0-ee698fb")], _unknown) == SynapseVersion(Version("1.18.0"), "driver")
+def test_driver_is_third() -> None:
+    assert synapse_release(None, [_device_at("1.18.0-ee698fb")], _unknown) == SynapseVersion(
+        Version("1.18.0"), "driver"
+    )
 
 
-def test_a_plugin_version_that_is_none() -> None:
-    """Metadata that is no version is passed over."""
-    assert synapse_release("unknown", [_card("1.18.0-x")], _unknown) == SynapseVersion(Version("1.18.0"), "driver")
+def test_invalid_plugin_version_is_ignored() -> None:
+    assert synapse_release("unknown", [_device_at("1.18.0-x")], _unknown) == SynapseVersion(Version("1.18.0"), "driver")
 
 
-def test_drivers_that_disagree() -> None:
-    """Cards that report different drivers tell no release."""
-    assert synapse_release(None, [_card("1.18.0-x"), _card("1.19.0-y")], _unknown) is None
+def test_different_drivers_give_no_release() -> None:
+    assert synapse_release(None, [_device_at("1.18.0-x"), _device_at("1.19.0-y")], _unknown) is None
 
 
-def test_nothing_tells_it() -> None:
-    """Without any of them the release is unknown."""
-    assert synapse_release(None, [_card(None)], _unknown) is None
+def test_unknown_release() -> None:
+    assert synapse_release(None, [_device_at(None)], _unknown) is None
 
 
-def test_simulated_cards_tell_nothing() -> None:
-    """What is installed on a machine says nothing about the release that the simulator plays on it."""
-    assert synapse_release(None, [_card("1.18.0", simulated=True)], _must_not_be_asked) is None
+def test_simulated_devices_give_no_release() -> None:
+    """The software of this machine does not describe the simulated one."""
+    assert synapse_release(None, [_device_at("1.18.0", simulated=True)], _unexpected) is None
 
 
 @pytest.mark.parametrize(
@@ -70,5 +66,4 @@ def test_simulated_cards_tell_nothing() -> None:
     ],
 )
 def test_driver_release(driver: str | None, expected: Version | None) -> None:
-    """A driver's version tells its release, or nothing."""
     assert driver_release(driver) == expected

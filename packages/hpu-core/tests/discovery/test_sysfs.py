@@ -1,4 +1,4 @@
-"""Cards are found in sysfs, with what the driver says of each and nothing that it does not say."""
+"""Tests of devices in sysfs."""
 
 import functools
 import os
@@ -12,32 +12,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpu_core.discovery import Finding, Generation, HPUDevice, _sysfs
+from hpu_core.discovery import Generation, HPUDevice, SourceResult, _sysfs
 
 _GIB = 1024**3
 
 Add = Callable[..., Path]
 
 
-Find = Callable[[], Finding]
+Find = Callable[[], SourceResult]
 
 
 @pytest.fixture
 def find(classes: Path, nodes: Path) -> Find:
-    """Looks into the folders that the other fixtures fill."""
+    """Search the folders that the other fixtures fill."""
     return functools.partial(_sysfs.find, classes, nodes)
 
 
-def test_nothing_there(find: Find) -> None:
-    """Without the folders there is no card, and the finding names both."""
-    finding = find()
+def test_no_device_class(find: Find) -> None:
+    result = find()
 
-    assert finding.devices == ()
-    assert finding.found == "accel: no such folder; habanalabs: no such folder"
+    assert result.devices == ()
+    assert result.message == "accel: no such folder; habanalabs: no such folder"
 
 
-def test_a_gaudi_2_of_the_current_driver(find: Find, add_gaudi: Add) -> None:
-    """Everything that the driver tells about a card is read."""
+def test_gaudi_2_with_current_driver(find: Find, add_gaudi: Add) -> None:
     add_gaudi(0, "0000:43:00.0", module_id="5", driver_ver="1.18.0-ee698fb")
 
     assert find().devices == (
@@ -59,37 +57,34 @@ def test_a_gaudi_2_of_the_current_driver(find: Find, add_gaudi: Add) -> None:
     ("device", "device_type", "generation"),
     [("0x1000", "GAUDI", "GAUDI"), ("0x1010", "GAUDI SEC", "GAUDI"), ("0x1060", "GAUDI3", "GAUDI3")],
 )
-def test_the_other_generations(find: Find, add_gaudi: Add, device: str, device_type: str, generation: str) -> None:
-    """First-generation cards, secured or not, and Gaudi 3 are known."""
+def test_other_generations(find: Find, add_gaudi: Add, device: str, device_type: str, generation: str) -> None:
     add_gaudi(0, "0000:43:00.0", device=device, device_type=device_type)
 
     assert find().devices[0].generation == generation
 
 
-def test_generation_by_pci_id(find: Find, add_gaudi: Add) -> None:
-    """A device type that is not known leaves the generation to the PCI id."""
+def test_unknown_device_type_falls_back_to_pci_id(find: Find, add_gaudi: Add) -> None:
     add_gaudi(0, "0000:43:00.0", device_type="GAUDI NEXT", device="0x1021")
 
     assert find().devices[0].generation == "GAUDI2"
 
 
 def test_unknown_generation(find: Find, add_gaudi: Add) -> None:
-    """A card of the vendor that nothing is known about has neither generation nor memory."""
     add_gaudi(0, "0000:43:00.0", device_type="GAUDI9", device="0x9999")
     device = find().devices[0]
 
     assert (device.generation, device.memory_bytes) == (None, None)
 
 
-def test_older_kernel_without_module_id(find: Find, add_gaudi: Add) -> None:
-    """The attribute that older kernels lack is unknown and no reason to fail."""
+def test_missing_module_id_is_unknown(find: Find, add_gaudi: Add) -> None:
+    """Older kernels have no such attribute."""
     add_gaudi(0, "0000:43:00.0")
 
     assert find().devices[0].module_id is None
 
 
 def test_older_driver(find: Find, classes: Path, nodes: Path, add_device: Add) -> None:
-    """The class of the older driver is read, and its control nodes are not taken for cards."""
+    """The class of the older driver is read, without its control nodes."""
     nodes.mkdir()
     (nodes / "hl0").touch()
     attributes = {"vendor": "0x1da3", "device": "0x1000"}
@@ -101,27 +96,25 @@ def test_older_driver(find: Find, classes: Path, nodes: Path, add_device: Add) -
     assert [(device.generation, device.is_operational) for device in find().devices] == [("GAUDI", True)]
 
 
-def test_other_vendors_are_left_out(find: Find, add_gaudi: Add, add_device: Add) -> None:
-    """Devices of other vendors share the class `accel` and are no Gaudi cards."""
+def test_other_vendors_are_ignored(find: Find, add_gaudi: Add, add_device: Add) -> None:
+    """Devices of other vendors share the class `accel`."""
     add_device("accel/accel0", "0000:00:0b.0", vendor="0x8086", device="0x1020", status="Operational")
     add_gaudi(1, "0000:43:00.0")
-    finding = find()
+    result = find()
 
-    assert [device.pci_address for device in finding.devices] == ["0000:43:00.0"]
-    assert finding.found == "1 of 2 devices are of PCI vendor 0x1da3"
+    assert [device.pci_address for device in result.devices] == ["0000:43:00.0"]
+    assert result.message == "1 of 2 devices have PCI vendor 0x1da3"
 
 
-def test_only_other_vendors(find: Find, add_device: Add) -> None:
-    """A machine with another vendor's accelerator has no card, and the finding says why."""
+def test_message_counts_other_vendors(find: Find, add_device: Add) -> None:
     add_device("accel/accel0", "0000:00:0b.0", vendor="0x8086")
-    finding = find()
+    result = find()
 
-    assert finding.devices == ()
-    assert "0 of 1 devices are of PCI vendor 0x1da3" in finding.found
+    assert result.devices == ()
+    assert "0 of 1 devices have PCI vendor 0x1da3" in result.message
 
 
-def test_order_is_by_number(find: Find, add_gaudi: Add) -> None:
-    """The tenth card comes after the second, and indices count the cards and not the nodes."""
+def test_devices_are_in_numeric_order(find: Find, add_gaudi: Add) -> None:
     for number in (10, 2, 3):
         add_gaudi(number, f"0000:{number:02}:00.0")
 
@@ -132,15 +125,14 @@ def test_order_is_by_number(find: Find, add_gaudi: Add) -> None:
     ]
 
 
-def test_a_card_in_reset_is_listed(find: Find, add_gaudi: Add) -> None:
-    """A card that cannot be used now is there, with the driver's word for it."""
+def test_device_in_reset_is_listed(find: Find, add_gaudi: Add) -> None:
     add_gaudi(0, "0000:43:00.0", status="In reset")
 
     assert [device.status for device in find().devices] == ["In reset"]
 
 
-def test_a_card_without_a_node_cannot_be_used(find: Find, nodes: Path, add_gaudi: Add) -> None:
-    """A card of the host that the container was not given is listed and not operational."""
+def test_device_without_node(find: Find, nodes: Path, add_gaudi: Add) -> None:
+    """A container has the nodes of its own devices only."""
     add_gaudi(0, "0000:43:00.0")
     add_gaudi(1, "0000:44:00.0")
     (nodes / "accel" / "accel1").unlink()
@@ -148,23 +140,20 @@ def test_a_card_without_a_node_cannot_be_used(find: Find, nodes: Path, add_gaudi
     assert [device.status for device in find().devices] == ["Operational", "No device node"]
 
 
-def test_the_word_of_the_driver_comes_first(find: Find, nodes: Path, add_gaudi: Add) -> None:
-    """A card that is in reset is called so, with its node or without."""
+def test_status_of_driver_precedes_missing_node(find: Find, nodes: Path, add_gaudi: Add) -> None:
     add_gaudi(0, "0000:43:00.0", status="In reset")
     (nodes / "accel" / "accel0").unlink()
 
     assert [device.status for device in find().devices] == ["In reset"]
 
 
-def test_address_from_the_link(find: Find, add_gaudi: Add) -> None:
-    """Without `pci_addr` the address is the name of the PCI device's folder."""
+def test_address_falls_back_to_link(find: Find, add_gaudi: Add) -> None:
     (add_gaudi(0, "0000:43:00.0") / "pci_addr").unlink()
 
     assert find().devices[0].pci_address == "0000:43:00.0"
 
 
-def test_an_attribute_that_is_no_file(find: Find, add_gaudi: Add) -> None:
-    """A status that cannot be read is unknown, and the card is not taken for a working one."""
+def test_unreadable_status_is_unknown(find: Find, add_gaudi: Add) -> None:
     status = add_gaudi(0, "0000:43:00.0") / "status"
     status.unlink()
     status.mkdir()
@@ -172,12 +161,11 @@ def test_an_attribute_that_is_no_file(find: Find, add_gaudi: Add) -> None:
     assert [device.status for device in find().devices] == ["Unknown"]
 
 
-def test_a_class_that_is_no_folder(find: Find, classes: Path) -> None:
-    """What cannot be listed is said and does not raise."""
+def test_unreadable_class(find: Find, classes: Path) -> None:
     classes.mkdir(parents=True)
     (classes / "accel").touch()
 
-    assert "accel: cannot be read (Not a directory)" in find().found
+    assert "accel: cannot be read (Not a directory)" in find().message
 
 
 _VENDOR = {b"0x1da3", b"1da3", b"00001da3", b"0x00001da3"}
@@ -200,7 +188,7 @@ _ATTRIBUTES = ("vendor", "device", "device_type", "status", "pci_addr", "module_
     )
 )
 def test_mangled_attributes(cards: list[dict[str, bytes]]) -> None:
-    """Whatever the attributes hold, nothing is raised and nothing is said that they do not say."""
+    """No content of the attributes raises an error or gives values that it does not contain."""
     with tempfile.TemporaryDirectory() as folder:
         classes = Path(folder) / "class"
         for number, attributes in enumerate(cards):
@@ -213,7 +201,7 @@ def test_mangled_attributes(cards: list[dict[str, bytes]]) -> None:
     assert len(devices) == sum(attributes.get("vendor", b"").strip().lower() in _VENDOR for attributes in cards)
     for device in devices:
         assert device.generation in {*get_args(Generation), None}
-        assert not device.is_operational, "no card has a device node here"
+        assert not device.is_operational, "no device has a node here"
         assert device.status.isascii()
         assert device.status.isprintable()
 
@@ -221,11 +209,11 @@ def test_mangled_attributes(cards: list[dict[str, bytes]]) -> None:
 @settings(deadline=None)
 @given(names=st.lists(st.text(string.ascii_letters + string.digits + "_-.", min_size=1, max_size=12), unique=True))
 def test_mangled_names(names: list[str]) -> None:
-    """Entries that are not named as the driver names cards are passed over."""
+    """Entries with other names than the driver's are ignored."""
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
             if name not in {os.curdir, os.pardir}:
                 (Path(folder) / "accel" / name).mkdir(parents=True)
-        finding = _sysfs.find(Path(folder), Path(folder))
+        result = _sysfs.find(Path(folder), Path(folder))
 
-    assert finding.devices == ()
+    assert result.devices == ()

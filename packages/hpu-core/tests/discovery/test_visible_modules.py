@@ -1,4 +1,4 @@
-"""HABANA_VISIBLE_MODULES is either honoured or refused in words that say what to do."""
+"""Tests of HABANA_VISIBLE_MODULES."""
 
 import re
 
@@ -14,36 +14,34 @@ def _read(value: str) -> tuple[int, ...] | None:
 
 
 def test_not_set() -> None:
-    """Without the variable nothing is limited."""
     assert _visible_modules.from_environment({}) is None
 
 
 @pytest.mark.parametrize(
     ("value", "expected"), [("0", (0,)), ("3,1", (3, 1)), ("0,1,2,3,4,5,6,7", tuple(range(8))), ("10", (10,))]
 )
-def test_good_values(value: str, expected: tuple[int, ...]) -> None:
-    """A list of module ids is read in its order."""
+def test_valid_values(value: str, expected: tuple[int, ...]) -> None:
     assert _read(value) == expected
 
 
 @pytest.mark.parametrize(
-    ("value", "fault"),
+    ("value", "reason"),
     [
-        ("0,x", "holds something that is no module id"),
-        ("", "holds something that is no module id"),
-        ("-1", "holds something that is no module id"),
-        ("0,", "holds something that is no module id"),
-        ("0, 1", "holds something that is no module id"),
-        ("01", "holds something that is no module id"),
-        ("all", "holds something that is no module id"),
-        ("٣", "holds something that is no module id"),
-        ("1,1", "names a module twice"),
-        ("0,1,2,3,4,5,6,7,8", "names 9 modules"),
+        ("0,x", "has an entry that is not a module id"),
+        ("", "has an entry that is not a module id"),
+        ("-1", "has an entry that is not a module id"),
+        ("0,", "has an entry that is not a module id"),
+        ("0, 1", "has an entry that is not a module id"),
+        ("01", "has an entry that is not a module id"),
+        ("all", "has an entry that is not a module id"),
+        ("٣", "has an entry that is not a module id"),
+        ("1,1", "has the same module twice"),
+        ("0,1,2,3,4,5,6,7,8", "has 9 modules"),
     ],
 )
-def test_malformed_values(value: str, fault: str) -> None:
-    """The error names the variable, the rule, the value and what is wrong with it."""
-    with pytest.raises(VisibleModulesError, match=fault) as error:
+def test_invalid_values(value: str, reason: str) -> None:
+    """The error has the variable, the rule, the value and the reason."""
+    with pytest.raises(VisibleModulesError, match=reason) as error:
         _read(value)
 
     assert str(error.value).startswith(
@@ -52,14 +50,13 @@ def test_malformed_values(value: str, fault: str) -> None:
     )
 
 
-def test_the_error_is_a_value_error() -> None:
-    """Who does not know this package catches it as what it is."""
+def test_error_is_a_value_error() -> None:
     assert issubclass(VisibleModulesError, ValueError)
 
 
 @given(value=st.text())
 def test_any_text(value: str) -> None:
-    """Any text is either a list of different module ids, written as the bridge wants them, or refused."""
+    """Every text is a list of different module ids in canonical form, or an error."""
     try:
         modules = _read(value)
     except VisibleModulesError:
@@ -71,15 +68,13 @@ def test_any_text(value: str) -> None:
 
 
 def test_present_modules() -> None:
-    """Modules that are all there are honoured."""
     _visible_modules.check_present([3, 0], [0, 1, 2, 3])
 
 
-def test_absent_module() -> None:
-    """A module that no card has is refused, with the ones that there are."""
+def test_missing_module() -> None:
     message = (
-        "HABANA_VISIBLE_MODULES='0,9' names module 9, which no card of this machine has: name modules out of 0, 1, 2, "
-        "or unset it to use every card"
+        "HABANA_VISIBLE_MODULES must list modules of this machine (0, 1, 2), got '0,9' with module 9: correct it, or "
+        "unset it to use all cards"
     )
 
     with pytest.raises(VisibleModulesError, match=f"^{re.escape(message)}$"):

@@ -1,4 +1,4 @@
-"""Machines for hpu-info to report on."""
+"""Fixtures for machines that hpu-info reports on."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,23 +6,23 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
-from hpu_core.discovery import Finding, HPUDevice
+from hpu_core.discovery import HPUDevice, SourceResult
 from hpu_core.discovery._synapse import SynapseVersion
-from hpu_core.info._collect import BridgeFacts, Facts, LightningFacts
+from hpu_core.info._collect import BridgeInfo, LightningInfo, SystemInfo
 
 _GIB = 1024**3
 
 
 @pytest.fixture(autouse=True)
 def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing in the environment asks for colours or for another width than the default of 80 columns."""
+    """Unset the variables that select colours or a width other than 80 columns."""
     for name in ("COLUMNS", "FORCE_COLOR", "LINES", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
-def card() -> Callable[..., HPUDevice]:
-    """Makes a working Gaudi 2, with whatever is to be different."""
+def make_card() -> Callable[..., HPUDevice]:
+    """Return an operational Gaudi 2 with the fields given."""
 
     def make(index: int = 0, **different: Any) -> HPUDevice:
         known = {
@@ -41,45 +41,45 @@ def card() -> Callable[..., HPUDevice]:
 
 
 @pytest.fixture
-def facts(card: Callable[..., HPUDevice]) -> Callable[..., Facts]:
-    """Makes the facts of a machine with 8 cards on which everything fits SynapseAI 1.22.0, but for what is given."""
+def make_system(make_card: Callable[..., HPUDevice]) -> Callable[..., SystemInfo]:
+    """Return a machine with 8 devices on which everything matches SynapseAI 1.22.0, with the fields given."""
 
-    def make(**different: Any) -> Facts:
-        devices = different.pop("devices", tuple(card(index) for index in range(8)))
+    def make(**different: Any) -> SystemInfo:
+        devices = different.pop("devices", tuple(make_card(index) for index in range(8)))
         known = {
             "python": "3.12.4",
             "torch": "2.7.1a0+gitabcdef0",
-            "lightning": LightningFacts(used="lightning", installed={"lightning": "2.5.5"}),
-            "bridge": BridgeFacts(installed=True, loaded=True, version="1.22.0.740", mode="eager"),
-            "findings": (Finding(source="bridge", place="the bridge", found="", devices=devices),),
+            "lightning": LightningInfo(used="lightning", installed={"lightning": "2.5.5"}),
+            "bridge": BridgeInfo(installed=True, loaded=True, version="1.22.0.740", mode="eager"),
+            "sources": (SourceResult(source="bridge", location="the bridge", message="", devices=devices),),
             "usable": sum(device.is_operational for device in devices),
             "synapse": SynapseVersion(Version("1.22.0.740"), "habana-torch-plugin"),
         }
-        return Facts(devices=devices, **{**known, **different})
+        return SystemInfo(devices=devices, **{**known, **different})
 
     return make
 
 
 @pytest.fixture
-def bare_facts(facts: Callable[..., Facts]) -> Facts:
-    """The facts of a machine with torch and Lightning and nothing of Gaudi."""
-    return facts(
+def bare_system(make_system: Callable[..., SystemInfo]) -> SystemInfo:
+    """A machine with torch and Lightning but nothing for Gaudi."""
+    return make_system(
         devices=(),
-        bridge=BridgeFacts(),
+        bridge=BridgeInfo(),
         synapse=None,
-        findings=(
-            Finding(source="bridge", place="the bridge", found="this process has not loaded it"),
-            Finding(source="hl-smi", place="the command hl-smi", found="it is not on PATH"),
+        sources=(
+            SourceResult(source="bridge", location="the bridge", message="not loaded in this process"),
+            SourceResult(source="hl-smi", location="the command hl-smi", message="not on PATH"),
         ),
     )
 
 
 @pytest.fixture
-def simulated_facts(card: Callable[..., HPUDevice], facts: Callable[..., Facts]) -> Facts:
-    """The facts of a machine with two simulated cards and stock torch."""
+def simulated_system(make_card: Callable[..., HPUDevice], make_system: Callable[..., SystemInfo]) -> SystemInfo:
+    """A machine with two simulated devices and stock torch."""
     bare = {"module_id": None, "pci_address": None, "driver_version": None, "memory_source": "generation"}
-    return facts(
-        devices=tuple(card(index, simulated=True, **bare) for index in range(2)),
-        bridge=BridgeFacts(installed=True, loaded=True, simulated=True, version="1.22.0.740", mode="eager"),
+    return make_system(
+        devices=tuple(make_card(index, simulated=True, **bare) for index in range(2)),
+        bridge=BridgeInfo(installed=True, loaded=True, simulated=True, version="1.22.0.740", mode="eager"),
         torch="2.13.0+cpu",
     )

@@ -1,4 +1,4 @@
-"""The facts are gathered from every side, without opening a card and without failing on any of them."""
+"""Tests of the data that hpu-info collects."""
 
 import platform
 from collections.abc import Callable
@@ -9,18 +9,18 @@ from packaging.version import Version
 
 from hpu_core import frameworks
 from hpu_core.__about__ import __version__
-from hpu_core.discovery import HPUDevice, Survey
+from hpu_core.discovery import HPUDevice, ScanResult
 from hpu_core.discovery._synapse import SynapseVersion
 from hpu_core.frameworks import Framework
 from hpu_core.info import _collect
-from hpu_core.info._collect import BridgeFacts, Facts, LightningFacts
+from hpu_core.info._collect import BridgeInfo, LightningInfo, SystemInfo
 
 MakeCard = Callable[..., HPUDevice]
 
 
 @dataclass
 class _FakeBridge:
-    """A bridge that answers what may be asked here; any other question is an AttributeError."""
+    """Bridge with the functions that may be called here; any other call is an AttributeError."""
 
     loaded: bool = True
     simulated: bool = False
@@ -37,17 +37,17 @@ class _FakeBridge:
 
     def is_lazy(self) -> bool:
         if not self.loaded:
-            pytest.fail("asking for the mode would load the bridge")
+            pytest.fail("`is_lazy` would load the bridge")
         return self.lazy
 
     def plugin_version(self) -> str | None:
         return "1.24.1.482"
 
 
-def _collected(*devices: HPUDevice, bridge: _FakeBridge | None = None, torch_error: str | None = None) -> Facts:
+def _collect_info(*devices: HPUDevice, bridge: _FakeBridge | None = None, torch_error: str | None = None) -> SystemInfo:
     return _collect.collect(
         load_torch=lambda: torch_error,
-        look=lambda: Survey(devices=devices),
+        scan=lambda: ScanResult(devices=devices),
         bridge=bridge or _FakeBridge(),
         synapse=lambda plugin, devices: SynapseVersion(Version(plugin or "0"), f"{len(devices)} cards"),
     )
@@ -55,53 +55,48 @@ def _collected(*devices: HPUDevice, bridge: _FakeBridge | None = None, torch_err
 
 @pytest.fixture(autouse=True)
 def every_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    """HABANA_VISIBLE_MODULES is not set."""
+    """Unset HABANA_VISIBLE_MODULES."""
     monkeypatch.delenv("HABANA_VISIBLE_MODULES", raising=False)
 
 
 def test_versions() -> None:
-    """The versions of this package, of Python and of torch are those of this process."""
-    facts = _collected()
+    system = _collect_info()
 
-    assert (facts.hpu_core, facts.python) == (__version__, platform.python_version())
-    assert facts.torch is not None
-    assert facts.torch_error is None
-
-
-def test_a_broken_torch() -> None:
-    """What keeps torch from being imported is told."""
-    assert _collected(torch_error="ImportError: libtorch.so").torch_error == "ImportError: libtorch.so"
+    assert (system.hpu_core, system.python) == (__version__, platform.python_version())
+    assert system.torch is not None
+    assert system.torch_error is None
 
 
-def test_cards(card: MakeCard) -> None:
-    """The cards are listed, and those counted that can be used."""
-    facts = _collected(card(0), card(1, status="In reset"))
-
-    assert (len(facts.devices), facts.usable) == (2, 1)
+def test_broken_torch() -> None:
+    assert _collect_info(torch_error="ImportError: libtorch.so").torch_error == "ImportError: libtorch.so"
 
 
-def test_allowed_modules(card: MakeCard, monkeypatch: pytest.MonkeyPatch) -> None:
-    """HABANA_VISIBLE_MODULES is told and honoured."""
+def test_devices(make_card: MakeCard) -> None:
+    system = _collect_info(make_card(0), make_card(1, status="In reset"))
+
+    assert (len(system.devices), system.usable) == (2, 1)
+
+
+def test_visible_modules(make_card: MakeCard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HABANA_VISIBLE_MODULES", "1")
-    facts = _collected(card(0), card(1))
+    system = _collect_info(make_card(0), make_card(1))
 
-    assert (facts.visible_modules, facts.usable, facts.visible_modules_error) == ("1", 1, None)
+    assert (system.visible_modules, system.usable, system.visible_modules_error) == ("1", 1, None)
 
 
-def test_a_malformed_variable(card: MakeCard, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A value that cannot be honoured is told with its error, and no number of cards is made up."""
+def test_invalid_visible_modules(make_card: MakeCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of usable devices is unknown."""
     monkeypatch.setenv("HABANA_VISIBLE_MODULES", "0,x")
-    facts = _collected(card(0))
+    system = _collect_info(make_card(0))
 
-    assert (facts.visible_modules, facts.usable) == ("0,x", None)
-    assert facts.visible_modules_error is not None
-    assert "'0,x'" in facts.visible_modules_error
+    assert (system.visible_modules, system.usable) == ("0,x", None)
+    assert system.visible_modules_error is not None
+    assert "'0,x'" in system.visible_modules_error
 
 
 @pytest.mark.parametrize(("lazy", "mode"), [(True, "lazy"), (False, "eager")])
-def test_a_loaded_bridge(lazy: bool, mode: str) -> None:
-    """A loaded bridge tells its mode."""
-    assert _collected(bridge=_FakeBridge(lazy=lazy)).bridge == BridgeFacts(
+def test_mode_of_loaded_bridge(lazy: bool, mode: str) -> None:
+    assert _collect_info(bridge=_FakeBridge(lazy=lazy)).bridge == BridgeInfo(
         installed=True,
         loaded=True,
         version="1.24.1.482",
@@ -109,61 +104,51 @@ def test_a_loaded_bridge(lazy: bool, mode: str) -> None:
     )
 
 
-def test_a_bridge_that_is_not_loaded() -> None:
-    """A bridge that is not loaded stays so, and its mode unknown."""
-    facts = _collected(bridge=_FakeBridge(loaded=False)).bridge
+def test_bridge_is_not_loaded() -> None:
+    system = _collect_info(bridge=_FakeBridge(loaded=False)).bridge
 
-    assert (facts.loaded, facts.mode) == (False, None)
+    assert (system.loaded, system.mode) == (False, None)
 
 
-def test_a_bridge_that_cannot_tell_its_mode() -> None:
-    """A bridge that fails when it is asked costs the report its mode only."""
-
+def test_failing_bridge_has_no_mode() -> None:
     class Failing(_FakeBridge):
         def is_lazy(self) -> bool:
             raise ImportError("half installed")
 
-    assert _collected(bridge=Failing()).bridge.mode is None
+    assert _collect_info(bridge=Failing()).bridge.mode is None
 
 
 def test_simulated() -> None:
-    """The simulator is told as what it is."""
-    assert _collected(bridge=_FakeBridge(simulated=True)).bridge.simulated is True
+    assert _collect_info(bridge=_FakeBridge(simulated=True)).bridge.simulated is True
 
 
-def test_the_synapse_release_is_asked_for_with_what_is_known(card: MakeCard) -> None:
-    """The search for the release gets the bridge's version and the cards."""
-    assert _collected(card()).synapse == SynapseVersion(Version("1.24.1.482"), "1 cards")
+def test_synapse_release_gets_bridge_version_and_devices(make_card: MakeCard) -> None:
+    assert _collect_info(make_card()).synapse == SynapseVersion(Version("1.24.1.482"), "1 cards")
 
 
 def test_lightning(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Lightning that hpu_core uses is told, among those that are installed."""
     monkeypatch.setattr(frameworks, "decide", lambda: Framework("lightning", Version("2.5.5")))
-    facts = _collected().lightning
+    system = _collect_info().lightning
 
-    assert (facts.used, facts.installed["lightning"], facts.error) == ("lightning", "2.5.5", None)
+    assert (system.used, system.installed["lightning"], system.error) == ("lightning", "2.5.5", None)
 
 
 @pytest.mark.parametrize("error", [ModuleNotFoundError("none is installed"), ImportError("compromised")])
 def test_no_lightning(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    """Why no Lightning can be used is told in its own words."""
-
     def fail() -> Framework:
         raise error
 
     monkeypatch.setattr(frameworks, "decide", fail)
     monkeypatch.setattr(_collect, "_distribution_version", lambda distribution: None)
 
-    assert _collected().lightning == LightningFacts(error=str(error))
+    assert _collect_info().lightning == LightningInfo(error=str(error))
 
 
-def test_a_distribution_that_is_not_installed() -> None:
-    """What is not installed has no version."""
+def test_missing_distribution_has_no_version() -> None:
     assert _collect._distribution_version("a-distribution-that-nobody-has") is None
 
 
-def test_collect_as_hpu_info_does() -> None:
-    """With nothing given, this machine is reported on, whatever it is."""
-    facts = _collect.collect()
+def test_collect_on_this_machine() -> None:
+    system = _collect.collect()
 
-    assert [finding.source for finding in facts.findings][:1] == ["bridge"]
+    assert [source.source for source in system.sources][:1] == ["bridge"]

@@ -1,31 +1,30 @@
-"""Finds the Gaudi cards of this machine without opening one.
+"""Discovery of the Gaudi devices of this machine, without opening one.
 
-Sources, in order: the bridge, once this process has loaded it; pyhlml; sysfs; `hl-smi`. The first that lists a card
-decides which cards there are, and the later ones fill in what it does not tell. None of them takes a card, so a
-launcher may call everything here.
+Sources, in order: the bridge if this process has loaded it, pyhlml, sysfs, `hl-smi`. The first source that lists a
+device decides which devices there are; the others add details. No source opens a device, so a launcher may call every
+function here. `hl-smi` runs at most once per process.
 
-A card that no source calls "Operational" is listed by `devices` and never counted. HABANA_VISIBLE_MODULES limits what
-is counted, not what is listed.
+`devices` lists a device that no source reports as "Operational", and nothing counts it. HABANA_VISIBLE_MODULES limits
+what is counted, not what is listed.
 """
 
 from packaging.version import Version
 
 from hpu_core import bridge
 from hpu_core.discovery import _parse_devices, _visible_modules
-from hpu_core.discovery._counting import NoHPUError, no_card_error, usable_count
-from hpu_core.discovery._device import Finding, HPUDevice
+from hpu_core.discovery._availability import NoHPUError, no_device_error, usable_count
+from hpu_core.discovery._device import HPUDevice, SourceResult
 from hpu_core.discovery._generation import Generation
-from hpu_core.discovery._survey import Sources, Survey
-from hpu_core.discovery._survey import survey as _survey
+from hpu_core.discovery._scan import ScanResult, Sources, scan_sources
 from hpu_core.discovery._synapse import synapse_release
 from hpu_core.discovery._visible_modules import VisibleModulesError
 
 __all__ = [
-    "Finding",
     "Generation",
     "HPUDevice",
     "NoHPUError",
-    "Survey",
+    "ScanResult",
+    "SourceResult",
     "VisibleModulesError",
     "auto_device_count",
     "check_devices",
@@ -33,56 +32,55 @@ __all__ = [
     "device_name",
     "devices",
     "is_available",
-    "look",
     "parse_devices",
+    "scan",
     "synapse_version",
 ]
 
 
-def look() -> Survey:
-    """Return every card with what each source answered, for messages and reports. Opens no card and never raises."""
-    return _survey(Sources())
+def scan() -> ScanResult:
+    """Return every device and the result of each source, for messages and reports. Never raises."""
+    return scan_sources(Sources())
 
 
 def devices() -> tuple[HPUDevice, ...]:
-    """Return every Gaudi card that can be found, usable or not. Opens no card and never raises."""
-    return look().devices
+    """Return every Gaudi device that is found, usable or not. Never raises."""
+    return scan().devices
 
 
 def device_count() -> int:
-    """Return how many cards this process may use: operational, and allowed by HABANA_VISIBLE_MODULES. Opens no card.
+    """Return the number of devices that this process may use: operational and allowed by HABANA_VISIBLE_MODULES.
 
     Returns:
-        The number of cards, 0 where none is found.
+        The number of devices, 0 if none is found.
 
     Raises:
-        VisibleModulesError: HABANA_VISIBLE_MODULES has a value that cannot be honoured.
+        VisibleModulesError: HABANA_VISIBLE_MODULES is invalid.
     """
     modules = _visible_modules.from_environment()
     return usable_count(devices(), modules)
 
 
 def auto_device_count() -> int:
-    """Return how many cards `devices="auto"` stands for: every one that this process may use. Opens no card.
+    """Return the number of devices for `devices="auto"`: all that this process may use.
 
     Raises:
-        NoHPUError: There is none; the text lists every place looked at and what was found there.
-        VisibleModulesError: HABANA_VISIBLE_MODULES has a value that cannot be honoured.
+        NoHPUError: There is none. The message lists the result of each source.
+        VisibleModulesError: HABANA_VISIBLE_MODULES is invalid.
     """
     modules = _visible_modules.from_environment()
-    found = look()
-    count = usable_count(found.devices, modules)
+    result = scan()
+    count = usable_count(result.devices, modules)
     if count == 0:
-        raise no_card_error(found)
+        raise no_device_error(result)
     return count
 
 
 def is_available() -> bool:
-    """Tell whether a card can be used. Opens no card and never raises.
+    """Return whether a device can be used. Never raises.
 
-    Where HABANA_VISIBLE_MODULES cannot be honoured, this answers as if it were unset: a False would send a program that
-    asks for any accelerator to the CPU without a word, while `device_count` and `parse_devices`, which every program
-    calls next, raise the error that names the variable.
+    An invalid HABANA_VISIBLE_MODULES counts as unset here: returning False would make `accelerator="auto"` train on the
+    CPU silently, while `device_count` and `parse_devices`, which run next, raise an error that names the variable.
     """
     found = devices()
     try:
@@ -92,62 +90,64 @@ def is_available() -> bool:
 
 
 def device_name() -> Generation | None:
-    """Return the generation of the cards, "GAUDI", "GAUDI2" or "GAUDI3". Opens no card, unlike the bridge's own call.
+    """Return the generation of the devices: "GAUDI", "GAUDI2" or "GAUDI3".
+
+    Unlike the bridge's `get_device_name`, this opens no device.
 
     Returns:
-        The generation of the first operational card; None where there is none, or nobody tells its generation.
+        The generation of the first operational device, None if there is no device or its generation is unknown.
     """
     return next((device.generation for device in devices() if device.is_operational), None)
 
 
 def synapse_version() -> Version | None:
-    """Return the SynapseAI release installed here, such as 1.24.1.482. Opens no card and never raises.
+    """Return the installed SynapseAI release, such as 1.24.1.482. Never raises.
 
-    The first of these that tells it:
+    The first of these that is known:
 
-    1. The distribution habana-torch-plugin, which is the bridge that training will use.
-    2. `hl-smi -v`, which belongs to the same user-space installation.
-    3. The driver's version as the cards' sources report it, if all agree. It is the last because inside a container
-       the driver is the host's and may be of another release.
+    1. The version of the distribution habana-torch-plugin, which is the bridge that training uses.
+    2. The output of `hl-smi -v`, which belongs to the same user-space installation.
+    3. The driver version, if all devices report the same. In a container the driver is the host's and may be of another
+       release.
 
     Returns:
-        The release, with the build where it is told; None where nothing tells it.
+        The release, with its build if that is known; None if the release is unknown.
     """
     release = synapse_release(bridge.plugin_version(), devices())
     return release.version if release else None
 
 
 def parse_devices(devices: object) -> int:
-    """Return the number of cards that the `devices` argument of a Trainer or Fabric asks for. Opens no card.
+    """Return the number of devices for the `devices` argument of a Trainer or Fabric.
 
-    A positive int, also as text, is that number; "auto" and -1 are every card that can be used. The list
-    [0, 1, ..., n-1] is n. Any other list is refused, because no Gaudi process picks its card by an index: it gets one
-    by HABANA_VISIBLE_MODULES and its local rank.
+    A positive int, also as text, is that number. "auto" and -1 are all devices that can be used. The list
+    [0, 1, ..., n-1] is n. Other lists are rejected: the device of a process follows from HABANA_VISIBLE_MODULES and its
+    local rank, never from an index.
 
     Args:
         devices: The user's value.
 
     Raises:
-        TypeError: `devices` is None, a bool, a float or of another type that never stands for cards.
-        ValueError: `devices` is a value that never stands for cards, such as 0, "two" or [1, 3]. Whether there are so
-            many cards is asked by `check_devices`.
-        NoHPUError: `devices` asks for every card and there is none.
-        VisibleModulesError: HABANA_VISIBLE_MODULES has a value that cannot be honoured.
+        TypeError: `devices` is None, a bool, a float or of another type that Lightning rejects, too.
+        ValueError: `devices` is an invalid value, such as 0, "two" or [1, 3]. `check_devices` checks whether there are
+            so many devices.
+        NoHPUError: `devices` is "auto" or -1, and there is no device.
+        VisibleModulesError: HABANA_VISIBLE_MODULES is invalid.
     """
-    return _parse_devices.parse(devices, every=auto_device_count)
+    return _parse_devices.parse(devices, count_all=auto_device_count)
 
 
 def check_devices(number: int) -> None:
-    """Refuse to start more processes on this machine than it has cards that can be used. Opens no card.
+    """Raise an error if this machine has fewer usable devices than processes to start.
 
-    Strategies for several cards call it before they launch anything. Where discovery finds no card at all it cannot
-    tell, and accepts any number.
+    Strategies for several devices call it before they launch processes. Where discovery finds no device at all, it
+    accepts any number.
 
     Args:
-        number: How many cards of this machine are asked for.
+        number: Number of devices to use on this machine.
 
     Raises:
-        ValueError: There are not so many; the text says how many there are.
-        VisibleModulesError: HABANA_VISIBLE_MODULES has a value that cannot be honoured.
+        ValueError: There are fewer. The message has their number.
+        VisibleModulesError: HABANA_VISIBLE_MODULES is invalid.
     """
-    _parse_devices.check(number, present=device_count())
+    _parse_devices.check(number, available=device_count())

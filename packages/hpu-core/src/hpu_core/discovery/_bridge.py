@@ -1,4 +1,4 @@
-"""Cards as a loaded bridge counts them. Asks only what the bridge answers without opening a card."""
+"""Devices that a loaded bridge counts, by calls that open no device."""
 
 import functools
 import importlib
@@ -6,77 +6,74 @@ from typing import Protocol
 
 from hpu_core import bridge as _hpu_core_bridge
 from hpu_core.discovery import _generation
-from hpu_core.discovery._device import OPERATIONAL, Finding, HPUDevice, with_memory_of_generation
+from hpu_core.discovery._device import OPERATIONAL, HPUDevice, SourceResult, with_default_memory
 
-_PLACE = "the Gaudi PyTorch bridge (habana_frameworks)"
+_LOCATION = "the Gaudi PyTorch bridge (habana_frameworks)"
 
 
 class Bridge(Protocol):
-    """What discovery asks of `hpu_core.bridge`."""
+    """The functions of `hpu_core.bridge` that discovery uses."""
 
     def is_loaded(self) -> bool:
-        """Tell whether this process has imported the bridge."""
+        """Return whether this process has imported the bridge."""
 
     def is_simulated(self) -> bool:
-        """Tell whether the loaded bridge is the simulator."""
+        """Return whether the loaded bridge is the simulator."""
 
     def device_count(self) -> int:
-        """Return how many cards the driver shows."""
+        """Return the number of devices that the driver reports."""
 
     def generation(self) -> str:
-        """Return the generation of the cards."""
+        """Return the generation of the devices."""
 
 
 @functools.cache
 def import_torch() -> str | None:
-    """Import torch if nobody has yet, so that a bridge that loads itself is loaded; return what went wrong, if so.
+    """Import torch, which imports the bridge from torch 2.5 on, and return the error text if that fails.
 
-    From 2.5 on, torch loads its back-ends (the entry points `torch.backends`, of which the bridge has one in eager
-    mode, and the simulator) while it is imported. Before that, nobody can tell whether this process will have a bridge,
-    and discovery would answer differently depending on what the program happened to import first.
+    torch loads backends (entry points `torch.backends`) while it is imported: the bridge in eager mode, and the
+    simulator. Without this, the result of discovery would depend on whether the program has imported torch.
 
-    A torch that is missing, or that a broken back-end keeps from being imported, is no reason to fail here: sysfs and
-    the tools still know the cards, and the next `import torch` says what is wrong. Tried once per process, since a
-    failed import of torch is slow and cannot be repeated safely.
+    The first call decides, because a failed import of torch is slow and cannot be retried safely. A failure does not
+    stop discovery: sysfs and the tools work without torch.
     """
     try:
         importlib.import_module("torch")
-    except Exception as error:  # noqa: BLE001 - a back-end's entry point may raise anything through torch's import.
+    except Exception as error:  # noqa: BLE001 - an entry point of a backend may raise anything.
         return f"{type(error).__name__}: {error}"
     return None
 
 
-def find(bridge: Bridge | None = None) -> Finding:
-    """List the cards that the bridge counts, if this process has loaded it.
+def find(bridge: Bridge | None = None) -> SourceResult:
+    """List the devices that the bridge counts, if this process has loaded it.
 
-    A card counts as operational because the bridge offers it; which module or PCI device it is, the bridge tells only
-    once a card is open.
+    They count as operational. The bridge reports their module ids and PCI addresses only after opening a device.
 
     Args:
-        bridge: The seam to ask. `hpu_core.bridge` when left out, and then torch is imported first.
+        bridge: The bridge; `hpu_core.bridge` by default, and then torch is imported first.
     """
     if bridge is None:
         import_torch()
         bridge = _hpu_core_bridge
     if not bridge.is_loaded():
-        return Finding(source="bridge", place=_PLACE, found="this process has not loaded it")
+        return SourceResult(source="bridge", location=_LOCATION, message="not loaded in this process")
     simulated = bridge.is_simulated()
     count = bridge.device_count()
     if count < 1:
-        return Finding(source="bridge", place=_PLACE, found="it is loaded and sees no card")
+        return SourceResult(source="bridge", location=_LOCATION, message="loaded, but reports no card")
     generation = _generation_of(bridge)
     devices = tuple(
-        with_memory_of_generation(
+        with_default_memory(
             HPUDevice(index=index, generation=generation, status=OPERATIONAL, simulated=simulated, source="bridge")
         )
         for index in range(count)
     )
-    found = f"it counts {count} {'simulated ' if simulated else ''}card{'s' if count > 1 else ''}"
-    return Finding(source="bridge", place=_PLACE, found=found, devices=devices)
+    message = f"counts {count} {'simulated ' if simulated else ''}card{'s' if count > 1 else ''}"
+    return SourceResult(source="bridge", location=_LOCATION, message=message, devices=devices)
 
 
 def _generation_of(bridge: Bridge) -> _generation.Generation | None:
     try:
         return _generation.from_name(bridge.generation())
-    except Exception:  # noqa: BLE001 - a private call of the bridge's; a count without a generation is still a count.
+    except Exception:  # noqa: BLE001 - it uses a private function of the bridge, and the count is valid without it.
         return None

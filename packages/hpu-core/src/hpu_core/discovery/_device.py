@@ -1,4 +1,4 @@
-"""What discovery says: the facts about one card, and what one source answered."""
+"""Data of one device, data of one source, and parsers for their fields."""
 
 import dataclasses
 import re
@@ -15,25 +15,25 @@ UNKNOWN_STATUS: Final = "Unknown"
 
 _PCI_ADDRESS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", re.IGNORECASE)
 _NOT_PRINTABLE = re.compile(r"[^ -~]+")
-_SMALL_NUMBER = re.compile(r"[0-9]{1,9}")
+_INT = re.compile(r"[0-9]{1,9}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HPUDevice:
-    """What is known about one Gaudi card without opening it. None stands for what no source tells.
+    """Properties of one Gaudi device, read without opening it. None means unknown.
 
     Attributes:
-        index: The card's place in this listing, from 0. No number of the driver's and not the module id.
-        module_id: The number that HABANA_VISIBLE_MODULES and HLS_MODULE_ID use.
-        pci_address: Such as "0000:43:00.0", in lower case.
+        index: Position in this listing, from 0. It is neither the driver's number nor the module id.
+        module_id: Id that HABANA_VISIBLE_MODULES and HLS_MODULE_ID use.
+        pci_address: PCI address in lower case, such as "0000:43:00.0".
         generation: "GAUDI", "GAUDI2" or "GAUDI3".
-        memory_bytes: Size of the card's memory in bytes.
-        memory_source: "reported" when a tool told `memory_bytes`, "generation" when it is the size that every card
-            of the generation has (32, 96 and 128 GiB).
-        status: The driver's word, such as "Operational", "In reset" or "Malfunction"; "Unknown" when no source tells.
-        driver_version: Such as "1.18.0-ee698fb".
-        simulated: Whether the simulator plays this card.
-        source: Which source listed the card; others may have filled in details.
+        memory_bytes: Size of the device memory in bytes.
+        memory_source: "reported" if a tool reported `memory_bytes`; "generation" if it is the size that all devices of
+            the generation have (32, 96 or 128 GiB).
+        status: Status that the driver reports, such as "Operational", "In reset" or "Malfunction"; else "Unknown".
+        driver_version: Driver version, such as "1.18.0-ee698fb".
+        simulated: Whether this is a device of the simulator.
+        source: Source that listed the device. Other sources may have added details.
     """
 
     index: int
@@ -49,52 +49,52 @@ class HPUDevice:
 
     @property
     def is_operational(self) -> bool:
-        """Whether a source says that the card can be used. A card of which nobody says so is not counted."""
+        """Whether a source reports the device as operational. A device of unknown status is not counted."""
         return self.status == OPERATIONAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """What one source answered.
+class SourceResult:
+    """Result of one source.
 
     Attributes:
         source: The source.
-        place: Where it looked.
-        found: What was there, in words.
-        devices: The cards that it lists, in its order.
+        location: Where it searched.
+        message: What it found there.
+        devices: The devices that it lists, in its order.
     """
 
     source: Source
-    place: str
-    found: str
+    location: str
+    message: str
     devices: tuple[HPUDevice, ...] = ()
 
 
-def with_memory_of_generation(device: HPUDevice) -> HPUDevice:
-    """Give `device` the memory size of its generation where no tool reported one."""
+def with_default_memory(device: HPUDevice) -> HPUDevice:
+    """Return `device` with the memory size of its generation if no tool reported one."""
     if device.memory_bytes is not None or device.generation is None:
         return device
     return dataclasses.replace(device, memory_bytes=MEMORY_BYTES[device.generation], memory_source="generation")
 
 
 def printable(text: str) -> str:
-    """Return `text` with everything that is not printable ASCII shown as "?": it goes to terminals of any kind."""
+    """Return `text` with anything but printable ASCII replaced by "?", safe for every terminal."""
     return _NOT_PRINTABLE.sub("?", text.strip())
 
 
-def pci_address(text: str) -> str | None:
-    """Return a PCI address in its full form, the domain being 0000 when it is left out; None for any other text."""
+def parse_pci_address(text: str) -> str | None:
+    """Return a PCI address in its full form, with domain 0000 if none is given; None for other text."""
     match = _PCI_ADDRESS.fullmatch(text.strip())
     return f"{match[1] or '0000'}:{match[2]}".lower() if match else None
 
 
-def small_number(text: str) -> int | None:
-    """Return a decimal number of at most nine digits; None for any other text."""
+def parse_int(text: str) -> int | None:
+    """Return a decimal number of at most nine digits; None for other text."""
     text = text.strip()
-    return int(text) if _SMALL_NUMBER.fullmatch(text) else None
+    return int(text) if _INT.fullmatch(text) else None
 
 
-def status(text: str) -> str:
-    """Return a card's status as the driver writes it; tools differ in its case."""
+def parse_status(text: str) -> str:
+    """Return a status in the driver's spelling; tools differ in case."""
     text = printable(text)
     return OPERATIONAL if text.casefold() == OPERATIONAL.casefold() else text or UNKNOWN_STATUS

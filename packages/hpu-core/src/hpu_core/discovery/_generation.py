@@ -1,7 +1,7 @@
-"""Which generation a card is, from the names and numbers that the driver and its tools give it.
+"""Generation of a device, from the names and ids that the driver and its tools report.
 
-Sources: PCI ids and device types from the habanalabs driver of the Linux kernel, product names and memory sizes from
-Intel's documentation and logs of `hl-smi`. The Gaudi 3 names were never seen in a log.
+Sources: PCI ids and device types of the habanalabs driver in the Linux kernel; product names and memory sizes of
+Intel's documentation and of published logs of `hl-smi`. No log with the names of Gaudi 3 was available.
 """
 
 import re
@@ -26,8 +26,8 @@ _PCI_DEVICES: dict[int, Generation] = {
     0x1063: "GAUDI3",  # HL-338.
 }
 
-# HL-205 is a Gaudi, HL-225 and HL-288 are Gaudi 2, HL-325 and HL-338 are Gaudi 3. The last digit tells the form of the
-# board, and a letter may follow it.
+# HL-205 is a Gaudi, HL-225 and HL-288 are Gaudi 2, HL-325 and HL-338 are Gaudi 3. The last digit is the form factor,
+# and a letter may follow it.
 _PRODUCTS: dict[str, Generation] = {
     "HL-20": "GAUDI",
     "HL-22": "GAUDI2",
@@ -42,29 +42,29 @@ _FIRMWARE = re.compile(r"\bhl-(gaudi[23]?)-")
 
 
 def from_name(name: str) -> Generation | None:
-    """Read the bridge's name of a generation, such as "GAUDI2"; None for any other text."""
+    """Return the generation for the bridge's name of it, such as "GAUDI2"; None for other text."""
     return _NAMES.get(name)
 
 
 def from_device_type(device_type: str) -> Generation | None:
-    """Read the driver's `device_type`, such as "GAUDI SEC" or "GAUDI2C"; None for one that is not known."""
+    """Return the generation for the driver's `device_type`, such as "GAUDI SEC" or "GAUDI2C"; None if unknown."""
     match = _DEVICE_TYPE.fullmatch(device_type)
     return _NAMES[match[1]] if match else None
 
 
 def from_pci_id(number: int) -> Generation | None:
-    """Read a PCI device id, alone (0x1020) or below the vendor's (0x1da31020); None for one that is not known."""
+    """Return the generation for a PCI device id, with vendor id (0x1da31020) or without (0x1020); None if unknown."""
     vendor, device = divmod(number, 0x10000)
     return _PCI_DEVICES.get(device) if vendor in {0, PCI_VENDOR} else None
 
 
 def from_product(product: str) -> Generation | None:
-    """Read a product name, such as "HL-225"; None for one that is not known."""
+    """Return the generation for a product name, such as "HL-225"; None if unknown."""
     match = _PRODUCT.fullmatch(product)
     return _PRODUCTS.get(match[1]) if match else None
 
 
 def from_firmware(version: str) -> Generation | None:
-    """Read a firmware version, such as "Preboot version hl-gaudi2-1.12.1-fw-46.0.5"; None when it names none."""
+    """Return the generation for a firmware version, such as "Preboot version hl-gaudi2-1.12.1-fw-46.0.5"."""
     match = _FIRMWARE.search(version)
     return _NAMES[match[1].upper()] if match else None

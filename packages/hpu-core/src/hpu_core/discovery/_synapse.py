@@ -1,4 +1,4 @@
-"""Which SynapseAI release is installed here, found out without opening a card."""
+"""The installed SynapseAI release."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -14,10 +14,10 @@ _RELEASE = re.compile(r"[0-9]{1,4}\.[0-9]{1,6}\.[0-9]{1,6}(?![0-9])")
 
 @dataclass(frozen=True, slots=True)
 class SynapseVersion:
-    """A SynapseAI release and who told it.
+    """A SynapseAI release and its source.
 
     Attributes:
-        version: Such as 1.24.1.482, or 1.24.1 where the build is not told.
+        version: Release such as 1.24.1.482, or 1.24.1 if the build is unknown.
         source: "habana-torch-plugin", "hl-smi" or "driver".
     """
 
@@ -30,17 +30,17 @@ def synapse_release(
     devices: Sequence[HPUDevice],
     hl_smi: Callable[[], Version | None] = _hl_smi.release,
 ) -> SynapseVersion | None:
-    """Find the release; see `hpu_core.discovery.synapse_version` for the order.
+    """Return the release, None if it is unknown; see `hpu_core.discovery.synapse_version` for the order of sources.
 
     Args:
-        plugin: The version of the distribution habana-torch-plugin, if it is installed.
-        devices: The cards of this machine.
-        hl_smi: Asks hl-smi for its release.
+        plugin: Version of the distribution habana-torch-plugin, None if it is not installed.
+        devices: The devices of this machine.
+        hl_smi: Returns the release of hl-smi.
     """
-    if plugin is not None and (version := _parsed(plugin)):
+    if plugin is not None and (version := _parse(plugin)):
         return SynapseVersion(version, "habana-torch-plugin")
     if any(device.simulated for device in devices):
-        # What else is installed here says nothing about the release that the simulator plays.
+        # The other sources describe this machine, not the simulated one.
         return None
     if version := hl_smi():
         return SynapseVersion(version, "hl-smi")
@@ -49,12 +49,12 @@ def synapse_release(
 
 
 def driver_release(driver_version: str | None) -> Version | None:
-    """Return the SynapseAI release that a driver version such as "1.18.0-ee698fb" belongs to, if it tells."""
+    """Return the SynapseAI release of a driver version such as "1.18.0-ee698fb", None if it has another format."""
     match = _RELEASE.match(driver_version or "")
     return Version(match[0]) if match else None
 
 
-def _parsed(text: str) -> Version | None:
+def _parse(text: str) -> Version | None:
     try:
         return Version(text)
     except InvalidVersion:

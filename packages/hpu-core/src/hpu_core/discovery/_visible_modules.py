@@ -1,7 +1,7 @@
-"""HABANA_VISIBLE_MODULES: the cards, by module id, that the processes of this job may use.
+"""HABANA_VISIBLE_MODULES: module ids of the devices that the processes of a job may use.
 
-The bridge gives the process of local rank i the i-th module of the list and knows at most 8 modules. It checks nothing
-before it opens a card, and its own `device_count` ignores the variable; so it is checked here.
+The bridge gives the process of local rank i the i-th module of the list, and supports at most 8 modules. It validates
+nothing before it opens a device, and its own `device_count` ignores the variable.
 """
 
 import os
@@ -15,16 +15,16 @@ VARIABLE: Final = "HABANA_VISIBLE_MODULES"
 
 _MAX_MODULES = 8
 
-# Plain and short, because the bridge passes the text on as it is: no sign, no space, no leading zero.
+# The bridge passes the text on unchanged, so signs, spaces and leading zeros are invalid.
 _MODULE = re.compile(r"0|[1-9][0-9]?")
 
 
 class VisibleModulesError(ValueError):
-    """HABANA_VISIBLE_MODULES has a value that the bridge cannot honour."""
+    """HABANA_VISIBLE_MODULES is invalid."""
 
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> tuple[int, ...] | None:
-    """Return the module ids that HABANA_VISIBLE_MODULES allows, in its order; None when it is not set.
+    """Return the module ids in HABANA_VISIBLE_MODULES, in its order; None if it is not set.
 
     Raises:
         VisibleModulesError: The value is not a list of at most 8 different module ids.
@@ -34,41 +34,41 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> tuple[int, ...]
         return None
     entries = value.split(",")
     if not all(_MODULE.fullmatch(entry) for entry in entries):
-        raise _error(value, "holds something that is no module id")
+        raise _error(value, "has an entry that is not a module id")
     if len(set(entries)) < len(entries):
-        raise _error(value, "names a module twice, and a card serves one process only")
+        raise _error(value, "has the same module twice")
     if len(entries) > _MAX_MODULES:
-        raise _error(value, f"names {len(entries)} modules")
+        raise _error(value, f"has {len(entries)} modules")
     return tuple(int(entry) for entry in entries)
 
 
 def text(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return HABANA_VISIBLE_MODULES as it is, made fit to print; None when it is not set."""
+    """Return HABANA_VISIBLE_MODULES as printable text, None if it is not set."""
     value = environ.get(VARIABLE)
     return None if value is None else printable(value)
 
 
 def check_present(modules: Sequence[int], present: Sequence[int]) -> None:
-    """Check that each of `modules`, which `from_environment` returned, is the module id of a card.
+    """Raise an error if a module in HABANA_VISIBLE_MODULES does not exist.
 
     Args:
-        modules: The modules asked for.
-        present: The module ids of this machine's cards.
+        modules: Result of `from_environment`.
+        present: Module ids of this machine's devices.
 
     Raises:
-        VisibleModulesError: It names a module that no card has.
+        VisibleModulesError: A module does not exist.
     """
     for module in modules:
         if module not in present:
             message = (
-                f"{VARIABLE}={','.join(map(str, modules))!r} names module {module}, which no card of this machine has: "
-                f"name modules out of {', '.join(map(str, sorted(present)))}, or unset it to use every card"
+                f"{VARIABLE} must list modules of this machine ({', '.join(map(str, sorted(present)))}), got "
+                f"{','.join(map(str, modules))!r} with module {module}: correct it, or unset it to use all cards"
             )
             raise VisibleModulesError(message)
 
 
-def _error(value: str, fault: str) -> VisibleModulesError:
+def _error(value: str, reason: str) -> VisibleModulesError:
     return VisibleModulesError(
         f"{VARIABLE} must be a comma-separated list of 1 to {_MAX_MODULES} different module ids, such as '0,1,2,3', "
-        f"got {printable(value)!r}, which {fault}: correct it, or unset it to use every card"
+        f"got {printable(value)!r}, which {reason}: correct it, or unset it to use all cards"
     )

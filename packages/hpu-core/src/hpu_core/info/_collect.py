@@ -1,4 +1,4 @@
-"""Gathers what `hpu-info` reports. Opens no card, judges nothing and prints nothing."""
+"""Collection of the data that `hpu-info` reports. It opens no device and prints nothing."""
 
 import importlib.metadata
 import platform
@@ -10,9 +10,9 @@ from typing import Literal, Protocol
 from hpu_core import bridge as _bridge
 from hpu_core import discovery, frameworks
 from hpu_core.__about__ import __version__
-from hpu_core.discovery import Finding, HPUDevice, Survey, VisibleModulesError
+from hpu_core.discovery import HPUDevice, ScanResult, SourceResult, VisibleModulesError
+from hpu_core.discovery._availability import usable_count
 from hpu_core.discovery._bridge import import_torch
-from hpu_core.discovery._counting import usable_count
 from hpu_core.discovery._synapse import SynapseVersion, synapse_release
 from hpu_core.discovery._visible_modules import from_environment
 from hpu_core.discovery._visible_modules import text as visible_modules_text
@@ -21,15 +21,15 @@ _LIGHTNING_DISTRIBUTIONS = {"lightning": "lightning", "pytorch_lightning": "pyto
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BridgeFacts:
-    """The state of the Gaudi PyTorch bridge in this process.
+class BridgeInfo:
+    """State of the Gaudi PyTorch bridge in this process.
 
     Attributes:
-        installed: Whether it can be found.
-        loaded: Whether it is imported, as it is by `import torch` in eager mode.
+        installed: Whether it can be imported.
+        loaded: Whether it is imported; `import torch` does that in eager mode.
         simulated: Whether it is the simulator.
-        version: Of the distribution habana-torch-plugin.
-        mode: Whether it collects graphs; known once it is loaded.
+        version: Version of the distribution habana-torch-plugin.
+        mode: Execution mode, None until the bridge is loaded.
     """
 
     installed: bool = False
@@ -40,13 +40,13 @@ class BridgeFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LightningFacts:
-    """Which Lightning is there.
+class LightningInfo:
+    """The installed Lightning.
 
     Attributes:
-        used: The import name of the one that hpu_core uses; None when it can use none.
-        installed: The version of each that is installed, by import name.
-        error: Why none can be used.
+        used: Import name of the framework that hpu_core uses, None if it can use none.
+        installed: Installed versions by import name.
+        error: Why no framework can be used.
     """
 
     used: str | None = None
@@ -55,32 +55,32 @@ class LightningFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """Everything that `hpu-info` knows.
+class SystemInfo:
+    """Devices and software of this machine.
 
     Attributes:
-        hpu_core: The version of this package.
-        python: The version of Python.
-        torch: The version of torch, None when it is missing.
+        hpu_core: Version of this package.
+        python: Version of Python.
+        torch: Version of torch, None if it is not installed.
         torch_error: Why torch cannot be imported.
-        lightning: Which Lightning is there.
-        bridge: The state of the bridge.
-        devices: Every card found.
-        findings: What each source of discovery answered.
-        visible_modules: The value of HABANA_VISIBLE_MODULES, None when it is not set.
-        visible_modules_error: Why that value cannot be honoured.
-        usable: How many cards this process may use; None when HABANA_VISIBLE_MODULES cannot be honoured.
-        synapse: The SynapseAI release installed, as far as something tells it.
+        lightning: The installed Lightning.
+        bridge: State of the bridge.
+        devices: Every device that was found.
+        sources: Result of each source of discovery.
+        visible_modules: Value of HABANA_VISIBLE_MODULES, None if it is not set.
+        visible_modules_error: Why that value is invalid.
+        usable: Number of devices that this process may use, None if HABANA_VISIBLE_MODULES is invalid.
+        synapse: The installed SynapseAI release, None if it is unknown.
     """
 
     hpu_core: str = __version__
     python: str
     torch: str | None
     torch_error: str | None = None
-    lightning: LightningFacts
-    bridge: BridgeFacts
+    lightning: LightningInfo
+    bridge: BridgeInfo
     devices: tuple[HPUDevice, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    sources: tuple[SourceResult, ...] = ()
     visible_modules: str | None = None
     visible_modules_error: str | None = None
     usable: int | None = 0
@@ -88,19 +88,19 @@ class Facts:
 
 
 class Bridge(Protocol):
-    """What is asked of `hpu_core.bridge`, none of which opens a card."""
+    """The functions of `hpu_core.bridge` that are used here. None opens a device."""
 
     def is_installed(self) -> bool:
-        """Tell whether the bridge can be found."""
+        """Return whether the bridge can be imported."""
 
     def is_loaded(self) -> bool:
-        """Tell whether this process has imported the bridge."""
+        """Return whether this process has imported the bridge."""
 
     def is_simulated(self) -> bool:
-        """Tell whether the loaded bridge is the simulator."""
+        """Return whether the loaded bridge is the simulator."""
 
     def is_lazy(self) -> bool:
-        """Tell whether the bridge collects graphs."""
+        """Return whether the bridge is in lazy mode."""
 
     def plugin_version(self) -> str | None:
         """Return the version of the installed bridge."""
@@ -109,45 +109,45 @@ class Bridge(Protocol):
 def collect(
     *,
     load_torch: Callable[[], str | None] = import_torch,
-    look: Callable[[], Survey] = discovery.look,
+    scan: Callable[[], ScanResult] = discovery.scan,
     bridge: Bridge = _bridge,
     synapse: Callable[[str | None, tuple[HPUDevice, ...]], SynapseVersion | None] = synapse_release,
-) -> Facts:
-    """Gather the facts.
+) -> SystemInfo:
+    """Collect the data.
 
     Args:
-        load_torch: Imports torch, and with it a bridge that loads itself; returns what went wrong.
-        look: Looks for cards.
-        bridge: The seam to the bridge.
-        synapse: Finds the SynapseAI release.
+        load_torch: Imports torch, which may import the bridge; returns the error text if that fails.
+        scan: Scans for devices.
+        bridge: The bridge.
+        synapse: Returns the SynapseAI release.
     """
     torch_error = load_torch()
-    survey = look()
-    bridge_facts = _bridge_facts(bridge)
-    usable, visible_modules_error = _usable(survey)
-    return Facts(
+    result = scan()
+    bridge_info = _bridge_info(bridge)
+    usable, visible_modules_error = _usable(result)
+    return SystemInfo(
         python=platform.python_version(),
         torch=_torch_version(),
         torch_error=torch_error,
-        lightning=_lightning_facts(),
-        bridge=bridge_facts,
-        devices=survey.devices,
-        findings=survey.findings,
+        lightning=_lightning_info(),
+        bridge=bridge_info,
+        devices=result.devices,
+        sources=result.sources,
         visible_modules=visible_modules_text(),
         visible_modules_error=visible_modules_error,
         usable=usable,
-        synapse=synapse(bridge_facts.version, survey.devices),
+        synapse=synapse(bridge_info.version, result.devices),
     )
 
 
-def _bridge_facts(bridge: Bridge) -> BridgeFacts:
+def _bridge_info(bridge: Bridge) -> BridgeInfo:
     loaded = bridge.is_loaded()
-    return BridgeFacts(
+    return BridgeInfo(
         installed=bridge.is_installed(),
         loaded=loaded,
         simulated=bridge.is_simulated(),
         version=bridge.plugin_version(),
-        # Asking a bridge that is not loaded would load it, with all that this does to the process.
+        # `is_lazy` would import a bridge that is not loaded.
         mode=_mode(bridge) if loaded else None,
     )
 
@@ -155,13 +155,13 @@ def _bridge_facts(bridge: Bridge) -> BridgeFacts:
 def _mode(bridge: Bridge) -> Literal["lazy", "eager"] | None:
     try:
         return "lazy" if bridge.is_lazy() else "eager"
-    except Exception:  # noqa: BLE001 - a bridge that is broken half-way; the report goes on without its mode.
+    except Exception:  # noqa: BLE001 - the report is useful without the mode of a broken bridge.
         return None
 
 
-def _usable(survey: Survey) -> tuple[int | None, str | None]:
+def _usable(result: ScanResult) -> tuple[int | None, str | None]:
     try:
-        return usable_count(survey.devices, from_environment()), None
+        return usable_count(result.devices, from_environment()), None
     except VisibleModulesError as error:
         return None, str(error)
 
@@ -171,8 +171,7 @@ def _torch_version() -> str | None:
     return str(version) if version is not None else _distribution_version("torch")
 
 
-def _lightning_facts() -> LightningFacts:
-    """Find out which Lightning there is and which one is used, importing none."""
+def _lightning_info() -> LightningInfo:
     installed = {
         name: version
         for name, distribution in _LIGHTNING_DISTRIBUTIONS.items()
@@ -181,8 +180,8 @@ def _lightning_facts() -> LightningFacts:
     try:
         framework = frameworks.decide()
     except (ImportError, ValueError) as error:
-        return LightningFacts(installed=installed, error=str(error))
-    return LightningFacts(used=framework.name, installed={**installed, framework.name: str(framework.version)})
+        return LightningInfo(installed=installed, error=str(error))
+    return LightningInfo(used=framework.name, installed={**installed, framework.name: str(framework.version)})
 
 
 def _distribution_version(distribution: str) -> str | None:

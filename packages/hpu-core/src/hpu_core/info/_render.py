@@ -1,4 +1,4 @@
-"""The screen of `hpu-info`: plain ASCII, which every terminal and log can show, and nothing told by colour alone."""
+"""Text report of `hpu-info`, in plain ASCII. Colour adds no information."""
 
 from rich import box
 from rich.console import Console
@@ -8,48 +8,48 @@ from rich.text import Text
 
 from hpu_core.discovery import HPUDevice
 from hpu_core.discovery._device import printable
-from hpu_core.info._collect import Facts
-from hpu_core.info._judge import Verdict
+from hpu_core.info._collect import SystemInfo
+from hpu_core.info._diagnose import Diagnosis
 
 _GIB = 1024**3
 _UNKNOWN = "-"
 
 
-def render(console: Console, facts: Facts, verdict: Verdict) -> None:
+def render(console: Console, system: SystemInfo, diagnosis: Diagnosis) -> None:
     """Print the report.
 
     Args:
-        console: Where to. Its width is respected from 60 columns on.
-        facts: What was found.
-        verdict: What it means.
+        console: Console to print to, at least 60 columns wide.
+        system: Devices and software of the machine.
+        diagnosis: Diagnosis of the machine.
     """
-    if facts.bridge.simulated:
-        console.print(_text("SIMULATED: the simulator plays these cards. No real Gaudi is used.", "bold"))
-    console.print(_text(_heading(facts), "bold"))
-    console.print(_cards(facts.devices) if facts.devices else _places(facts))
+    if system.bridge.simulated:
+        console.print(_text("SIMULATED: these are cards of the simulator. No real Gaudi is used.", "bold"))
+    console.print(_text(_heading(system), "bold"))
+    console.print(_device_table(system.devices) if system.devices else _source_table(system))
     console.print()
-    console.print(_pairs(_software(facts, verdict)))
+    console.print(_two_columns(_software(system, diagnosis)))
     console.print()
-    for problem in verdict.problems:
-        label, style = ("Stops training", "bold red") if problem.stops_training else ("Note", "bold yellow")
-        console.print(_text(f"{label}: {problem.what}", style))
-        console.print(Padding(_text(problem.todo), (0, 0, 0, 2)))
-    console.print(_text(_conclusion(facts, verdict), "bold green" if verdict.can_train else "bold red"))
+    for problem in diagnosis.problems:
+        label, style = ("Error", "bold red") if problem.blocks_training else ("Note", "bold yellow")
+        console.print(_text(f"{label}: {problem.message}", style))
+        console.print(Padding(_text(problem.remedy), (0, 0, 0, 2)))
+    console.print(_text(_summary(system, diagnosis), "bold green" if diagnosis.can_train else "bold red"))
 
 
-def _heading(facts: Facts) -> str:
-    if not facts.devices:
-        return "Gaudi cards: none found. Looked at:"
-    if facts.usable is None:
-        return f"Gaudi cards: {len(facts.devices)} found"
-    limit = "" if facts.visible_modules is None else f" with HABANA_VISIBLE_MODULES={facts.visible_modules}"
-    return f"Gaudi cards: {len(facts.devices)} found, {facts.usable} usable{limit}"
+def _heading(system: SystemInfo) -> str:
+    if not system.devices:
+        return "Gaudi cards: none found. Searched:"
+    if system.usable is None:
+        return f"Gaudi cards: {len(system.devices)} found"
+    limit = "" if system.visible_modules is None else f" with HABANA_VISIBLE_MODULES={system.visible_modules}"
+    return f"Gaudi cards: {len(system.devices)} found, {system.usable} usable{limit}"
 
 
-def _cards(devices: tuple[HPUDevice, ...]) -> Table:
+def _device_table(devices: tuple[HPUDevice, ...]) -> Table:
     table = Table(box=box.ASCII, show_edge=False, pad_edge=False)
     for title in ("#", "Module", "PCI address", "Generation", "Memory", "Status", "Source"):
-        # Folded rather than cut: rich marks a cut with a character that is not ASCII.
+        # rich marks truncated text with a character that is not ASCII.
         table.add_column(title, overflow="fold")
     for device in devices:
         table.add_row(
@@ -64,29 +64,29 @@ def _cards(devices: tuple[HPUDevice, ...]) -> Table:
     return table
 
 
-def _places(facts: Facts) -> Table:
-    return _pairs([("-", f"{finding.place}: {finding.found}") for finding in facts.findings])
+def _source_table(system: SystemInfo) -> Table:
+    return _two_columns([("-", f"{source.location}: {source.message}") for source in system.sources])
 
 
-def _software(facts: Facts, verdict: Verdict) -> list[tuple[str, str]]:
-    """Return the versions, by the name of what they are versions of."""
-    drivers = sorted({device.driver_version for device in facts.devices if device.driver_version})
+def _software(system: SystemInfo, diagnosis: Diagnosis) -> list[tuple[str, str]]:
+    """Return names and versions."""
+    drivers = sorted({device.driver_version for device in system.devices if device.driver_version})
     return [
         ("Driver", ", ".join(drivers) or _UNKNOWN),
-        ("SynapseAI", f"{facts.synapse.version} (from {facts.synapse.source})" if facts.synapse else _UNKNOWN),
-        ("Release", _release(verdict)),
-        ("Bridge", _bridge(facts)),
-        ("torch", facts.torch or "not installed"),
-        ("Lightning", _lightning(facts)),
-        ("Python", facts.python),
-        ("hpu-core", facts.hpu_core),
+        ("SynapseAI", f"{system.synapse.version} (from {system.synapse.source})" if system.synapse else _UNKNOWN),
+        ("Release", _release(diagnosis)),
+        ("Bridge", _bridge(system)),
+        ("torch", system.torch or "not installed"),
+        ("Lightning", _lightning(system)),
+        ("Python", system.python),
+        ("hpu-core", system.hpu_core),
     ]
 
 
-def _release(verdict: Verdict) -> str:
-    row = verdict.release
+def _release(diagnosis: Diagnosis) -> str:
+    row = diagnosis.release
     if row is None:
-        return "not told"
+        return "unknown"
     parts = [f"{row.release}: torch {row.torch or 'unknown'}"]
     if row.mode:
         parts.append(f"{row.mode} mode")
@@ -95,8 +95,8 @@ def _release(verdict: Verdict) -> str:
     return ", ".join(parts)
 
 
-def _bridge(facts: Facts) -> str:
-    bridge = facts.bridge
+def _bridge(system: SystemInfo) -> str:
+    bridge = system.bridge
     if not bridge.installed:
         return "not installed"
     parts = ["simulated" if bridge.simulated else bridge.version or "unknown version"]
@@ -106,32 +106,32 @@ def _bridge(facts: Facts) -> str:
     return ", ".join(parts)
 
 
-def _lightning(facts: Facts) -> str:
-    installed = facts.lightning.installed
+def _lightning(system: SystemInfo) -> str:
+    installed = system.lightning.installed
     if not installed:
         return "not installed"
-    used = facts.lightning.used
+    used = system.lightning.used
     names = sorted(installed, key=lambda name: name != used)
     return ", ".join(f"{name} {installed[name]}{' (used)' if name == used else ''}" for name in names)
 
 
-def _conclusion(facts: Facts, verdict: Verdict) -> str:
-    if not verdict.can_train:
+def _summary(system: SystemInfo, diagnosis: Diagnosis) -> str:
+    if not diagnosis.can_train:
         return "Training cannot start."
-    kind = "simulated card" if facts.bridge.simulated else "card"
-    return f"Training can start on {facts.usable} {kind}{'' if facts.usable == 1 else 's'}."
+    kind = "simulated card" if system.bridge.simulated else "card"
+    return f"Training can start on {system.usable} {kind}{'' if system.usable == 1 else 's'}."
 
 
-def _pairs(pairs: list[tuple[str, str]]) -> Table:
-    """Return two columns, of which the second wraps."""
+def _two_columns(rows: list[tuple[str, str]]) -> Table:
+    """Return a table of which the second column wraps."""
     table = Table.grid(padding=(0, 1))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in pairs:
+    for name, value in rows:
         table.add_row(_text(name), _text(value))
     return table
 
 
 def _text(text: str, style: str = "") -> Text:
-    # A Text, because markup in a driver's or a library's words must not be obeyed.
+    # Text instead of str, so that rich does not interpret markup in messages of drivers and libraries.
     return Text("\n".join(printable(line) if line.strip() else "" for line in text.splitlines()), style=style)

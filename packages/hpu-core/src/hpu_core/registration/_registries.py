@@ -28,14 +28,15 @@ def register_all(api: "Api") -> None:
     if api in _registered:
         return
     accelerators, strategies = _registries(api)
-    _register(accelerators, "hpu", ACCELERATOR)
+    # The class itself: Lightning calls its static methods.
+    _register(accelerators, "hpu", plugins.load(ACCELERATOR), ACCELERATOR)
     classes = {"hpu_single": STRATEGY}
     for plugin in plugins.installed().values():
         classes.update(plugin.strategies)
     for name, paths in classes.items():
         path = paths.of(api)
         if path is not None:
-            _register(strategies, name, path, **paths.options)
+            _register(strategies, name, functools.partial(_construct, path), path, **paths.options)
     _registered.add(api)
 
 
@@ -58,11 +59,10 @@ def _registries(api: "Api") -> tuple[Any, Any]:
     return framework.pytorch("accelerators").AcceleratorRegistry, framework.pytorch("strategies").StrategyRegistry
 
 
-def _register(registry: Any, name: str, path: str, **options: Any) -> None:
+def _register(registry: Any, name: str, factory: Any, description: str, **options: Any) -> None:
     # dict.get, because the registry's own `get` constructs an instance.
     _saved_entries.append((registry, name, dict.get(registry, name)))
-    make = functools.partial(_construct, path)
-    registry.register(name, make, description=path.partition(":")[2], override=True, **options)
+    registry.register(name, factory, description=description, override=True, **options)
 
 
 def _construct(path: str, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""In a fresh process discovery loads a bridge that loads itself, and opens no card of it."""
+"""Tests of discovery in new processes, with a bridge that torch loads."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import pytest
 import torch
 from packaging.version import Version
 
-# A bridge that answers what does not open a card; anything else that it is asked is written down as an opened card.
+# A bridge that implements the calls that open no device, and records every other call as opening one.
 _TORCH = """
 import enum, sys, types
 
@@ -42,8 +42,8 @@ for name, known in answers.items():
 _CALLS = """
 import hpu_core
 from hpu_core.info._collect import collect
-from hpu_core.info._judge import judge
-judge(collect())
+from hpu_core.info._diagnose import diagnose
+diagnose(collect())
 answers = [
     hpu_core.device_count(), hpu_core.is_available(), hpu_core.auto_device_count(), hpu_core.device_name(),
     len(hpu_core.devices()), hpu_core.parse_devices("auto"), str(hpu_core.synapse_version()),
@@ -53,7 +53,7 @@ answers = [
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
-    """A folder to put first on the path: a bridge with three cards, and the entry point by which torch loads it."""
+    """Folder for the path, with a bridge of three devices and the entry point by which torch loads it."""
     bridge = tmp_path / "habana_frameworks" / "torch"
     bridge.mkdir(parents=True)
     # An ordinary package, since one on the path wins over every part of a namespace package such as the real one.
@@ -69,10 +69,10 @@ def machine(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(machine: Path) -> Callable[..., Any]:
-    """Runs a program on that machine and returns what it prints as JSON."""
+    """Run a program on that machine and return the JSON that it prints."""
 
     def run(program: str, **different: str) -> Any:
-        # Neither the simulator nor a real bridge of this machine may load itself.
+        # Neither the simulator nor a real bridge of this machine may be loaded.
         removed = {"HPU_SIM_DEVICES", "HABANA_VISIBLE_MODULES", "TORCH_DEVICE_BACKEND_AUTOLOAD"}
         environment = {name: value for name, value in os.environ.items() if name not in removed}
         path = os.pathsep.join([str(machine), *sys.path])
@@ -90,39 +90,37 @@ def run(machine: Path) -> Callable[..., Any]:
 
 
 _autoloads = pytest.mark.skipif(
-    Version(torch.__version__).release < (2, 5), reason="Requires: [torch>=2.5], which loads back-ends by itself"
+    Version(torch.__version__).release < (2, 5), reason="Requires: [torch>=2.5], which loads backends"
 )
 
 
 @_autoloads
-def test_a_bridge_that_loads_itself(run: Callable[..., Any]) -> None:
-    """A program that has not imported torch is told about the cards of the bridge that torch loads."""
+def test_bridge_loaded_by_torch(run: Callable[..., Any]) -> None:
+    """Discovery imports torch, and so the bridge, if the program has not."""
     program = "import hpu_core, sys\nassert 'torch' not in sys.modules\nprint(json.dumps(hpu_core.device_count()))"
 
     assert run(program) == 3
 
 
 @_autoloads
-def test_every_answer_about_a_bridge(run: Callable[..., Any]) -> None:
-    """All functions speak of the same cards."""
+def test_functions_agree(run: Callable[..., Any]) -> None:
     assert run(f"{_CALLS}print(json.dumps(answers))") == [3, True, 3, "GAUDI3", 3, 3, "1.23.0.695"]
 
 
 @_autoloads
-def test_a_bridge_that_may_not_load_itself(run: Callable[..., Any]) -> None:
-    """Where the user has forbidden that, discovery does not load the bridge either."""
+def test_disabled_backends_are_not_loaded(run: Callable[..., Any]) -> None:
     program = "import hpu_core, sys\nhpu_core.devices()\nprint(json.dumps('habana_frameworks.torch' in sys.modules))"
 
     assert run(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0") is False
 
 
-def test_no_card_is_opened(run: Callable[..., Any]) -> None:
-    """Every function of discovery, and everything that hpu-info asks, leaves the cards alone."""
+def test_no_device_is_opened(run: Callable[..., Any]) -> None:
+    """Neither discovery nor hpu-info opens a device."""
     assert run(f"import habana_frameworks.torch as bridge\n{_CALLS}print(json.dumps(bridge.opened))") == []
 
 
-def test_an_opened_card_is_seen(run: Callable[..., Any]) -> None:
-    """The test above can fail: the bridge of these tests notices a call that opens a card."""
+def test_bridge_records_opened_devices(run: Callable[..., Any]) -> None:
+    """The test above can fail."""
     program = (
         "import habana_frameworks.torch as bridge\nfrom hpu_core.bridge import device_name\n"
         "device_name()\nprint(json.dumps(bridge.opened))"
@@ -131,8 +129,7 @@ def test_an_opened_card_is_seen(run: Callable[..., Any]) -> None:
     assert run(program) == ["get_device_name"]
 
 
-def test_importing_discovery_loads_no_torch(run: Callable[..., Any]) -> None:
-    """Torch is imported when cards are looked for, not before."""
+def test_importing_discovery_does_not_import_torch(run: Callable[..., Any]) -> None:
     program = "import sys, hpu_core.discovery, hpu_core.info\nprint(json.dumps('torch' in sys.modules))"
 
     assert run(program) is False

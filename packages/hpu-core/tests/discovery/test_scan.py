@@ -1,0 +1,182 @@
+"""Tests of querying and merging the sources."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hpu_core.discovery import HPUDevice, SourceResult
+from hpu_core.discovery._device import Source
+from hpu_core.discovery._scan import ScanResult, Sources, scan_sources
+
+_GIB = 1024**3
+
+
+def _device(source: Source, index: int = 0, **fields: Any) -> HPUDevice:
+    """Return an operational device whose address follows from its index."""
+    known = {"pci_address": f"0000:{index:02}:00.0", "status": "Operational"}
+    return HPUDevice(index=index, source=source, **{**known, **fields})
+
+
+def _source(name: Source, *devices: HPUDevice) -> Callable[[], SourceResult]:
+    return lambda: SourceResult(source=name, location=name, message="", devices=devices)
+
+
+def _unexpected() -> SourceResult:
+    pytest.fail("queried a source that is not needed")
+
+
+def _run(**sources: Callable[[], SourceResult]) -> ScanResult:
+    """Scan with these sources; the others list nothing."""
+    nothing = {
+        "bridge": _source("bridge"),
+        "pyhlml": _source("pyhlml"),
+        "sysfs": _source("sysfs"),
+        "hl_smi": _source("hl-smi"),
+    }
+    return scan_sources(Sources(**{**nothing, **sources}))
+
+
+def test_no_device() -> None:
+    """Without a device every source is queried, in order."""
+    result = _run()
+
+    assert result.devices == ()
+    assert [source.source for source in result.sources] == ["bridge", "pyhlml", "sysfs", "hl-smi"]
+
+
+def test_simulated_devices_are_not_merged() -> None:
+    """No other source is queried, because details of real devices do not apply."""
+    device = _device("bridge", simulated=True)
+    result = _run(
+        bridge=_source("bridge", device),
+        pyhlml=_unexpected,
+        sysfs=_unexpected,
+        hl_smi=_unexpected,
+    )
+
+    assert result.devices == (device,)
+
+
+def test_bridge_decides_the_number() -> None:
+    """If sysfs lists another number of devices, its details are not used."""
+    counted = _device("bridge", pci_address=None, generation="GAUDI2")
+    result = _run(bridge=_source("bridge", counted), sysfs=_source("sysfs", _device("sysfs", 0), _device("sysfs", 1)))
+
+    assert result.devices == (counted,)
+
+
+def test_bridge_devices_get_details_from_sysfs() -> None:
+    """The details are used if both list the same number of devices."""
+    detailed = _device("sysfs", 0, module_id=3, generation="GAUDI2")
+    result = _run(
+        bridge=_source("bridge", _device("bridge", pci_address=None, generation="GAUDI2")),
+        sysfs=_source("sysfs", detailed),
+        hl_smi=_unexpected,
+    )
+
+    assert result.devices == (dataclasses.replace(detailed, source="bridge"),)
+
+
+def test_bridge_counts_only_operational_devices() -> None:
+    """A device in reset is listed from sysfs although the bridge does not count it."""
+    result = _run(
+        bridge=_source("bridge", _device("bridge", pci_address=None)),
+        sysfs=_source("sysfs", _device("sysfs", 0), _device("sysfs", 1, status="In reset")),
+    )
+
+    assert [device.status for device in result.devices] == ["Operational", "In reset"]
+
+
+def test_details_of_another_generation_are_not_used() -> None:
+    counted = _device("bridge", pci_address=None, generation="GAUDI2")
+    result = _run(bridge=_source("bridge", counted), sysfs=_source("sysfs", _device("sysfs", generation="GAUDI3")))
+
+    assert result.devices == (counted,)
+
+
+def test_bridge_without_devices_does_not_hide_sysfs() -> None:
+    assert _run(sysfs=_source("sysfs", _device("sysfs"))).devices == (_device("sysfs"),)
+
+
+def test_pyhlml_precedes_sysfs() -> None:
+    """The devices are those of the first source that lists any, and sysfs adds unknown details."""
+    result = _run(
+        pyhlml=_source("pyhlml", _device("pyhlml", 1, memory_bytes=_GIB, memory_source="reported")),
+        sysfs=_source(
+            "sysfs",
+            _device("sysfs", 0),
+            _device(
+                "sysfs", 1, module_id=5, memory_bytes=2 * _GIB, memory_source="generation", driver_version="1.24.1"
+            ),
+        ),
+        hl_smi=_unexpected,
+    )
+
+    assert result.devices == (
+        _device("pyhlml", 1, module_id=5, memory_bytes=_GIB, memory_source="reported", driver_version="1.24.1"),
+    )
+
+
+def test_reported_memory_replaces_default() -> None:
+    result = _run(
+        sysfs=_source("sysfs", _device("sysfs", status="Unknown", memory_bytes=_GIB, memory_source="generation")),
+        hl_smi=_source("hl-smi", _device("hl-smi", memory_bytes=2 * _GIB, memory_source="reported")),
+    )
+
+    assert [(device.memory_bytes, device.memory_source) for device in result.devices] == [(2 * _GIB, "reported")]
+
+
+def test_hl_smi_is_queried_for_unknown_status() -> None:
+    result = _run(
+        pyhlml=_source("pyhlml", _device("pyhlml", status="Unknown")), hl_smi=_source("hl-smi", _device("hl-smi"))
+    )
+
+    assert result.devices == (_device("pyhlml"),)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("Operational", "In reset", "In reset"),
+        ("Malfunction", "Operational", "Malfunction"),
+        ("Malfunction", "In reset", "Malfunction"),
+        ("Unknown", "In reset", "In reset"),
+        ("Unknown", "Operational", "Operational"),
+        ("Operational", "Unknown", "Operational"),
+        ("Unknown", "Unknown", "Unknown"),
+    ],
+)
+def test_worse_status_wins(first: str, second: str, expected: str) -> None:
+    result = _run(
+        pyhlml=_source("pyhlml", _device("pyhlml", status=first)),
+        sysfs=_source("sysfs", _device("sysfs", status=second)),
+    )
+
+    assert [device.status for device in result.devices] == [expected]
+
+
+def test_devices_without_address_are_not_merged() -> None:
+    """Nothing identifies a device in two sources."""
+    result = _run(
+        pyhlml=_source("pyhlml", _device("pyhlml", pci_address=None)),
+        sysfs=_source("sysfs", _device("sysfs", pci_address=None, module_id=5)),
+    )
+
+    assert [device.module_id for device in result.devices] == [None]
+
+
+def _fail() -> SourceResult:
+    raise OSError("gone")
+
+
+@pytest.mark.parametrize("name", ["bridge", "pyhlml", "sysfs"])
+def test_failing_source_does_not_stop_the_scan(name: str) -> None:
+    result = _run(**{name: _fail, "hl_smi": _source("hl-smi", _device("hl-smi"))})
+
+    assert result.devices == (_device("hl-smi"),)
+
+
+def test_failure_is_in_the_message() -> None:
+    assert [source.message for source in _run(hl_smi=_fail).sources] == ["", "", "", "failed: OSError: gone"]
