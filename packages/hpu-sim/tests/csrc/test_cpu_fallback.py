@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ from torch.nn import functional
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_ids = itertools.count()
 
 
 def test_an_operator_in_place_returns_its_argument() -> None:
@@ -333,3 +336,25 @@ def test_operators_warn_of_nothing() -> None:
         warnings.simplefilter("error")
 
         torch.linalg.svd(torch.randn(3, 3, device="hpu"))
+
+
+@pytest.mark.needs_torch("2.2", "tags of operators that Python defines")
+def test_an_operator_does_not_inherit_properties_of_a_deregistered_one(
+    statistics: Callable[[], dict[str, int]],
+) -> None:
+    """A new operator may get the schema address of the one before, and has other tags and more arguments."""
+    for _ in range(20):
+        for schema, tags, host_syncs in (
+            ("(Tensor x) -> Tensor", (torch.Tag.data_dependent_output,), 1),
+            ("(Tensor x, Tensor? y=None, int[] z=[]) -> Tensor", (), 0),
+        ):
+            library = torch.library.Library(f"hpu_sim_test_fallback_{next(_ids)}", "FRAGMENT")
+            library.define(f"op{schema}", tags=tags)
+            library.impl("op", lambda x, *_: x + 1, "CPU")
+            x = torch.ones(2, device="hpu")
+            before = statistics()["host_syncs"]
+
+            getattr(torch.ops, library.ns).op(x)
+
+            assert statistics()["host_syncs"] - before == host_syncs
+            library._destroy()

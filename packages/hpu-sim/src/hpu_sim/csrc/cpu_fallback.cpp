@@ -1,7 +1,7 @@
 #include "cpu_fallback.h"
 
-#include <string_view>
-#include <unordered_map>
+#include <functional>
+#include <string>
 #include <utility>
 
 #include <ATen/core/List.h>
@@ -30,46 +30,20 @@ bool allows_cpu_tensor(const c10::Argument& argument) {
   return argument.name() == "indices" || argument.name() == "lengths";
 }
 
-// Properties of an operator, read from its schema once per thread.
-struct OpTraits {
-  uint64_t op_hash;
-  bool returns_cpu_tensor;  // as `_pack_padded_sequence`, whose batch sizes stay on the CPU
-  bool uses_default_generator;
-  bool is_advanced_index;  // synchronizing with a mask only, whose true elements determine the shape
-  bool is_synchronizing;
-  std::vector<bool> is_written;         // per argument
-  std::vector<bool> allows_cpu_tensor;  // per argument
-};
-
-OpTraits make_op_traits(const c10::OperatorHandle& op) {
-  const auto& schema = op.schema();
-  const std::string& name = schema.name();
-  OpTraits traits{};
-  traits.op_hash = reinterpret_cast<uintptr_t>(&schema);
-  traits.returns_cpu_tensor = name == "aten::_pack_padded_sequence";
-  traits.is_advanced_index = name == "aten::index" || name == "aten::_unsafe_index";
-  traits.is_synchronizing = !traits.is_advanced_index &&
-                            (op.hasTag(at::Tag::data_dependent_output) || op.hasTag(at::Tag::dynamic_output_shape));
-  traits.uses_default_generator = op.hasTag(at::Tag::nondeterministic_seeded);
-  for (const auto& argument : schema.arguments()) {
-    traits.is_written.push_back(argument.alias_info() != nullptr && argument.alias_info()->isWrite());
-    traits.allows_cpu_tensor.push_back(allows_cpu_tensor(argument));
-    if (argument.name() == "generator") {
-      traits.uses_default_generator = false;
-    }
-  }
-  return traits;
+bool is_written(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
-const OpTraits& op_traits(const c10::OperatorHandle& op) {
-  // Per thread, to spare a lock. Schemas live as long as the process.
-  thread_local std::unordered_map<const c10::FunctionSchema*, OpTraits> cache;
-  const auto* schema = &op.schema();
-  auto found = cache.find(schema);
-  if (found == cache.end()) {
-    found = cache.emplace(schema, make_op_traits(op)).first;
-  }
-  return found->second;
+bool uses_default_generator(const c10::OperatorHandle& op) {
+  return op.hasTag(at::Tag::nondeterministic_seeded) && !op.schema().argumentIndexWithName("generator").has_value();
+}
+
+bool is_advanced_index(const std::string& name) {
+  return name == "aten::index" || name == "aten::_unsafe_index";
+}
+
+bool is_mask(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte;
 }
 
 uint64_t hash_metadata(const at::Tensor& tensor) {
@@ -93,29 +67,29 @@ void throw_sparse_output(const c10::OperatorHandle& op, torch::jit::Stack* /*sta
 // One call of an operator: aliases its inputs as CPU tensors, runs the CPU kernel, aliases the outputs as hpu tensors.
 class CpuFallbackCall {
  public:
-  CpuFallbackCall(const c10::OperatorHandle& op, torch::jit::Stack& stack)
-      : op_(op), traits_(op_traits(op)), stack_(stack) {}
+  CpuFallbackCall(const c10::OperatorHandle& op, torch::jit::Stack& stack) : op_(op), stack_(stack) {}
 
   void alias_inputs_as_cpu() {
     const auto& arguments = op_.schema().arguments();
     const size_t first = stack_.size() - arguments.size();
     for (size_t i = 0; i < arguments.size(); ++i) {
-      alias_input(stack_[first + i], i, arguments[i]);
+      alias_input(stack_[first + i], arguments[i]);
     }
     check_devices();
     check_generator();
     if (graph_recorder().lazy()) {
       const auto describe = [this] { return describe_inputs(); };
-      graph_recorder().add({traits_.op_hash, input_hash_, op_.operator_name().name, describe});
+      const auto op_hash = std::hash<c10::OperatorName>()(op_.operator_name());
+      graph_recorder().add({op_hash, input_hash_, op_.operator_name().name, describe});
     }
-    if (C10_UNLIKELY(traits_.is_synchronizing || (traits_.is_advanced_index && has_mask_))) {
+    if (C10_UNLIKELY(is_synchronizing())) {
       record_host_sync(op_.operator_name().name);
     }
   }
 
   void run() {
     const ScopedTraceEvent timed("kernel", op_.operator_name().name.c_str());
-    if (C10_UNLIKELY(traits_.uses_default_generator)) {
+    if (C10_UNLIKELY(uses_default_generator(op_))) {
       const DefaultGeneratorSwap swap;
       op_.redispatchBoxed(kCpuKeys, &stack_);
     } else {
@@ -142,38 +116,37 @@ class CpuFallbackCall {
     bool is_written;
   };
 
-  at::Tensor as_cpu_input(const at::Tensor& tensor, size_t argument) {
+  at::Tensor as_cpu_input(const at::Tensor& tensor, const c10::Argument& argument) {
     if (!tensor.defined()) {
       return tensor;
     }
     if (!is_hpu_tensor(tensor)) {
-      if (tensor.dim() > 0 && tensor.device().is_cpu() && !traits_.allows_cpu_tensor[argument]) {
-        cpu_argument_ = static_cast<int64_t>(argument);
+      if (tensor.dim() > 0 && tensor.device().is_cpu() && !allows_cpu_tensor(argument)) {
+        cpu_argument_ = &argument;
       }
       return tensor;
     }
     if (graph_recorder().lazy()) {
       input_hash_ = hash_combine(input_hash_, hash_metadata(tensor));
     }
-    has_mask_ |= traits_.is_advanced_index && argument > 0 &&
-                 (tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte);
-    aliased_args_.push_back({tensor, as_cpu_alias(tensor), traits_.is_written[argument]});
+    has_mask_index_ |= is_mask(tensor) && argument.name() == "indices";
+    aliased_args_.push_back({tensor, as_cpu_alias(tensor), is_written(argument)});
     return aliased_args_.back().cpu;
   }
 
-  void alias_input(c10::IValue& value, size_t index, const c10::Argument& argument) {
+  void alias_input(c10::IValue& value, const c10::Argument& argument) {
     if (value.isTensor()) {
-      value = as_cpu_input(value.toTensor(), index);
+      value = as_cpu_input(value.toTensor(), argument);
     } else if (value.isTensorList()) {
       auto tensors = value.toTensorVector();
       for (auto& tensor : tensors) {
-        tensor = as_cpu_input(tensor, index);
+        tensor = as_cpu_input(tensor, argument);
       }
       value = c10::List<at::Tensor>(std::move(tensors));
     } else if (value.isOptionalTensorList()) {
       c10::List<Optional<at::Tensor>> tensors;
       for (const Optional<at::Tensor> tensor : value.toOptionalTensorList()) {
-        tensors.push_back(tensor.has_value() ? Optional<at::Tensor>(as_cpu_input(*tensor, index)) : kNone);
+        tensors.push_back(tensor.has_value() ? Optional<at::Tensor>(as_cpu_input(*tensor, argument)) : kNone);
       }
       value = std::move(tensors);
     } else if (value.isDevice() && value.toDevice().type() == c10::DeviceType::HPU) {
@@ -199,18 +172,25 @@ class CpuFallbackCall {
     TORCH_CHECK(!(has_hpu_generator_ && !is_hpu), "Expected a 'cpu' device type for generator but found 'hpu'");
   }
 
+  // Indexing synchronizes with a mask only, whose true elements determine the shape.
+  bool is_synchronizing() const {
+    if (C10_LIKELY(!op_.hasTag(at::Tag::data_dependent_output) && !op_.hasTag(at::Tag::dynamic_output_shape))) {
+      return false;
+    }
+    return has_mask_index_ || !is_advanced_index(op_.operator_name().name);
+  }
+
   void check_devices() const {
-    if (C10_LIKELY(cpu_argument_ < 0) || aliased_args_.empty()) {
+    if (C10_LIKELY(cpu_argument_ == nullptr) || aliased_args_.empty()) {
       return;
     }
-    const auto& schema = op_.schema();
     TORCH_CHECK(
         false,
         "Expected all tensors to be on the same device, but found at least two devices, hpu:0 and cpu! (when checking "
         "argument for argument ",
-        schema.arguments()[cpu_argument_].name(),
+        cpu_argument_->name(),
         " in method ",
-        schema.operator_name(),
+        op_.operator_name(),
         ")");
   }
 
@@ -245,8 +225,8 @@ class CpuFallbackCall {
       const std::string& name = op_.operator_name().name;
       throw_unsupported(name, "hpu tensors cannot be quantized (simulated), but ", name, " returns a quantized one.");
     }
-    if (traits_.returns_cpu_tensor && cpu.scalar_type() == at::kLong) {
-      return cpu;
+    if (cpu.scalar_type() == at::kLong && op_.operator_name().name == "aten::_pack_padded_sequence") {
+      return cpu;  // The batch sizes stay on the CPU.
     }
     auto storage = cpu.storage();
     // Two references, the result's and this one, mean new memory: the common case.
@@ -276,13 +256,12 @@ class CpuFallbackCall {
   }
 
   const c10::OperatorHandle& op_;
-  const OpTraits& traits_;
   torch::jit::Stack& stack_;
   c10::SmallVector<AliasedArg, 6> aliased_args_;
   c10::SmallVector<std::pair<c10::Storage, c10::Storage>, 2> output_storages_;
   uint64_t input_hash_ = 0;
-  int64_t cpu_argument_ = -1;
-  bool has_mask_ = false;
+  const c10::Argument* cpu_argument_ = nullptr;
+  bool has_mask_index_ = false;
   bool has_hpu_device_arg_ = false;
   bool has_cpu_generator_ = false;
   bool has_hpu_generator_ = false;

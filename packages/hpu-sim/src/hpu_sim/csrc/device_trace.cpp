@@ -4,12 +4,13 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <mutex>
 #include <utility>
 
 namespace hpu_sim {
 namespace {
 
-// 48 MB. A recording that is never stopped must not fill the host's memory.
+// About 100 MB. A recording that is never stopped must not fill the host's memory.
 constexpr size_t kMaxEvents = 1'000'000;
 
 std::mutex& trace_mutex() {
@@ -46,13 +47,13 @@ DeviceTrace stop_device_trace() {
   return std::exchange(trace(), DeviceTrace{});
 }
 
-void record_trace_event(const TraceEvent& event) {
+void record_trace_event(TraceEvent event) {
   const std::lock_guard<std::mutex> lock(trace_mutex());
   if (!is_traced()) {
     return;  // The event ended after the recording.
   }
   if (trace().events.size() < kMaxEvents) {
-    trace().events.push_back(event);
+    trace().events.push_back(std::move(event));
   } else {
     ++trace().num_dropped;
   }

@@ -4,15 +4,14 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
+#include <string>
 #include <vector>
 
 namespace hpu_sim {
 
-// The texts must live as long as the process.
 struct TraceEvent {
-  const char* kind;  // kernel, h2d, d2h, d2d, collective, compilation
-  const char* name;
+  const char* kind;   // a literal: kernel, h2d, d2h, d2d, collective, compilation
+  std::string name;   // a copy, because an operator may be deregistered while the recording lasts
   int64_t start_ns;   // since the epoch, as in torch's traces
   int64_t end_ns;     // as `start_ns`
   int64_t thread_id;  // the system's id of the launching thread, as in torch's traces
@@ -40,11 +39,12 @@ void start_device_trace();
 // Stops the recording, if any, and returns its events.
 DeviceTrace stop_device_trace();
 
-void record_trace_event(const TraceEvent& event);
+void record_trace_event(TraceEvent event);
 
 // Records the time between its construction and its destruction.
 class ScopedTraceEvent {
  public:
+  // `name` must outlive the object.
   ScopedTraceEvent(const char* kind, const char* name, int64_t bytes = 0) : kind_(kind), name_(name), bytes_(bytes) {
     if (is_traced()) {
       start_ns_ = now_ns();

@@ -48,7 +48,7 @@ class HcclWork final : public c10d::Work {
   static void finish_event(TraceEvent event) {
     if (event.start_ns != 0) {
       event.end_ns = now_ns();
-      record_trace_event(event);
+      record_trace_event(std::move(event));
     }
   }
 
