@@ -1,4 +1,4 @@
-"""`@pytest.mark.hpu`, in suites of a user."""
+"""Tests of `@pytest.mark.hpu` in user suites."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 
 
 class Suite:
-    """What pytest said of a suite.
+    """Result of a pytest run.
+
+    Args:
+        output: Output of pytest.
 
     Attributes:
-        output: All of it.
-        outcomes: What became of each test, by name.
+        output: Output of pytest.
+        outcomes: Outcome of each test, by name.
     """
 
     def __init__(self, output: str) -> None:
@@ -33,12 +36,12 @@ class Suite:
         }
 
     def skipped(self) -> list[str]:
-        """Return why tests were skipped."""
+        """Return the reasons of skipped tests."""
         return re.findall(r"^SKIPPED \[\d+\] \S+?: (.*)$", self.output, re.MULTILINE)
 
 
 def run_suite(folder: Path, environment: Mapping[str, str], source: str, *options: str, conftest: str = "") -> Suite:
-    """Run a suite of one file, as a user would who has no ini file."""
+    """Run a suite of one file without an ini file."""
     (folder / "test_user.py").write_text(textwrap.dedent(source), encoding="utf-8")
     (folder / "conftest.py").write_text(textwrap.dedent(conftest), encoding="utf-8")
     done = subprocess.run(
@@ -74,7 +77,7 @@ _ISOLATED_SUITE: Final = """
         assert request.config.getoption("--color-of-cards") == "blue"
 
     @pytest.mark.hpu(devices=2, generation="GAUDI3", release="1.20.0", lazy=True)
-    def test_asked_for():
+    def test_required():
         from habana_frameworks.torch import hpu
         from habana_frameworks.torch.utils.internal import is_lazy
         assert (hpu.device_count(), hpu.get_device_name(), is_lazy()) == (2, "GAUDI3", True)
@@ -82,7 +85,7 @@ _ISOLATED_SUITE: Final = """
     @pytest.mark.hpu
     @pytest.mark.parametrize("text", ["a::b"])
     def test_fails(tensor, text):
-        print("said before")
+        print("printed text")
         assert tensor.sum().item() == 4, text
 
     @pytest.mark.hpu
@@ -99,15 +102,15 @@ _ISOLATED_SUITE: Final = """
         os.kill(os.getpid(), signal.SIGKILL)
 
     @pytest.mark.hpu
-    def test_lacks_a_fixture(nobody_has_it):
+    def test_missing_fixture(missing_fixture):
         pass
 
     @pytest.mark.hpu(devices=0)
-    def test_asks_for_no_card():
+    def test_invalid_requirement():
         pass
 
     @pytest.mark.hpu(cards=1)
-    def test_asks_in_other_words():
+    def test_unknown_argument():
         pass
 
     def test_without_marker(tmp_path):
@@ -122,66 +125,61 @@ _OPTION: Final = """
 
 @pytest.fixture(scope="module")
 def isolated_suite(tmp_path_factory: pytest.TempPathFactory, fresh_environment: Callable[..., dict[str, str]]) -> Suite:
-    """A suite in a process that is no machine."""
+    """Run a suite in a process without a simulated machine."""
     folder = tmp_path_factory.mktemp("elsewhere")
     return run_suite(folder, fresh_environment({}), _ISOLATED_SUITE, "--color-of-cards=blue", conftest=_OPTION)
 
 
-def test_a_test_gets_one_card_by_default(isolated_suite: Suite) -> None:
-    """With its fixtures, and with the options of the suite."""
+def test_isolated_test_has_one_device_by_default(isolated_suite: Suite) -> None:
+    """It has its fixtures and the options of the suite."""
     assert isolated_suite.outcomes["test_default"] == "passed", isolated_suite.output
 
 
-def test_a_test_gets_the_machine_it_asks_for(isolated_suite: Suite) -> None:
-    """Cards, generation, release and mode."""
-    assert isolated_suite.outcomes["test_asked_for"] == "passed", isolated_suite.output
+def test_isolated_test_has_the_required_machine(isolated_suite: Suite) -> None:
+    assert isolated_suite.outcomes["test_required"] == "passed", isolated_suite.output
 
 
-def test_a_failure_looks_like_one_of_this_process(isolated_suite: Suite) -> None:
-    """With what pytest says of the assertion and what the test had printed."""
+def test_failure_of_an_isolated_test_has_assertion_and_output(isolated_suite: Suite) -> None:
     assert isolated_suite.outcomes["test_fails[a::b]"] == "failed"
     assert "assert 3.0 == 4" in isolated_suite.output
-    assert "said before" in isolated_suite.output
+    assert "printed text" in isolated_suite.output
 
 
-def test_an_expected_failure_and_a_skip_stay_what_they_are(isolated_suite: Suite) -> None:
-    """With their reasons."""
+def test_isolated_test_can_xfail_and_skip(isolated_suite: Suite) -> None:
     assert isolated_suite.outcomes["test_expected_to_fail"] == "xfail"
     assert isolated_suite.skipped() == ["not today"]
 
 
-def test_a_test_whose_process_is_killed_is_an_error(isolated_suite: Suite) -> None:
-    """And the suite goes on."""
+def test_killed_subprocess_is_an_error(isolated_suite: Suite) -> None:
+    """The suite continues."""
     assert isolated_suite.outcomes["test_is_killed"] == "error"
-    assert "the test's own process was ended by SIGKILL" in isolated_suite.output
+    assert "the subprocess of the test was killed by SIGKILL" in isolated_suite.output
 
 
-def test_a_missing_fixture_is_an_error(isolated_suite: Suite) -> None:
-    """As everywhere."""
-    assert isolated_suite.outcomes["test_lacks_a_fixture"] == "error"
-    assert "fixture 'nobody_has_it' not found" in isolated_suite.output
+def test_missing_fixture_is_an_error(isolated_suite: Suite) -> None:
+    assert isolated_suite.outcomes["test_missing_fixture"] == "error"
+    assert "fixture 'missing_fixture' not found" in isolated_suite.output
 
 
-def test_a_machine_that_cannot_be_is_an_error(isolated_suite: Suite) -> None:
-    """In one sentence; a skip would hide it."""
-    assert isolated_suite.outcomes["test_asks_for_no_card"] == "error"
+def test_invalid_requirement_is_an_error(isolated_suite: Suite) -> None:
+    """A skip would hide it."""
+    assert isolated_suite.outcomes["test_invalid_requirement"] == "error"
     assert "`devices` must be a number from 1 to 64, got 0" in isolated_suite.output
 
 
-def test_a_marker_in_other_words_is_an_error(isolated_suite: Suite) -> None:
-    """With the words that it takes."""
-    assert isolated_suite.outcomes["test_asks_in_other_words"] == "error"
-    words = "`pytest.mark.hpu` takes the keywords devices, generation, release, lazy, got cards"
-    assert words in isolated_suite.output
+def test_unknown_marker_argument_is_an_error(isolated_suite: Suite) -> None:
+    assert isolated_suite.outcomes["test_unknown_argument"] == "error"
+    message = "`pytest.mark.hpu` accepts the keyword arguments devices, generation, release, lazy, got cards"
+    assert message in isolated_suite.output
 
 
-def test_other_tests_see_nothing_of_it(isolated_suite: Suite) -> None:
-    """They ran in the same pytest, after the marked ones."""
+def test_isolated_tests_do_not_affect_others(isolated_suite: Suite) -> None:
+    """The unmarked test ran in the same pytest process, after the isolated ones."""
     assert isolated_suite.outcomes["test_without_marker"] == "passed"
 
 
-def test_a_machine_that_is_here_is_used(tmp_path: Path, fresh_environment: Callable[..., dict[str, str]]) -> None:
-    """In pytest's own process, which is much quicker; any other machine is elsewhere still."""
+def test_matching_machine_needs_no_subprocess(tmp_path: Path, fresh_environment: Callable[..., dict[str, str]]) -> None:
+    """Other machines are simulated in a subprocess."""
     source = """
         import os
         import pytest
@@ -193,7 +191,7 @@ def test_a_machine_that_is_here_is_used(tmp_path: Path, fresh_environment: Calla
             assert os.getpid() == request.config.getoption("--pid")
 
         @pytest.mark.hpu(devices=3)
-        def test_elsewhere(request):
+        def test_isolated(request):
             torch.ones(3, device="hpu")
             assert os.getpid() != request.config.getoption("--pid")
     """
@@ -210,8 +208,8 @@ def test_a_machine_that_is_here_is_used(tmp_path: Path, fresh_environment: Calla
 
     suite = run_suite(tmp_path, environment, source, conftest=conftest)
 
-    assert suite.outcomes == {"test_here": "passed", "test_elsewhere": "passed"}, suite.output
-    # A report that is being made is about this machine alone.
+    assert suite.outcomes == {"test_here": "passed", "test_isolated": "passed"}, suite.output
+    # The report covers the pytest process only.
     assert len(list(records.glob("process-*.json"))) == 1
 
 
@@ -228,10 +226,9 @@ _TWO: Final = """
 """
 
 
-def test_where_the_simulator_cannot_start_tests_are_skipped(
+def test_tests_are_skipped_if_the_simulator_cannot_start(
     tmp_path: Path, fresh_environment: Callable[..., dict[str, str]]
 ) -> None:
-    """With the reason."""
     environment = fresh_environment({"HPU_SIM_CACHE": str(tmp_path / "cache"), "CXX": "/no/such/compiler"})
 
     suite = run_suite(tmp_path, environment, _TWO)
@@ -262,10 +259,10 @@ Version: 1.22.0.740
 }
 
 
-def test_on_a_gaudi_machine_tests_use_the_cards(
+def test_tests_use_the_cards_of_a_gaudi_machine(
     tmp_path: Path, fresh_environment: Callable[..., dict[str, str]]
 ) -> None:
-    """In pytest's own process; those that ask for other cards are skipped. The machine is a stand-in here."""
+    """Tests with other requirements are skipped. The machine is a fake bridge."""
     machine = tmp_path / "machine"
     for name, content in _BRIDGE.items():
         (machine / name).parent.mkdir(parents=True, exist_ok=True)
@@ -305,8 +302,7 @@ def test_on_a_gaudi_machine_tests_use_the_cards(
     ]
 
 
-def test_what_is_not_asked_for_is_as_it_is_here() -> None:
-    """So that a suite can be run on any machine."""
+def test_no_requirements_match_this_process() -> None:
     config = DeviceRequirements().config()
 
     assert matches_process(config)
@@ -316,13 +312,11 @@ def test_what_is_not_asked_for_is_as_it_is_here() -> None:
 @pytest.mark.parametrize(
     "options", [{"devices": 3}, {"generation": "GAUDI3"}, {"release": "1.20.0"}, {"lazy": False}], ids=str
 )
-def test_what_is_asked_for_is_another_machine(options: dict[str, Any]) -> None:
-    """Whatever it is."""
+def test_other_requirements_do_not_match_this_process(options: dict[str, Any]) -> None:
     assert not matches_process(DeviceRequirements(**options).config())
 
 
-def test_a_machine_that_is_asked_for_as_it_is_here_is_here() -> None:
-    """The marker may repeat it."""
+def test_same_requirements_match_this_process() -> None:
     assert matches_process(DeviceRequirements(devices=2, generation="GAUDI2", release="1.24.1", lazy=True).config())
 
 
@@ -338,13 +332,13 @@ def test_a_machine_that_is_asked_for_as_it_is_here_is_here() -> None:
     ],
     ids=str,
 )
-def test_cards_are_asked_what_they_are(requirements: DeviceRequirements, reason: str | None) -> None:
-    """The simulated ones answer here as real ones do."""
+def test_skip_reason(requirements: DeviceRequirements, reason: str | None) -> None:
+    """The queries of the simulated bridge are those of the real one."""
     assert (skip_reason(requirements) or "None").startswith(str(reason))
 
 
-def test_the_plugin_loads_nothing_before_it_is_needed(output_of: Callable[..., str]) -> None:
-    """Every pytest of an environment with hpu-sim loads it."""
+def test_plugin_imports_nothing_early(output_of: Callable[..., str]) -> None:
+    """Pytest loads the plugin in every environment with hpu-sim."""
     program = """
         import sys
         import pytest
@@ -355,10 +349,9 @@ def test_the_plugin_loads_nothing_before_it_is_needed(output_of: Callable[..., s
     assert output_of(program) == "['hpu_sim', 'hpu_sim.__about__']"
 
 
-def test_without_pytest_the_plugin_says_what_to_install(
+def test_import_without_pytest_names_the_extra(
     run_python: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
-    """It is an extra."""
     result = run_python("import sys; sys.modules['pytest'] = None; import hpu_sim.pytest_plugin")
 
     assert "needs pytest, which is not installed: pip install 'hpu-sim[pytest]'" in result.stderr

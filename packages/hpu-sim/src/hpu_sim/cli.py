@@ -112,7 +112,7 @@ def report(folder: Path, reports: tuple[Path, ...]) -> None:
         gathered = merge.merge_records(folder, (), None)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    merge.write(gathered, reports)
+    merge.write_report(gathered, reports)
     if not reports:
         click.echo(text.render(gathered), nl=False)
 

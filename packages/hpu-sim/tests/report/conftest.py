@@ -20,7 +20,7 @@ PROGRAMS: Final = Path(__file__).parent / "programs"
 
 @pytest.fixture
 def run_recorded(tmp_path: Path, fresh_environment: Callable[..., dict[str, str]]) -> Callable[..., Any]:
-    """Returns a function that runs a program with ``--report`` and returns the completed process and the report."""
+    """Return a function that runs a program with ``--report`` and returns the completed process and the report."""
 
     def run(program: str, *arguments: str, devices: int = 1, **variables: str) -> tuple[Any, Report]:
         path = tmp_path / "report.json"
@@ -30,7 +30,7 @@ def run_recorded(tmp_path: Path, fresh_environment: Callable[..., dict[str, str]
             env=fresh_environment({"PT_HPU_LAZY_MODE": "1", **variables}),
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
         return done, from_dict(Report, json.loads(path.read_text(encoding="utf-8")))

@@ -1,12 +1,11 @@
-"""Bars over steps."""
+"""Tests of the bar charts."""
 
 from __future__ import annotations
 
 from hpu_sim.report.chart import BAR_WIDTH, HEIGHT, draw
 
 
-def test_bars_grow_from_the_bottom() -> None:
-    """The largest value after the first step is at the top."""
+def test_bars_scale_to_the_largest_inner_value() -> None:
     chart = draw("Host syncs", [2, 4, 0, 1], 1, 4)
 
     assert chart is not None
@@ -15,8 +14,8 @@ def test_bars_grow_from_the_bottom() -> None:
     assert all(bar.y + bar.height == HEIGHT for bar in chart.bars)
 
 
-def test_first_and_last_steps_beyond_the_others_are_cut() -> None:
-    """They hold what came before and after, and the others would be flat beside them."""
+def test_first_and_last_bar_are_clipped() -> None:
+    """They include set-up and teardown, which would dwarf the others."""
     chart = draw("Host syncs", [100, 1, 2, 300], 1, 4)
 
     assert chart is not None
@@ -25,32 +24,22 @@ def test_first_and_last_steps_beyond_the_others_are_cut() -> None:
     assert [bar.is_edge for bar in chart.bars] == [True, False, False, True]
 
 
-def test_a_first_step_alone_is_shown() -> None:
-    """Where the others have nothing."""
-    chart = draw("Graphs compiled", [3, 0, 0], 1, 3)
+def test_first_bar_sets_the_scale_if_others_are_zero() -> None:
+    chart = draw("Recipe cache misses", [3, 0, 0], 1, 3)
 
     assert chart is not None
     assert chart.bars[0].height == HEIGHT
 
 
 def test_labels_name_steps_and_counts() -> None:
-    """Several where they share a bar; the last bar may be short of some."""
     one, many = draw("x", [5, 1, 2], 1, 3), draw("x", [5, 1], 4, 6)
 
     assert one is not None
     assert many is not None
-    assert [bar.label for bar in one.bars] == [
-        "step 1 and everything before: 5",
-        "step 2: 1",
-        "step 3 and everything behind: 2",
-    ]
-    assert [bar.label for bar in many.bars] == [
-        "steps 1 to 4 and everything before: 5",
-        "steps 5 to 6 and everything behind: 1",
-    ]
+    assert [bar.label for bar in one.bars] == ["step 1 and set-up: 5", "step 2: 1", "step 3 and teardown: 2"]
+    assert [bar.label for bar in many.bars] == ["steps 1 to 4 and set-up: 5", "steps 5 to 6 and teardown: 1"]
 
 
-def test_nothing_makes_no_chart() -> None:
-    """An empty box says less than none."""
+def test_zeros_give_no_chart() -> None:
     assert draw("x", [], 1, 0) is None
     assert draw("x", [0, 0], 1, 2) is None

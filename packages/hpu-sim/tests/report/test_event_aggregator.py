@@ -1,4 +1,4 @@
-"""From the device's events to what a reader wants to know."""
+"""Tests of the aggregation of device events."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _Listener:
-    """A recorder that hears the device."""
+    """Aggregator of the events of the device."""
 
     def __init__(self) -> None:
         self.aggregator = EventAggregator()
@@ -33,14 +33,14 @@ class _Listener:
         self.aggregator.on_event(kind, op, detail, size, sys._getframe().f_back)
 
     def site(self, kind: str, variant: str = "") -> Site:
-        """Return the only site of a kind and, if given, a variant."""
+        """Return the only site of a kind and, if given, of a variant."""
         (site,) = [each for each in self.aggregator.sites() if each.kind == kind and variant in {"", each.variant}]
         return site
 
 
 @pytest.fixture
 def listener() -> Iterator[_Listener]:
-    """A recorder that hears what the test makes the device do."""
+    """Yield an aggregator of the events of the test."""
     listener = _Listener()
     yield listener
     native().set_listener(None)
@@ -56,18 +56,16 @@ def _place(site: Site) -> tuple[str, int]:
     return site.frame.file, site.frame.line
 
 
-def test_a_host_sync_has_the_line_that_asked_for_it(listener: _Listener) -> None:
-    """Not that of the library that it called."""
+def test_host_sync_is_attributed_to_the_line_of_the_program(listener: _Listener) -> None:
     x = torch.ones(3, device="hpu")
-    print(x)  # noqa: T201 - the device is what listens
+    print(x)  # noqa: T201 - the subject of the test
     line = _line() - 1
 
     sites = [site for site in listener.aggregator.sites() if site.kind == "host_sync"]
     assert {_place(site) for site in sites} == {(__file__, line)}
 
 
-def test_copies_say_how_much(listener: _Listener) -> None:
-    """Both ways."""
+def test_copies_have_sizes_and_shapes(listener: _Listener) -> None:
     torch.ones(3, 4).to("hpu").cpu()
 
     pageable = listener.site("h2d", "pageable")
@@ -76,16 +74,15 @@ def test_copies_say_how_much(listener: _Listener) -> None:
 
 
 @pytest.mark.needs_torch("2.5", "pinned memory for devices other than CUDA")
-def test_copies_from_pinned_memory_are_told_apart(listener: _Listener) -> None:
-    """They do not hold up the host."""
+def test_copies_from_pinned_memory_are_separate(listener: _Listener) -> None:
     torch.ones(5).pin_memory().to("hpu", non_blocking=True)
 
     pinned = listener.site("h2d", "pinned")
     assert (pinned.bytes, pinned.examples) == (20, ("float32[5]",))
 
 
-def test_a_recompilation_names_the_operator_and_its_old_and_new_inputs(listener: _Listener) -> None:
-    """The line is that of the operator, though the graph closes elsewhere."""
+def test_recompilation_has_the_operator_and_its_old_and_new_inputs(listener: _Listener) -> None:
+    """The line is that of the operator rather than that of `mark_step`."""
     for length in (3, 4):
         x = torch.zeros(length, 2, device="hpu")
         htcore.mark_step()
@@ -100,11 +97,10 @@ def test_a_recompilation_names_the_operator_and_its_old_and_new_inputs(listener:
     assert compilation.frame.line == line
 
 
-def test_a_graph_of_new_operators_is_no_recompilation(listener: _Listener) -> None:
-    """It has to be compiled all the same."""
+def test_graph_of_new_operators_is_not_a_recompilation(listener: _Listener) -> None:
     x = torch.zeros(3, device="hpu")
     htcore.mark_step()
-    # An operator that no other test begins a graph with: the device keeps its graphs as long as the process lives.
+    # No other test begins a graph with lgamma: the recipe cache lives as long as the process.
     x.lgamma().add(1).sub(7)
     htcore.mark_step()
 
@@ -112,8 +108,7 @@ def test_a_graph_of_new_operators_is_no_recompilation(listener: _Listener) -> No
     assert (last.is_recompile, last.reason, last.old_inputs) == (False, "operators", "")
 
 
-def test_a_graph_that_ends_earlier_than_before_is_where_it_ended(listener: _Listener) -> None:
-    """No operator differs."""
+def test_graph_that_ends_earlier_is_attributed_to_its_end(listener: _Listener) -> None:
     x = torch.zeros(6, 1, device="hpu")
     htcore.mark_step()
     x.neg().abs().neg().abs()
@@ -128,8 +123,7 @@ def test_a_graph_that_ends_earlier_than_before_is_where_it_ended(listener: _List
     assert last.frame.line == line
 
 
-def test_known_graphs_are_not_reported(listener: _Listener) -> None:
-    """Running one again costs nothing."""
+def test_recipe_cache_hits_are_not_reported(listener: _Listener) -> None:
     for _ in range(5):
         torch.zeros(2, 9, device="hpu").mul(2)
         htcore.mark_step()
@@ -137,8 +131,8 @@ def test_known_graphs_are_not_reported(listener: _Listener) -> None:
     assert len(listener.aggregator.compilations) == 1
 
 
-def test_compilations_are_bounded(listener: _Listener, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Further ones are counted by line."""
+def test_number_of_compilations_is_limited(listener: _Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Further ones are counted per line."""
     monkeypatch.setattr(module, "MAX_COMPILATIONS", 2)
     for length in range(1, 7):
         torch.zeros(length, 11, device="hpu")
@@ -148,8 +142,7 @@ def test_compilations_are_bounded(listener: _Listener, monkeypatch: pytest.Monke
     assert sum(site.count for site in listener.aggregator.sites() if site.kind == "compilation") == 6
 
 
-def test_double_precision_is_found_where_it_is_made(listener: _Listener) -> None:
-    """A copy and an operator alike."""
+def test_float64_is_attributed_to_the_operator_that_creates_it(listener: _Listener) -> None:
     x = torch.ones(3, device="hpu")
     x.double()
     line = _line() - 1
@@ -157,8 +150,7 @@ def test_double_precision_is_found_where_it_is_made(listener: _Listener) -> None
     assert _place(listener.site("dtype", "float64")) == (__file__, line)
 
 
-def test_a_backward_pass_is_named_after_its_operator(listener: _Listener) -> None:
-    """And lies at the line that asked for it."""
+def test_backward_event_has_the_forward_operator(listener: _Listener) -> None:
     x = torch.ones(3, dtype=torch.float64, device="hpu", requires_grad=True)
     loss = x.pow(3).sum()
     loss.backward()
@@ -169,15 +161,13 @@ def test_a_backward_pass_is_named_after_its_operator(listener: _Listener) -> Non
     assert {_place(site) for site in sites} == {(__file__, line)}
 
 
-def test_int64_from_the_host_is_noted(listener: _Listener) -> None:
-    """Cards in lazy mode store it otherwise."""
+def test_int64_copies_are_counted_as_dtype(listener: _Listener) -> None:
     torch.arange(3).to("hpu")
 
-    assert listener.site("dtype", "int64").op == "copy to the card"
+    assert listener.site("dtype", "int64").op == "copy to device"
 
 
-def test_events_are_counted_by_training_step(listener: _Listener) -> None:
-    """The optimizer's steps are those of the training."""
+def test_events_are_counted_per_training_step(listener: _Listener) -> None:
     model = nn.Linear(2, 1).to("hpu")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     hook = optimizer.register_step_post_hook(
@@ -199,55 +189,50 @@ def test_events_are_counted_by_training_step(listener: _Listener) -> None:
     assert (listener.site("host_sync").steps, listener.site("host_sync").max_per_step) == (4, 1)
 
 
-def _hear(aggregator: EventAggregator, kind: str, op: str = "", detail: str = "", size: int = 0) -> None:
+def _send(aggregator: EventAggregator, kind: str, op: str = "", detail: str = "", size: int = 0) -> None:
     aggregator.on_event(kind, op, detail, size, sys._getframe(1))
 
 
-def test_collectives_have_name_dtype_and_size() -> None:
-    """By line, and as a whole."""
+def test_collectives_are_counted_per_line_and_in_total() -> None:
     aggregator = EventAggregator()
     for _ in range(2):
-        _hear(aggregator, "collective", "allreduce", "BFloat16[8]", 16)
+        _send(aggregator, "collective", "allreduce", "BFloat16[8]", 16)
 
     (site,) = aggregator.sites()
     assert (site.op, site.variant, site.count, site.bytes) == ("allreduce", "bfloat16", 2, 32)
     assert [(use.name, use.count) for use in aggregator.collectives()] == [("allreduce", 2)]
 
 
-def test_a_refusal_keeps_its_reason() -> None:
-    """As the device words it."""
+def test_unsupported_operation_keeps_its_error_message() -> None:
     aggregator = EventAggregator()
-    _hear(aggregator, "refused", "allreduce", "Unsupported ReduceOp for HCCL process group")
+    _send(aggregator, "refused", "allreduce", "Unsupported ReduceOp for HCCL process group")
 
     (site,) = aggregator.sites()
-    assert (site.kind, site.op) == ("refused", "allreduce")
+    assert (site.kind, site.op) == ("unsupported", "allreduce")
     assert site.examples == ("Unsupported ReduceOp for HCCL process group",)
 
 
-def test_an_unknown_event_is_passed_over() -> None:
-    """A device may tell more than this reader knows."""
+def test_unknown_kind_of_event_is_ignored() -> None:
     aggregator = EventAggregator()
-    _hear(aggregator, "sunrise")
+    _send(aggregator, "unknown")
 
     assert aggregator.sites() == ()
     assert aggregator.recording_error is None
 
 
-def test_a_fault_of_the_recorder_stops_it_and_not_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The report says so."""
+def test_exception_stops_recording_and_not_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     aggregator = EventAggregator()
-    _hear(aggregator, "host_sync", "item")
+    _send(aggregator, "host_sync", "item")
     monkeypatch.setattr(aggregator, "_handle", lambda *_: 1 / 0)
-    _hear(aggregator, "host_sync", "item")
+    _send(aggregator, "host_sync", "item")
     monkeypatch.undo()
-    _hear(aggregator, "host_sync", "item")
+    _send(aggregator, "host_sync", "item")
 
     assert aggregator.recording_error == "ZeroDivisionError: division by zero"
     assert [site.count for site in aggregator.sites()] == [1]
 
 
-def test_a_strange_optimizer_stops_it_and_not_the_program() -> None:
-    """One whose groups are not what torch's are."""
+def test_optimizer_without_groups_stops_recording_and_not_the_program() -> None:
     aggregator = EventAggregator()
     aggregator.on_optimizer_step(object(), None)
     aggregator.on_optimizer_step(object(), None)
@@ -256,15 +241,14 @@ def test_a_strange_optimizer_stops_it_and_not_the_program() -> None:
     assert aggregator.steps().finished == 0
 
 
-def test_threads_can_talk_at_once() -> None:
-    """Nothing gets lost."""
+def test_concurrent_events_are_all_counted() -> None:
     aggregator = EventAggregator()
 
-    def talk() -> None:
+    def count_events() -> None:
         for _ in range(500):
-            _hear(aggregator, "host_sync", "item")
+            _send(aggregator, "host_sync", "item")
 
-    threads = [threading.Thread(target=talk) for _ in range(4)]
+    threads = [threading.Thread(target=count_events) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -273,8 +257,8 @@ def test_threads_can_talk_at_once() -> None:
     assert [site.count for site in aggregator.sites()] == [2000]
 
 
-def test_an_event_may_come_while_another_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal handler runs anywhere and may use the device."""
+def test_event_in_a_signal_handler_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handler may run while another event is being counted."""
     aggregator = EventAggregator()
     take: Any = aggregator._handle
 
@@ -284,6 +268,6 @@ def test_an_event_may_come_while_another_is_taken(monkeypatch: pytest.MonkeyPatc
         take(*event)
 
     monkeypatch.setattr(aggregator, "_handle", interrupted)
-    _hear(aggregator, "host_sync", "outer")
+    _send(aggregator, "host_sync", "outer")
 
     assert {site.op for site in aggregator.sites()} == {"outer", "handler"}

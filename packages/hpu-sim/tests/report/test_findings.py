@@ -1,57 +1,48 @@
-"""What is to be mended."""
+"""Tests of the rules."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import dataclasses
+from typing import Any
 
 import pytest
 
 from hpu_sim.report.findings import findings, limitations
-from hpu_sim.report.schema import Machine, UncaughtError
+from hpu_sim.report.schema import Site, UncaughtError
 
-from .factories import make_frame, make_record, make_report, make_site
+from .factories import MACHINE, make_frame, make_record, make_report, make_site
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hpu_sim.report.schema import Site
-
-    Found = Callable[[Site], list[str]]
-
-_REFUSED = "The card refused this"
-_COMPLEX = "A card has no complex numbers"
-_WAITS = "The host waits for the card in every step"
-_SHAPES = "New shapes keep compiling graphs"
-_OPERATORS = "New sequences of operators keep compiling graphs"
-_REDUCTIONS = "Reductions of a dtype that HCCL has to convert"
-_DOUBLE = "float64 is computed as float32"
+_UNSUPPORTED = "Unsupported operation"
+_COMPLEX = "Complex dtype"
+_HOST_SYNCS = "Host-device synchronization in every step"
+_DYNAMIC_SHAPES = "Recipe cache misses from dynamic shapes"
+_CHANGING_GRAPHS = "Recipe cache misses from changing graphs"
+_CONVERSION = "Dtype conversion in HCCL reductions"
+_FLOAT64 = "float64 computed as float32"
 
 
-@pytest.fixture
-def found() -> Found:
-    """Returns the titles of the findings that a site leads to."""
-    return lambda site: [finding.title for finding in findings(make_report(make_record(sites=(site,))))]
+def _titles(site: Site) -> list[str]:
+    return [finding.title for finding in findings(make_report(make_record(sites=(site,))))]
 
 
 @pytest.mark.parametrize(
     ("changes", "title"),
     [
-        ({}, _WAITS),
-        ({"op": "aten::nonzero"}, _WAITS),
-        ({"kind": "compilation", "op": "aten::mul", "variant": "shapes"}, _SHAPES),
-        ({"kind": "compilation", "op": "aten::mul", "variant": "operators"}, _OPERATORS),
-        ({"kind": "compilation", "op": "", "variant": "end"}, _OPERATORS),
-        ({"kind": "dtype", "op": "aten::mul", "variant": "float64"}, _DOUBLE),
+        ({}, _HOST_SYNCS),
+        ({"op": "aten::nonzero"}, _HOST_SYNCS),
+        ({"kind": "compilation", "op": "aten::mul", "variant": "shapes"}, _DYNAMIC_SHAPES),
+        ({"kind": "compilation", "op": "aten::mul", "variant": "operators"}, _CHANGING_GRAPHS),
+        ({"kind": "compilation", "op": "", "variant": "end"}, _CHANGING_GRAPHS),
+        ({"kind": "dtype", "op": "aten::mul", "variant": "float64"}, _FLOAT64),
         ({"kind": "dtype", "op": "aten::mul", "variant": "complex"}, _COMPLEX),
-        ({"kind": "refused", "op": "allreduce"}, _REFUSED),
-        ({"kind": "collective", "op": "allreduce", "variant": "int64"}, _REDUCTIONS),
-        ({"kind": "collective", "op": "allreduce", "variant": "float16"}, _REDUCTIONS),
-        ({"kind": "collective", "op": "reduce_scatter_base", "variant": "float64"}, _REDUCTIONS),
+        ({"kind": "unsupported", "op": "allreduce"}, _UNSUPPORTED),
+        ({"kind": "collective", "op": "allreduce", "variant": "int64"}, _CONVERSION),
+        ({"kind": "collective", "op": "allreduce", "variant": "float16"}, _CONVERSION),
+        ({"kind": "collective", "op": "reduce_scatter_base", "variant": "float64"}, _CONVERSION),
     ],
 )
-def test_what_hurts_is_found(changes: dict[str, Any], title: str, found: Found) -> None:
-    """By what happened and how often."""
-    assert found(make_site(**changes)) == [title]
+def test_site_leads_to_a_finding(changes: dict[str, Any], title: str) -> None:
+    assert _titles(make_site(**changes)) == [title]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +51,7 @@ def test_what_hurts_is_found(changes: dict[str, Any], title: str, found: Found) 
         {"steps": 2, "count": 40, "max_per_step": 20},
         {"kind": "compilation", "op": "aten::mul", "variant": "shapes", "last_step": 3},
         {"kind": "compilation", "op": "aten::mul", "variant": "shapes", "count": 2},
-        {"kind": "dtype", "op": "copy to the card", "variant": "int64"},
+        {"kind": "dtype", "op": "copy to device", "variant": "int64"},
         {"kind": "collective", "op": "allreduce", "variant": "bfloat16"},
         {"kind": "collective", "op": "broadcast", "variant": "int64"},
         {"kind": "collective", "op": "reduce_scatter_base", "variant": "int64"},
@@ -68,93 +59,80 @@ def test_what_hurts_is_found(changes: dict[str, Any], title: str, found: Found) 
     ],
     ids=str,
 )
-def test_what_does_not_hurt_is_not(changes: dict[str, Any], found: Found) -> None:
-    """An evaluation now and then, the first steps' graphs, what a card does itself."""
-    assert found(make_site(**changes)) == []
+def test_site_leads_to_no_finding(changes: dict[str, Any]) -> None:
+    """Occasional synchronization, misses during warm-up and natively supported dtypes are not findings."""
+    assert _titles(make_site(**changes)) == []
 
 
-def test_the_worst_comes_first() -> None:
-    """What a card refuses before what holds it up before what it computes otherwise."""
-    sites = (make_site(kind="dtype", variant="float64"), make_site(), make_site(kind="refused"))
+def test_errors_come_before_performance_and_numerics() -> None:
+    sites = (make_site(kind="dtype", variant="float64"), make_site(), make_site(kind="unsupported"))
+    categories = [finding.category for finding in findings(make_report(make_record(sites=sites)))]
 
-    assert [each.category for each in findings(make_report(make_record(sites=sites)))] == ["fails", "slow", "differs"]
-
-
-def test_an_error_that_ended_a_rank_is_one() -> None:
-    """With its text and its line."""
-    uncaught_error = UncaughtError("RuntimeError", "Complex datatype is not supported on HPU device.", make_frame())
-    (finding,) = findings(make_report(make_record(rank=3, uncaught_error=uncaught_error)))
-
-    assert finding.title == "Rank 3 ended with RuntimeError"
-    assert finding.recommendation == "Complex datatype is not supported on HPU device. at /home/me/train.py:42"
+    assert categories == ["error", "performance", "numerics"]
 
 
-def test_an_error_without_a_line_of_the_program_has_none() -> None:
-    """As one in a launcher."""
+def test_uncaught_error_shows_message_and_line() -> None:
+    error = UncaughtError("RuntimeError", "Complex datatype is not supported on HPU device.", make_frame())
+    (finding,) = findings(make_report(make_record(rank=3, uncaught_error=error)))
+
+    assert finding.title == "Uncaught RuntimeError on rank 3"
+    assert finding.recommendation == "Complex datatype is not supported on HPU device. (/home/me/train.py:42)"
+
+
+def test_uncaught_error_outside_of_the_program_has_no_line() -> None:
     (finding,) = findings(make_report(make_record(uncaught_error=UncaughtError("OSError", "no", None))))
 
     assert finding.recommendation == "no"
 
 
-def test_an_interruption_is_none() -> None:
-    """Somebody wanted it."""
+def test_keyboard_interrupt_is_not_a_finding() -> None:
     assert findings(make_report(make_record(uncaught_error=UncaughtError("KeyboardInterrupt", "", None)))) == ()
 
 
-def test_memory_close_to_its_end_is_one() -> None:
-    """Of the ranks where it is."""
-    full = make_record(rank=1, totals={"peak_bytes": 90 << 30})
-    (finding,) = findings(make_report(make_record(), full))
+def test_high_memory_names_the_ranks() -> None:
+    (finding,) = findings(make_report(make_record(), make_record(rank=1, totals={"peak_bytes": 90 << 30})))
 
-    assert finding.title == "More than 90% of a card's memory was in use"
-    assert finding.recommendation.startswith("On ranks 1.")
+    assert finding.title == "Peak memory above 90% of the card"
+    assert finding.recommendation.startswith("Rank 1. ")
 
 
-def test_nothing_is_missing_as_a_rule() -> None:
-    """In lazy mode, every rank having ended."""
+def test_killed_ranks_are_a_finding() -> None:
+    killed = [make_record(rank=rank, state="running") for rank in (5, 6)]
+    (finding,) = findings(make_report(make_record(), *killed))
+
+    assert (finding.category, finding.title) == ("error", "Ranks 5, 6 were killed")
+
+
+def test_complete_report_in_lazy_mode_has_no_limitations() -> None:
     assert limitations(make_report(make_record())) == ()
 
 
-def test_ranks_without_a_record_are_named() -> None:
-    """They were killed, or are elsewhere."""
+def test_missing_ranks_are_a_limitation() -> None:
     (limitation,) = limitations(make_report(make_record(world_size=4), missing_ranks=(1, 2, 3)))
 
     assert limitation.startswith("Ranks 1, 2, 3 left no record: killed")
 
 
-def test_killed_ranks_are_one() -> None:
-    """What they left is not the whole."""
-    killed = [make_record(rank=rank, state="running") for rank in (5, 6)]
-    (finding,) = findings(make_report(make_record(), *killed))
-
-    assert (finding.category, finding.title) == ("fails", "Ranks 5, 6 did not end, but were killed")
-
-
-def test_eager_mode_says_what_it_does_not_show() -> None:
-    """And how to see it."""
-    machine = Machine(1, "GAUDI2", "1.24.1", lazy=False, memory_bytes=96 << 30, torch="2.13.0")
-    (limitation,) = limitations(make_report(make_record(machine=machine)))
+def test_eager_mode_is_a_limitation() -> None:
+    record = make_record(machine=dataclasses.replace(MACHINE, lazy=False))
+    (limitation,) = limitations(make_report(record))
 
     assert "PT_HPU_LAZY_MODE=1" in limitation
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "text"),
     [
         ({"recording_error": "KeyError: 3"}, "Rank 0 stopped recording: KeyError: 3."),
-        ({"dropped_events": 7}, "Rank 0 had 7 events at more lines than are told apart."),
+        ({"dropped_events": 7}, "Rank 0 had 7 events beyond the limit of recorded lines."),
     ],
 )
-def test_what_recording_did_not_do_is_said(
-    changes: dict[str, Any],
-    words: str,
-) -> None:
-    """A report never looks more complete than it is."""
-    assert limitations(make_report(make_record(**changes))) == (words,)
+def test_incomplete_recording_is_a_limitation(changes: dict[str, Any], text: str) -> None:
+    assert limitations(make_report(make_record(**changes))) == (text,)
 
 
-def test_int64_in_lazy_mode_is_mentioned() -> None:
-    """It seldom matters, so it is no finding."""
+def test_int64_in_lazy_mode_is_a_limitation() -> None:
+    """It seldom matters, so it is not a finding."""
     (limitation,) = limitations(make_report(make_record(sites=(make_site(kind="dtype", variant="int64"),))))
 
     assert "int32" in limitation

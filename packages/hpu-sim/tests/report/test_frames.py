@@ -1,4 +1,4 @@
-"""Which line of which code is meant."""
+"""Tests of the attribution of stacks to lines of the program."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _HERE = __file__
 
 
 def _call_from(file: str, name: str, function: Callable[[], Any]) -> Any:
-    """Call a function from a module that lies in ``file`` and is named ``name``."""
+    """Call a function from a module with a given path and name."""
     namespace = {"__name__": name, "function": function}
-    exec(compile("result = function()", file, "exec"), namespace)  # noqa: S102 - code at a made-up place
+    exec(compile("result = function()", file, "exec"), namespace)  # noqa: S102 - code with a fake path
     return namespace["result"]
 
 
@@ -33,8 +33,7 @@ def _counter() -> FrameType | None:
     return FrameClassifier().user_frame(frame)
 
 
-def test_a_programs_own_code_is_meant() -> None:
-    """Wherever it lies."""
+def test_code_of_the_program_is_found() -> None:
     found = _call_from("/home/me/train.py", "__main__", lambda: FrameClassifier().user_frame(sys._getframe(1)))
 
     assert found is not None
@@ -54,8 +53,8 @@ def test_a_programs_own_code_is_meant() -> None:
     ],
     ids=["site-packages", "dist-packages", "standard library", "framework", "sibling", "frozen", "generated"],
 )
-def test_a_librarys_code_is_passed_over(file: str, name: str) -> None:
-    """The line that called it is meant, also for libraries that a developer has in a checkout."""
+def test_code_of_libraries_is_skipped(file: str, name: str) -> None:
+    """Libraries count as such even in a developer's checkout."""
     found = _call_from(file, name, lambda: FrameClassifier().user_frame(sys._getframe(1)))
 
     assert found is not None
@@ -63,8 +62,7 @@ def test_a_librarys_code_is_passed_over(file: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("file", ["<string>", "<stdin>", "<ipython-input-1-abc>"])
-def test_what_was_typed_is_the_programs_own(file: str) -> None:
-    """It has no file."""
+def test_code_from_a_prompt_belongs_to_the_program(file: str) -> None:
     found = _call_from(file, "__main__", lambda: FrameClassifier().user_frame(sys._getframe(1)))
 
     assert found is not None
@@ -72,7 +70,7 @@ def test_what_was_typed_is_the_programs_own(file: str) -> None:
 
 
 class _Frame:
-    """A frame of a made-up stack."""
+    """Fake frame."""
 
     def __init__(self, file: str, name: str, back: _Frame | None = None) -> None:
         self.f_code = compile("", file, "exec")
@@ -83,34 +81,31 @@ class _Frame:
 
 @pytest.fixture
 def installed_stack() -> Any:
-    """`python -m tool`, where everything is installed: torch called by tool, called by a helper of it."""
+    """Stack of `python -m tool`: torch, called by `tool`, called by a package `helper`."""
     outer = _Frame("/env/lib/site-packages/helper/run.py", "helper.run")
     return _Frame("/env/torch/nn.py", "torch.nn", _Frame("/env/lib/site-packages/tool/main.py", "tool.main", outer))
 
 
-def test_installed_code_is_meant_where_there_is_no_other(installed_stack: Any) -> None:
-    """The innermost that is no framework."""
+def test_installed_package_is_found_if_there_is_no_program(installed_stack: Any) -> None:
     found = FrameClassifier().user_frame(installed_stack)
 
     assert found is not None
     assert found.f_code.co_filename == "/env/lib/site-packages/tool/main.py"
 
 
-def test_nothing_is_meant_where_no_python_runs() -> None:
-    """As in a thread of the autograd engine."""
+def test_no_frame_gives_no_user_frame() -> None:
     assert FrameClassifier().user_frame(None) is None
 
 
-def test_a_stack_names_lines_functions_and_source() -> None:
-    """The innermost frame first."""
+def test_stack_has_lines_functions_and_source() -> None:
     classifier = FrameClassifier()
     frame = sys._getframe()
     (first, *others), index = classifier.stack(frame, frame)  # this line
 
-    assert (first.file, first.function, first.is_user) == (_HERE, "test_a_stack_names_lines_functions_and_source", True)
+    assert (first.file, first.function, first.is_user) == (_HERE, "test_stack_has_lines_functions_and_source", True)
     assert first.source == "(first, *others), index = classifier.stack(frame, frame)  # this line"
     assert index == 0
-    # Pytest's frame; the outermost one is the program that was started, which may count as the user's.
+    # pytest's frame. The outermost frame is pytest's script, which may count as the program.
     assert not others[0].is_user
 
 
@@ -118,8 +113,7 @@ def _deep(depth: int, function: Callable[[], Any]) -> Any:
     return function() if depth == 0 else _deep(depth - 1, function)
 
 
-def test_a_deep_stack_is_cut_but_keeps_the_line_that_is_meant() -> None:
-    """Which may lie far out."""
+def test_deep_stack_is_truncated_but_keeps_the_target() -> None:
     classifier, target = FrameClassifier(), sys._getframe()
 
     frames, index = _deep(3 * MAX_STACK_DEPTH, lambda: classifier.stack(sys._getframe(), target))
@@ -129,8 +123,7 @@ def test_a_deep_stack_is_cut_but_keeps_the_line_that_is_meant() -> None:
     assert frames[index].function == target.f_code.co_name
 
 
-def test_the_simulators_own_frames_are_left_out() -> None:
-    """They say nothing about the program."""
+def test_stack_omits_frames_of_the_simulator() -> None:
     frame = _call_from("/src/hpu_sim/bridge/core.py", "hpu_sim.bridge", lambda: sys._getframe(1))
 
     frames, _ = FrameClassifier().stack(frame, None)
@@ -138,15 +131,14 @@ def test_the_simulators_own_frames_are_left_out() -> None:
     assert all(each.file != "/src/hpu_sim/bridge/core.py" for each in frames)
 
 
-def test_a_source_that_cannot_be_read_is_empty() -> None:
-    """As that of code typed at a prompt."""
+def test_unavailable_source_is_empty() -> None:
     frame = _call_from("/nowhere/at/all.py", "__main__", lambda: sys._getframe(1))
 
     assert FrameClassifier().to_frame(frame, 1).source == ""
 
 
-def test_many_functions_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program may make code as long as it runs."""
+def test_cache_of_code_objects_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program may create code objects as long as it runs."""
     monkeypatch.setattr(module, "_MAX_CACHED", 10)
     classifier = FrameClassifier()
     for index in range(100):
@@ -156,30 +148,28 @@ def test_many_functions_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture
-def heard_in_backward() -> Iterator[list[str]]:
-    """Files of the frames that the main thread runs while the device tells of a backward pass."""
-    heard: list[str] = []
+def backward_lines() -> Iterator[list[str]]:
+    """Lines to which events of a backward pass are attributed."""
+    lines: list[str] = []
 
     def on_event(*_: object) -> None:
         if sys._getframe().f_back is None:
             frame = backward_caller_frame()
             found = FrameClassifier().user_frame(frame)
-            heard.append("nothing" if found is None else f"{Path(found.f_code.co_filename).name}:{found.f_lineno}")
+            lines.append("no line" if found is None else f"{Path(found.f_code.co_filename).name}:{found.f_lineno}")
 
     native().set_listener(on_event)
-    yield heard
+    yield lines
     native().set_listener(None)
 
 
-def test_a_backward_pass_is_where_it_was_asked_for(heard_in_backward: list[str]) -> None:
-    """The engine of autograd runs in a thread without Python, while the main thread waits."""
+def test_backward_pass_is_attributed_to_the_call_of_backward(backward_lines: list[str]) -> None:
     loss = torch.ones(3, dtype=torch.float64, device="hpu", requires_grad=True).pow(2).sum()
     line = sys._getframe().f_lineno + 1
     loss.backward()
 
-    assert set(heard_in_backward) == {f"test_frames.py:{line}"}
+    assert set(backward_lines) == {f"test_frames.py:{line}"}
 
 
-def test_outside_of_a_backward_pass_the_main_thread_says_nothing() -> None:
-    """It runs something else then."""
+def test_main_thread_outside_of_backward_gives_no_frame() -> None:
     assert backward_caller_frame() is None

@@ -1,4 +1,4 @@
-"""The page, read as a browser would."""
+"""Tests of the HTML page."""
 
 from __future__ import annotations
 
@@ -12,28 +12,31 @@ from hpu_sim.report.schema import CollectiveStats, Compilation, OptimizerMemory,
 
 from .factories import make_frame, make_record, make_report, make_site
 
-# Elements that have no end.
+# Elements without an end tag.
 _VOID: Final = {"br", "hr", "img", "input", "link", "meta"}
 
 
 class Page(HTMLParser):
-    """A page, taken apart.
+    """A parsed page.
+
+    Args:
+        source: HTML of the page.
 
     Attributes:
-        text: All that a reader sees, words apart by one space.
+        text: Visible text, with words separated by one space.
         elements: Pairs of a tag and its attributes, in order.
-        faults: Elements that end where they should not.
+        errors: Errors in the nesting of elements.
     """
 
     def __init__(self, source: str) -> None:
         super().__init__(convert_charrefs=True)
         self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.faults: list[str] = []
+        self.errors: list[str] = []
         self._open: list[str] = []
         self._words: list[str] = []
         self.feed(source)
         self.close()
-        self.faults += [f"{tag} does not end" for tag in self._open]
+        self.errors += [f"{tag} is not closed" for tag in self._open]
         self.text = " ".join(self._words)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -45,25 +48,25 @@ class Page(HTMLParser):
         if self._open and self._open[-1] == tag:
             self._open.pop()
         else:
-            self.faults.append(f"{tag} ends in {self._open}")
+            self.errors.append(f"{tag} is closed within {self._open}")
 
     def handle_data(self, data: str) -> None:
         if "style" not in self._open:
-            self._words += data.replace("\u00ad", "").split()
+            self._words += data.split()
 
     def count(self, tag: str, **attributes: str) -> int:
-        """Return how many elements there are of a tag with these attributes."""
+        """Return the number of elements with a tag and attributes."""
         wanted = {name.rstrip("_"): value for name, value in attributes.items()}
         return sum(each == tag and wanted.items() <= own.items() for each, own in self.elements)
 
 
-@pytest.fixture
-def full() -> Page:
-    """A page on which everything occurs."""
+@pytest.fixture(scope="module")
+def page() -> Page:
+    """Return a page with every section."""
     library = make_frame(file="/env/torch/_tensor.py", line=7, function="item", source="", is_user=False)
     sites = (
         make_site(stack=(library, make_frame()), frame_index=1),
-        make_site(kind="refused", op="aten::fft", stack=(make_frame(source='x = "<b>" & y'),)),
+        make_site(kind="unsupported", op="aten::fft", stack=(make_frame(source='x = "<b>" & y'),)),
         make_site(kind="h2d", op="copy", variant="pageable", bytes=2048, examples=("float32[8]",)),
         make_site(kind="compilation", op="aten::mul", variant="shapes"),
         make_site(kind="collective", op="allreduce", variant="int64"),
@@ -72,36 +75,31 @@ def full() -> Page:
     compilation = Compilation(
         4, True, "shapes", "aten::addmm", "float32[3], float32[1]", "float32[4], float32[1]", None
     )
-    ended = Compilation(5, False, "end", "", "", "", make_frame())
     first = make_record(
         sites=sites,
         optimizer_memory=OptimizerMemory(1 << 30, 1 << 30, 2 << 30),
-        compilations=(compilation, ended),
+        compilations=(compilation, Compilation(5, False, "end", "", "", "", make_frame())),
         collectives=(CollectiveStats("allreduce", 1200, 9600, ((8, 1200),)),),
         uncaught_error=UncaughtError("RuntimeError", "no", make_frame()),
         world_size=3,
     )
-    return Page(render(make_report(first, make_record(rank=1, state="running"), missing_ranks=(2,), exit_code=-15)))
+    report = make_report(first, make_record(rank=1, state="running"), missing_ranks=(2,), exit_code=-15)
+    return Page(render(report))
 
 
-def test_the_page_is_whole(full: Page) -> None:
-    """Every element ends where it should."""
-    assert full.faults == []
+def test_elements_are_nested_correctly(page: Page) -> None:
+    assert page.errors == []
 
 
-def test_the_page_needs_nothing_else(full: Page) -> None:
-    """No script and no link to anything."""
-    tags = {tag for tag, _ in full.elements}
-    addresses = [
-        value for _, attributes in full.elements for name, value in attributes.items() if name in {"src", "href"}
-    ]
+def test_page_has_no_scripts_and_no_links(page: Page) -> None:
+    tags = {tag for tag, _ in page.elements}
+    urls = [value for _, attributes in page.elements for name, value in attributes.items() if name in {"src", "href"}]
 
     assert tags.isdisjoint({"script", "link", "img", "iframe"})
-    assert addresses == []
+    assert urls == []
 
 
-def test_the_style_loads_nothing() -> None:
-    """Nor does it name another file."""
+def test_style_loads_nothing() -> None:
     source = render(make_report(make_record()))
 
     assert "url(" not in source
@@ -109,118 +107,92 @@ def test_the_style_loads_nothing() -> None:
     assert "http" not in source
 
 
-def test_the_page_is_light_and_dark(full: Page) -> None:
-    """As the reader's system is."""
-    assert full.count("meta", name="color-scheme", content="light dark") == 1
+def test_page_follows_the_color_scheme_of_the_system() -> None:
+    assert "color-scheme: light dark;" in render(make_report(make_record()))
 
 
-def test_it_says_simulated_and_what_was_run(full: Page) -> None:
-    """At the top."""
-    assert full.text.startswith(
-        "hpu-sim report What a card would have met simulated train.py --epochs 3 2 \N{MULTIPLICATION SIGN} GAUDI2 "
-        "with 96 GiB, SynapseAI 1.24.1, lazy mode, torch 2.13.0 · ended by SIGTERM · 2026-01-02 03:04:05 UTC"
+def test_header_shows_command_and_machine(page: Page) -> None:
+    assert page.text.startswith(
+        "Gaudi readiness report Gaudi readiness report simulated train.py --epochs 3 2 \N{MULTIPLICATION SIGN} GAUDI2 "
+        "with 96 GiB, SynapseAI 1.24.1, lazy mode, torch 2.13.0 · terminated by SIGTERM · 2026-01-02 03:04:05 UTC"
     )
 
 
-def test_lines_open_to_a_stack(full: Page) -> None:
-    """With the program's own frames set apart."""
-    assert "▸" not in full.text
-    assert full.count("details", class_="line") >= 6
-    assert full.count("ol", class_="stack") == full.count("details", class_="line")
-    assert "/env/torch/_tensor.py:7 in item /home/me/train.py:42 in train loss = step(batch)" in full.text
-    assert full.count("li", class_="user") > 0
+def test_every_line_expands_to_its_stack(page: Page) -> None:
+    assert page.count("details", class_="line") >= 6
+    assert page.count("ol", class_="stack") == page.count("details", class_="line")
+    assert "/env/torch/_tensor.py:7 in item /home/me/train.py:42 in train loss = step(batch)" in page.text
+    assert page.count("li", class_="user") > 0
 
 
-def test_what_a_program_says_stays_text(full: Page) -> None:
-    """Source lines hold anything."""
-    assert 'x = "<b>" & y' in full.text
-    assert full.count("b") == 0
+def test_source_code_is_escaped(page: Page) -> None:
+    assert 'x = "<b>" & y' in page.text
+    assert page.count("b") == 0
 
 
-def test_a_line_without_python_says_so(full: Page) -> None:
-    """In the list and in place of the stack."""
-    assert "no Python line" in full.text
-    assert "No Python was running." in full.text
+def test_event_without_a_frame_has_no_line_and_no_stack(page: Page) -> None:
+    assert "no Python line" in page.text
+    assert "The thread ran no Python." in page.text
 
 
-def test_code_in_advice_is_code() -> None:
-    """What stands between backticks."""
-    site = make_site(kind="compilation", op="aten::mul", variant="shapes")
-
-    assert "<code>drop_last=True</code>" in render(make_report(make_record(sites=(site,))))
+def test_recipe_cache_miss_shows_only_the_changed_inputs(page: Page) -> None:
+    assert "4 no Python line addmm input float32[3] changed to float32[4]" in page.text
+    assert "5 train.py:42 new end of the graph" in page.text
 
 
-def test_changed_inputs_are_shown_alone(full: Page) -> None:
-    """Those that stayed as they were say nothing."""
-    assert "4 no Python line addmm float32[3] became float32[4]" in full.text
-    assert "5 train.py:42 the graph ended where earlier ones went on" in full.text
+def test_killed_and_missing_ranks_are_named(page: Page) -> None:
+    assert "1 (killed)" in page.text
+    assert "Rank 2 left no record" in page.text
 
 
-def test_killed_and_missing_ranks_are_named(full: Page) -> None:
-    """In the table and among what is not known."""
-    assert "1 (killed)" in full.text
-    assert "Rank 2 left no record" in full.text
+def test_memory_shows_peak_and_zero_estimate(page: Page) -> None:
+    assert "Rank 0: peak 3 GiB of 96 GiB; parameters 1 GiB, gradients 1 GiB, optimizer state 2 GiB" in page.text
+    assert page.count("div", class_="meter") == 2
+    assert "3 optimizer state, gradients and parameters" in page.text
 
 
-def test_memory_is_compared_with_the_limit(full: Page) -> None:
-    """Per rank, with what ZeRO would make of it."""
-    assert "Rank 0: 3 GiB of 96 GiB at the peak; parameters 1 GiB, gradients 1 GiB, optimizer state 2 GiB" in full.text
-    assert full.count("div", class_="meter") == 2
-    assert "3 optimizer state, gradients and parameters" in full.text
+def test_collectives_are_listed_by_size(page: Page) -> None:
+    assert "allreduce 1 200 9.4 KiB 1 200 \N{MULTIPLICATION SIGN} 8 B" in page.text
 
 
-def test_collectives_are_listed_by_size(full: Page) -> None:
-    """With their calls."""
-    assert "allreduce 1 200 9.4 KiB 1 200 \N{MULTIPLICATION SIGN} 8 B" in full.text
+def test_charts_have_a_bar_per_step_with_events(page: Page) -> None:
+    assert page.count("svg") == 4
+    assert page.count("rect") == 2 * (10 + 2)
+    assert page.count("rect", class_="edge") == 6
 
 
-def test_steps_are_drawn(full: Page) -> None:
-    """A bar for each that had something."""
-    assert full.count("svg") == 4
-    assert full.count("rect") == 2 * (10 + 2)
-    assert full.count("rect", class_="edge") == 6
-
-
-def test_syncs_per_step_in_words() -> None:
-    """What is usual, and what is most."""
+def test_syncs_per_step_show_the_most_common_and_the_highest_number() -> None:
     steps = Steps(10, ((1, 6), (4, 2)), 1, (1,) * 10, (0,) * 10, (0,) * 10)
 
-    assert "1 in every step" in Page(render(make_report(make_record()))).text
+    assert "0 10 20 7 3 10 1 12, 4 KiB" in Page(render(make_report(make_record()))).text
     assert "1 in 6 of 8 steps, at most 4" in Page(render(make_report(make_record(steps=steps)))).text
 
 
-def test_long_lists_are_cut() -> None:
-    """The page stays one that can be read."""
+def test_number_of_lines_is_limited() -> None:
     sites = tuple(make_site(stack=(make_frame(line=line),), steps=1) for line in range(MAX_LINES + 3))
     page = Page(render(make_report(make_record(sites=sites))))
 
     assert page.count("details", class_="line") == MAX_LINES
-    assert "and 3 more lines, which the JSON has." in page.text
+    assert "and 3 more lines in the JSON report." in page.text
 
 
 @pytest.mark.parametrize(
-    ("exit_code", "words"),
-    [(0, "ended well"), (3, "ended with exit code 3"), (-9, "ended by SIGKILL"), (None, "2.13.0 · 2026")],
+    ("exit_code", "text"),
+    [(0, "exited with code 0"), (3, "exited with code 3"), (-9, "terminated by SIGKILL"), (None, "2.13.0 · 2026")],
 )
-def test_how_the_program_ended_is_said(
-    exit_code: int | None,
-    words: str,
-) -> None:
-    """Unless nobody waited for it."""
-    assert words in Page(render(make_report(make_record(), exit_code=exit_code))).text
+def test_exit_status(exit_code: int | None, text: str) -> None:
+    assert text in Page(render(make_report(make_record(), exit_code=exit_code))).text
 
 
-def test_a_good_run_is_told_from_one_that_was_not_looked_at() -> None:
-    """Totals alone find nothing, and a run that failed did not go well."""
-    assert "Nothing was found" in Page(render(make_report(make_record()))).text
+def test_page_without_findings_says_why() -> None:
+    assert "No findings" in Page(render(make_report(make_record()))).text
     failed = Page(render(make_report(make_record(), exit_code=3)))
-    assert "Nothing was found, but the program ended with exit code 3" in failed.text
+    assert "No findings, but the program exited with code 3" in failed.text
     assert "Only totals were recorded" in Page(render(make_report(make_record(detail="counts")))).text
 
 
-def test_a_program_without_a_card_gets_a_page() -> None:
-    """That says so."""
+def test_program_without_a_device_gets_a_page() -> None:
     page = Page(render(make_report(command=())))
 
-    assert page.faults == []
+    assert page.errors == []
     assert "No process used a simulated card" in page.text

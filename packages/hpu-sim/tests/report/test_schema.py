@@ -1,4 +1,4 @@
-"""Records on their way through JSON."""
+"""Tests of the JSON encoding of records and reports."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from hpu_sim.report.schema import (
 from .factories import make_frame, make_record, make_report, make_site
 
 
-def test_a_report_survives_json() -> None:
-    """Every part of it, whatever is there and whatever is not."""
+def test_report_survives_json_round_trip() -> None:
+    """Every optional part is once present and once absent."""
     full = make_record(
         sites=(make_site(), make_site(frame_index=None, stack=(), backward="Addmm", examples=("float32[3]",))),
         uncaught_error=UncaughtError("ValueError", "no", make_frame()),
@@ -34,24 +34,21 @@ def test_a_report_survives_json() -> None:
     assert from_dict(Report, json.loads(json.dumps(to_dict(report)))) == report
 
 
-def test_other_data_are_refused() -> None:
-    """With what is missing."""
+def test_missing_field_raises() -> None:
     data = to_dict(make_report())
     del data["ranks"]
 
-    with pytest.raises(ValueError, match=r"this is no Report of format 1: KeyError\('ranks'\)"):
+    with pytest.raises(ValueError, match=r"not a Report of schema version 1: KeyError\('ranks'\)"):
         from_dict(Report, data)
 
 
-@pytest.mark.parametrize("data", [None, [], "report", {"format": 1}], ids=str)
-def test_what_is_no_record_at_all_is_refused(data: object) -> None:
-    """Whatever JSON can hold."""
-    with pytest.raises(ValueError, match="this is no RankRecord of format 1"):
+@pytest.mark.parametrize("data", [None, [], "report", {"schema_version": 1}], ids=str)
+def test_unrelated_json_raises(data: object) -> None:
+    with pytest.raises(ValueError, match="not a RankRecord of schema version 1"):
         from_dict(RankRecord, data)
 
 
-def test_a_site_knows_its_line() -> None:
-    """By its place in the stack; without one it has none."""
+def test_frame_of_site_is_selected_by_index() -> None:
     inner, outer = make_frame(line=1), make_frame(line=2)
 
     assert make_site(stack=(inner, outer), frame_index=1).frame == outer

@@ -1,4 +1,4 @@
-"""Recording in one process."""
+"""Tests of the recording session."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _Device:
-    """A device that only its listener hears."""
+    """Fake device with a listener."""
 
     listener: Any = None
 
@@ -33,27 +33,25 @@ class _Device:
 
 @pytest.fixture
 def device() -> _Device:
-    """A device that tells nothing by itself."""
+    """Return a fake device."""
     return _Device()
 
 
 @pytest.fixture
 def session(device: _Device, tmp_path: Path) -> RecordingSession:
-    """A recording of lines, whose process has no card yet."""
-    return RecordingSession(tmp_path, "lines", active_config(), device)  # type: ignore[arg-type] # as much as it needs
+    """Return a session with detail "lines", before the process acquires a device."""
+    return RecordingSession(tmp_path, "lines", active_config(), device)  # type: ignore[arg-type] # fake
 
 
 @pytest.fixture
 def read(tmp_path: Path) -> Callable[[], RankRecord]:
-    """Reads the record that this process has left."""
+    """Return a function that reads the record of this process."""
     path = tmp_path / f"process-{os.getpid()}.json"
     return lambda: from_dict(RankRecord, json.loads(path.read_text(encoding="utf-8")))
 
 
-def test_a_process_leaves_a_record_as_soon_as_it_takes_a_card(
-    session: RecordingSession, read: Callable[[], RankRecord]
-) -> None:
-    """Killed later, it will be missed."""
+def test_acquiring_a_device_writes_a_record(session: RecordingSession, read: Callable[[], RankRecord]) -> None:
+    """A process that is killed later is in the report."""
     session.on_device_acquired(1)
 
     record = read()
@@ -61,15 +59,16 @@ def test_a_process_leaves_a_record_as_soon_as_it_takes_a_card(
     assert (record.machine.devices, record.machine.lazy, record.machine.torch) == (2, True, str(torch.__version__))
 
 
-def test_a_process_without_a_card_leaves_nothing(session: RecordingSession, tmp_path: Path) -> None:
-    """As a launcher, or a worker that loads data."""
+def test_process_without_a_device_writes_nothing(session: RecordingSession, tmp_path: Path) -> None:
+    """Launchers and data loading workers have no device."""
     session.finish()
 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_last_record_says_so(session: RecordingSession, device: _Device, read: Callable[[], RankRecord]) -> None:
-    """And the device is no longer listened to."""
+def test_finish_writes_the_final_record(
+    session: RecordingSession, device: _Device, read: Callable[[], RankRecord]
+) -> None:
     session.on_device_acquired(0)
     device.listener("host_sync", "item", "", 0)
     session.finish()
@@ -79,8 +78,7 @@ def test_the_last_record_says_so(session: RecordingSession, device: _Device, rea
     assert device.listener is None
 
 
-def test_it_ends_once(session: RecordingSession, read: Callable[[], RankRecord], tmp_path: Path) -> None:
-    """Whoever asks for it again."""
+def test_second_finish_does_nothing(session: RecordingSession, read: Callable[[], RankRecord], tmp_path: Path) -> None:
     session.on_device_acquired(0)
     session.finish()
     (tmp_path / f"process-{os.getpid()}.json").unlink()
@@ -89,10 +87,10 @@ def test_it_ends_once(session: RecordingSession, read: Callable[[], RankRecord],
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_forked_child_leaves_its_parents_record_alone(
+def test_forked_child_keeps_the_record_of_its_parent(
     session: RecordingSession, read: Callable[[], RankRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the parent promised to do at its end the child does, too, if it ends like one."""
+    """The child may inherit the exit handlers of its parent."""
     session.on_device_acquired(0)
     monkeypatch.setattr(os, "getpid", lambda: 2)
     session.finish()
@@ -101,9 +99,8 @@ def test_a_forked_child_leaves_its_parents_record_alone(
     assert read().state == "running"
 
 
-def test_counting_needs_no_listener(device: _Device, tmp_path: Path) -> None:
-    """It costs nothing while the program runs."""
-    RecordingSession(tmp_path, "counts", active_config(), device)  # type: ignore[arg-type] # as above
+def test_counts_need_no_listener(device: _Device, tmp_path: Path) -> None:
+    RecordingSession(tmp_path, "counts", active_config(), device)  # type: ignore[arg-type] # fake
 
     assert device.listener is None
 
@@ -112,8 +109,7 @@ def test_counting_needs_no_listener(device: _Device, tmp_path: Path) -> None:
 def test_optimizer_steps_are_counted(
     detail: Any, device: _Device, tmp_path: Path, read: Callable[[], RankRecord]
 ) -> None:
-    """Also where only totals are kept."""
-    session = RecordingSession(tmp_path, detail, active_config(), device)  # type: ignore[arg-type] # as above
+    session = RecordingSession(tmp_path, detail, active_config(), device)  # type: ignore[arg-type] # fake
     session.on_device_acquired(0)
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(3, device="hpu"))], lr=0.1)
     for _ in range(3):
@@ -123,8 +119,7 @@ def test_optimizer_steps_are_counted(
     assert (read().detail, read().steps.finished) == (detail, 3)
 
 
-def test_steps_without_a_card_do_not_count(session: RecordingSession, read: Callable[[], RankRecord]) -> None:
-    """A program may train something on the host first."""
+def test_steps_without_a_device_do_not_count(session: RecordingSession, read: Callable[[], RankRecord]) -> None:
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(3))], lr=0.1)
     session._on_optimizer_step(optimizer, (), {})
     session.on_device_acquired(0)
@@ -132,10 +127,9 @@ def test_steps_without_a_card_do_not_count(session: RecordingSession, read: Call
     assert read().steps.finished == 0
 
 
-def test_a_long_run_writes_what_it_knows_now_and_then(
+def test_record_is_written_periodically_at_steps(
     session: RecordingSession, device: _Device, read: Callable[[], RankRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At a step, when it is time."""
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(3))], lr=0.1)
@@ -150,10 +144,9 @@ def test_a_long_run_writes_what_it_knows_now_and_then(
     assert (read().state, read().steps.finished) == ("running", 2)
 
 
-def test_a_run_without_steps_does_so_too(
+def test_record_is_written_periodically_at_events(
     session: RecordingSession, device: _Device, read: Callable[[], RankRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a number of events."""
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     monkeypatch.setattr(module, "_EVENTS_PER_CHECK", 4)
@@ -166,14 +159,13 @@ def test_a_run_without_steps_does_so_too(
     assert [site.count for site in read().sites] == [4]
 
 
-def test_a_full_disk_is_a_line_on_stderr(
+def test_failure_to_write_is_a_message_on_stderr(
     session: RecordingSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And no trouble of the program."""
     tmp_path.rmdir()
     session.on_device_acquired(0)
 
-    assert re.fullmatch(r"hpu-sim: the record .*/process-\d+\.json cannot be written \(.*\)\n", capsys.readouterr().err)
+    assert re.fullmatch(r"hpu-sim: cannot write the record .*/process-\d+\.json: .*\n", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(
@@ -186,14 +178,13 @@ def test_a_full_disk_is_a_line_on_stderr(
     ],
     ids=str,
 )
-def test_a_launcher_gives_the_rank(
+def test_rank_is_from_the_launcher_without_a_process_group(
     variables: dict[str, str],
     expected: tuple[int, int],
     session: RecordingSession,
     read: Callable[[], RankRecord],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where there is no process group."""
     for name in ("RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
@@ -203,10 +194,9 @@ def test_a_launcher_gives_the_rank(
     assert (read().rank, read().world_size) == expected
 
 
-def test_a_process_group_that_is_gone_has_given_the_rank(
+def test_rank_is_kept_after_the_process_group_is_destroyed(
     session: RecordingSession, device: _Device, read: Callable[[], RankRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Programs destroy it before they end."""
     session.on_device_acquired(0)
     with monkeypatch.context() as patch:
         patch.setattr(torch.distributed, "is_initialized", lambda: True)
@@ -219,9 +209,9 @@ def test_a_process_group_that_is_gone_has_given_the_rank(
 
 
 @pytest.mark.parametrize(
-    ("variables", "words"),
+    ("variables", "message"),
     [
-        ({"HPU_SIM_REPORT": "/no/such"}, "`HPU_SIM_REPORT` must name a folder that exists, got '/no/such'"),
+        ({"HPU_SIM_REPORT": "/no/such"}, "`HPU_SIM_REPORT` must be an existing folder, got '/no/such'"),
         (
             {"HPU_SIM_REPORT": "/", "HPU_SIM_REPORT_DETAIL": "all"},
             "`HPU_SIM_REPORT_DETAIL` must be 'counts' or 'lines', got 'all'",
@@ -229,16 +219,14 @@ def test_a_process_group_that_is_gone_has_given_the_rank(
     ],
     ids=["folder", "detail"],
 )
-def test_variables_that_cannot_be_are_refused(variables: dict[str, str], words: str, device: _Device) -> None:
-    """When the simulator starts."""
-    with pytest.raises(ValueError, match=re.escape(words)):
-        RecordingSession.from_environment(variables, active_config(), device)  # type: ignore[arg-type] # as above
+def test_invalid_variables_raise(variables: dict[str, str], message: str, device: _Device) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        RecordingSession.from_environment(variables, active_config(), device)  # type: ignore[arg-type] # fake
 
 
 @pytest.mark.parametrize(("detail", "listens"), [("", True), ("lines", True), ("counts", False)])
-def test_variables_choose_what_is_recorded(detail: str, listens: bool, device: _Device, tmp_path: Path) -> None:
-    """Lines, unless told otherwise."""
+def test_detail_is_lines_by_default(detail: str, listens: bool, device: _Device, tmp_path: Path) -> None:
     variables = {"HPU_SIM_REPORT": str(tmp_path), "HPU_SIM_REPORT_DETAIL": detail}
-    RecordingSession.from_environment(variables, active_config(), device)  # type: ignore[arg-type] # as above
+    RecordingSession.from_environment(variables, active_config(), device)  # type: ignore[arg-type] # fake
 
     assert (device.listener is not None) is listens

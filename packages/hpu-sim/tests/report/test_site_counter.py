@@ -1,4 +1,4 @@
-"""Counting by line."""
+"""Tests of the counters per source line."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ if TYPE_CHECKING:
 
 
 def _add(sites: SiteTable, *, step: int = 1, op: str = "aten::item") -> None:
-    """Count an event at the line that calls this."""
+    """Count an event at the caller's line."""
     sites.get("host_sync", op, "", sys._getframe(1), None).add(step, 4, "")
 
 
-def test_events_of_a_line_are_counted_together() -> None:
-    """However often it is passed."""
+def test_events_of_a_line_share_a_site() -> None:
     sites = SiteTable(FrameClassifier())
     for _ in range(3):
         _add(sites)
@@ -30,16 +29,14 @@ def test_events_of_a_line_are_counted_together() -> None:
     assert site.frame.source == "_add(sites)"
 
 
-def test_two_calls_on_a_line_are_one_site() -> None:
-    """A line is what a reader can find."""
+def test_two_calls_in_one_line_share_a_site() -> None:
     sites = SiteTable(FrameClassifier())
     _add(sites), _add(sites)  # type: ignore[func-returns-value] # both on one line
 
     assert [site.count for site in sites.sites()] == [2]
 
 
-def test_operators_of_a_line_are_told_apart() -> None:
-    """The most frequent comes first."""
+def test_operators_of_a_line_have_separate_sites() -> None:
     sites = SiteTable(FrameClassifier())
     for op in ("rare", "often", "often"):
         _add(sites, op=op)
@@ -47,8 +44,7 @@ def test_operators_of_a_line_are_told_apart() -> None:
     assert [(site.op, site.count) for site in sites.sites()] == [("often", 2), ("rare", 1)]
 
 
-def test_an_event_without_python_has_no_line() -> None:
-    """It is counted all the same."""
+def test_event_without_a_frame_is_counted() -> None:
     sites = SiteTable(FrameClassifier())
     sites.get("dtype", "mul", "float64", None, "Pow").add(1, 0, "")
 
@@ -56,16 +52,15 @@ def test_an_event_without_python_has_no_line() -> None:
     assert (site.frame, site.stack, site.backward) == (None, (), "Pow")
 
 
-def test_a_site_that_was_only_looked_up_is_none() -> None:
-    """As that of a difference whose graph never closed."""
+def test_site_without_events_is_omitted() -> None:
+    """A divergence from earlier graphs counts only once the graph ends."""
     sites = SiteTable(FrameClassifier())
     sites.get("compilation", "mul", "shapes", sys._getframe(), None)
 
     assert sites.sites() == ()
 
 
-def test_sites_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Further events are counted as a whole."""
+def test_number_of_sites_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_SITES", 3)
     sites = SiteTable(FrameClassifier())
     for index in range(5):
@@ -76,8 +71,7 @@ def test_sites_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sites.dropped_events == 4
 
 
-def test_steps_are_counted_once_each() -> None:
-    """And the step that has most events is kept, the first one left out, for it has the set-up, too."""
+def test_maximum_per_step_excludes_the_first_step() -> None:
     counter = SiteCounter("host_sync", "item", "", None)
     for step in (1, 1, 1, 1, 3, 5, 5):
         counter.add(step, 0, "")
@@ -87,8 +81,7 @@ def test_steps_are_counted_once_each() -> None:
     assert (site.in_first_step, site.max_per_step) == (4, 2)
 
 
-def test_the_first_step_has_most_where_there_is_no_other() -> None:
-    """Then it is what there is."""
+def test_maximum_per_step_is_of_the_first_step_if_it_is_the_only_one() -> None:
     counter = SiteCounter("host_sync", "item", "", None)
     for _ in range(4):
         counter.add(1, 0, "")
@@ -96,8 +89,7 @@ def test_the_first_step_has_most_where_there_is_no_other() -> None:
     assert counter.site().max_per_step == 4
 
 
-def test_examples_are_different_and_few() -> None:
-    """In the spelling of a program."""
+def test_examples_are_distinct_and_limited() -> None:
     counter = SiteCounter("h2d", "copy", "pinned", None)
     for size in (1, 1, 2, 3, 4, 5, 6):
         counter.add(1, 0, f"Float[{size}]")
@@ -105,8 +97,7 @@ def test_examples_are_different_and_few() -> None:
     assert counter.site().examples == tuple(f"float32[{size}]" for size in range(1, MAX_EXAMPLES + 1))
 
 
-def test_collectives_are_counted_by_size() -> None:
-    """In powers of two, each size in the smallest that holds it."""
+def test_collectives_are_counted_by_power_of_two() -> None:
     collectives = CollectiveCounter()
     for size in (0, 1, 2, 3, 4, 5, 1024, 1025):
         collectives.add("allreduce", size)

@@ -1,11 +1,11 @@
-"""Sums over steps."""
+"""Tests of the histogram over training steps."""
 
 from __future__ import annotations
 
 from hpu_sim.report.step_histogram import MAX_BINS, MAX_SYNC_COUNTS, StepHistogram
 
 
-def _after(host_syncs: list[int]) -> StepHistogram:
+def _histogram(host_syncs: list[int]) -> StepHistogram:
     histogram = StepHistogram()
     for count in host_syncs:
         histogram.host_syncs = count
@@ -15,25 +15,22 @@ def _after(host_syncs: list[int]) -> StepHistogram:
     return histogram
 
 
-def test_each_step_has_a_bin() -> None:
-    """As long as there are not too many."""
-    steps = _after([5, 1, 2]).steps(3)
+def test_few_steps_have_a_bin_each() -> None:
+    steps = _histogram([5, 1, 2]).steps(3)
 
     assert (steps.finished, steps.steps_per_bin) == (3, 1)
     assert (steps.host_syncs, steps.compilations, steps.copied_bytes) == ((5, 1, 2), (1, 1, 1), (10, 10, 10))
 
 
-def test_a_step_begins_with_nothing() -> None:
-    """Sums do not leak into the next one."""
-    histogram = _after([5])
+def test_end_of_step_resets_the_counts() -> None:
+    histogram = _histogram([5])
 
     assert (histogram.host_syncs, histogram.compilations, histogram.copied_bytes) == (0, 0, 0)
 
 
-def test_bins_are_merged_when_there_are_too_many() -> None:
-    """Nothing is lost, and memory does not grow."""
+def test_bins_are_merged_beyond_the_maximum() -> None:
     count = 5 * MAX_BINS + 3
-    steps = _after([1] * count).steps(count)
+    steps = _histogram([1] * count).steps(count)
 
     assert steps.steps_per_bin == 8
     assert len(steps.host_syncs) == -(-count // 8)
@@ -41,14 +38,12 @@ def test_bins_are_merged_when_there_are_too_many() -> None:
     assert steps.host_syncs[0] == 8
 
 
-def test_how_many_steps_had_how_many_syncs() -> None:
-    """Without the first one, which has the set-up, too."""
-    assert _after([9, 1, 0, 1, 4]).steps(5).syncs_per_step == ((0, 1), (1, 2), (4, 1))
+def test_syncs_per_step_exclude_the_first_step() -> None:
+    assert _histogram([9, 1, 0, 1, 4]).steps(5).syncs_per_step == ((0, 1), (1, 2), (4, 1))
 
 
-def test_a_last_step_that_nothing_followed_is_left_out_there() -> None:
-    """It may hold a test run, too; its bin is there."""
-    histogram = _after([1, 1])
+def test_syncs_per_step_exclude_the_last_step() -> None:
+    histogram = _histogram([1, 1])
     histogram.host_syncs = 50
     histogram.end_step(is_last=True)
 
@@ -56,15 +51,13 @@ def test_a_last_step_that_nothing_followed_is_left_out_there() -> None:
     assert histogram.steps(3).host_syncs == (1, 1, 50)
 
 
-def test_different_numbers_of_syncs_are_bounded() -> None:
-    """A training in which no two steps are alike still ends."""
-    pairs = _after(list(range(3 * MAX_SYNC_COUNTS))).steps(1).syncs_per_step
+def test_distinct_sync_counts_are_bounded() -> None:
+    pairs = _histogram(list(range(3 * MAX_SYNC_COUNTS))).steps(1).syncs_per_step
 
     assert len(pairs) == MAX_SYNC_COUNTS
 
 
-def test_no_step_at_all() -> None:
-    """As in inference."""
-    steps = _after([]).steps(0)
+def test_no_step_gives_an_empty_histogram() -> None:
+    steps = _histogram([]).steps(0)
 
     assert (steps.finished, steps.host_syncs, steps.syncs_per_step) == (0, (), ())

@@ -1,4 +1,4 @@
-"""What counts as a training step, in loops of the shapes that programs have."""
+"""Tests of the detection of training steps in loops of various structures."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class Optimizer:
-    """As much of an optimizer as tells it from others."""
+    """Optimizer with parameter groups only."""
 
     def __init__(self, *groups: object) -> None:
         self.param_groups: list[dict[str, Any]] = [{"params": [group]} for group in groups or (object(),)]
 
 
 class Log:
-    """Notes the step of each event that a program reports."""
+    """Log of events with their training steps."""
 
     def __init__(self) -> None:
         self.tracker = StepTracker()
@@ -36,8 +36,7 @@ class Log:
         return [number for event, number in self.events if event == name]
 
 
-def test_a_step_ends_with_the_optimizers() -> None:
-    """What a round of the loop does before and after the optimizer step is part of the same step."""
+def test_code_around_the_optimizer_step_belongs_to_its_step() -> None:
     log, optimizer = Log(), Optimizer()
     log.event("set-up")
     for _ in range(3):
@@ -50,8 +49,8 @@ def test_a_step_ends_with_the_optimizers() -> None:
     assert log.tracker.finished == 3
 
 
-def test_micro_batches_make_one_step() -> None:
-    """However many there are, and whether or not an event follows the optimizer step."""
+def test_micro_batches_share_a_step() -> None:
+    """The boundary is found whether or not an event follows the optimizer step."""
     log, optimizer = Log(), Optimizer()
     for batch in range(6):
         log.event("copy")
@@ -61,8 +60,7 @@ def test_micro_batches_make_one_step() -> None:
     assert log.steps_of("copy") == [1, 1, 1, 2, 2, 2]
 
 
-def test_steps_are_counted_without_any_event() -> None:
-    """As where the data lie on the card and nothing is read."""
+def test_steps_are_counted_without_events() -> None:
     log, optimizer = Log(), Optimizer()
     for _ in range(5):
         log.step(optimizer)
@@ -70,8 +68,8 @@ def test_steps_are_counted_without_any_event() -> None:
     assert (log.tracker.step, log.tracker.finished) == (5, 5)
 
 
-def test_optimizers_of_one_round_end_one_step() -> None:
-    """Generator and discriminator, each with a forward and a backward pass of its own."""
+def test_optimizers_that_step_once_each_share_a_step() -> None:
+    """Generator and discriminator have a forward and a backward pass each."""
     log, first, second = Log(), Optimizer(), Optimizer()
     for _ in range(3):
         log.event("discriminate")
@@ -83,8 +81,7 @@ def test_optimizers_of_one_round_end_one_step() -> None:
     assert log.tracker.finished == 3
 
 
-def test_an_optimizer_that_steps_again_ends_another_step() -> None:
-    """As a discriminator does that is trained more often."""
+def test_second_step_of_an_optimizer_begins_a_training_step() -> None:
     log, often, rarely = Log(), Optimizer(), Optimizer()
     for _ in range(2):
         for _ in range(3):
@@ -94,8 +91,8 @@ def test_an_optimizer_that_steps_again_ends_another_step() -> None:
     assert log.tracker.finished == 6
 
 
-def test_groups_stepped_one_by_one_end_one_step() -> None:
-    """DeepSpeed gives an optimizer one group of parameters after the other."""
+def test_parameter_groups_stepped_one_by_one_share_a_step() -> None:
+    """DeepSpeed steps an optimizer once per parameter group."""
     log, optimizer = Log(), Optimizer("weights", "biases")
     groups = optimizer.param_groups
     for _ in range(3):
@@ -108,8 +105,7 @@ def test_groups_stepped_one_by_one_end_one_step() -> None:
     assert log.tracker.finished == 3
 
 
-def test_an_optimizer_without_parameters_can_step() -> None:
-    """There is nothing to tell its groups apart by."""
+def test_optimizer_without_parameters_steps() -> None:
     log, optimizer = Log(), Optimizer()
     optimizer.param_groups = []
     for _ in range(2):
@@ -118,8 +114,8 @@ def test_an_optimizer_without_parameters_can_step() -> None:
     assert log.tracker.finished == 2
 
 
-def test_an_evaluation_belongs_to_the_step_it_follows() -> None:
-    """Also where its own loop goes round and round."""
+def test_validation_belongs_to_the_preceding_step() -> None:
+    """The loop of the validation itself does not begin a step."""
     log, optimizer = Log(), Optimizer()
 
     def evaluate() -> None:
@@ -136,8 +132,7 @@ def test_an_evaluation_belongs_to_the_step_it_follows() -> None:
     assert log.steps_of("copy") == [1, 2, 3, 4]
 
 
-def test_an_evaluation_after_an_epoch_belongs_to_its_last_step() -> None:
-    """The next epoch's first batch begins the next step."""
+def test_validation_after_an_epoch_belongs_to_the_last_step() -> None:
     log, optimizer = Log(), Optimizer()
     for _ in range(2):
         for _ in range(2):
@@ -149,8 +144,8 @@ def test_an_evaluation_after_an_epoch_belongs_to_its_last_step() -> None:
     assert log.steps_of("evaluation") == [2, 4]
 
 
-def test_a_loop_in_another_function_is_seen() -> None:
-    """Frameworks call the step far below the loop, and hooks at other places of it."""
+def test_back_edge_in_an_outer_function_is_detected() -> None:
+    """Frameworks call the optimizer several frames below the loop, and hooks from elsewhere."""
     log, optimizer = Log(), Optimizer()
 
     def batches() -> Iterable[int]:
@@ -174,8 +169,8 @@ def test_a_loop_in_another_function_is_seen() -> None:
         assert log.steps_of(name) == [1, 2, 3], name
 
 
-def test_a_closure_that_the_optimizer_calls_is_in_its_step() -> None:
-    """Lightning runs forward and backward in there."""
+def test_closure_of_the_optimizer_belongs_to_its_step() -> None:
+    """Lightning runs forward and backward in the closure."""
     log, optimizer = Log(), Optimizer()
 
     def step() -> None:
@@ -188,8 +183,7 @@ def test_a_closure_that_the_optimizer_calls_is_in_its_step() -> None:
     assert log.steps_of("forward") == [1, 2, 3]
 
 
-def test_an_event_of_unknown_place_changes_nothing() -> None:
-    """No Python may be running where it comes from."""
+def test_event_without_a_frame_begins_no_step() -> None:
     log, optimizer = Log(), Optimizer()
     log.step(optimizer)
 
@@ -197,8 +191,8 @@ def test_an_event_of_unknown_place_changes_nothing() -> None:
     assert log.tracker.step == 1
 
 
-def test_another_function_called_from_the_same_place_changes_nothing() -> None:
-    """Which of the two comes first in the program is not to be seen."""
+def test_functions_called_from_one_position_begin_no_step() -> None:
+    """Their order in the program is unknown."""
     log, optimizer = Log(), Optimizer()
 
     def step() -> None:

@@ -1,4 +1,4 @@
-"""Programs that a test starts and cannot leave behind."""
+"""Tests of programs that cannot outlive a test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from hpu_sim.testing import Program, free_port, machine_env
 from hpu_sim.testing.processes import wait_for_exit
 
-# Starts a process that waits for ever, tells its number, and ends.
+# Starts a process that never exits, prints its pid, and exits.
 _PARENT = """
 import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
@@ -21,16 +21,15 @@ print(child.pid, flush=True)
 """
 
 
-def _is_alive(process: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
-        os.kill(process, 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def test_a_program_that_ends_leaves_nothing() -> None:
-    """Its exit code and what it wrote, on both streams, are kept."""
+def test_completed_program_has_exit_code_and_output() -> None:
     command = [sys.executable, "-c", "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"]
     with Program(command, os.environ) as program:
         done = program.wait(60)
@@ -38,8 +37,7 @@ def test_a_program_that_ends_leaves_nothing() -> None:
     assert (done.code, sorted(done.output.split()), done.leaked_pids) == (3, ["err", "out"], ())
 
 
-def test_what_a_program_leaves_behind_is_killed() -> None:
-    """A process that outlives the program's time is named, and is gone afterwards."""
+def test_leaked_process_is_reported_and_killed() -> None:
     with Program([sys.executable, "-c", _PARENT], os.environ) as program:
         wait_for_exit([program.pid], time.monotonic() + 60)
         done = program.wait(0)
@@ -48,8 +46,7 @@ def test_what_a_program_leaves_behind_is_killed() -> None:
     assert not _is_alive(done.leaked_pids[0])
 
 
-def test_a_failing_test_leaves_nothing() -> None:
-    """A program still runs when the context ends by an error, and is killed."""
+def test_exception_in_the_context_kills_the_program() -> None:
     command = [sys.executable, "-c", "import signal; signal.pause()"]
     with pytest.raises(ZeroDivisionError), Program(command, os.environ) as program:
         raise ZeroDivisionError
@@ -57,8 +54,7 @@ def test_a_failing_test_leaves_nothing() -> None:
     assert not _is_alive(program.pid)
 
 
-def test_a_machine_of_its_own_knows_no_rank(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What a launcher has told this process is not passed on; what else is given is."""
+def test_machine_env_has_no_variables_of_ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LOCAL_RANK", "3")
     own = machine_env(2, tmp_path, EXTRA="1")
 
@@ -66,7 +62,6 @@ def test_a_machine_of_its_own_knows_no_rank(monkeypatch: pytest.MonkeyPatch, tmp
     assert (own["HPU_SIM_DEVICES"], own["HPU_SIM_RUNTIME_DIR"], own["EXTRA"]) == ("2", str(tmp_path), "1")
 
 
-def test_a_free_port_can_be_bound() -> None:
-    """Nobody listens at it."""
+def test_free_port_can_be_bound() -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", free_port()))

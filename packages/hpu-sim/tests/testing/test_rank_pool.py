@@ -1,4 +1,4 @@
-"""Functions that ranks call together."""
+"""Tests of pools of ranks."""
 
 from __future__ import annotations
 
@@ -45,66 +45,61 @@ def _fail_on_one() -> None:
     signal.pause()
 
 
-def _end() -> None:
-    os.write(1, b"a last word")
+def _exit() -> None:
+    os.write(1, b"last output")
     os._exit(4)
 
 
-def _process() -> int:
+def _pid() -> int:
     return os.getpid()
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedRankPool]:
-    """Ranks for the tests of this module."""
+    """Yield a pool for the tests of this module."""
     shared = SharedRankPool(lambda: tmp_path_factory.mktemp("ranks"), prepare=_prepare)
     with mock.patch.dict(os.environ, {"HPU_SIM_GENERATION": "GAUDI3"}), shared as ranks:
         yield ranks
 
 
-def test_ranks_share_a_training(ranks: SharedRankPool) -> None:
-    """Each has called what prepares it, once, and has a card and a place of its own."""
+def test_ranks_share_a_process_group(ranks: SharedRankPool) -> None:
+    """Each rank has called `prepare` once and has its own device and local rank."""
     assert ranks.call(_add_up, 1.5) == [(3.0, ["0"]), (3.0, ["1"])]
 
 
 def test_ranks_are_kept_between_tests(ranks: SharedRankPool) -> None:
-    """A second call finds the process group of the first."""
+    """The second call uses the process group of the first."""
     assert ranks.call(_add_up, 2.0) == [(4.0, ["0"]), (4.0, ["1"])]
 
 
-def test_ranks_have_the_cards_that_the_environment_names(ranks: SharedRankPool) -> None:
-    """As every simulated machine that a variable describes."""
+def test_environment_configures_the_machine_of_the_ranks(ranks: SharedRankPool) -> None:
     assert ranks.call(_generation) == ["GAUDI3", "GAUDI3"]
 
 
-def test_a_failure_names_its_rank_and_ends_all(ranks: SharedRankPool) -> None:
-    """The others, which wait for it, are not waited for; the next test gets new ranks."""
-    before = ranks.call(_process)
-    with pytest.raises(
-        AssertionError, match=r"rank 1: (?s:.*)LookupError: no such thing(?s:.*)rank 0 has not answered"
-    ):
+def test_failure_names_the_rank_and_discards_the_pool(ranks: SharedRankPool) -> None:
+    """The call does not wait for the other ranks, which may wait for the failed one."""
+    before = ranks.call(_pid)
+    with pytest.raises(AssertionError, match=r"rank 1: (?s:.*)LookupError: no such thing(?s:.*)rank 0 timed out"):
         ranks.call(_fail_on_one)
 
-    assert not set(before) & set(ranks.call(_process))
+    assert not set(before) & set(ranks.call(_pid))
 
 
-def test_a_rank_that_ends_is_a_failure(tmp_path: Path) -> None:
-    """What it wrote is shown."""
+def test_exited_rank_is_a_failure_with_its_log(tmp_path: Path) -> None:
     with RankPool(1, tmp_path) as ranks:
-        with pytest.raises(AssertionError, match="rank 0: has ended\nrank 0 wrote:\na last word"):
-            ranks.call(_end)
-        with pytest.raises(AssertionError, match="rank 0: has ended"):
-            ranks.call(_process)
+        with pytest.raises(AssertionError, match="rank 0: exited\nlog of rank 0:\nlast output"):
+            ranks.call(_exit)
+        with pytest.raises(AssertionError, match="rank 0: exited"):
+            ranks.call(_pid)
 
 
-def test_a_rank_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the simulator refuses is the text of the error."""
+def test_rank_that_cannot_start_raises_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPU_SIM_GENERATION", "GAUDI9")
     with pytest.raises(AssertionError, match="GAUDI9"), RankPool(1, tmp_path):
         pass
 
 
-def test_a_local_function_is_refused() -> None:
+def test_local_function_raises() -> None:
     """Another process could not import it."""
-    with pytest.raises(ValueError, match=r"a rank can call functions of module level only, got '.*<lambda>'"):
+    with pytest.raises(ValueError, match=r"`function` must be defined at module level, got '.*<lambda>'"):
         FunctionRef.from_callable(lambda: None)

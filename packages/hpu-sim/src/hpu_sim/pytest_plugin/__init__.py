@@ -1,4 +1,4 @@
-"""``@pytest.mark.hpu``: a test that runs on Gaudi cards, simulated ones where the machine has none.
+"""pytest plugin for ``@pytest.mark.hpu``: tests on Gaudi cards, or on simulated cards if the machine has none.
 
 ::
 
@@ -9,12 +9,13 @@
     @pytest.mark.hpu(devices=2, generation="GAUDI3", release="1.22.0", lazy=True)
     def test_trains_on_two_cards(): ...
 
-Where the vendor's bridge is installed, the test runs on the machine's cards and is skipped if they are not those that
-it asks for. Elsewhere it runs on simulated ones: in pytest's own process if that is such a machine already (``hpu-sim
-run -m pytest``, ``HPU_SIM_DEVICES=1 pytest``), else in a process of its own, so that nothing of it is left behind. It
-is skipped, with the reason, where the simulator cannot start.
+If Intel's bridge is installed, the test runs on the machine's cards, and is skipped if they do not meet its
+requirements. Otherwise it runs on simulated cards: in the pytest process if that already simulates a matching machine
+(``hpu-sim run -m pytest``, ``HPU_SIM_DEVICES=1 pytest``), else isolated in a subprocess. It is skipped if the simulator
+cannot start.
 
-pytest loads this by itself; until a test carries the marker it loads neither torch nor the simulator.
+pytest loads this plugin through its entry point. Neither torch nor the simulator is imported before the first marked
+test.
 """
 
 from __future__ import annotations
@@ -25,26 +26,26 @@ try:
     import pytest
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        "the plugin of hpu-sim for pytest needs pytest, which is not installed: pip install 'hpu-sim[pytest]'"
+        "the pytest plugin of hpu-sim needs pytest, which is not installed: pip install 'hpu-sim[pytest]'"
     ) from error
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
 _HELP = (
-    "hpu(devices=None, generation=None, release=None, lazy=None): runs on Gaudi cards, simulated ones where the "
-    "machine has none. None takes what there is; a simulated machine has one GAUDI2 and the newest release known well."
+    "hpu(devices=None, generation=None, release=None, lazy=None): run on Gaudi cards, or on simulated cards if the "
+    "machine has none. None means any; a simulated machine has one GAUDI2 by default."
 )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     config.addinivalue_line("markers", _HELP)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> None:
-    """Before a marked test runs, decide where."""
+    """Select where a marked test runs."""
     marker = item.get_closest_marker("hpu")
     if marker is not None:
         from hpu_sim.pytest_plugin import dispatch
@@ -54,7 +55,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> None:
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
-    """Report what a test did in its own process as if it had run here."""
+    """Return the report from the subprocess of an isolated test."""
     outcome = yield
     if item.get_closest_marker("hpu") is not None:
         from hpu_sim.pytest_plugin import dispatch

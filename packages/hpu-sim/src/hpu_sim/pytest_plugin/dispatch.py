@@ -1,4 +1,4 @@
-"""Where a marked test runs: here, in a process of its own, or not at all."""
+"""Dispatch of marked tests: run in this process, run isolated, or skip."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from hpu_sim.config import SimConfig
 
 _reports = pytest.StashKey[dict[str, pytest.TestReport]]()
-# Why the simulator cannot start: found out once, for it takes a while.
+# Error that prevented activation of the simulator. Kept, because finding out takes seconds.
 _start_error = pytest.StashKey[str]()
 
 
 def install_overrides(item: pytest.Item, marker: pytest.Mark) -> None:
-    """See to it that a test runs where it should.
+    """Override setup, call and teardown of a test to dispatch it.
 
     Args:
         item: The test.
@@ -29,7 +29,7 @@ def install_overrides(item: pytest.Item, marker: pytest.Mark) -> None:
 
     def setup() -> None:
         try:
-            config = _isolated_config(item, DeviceRequirements.create(marker.args, marker.kwargs))
+            config = _isolated_config(item, DeviceRequirements.from_marker(marker.args, marker.kwargs))
         except (TypeError, ValueError) as error:
             pytest.fail(str(error), pytrace=False)
         if config is None:
@@ -38,8 +38,7 @@ def install_overrides(item: pytest.Item, marker: pytest.Mark) -> None:
         else:
             _run_isolated(item, config)
 
-    # pytest's own protocol goes on, so that other plugins notice nothing; only what the test itself does is replaced,
-    # for the time being on this one object.
+    # pytest's protocol stays in charge, for the sake of other plugins. The overrides are on this item only.
     overrides: dict[str, Any] = {"setup": setup, "runtest": _noop, "teardown": _noop}
     item.stash[_reports] = {}
 
@@ -52,11 +51,11 @@ def install_overrides(item: pytest.Item, marker: pytest.Mark) -> None:
 
 
 def _isolated_config(item: pytest.Item, requirements: DeviceRequirements) -> SimConfig | None:
-    """Return the machine that another process has to be for a test, or None where this one will do.
+    """Return the machine that a subprocess has to simulate; None if the test can run in this process.
 
     Raises:
-        ValueError: If no machine is as asked for.
-        Skipped: If this process has cards, and others than the test asks for.
+        ValueError: If a requirement is invalid.
+        Skipped: If the devices of this machine do not meet the requirements.
     """
     if activation.real_bridge_folders():
         reason = skip_reason(requirements)
@@ -70,7 +69,12 @@ def _isolated_config(item: pytest.Item, requirements: DeviceRequirements) -> Sim
 
 
 def get_report(item: pytest.Item, when: Literal["collect", "setup", "call", "teardown"]) -> pytest.TestReport | None:
-    """Return how a phase of a test went in its own process; None where it had none."""
+    """Return the report of a phase of an isolated test; None if the test ran in this process.
+
+    Args:
+        item: The test.
+        when: Phase of the test.
+    """
     return item.stash.get(_reports, {}).get(when)
 
 
@@ -80,7 +84,7 @@ def _run_isolated(item: pytest.Item, config: SimConfig) -> None:
         if result.start_error is None:
             reports = {str(report.when): report for report in result.reports}
             if "teardown" not in reports:
-                pytest.fail(f"the test's own process {result.exit_description}:\n{result.output}", pytrace=False)
+                pytest.fail(f"the subprocess of the test {result.exit_description}:\n{result.output}", pytrace=False)
             item.stash[_reports] = reports
             return
         item.config.stash[_start_error] = result.start_error
@@ -88,4 +92,4 @@ def _run_isolated(item: pytest.Item, config: SimConfig) -> None:
 
 
 def _noop() -> None:
-    """Stand in for what a test does, where it has done it elsewhere."""
+    """Do nothing, because the isolated test already ran."""

@@ -1,4 +1,4 @@
-"""Run one test in a process that has the simulated machine it asks for."""
+"""Isolated execution of one test, in a subprocess with its own simulated machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from hpu_sim.config import SimConfig
 
-# Options that choose among tests or say what becomes of all of them together: this one has been chosen.
+# Options that select tests or concern the whole run. The test is already selected.
 _PARENT_ONLY_OPTIONS: Final = frozenset(
     {
         "basetemp",
@@ -55,21 +55,20 @@ _PARENT_ONLY_OPTIONS: Final = frozenset(
         "xmlpath",
     }
 )
-# What a simulated machine in this process, or what started it, left in the environment. A report that is being made is
-# about the machine of this process.
+# Variables of the simulated machine or the launcher of this process. HPU_SIM_REPORT covers only this process.
 _SCRUBBED_ENV: Final = ("HLS_MODULE_ID", "ID", "PYTEST_ADDOPTS", REPORT_DETAIL_VARIABLE, REPORT_VARIABLE)
 _MAX_OUTPUT_LINES: Final = 60
 
 
 @dataclass(frozen=True)
 class IsolatedResult:
-    """What a test's own process did.
+    """Result of an isolated test.
 
     Attributes:
-        reports: Reports of the test's phases.
-        start_error: Why it has no simulated machine, or None.
-        exit_description: How it ended, in words.
-        output: The last lines it printed, apart from what pytest captured.
+        reports: Reports of the test phases.
+        start_error: Error that prevented activation of the simulator, if any.
+        exit_description: Exit status of the subprocess.
+        output: Last lines of uncaptured output.
     """
 
     reports: tuple[pytest.TestReport, ...]
@@ -79,11 +78,11 @@ class IsolatedResult:
 
 
 def run(item: pytest.Item, config: SimConfig) -> IsolatedResult:
-    """Run a test.
+    """Run a test in a subprocess.
 
     Args:
         item: The test.
-        config: The machine.
+        config: Machine to simulate.
     """
     with tempfile.TemporaryDirectory(prefix="hpu-sim-test-") as name:
         folder = Path(name)
@@ -91,15 +90,15 @@ def run(item: pytest.Item, config: SimConfig) -> IsolatedResult:
         results.touch()
         request = folder / "request.json"
         request.write_text(json.dumps(_request(item, results)), encoding="utf-8")
-        # Without capturing, what the test prints is to be seen while it runs.
-        shown = item.config.getoption("capture", "fd") == "no"
+        # With --capture=no, output appears while the test runs.
+        inherit_output = item.config.getoption("capture", "fd") == "no"
         done = subprocess.run(  # noqa: S603 - our own module under our own interpreter
             [sys.executable, "-m", "hpu_sim.pytest_plugin.child", str(request)],
             cwd=item.config.invocation_params.dir,
             env=_child_env(os.environ, config, folder),
             stdin=subprocess.DEVNULL,
-            stdout=None if shown else subprocess.PIPE,
-            stderr=None if shown else subprocess.STDOUT,
+            stdout=None if inherit_output else subprocess.PIPE,
+            stderr=None if inherit_output else subprocess.STDOUT,
             text=True,
             errors="replace",
             check=False,
@@ -120,7 +119,7 @@ def _request(item: pytest.Item, results: Path) -> dict[str, Any]:
         arguments += ["-c", str(config.inipath)]
     for plugin in config.getoption("plugins", []):
         arguments += ["-p", plugin]
-    # The last: the process that started this one prints what is to be said, and keeps what is to be remembered.
+    # Last, to take precedence: the parent owns terminal output and the cache.
     arguments += ["-p", "no:terminal", "-p", "no:cacheprovider", f"--capture={config.getoption('capture', 'fd')}"]
     options = {name: value for name, value in vars(config.option).items() if name not in _PARENT_ONLY_OPTIONS}
     return {
@@ -139,7 +138,7 @@ def _is_json_type(value: Any) -> bool:
 
 def _child_env(environment: Mapping[str, str], config: SimConfig, folder: Path) -> dict[str, str]:
     kept = {name: value for name, value in environment.items() if name not in _SCRUBBED_ENV}
-    # Its own cards: those of this process's machine may be taken.
+    # A lock folder of its own: the devices of this process may be in use.
     own = {LAZY_VARIABLE: str(int(config.lazy)), RUNTIME_VARIABLE: str(folder / "cards")}
     return {**kept, **subprocess_env.variables(config, kept), **own}
 
@@ -154,17 +153,17 @@ def _reports(config: pytest.Config, lines: list[dict[str, Any]]) -> list[pytest.
 
 
 def _restore_tuples(report: dict[str, Any]) -> dict[str, Any]:
-    """Return a report with the tuples that JSON has made lists of."""
+    """Return a report with the tuples that JSON encoded as lists."""
     pairs = {name: [tuple(pair) for pair in report[name]] for name in ("sections", "user_properties")}
     longrepr = report["longrepr"]
     return {
         **report,
         **pairs,
         "location": tuple(report["location"]),
-        # Where a test was skipped, and why.
+        # A tuple (path, line, reason) for skipped tests.
         "longrepr": tuple(longrepr) if isinstance(longrepr, list) else longrepr,
     }
 
 
 def _describe_exit(code: int) -> str:
-    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code} and no result"
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code} and no result"

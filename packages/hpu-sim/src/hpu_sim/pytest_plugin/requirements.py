@@ -1,4 +1,4 @@
-"""What a test's marker asks for, and whether this process can offer it."""
+"""Device requirements of a marked test."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeviceRequirements:
-    """What ``@pytest.mark.hpu(...)`` asks for; None takes what there is.
+    """Arguments of ``@pytest.mark.hpu(...)``; None means any.
 
     Attributes:
-        devices: Cards of the machine.
+        devices: Number of devices.
         generation: "GAUDI", "GAUDI2" or "GAUDI3".
         release: SynapseAI release.
-        lazy: Whether operators are collected in graphs.
+        lazy: Whether lazy mode is on.
     """
 
     devices: int | None = None
@@ -31,24 +31,28 @@ class DeviceRequirements:
     lazy: bool | None = None
 
     @classmethod
-    def create(cls, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> DeviceRequirements:
-        """Read the marker.
+    def from_marker(cls, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> DeviceRequirements:
+        """Return the requirements of a marker.
+
+        Args:
+            arguments: Positional arguments of the marker.
+            options: Keyword arguments of the marker.
 
         Raises:
-            TypeError: If it has positional arguments or unknown ones.
+            TypeError: If there are positional or unknown arguments.
         """
         if arguments or not set(options) <= set(cls.__dataclass_fields__):
             raise TypeError(
-                f"`pytest.mark.hpu` takes the keywords {', '.join(cls.__dataclass_fields__)}, "
+                f"`pytest.mark.hpu` accepts the keyword arguments {', '.join(cls.__dataclass_fields__)}, "
                 f"got {', '.join([*map(repr, arguments), *options])}"
             )
         return cls(**options)
 
     def config(self) -> SimConfig:
-        """Return the simulated machine: this process's, where there is one, but for what is asked for.
+        """Return the machine to simulate, based on that of this process, if any.
 
         Raises:
-            ValueError: If something is asked for that no machine is.
+            ValueError: If a requirement is invalid.
         """
         active = runtime.active_config() if runtime.is_active() else None
         if active is None:
@@ -71,14 +75,21 @@ class DeviceRequirements:
 
 
 def matches_process(config: SimConfig) -> bool:
-    """Return whether this process is that machine."""
+    """Return whether this process simulates a machine.
+
+    Args:
+        config: The machine.
+    """
     return runtime.is_active() and runtime.active_config() == config
 
 
 def skip_reason(requirements: DeviceRequirements) -> str | None:
-    """Return why the cards of this machine are not those that a test asks for; None if they are.
+    """Return why the devices of this machine do not meet the requirements; None if they do.
 
-    It takes no card.
+    Does not acquire a device.
+
+    Args:
+        requirements: Requirements of a test.
     """
     from habana_frameworks.torch import hpu
     from habana_frameworks.torch.utils import experimental as htexp
@@ -89,7 +100,7 @@ def skip_reason(requirements: DeviceRequirements) -> str | None:
     if count < devices:
         return f"needs {devices} Gaudi cards, this machine has {count}"
     # "synDeviceGaudi2" and the like.
-    kind = htexp._get_device_type()  # noqa: SLF001 - the only query that takes no card
+    kind = htexp._get_device_type()  # noqa: SLF001 - the only query that acquires no device
     generation = getattr(kind, "name", str(kind)).rpartition("synDevice")[2].upper()
     if requirements.generation is not None and requirements.generation.upper() != generation:
         return f"needs a {requirements.generation}, this machine has {generation}"

@@ -1,5 +1,16 @@
-"""What a run would have met on a card, by line: recorded in every process, gathered at the end, shown to a person.
+"""The Gaudi readiness report of a simulated run.
 
-``recording`` runs in each process, ``launching`` around all of them. ``model`` is what goes from one to the other and
-into the JSON; ``findings`` says what is to be mended, ``text`` and ``html`` show it.
+Data flow: record -> aggregate -> merge -> findings -> render.
+
+- Record: :mod:`~hpu_sim.report.session` runs in every process that acquires a device. It receives the device's events
+  and writes one record file per process.
+- Aggregate: :mod:`~hpu_sim.report.event_aggregator` counts events per source line and training step in bounded memory,
+  with :mod:`~hpu_sim.report.frames`, :mod:`~hpu_sim.report.site_counter`, :mod:`~hpu_sim.report.step_tracker`,
+  :mod:`~hpu_sim.report.step_histogram` and :mod:`~hpu_sim.report.optimizer_memory`.
+- Merge: :mod:`~hpu_sim.report.merge` combines the records of all ranks into one report. The format of records and
+  reports is :mod:`~hpu_sim.report.schema`.
+- Findings: :mod:`~hpu_sim.report.findings` applies the rules to the lines of :mod:`~hpu_sim.report.source_lines`.
+- Render: :mod:`~hpu_sim.report.text` for terminals, :mod:`~hpu_sim.report.html` for browsers.
+
+:mod:`~hpu_sim.report.runner` runs a command with all of that around it.
 """

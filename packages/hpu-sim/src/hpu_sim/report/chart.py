@@ -1,4 +1,4 @@
-"""Bars over training steps, as SVG geometry for the page."""
+"""SVG geometry of bar charts over training steps."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 HEIGHT: Final = 48
-#: Width of a bar with its gap; the page stretches the whole to its own width.
+#: Width of a bar including its gap, in units of the view box.
 BAR_WIDTH: Final = 4
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar.
+    """A bar of a chart.
 
     Attributes:
         x: Left edge.
         y: Upper edge.
-        height: Its height.
-        label: What the reader is told on pointing at it.
-        is_edge: Whether it holds the first or the last step, with everything before or behind; such a bar may be cut at
-            the top.
+        height: Height.
+        label: Tooltip.
+        is_edge: Whether the bar includes the first or the last step, with set-up or teardown. Such a bar may be clipped
+            at the top.
     """
 
     x: int
@@ -35,14 +35,14 @@ class Bar:
 
 @dataclass(frozen=True)
 class Chart:
-    """A series of bars.
+    """A bar chart.
 
     Attributes:
-        title: What is counted.
+        title: Title.
         width: Width of the drawing.
         height: Height of the drawing.
-        bars: The bars, from the first step to the last.
-        top: The value at the top, per bar.
+        bars: Bars, from the first step to the last.
+        top: Value at the top of the chart.
     """
 
     title: str
@@ -53,20 +53,20 @@ class Chart:
 
 
 def draw(title: str, values: Sequence[int], steps_per_bin: int, finished: int) -> Chart | None:
-    """Return the chart of a series.
+    """Return the bar chart of a histogram.
 
     Args:
-        title: What is counted.
-        values: Sums, by bin.
-        steps_per_bin: Steps per bin.
-        finished: Steps in all of them.
+        title: Title.
+        values: Counts per bin.
+        steps_per_bin: Number of steps per bin.
+        finished: Number of steps in all bins.
 
     Returns:
-        The chart; None where there is nothing to see.
+        The chart; None if all values are 0.
     """
     if not any(values):
         return None
-    # The first bin holds the set-up, too, and the last one what follows the training: the others would drown beside.
+    # Set-up and teardown in the first and the last bin would dwarf all others.
     top = max(values[1:-1], default=0) or max(values)
     bars = []
     for index, value in enumerate(values):
@@ -82,5 +82,5 @@ def _steps(index: int, steps_per_bin: int, finished: int) -> str:
     last = min(first + steps_per_bin - 1, finished)
     text = f"step {first}" if first == last else f"steps {first} to {last}"
     if index == 0:
-        return f"{text} and everything before"
-    return f"{text} and everything behind" if last == finished else text
+        return f"{text} and set-up"
+    return f"{text} and teardown" if last == finished else text

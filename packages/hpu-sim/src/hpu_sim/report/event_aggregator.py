@@ -1,4 +1,4 @@
-"""Listens to the device and counts what it hears by line and by step."""
+"""Aggregation of the device's events by source line and training step."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ if TYPE_CHECKING:
 
     from hpu_sim.report.schema import CollectiveStats, Kind, OptimizerMemory, Site, Steps
 
-#: Compilations that are kept in full; further ones are only counted by line.
+#: Recipe cache misses recorded in full; later ones are only counted per line.
 MAX_COMPILATIONS: Final = 200
 
 
 class EventAggregator:
-    """Takes the device's events and the optimizers' steps of one process.
+    """Aggregator of the device events and optimizer steps of one process.
+
+    No method raises: a bug in here must not stop the program. The first exception ends aggregation instead.
 
     Attributes:
-        problem: What stopped it, or None.
-        compilations: Graphs compiled, the first :data:`MAX_COMPILATIONS` of them.
+        recording_error: Exception that ended aggregation, if any.
+        compilations: The first :data:`MAX_COMPILATIONS` recipe cache misses.
     """
 
     def __init__(self) -> None:
         self.recording_error: str | None = None
         self.compilations: list[Compilation] = []
-        # Reentrant: a signal handler that runs in the middle may use the device, too.
+        # Reentrant, because a signal handler may run during an event and use the device.
         self._lock = threading.RLock()
         self._step_tracker = StepTracker()
         self._histogram = StepHistogram()
@@ -44,29 +46,29 @@ class EventAggregator:
         self._pending_miss: tuple[SiteCounter, str] | None = None
 
     def on_event(self, kind: str, op: str, detail: str, size: int, frame: FrameType | None) -> None:
-        """Take an event of ``csrc/observer.h``; it never raises, for the program is not to notice.
+        """Count an event of ``csrc/observer.h``.
 
         Args:
-            kind: Its kind.
-            op: The operator, or the collective.
-            detail: Shapes and dtypes, or a dtype, or the reason of a refusal.
-            size: Its bytes.
-            frame: What Python is running in the thread of the event; None where it runs none.
+            kind: Kind of event.
+            op: Name of the operator or collective.
+            detail: Shapes and dtypes, a dtype, or an error message, depending on the kind.
+            size: Size in bytes.
+            frame: Current Python frame of the calling thread; None if the thread runs no Python.
         """
         if self.recording_error is not None:
             return
         try:
             with self._lock:
                 self._handle(kind, op, detail, size, frame)
-        except Exception as error:  # noqa: BLE001 - a fault in here must not become one of the program
+        except Exception as error:  # noqa: BLE001 - see the class docstring
             self.recording_error = f"{type(error).__name__}: {error}"
 
     def on_optimizer_step(self, optimizer: Any, frame: FrameType | None) -> None:
-        """Note that an optimizer has made a step; it never raises.
+        """Record an optimizer step.
 
         Args:
             optimizer: The optimizer.
-            frame: What Python is running.
+            frame: Current Python frame; None to ignore the position in the program.
         """
         if self.recording_error is not None:
             return
@@ -81,7 +83,7 @@ class EventAggregator:
     def _handle(self, kind: str, op: str, detail: str, size: int, frame: FrameType | None) -> None:
         backward = None
         if frame is None:
-            # The engine of autograd runs in a thread without Python; the main thread waits for it.
+            # The autograd engine runs in a thread without Python; the main thread waits in backward().
             frame, backward = backward_caller_frame(), _backward_operator()
         if self._step_tracker.on_event(frame):
             self._histogram.end_step()
@@ -102,7 +104,7 @@ class EventAggregator:
         elif kind == "dtype":
             self._counter("dtype", op, detail, frame, backward).add(self._step_tracker.step, 0, "")
         elif kind == "refused":
-            self._counter("refused", op, "", frame, backward).add(self._step_tracker.step, 0, detail)
+            self._counter("unsupported", op, "", frame, backward).add(self._step_tracker.step, 0, detail)
 
     def _counter(self, kind: Kind, op: str, variant: str, frame: FrameType | None, backward: str | None) -> SiteCounter:
         return self._sites.get(kind, op, variant, frame, backward)
@@ -113,9 +115,9 @@ class EventAggregator:
         tensor, _, memory = detail.rpartition(", ")
         self._histogram.copied_bytes += size
         self._counter(kind, "copy", memory, frame, backward).add(self._step_tracker.step, size, tensor)
-        # The device tells of float64 itself, but not of a dtype that only some cards store otherwise.
+        # The device reports float64, but not int64, which only lazy mode stores as int32.
         if kind == "h2d" and first_dtype(tensor) == "int64":
-            self._counter("dtype", "copy to the card", "int64", frame, backward).add(self._step_tracker.step, 0, "")
+            self._counter("dtype", "copy to device", "int64", frame, backward).add(self._step_tracker.step, 0, "")
 
     def _handle_compilation(self, is_recompile: bool, frame: FrameType | None, backward: str | None) -> None:
         self._histogram.compilations += 1
@@ -125,46 +127,46 @@ class EventAggregator:
         if len(self.compilations) < MAX_COMPILATIONS:
             reason: Any = counter.variant
             before, _, after = format_dtypes(detail).rpartition(" -> ")
-            place = None if counter.frame_index is None else counter.stack[counter.frame_index]
+            location = None if counter.frame_index is None else counter.stack[counter.frame_index]
             self.compilations.append(
-                Compilation(self._step_tracker.step, is_recompile, reason, counter.op, before, after, place)
+                Compilation(self._step_tracker.step, is_recompile, reason, counter.op, before, after, location)
             )
 
     def steps(self) -> Steps:
-        """Return the training so far."""
+        """Return the training steps so far."""
         with self._lock:
             finished = self._step_tracker.finished
-            sums = copy.deepcopy(self._histogram)
+            histogram = copy.deepcopy(self._histogram)
             if finished == self._step_tracker.step:
-                sums.end_step(is_last=True)
-            return sums.steps(finished)
+                histogram.end_step(is_last=True)
+            return histogram.steps(finished)
 
     def sites(self) -> tuple[Site, ...]:
-        """Return where what happened, the most frequent first."""
+        """Return the event counters per source line, most frequent first."""
         with self._lock:
             return self._sites.sites()
 
     def collectives(self) -> tuple[CollectiveStats, ...]:
-        """Return the collectives by name."""
+        """Return the statistics of each collective, sorted by name."""
         with self._lock:
             return self._collectives.stats()
 
     def optimizer_memory(self) -> OptimizerMemory | None:
-        """Return what the optimizers hold; None where that is not known."""
+        """Return the memory of the optimizers; None if unknown."""
         with self._lock:
             return self._memory.total()
 
     @property
     def dropped_events(self) -> int:
-        """Events that belong to no site because there were too many sites."""
+        """Number of events without a site because the limit of sites was reached."""
         return self._sites.dropped_events
 
 
 def _backward_operator() -> str:
-    """Return the operator whose backward pass this thread runs; the empty text where torch does not tell."""
+    """Return the operator of this thread's current autograd node; empty if unknown."""
     import torch
 
-    # Not in torch before 2.1.
-    current_node = getattr(torch._C, "_current_autograd_node", None)  # noqa: SLF001 - torch has no public way
+    # Added in torch 2.1.
+    current_node = getattr(torch._C, "_current_autograd_node", None)  # noqa: SLF001 - no public API
     node = current_node() if current_node is not None else None
     return backward_op_name(node.name()) if node is not None else ""

@@ -1,4 +1,7 @@
-"""What a user should mend, drawn from the records. What is said of a card is what its vendor documents or publishes."""
+"""Findings: rules that turn the records of a run into problems and recommendations.
+
+Every statement about hardware is from Intel's documentation or published sources.
+"""
 
 from __future__ import annotations
 
@@ -12,32 +15,33 @@ if TYPE_CHECKING:
 
     from hpu_sim.report.schema import RankRecord, Report
 
-Category = Literal["fails", "slow", "differs"]
+Category = Literal["error", "performance", "numerics"]
 
-#: Steps in which new graphs are no surprise: in the first one everything is new, in the second one gradients and
-#: optimizer states are there already, and a graph may close elsewhere in the third.
+#: Steps in which recipe cache misses are expected. Everything is new in the first step, gradients and optimizer states
+#: exist from the second step on, and graph boundaries may still move in the third.
 WARM_UP_STEPS: Final = 3
-#: Compilations at one line that are more than a rare case.
-_MIN_RECURRING: Final = 2
-#: Share of a card's memory above which a peak is worth a word.
+#: Minimum number of recipe cache misses after warm-up for a finding.
+_MIN_REPEATED: Final = 2
+#: Share of a device's memory above which the peak is a finding.
 _MEMORY_THRESHOLD: Final = 0.9
 
-# Reductions, and the dtypes that HCCL reduces without converting.
+# Reductions, and the dtypes that HCCL reduces without conversion.
 _REDUCTIONS: Final = frozenset({"allreduce", "allreduce_coalesced", "reduce", "reduce_scatter"})
 _INTEGER_REDUCTIONS: Final = frozenset({"reduce_scatter_base", "reduce_scatter_tensor_coalesced"})
-_REDUCED: Final = frozenset({"float32", "bfloat16"})
-_ALSO_REDUCED: Final = frozenset({"int32", "int64"})
+_NATIVE_DTYPES: Final = frozenset({"float32", "bfloat16"})
+_NATIVE_INTEGER_DTYPES: Final = frozenset({"int32", "int64"})
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something to mend.
+    """A problem that a run would have on hardware.
 
     Attributes:
-        severity: "fails": a card refuses it. "slow": it holds up a card. "differs": a card computes something else.
-        title: What it is, in a few words.
-        advice: What a card does, and what to do about it.
-        lines: Where it happens, the most frequent first; empty where it is about the run as a whole.
+        category: "error" for an operation that fails, "performance" for one that slows the device down, "numerics" for
+            one with other results.
+        title: Short title.
+        recommendation: Cause and remedy.
+        lines: Affected lines, most frequent first; empty if the finding is about the whole run.
     """
 
     category: Category
@@ -55,79 +59,80 @@ class _Rule:
 
 
 def _is_sync_in_loop(line: SourceLine) -> bool:
-    return line.kind == "host_sync" and line.is_in_loop
+    return line.site.kind == "host_sync" and line.is_in_loop
 
 
-def _is_recurring_compilation(line: SourceLine) -> bool:
-    # Once is an evaluation's first batch, or an epoch's short last one.
+def _is_repeated_compilation(line: SourceLine) -> bool:
+    # A single miss after warm-up is usually the first validation batch or the short last batch of an epoch.
     return (
-        line.kind == "compilation"
+        line.site.kind == "compilation"
         and line.last_step > WARM_UP_STEPS
-        and line.count_per_rank - line.in_first_step >= _MIN_RECURRING
+        and line.site.count - line.site.in_first_step >= _MIN_REPEATED
     )
 
 
 def _is_converted_reduction(line: SourceLine) -> bool:
-    native = _REDUCED | (_ALSO_REDUCED if line.op in _INTEGER_REDUCTIONS else frozenset())
-    return line.kind == "collective" and line.op in _REDUCTIONS | _INTEGER_REDUCTIONS and line.variant not in native
+    op = line.site.op
+    native = _NATIVE_DTYPES | (_NATIVE_INTEGER_DTYPES if op in _INTEGER_REDUCTIONS else frozenset())
+    is_reduction = line.site.kind == "collective" and op in _REDUCTIONS | _INTEGER_REDUCTIONS
+    return is_reduction and line.site.variant not in native
 
 
 _RULES: Final = (
     _Rule(
-        "fails",
-        "The card refused this",
-        "It raised an error, in the words that stand with the line, whether the program caught it or not.",
-        lambda line: line.kind == "refused",
+        "error",
+        "Unsupported operation",
+        "The device raised the error shown with each line. The program may have caught it.",
+        lambda line: line.site.kind == "unsupported",
     ),
     _Rule(
-        "fails",
-        "A card has no complex numbers",
-        "Operators that make them run here so that one run tells of all of them. Compute with real and imaginary parts "
-        "apart, or on the host.",
-        lambda line: line.kind == "dtype" and line.variant == "complex",
+        "error",
+        "Complex dtype",
+        "A card has no complex dtypes. The simulator computes these operators, so that one run reports all of them. "
+        "Compute real and imaginary parts separately, or compute on the CPU.",
+        lambda line: line.site.kind == "dtype" and line.site.variant == "complex",
     ),
     _Rule(
-        "slow",
-        "The host waits for the card in every step",
-        "Reading a value, copying to the host, a branch on a tensor and shapes that depend on data stop the host until "
-        "the card has finished, and end the graph in lazy mode. Keep values on the card and read them every so many "
-        "steps.",
+        "performance",
+        "Host-device synchronization in every step",
+        "Reading a value, copying to the host, branching on a tensor and data-dependent shapes block the host until "
+        "the card is idle. In lazy mode they also end the graph. Keep values on the card and read them every N steps.",
         _is_sync_in_loop,
     ),
     _Rule(
-        "slow",
-        "New shapes keep compiling graphs",
-        "A card compiles a graph anew for each combination of shapes. Pad batches to a few fixed lengths and use "
-        "`drop_last=True`.",
-        lambda line: _is_recurring_compilation(line) and line.variant == "shapes",
+        "performance",
+        "Recipe cache misses from dynamic shapes",
+        "A card compiles one recipe per combination of input shapes. Pad batches to a few bucket sizes and use "
+        "drop_last=True.",
+        lambda line: _is_repeated_compilation(line) and line.site.variant == "shapes",
     ),
     _Rule(
-        "slow",
-        "New sequences of operators keep compiling graphs",
-        "After the first steps the program still took a path it had not taken before, or closed a graph at another "
-        "place. Rare paths, such as an evaluation, cost a compilation each; paths that vary cost one again and again.",
-        lambda line: _is_recurring_compilation(line) and line.variant != "shapes",
+        "performance",
+        "Recipe cache misses from changing graphs",
+        "After warm-up, graphs still had new operators or new boundaries. A rare path, such as validation, costs one "
+        "compilation. A path that varies costs one each time.",
+        lambda line: _is_repeated_compilation(line) and line.site.variant != "shapes",
     ),
     _Rule(
-        "slow",
-        "Reductions of a dtype that HCCL has to convert",
-        "HCCL reduces float32 and bfloat16. Others are converted to float32 and back, for which the host waits: "
-        "integers beyond 2**24 and float64 lose digits. Convert them yourself, or reduce on the host where exact "
-        "integers are needed.",
+        "performance",
+        "Dtype conversion in HCCL reductions",
+        "HCCL reduces float32 and bfloat16. Other dtypes are converted to float32 and back, with a host-device "
+        "synchronization. Integers above 2**24 and float64 lose precision. Convert them before the collective, or "
+        "reduce on the CPU if integers must be exact.",
         _is_converted_reduction,
     ),
     _Rule(
-        "differs",
-        "float64 is computed as float32",
-        "The device takes float64 tensors and computes in float32; the simulator computes in float64. Use float32, or "
-        "do this on the host.",
-        lambda line: line.kind == "dtype" and line.variant == "float64",
+        "numerics",
+        "float64 computed as float32",
+        "A card accepts float64 tensors and computes in float32. The simulator computes in float64. Use float32, or "
+        "compute on the CPU.",
+        lambda line: line.site.kind == "dtype" and line.site.variant == "float64",
     ),
 )
 
 
 def findings(report: Report) -> tuple[Finding, ...]:
-    """Return what is to be mended, the worst first."""
+    """Return the findings of a report, most severe first."""
     lines = source_lines(report)
     by_rule = [(rule, tuple(line for line in lines if rule.applies(line))) for rule in _RULES]
     found = [
@@ -139,63 +144,59 @@ def findings(report: Report) -> tuple[Finding, ...]:
 def _killed_ranks(report: Report) -> Iterable[Finding]:
     killed = [record.rank for record in report.ranks if record.state == "running"]
     if killed:
-        yield Finding(
-            "fails",
-            f"{_names(killed)} did not end, but {'was' if len(killed) == 1 else 'were'} killed",
-            "What is shown here is what was known up to a few seconds before.",
-            (),
-        )
+        title = f"{_format_ranks(killed)} {'was' if len(killed) == 1 else 'were'} killed"
+        yield Finding("error", title, "The report shows the state up to a few seconds earlier.", ())
 
 
 def _uncaught_errors(report: Report) -> Iterable[Finding]:
     for record in report.ranks:
-        uncaught_error = record.uncaught_error
-        if uncaught_error is not None and uncaught_error.error != "KeyboardInterrupt":
-            place = (
-                "" if uncaught_error.frame is None else f" at {uncaught_error.frame.file}:{uncaught_error.frame.line}"
-            )
-            title = f"Rank {record.rank} ended with {uncaught_error.error}"
-            yield Finding("fails", title, f"{uncaught_error.message}{place}", ())
+        error = record.uncaught_error
+        if error is not None and error.error != "KeyboardInterrupt":
+            location = "" if error.frame is None else f" ({error.frame.file}:{error.frame.line})"
+            yield Finding("error", f"Uncaught {error.error} on rank {record.rank}", f"{error.message}{location}", ())
 
 
 def _high_memory(report: Report) -> Iterable[Finding]:
-    full = [rank for rank in report.ranks if rank.totals["peak_bytes"] > _MEMORY_THRESHOLD * rank.machine.memory_bytes]
-    if full:
-        names = ", ".join(str(record.rank) for record in full)
+    ranks = [
+        record.rank
+        for record in report.ranks
+        if record.totals["peak_bytes"] > _MEMORY_THRESHOLD * record.machine.memory_bytes
+    ]
+    if ranks:
         yield Finding(
-            "fails",
-            f"More than {_MEMORY_THRESHOLD:.0%} of a card's memory was in use",
-            f"On ranks {names}. A card also needs workspace for its graphs, which the simulator does not count. Use "
-            "smaller batches, activation checkpointing or ZeRO.",
+            "error",
+            f"Peak memory above {_MEMORY_THRESHOLD:.0%} of the card",
+            f"{_format_ranks(ranks)}. Recipes also need workspace memory, which the simulator does not count. Reduce "
+            "the batch size, or use activation checkpointing or ZeRO.",
             (),
         )
 
 
 def limitations(report: Report) -> tuple[str, ...]:
-    """Return what the report does not know, a sentence each."""
+    """Return what the report cannot show, one or two sentences each."""
     found = []
     if report.missing_ranks:
-        ranks = _names(report.missing_ranks)
+        ranks = _format_ranks(report.missing_ranks)
         found.append(f"{ranks} left no record: killed before the first use of a card, or run on another machine.")
     for record in report.ranks:
         if record.recording_error is not None:
             found.append(f"Rank {record.rank} stopped recording: {record.recording_error}.")
         if record.dropped_events:
-            found.append(f"Rank {record.rank} had {record.dropped_events} events at more lines than are told apart.")
+            found.append(f"Rank {record.rank} had {record.dropped_events} events beyond the limit of recorded lines.")
     if any(record.detail == "lines" and not record.machine.lazy for record in report.ranks):
         found.append(
-            "Eager mode has no graphs, so changing shapes were not watched. PT_HPU_LAZY_MODE=1 shows them, also for "
-            "programs that will run in eager mode."
+            "Eager mode has no graphs, so recipe cache misses are unknown. Set PT_HPU_LAZY_MODE=1 to find dynamic "
+            "shapes, also in programs for eager mode."
         )
     if any(_has_int64_in_lazy_mode(record) for record in report.ranks):
         found.append(
-            "int64 tensors went to the card, which in lazy mode stores them as int32 by default: values from 2**31 on "
+            "int64 tensors were copied to the card. Lazy mode stores them as int32 by default: values from 2**31 on "
             "differ."
         )
     return tuple(found)
 
 
-def _names(ranks: Iterable[int]) -> str:
+def _format_ranks(ranks: Iterable[int]) -> str:
     names = [str(rank) for rank in ranks]
     return f"Rank {names[0]}" if len(names) == 1 else f"Ranks {', '.join(names)}"
 

@@ -1,11 +1,11 @@
-"""How the device spells dtypes and shapes, and how a program does."""
+"""Formatting of dtypes, shapes, operator names and numbers."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-#: Dtypes as C++ spells them and as torch's Python does.
+#: Names of dtypes in C++ (``c10::ScalarType``) and in Python.
 DTYPES: Final = {
     "BFloat16": "bfloat16",
     "Bool": "bool",
@@ -30,24 +30,24 @@ DTYPES: Final = {
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP: Final = 1024
 
-# A dtype is followed by the sizes in brackets.
+# Matches a dtype in "Float[64, 8]".
 _DTYPE: Final = re.compile(r"(\w+)(?=\[)")
 _BACKWARD: Final = re.compile(r"^(?:.*::)?(.*?)(?:Backward\d*)?$")
 
 
 def format_dtypes(tensors: str) -> str:
-    """Return the tensors of an event as a program would spell them.
+    """Replace C++ dtype names by Python names.
 
-    >>> spell("Float[64, 8], Long[64]")
+    >>> format_dtypes("Float[64, 8], Long[64]")
     'float32[64, 8], int64[64]'
     """
     return _DTYPE.sub(lambda match: DTYPES.get(match[1], match[1]), tensors)
 
 
 def first_dtype(tensors: str) -> str:
-    """Return the dtype of an event's first tensor, or the empty text where there is none.
+    """Return the dtype of the first tensor; empty if there is none.
 
-    >>> dtype_of("Double[3], Float[4]")
+    >>> first_dtype("Double[3], Float[4]")
     'float64'
     """
     name, bracket, _ = tensors.partition("[")
@@ -55,9 +55,9 @@ def first_dtype(tensors: str) -> str:
 
 
 def backward_op_name(node: str) -> str:
-    """Return the operator whose backward pass a node of autograd's graph is.
+    """Return the forward operator of an autograd node.
 
-    >>> operator_of_backward("AddmmBackward0"), operator_of_backward("torch::autograd::AccumulateGrad")
+    >>> backward_op_name("AddmmBackward0"), backward_op_name("torch::autograd::AccumulateGrad")
     ('Addmm', 'AccumulateGrad')
     """
     match = _BACKWARD.match(node)
@@ -65,39 +65,39 @@ def backward_op_name(node: str) -> str:
 
 
 def op_name(name: str) -> str:
-    """Return an operator without the name of torch's own library.
+    """Return an operator name without the "aten" namespace.
 
-    >>> operator("aten::addmm"), operator("torchvision::nms")
+    >>> op_name("aten::addmm"), op_name("torchvision::nms")
     ('addmm', 'torchvision::nms')
     """
     return name.removeprefix("aten::")
 
 
 def changed_inputs(before: str, after: str) -> tuple[str, str]:
-    """Return those of an operator's inputs that are not as they were.
+    """Return the inputs of an operator that differ between two calls.
 
     Args:
-        before: Dtypes and shapes of all inputs, as :func:`spell` returns them.
-        after: The same of another call.
+        before: Dtypes and shapes of all inputs, as :func:`format_dtypes` returns them.
+        after: The same for the later call.
 
-    >>> difference("float32[8], float32[4, 3]", "float32[8], float32[5, 3]")
+    >>> changed_inputs("float32[8], float32[4, 3]", "float32[8], float32[5, 3]")
     ('float32[4, 3]', 'float32[5, 3]')
     """
-    first, second = _tensors(before), _tensors(after)
-    if len(first) != len(second):
+    old, new = _split_tensors(before), _split_tensors(after)
+    if len(old) != len(new):
         return before, after
-    pairs = [(one, other) for one, other in zip(first, second, strict=True) if one != other]
-    return ", ".join(one for one, _ in pairs), ", ".join(other for _, other in pairs)
+    changed = [pair for pair in zip(old, new, strict=True) if pair[0] != pair[1]]
+    return ", ".join(pair[0] for pair in changed), ", ".join(pair[1] for pair in changed)
 
 
-def _tensors(text: str) -> list[str]:
+def _split_tensors(text: str) -> list[str]:
     return re.findall(r"\w+\[[^\]]*\]", text)
 
 
 def format_bytes(size: float) -> str:
-    """Return a number of bytes as text.
+    """Return a number of bytes with a binary unit.
 
-    >>> in_bytes(100), in_bytes(1536), in_bytes(96 << 30)
+    >>> format_bytes(100), format_bytes(1536), format_bytes(96 << 30)
     ('100 B', '1.5 KiB', '96 GiB')
     """
     unit = 0
@@ -108,9 +108,9 @@ def format_bytes(size: float) -> str:
 
 
 def format_int(number: int) -> str:
-    """Return a number with its thousands apart.
+    """Return an integer with thousands separated by spaces.
 
-    >>> grouped(1234567)
+    >>> format_int(1234567)
     '1 234 567'
     """
     return f"{number:,}".replace(",", " ")

@@ -1,4 +1,4 @@
-"""From what Python is running to the line that a user wants to see."""
+"""Attribution of Python stacks to the line of the program that caused an event."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hpu_sim.report.schema import Frame
 if TYPE_CHECKING:
     from types import CodeType, FrameType
 
-#: Frames of a stack that are kept, from the innermost on.
+#: Maximum number of frames kept of a stack, from the innermost outwards.
 MAX_STACK_DEPTH: Final = 40
 
-# Import packages whose code is never meant, wherever they are installed: a developer has some of them in a checkout.
+# Packages that are never the program, wherever they are: developers may have them in a checkout.
 _FRAMEWORKS: Final = frozenset(
     {
         "accelerate",
@@ -39,7 +39,7 @@ _FRAMEWORKS: Final = frozenset(
     }
 )
 _INSTALLED: Final = ("site-packages", "dist-packages")
-# Text that was typed at a prompt or given with `-c` has such a name in place of a path.
+# Code from a prompt or `python -c` has such a name instead of a path.
 _TYPED: Final = ("<string>", "<stdin>", "<ipython-input")
 
 _USER: Final = 0
@@ -50,10 +50,10 @@ _MAX_CACHED: Final = 20_000
 
 
 class FrameClassifier:
-    """Tells the program's own code from that of libraries, and remembers what it was told."""
+    """Classifier of frames: program, installed package or framework. Results are cached per code object."""
 
     def __init__(self) -> None:
-        # The code object stands beside its class so that its id stays its own.
+        # The entry keeps the code object alive, so its id stays unique.
         self._cache: dict[int, tuple[int, CodeType]] = {}
         paths = sysconfig.get_paths()
         self._standard_library = tuple(
@@ -62,14 +62,14 @@ class FrameClassifier:
         )
 
     def user_frame(self, frame: FrameType | None) -> FrameType | None:
-        """Return the innermost frame of the program's own code.
+        """Return the innermost frame of the program.
 
         Args:
-            frame: The innermost frame of all, or None.
+            frame: Innermost frame of the stack, or None.
 
         Returns:
-            That frame; the innermost of an installed package that is no framework where the program has none, as under
-            ``python -m package``; None where there is neither.
+            The innermost frame of the program. Under ``python -m package`` there is none: then the innermost frame of
+            an installed package that is not a framework. None if there is neither.
         """
         cache = self._cache
         installed = None
@@ -84,14 +84,14 @@ class FrameClassifier:
         return installed
 
     def stack(self, frame: FrameType | None, target: FrameType | None) -> tuple[tuple[Frame, ...], int | None]:
-        """Return up to :data:`MAX_STACK_DEPTH` frames, the innermost first and hpu_sim's own left out.
+        """Return up to :data:`MAX_STACK_DEPTH` frames, innermost first, without frames of hpu_sim.
 
         Args:
-            frame: The innermost frame.
-            target: One of the frames; it is kept however far out it lies.
+            frame: Innermost frame.
+            target: Frame to include even if it is beyond the maximum depth.
 
         Returns:
-            The frames, and the index of the wanted one.
+            The frames, and the index of the target.
         """
         frames: list[Frame] = []
         index = None
@@ -108,11 +108,10 @@ class FrameClassifier:
 
         Args:
             frame: The frame.
-            line: The line in it that is meant.
+            line: Line number to show.
         """
         code = frame.f_code
         entry = self._cache.get(id(code)) or self._lookup(frame)
-        # linecache reads a file once and keeps it.
         source = linecache.getline(code.co_filename, line, frame.f_globals).strip()
         return Frame(code.co_filename, line, code.co_name, source, is_user=entry[0] == _USER)
 
@@ -135,12 +134,12 @@ class FrameClassifier:
 
 
 def backward_caller_frame() -> FrameType | None:
-    """Return what the main thread runs while the engine of autograd runs in a thread of its own.
+    """Return the frame of the main thread that waits for the autograd engine.
 
     Returns:
-        The innermost frame of the main thread if that waits for a backward pass, else None.
+        The innermost frame of the main thread if it is in a backward pass, else None.
     """
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - the documented way to other threads
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - documented API
     return frame if frame is not None and frame.f_code.co_filename.startswith(_autograd_folder()) else None
 
 

@@ -1,4 +1,4 @@
-"""From the records of a run's processes to one report."""
+"""Merging of the records of all processes into one report, and writing of report files."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import select
 import time
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.report.schema import SCHEMA_VERSION, RankRecord, Report, from_dict
+from hpu_sim.report.schema import SCHEMA_VERSION, RankRecord, Report, from_dict, to_dict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-#: Seconds that ranks get to end after the program that started them has.
+#: Time that ranks may take to exit after the command, in seconds.
 EXIT_TIMEOUT: Final = 10.0
 
 
 def merge_records(folder: Path, command: Sequence[str], exit_code: int | None) -> Report:
-    """Return the report of the records in a folder.
+    """Merge the records in a folder into a report.
 
     Args:
-        folder: The folder that ``HPU_SIM_REPORT`` named.
-        command: The program and its arguments.
-        exit_code: Its exit code, negative for a signal; None where it is not known.
+        folder: Folder named by ``HPU_SIM_REPORT``.
+        command: Program and arguments.
+        exit_code: Exit code of the program, or the negated signal number; None if unknown.
 
     Raises:
-        ValueError: If a record cannot be read.
+        ValueError: If a record is invalid.
     """
     records = sorted(read_records(folder), key=lambda record: (record.rank, record.pid))
     expected = max((record.world_size for record in records), default=0)
@@ -45,10 +45,13 @@ def merge_records(folder: Path, command: Sequence[str], exit_code: int | None) -
 
 
 def read_records(folder: Path) -> list[RankRecord]:
-    """Return the records in a folder, in no order.
+    """Return the records in a folder, in arbitrary order.
+
+    Args:
+        folder: Folder of the records.
 
     Raises:
-        ValueError: If a record cannot be read.
+        ValueError: If a record is invalid.
     """
     return [_read_record(path) for path in folder.glob("process-*.json")]
 
@@ -57,17 +60,17 @@ def _read_record(path: Path) -> RankRecord:
     try:
         return from_dict(RankRecord, json.loads(path.read_text(encoding="utf-8")))
     except ValueError as error:
-        raise ValueError(f"the record {path} cannot be read: {error}") from error
+        raise ValueError(f"invalid record {path}: {error}") from error
 
 
 def wait_for_processes(folder: Path, timeout: float = EXIT_TIMEOUT) -> None:
-    """Wait until the processes that have not ended their records yet are gone, however they end.
+    """Wait until all processes with a record in state "running" have exited.
 
-    A launcher may end before its ranks do, and they write their records at their very end.
+    A launcher may exit before its ranks, which write their final records at exit.
 
     Args:
-        folder: The folder of the records.
-        timeout: Seconds to wait, all in all.
+        folder: Folder of the records.
+        timeout: Total time to wait, in seconds.
     """
     deadline = time.monotonic() + timeout
     for pid in [record.pid for record in read_records(folder) if record.state == "running"]:
@@ -75,7 +78,7 @@ def wait_for_processes(folder: Path, timeout: float = EXIT_TIMEOUT) -> None:
 
 
 def _wait_for_process(pid: int, deadline: float) -> None:
-    # It is gone, or this system cannot wait for processes that are not children.
+    # OSError: the process has exited. AttributeError: this Python has no pidfd_open.
     with contextlib.suppress(OSError, AttributeError):
         descriptor = os.pidfd_open(pid)
         try:
@@ -86,18 +89,17 @@ def _wait_for_process(pid: int, deadline: float) -> None:
             os.close(descriptor)
 
 
-def write(report: Report, paths: Iterable[Path]) -> None:
-    """Write a report.
+def write_report(report: Report, paths: Iterable[Path]) -> None:
+    """Write a report to files.
 
     Args:
         report: The report.
-        paths: Files to write, each in the format that its suffix names: ``.html`` or ``.json``.
+        paths: Files to write; the suffix selects the format, ``.html`` or ``.json``.
 
     Raises:
         OSError: If a file cannot be written.
     """
     from hpu_sim.report.html import render
-    from hpu_sim.report.schema import to_dict
 
     for path in paths:
         text = render(report) if path.suffix == ".html" else json.dumps(to_dict(report), indent=1) + "\n"
@@ -105,24 +107,25 @@ def write(report: Report, paths: Iterable[Path]) -> None:
 
 
 def check_report_path(path: Path) -> None:
-    """Check that a report can be written, before there is one.
+    """Raise unless a report can be written to a path.
+
+    Args:
+        path: Path of the report.
 
     Raises:
-        ValueError: If the suffix is neither ``.html`` nor ``.json``, the folder does not exist, or the file cannot be
-            written.
+        ValueError: If the suffix is neither ``.html`` nor ``.json``, the folder does not exist, or the file is not
+            writable.
     """
     if path.suffix not in {".html", ".json"}:
-        raise ValueError(f"`report` must be a path that ends in .html or .json, got {str(path)!r}")
+        raise ValueError(f"`report` must end in .html or .json, got {str(path)!r}")
     if not path.parent.is_dir():
-        raise ValueError(f"`report` must be a path in a folder that exists, there is none at {str(path.parent)!r}")
+        raise ValueError(f"`report` must be in an existing folder, got {str(path)!r}")
     exists = path.exists()
     try:
-        # For appending, so that an older report stays until there is a newer one.
+        # Append mode keeps the contents of an existing report.
         with path.open("a", encoding="utf-8"):
             pass
         if not exists:
             path.unlink()
     except OSError as error:
-        raise ValueError(
-            f"`report` must be a path that can be written, got {str(path)!r} ({error.strerror})"
-        ) from error
+        raise ValueError(f"`report` must be a writable file, got {str(path)!r} ({error.strerror})") from error

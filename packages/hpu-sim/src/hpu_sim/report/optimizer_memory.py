@@ -1,4 +1,4 @@
-"""How much memory parameters, gradients and optimizers take: what ZeRO would spread over the cards."""
+"""Memory of parameters, gradients and optimizer states, which ZeRO can partition."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from hpu_sim.report.schema import OptimizerMemory
 
 
 class OptimizerMemoryTracker:
-    """Looks at each optimizer once, after its first step, when its state has been made."""
+    """Tracker that measures each optimizer once, after its first step, which creates the optimizer state."""
 
     def __init__(self) -> None:
-        # Weakly, so that an optimizer that the program has dropped keeps no memory of the card.
+        # Weak, so as not to keep the device memory of dropped optimizers.
         self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
         self._states: list[OptimizerMemory | None] = []
 
     def measure(self, optimizer: Any) -> None:
-        """Take the measure of an optimizer that was not seen before.
+        """Measure an optimizer unless it was measured before.
 
         Args:
-            optimizer: An optimizer that has made a step.
+            optimizer: Optimizer that has completed a step.
         """
         if optimizer not in self._seen:
             self._seen.add(optimizer)
             self._states.append(_measure(optimizer))
 
     def total(self) -> OptimizerMemory | None:
-        """Return the sums over all optimizers.
+        """Return the sum over all optimizers.
 
         Returns:
-            None where there is none, or where parameters are already spread over the ranks or lie on the host, so that
-            the sums say nothing about a card.
+            The sum. None if there is no optimizer, or if one has sharded or offloaded parameters, whose sizes are not
+            those on the device.
         """
         states = [state for state in self._states if state is not None]
         if not states or len(states) < len(self._states):

@@ -1,4 +1,7 @@
-"""What a report holds: plain facts, one record per process that took a card. JSON carries them between processes."""
+"""Data model of records and reports, and its JSON encoding.
+
+A process that acquires a device writes one :class:`RankRecord`. A :class:`Report` holds the records of a run.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +11,26 @@ import typing
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar
 
-#: Raised when a reader of the JSON would have to be changed.
+#: Incremented when a reader of the JSON has to change.
 SCHEMA_VERSION: Final = 1
 
-#: How much is recorded: totals only, or every event with its line.
+#: Level of detail: totals only, or every event with its source line.
 Detail = Literal["counts", "lines"]
-Kind = Literal["host_sync", "compilation", "h2d", "d2h", "collective", "dtype", "refused"]
+Kind = Literal["host_sync", "compilation", "h2d", "d2h", "collective", "dtype", "unsupported"]
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A place in a Python program.
+    """A frame of a Python stack.
 
     Attributes:
-        file: Path of the source, as Python knows it.
+        file: Path of the source file, as in the code object.
         line: Line number, from 1.
         function: Name of the function.
-        source: Text of the line without its indentation; empty where the source cannot be read.
-        is_user: Whether this is the program's own code, not that of a library.
+        source: Text of the line without indentation; empty if the source is not available.
+        is_user: Whether the code belongs to the program rather than to a library.
     """
 
     file: str
@@ -39,24 +42,24 @@ class Frame:
 
 @dataclass(frozen=True)
 class Site:
-    """One kind of event at one line, counted.
+    """Counters of one kind of event at one source line.
 
     Attributes:
-        kind: What happened.
-        op: The operator, or the collective.
-        variant: What tells apart events of one operator: "pinned" or "pageable" for copies, the dtype for "dtype" and
-            "collective", "shapes", "operators" or "end" for "compilation" (see :class:`Compilation`).
-        backward: The operator whose backward pass it was; None outside of backward passes.
-        frame_index: Index in ``stack`` of the line that is meant; None where no Python was running.
-        stack: Frames of the first time, innermost first.
-        count: Events.
-        bytes: Bytes of all of them together.
-        in_first_step: Events of the first step, which holds everything before it, too.
-        steps: Steps in which it happened.
-        first_step: Number of the first of them, from 1.
-        last_step: Number of the last of them.
-        max_per_step: Events in the step that has most, the first one left out unless there is no other.
-        examples: A few of the details that came with the events, such as dtype and shape.
+        kind: Kind of event.
+        op: Name of the operator or collective.
+        variant: Subdivision of a kind: "pinned" or "pageable" for copies, the dtype for "dtype" and "collective", the
+            reason of :class:`Compilation` for "compilation".
+        backward: Forward operator if the event occurred in its backward pass; None outside of backward passes.
+        frame_index: Index in ``stack`` of the attributed frame; None if the thread ran no Python.
+        stack: Stack of the first event, innermost frame first.
+        count: Number of events.
+        bytes: Total bytes of these events.
+        in_first_step: Number of events in the first step, which includes everything before it.
+        steps: Number of steps with such an event.
+        first_step: First of these steps, counted from 1.
+        last_step: Last of these steps.
+        max_per_step: Most events in one step; the first step counts only if it is the only one.
+        examples: A few distinct event details, such as dtype and shape.
     """
 
     kind: Kind
@@ -76,23 +79,23 @@ class Site:
 
     @property
     def frame(self) -> Frame | None:
-        """The line that is meant."""
+        """The attributed frame; None if the thread ran no Python."""
         return None if self.frame_index is None else self.stack[self.frame_index]
 
 
 @dataclass(frozen=True)
 class Compilation:
-    """A graph that had to be compiled.
+    """A graph that missed the recipe cache.
 
     Attributes:
-        step: The step in which it differed from all graphs before it.
-        is_recompile: Whether its operators had been compiled before in this order, with other shapes or dtypes.
-        reason: "shapes": an operator had other inputs than before. "operators": another operator followed than before.
-            "end": the graph ended where earlier ones went on.
-        op: The first operator that differs; the empty text for "end".
-        old_inputs: Dtypes and shapes of its inputs the last time; the empty text unless ``reason`` is "shapes".
-        new_inputs: Dtypes and shapes of its inputs this time.
-        frame: The line that called it, or that ended the graph; None where no Python was running.
+        step: Step in which the graph diverged from all earlier graphs.
+        is_recompile: Whether the same sequence of operators had been compiled before with other shapes or dtypes.
+        reason: First difference: "shapes" for an operator with new input shapes or dtypes, "operators" for a new
+            operator, "end" for a graph that ended earlier than those before.
+        op: First operator that differs; empty for "end".
+        old_inputs: Previous dtypes and shapes of its inputs; empty unless ``reason`` is "shapes".
+        new_inputs: Current dtypes and shapes of its inputs.
+        frame: Frame that called the operator, or that ended the graph; None if the thread ran no Python.
     """
 
     step: int
@@ -106,14 +109,13 @@ class Compilation:
 
 @dataclass(frozen=True)
 class CollectiveStats:
-    """Calls of one collective.
+    """Calls of one collective on one rank.
 
     Attributes:
-        name: Such as "allreduce".
-        count: Calls.
-        bytes: Bytes that this rank put in, in all calls together.
-        sizes: Pairs of a size in bytes, a power of two, and the calls that put in at most that much and more than half
-            of it; ascending.
+        name: Name of the collective, such as "allreduce".
+        count: Number of calls.
+        bytes: Total input bytes of this rank.
+        sizes: Histogram of input sizes as pairs (upper bound in bytes, calls), ascending. Bounds are powers of two.
     """
 
     name: str
@@ -124,12 +126,12 @@ class CollectiveStats:
 
 @dataclass(frozen=True)
 class OptimizerMemory:
-    """What the optimizers hold, in bytes, on this rank.
+    """Memory of all optimizers of a rank, in bytes.
 
     Attributes:
-        parameters: Parameters that they update.
-        gradients: Gradients of these.
-        optimizer_state: Their own state, such as moments.
+        parameters: Parameters that the optimizers update.
+        gradients: Gradients of these parameters.
+        optimizer_state: State of the optimizers, such as moments.
     """
 
     parameters: int
@@ -139,16 +141,16 @@ class OptimizerMemory:
 
 @dataclass(frozen=True)
 class Steps:
-    """How the training went, step by step.
+    """Training steps, and event counts per step.
 
     Attributes:
-        finished: Steps that ended.
-        syncs_per_step: Pairs of a number of host syncs and the steps that had so many, ascending; the first and the
-            last step are left out, which hold what came before and after the training, too.
-        steps_per_bin: Steps that share an entry of the series below.
-        host_syncs: Host syncs, by bin.
-        compilations: Graphs compiled, by bin.
-        copied_bytes: Bytes copied either way, by bin.
+        finished: Number of completed steps.
+        syncs_per_step: Histogram as pairs (host syncs in a step, steps), ascending. The first and the last step are
+            excluded because they include set-up and teardown.
+        steps_per_bin: Number of steps per bin of the series below.
+        host_syncs: Host syncs per bin.
+        compilations: Recipe cache misses per bin.
+        copied_bytes: Bytes copied between host and device, in both directions, per bin.
     """
 
     finished: int
@@ -164,12 +166,12 @@ class Machine:
     """The simulated machine.
 
     Attributes:
-        devices: Cards.
+        devices: Number of devices.
         generation: "GAUDI", "GAUDI2" or "GAUDI3".
-        release: SynapseAI release.
-        lazy: Whether operators were collected in graphs.
-        memory_bytes: Memory of a card.
-        torch: Version of torch.
+        release: Version of the SynapseAI release.
+        lazy: Whether lazy mode was on.
+        memory_bytes: Memory of one device.
+        torch: Version of PyTorch.
     """
 
     devices: int
@@ -182,12 +184,12 @@ class Machine:
 
 @dataclass(frozen=True)
 class UncaughtError:
-    """The error that ended a process.
+    """An exception that ended a process.
 
     Attributes:
-        error: Its type.
-        message: Its text, shortened.
-        frame: The last line of the program's own code; None where it never ran.
+        error: Name of its type.
+        message: Its text, truncated.
+        frame: Innermost frame of the program in the traceback; None if there is none.
     """
 
     error: str
@@ -197,25 +199,25 @@ class UncaughtError:
 
 @dataclass(frozen=True)
 class RankRecord:
-    """What one process did with its card.
+    """Record of one process that acquired a device.
 
     Attributes:
-        rank: Its rank.
-        world_size: Ranks of its job.
-        pid: Its process id.
-        module_id: Number of its card.
+        rank: Rank of the process.
+        world_size: Number of ranks of its job.
+        pid: Process id.
+        module_id: Module id of its device.
         machine: The simulated machine.
-        state: "exited", or "running" as long as it has not; a process that is gone and still "running" was killed.
-        uncaught_error: The error that ended it, if one did.
-        detail: "lines", or "counts" where only totals were kept.
-        totals: As :func:`hpu_sim.counters.lifetime_stats`.
-        steps: The training, step by step.
-        optimizer_memory: What the optimizers hold; None where nothing is known.
-        sites: Where what happened, the most frequent first; empty for "counts".
-        compilations: Graphs compiled, the first ones in full; empty for "counts".
-        collectives: Collectives by name; empty for "counts".
-        dropped_events: Events that belong to no site because there were too many sites.
-        recording_error: Why recording stopped before the process ended; None if it did not.
+        state: "running" until the process exits normally, then "exited". A dead process in state "running" was killed.
+        uncaught_error: Exception that ended the process, if any.
+        detail: Level of detail; "counts" leaves ``sites``, ``compilations`` and ``collectives`` empty.
+        totals: Counters, as returned by :func:`hpu_sim.counters.lifetime_stats`.
+        steps: Training steps.
+        optimizer_memory: Memory of the optimizers; None if unknown.
+        sites: Event counters per source line, most frequent first.
+        compilations: Recipe cache misses; only the first ones are kept.
+        collectives: Collectives by name.
+        dropped_events: Number of events without a site because the limit of sites was reached.
+        recording_error: Error that stopped recording early, if any.
     """
 
     rank: int
@@ -238,16 +240,16 @@ class RankRecord:
 
 @dataclass(frozen=True)
 class Report:
-    """A run.
+    """Records of all ranks of a run.
 
     Attributes:
         schema_version: :data:`SCHEMA_VERSION`.
-        simulated: True: nothing here was measured on a card.
-        command: The program and its arguments.
-        exit_code: Its exit code, negative for the number of the signal that ended it; None where nobody waited for it.
-        created: When the report was made, as ISO 8601 in UTC.
-        ranks: Records in the order of their ranks.
-        missing_ranks: Ranks of the job that left no record, ascending.
+        simulated: Always True: nothing was measured on hardware.
+        command: Program and arguments.
+        exit_code: Exit code of the program, or the negated signal number; None if unknown.
+        created: Time of the report, ISO 8601 in UTC.
+        ranks: Records, sorted by rank and pid.
+        missing_ranks: Ranks of the job without a record, ascending.
     """
 
     schema_version: int
@@ -260,20 +262,24 @@ class Report:
 
 
 def to_dict(value: Any) -> Any:
-    """Return a record or report as JSON's types."""
+    """Return a record or report as JSON types."""
     return dataclasses.asdict(value)
 
 
 def from_dict(kind: type[_T], data: Any) -> _T:
-    """Return the record or report that :func:`encode` turned into ``data``.
+    """Return the record or report that :func:`to_dict` encoded.
+
+    Args:
+        kind: Class to decode.
+        data: Parsed JSON.
 
     Raises:
-        ValueError: If the data lack a part or were written by another version.
+        ValueError: If ``data`` does not match the class, for example because another version wrote it.
     """
     try:
         return typing.cast("_T", _from_dict(kind, data))
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"this is no {kind.__name__} of format {SCHEMA_VERSION}: {error!r}") from error
+        raise ValueError(f"not a {kind.__name__} of schema version {SCHEMA_VERSION}: {error!r}") from error
 
 
 def _from_dict(kind: Any, data: Any) -> Any:

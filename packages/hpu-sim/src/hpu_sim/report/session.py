@@ -1,7 +1,8 @@
-"""Recording in one process: from the start of the simulator to the file that the process leaves behind.
+"""Recording session of one process, from activation of the simulator to the record file.
 
-``HPU_SIM_REPORT`` names a folder. Each process that takes a card writes a record there, again and again while it runs,
-so that a killed one leaves what was known last; :mod:`hpu_sim.report.merge` puts the records together.
+``HPU_SIM_REPORT`` names a folder. Every process that acquires a device writes its record there, at exit and
+periodically before that, so the record of a killed process holds its last known state. :mod:`hpu_sim.report.merge`
+combines the records.
 """
 
 from __future__ import annotations
@@ -30,27 +31,28 @@ if TYPE_CHECKING:
     from hpu_sim.native import Native
     from hpu_sim.report.schema import Detail
 
-# A record is written at most this often, in seconds, and so that writing takes at most this share of the time.
+# Minimum time between two writes of a record, in seconds, and the maximum share of time spent on them.
 _WRITE_INTERVAL: Final = 2.0
 _MAX_OVERHEAD: Final = 0.02
-# Where there are no training steps, the clock is looked at after so many events.
+# A program without training steps checks the clock once per this many events.
 _EVENTS_PER_CHECK: Final = 1024
-# Events or steps after which a process without a process group is taken to have none.
+# Most programs have no process group: stop looking for one after this many events or steps.
 _MAX_RANK_LOOKUPS: Final = 100
 
 
 class RecordingSession:
-    """What one process records. There is one per process; a forked child has its own."""
+    """Recording of one process.
+
+    There is one session per process. A forked child starts its own.
+
+    Args:
+        folder: Folder for the record.
+        detail: "lines" to receive every event, "counts" to keep totals only, which adds no overhead.
+        config: Simulated machine.
+        device: Native device.
+    """
 
     def __init__(self, folder: Path, detail: Detail, config: SimConfig, device: Native) -> None:
-        """Prepare to record.
-
-        Args:
-            folder: Where the record goes.
-            detail: "lines" to listen to every event, "counts" to keep totals only, which costs nothing.
-            config: The machine.
-            device: The device.
-        """
         self._folder = folder
         self._detail: Detail = detail
         self._config = config
@@ -60,19 +62,19 @@ class RecordingSession:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str], config: SimConfig, device: Native) -> Self:
-        """Return the recording that ``HPU_SIM_REPORT`` and ``HPU_SIM_REPORT_DETAIL`` ask for, not started yet.
+        """Return the session that ``HPU_SIM_REPORT`` and ``HPU_SIM_REPORT_DETAIL`` configure, not started yet.
 
         Args:
-            environment: Variables of the process.
-            config: The machine.
-            device: The device.
+            environment: Environment variables.
+            config: Simulated machine.
+            device: Native device.
 
         Raises:
-            ValueError: If a variable has a value that cannot be.
+            ValueError: If a variable is invalid.
         """
         folder = environment[REPORT_VARIABLE]
         if not Path(folder).is_dir():
-            raise ValueError(f"`{REPORT_VARIABLE}` must name a folder that exists, got {folder!r}")
+            raise ValueError(f"`{REPORT_VARIABLE}` must be an existing folder, got {folder!r}")
         detail = environment.get(REPORT_DETAIL_VARIABLE) or "lines"
         if detail not in {"counts", "lines"}:
             raise ValueError(f"`{REPORT_DETAIL_VARIABLE}` must be 'counts' or 'lines', got {detail!r}")
@@ -91,7 +93,7 @@ class RecordingSession:
             self._device.set_listener(self._on_event)
 
     def start(self) -> None:
-        """See to it that optimizer steps are noticed and that the record is written when the process ends."""
+        """Register the hooks for optimizer steps, forks and process exit."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         register_optimizer_step_post_hook(self._on_optimizer_step)
@@ -103,19 +105,22 @@ class RecordingSession:
         self._reset()
 
     def on_device_acquired(self, module_id: int) -> None:
-        """Note the card, and leave a first record: who wrote one is missed if it never ends.
+        """Write a first record, so that the report also lists a process that is killed later.
 
         Args:
-            module_id: Number of the card.
+            module_id: Module id of the device.
         """
         self._module_id = module_id
         if self._forked:
-            # A forked child of multiprocessing leaves without what atexit promised.
+            # A forked child of multiprocessing exits without running atexit handlers.
             multiprocessing.util.Finalize(self, self.finish, exitpriority=0)
         self._write("running")
 
     def finish(self) -> None:
-        """Stop, and leave the last record; nothing without a card, in a forked child, or the second time."""
+        """Stop recording and write the final record.
+
+        Does nothing if the process has no device, if it was forked, or on a second call.
+        """
         if self._finished or self._module_id is None or os.getpid() != self._pid:
             return
         self._finished = True
@@ -123,7 +128,8 @@ class RecordingSession:
         self._write("exited")
 
     def _on_event(self, kind: str, op: str, detail: str, size: int) -> None:
-        self._aggregator.on_event(kind, op, detail, size, sys._getframe().f_back)  # noqa: SLF001 - anything else costs more
+        frame = sys._getframe().f_back  # noqa: SLF001 - `inspect` is too slow for every event
+        self._aggregator.on_event(kind, op, detail, size, frame)
         if kind == "collective":
             self._update_rank()
         self._events += 1
@@ -142,7 +148,7 @@ class RecordingSession:
         self._write_if_due()
 
     def _update_rank(self) -> None:
-        # Early, for a process group may be gone at the end, but not for ever, for most programs have none.
+        # During the run, because programs destroy the process group before they exit.
         if self._rank is None and self._rank_lookups < _MAX_RANK_LOOKUPS:
             self._rank_lookups += 1
             distributed = sys.modules.get("torch.distributed")
@@ -158,18 +164,18 @@ class RecordingSession:
 
     def _write(self, state: Literal["running", "exited"]) -> None:
         path = self._folder / f"process-{self._pid}.json"
-        draft = path.with_suffix(".part")
+        temporary = path.with_suffix(".part")
         try:
-            draft.write_text(json.dumps(to_dict(self.record(state))), encoding="utf-8")
-            draft.replace(path)
-        except Exception as error:  # noqa: BLE001 - a full disk, or a fault in here, must not become one of the program
-            sys.stderr.write(f"hpu-sim: the record {path} cannot be written ({error})\n")
+            temporary.write_text(json.dumps(to_dict(self.record(state))), encoding="utf-8")
+            temporary.replace(path)
+        except Exception as error:  # noqa: BLE001 - neither a full disk nor a bug in here may stop the program
+            sys.stderr.write(f"hpu-sim: cannot write the record {path}: {error}\n")
 
     def record(self, state: Literal["running", "exited"]) -> RankRecord:
-        """Return what was recorded so far.
+        """Return the record of everything so far.
 
         Args:
-            state: Whether the process is about to end.
+            state: State of the process.
         """
         self._rank_lookups = 0
         self._update_rank()
@@ -208,7 +214,7 @@ def _machine_info(config: SimConfig) -> Machine:
 
 
 def _rank_from_env(environment: Mapping[str, str]) -> tuple[int, int]:
-    """Return rank and number of ranks as torch's or Open MPI's launcher gives them, else those of a lone process."""
+    """Return rank and world size from the variables of torchrun or Open MPI, by default 0 and 1."""
     for rank, world_size in (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")):
         values = environment.get(rank, ""), environment.get(world_size, "")
         if values[0].isdecimal() and values[1].isdecimal():

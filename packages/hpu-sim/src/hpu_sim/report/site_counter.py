@@ -1,4 +1,4 @@
-"""Counting events by the line that caused them, in bounded memory."""
+"""Event counters per source line, in bounded memory."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
     from hpu_sim.report.frames import FrameClassifier
 
-#: Sites that are told apart; events of further ones are only counted.
+#: Maximum number of sites; events of further ones are only counted in total.
 MAX_SITES: Final = 1000
-#: Details that are kept per site.
+#: Maximum number of examples per site.
 MAX_EXAMPLES: Final = 5
 
-# One line of a program may be reached by several instructions.
+# A source line has several bytecode positions.
 _MAX_POSITIONS: Final = 10 * MAX_SITES
 
 
 class SiteCounter:
-    """A site while it is being counted; the attributes are those of :class:`hpu_sim.report.schema.Site`."""
+    """Mutable counters of one :class:`hpu_sim.report.schema.Site`, with the same attributes."""
 
     __slots__ = (
         "backward",
@@ -50,7 +50,7 @@ class SiteCounter:
         self.backward = backward
         self.frame_index: int | None = None
         self.stack: tuple[Frame, ...] = ()
-        # Kept so that nothing else gets its id, by which the position is known.
+        # Keeps the code object alive: positions are keyed by its id.
         self.code: CodeType | None = None
         self.count = 0
         self.bytes = 0
@@ -66,9 +66,9 @@ class SiteCounter:
         """Count an event.
 
         Args:
-            step: The step it belongs to.
-            size: Its bytes.
-            detail: What is kept as an example, as the device spells it.
+            step: Current training step.
+            size: Size in bytes.
+            detail: Example to keep, in the device's notation.
         """
         self.count += 1
         self.bytes += size
@@ -86,7 +86,7 @@ class SiteCounter:
             self.examples.append(detail)
 
     def site(self) -> Site:
-        """Return what was counted."""
+        """Return the counters as a site."""
         return Site(
             kind=self.kind,
             op=self.op,
@@ -106,10 +106,10 @@ class SiteCounter:
 
 
 class SiteTable:
-    """All sites of a process.
+    """Sites of a process.
 
     Attributes:
-        unplaced: Events that found no place because there are :data:`MAX_SITES` already.
+        dropped_events: Number of events without a site because there are :data:`MAX_SITES` sites already.
     """
 
     def __init__(self, classifier: FrameClassifier) -> None:
@@ -119,17 +119,17 @@ class SiteTable:
         self._by_line: dict[tuple[str, str, str, str | None, str, int], SiteCounter] = {}
 
     def get(self, kind: Kind, op: str, variant: str, frame: FrameType | None, backward: str | None) -> SiteCounter:
-        """Return the tally of an event.
+        """Return the counter of an event.
 
         Args:
-            kind: What happened.
-            op: The operator or the collective.
-            variant: What tells apart events of one operator.
-            frame: The innermost frame; None where no Python is running.
-            backward: The operator whose backward pass it is, or None.
+            kind: Kind of event.
+            op: Name of the operator or collective.
+            variant: Subdivision of the kind.
+            frame: Innermost frame; None if the thread runs no Python.
+            backward: Forward operator in a backward pass, else None.
         """
         user = self._classifier.user_frame(frame)
-        # Bytecode offsets come for nothing, line numbers do not; so lines are looked up once per offset.
+        # Reading f_lasti is free, computing f_lineno is not: compute it once per position.
         code, offset = (id(user.f_code), user.f_lasti) if user is not None else (0, 0)
         position = (kind, op, variant, backward, code, offset)
         counter = self._by_position.get(position)
@@ -162,27 +162,27 @@ class SiteTable:
         return found
 
     def sites(self) -> tuple[Site, ...]:
-        """Return what was counted, the most frequent first."""
+        """Return the sites with events, most frequent first."""
         sites = [counter for counter in self._by_line.values() if counter.count]
         return tuple(counter.site() for counter in sorted(sites, key=lambda counter: -counter.count))
 
 
 class CollectiveCounter:
-    """Counts collectives by name and by size."""
+    """Counters of collectives by name and size."""
 
     def __init__(self) -> None:
         self._sizes: dict[str, dict[int, int]] = {}
         self._bytes: dict[str, int] = {}
 
     def add(self, name: str, size: int) -> None:
-        """Count a call that puts in ``size`` bytes."""
+        """Count a call with ``size`` input bytes."""
         sizes = self._sizes.setdefault(name, {})
         power = 1 << max(size - 1, 0).bit_length() if size else 0
         sizes[power] = sizes.get(power, 0) + 1
         self._bytes[name] = self._bytes.get(name, 0) + size
 
     def stats(self) -> tuple[CollectiveStats, ...]:
-        """Return what was counted, by name."""
+        """Return the statistics of each collective, sorted by name."""
         return tuple(
             CollectiveStats(name, sum(sizes.values()), self._bytes[name], tuple(sorted(sizes.items())))
             for name, sizes in sorted(self._sizes.items())

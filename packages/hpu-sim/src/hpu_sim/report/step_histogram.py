@@ -1,4 +1,4 @@
-"""What happened in each step, in memory that does not grow with the number of steps."""
+"""Event counts per training step, in bounded memory."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from typing import Final
 
 from hpu_sim.report.schema import Steps
 
-#: Bins of a series over steps; with more steps than that, bins are merged two by two.
+#: Maximum number of bins; beyond it, pairs of bins are merged.
 MAX_BINS: Final = 256
-#: Different numbers of host syncs per step that are told apart.
+#: Maximum number of distinct counts of host syncs per step.
 MAX_SYNC_COUNTS: Final = 200
 
 
 class StepHistogram:
-    """Sums of the step that goes on, and of all steps before it.
+    """Histogram of host syncs, recipe cache misses and copied bytes over steps.
 
     Attributes:
-        host_syncs: Host syncs in this step.
-        compilations: Graphs compiled in this step.
-        copied_bytes: Bytes copied either way in this step.
+        host_syncs: Host syncs in the current step.
+        compilations: Recipe cache misses in the current step.
+        copied_bytes: Bytes copied between host and device in the current step.
     """
 
     def __init__(self) -> None:
@@ -31,13 +31,13 @@ class StepHistogram:
         self._sync_counts: dict[int, int] = {}
 
     def end_step(self, *, is_last: bool = False) -> None:
-        """Add this step to those before it and begin another.
+        """Add the current step to the histogram and begin the next one.
 
         Args:
-            is_last: Whether nothing has followed it yet, so that it may hold what came after the training.
+            is_last: Whether this is the last step, which may include teardown.
         """
         histogram = [self.host_syncs, self.compilations, self.copied_bytes]
-        # The first step holds the set-up, and like the last would spoil the picture of the others.
+        # The first and the last step include set-up and teardown, so their syncs say nothing about the others.
         if self._steps and not is_last:
             self._count_syncs()
         if self._steps == MAX_BINS * self._width:
@@ -58,10 +58,10 @@ class StepHistogram:
         self._width *= 2
 
     def steps(self, finished: int) -> Steps:
-        """Return the steps that were ended here.
+        """Return the histogram.
 
         Args:
-            finished: Optimizer steps, of which the last may not be ended here yet.
+            finished: Number of completed steps.
         """
         host_syncs, compilations, copied_bytes = zip(*self._bins, strict=True) if self._bins else ((), (), ())
         return Steps(

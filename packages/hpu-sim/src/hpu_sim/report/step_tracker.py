@@ -1,15 +1,14 @@
-"""Where one training step ends and the next begins.
+"""Detection of training step boundaries.
 
-A step ends with an optimizer step. Everything since the step before is part of it: with gradient accumulation all
-micro-batches, in the first step also what came before it, such as moving the model to the card.
+A step contains one optimizer step and everything since the previous step: all micro-batches with gradient accumulation,
+and all set-up in the first step.
 
-What follows the optimizer step in the same round of the training loop still belongs to it: ``mark_step()``, reading the
-loss, an evaluation now and then. The program tells by its position that it has come round: it is then above the place
-from which the optimizer step was called. An evaluation in a function of its own after the last step counts as part of
-that step.
+Code that follows the optimizer step in the same loop iteration belongs to the same step: ``mark_step()``, reading the
+loss, an occasional evaluation. The next step begins when execution takes the loop's back edge, that is, when the
+program is above the call of the optimizer step again. An evaluation after the last step counts as part of that step.
 
-Optimizers that step one after the other, each once, end one step together: generator and discriminator, the parameter
-groups that DeepSpeed steps one by one. An optimizer that steps again ends another one.
+Several optimizers that each step once share a step, such as generator and discriminator, or the parameter groups that
+DeepSpeed steps one by one. A second step of the same optimizer begins a new training step.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ _CallPath = tuple[tuple[int, int], ...]
 
 
 class StepTracker:
-    """Numbers the steps of a training.
+    """Counter of training steps.
 
     Attributes:
-        number: The step that goes on now, from 1.
-        finished: Steps that ended.
+        step: Current step, counted from 1.
+        finished: Number of steps with an optimizer step.
     """
 
     def __init__(self) -> None:
@@ -37,16 +36,16 @@ class StepTracker:
         self._step_path: _CallPath | None = None
 
     def on_optimizer_step(self, optimizer: Any, frame: FrameType | None) -> bool:
-        """Note that an optimizer has made a step.
+        """Record an optimizer step.
 
         Args:
             optimizer: The optimizer.
-            frame: What Python is running.
+            frame: Current Python frame; None to ignore the position in the program.
 
         Returns:
-            Whether a step before this one has ended with that, because the optimizer had already stepped in it.
+            Whether this begins a new training step, because the optimizer already stepped in the current one.
         """
-        # The first parameter tells apart the groups of an optimizer that is given one after the other.
+        # DeepSpeed steps one optimizer once per parameter group: the first parameter identifies the group.
         groups = optimizer.param_groups
         key = (id(optimizer), id(groups[0]["params"][0]) if groups and groups[0]["params"] else 0)
         is_next_step = self._step_path is not None and key in self._seen_optimizers
@@ -59,13 +58,13 @@ class StepTracker:
         return is_next_step
 
     def on_event(self, frame: FrameType | None) -> bool:
-        """Look at what the program is doing.
+        """Detect the loop's back edge from the position of an event.
 
         Args:
-            frame: What Python is running; None where that is not known.
+            frame: Current Python frame; None if unknown.
 
         Returns:
-            Whether the next step has begun with that.
+            Whether a new training step has begun.
         """
         if self._step_path is None or frame is None or not _took_back_edge(self._step_path, _call_path(frame)):
             return False
@@ -79,7 +78,7 @@ class StepTracker:
 
 
 def _call_path(frame: FrameType | None) -> _CallPath:
-    """Return for each function that is running which it is and how far it has come, the outermost first."""
+    """Return code object id and bytecode offset of every frame, outermost first."""
     position = []
     while frame is not None:
         position.append((id(frame.f_code), frame.f_lasti))
@@ -89,13 +88,13 @@ def _call_path(frame: FrameType | None) -> _CallPath:
 
 
 def _took_back_edge(after: _CallPath, now: _CallPath) -> bool:
-    """Return whether the program is no longer behind the position ``after`` in the function that both have in common.
+    """Return whether execution moved backwards in the innermost function that both call paths share.
 
-    A loop's body lies behind its beginning in the bytecode as it does in the source.
+    The bytecode of a loop body follows that of the loop header, as in the source.
     """
     for (code, offset), (code_now, offset_now) in zip(after, now, strict=False):
         if code != code_now:
-            # Another function, called from the same place: which comes first is not to be seen.
+            # Different functions called from the same position have no known order.
             return False
         if offset != offset_now:
             return offset_now < offset

@@ -1,4 +1,4 @@
-"""The report as a short table for a terminal."""
+"""Terminal summary of a report."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
     from hpu_sim.report.findings import Finding
     from hpu_sim.report.schema import RankRecord, Report
+    from hpu_sim.report.source_lines import SourceLine
 
-#: Findings, and lines of each, that a terminal shows.
+#: Maximum number of findings, and of lines per finding.
 MAX_FINDINGS: Final = 5
 MAX_LINES: Final = 3
 
@@ -25,25 +26,25 @@ _COLUMNS: Final = (
     "graphs",
     "recompiled",
     "host syncs",
-    "to card",
-    "to host",
+    "H2D copies",
+    "D2H copies",
     "collectives",
     "peak memory",
 )
 
 
 def render(report: Report) -> str:
-    """Return the table, with the worst findings below it where lines were recorded; it ends with a line break."""
+    """Return the table of ranks, followed by the most severe findings."""
     if not report.ranks:
         return "hpu-sim: no process used a simulated card\n"
     machine = report.ranks[0].machine
     mode = "lazy" if machine.lazy else "eager"
     title = f"hpu-sim: {machine.devices} x {machine.generation}, SynapseAI {machine.release}, {mode} mode (simulated)"
-    named = zip(rank_labels(report), report.ranks, strict=True)
-    rows = [_COLUMNS, *((name, *_row(record)) for name, record in named)]
+    labeled = zip(rank_labels(report), report.ranks, strict=True)
+    rows = [_COLUMNS, *((label, *_row(record)) for label, record in labeled)]
     parts = [title, *_align(rows)]
     for finding in findings(report)[:MAX_FINDINGS]:
-        parts += _lines_of(finding)
+        parts += _format_finding(finding)
     parts += [f"  note: {limitation}" for limitation in limitations(report)]
     return "\n".join(parts) + "\n"
 
@@ -51,21 +52,19 @@ def render(report: Report) -> str:
 def _row(record: RankRecord) -> tuple[str, ...]:
     totals = record.totals
     graphs = [format_int(totals[name]) if record.machine.lazy else "-" for name in ("graphs", "recompilations")]
-    copies = [
-        f"{format_int(totals[f'{direction}_copies'])} ({format_bytes(totals[f'{direction}_bytes'])})"
-        if totals[f"{direction}_copies"]
-        else "0"
-        for direction in ("h2d", "d2h")
-    ]
-    collectives = totals["collectives"]
     return (
         format_int(record.steps.finished),
         *graphs,
         format_int(totals["host_syncs"]),
-        *copies,
-        f"{format_int(collectives)} ({format_bytes(totals['collective_bytes'])})" if collectives else "0",
+        _with_bytes(totals["h2d_copies"], totals["h2d_bytes"]),
+        _with_bytes(totals["d2h_copies"], totals["d2h_bytes"]),
+        _with_bytes(totals["collectives"], totals["collective_bytes"]),
         f"{format_bytes(totals['peak_bytes'])} of {format_bytes(record.machine.memory_bytes)}",
     )
+
+
+def _with_bytes(count: int, size: int) -> str:
+    return f"{format_int(count)} ({format_bytes(size)})" if count else "0"
 
 
 def _align(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -73,11 +72,9 @@ def _align(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
 
 
-def _lines_of(finding: Finding) -> list[str]:
+def _format_finding(finding: Finding) -> list[str]:
     shown = [f"  {finding.category}: {finding.title}"]
-    for line in finding.lines[:MAX_LINES]:
-        place = "no Python line" if line.frame is None else f"{_short(line.frame.file)}:{line.frame.line}"
-        shown.append(f"    {place}  {line.frequency}: {line.description}")
+    shown += [f"    {_location(line)}  {line.frequency}: {line.description}" for line in finding.lines[:MAX_LINES]]
     if len(finding.lines) > MAX_LINES:
         shown.append(f"    and {len(finding.lines) - MAX_LINES} more lines")
     if not finding.lines:
@@ -85,6 +82,9 @@ def _lines_of(finding: Finding) -> list[str]:
     return shown
 
 
-def _short(file: str) -> str:
-    path = Path(file)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
+def _location(line: SourceLine) -> str:
+    frame = line.site.frame
+    if frame is None:
+        return "no Python line"
+    path = Path(frame.file)
+    return f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}:{frame.line}"

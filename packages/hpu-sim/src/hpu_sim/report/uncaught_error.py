@@ -1,4 +1,4 @@
-"""How a process ended: the error that nobody caught."""
+"""Uncaught exception of the current process."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
     from hpu_sim.report.schema import Frame
 
-#: Characters of an error's text that are kept.
+#: Maximum length of the message.
 MAX_MESSAGE: Final = 1000
 
 
 def get_uncaught_error() -> UncaughtError | None:
-    """Return the error that Python has just printed because nobody caught it; None where there is none.
+    """Return the uncaught exception that ended the main thread, if any.
 
-    ``sys.exit()`` is no error. No hook is needed: Python keeps the error for debuggers.
+    ``sys.exit()`` does not count. Python keeps the exception in ``sys.last_value``, so no hook is needed.
     """
     error: BaseException | None = getattr(sys, "last_value", None)
     if error is None:

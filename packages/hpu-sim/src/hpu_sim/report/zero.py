@@ -1,4 +1,4 @@
-"""What ZeRO would leave on each card: an estimate from this run's peak."""
+"""Estimate of the peak memory per device under ZeRO, from the peak of the run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 WORLD_SIZES: Final = (1, 2, 4, 8, 16, 32, 64)
 
-#: What each stage spreads over the cards.
+#: What each ZeRO stage partitions over the devices.
 STAGES: Final = (
     (0, "nothing"),
     (1, "optimizer state"),
@@ -21,12 +21,12 @@ STAGES: Final = (
 
 @dataclass(frozen=True)
 class Stage:
-    """Peak memory of a card under one stage.
+    """Peak memory per device under one ZeRO stage.
 
     Attributes:
-        number: The stage, 0 to 3; 0 is plain data parallelism.
-        spread: What it spreads over the cards.
-        peaks: Estimated peak in bytes, for each of :data:`WORLD_SIZES`.
+        number: Stage, 0 to 3; 0 is plain data parallelism.
+        partitioned: What the stage partitions.
+        peaks: Estimated peak in bytes for each of :data:`WORLD_SIZES`.
     """
 
     number: int
@@ -35,10 +35,13 @@ class Stage:
 
 
 def estimate_zero_stages(record: RankRecord) -> tuple[Stage, ...]:
-    """Return the estimate for each stage; empty where it is not known what the optimizers hold.
+    """Return the estimate for each stage; empty if the memory of the optimizers is unknown.
 
-    Everything else (activations, batches, buffers of the collectives) is taken to stay as it was at the peak, at which
-    gradients and optimizer state are taken to have been there.
+    All other memory (activations, batches, buffers of collectives) is assumed to be as at the peak, and the peak is
+    assumed to include gradients and optimizer state.
+
+    Args:
+        record: Record of one rank.
     """
     memory = record.optimizer_memory
     if memory is None:

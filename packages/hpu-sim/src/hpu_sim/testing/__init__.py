@@ -1,4 +1,4 @@
-"""Testing what several ranks do: functions that they call together, and programs that leave no process behind.
+"""Test utilities: functions on several ranks, and programs without leaked processes.
 
 ::
 
@@ -19,8 +19,8 @@
         with RankPool(2, tmp_path) as ranks:
             assert ranks.call(add_up) == [2.0, 2.0]
 
-A rank is a process with a simulated card of its own; starting one takes as long as importing torch does. SharedRankPool
-keeps them for all tests of a session. Linux only, as the simulator.
+Each rank is a process with its own simulated card. Starting one takes as long as importing torch, so `SharedRankPool`
+keeps the processes for all tests of a session. Linux only, like the simulator.
 """
 
 from hpu_sim.testing.processes import CompletedProgram, Program, free_port, machine_env

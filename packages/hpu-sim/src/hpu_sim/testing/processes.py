@@ -1,4 +1,4 @@
-"""Starting processes that a test cannot leave behind, whatever becomes of it."""
+"""Programs in sessions of their own, so that no process outlives a test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-# What a launcher, a bridge or the developer's shell may have set.
+# Variables that a launcher, the bridge or the developer's shell may have set.
 _SCRUBBED_ENV = (
     "HABANA_VISIBLE_MODULES",
     "HLS_MODULE_ID",
@@ -35,38 +35,38 @@ _SCRUBBED_ENV = (
     "RANK",
     "WORLD_SIZE",
 )
-# How much of a program's output is kept in mind, in bytes.
+# Maximum size of the output returned, in bytes.
 _MAX_OUTPUT_BYTES = 1 << 22
-# How long a killed process may take to be gone, in seconds.
+# Time that a killed process may take to exit, in seconds.
 _KILL_TIMEOUT = 10.0
 
 
 def free_port() -> int:
-    """Return a TCP port of this machine that nobody listens at."""
+    """Return a TCP port of this machine that is not in use."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
     return port
 
 
-def machine_env(devices: int, cards: Path, **more: str) -> dict[str, str]:
-    """Return the environment of a process on a simulated machine of its own.
+def machine_env(devices: int, lock_folder: Path, **more: str) -> dict[str, str]:
+    """Return the environment of a process on a new simulated machine.
 
-    It is this process's without what says which rank or card it has, with the folders that it imports from.
+    It is the environment of this process without variables of ranks and devices, and with ``sys.path`` as PYTHONPATH.
 
     Args:
-        devices: How many cards the machine has.
-        cards: Where the simulator keeps their locks; the processes of one machine name the same folder.
-        **more: Further variables.
+        devices: Number of devices of the machine.
+        lock_folder: Folder for device locks. Processes of one machine share it.
+        **more: Additional variables.
     """
     own = {name: value for name, value in os.environ.items() if name not in _SCRUBBED_ENV}
     return {
         **own,
         "HPU_SIM_DEVICES": str(devices),
-        "HPU_SIM_RUNTIME_DIR": str(cards),
-        # As many processes as there are ranks share the processors of the machine that runs the tests.
+        "HPU_SIM_RUNTIME_DIR": str(lock_folder),
+        # The ranks share the cores of the machine that runs the tests.
         "OMP_NUM_THREADS": "1",
-        # Torch before 2.5 does not ask installed packages for devices.
+        # torch < 2.5 has no torch.backends entry points.
         "PYTHONPATH": subprocess_env.with_hook(os.pathsep.join(path for path in sys.path if path)),
         **more,
     }
@@ -74,13 +74,13 @@ def machine_env(devices: int, cards: Path, **more: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class CompletedProgram:
-    """What came of a program.
+    """Result of a program.
 
     Attributes:
-        code: Its exit code.
-        output: What it and the processes that it started wrote.
-        seconds: How long it took, with all processes that it started.
-        leaked_pids: Processes that it left behind, and that had to be killed.
+        code: Exit code.
+        output: Output of the program and its descendants, stdout and stderr combined.
+        seconds: Time until the last process exited.
+        leaked_pids: Processes that outlived the timeout and were killed.
     """
 
     code: int
@@ -90,12 +90,12 @@ class CompletedProgram:
 
 
 class Program:
-    """A program in a session of its own, of which nothing is left when the context ends.
+    """Context manager of a program in its own session. Exiting the context kills the whole session.
 
     Args:
-        arguments: What to run.
-        environment: Its environment, for instance `machine_env(...)`.
-        folder: Where to run it; here, when not given.
+        arguments: Command line.
+        environment: Environment variables, for instance `machine_env(...)`.
+        folder: Working directory; by default that of this process.
     """
 
     def __init__(self, arguments: Iterable[str], environment: Mapping[str, str], folder: Path | None = None) -> None:
@@ -106,7 +106,7 @@ class Program:
     def __enter__(self) -> Self:
         self._output = tempfile.TemporaryFile("w+")
         self._start_time = time.monotonic()
-        self._process = subprocess.Popen(  # noqa: S603 - what the test asks for.
+        self._process = subprocess.Popen(  # noqa: S603 - command of the test
             self._arguments,
             env=self._environment,
             cwd=self._folder,
@@ -124,64 +124,66 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """The first process, which names the session."""
+        """Process id of the program, which is also the session id."""
         return self._process.pid
 
     @property
     def output(self) -> str:
-        """What has been written so far."""
-        # Not by the file's own position, which the program shares.
+        """Output so far."""
+        # pread, because the program shares the file offset.
         return os.pread(self._output.fileno(), _MAX_OUTPUT_BYTES, 0).decode(errors="replace")
 
     def wait(self, seconds: float) -> CompletedProgram:
-        """Wait until the program and all processes that it started have ended.
+        """Wait until the program and all its descendants have exited.
 
         Args:
-            seconds: For how long, from the start. What then still runs is killed, and counts as left behind.
+            seconds: Timeout, counted from the start. Processes that outlive it are killed and reported as leaked.
+
+        Returns:
+            The result of the program.
         """
         deadline = self._start_time + seconds
         wait_for_exit([self._process.pid], deadline)
-        wait_for_exit(_session(self._process.pid), deadline)
+        wait_for_exit(_session_pids(self._process.pid), deadline)
         elapsed = time.monotonic() - self._start_time
-        leaked_pids = tuple(_session(self._process.pid))
+        leaked_pids = tuple(_session_pids(self._process.pid))
         _kill_session(self._process.pid)
         return CompletedProgram(self._process.wait(), self.output, elapsed, leaked_pids)
 
 
-def wait_for_exit(processes: Iterable[int], deadline: float) -> None:
-    """Wait until processes have ended.
+def wait_for_exit(pids: Iterable[int], deadline: float) -> None:
+    """Wait until processes have exited.
 
     Args:
-        processes: Their numbers.
-        deadline: Until when at most, by `time.monotonic`.
+        pids: Process ids.
+        deadline: Latest time to wait for, on the clock of `time.monotonic`.
     """
-    for process in processes:
+    for pid in pids:
         try:
-            pidfd = os.pidfd_open(process)
+            pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
             continue
         select.select([pidfd], [], [], max(0.0, deadline - time.monotonic()))
         os.close(pidfd)
 
 
-def _session(leader: int) -> list[int]:
-    """Return the processes of a session that have not ended."""
-    members = []
+def _session_pids(leader: int) -> list[int]:
+    """Return the running processes of a session."""
+    pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            # After the name in brackets, which may hold anything: state, parent, group, session.
+            # Fields after the name in parentheses: state, parent, process group, session.
             state, _, _, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
         except OSError:
             continue
         if session == str(leader) and state != "Z":
-            members.append(int(folder.name))
-    return members
+            pids.append(int(folder.name))
+    return pids
 
 
 def _kill_session(leader: int) -> None:
-    members = _session(leader)
-    for process in members:
+    pids = _session_pids(leader)
+    for pid in pids:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
-    # The system may take a moment.
-    wait_for_exit(members, time.monotonic() + _KILL_TIMEOUT)
+            os.kill(pid, signal.SIGKILL)
+    wait_for_exit(pids, time.monotonic() + _KILL_TIMEOUT)

@@ -1,4 +1,4 @@
-"""Functions that the ranks of a training call together."""
+"""Pool of ranks that call test functions together."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# How long ranks may take to import torch, for which the simulator may have to be compiled first, in seconds.
+# Time that ranks may take to start, in seconds. They import torch and may have to compile the simulator.
 _START_TIMEOUT = 300.0
-# How long a rank may take to end when it is told to, in seconds.
+# Time that a rank may take to exit, in seconds.
 _EXIT_TIMEOUT = 30.0
 
 
 @dataclass(frozen=True)
 class FunctionRef:
-    """A function of module level, by the names by which another process imports it.
+    """Reference to a module-level function that another process can import.
 
     Attributes:
-        root: The folder to import from: the first above the module that is no package.
-        module: The module's dotted name from there.
-        name: The function's.
+        root: Folder to import from: the parent of the top-level package or module.
+        module: Dotted name of the module, relative to ``root``.
+        name: Name of the function.
     """
 
     root: str
@@ -44,16 +44,19 @@ class FunctionRef:
 
     @classmethod
     def from_callable(cls, function: Callable[..., Any]) -> Self:
-        """Find the names of a function.
+        """Return the reference to a function.
 
-        Its module's own name will not do: pytest imports test modules by names that nobody else can import them by.
+        ``__module__`` is not usable: pytest's importlib mode gives test modules names that cannot be imported.
+
+        Args:
+            function: Function at module level.
 
         Raises:
-            ValueError: It is not of module level.
+            ValueError: If the function is not at module level.
         """
         name: str = function.__qualname__
         if not name.isidentifier():
-            raise ValueError(f"a rank can call functions of module level only, got {name!r}: define it outside")
+            raise ValueError(f"`function` must be defined at module level, got {name!r}")
         file = Path(function.__code__.co_filename).resolve()
         parts = [file.stem]
         folders = itertools.takewhile(lambda folder: (folder / "__init__.py").exists(), file.parents)
@@ -62,19 +65,18 @@ class FunctionRef:
 
 
 class RankPool:
-    """Processes that are the ranks of one training on a simulated machine of their own: a context.
+    """Context manager of one process per rank, on a simulated machine of their own.
 
-    Each has the variables of a rank, as if a person had started every process by hand; nobody has made the process
-    group yet.
+    The processes have the environment variables of a launcher such as torchrun. The process group is not initialized.
 
     Args:
-        count: How many, each with a card.
-        folder: For the cards' locks and what the ranks write.
-        lazy: Whether the cards are in lazy mode; None leaves that to the simulated release.
-        prepare: A function of module level that each rank calls first.
+        count: Number of ranks, each with a device.
+        folder: Folder for device locks and logs.
+        lazy: Whether lazy mode is on; None for the default of the simulated release.
+        prepare: Function at module level that each rank calls first.
 
     Raises:
-        AssertionError: On entering, a rank could not start; the text says why.
+        AssertionError: On entering the context, if a rank cannot start.
     """
 
     def __init__(
@@ -84,7 +86,6 @@ class RankPool:
         self._folder = folder
         self._mode = {} if lazy is None else {"PT_HPU_LAZY_MODE": str(int(lazy))}
         self._prepare = prepare
-        # After a failure those that are left wait for one that will not come.
         self._exit_timeout = _EXIT_TIMEOUT
 
     def __enter__(self) -> Self:
@@ -102,8 +103,8 @@ class RankPool:
             stack.callback(self._stop_processes)
             self._connections: list[Connection] = []
             for rank, log in enumerate(self._log_files):
-                place = {"LOCAL_RANK": str(rank), "RANK": str(rank), **shared}
-                environment = machine_env(self._count, self._folder / "cards", **place)
+                rank_env = {"LOCAL_RANK": str(rank), "RANK": str(rank), **shared}
+                environment = machine_env(self._count, self._folder / "cards", **rank_env)
                 connection, process = _start_rank(environment, log)
                 self._connections.append(stack.enter_context(connection))
                 self._processes.append(process)
@@ -115,37 +116,38 @@ class RankPool:
         self._exit_stack.close()
 
     def call(self, function: Callable[..., T], *arguments: Any, seconds: float = 60) -> list[T]:
-        """Have all ranks call a function, each in its process.
+        """Call a function on all ranks.
 
         Args:
-            function: Of module level; its module is imported by the ranks.
-            *arguments: Its arguments, which are pickled.
-            seconds: For how long to wait for all answers.
+            function: Function at module level. Every rank imports its module.
+            *arguments: Arguments of the function, which are pickled.
+            seconds: Timeout of the call.
 
         Returns:
-            What it returned on each rank, by rank.
+            The results, by rank.
 
         Raises:
-            AssertionError: It failed, or did not return in time; the text says on which rank, and what the ranks have
-                written. They cannot be used any more.
-            ValueError: The function is not of module level.
+            AssertionError: If the function raises or times out on a rank. The message has the traceback and the logs of
+                all ranks. The pool is not usable afterwards.
+            ValueError: If the function is not at module level.
         """
         ref = FunctionRef.from_callable(function)
         for connection in self._connections:
-            # To one that has ended nothing can be sent; that it has is its answer.
+            # Sending to a dead rank fails; its EOF is handled below.
             with contextlib.suppress(ConnectionError):
                 connection.send((ref, arguments))
         results = self._collect_results(time.monotonic() + seconds)
         failures = [f"rank {rank}: {result}" for rank, (ok, result) in results.items() if not ok]
-        failures += [f"rank {rank} has not answered" for rank in range(self._count) if rank not in results]
+        failures += [f"rank {rank} timed out" for rank in range(self._count) if rank not in results]
         if failures:
+            # The other ranks may be blocked in a collective with the failed one.
             self._exit_timeout = 0.0
             raise AssertionError("\n".join([*failures, *self._read_logs()]))
         return [results[rank][1] for rank in range(self._count)]
 
     def _collect_results(self, deadline: float) -> dict[int, tuple[bool, Any]]:
         results: dict[int, tuple[bool, Any]] = {}
-        # When one has failed, the others wait for it and may never answer.
+        # After a failure, the other ranks may wait for the failed one for ever.
         while len(results) < self._count and all(ok for ok, _ in results.values()):
             pending = [c for rank, c in enumerate(self._connections) if rank not in results]
             ready = wait(pending, timeout=max(0.0, deadline - time.monotonic()))
@@ -157,23 +159,22 @@ class RankPool:
         return results
 
     def _stop_processes(self) -> None:
-        # Their connections are closed, which tells them to end.
+        # Workers exit when their connection is closed, which it is by now.
         wait_for_exit([process.pid for process in self._processes], time.monotonic() + self._exit_timeout)
         for process in self._processes:
             process.kill()
             process.wait()
 
     def _read_logs(self) -> list[str]:
-        return [f"rank {rank} wrote:\n{Path(log.name).read_text()}" for rank, log in enumerate(self._log_files)]
+        return [f"log of rank {rank}:\n{Path(log.name).read_text()}" for rank, log in enumerate(self._log_files)]
 
 
 class SharedRankPool:
-    """Ranks for all tests of a session, started when a test first asks for as many: a context.
+    """Context manager of rank pools that all tests of a session share. Pools start on first use.
 
     Args:
-        folder: Returns a folder of its own for each group of ranks, for instance
-            `lambda: tmp_path_factory.mktemp("ranks")`.
-        prepare: As for RankPool.
+        folder: Function that returns a new folder per pool, for instance `lambda: tmp_path_factory.mktemp("ranks")`.
+        prepare: Function at module level that each rank calls first.
     """
 
     def __init__(self, folder: Callable[[], Path], *, prepare: Callable[[], None] | None = None) -> None:
@@ -191,21 +192,21 @@ class SharedRankPool:
     def call(
         self, function: Callable[..., T], *arguments: Any, count: int = 2, lazy: bool = False, seconds: float = 60
     ) -> list[T]:
-        """Have ranks call a function, as `RankPool.call`; new ones are started after a failure.
+        """Call a function on all ranks of a pool, as `RankPool.call`. A failure discards the pool.
 
         Args:
-            function: Of module level.
-            *arguments: Its arguments.
-            count: How many ranks.
-            lazy: Whether their cards are in lazy mode.
-            seconds: For how long to wait for all answers.
+            function: Function at module level.
+            *arguments: Arguments of the function, which are pickled.
+            count: Number of ranks.
+            lazy: Whether lazy mode is on.
+            seconds: Timeout of the call.
 
         Returns:
-            What it returned on each rank, by rank.
+            The results, by rank.
 
         Raises:
-            AssertionError: It failed, or did not return in time.
-            ValueError: The function is not of module level.
+            AssertionError: If the function raises or times out on a rank.
+            ValueError: If the function is not at module level.
         """
         if (count, lazy) not in self._pools:
             started = RankPool(count, self._folder(), lazy=lazy, prepare=self._prepare)
@@ -218,23 +219,23 @@ class SharedRankPool:
 
 
 def _start_rank(environment: dict[str, str], log: IO[str]) -> tuple[Connection, subprocess.Popen[bytes]]:
-    """Start one rank, which ends when the connection is closed."""
+    """Start a worker, which exits when the connection is closed."""
     connection, its = Pipe()
     with its:
         command = [sys.executable, "-m", "hpu_sim.testing.rank_worker", str(its.fileno())]
-        process = subprocess.Popen(  # noqa: S603 - this interpreter, with a number.
+        process = subprocess.Popen(  # noqa: S603 - our own module under our own interpreter
             command, env=environment, stdout=log, stderr=log, pass_fds=[its.fileno()]
         )
     return connection, process
 
 
 def _noop() -> None:
-    """Do nothing, which shows that a rank has started."""
+    """Do nothing. The call returns once the rank has started."""
 
 
 def _recv(connection: Connection) -> tuple[bool, Any]:
     try:
         result: tuple[bool, Any] = connection.recv()
     except (EOFError, ConnectionError):
-        return False, "has ended"
+        return False, "exited"
     return result

@@ -1,6 +1,6 @@
-"""One rank: imports the functions that it is told and calls them, until its connection is closed.
+"""Worker process of one rank: ``python -m hpu_sim.testing.rank_worker DESCRIPTOR``.
 
-`RankPool` starts it, `python -m hpu_sim.testing.rank_worker DESCRIPTOR`, with the variables that make it a rank.
+`RankPool` starts it with the environment variables of a rank. It calls functions until its connection is closed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 
 def serve(connection: Connection) -> None:
-    """Answer each call, a function and its arguments, with what it returns or how it failed."""
+    """Receive calls, and send the result or the traceback of each.
+
+    Args:
+        connection: Connection to the pool.
+    """
     while True:
         try:
             function, arguments = connection.recv()
@@ -32,13 +36,13 @@ def _call(function: FunctionRef, arguments: tuple[Any, ...]) -> tuple[bool, Any]
         if function.root not in sys.path:
             sys.path.insert(0, function.root)
         return True, getattr(importlib.import_module(function.module), function.name)(*arguments)
-    except BaseException:  # noqa: BLE001 - SystemExit counts as well: the test shows it.
+    except BaseException:  # noqa: BLE001 - the test shows SystemExit, too
         return False, traceback.format_exc()
 
 
 def main() -> None:
-    """Be a rank of a simulated machine."""
-    # Torch before 2.5 does not do it by itself.
+    """Activate the simulator and serve calls."""
+    # torch < 2.5 does not activate it on import.
     activate_from_environment()
     with Connection(int(sys.argv[1])) as connection:
         serve(connection)

@@ -1,4 +1,4 @@
-"""A training with faults, as test data: batches of every length, and a value read in every step."""
+"""Test data: training with batches of varying length and a host sync in every step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 def evaluate(model: nn.Module) -> None:
-    """Read a tensor to the host, now and then."""
+    """Copy results to the host."""
     with torch.no_grad():
         for _ in range(3):
             model(torch.ones(4, 8).to("hpu")).mean().cpu()

@@ -1,4 +1,4 @@
-"""Two ranks that train together, as test data; the rank whose number is the argument, if any, is killed half-way."""
+"""Test data: training on two ranks, of which the second argument, if any, names one to kill."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STEPS = 4
 
 
 def train(rank: int, port: str, killed: int) -> None:
-    """Be one rank."""
+    """Train on one rank."""
     os.environ.update(MASTER_ADDR="localhost", MASTER_PORT=port)
     hccl.initialize_distributed_hpu(WORLD_SIZE, rank, rank)
     dist.init_process_group("hccl", rank=rank, world_size=WORLD_SIZE)

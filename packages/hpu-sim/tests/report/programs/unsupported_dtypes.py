@@ -1,4 +1,4 @@
-"""A program with faults, as test data: double precision on the card, then complex numbers, which no card takes."""
+"""Test data: float64 on the device, then a complex tensor, which fails."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 
 def main() -> None:
-    """Compute a norm in float64, then move a spectrum to the card."""
+    """Compute a norm in float64, then copy a complex tensor to the device."""
     values = torch.ones(4, device="hpu")
     norm = values.double().pow(2).sum()
     norm.item()
