@@ -1,6 +1,6 @@
-"""The interface of the archived package: what its releases 1.6.0 and 1.7.0rc0 export, with arguments and errors."""
+"""Interface of the archived package: names and arguments of its releases 1.6.0 and 1.7.0rc0."""
 
-# What each module exports, and which names of a module other programs import beside.
+# Exported names by module, and private ones that programs import.
 MODULES = {
     "lightning_habana": [
         "HPUAccelerator",
@@ -137,7 +137,7 @@ MODULES = {
     ],
 }
 
-# Arguments of the constructors, by position up to the "*".
+# Arguments of the constructors; those before "*" are positional.
 ARGUMENTS = {
     "lightning_habana.fabric.HPUDDPStrategy": (
         "accelerator parallel_devices cluster_environment checkpoint_io precision process_group_backend timeout "

@@ -1,4 +1,4 @@
-"""What importing the packages does to a process: next to nothing, and what the archived package did is named here."""
+"""Tests of the side effects of importing the packages."""
 
 import importlib
 import sys
@@ -15,7 +15,7 @@ from .interface import MODULES
 _PEERS = ("hpu_ddp", "hpu_deepspeed", "hpu_precision", "hpu_profiler")
 _HEAVY = (*_PEERS, "torch", "lightning", "pytorch_lightning", "lightning_fabric", "habana_frameworks", "subprocess")
 
-# Imports modules, and prints which of the heavy ones that loads and what it changes in the environment.
+# Imports modules, and prints the heavy ones that are loaded and the changed environment variables.
 _PROBE = """
 import importlib, os, sys
 before = dict(os.environ)
@@ -25,7 +25,7 @@ print(*(name for name in {heavy} if name in sys.modules))
 print(*(name for name in set(before) | set(os.environ) if before.get(name) != os.environ.get(name)))
 """
 
-# Uses names of the archived package, and prints after each which packages of this family have been loaded by then.
+# Uses names of the archived package, and prints the loaded peers after each.
 _STEPS = """
 import sys
 def loaded():
@@ -41,28 +41,27 @@ loaded()
 """
 
 
-def test_importing_any_module_loads_nothing_and_sets_nothing(run: Run) -> None:
-    """No torch, Lightning, bridge, peer or subprocess, and the environment is left alone."""
+def test_importing_any_module_has_no_side_effect(run: Run) -> None:
+    """It imports no torch, Lightning, bridge, peer or subprocess, and the environment is unchanged."""
     assert run(_PROBE.format(modules=list(MODULES), heavy=_HEAVY)) == ["", ""]
 
 
-def test_what_torch_calls_loads_nothing_either(run: Run) -> None:
-    """`import torch` pays for a few small modules, with a card or the simulator."""
+def test_autoload_imports_only_small_modules(run: Run) -> None:
+    """`import torch` calls it on machines with an HPU or the simulator."""
     program = _PROBE.format(modules=["hpu_compat"], heavy=_HEAVY) + "hpu_compat = sys.modules['hpu_compat']\n"
     own = "print(*sorted(name for name in sys.modules if name.startswith(('hpu_compat', 'lightning_habana'))))"
     lines = run(program + "hpu_compat.autoload()\n" + own, HPU_SIM_DEVICES="1")
 
     assert lines[:2] == ["", ""]
-    assert lines[2].split() == ["hpu_compat", "hpu_compat.__about__", "hpu_compat._hook"]
+    assert lines[2].split() == ["hpu_compat", "hpu_compat.__about__", "hpu_compat._conflict", "hpu_compat._hook"]
 
 
-def test_the_probe_sees_a_module(run: Run) -> None:
-    """The probe finds what is loaded, so the tests above can fail."""
+def test_probe_reports_a_loaded_module(run: Run) -> None:
+    """The tests above can fail."""
     assert run(_PROBE.format(modules=["lightning_habana", "subprocess"], heavy=_HEAVY))[0] == "subprocess"
 
 
-def test_each_name_loads_the_package_behind_it(run: Run) -> None:
-    """And none of its peers."""
+def test_each_name_imports_only_its_own_package(run: Run) -> None:
     lines = run(_STEPS.format(peers=_PEERS))
 
     assert lines == [
@@ -74,33 +73,30 @@ def test_each_name_loads_the_package_behind_it(run: Run) -> None:
 
 
 @pytest.mark.parametrize("module", sorted({name.rpartition(".")[0] for name in MODULES} - {""}))
-def test_packages_have_their_modules(module: str) -> None:
-    """The archived package imported all of them at once, so that programs reach them as attributes."""
+def test_submodules_are_attributes_of_their_package(module: str) -> None:
+    """The archived package imported all submodules eagerly, and programs rely on it."""
     package = importlib.import_module(module)
-    below = [name for name in MODULES if name.rpartition(".")[0] == module and "__" not in name]
+    submodules = [name for name in MODULES if name.rpartition(".")[0] == module and "__" not in name]
 
-    assert all(isinstance(getattr(package, name.rpartition(".")[2]), ModuleType) for name in below)
+    assert all(isinstance(getattr(package, name.rpartition(".")[2]), ModuleType) for name in submodules)
 
 
-def test_names_are_listed_before_they_are_fetched() -> None:
-    """`dir` shows them, for completion."""
+def test_dir_lists_names_before_they_are_used() -> None:
     assert {*lightning_habana.__all__, "pytorch"} <= set(dir(lightning_habana))
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    """A typo fails as in any module."""
+def test_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match=r"^module 'lightning_habana' has no attribute 'HPUAccelerater'$"):
-        lightning_habana.HPUAccelerater  # noqa: B018 - asking for the name is what is tested.
+        lightning_habana.HPUAccelerater  # noqa: B018 - the attribute access is under test.
 
 
-def test_the_version_goes_with_the_interface() -> None:
-    """Programs compare it with the archived package's, and it says whose it is."""
+def test_version_is_that_of_the_interface() -> None:
+    """The local version identifies this distribution."""
     assert lightning_habana.__version__ == "1.7.0+hpu.compat"
     assert hpu_compat.__version__ == "0.1.0"
 
 
-def test_every_module_is_in_the_table() -> None:
-    """What can be imported is what the archived package had."""
+def test_modules_are_those_of_the_archived_package() -> None:
     import pkgutil
 
     found = [name for _, name, _ in pkgutil.walk_packages(lightning_habana.__path__, "lightning_habana.")]

@@ -1,4 +1,4 @@
-"""Names that are fetched, and packages that are not there."""
+"""Tests of lazy names and of packages that are not installed."""
 
 import importlib
 import sys
@@ -6,9 +6,9 @@ from types import ModuleType
 
 import pytest
 
-from hpu_compat import _behind, _lazy
+from hpu_compat import _lazy, _targets
 
-# A name of each package that may be missing.
+# A name from each peer.
 _NAMES = {
     "hpu_ddp": "HPUParallelStrategy",
     "hpu_deepspeed": "HPUDeepSpeedStrategy",
@@ -19,54 +19,50 @@ _NAMES = {
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """A module that has names."""
+    """Return a module with lazy names."""
     module = ModuleType("a_module")
     monkeypatch.setitem(sys.modules, "a_module", module)
-    targets = {"loads": "json:loads", "gone": "no_such_package.part:Gone", "broken": "a_broken_package:Broken"}
-    fetch, listed = _lazy.fetching(
-        "a_module", targets, [*targets, "not there"], submodules=["tool"], found_out={"answer": lambda: 42}
+    targets = {"loads": "json:loads", "missing": "no_such_package.part:Missing", "broken": "a_broken_package:Broken"}
+    get, list_names = _lazy.lazy_getattr(
+        "a_module", targets, [*targets, "no target"], submodules=["tool"], computed={"answer": lambda: 42}
     )
-    vars(module).update(__getattr__=fetch, __dir__=listed)
+    vars(module).update(__getattr__=get, __dir__=list_names)
     return module
 
 
-def test_a_name_is_fetched_once(module: ModuleType) -> None:
-    """After the first use it is an ordinary attribute."""
+def test_name_is_cached_in_the_module(module: ModuleType) -> None:
     import json
 
     assert module.loads is json.loads
     assert vars(module)["loads"] is json.loads
 
 
-def test_a_name_can_be_found_out(module: ModuleType) -> None:
-    """Then, too, it is kept."""
+def test_computed_name_is_cached_in_the_module(module: ModuleType) -> None:
     assert (module.answer, vars(module)["answer"]) == (42, 42)
 
 
-def test_names_are_listed(module: ModuleType) -> None:
-    """With what the module has beside them."""
+def test_dir_lists_lazy_and_other_names(module: ModuleType) -> None:
     assert {"loads", "answer", "tool", "__name__"} <= set(dir(module))
 
 
-def test_a_name_without_a_target_is_the_modules_own_affair(module: ModuleType) -> None:
-    """It may define it itself."""
-    with pytest.raises(AttributeError, match=r"^module 'a_module' has no attribute 'not there'$"):
-        getattr(module, "not there")
+def test_name_without_target_raises_attribute_error(module: ModuleType) -> None:
+    """The module may define it itself."""
+    with pytest.raises(AttributeError, match=r"^module 'a_module' has no attribute 'no target'$"):
+        getattr(module, "no target")
 
 
-def test_a_missing_package_is_one_sentence(module: ModuleType) -> None:
-    """With the pip command, as an error that programs expect of a missing import."""
+def test_missing_package_error_has_the_pip_command(module: ModuleType) -> None:
+    """It is a ModuleNotFoundError, as for any failed import."""
     with pytest.raises(
         ModuleNotFoundError,
-        match=r"^`a_module\.gone` needs no-such-package, which is not installed: pip install no-such-package$",
+        match=r"^`a_module\.missing` needs no-such-package, which is not installed: pip install no-such-package$",
     ) as caught:
-        module.gone  # noqa: B018 - asking for the name is what is tested.
+        module.missing  # noqa: B018 - the attribute access is under test.
 
     assert caught.value.name == "no_such_package"
 
 
-def test_what_a_package_itself_misses_is_its_own_to_say(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its error passes as it is."""
+def test_import_error_inside_a_package_is_not_changed(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def fail(name: str) -> None:
         raise ModuleNotFoundError("this part needs another thing", name="another_thing")
@@ -74,16 +70,16 @@ def test_what_a_package_itself_misses_is_its_own_to_say(module: ModuleType, monk
     monkeypatch.setattr(importlib, "import_module", fail)
 
     with pytest.raises(ModuleNotFoundError, match=r"^this part needs another thing$"):
-        module.broken  # noqa: B018 - asking for the name is what is tested.
+        module.broken  # noqa: B018 - the attribute access is under test.
 
 
 @pytest.mark.parametrize("package", _NAMES)
-def test_every_peer_may_be_missing(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each name of it says what to install, and the module can be imported."""
+def test_every_peer_is_optional(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module can be imported without the peer, and its names raise with the pip command."""
     name = _NAMES[package]
     for loaded in [other for other in sys.modules if other.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, loaded)
-    # Python's own sign for a module that must not be found.
+    # None makes the import fail.
     monkeypatch.setitem(sys.modules, package, None)
     habana = importlib.import_module("lightning_habana.pytorch")
     monkeypatch.delitem(vars(habana), name, raising=False)
@@ -92,11 +88,11 @@ def test_every_peer_may_be_missing(package: str, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(
         ModuleNotFoundError, match=rf"^`.*{name}` needs {distribution}, .*: pip install {distribution}$"
     ):
-        exec(f"from lightning_habana.pytorch import {name}")  # noqa: S102 - as a program would.
+        exec(f"from lightning_habana.pytorch import {name}")  # noqa: S102 - the import statement is under test.
 
 
 def test_targets_are_public() -> None:
-    """Behind each name stands what its package exports, so that it may move inside of it."""
-    packages = {target.partition(":")[0] for half in (_behind.TRAINER, _behind.FABRIC) for target in half.values()}
+    """The targets are names that the packages export, which do not move between modules."""
+    packages = {target.partition(":")[0] for api in (_targets.TRAINER, _targets.FABRIC) for target in api.values()}
 
-    assert packages <= {*_NAMES, "hpu_core", "hpu_core.fabric", "hpu_compat._absent"}
+    assert packages <= {*_NAMES, "hpu_core", "hpu_core.fabric", "hpu_compat._unsupported"}

@@ -1,4 +1,4 @@
-"""Programs of their time, word for word, on simulated cards."""
+"""Tests of unchanged programs for Lightning 1.x and lightning-habana, on simulated devices."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ _framework = frameworks.current()
 _IMPORT = {"lightning": "import lightning.pytorch as pl", "pytorch_lightning": "import pytorch_lightning as pl"}
 _ROOT = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}[_framework.name]
 
-# What a program has beside; quiet, and one step long.
+# Common part of the programs: a module, and a Trainer for one step without output.
 _MODULE = f"""
 {_IMPORT[_framework.name]}
 import torch
@@ -36,7 +36,7 @@ def fit(trainer):
     print(type(trainer.strategy).__name__, *module.trained)
 """
 
-# Lightning 1.6 to 1.9, with nothing imported but Lightning.
+# For Lightning 1.6 to 1.9, importing Lightning only.
 _OLD_LIGHTNING = f"""
 from {_ROOT}.plugins import HPUPrecisionPlugin
 from {_ROOT}.accelerators import HPUAccelerator
@@ -55,7 +55,7 @@ trainer = pl.Trainer(accelerator=HPUAccelerator(), strategy=SingleHPUStrategy(),
 print(isinstance(trainer.accelerator, HPUAccelerator), isinstance(trainer.strategy, SingleHPUStrategy))
 """
 
-# lightning-habana 1.x.
+# For lightning-habana 1.x.
 _ARCHIVED = """
 from lightning_habana.pytorch.accelerator import HPUAccelerator
 from lightning_habana.pytorch.plugins.precision import HPUPrecisionPlugin
@@ -69,7 +69,7 @@ import lightning_habana
 print(device_count(), get_hpu_synapse_version(), lightning_habana.HPU_AVAILABLE)
 """
 
-# A configuration of their time.
+# For LightningCLI.
 _CONFIGURATION = """
 trainer:
   accelerator: {class_path: lightning_habana.pytorch.accelerator.HPUAccelerator}
@@ -89,7 +89,7 @@ trainer = LightningCLI(pl.LightningModule, run=False, save_config_callback=None)
 print(type(trainer.strategy).__module__, trainer.precision_plugin.precision)
 """
 
-# HMP, which Lightning 2.0 imports where there is a card, is in releases up to 1.12.
+# Lightning 2.0 imports HMP, which is part of SynapseAI up to 1.12.
 _MACHINE = {"HPU_SIM_DEVICES": "1", "HPU_SIM_RELEASE": "1.11.0" if _framework.version < Version("2.1") else "1.24.1"}
 
 pytestmark = pytest.mark.skipif(
@@ -97,22 +97,21 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def test_a_program_for_lightning_1_trains(run: Run) -> None:
-    """With the op lists that it names."""
+def test_program_for_lightning_1_trains(run: Run) -> None:
+    """The op lists are applied."""
     lines = run(_MODULE + _OLD_LIGHTNING, HPU_CORE_FRAMEWORK=_framework.name, **_MACHINE)
 
     assert lines[-2:] == ["SingleHPUStrategy torch.bfloat16 hpu", "True True"]
 
 
-def test_a_program_for_the_archived_package_trains(run: Run) -> None:
-    """And strings give what it imports."""
+def test_program_for_the_archived_package_trains(run: Run) -> None:
+    """Strings select the same classes."""
     lines = run(_MODULE + _ARCHIVED, HPU_CORE_FRAMEWORK=_framework.name, **_MACHINE)
 
     assert lines[-3:] == ["SingleHPUStrategy torch.bfloat16 hpu", "True", f"1 {_MACHINE['HPU_SIM_RELEASE']} True"]
 
 
-def test_a_configuration_names_classes_by_either_path(run: Run, tmp_path: Path) -> None:
-    """LightningCLI finds them."""
+def test_lightning_cli_finds_classes_by_either_path(run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(_CONFIGURATION)
     lines = run(_MODULE + _COMMAND_LINE, HPU_CORE_FRAMEWORK=_framework.name, **_MACHINE)
 
@@ -120,8 +119,7 @@ def test_a_configuration_names_classes_by_either_path(run: Run, tmp_path: Path) 
 
 
 @pytest.mark.skipif(registration.should_autoload(), reason="Requires: a machine without a card")
-def test_without_a_card_lightning_is_left_alone(run: Run) -> None:
-    """A name of 1.x is what Lightning makes of it."""
+def test_without_an_hpu_lightning_is_not_patched(run: Run) -> None:
     program = f"""
 import sys, torch, {_ROOT}
 print(*(type(finder).__module__ for finder in sys.meta_path if type(finder).__module__.startswith("hpu_")))

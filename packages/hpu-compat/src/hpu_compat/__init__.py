@@ -1,19 +1,18 @@
-"""What code that was written for `lightning-habana` or Lightning 1.x finds here under the names it knows.
+"""Lightning 1.x's names for Gaudi, and the implementation of the import package `lightning_habana`.
 
-The distribution has two import packages. `lightning_habana` has the archived package's import paths. This one holds
-what they are made of, and gives Lightning its 1.x names back: `pytorch_lightning.plugins.HPUPrecisionPlugin` and its
-like, in place of the stubs that say "has been removed".
+The distribution has two import packages. `lightning_habana` has the import paths of the archived package. This one
+restores names such as `pytorch_lightning.plugins.HPUPrecisionPlugin`, for which Lightning has stubs that raise.
 
-Its modules, and what for:
+Modules:
 
-- `_behind`: which class of which package is behind a name
-- `_lazy`: fetch a name when it is first used, or say what to install
-- `_absent`: the names that nothing is behind, and why
-- `_hook`: wait for Lightning and for `lightning_habana`
-- `_beside`: refuse to sit beside the real `lightning-habana`
-- `_names`: Lightning's 1.x names
+- `_targets`: the class behind each name
+- `_lazy`: module `__getattr__` functions that import a name on first use
+- `_unsupported`: names without an implementation
+- `_hook`: import hooks for Lightning and `lightning_habana`
+- `_conflict`: detection of the real `lightning-habana`
+- `_legacy_names`: patches of Lightning's modules
 
-Importing this package loads neither torch nor Lightning, starts no process and opens no card.
+Importing this package imports neither torch nor Lightning, starts no process and opens no device.
 """
 
 from hpu_compat.__about__ import __version__
@@ -22,10 +21,10 @@ __all__ = ["__version__", "autoload", "install", "remove"]
 
 
 def autoload() -> None:
-    """Do what `install` does, where hpu-core teaches Lightning about Gaudi unasked: see `hpu_core.registration`.
+    """Call `install` if this machine has an HPU or the simulator and HPU_CORE_AUTOLOAD is not "0".
 
-    Called by `import lightning_habana`, and by torch 2.5 or newer at the end of `import torch` (entry point
-    `torch.backends`), where an error would make torch itself unusable: this never raises.
+    `import lightning_habana` calls this function. torch 2.5 and newer call it at the end of `import torch` (entry point
+    `torch.backends`), where an exception would break torch, so it never raises.
     """
     try:
         from hpu_core import registration
@@ -35,13 +34,13 @@ def autoload() -> None:
     except Exception:
         import logging
 
-        logging.getLogger(__name__).warning("Lightning will not have its 1.x names for Gaudi", exc_info=True)
+        logging.getLogger(__name__).warning("Lightning's 1.x names for Gaudi are unavailable", exc_info=True)
 
 
 def install() -> None:
-    """Give Lightning its 1.x names, whether it has been imported already or will be. Calling it again does nothing.
+    """Restore Lightning's 1.x names, now or once Lightning is imported; further calls do nothing.
 
-    From then on, `lightning_habana` cannot be imported where the real `lightning-habana` is installed, too.
+    Afterwards, importing `lightning_habana` raises if the real `lightning-habana` is installed as well.
     """
     from hpu_compat import _hook
 
@@ -49,7 +48,7 @@ def install() -> None:
 
 
 def remove() -> None:
-    """Undo `install`: Lightning's names are what they were."""
+    """Undo `install`."""
     from hpu_compat import _hook
 
     _hook.remove()

@@ -1,4 +1,4 @@
-"""Names that a module fetches from where they are when they are first used (PEP 562)."""
+"""Module `__getattr__` functions that import a name on first use (PEP 562)."""
 
 import importlib
 import importlib.util
@@ -6,57 +6,56 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-Fetch = Callable[[str], object]
-List = Callable[[], list[str]]
+__all__ = ["is_installed", "lazy_getattr", "load"]
 
 
-def fetching(
+def lazy_getattr(
     module: str,
     targets: Mapping[str, str],
     names: Iterable[str],
     *,
     submodules: Iterable[str] = (),
-    found_out: Mapping[str, Callable[[], object]] | None = None,
-) -> tuple[Fetch, List]:
+    computed: Mapping[str, Callable[[], object]] | None = None,
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` for a module.
 
     Args:
-        module: The module's name.
-        targets: Where things are, by name, as "module:name".
-        names: Those of them that the module has.
-        submodules: Modules below it, which the archived package had imported by then.
-        found_out: Functions that find out what a name stands for, by name.
+        module: Name of the module.
+        targets: Objects by name, as "module:name".
+        names: Names of the module; those without a target are ignored.
+        submodules: Submodules to import on attribute access, as the archived package imported them eagerly.
+        computed: Functions that compute the value of a name on first use.
     """
-    functions = dict(found_out or {})
+    getters = dict(computed or {})
     for name in names:
         if name in targets:
-            functions[name] = _loader(targets[name], f"{module}.{name}")
+            getters[name] = _loader(targets[name], f"{module}.{name}")
     for name in submodules:
-        functions[name] = _importer(f"{module}.{name}")
+        getters[name] = _importer(f"{module}.{name}")
 
-    def fetch(name: str) -> object:
-        if name not in functions:
+    def get(name: str) -> object:
+        if name not in getters:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        value = functions[name]()
-        # Kept in the module's namespace, so that the next use does not come here again.
+        value = getters[name]()
+        # Cached in the module, so Python does not call `__getattr__` again.
         setattr(sys.modules[module], name, value)
         return value
 
-    def listed() -> list[str]:
-        return sorted({*vars(sys.modules[module]), *functions})
+    def list_names() -> list[str]:
+        return sorted({*vars(sys.modules[module]), *getters})
 
-    return fetch, listed
+    return get, list_names
 
 
 def load(target: str, name: str) -> Any:
-    """Import what "module:name" stands for.
+    """Import an object.
 
     Args:
-        target: That.
-        name: By which the user asked for it.
+        target: The object, as "module:name".
+        name: Name that the user has requested, for the error.
 
     Raises:
-        ModuleNotFoundError: The package that it is in is not installed.
+        ModuleNotFoundError: The package of the object is not installed.
     """
     module, _, attribute = target.partition(":")
     package = module.partition(".")[0]
@@ -64,7 +63,7 @@ def load(target: str, name: str) -> Any:
         return getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
         if error.name != package:
-            # Something that the package itself needs: it says what.
+            # The package itself is installed and raises for one of its own requirements.
             raise
         from hpu_core import plugins
 
@@ -72,7 +71,7 @@ def load(target: str, name: str) -> Any:
 
 
 def is_installed(module: str) -> bool:
-    """Tell whether a top-level module can be found, which is not imported for it."""
+    """Return whether a top-level module can be found, without importing it."""
     return importlib.util.find_spec(module) is not None
 
 

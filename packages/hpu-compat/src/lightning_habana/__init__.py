@@ -1,19 +1,19 @@
-"""The import paths of the archived `lightning-habana`, with hpu-core and its peers behind them.
+"""Import paths of the archived `lightning-habana`, implemented by hpu-core and its peers.
 
-Importing this package or any module of it loads neither torch, Lightning nor the Gaudi bridge: each name loads the one
-package that it comes from when it is first used, and where that is not installed, the error says what to install.
+Importing this package or one of its modules imports neither torch, Lightning nor the Gaudi bridge. Each name imports
+its package on first use; if that is not installed, the error names the distribution to install.
 
 Raises:
-    ImportError: The real `lightning-habana` is installed, too.
+    ImportError: The real `lightning-habana` is installed as well.
 """
 
 from typing import TYPE_CHECKING
 
-from hpu_compat import _behind, _beside, _lazy, autoload
+from hpu_compat import _conflict, _lazy, _targets, autoload
 from lightning_habana.__about__ import __version__
 
 if TYPE_CHECKING:
-    from hpu_compat._absent import HPUDataModule, HPUFSDPPrecision, HPUFSDPStrategy
+    from hpu_compat._unsupported import HPUDataModule, HPUFSDPPrecision, HPUFSDPStrategy
     from hpu_core import HPUAccelerator, HPUCheckpointIO, SingleHPUStrategy
     from hpu_ddp import HPUDDPStrategy, HPUParallelStrategy
     from hpu_deepspeed import HPUDeepSpeedPrecisionPlugin, HPUDeepSpeedStrategy
@@ -41,19 +41,19 @@ __all__ = [
 
 
 def _is_available() -> bool:
-    """Tell whether a card can be used. Opens none."""
+    """Return whether this process can use an HPU, without opening it."""
     from hpu_core import is_available
 
     return is_available()
 
 
-__getattr__, __dir__ = _lazy.fetching(
+__getattr__, __dir__ = _lazy.lazy_getattr(
     __name__,
-    _behind.TRAINER,
+    _targets.TRAINER,
     __all__,
     submodules=("fabric", "pytorch", "utils"),
-    found_out={"HPU_AVAILABLE": _is_available},
+    computed={"HPU_AVAILABLE": _is_available},
 )
 
-_beside.check()
+_conflict.check()
 autoload()

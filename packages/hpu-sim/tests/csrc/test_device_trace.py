@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from hpu_sim.native import native
+from hpu_sim.runtime import native
 
 _ids = itertools.count()
 

@@ -1,11 +1,11 @@
-"""What the archived package had for Fabric."""
+"""Import paths of the archived package for Fabric."""
 
 from typing import TYPE_CHECKING
 
-from hpu_compat import _behind, _lazy
+from hpu_compat import _lazy, _targets
 
 if TYPE_CHECKING:
-    from hpu_compat._absent import HPUFSDPPrecision, HPUFSDPStrategy
+    from hpu_compat._unsupported import HPUFSDPPrecision, HPUFSDPStrategy
     from hpu_core import HPUAccelerator, HPUCheckpointIO
     from hpu_core.fabric import FabricSingleHPUStrategy as SingleHPUStrategy
     from hpu_ddp import FabricHPUDDPStrategy as HPUDDPStrategy
@@ -23,6 +23,6 @@ __all__ = [
     "SingleHPUStrategy",
 ]
 
-__getattr__, __dir__ = _lazy.fetching(
-    __name__, _behind.FABRIC, __all__, submodules=("accelerator", "plugins", "strategies")
+__getattr__, __dir__ = _lazy.lazy_getattr(
+    __name__, _targets.FABRIC, __all__, submodules=("accelerator", "plugins", "strategies")
 )

@@ -1,8 +1,8 @@
-"""The accelerator, which is hpu-core's: one for the Trainer and Fabric."""
+"""Re-export of `hpu_core.HPUAccelerator`, the accelerator for the Trainer and Fabric."""
 
 from typing import TYPE_CHECKING
 
-from hpu_compat import _behind, _lazy
+from hpu_compat import _lazy, _targets
 
 if TYPE_CHECKING:
     from hpu_core import HPUAccelerator
@@ -11,4 +11,4 @@ __all__ = [
     "HPUAccelerator",
 ]
 
-__getattr__, __dir__ = _lazy.fetching(__name__, _behind.FABRIC, __all__)
+__getattr__, __dir__ = _lazy.lazy_getattr(__name__, _targets.FABRIC, __all__)

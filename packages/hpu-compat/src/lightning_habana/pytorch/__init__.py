@@ -1,11 +1,11 @@
-"""What the archived package had for the Trainer."""
+"""Import paths of the archived package for the Trainer."""
 
 from typing import TYPE_CHECKING
 
-from hpu_compat import _behind, _lazy
+from hpu_compat import _lazy, _targets
 
 if TYPE_CHECKING:
-    from hpu_compat._absent import HPUDataModule, HPUFSDPPrecision, HPUFSDPStrategy
+    from hpu_compat._unsupported import HPUDataModule, HPUFSDPPrecision, HPUFSDPStrategy
     from hpu_core import HPUAccelerator, HPUCheckpointIO, SingleHPUStrategy
     from hpu_ddp import HPUDDPStrategy, HPUParallelStrategy
     from hpu_deepspeed import HPUDeepSpeedPrecisionPlugin, HPUDeepSpeedStrategy
@@ -28,6 +28,6 @@ __all__ = [
     "SingleHPUStrategy",
 ]
 
-__getattr__, __dir__ = _lazy.fetching(
-    __name__, _behind.TRAINER, __all__, submodules=("accelerator", "datamodule", "plugins", "profiler", "strategies")
+__getattr__, __dir__ = _lazy.lazy_getattr(
+    __name__, _targets.TRAINER, __all__, submodules=("accelerator", "datamodule", "plugins", "profiler", "strategies")
 )

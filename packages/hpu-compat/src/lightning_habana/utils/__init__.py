@@ -1,5 +1,5 @@
-"""Helpers of the archived package that other programs import."""
+"""Helpers of the archived package that programs import."""
 
 from hpu_compat import _lazy
 
-__getattr__, __dir__ = _lazy.fetching(__name__, {}, (), submodules=("hpu_distributed", "imports", "resources"))
+__getattr__, __dir__ = _lazy.lazy_getattr(__name__, {}, (), submodules=("hpu_distributed", "imports", "resources"))

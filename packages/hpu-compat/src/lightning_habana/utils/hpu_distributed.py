@@ -1,4 +1,4 @@
-"""Collectives of the archived package, which are hpu-core's."""
+"""Reductions of the archived package, implemented by `hpu_core.collectives`."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +13,14 @@ _AVERAGES = ("mean", "avg")
 
 
 def _operations() -> dict[str, Any]:
-    """Return what HCCL reduces by, with torch's operation for each name."""
+    """Return the reduce operations that HCCL supports, by name."""
     from torch.distributed import ReduceOp
 
     return {"sum": ReduceOp.SUM, "min": ReduceOp.MIN, "max": ReduceOp.MAX}
 
 
 def _distributed_available() -> bool:
-    """Tell whether there is a process group of the backend "hccl"."""
+    """Return whether there is a process group with backend "hccl"."""
     import torch.distributed as dist
 
     return dist.is_available() and dist.is_initialized() and "hccl" in dist.get_backend()
@@ -30,7 +30,7 @@ def _is_reduce_op_supported(reduce_op: Any) -> bool:
     """Return True for "sum", "min", "max", "mean" and "avg", or the ReduceOp of that name.
 
     Raises:
-        TypeError: `reduce_op` is another one.
+        TypeError: `reduce_op` is not supported.
     """
     from torch.distributed import ReduceOp
 
@@ -46,18 +46,18 @@ def _is_reduce_op_supported(reduce_op: Any) -> bool:
 
 
 def _sync_hpu_processes_if_available(result: "Tensor", group: Any = None, reduce_op: Any = "sum") -> "Tensor":
-    """Put the tensors of all ranks together, in place, if there is a process group of the backend "hccl".
+    """Reduce a tensor over all ranks in place if there is a process group with backend "hccl".
 
     Args:
-        result: On the card.
-        group: The process group; all ranks when None.
+        result: Tensor on the device.
+        group: Process group; all ranks if None.
         reduce_op: See `_is_reduce_op_supported`.
 
     Returns:
         `result`.
 
     Raises:
-        TypeError: `reduce_op` is another one.
+        TypeError: `reduce_op` is not supported.
     """
     if not _distributed_available():
         return result
@@ -66,17 +66,17 @@ def _sync_hpu_processes_if_available(result: "Tensor", group: Any = None, reduce
 
 
 def _sync_hpu(result: "Tensor", group: Any = None, reduce_op: Any = "sum") -> "Tensor":
-    """Do what `_sync_hpu_processes_if_available` does, in a process that has a process group.
+    """Reduce a tensor over all ranks in place; needs a process group.
 
-    Integers come out exact; the archived package's mean of them was a float.
+    Integers are reduced exactly. In the archived package, their mean was a float.
     """
     from hpu_core import collectives
 
     return collectives.all_reduce(result, group, reduce_op)
 
 
-# The names up to 1.6.
+# Names up to 1.6.
 _sync_ddp_if_available = _sync_hpu_processes_if_available
 _sync_ddp_hpu = _sync_hpu
 
-__getattr__, __dir__ = _lazy.fetching(__name__, {}, (), found_out={"supported_reduce_ops": _operations})
+__getattr__, __dir__ = _lazy.lazy_getattr(__name__, {}, (), computed={"supported_reduce_ops": _operations})

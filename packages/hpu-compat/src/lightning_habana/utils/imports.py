@@ -1,4 +1,4 @@
-"""What the archived package's modules decided by; each is found out when it is first used."""
+"""Version checks of the archived package, evaluated on first use."""
 
 from collections.abc import Callable
 from importlib import metadata
@@ -46,12 +46,12 @@ def _kineto() -> bool:
     return torch.profiler.kineto_available()
 
 
-__getattr__, __dir__ = _lazy.fetching(
+__getattr__, __dir__ = _lazy.lazy_getattr(
     __name__,
     {},
     (),
-    found_out={
-        # The archived package had this name, underscore and all, in both of its modules: the answer is one.
+    computed={
+        # The archived package defines this name in both modules.
         "_HABANA_FRAMEWORK_AVAILABLE": lambda: resources._HABANA_FRAMEWORK_AVAILABLE,  # noqa: SLF001 - see above.
         "_HPU_SYNAPSE_GREATER_EQUAL_1_11_0": _synapse_from("1.11.0"),
         "_HPU_SYNAPSE_GREATER_EQUAL_1_14_0": _synapse_from("1.14.0"),

@@ -1,4 +1,4 @@
-"""What the archived package found out about cards and software. Nothing here opens a card."""
+"""Device and software information of the archived package. Nothing here opens a device."""
 
 import json
 import re
@@ -12,12 +12,23 @@ if TYPE_CHECKING:
     _HABANA_QUANTIZATION_TOOLKIT_AVAILABLE: bool
     _INTEL_NEURAL_COMPRESSOR_AVAILABLE: bool
 
+__all__ = [
+    "device_count",
+    "get_device_name_from_backend",
+    "get_device_name_from_hlsmi",
+    "get_device_stats",
+    "get_hpu_synapse_version",
+    "is_fp8_available",
+    "is_fp16_available",
+    "modify_fp8_json",
+]
+
 _UNKNOWN_RELEASE: Final = "0.0.0"
 _UNKNOWN_GENERATION: Final = "GAUDI"
 
 
 def get_hpu_synapse_version() -> str:
-    """Return the SynapseAI release, such as "1.24.1"; "0.0.0" where there is none."""
+    """Return the SynapseAI release, such as "1.24.1"; "0.0.0" if none is installed."""
     from hpu_core import synapse_version
 
     version = synapse_version()
@@ -25,9 +36,9 @@ def get_hpu_synapse_version() -> str:
 
 
 def get_device_name_from_backend() -> str:
-    """Return the generation of the cards, such as "GAUDI2"; "GAUDI" where it is not known.
+    """Return the Gaudi generation, such as "GAUDI2"; "GAUDI" if unknown.
 
-    The archived package opened a card for it.
+    Unlike the archived package, this does not open a device.
     """
     from hpu_core import device_name
 
@@ -35,15 +46,15 @@ def get_device_name_from_backend() -> str:
 
 
 def get_device_name_from_hlsmi() -> str:
-    """Return what `get_device_name_from_backend` does."""
+    """Return the Gaudi generation, as `get_device_name_from_backend` does."""
     return get_device_name_from_backend()
 
 
-def get_device_stats(device: object) -> dict[str, Any]:  # noqa: ARG001 - a process has one card.
-    """Return the card's figures by name, see `hpu_core.telemetry.device_stats`; nothing where none is open.
+def get_device_stats(device: object) -> dict[str, Any]:  # noqa: ARG001 - each process has one device.
+    """Return `hpu_core.telemetry.device_stats()`, which is empty if this process has not opened a device.
 
     Args:
-        device: The archived package's argument. A process has one card only, and its figures are returned.
+        device: Ignored, because each process has one device.
     """
     from hpu_core import telemetry
 
@@ -51,14 +62,14 @@ def get_device_stats(device: object) -> dict[str, Any]:  # noqa: ARG001 - a proc
 
 
 def device_count() -> int:
-    """Return how many cards this process may use. Without a card it is 0, and the archived package's answer was 8."""
+    """Return the number of devices that this process may use; without any it is 0, where the archived package had 8."""
     from hpu_core import device_count as count
 
     return count()
 
 
 def is_fp8_available() -> tuple[bool, str]:
-    """Tell whether the cards compute in fp8, and if not, why not.
+    """Return whether the devices support fp8, and the reason if not.
 
     Raises:
         OSError: The Gaudi bridge is not installed.
@@ -70,7 +81,7 @@ def is_fp8_available() -> tuple[bool, str]:
 
 
 def is_fp16_available() -> tuple[bool, str]:
-    """Tell whether the cards compute in float16, and if not, why not.
+    """Return whether the devices support float16, and the reason if not.
 
     Raises:
         OSError: The Gaudi bridge is not installed.
@@ -80,15 +91,15 @@ def is_fp16_available() -> tuple[bool, str]:
     _check_bridge()
     if bridge.is_fp16_supported():
         return True, ""
-    return False, "float16 needs a Gaudi 2 or newer, and the cards are of the first generation"
+    return False, "float16 needs Gaudi 2 or newer, and the cards are first-generation Gaudi"
 
 
 def modify_fp8_json(file_path: str, patch: dict[str, Any]) -> None:
-    """Set entries of a JSON file.
+    """Update a JSON file.
 
     Args:
-        file_path: The file, which holds an object.
-        patch: The entries.
+        file_path: File that contains a JSON object.
+        patch: Entries to set.
     """
     path = Path(file_path)
     content = json.loads(path.read_text(encoding="utf-8"))
@@ -96,10 +107,10 @@ def modify_fp8_json(file_path: str, patch: dict[str, Any]) -> None:
 
 
 def _parse_hpus(devices: Any) -> int | None:
-    """Return how many cards a Trainer's `devices` asks for, None for None.
+    """Return the number of devices for a Trainer's `devices`; None for None.
 
     Raises:
-        MisconfigurationException: `devices` cannot be honoured.
+        MisconfigurationException: `devices` is invalid.
     """
     from hpu_core import HPUAccelerator
 
@@ -107,7 +118,7 @@ def _parse_hpus(devices: Any) -> int | None:
 
 
 def _parse_hpu_synapse_versions(line: str) -> tuple[str, str]:
-    """Return release and firmware from what `hl-smi -v` prints.
+    """Return release and firmware version from the output of `hl-smi -v`.
 
     >>> _parse_hpu_synapse_versions("Habanalabs hl-smi/hlml version hl-1.22.0-fw-60.1.0.1 (Jul 24 2026 - 08:15:30)")
     ('1.22.0', '60.1.0.1')
@@ -119,7 +130,7 @@ def _parse_hpu_synapse_versions(line: str) -> tuple[str, str]:
 
 
 def _parse_for_device_name(line: str) -> str:
-    """Return the generation from what `hl-smi -L` prints.
+    """Return the generation from the output of `hl-smi -L`.
 
     >>> _parse_for_device_name("Firmware [SPI] Version : Preboot version hl-gaudi2-1.17.0-fw-51.2.0-sec-9")
     'GAUDI2'
@@ -140,15 +151,15 @@ def _check_bridge() -> None:
     if not _is_bridge_installed():
         raise OSError(
             "the Gaudi PyTorch bridge (`habana_frameworks`) is not installed: on a Gaudi machine use Intel's PyTorch "
-            "image, elsewhere start the program with `hpu-sim run`"
+            "image, elsewhere run the program with `hpu-sim run`"
         )
 
 
-__getattr__, __dir__ = _lazy.fetching(
+__getattr__, __dir__ = _lazy.lazy_getattr(
     __name__,
     {},
     (),
-    found_out={
+    computed={
         "_HABANA_FRAMEWORK_AVAILABLE": _is_bridge_installed,
         "_HABANA_QUANTIZATION_TOOLKIT_AVAILABLE": lambda: _lazy.is_installed("habana_quantization_toolkit"),
         "_INTEL_NEURAL_COMPRESSOR_AVAILABLE": lambda: _lazy.is_installed("neural_compressor"),

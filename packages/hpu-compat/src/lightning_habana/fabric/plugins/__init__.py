@@ -1,11 +1,11 @@
-"""Plugins of Fabric."""
+"""Re-exports of Fabric's plugins."""
 
 from typing import TYPE_CHECKING
 
-from hpu_compat import _behind, _lazy
+from hpu_compat import _lazy, _targets
 
 if TYPE_CHECKING:
-    from hpu_compat._absent import HPUFSDPPrecision
+    from hpu_compat._unsupported import HPUFSDPPrecision
     from hpu_core import HPUCheckpointIO
     from hpu_precision import FabricHPUPrecision as HPUPrecision
 
@@ -15,6 +15,6 @@ __all__ = [
     "HPUPrecision",
 ]
 
-__getattr__, __dir__ = _lazy.fetching(
-    __name__, _behind.FABRIC, __all__, submodules=("fsdp_precision", "io_plugin", "precision")
+__getattr__, __dir__ = _lazy.lazy_getattr(
+    __name__, _targets.FABRIC, __all__, submodules=("fsdp_precision", "io_plugin", "precision")
 )

@@ -1,8 +1,8 @@
-"""Checkpoints, which are hpu-core's."""
+"""Re-export of `hpu_core.HPUCheckpointIO`."""
 
 from typing import TYPE_CHECKING
 
-from hpu_compat import _behind, _lazy
+from hpu_compat import _lazy, _targets
 
 if TYPE_CHECKING:
     from hpu_core import HPUCheckpointIO
@@ -11,4 +11,4 @@ __all__ = [
     "HPUCheckpointIO",
 ]
 
-__getattr__, __dir__ = _lazy.fetching(__name__, _behind.FABRIC, __all__)
+__getattr__, __dir__ = _lazy.lazy_getattr(__name__, _targets.FABRIC, __all__)

@@ -1,8 +1,8 @@
-"""Precision of Fabric, which is hpu-precision's."""
+"""Re-export of hpu-precision's plugin for Fabric."""
 
 from typing import TYPE_CHECKING, Literal
 
-from hpu_compat import _behind, _lazy
+from hpu_compat import _lazy, _targets
 
 if TYPE_CHECKING:
     from hpu_precision import FabricHPUPrecision as HPUPrecision
@@ -11,4 +11,4 @@ __all__ = ["HPUPrecision"]
 
 _PRECISION_INPUT = Literal["32", "bf16", "32-true", "bf16-mixed"]
 
-__getattr__, __dir__ = _lazy.fetching(__name__, _behind.FABRIC, __all__)
+__getattr__, __dir__ = _lazy.lazy_getattr(__name__, _targets.FABRIC, __all__)

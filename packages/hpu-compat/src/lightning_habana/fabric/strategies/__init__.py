@@ -1,11 +1,11 @@
-"""Strategies of Fabric."""
+"""Re-exports of Fabric's strategies."""
 
 from typing import TYPE_CHECKING
 
-from hpu_compat import _behind, _lazy
+from hpu_compat import _lazy, _targets
 
 if TYPE_CHECKING:
-    from hpu_compat._absent import HPUFSDPStrategy
+    from hpu_compat._unsupported import HPUFSDPStrategy
     from hpu_core.fabric import FabricSingleHPUStrategy as SingleHPUStrategy
     from hpu_ddp import FabricHPUDDPStrategy as HPUDDPStrategy
     from hpu_ddp import FabricHPUParallelStrategy as HPUParallelStrategy
@@ -17,6 +17,6 @@ __all__ = [
     "SingleHPUStrategy",
 ]
 
-__getattr__, __dir__ = _lazy.fetching(
-    __name__, _behind.FABRIC, __all__, submodules=("ddp", "fsdp", "parallel", "single")
+__getattr__, __dir__ = _lazy.lazy_getattr(
+    __name__, _targets.FABRIC, __all__, submodules=("ddp", "fsdp", "parallel", "single")
 )

@@ -1,8 +1,8 @@
-"""Data parallelism under the name "hpu_ddp", which is hpu-ddp's."""
+"""Re-export of hpu-ddp's strategy "hpu_ddp" for Fabric."""
 
 from typing import TYPE_CHECKING
 
-from hpu_compat import _behind, _lazy
+from hpu_compat import _lazy, _targets
 
 if TYPE_CHECKING:
     from hpu_ddp import FabricHPUDDPStrategy as HPUDDPStrategy
@@ -11,4 +11,4 @@ __all__ = [
     "HPUDDPStrategy",
 ]
 
-__getattr__, __dir__ = _lazy.fetching(__name__, _behind.FABRIC, __all__)
+__getattr__, __dir__ = _lazy.lazy_getattr(__name__, _targets.FABRIC, __all__)

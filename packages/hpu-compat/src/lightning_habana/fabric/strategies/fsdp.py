@@ -1,14 +1,14 @@
-"""FSDP, which nothing here offers."""
+"""Placeholder for the FSDP strategy, which is not supported."""
 
 from typing import TYPE_CHECKING
 
-from hpu_compat import _behind, _lazy
+from hpu_compat import _lazy, _targets
 
 if TYPE_CHECKING:
-    from hpu_compat._absent import HPUFSDPStrategy
+    from hpu_compat._unsupported import HPUFSDPStrategy
 
 __all__ = [
     "HPUFSDPStrategy",
 ]
 
-__getattr__, __dir__ = _lazy.fetching(__name__, _behind.FABRIC, __all__)
+__getattr__, __dir__ = _lazy.lazy_getattr(__name__, _targets.FABRIC, __all__)

@@ -1,8 +1,8 @@
-"""Data parallelism under the name "hpu_parallel", which is hpu-ddp's."""
+"""Re-export of hpu-ddp's strategy "hpu_parallel" for Fabric."""
 
 from typing import TYPE_CHECKING
 
-from hpu_compat import _behind, _lazy
+from hpu_compat import _lazy, _targets
 
 if TYPE_CHECKING:
     from hpu_ddp import FabricHPUParallelStrategy as HPUParallelStrategy
@@ -11,4 +11,4 @@ __all__ = [
     "HPUParallelStrategy",
 ]
 
-__getattr__, __dir__ = _lazy.fetching(__name__, _behind.FABRIC, __all__)
+__getattr__, __dir__ = _lazy.lazy_getattr(__name__, _targets.FABRIC, __all__)

@@ -1,16 +1,16 @@
-"""Intel's media loader, which nothing here drives."""
+"""Placeholder for Intel's media loader, which is not supported."""
 
 from typing import TYPE_CHECKING
 
-from hpu_compat import _behind, _lazy
+from hpu_compat import _lazy, _targets
 
 if TYPE_CHECKING:
-    from hpu_compat._absent import HPUDataModule
+    from hpu_compat._unsupported import HPUDataModule
 
 __all__ = [
     "HPUDataModule",
 ]
 
-__getattr__, __dir__ = _lazy.fetching(
-    __name__, _behind.TRAINER, __all__, submodules=("dataloaders", "datamodule", "utils")
+__getattr__, __dir__ = _lazy.lazy_getattr(
+    __name__, _targets.TRAINER, __all__, submodules=("dataloaders", "datamodule", "utils")
 )

@@ -1,11 +1,11 @@
-"""Plugins of the Trainer."""
+"""Re-exports of the Trainer's plugins."""
 
 from typing import TYPE_CHECKING
 
-from hpu_compat import _behind, _lazy
+from hpu_compat import _lazy, _targets
 
 if TYPE_CHECKING:
-    from hpu_compat._absent import HPUFSDPPrecision
+    from hpu_compat._unsupported import HPUFSDPPrecision
     from hpu_core import HPUCheckpointIO
     from hpu_deepspeed import HPUDeepSpeedPrecisionPlugin
     from hpu_precision import HPUPrecisionPlugin
@@ -18,6 +18,6 @@ __all__ = [
     "HPUPrecisionPlugin",
 ]
 
-__getattr__, __dir__ = _lazy.fetching(
-    __name__, _behind.TRAINER, __all__, submodules=("deepspeed_precision", "fsdp_precision", "io_plugin", "precision")
+__getattr__, __dir__ = _lazy.lazy_getattr(
+    __name__, _targets.TRAINER, __all__, submodules=("deepspeed_precision", "fsdp_precision", "io_plugin", "precision")
 )

@@ -1,8 +1,8 @@
-"""Precision of the Trainer, which is hpu-precision's."""
+"""Re-export of hpu-precision's plugin for the Trainer."""
 
 from typing import TYPE_CHECKING, Literal
 
-from hpu_compat import _behind, _lazy
+from hpu_compat import _lazy, _targets
 
 if TYPE_CHECKING:
     from hpu_precision import HPUPrecisionPlugin
@@ -11,4 +11,4 @@ __all__ = ["HPUPrecisionPlugin"]
 
 _PRECISION_INPUT = Literal["32", "32-true", "bf16", "bf16-mixed", "fp8", "16-mixed"]
 
-__getattr__, __dir__ = _lazy.fetching(__name__, _behind.TRAINER, __all__)
+__getattr__, __dir__ = _lazy.lazy_getattr(__name__, _targets.TRAINER, __all__)

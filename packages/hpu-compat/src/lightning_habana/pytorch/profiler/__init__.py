@@ -1,8 +1,8 @@
-"""The profiler, which is hpu-profiler's."""
+"""Re-export of `hpu_profiler.HPUProfiler`."""
 
 from typing import TYPE_CHECKING
 
-from hpu_compat import _behind, _lazy
+from hpu_compat import _lazy, _targets
 
 if TYPE_CHECKING:
     from hpu_profiler import HPUProfiler
@@ -11,4 +11,4 @@ __all__ = [
     "HPUProfiler",
 ]
 
-__getattr__, __dir__ = _lazy.fetching(__name__, _behind.TRAINER, __all__, submodules=("profiler",))
+__getattr__, __dir__ = _lazy.lazy_getattr(__name__, _targets.TRAINER, __all__, submodules=("profiler",))

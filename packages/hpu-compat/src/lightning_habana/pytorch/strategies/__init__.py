@@ -1,11 +1,11 @@
-"""Strategies of the Trainer."""
+"""Re-exports of the Trainer's strategies."""
 
 from typing import TYPE_CHECKING
 
-from hpu_compat import _behind, _lazy
+from hpu_compat import _lazy, _targets
 
 if TYPE_CHECKING:
-    from hpu_compat._absent import HPUFSDPStrategy
+    from hpu_compat._unsupported import HPUFSDPStrategy
     from hpu_core import SingleHPUStrategy
     from hpu_ddp import HPUDDPStrategy, HPUParallelStrategy
     from hpu_deepspeed import HPUDeepSpeedStrategy
@@ -19,6 +19,6 @@ __all__ = [
     "SingleHPUStrategy",
 ]
 
-__getattr__, __dir__ = _lazy.fetching(
-    __name__, _behind.TRAINER, __all__, submodules=("ddp", "deepspeed", "fsdp", "parallel", "single")
+__getattr__, __dir__ = _lazy.lazy_getattr(
+    __name__, _targets.TRAINER, __all__, submodules=("ddp", "deepspeed", "fsdp", "parallel", "single")
 )

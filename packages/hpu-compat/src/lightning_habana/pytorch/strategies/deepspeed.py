@@ -1,8 +1,8 @@
-"""DeepSpeed's ZeRO, which is hpu-deepspeed's."""
+"""Re-export of hpu-deepspeed's strategy."""
 
 from typing import TYPE_CHECKING
 
-from hpu_compat import _behind, _lazy
+from hpu_compat import _lazy, _targets
 
 if TYPE_CHECKING:
     from hpu_deepspeed import HPUDeepSpeedStrategy
@@ -11,6 +11,6 @@ if TYPE_CHECKING:
 
 __all__ = ["HPUDeepSpeedStrategy"]
 
-__getattr__, __dir__ = _lazy.fetching(
-    __name__, _behind.TRAINER, __all__, found_out={"_HPU_DEEPSPEED_AVAILABLE": lambda: _lazy.is_installed("deepspeed")}
+__getattr__, __dir__ = _lazy.lazy_getattr(
+    __name__, _targets.TRAINER, __all__, computed={"_HPU_DEEPSPEED_AVAILABLE": lambda: _lazy.is_installed("deepspeed")}
 )

@@ -1,8 +1,8 @@
-"""Training on one card, which is hpu-core's."""
+"""Re-export of hpu-core's strategy for one device."""
 
 from typing import TYPE_CHECKING
 
-from hpu_compat import _behind, _lazy
+from hpu_compat import _lazy, _targets
 
 if TYPE_CHECKING:
     from hpu_core import SingleHPUStrategy
@@ -11,4 +11,4 @@ __all__ = [
     "SingleHPUStrategy",
 ]
 
-__getattr__, __dir__ = _lazy.fetching(__name__, _behind.TRAINER, __all__)
+__getattr__, __dir__ = _lazy.lazy_getattr(__name__, _targets.TRAINER, __all__)

@@ -1,5 +1,5 @@
-"""Loaders of data."""
+"""Package of `resnet_media_pipe`."""
 
 from hpu_compat import _lazy
 
-__getattr__, __dir__ = _lazy.fetching(__name__, {}, (), submodules=("resnet_media_pipe",))
+__getattr__, __dir__ = _lazy.lazy_getattr(__name__, {}, (), submodules=("resnet_media_pipe",))

@@ -1,0 +1,206 @@
+"""Tests of Lightning 1.x's names on the installed Lightning."""
+
+import importlib
+import importlib.metadata
+import importlib.util
+import logging
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import hpu_compat
+from hpu_compat import _conflict, _hook, _legacy_names
+from hpu_core import frameworks, registration
+
+_framework = frameworks.current()
+_ROOT = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}[_framework.name]
+
+# Names that documents use, and the module of the class behind each.
+_DOCUMENTED = [
+    ("accelerators", "HPUAccelerator", "hpu_core.accelerator"),
+    ("plugins", "HPUCheckpointIO", "hpu_core.checkpoint"),
+    ("plugins", "HPUPrecisionPlugin", "hpu_precision.plugin"),
+    ("plugins.io", "HPUCheckpointIO", "hpu_core.checkpoint"),
+    ("plugins.precision", "HPUPrecisionPlugin", "hpu_precision.plugin"),
+    ("plugins.precision.hpu", "HPUPrecisionPlugin", "hpu_precision.plugin"),
+    ("profilers", "HPUProfiler", "hpu_profiler.profiler"),
+    ("strategies", "HPUParallelStrategy", "hpu_ddp.strategy"),
+    ("strategies", "SingleHPUStrategy", "hpu_core.strategy"),
+]
+
+
+@pytest.fixture(autouse=True)
+def lightning() -> Iterator[ModuleType]:
+    """Return the unpatched Lightning; restore the previous state afterwards."""
+    module = importlib.import_module(_ROOT)
+    installed = _hook.lightning.is_installed
+    hpu_compat.remove()
+    yield module
+    hpu_compat.remove()
+    if installed:
+        hpu_compat.install()
+
+
+def _state() -> dict[str, Any]:
+    """Return Lightning's values of the names, by module and name."""
+    state = {}
+    for module_name, names in _legacy_names.NAMES.items():
+        module = sys.modules.get(f"{_ROOT}.{module_name}")
+        for name in ("__getattr__", *names):
+            state[f"{module_name}.{name}"] = vars(module).get(name) if module is not None else None
+    return state
+
+
+@pytest.mark.parametrize(("module_name", "name", "expected"), _DOCUMENTED)
+def test_documented_name_is_the_current_class(module_name: str, name: str, expected: str) -> None:
+    """It replaces a stub that raises."""
+    hpu_compat.install()
+    module = importlib.import_module(f"{_ROOT}.{module_name}")
+
+    assert getattr(module, name).__module__ == expected
+    assert vars(module)[name].__module__ == expected
+
+
+def test_every_module_exists_in_lightning() -> None:
+    """A module that Lightning has moved would be skipped silently."""
+    assert all(f"{_ROOT}.{module_name}" in sys.modules for module_name in _legacy_names.NAMES)
+
+
+# Lightning 2 has no stub for HPUProfiler.
+_REPLACED = [(module, name) for module, names in _legacy_names.NAMES.items() for name in names if module != "profilers"]
+
+
+@pytest.mark.parametrize(("module_name", "name"), _REPLACED)
+def test_lightning_has_a_stub_or_class_to_replace(module_name: str, name: str) -> None:
+    """Canary: a stub that moves within Lightning would not be replaced any more."""
+    value = vars(sys.modules[f"{_ROOT}.{module_name}"])[name]
+
+    assert _legacy_names._is_replaceable(value, _ROOT)
+
+
+def test_lightnings_last_module_exists() -> None:
+    """The hook waits for it."""
+    assert _ROOT + _hook._LAST_MODULE in sys.modules
+
+
+def test_remove_restores_lightning() -> None:
+    """Names were used in between, and `install` was called twice."""
+    before = _state()
+    hpu_compat.install()
+    hpu_compat.install()
+    patched = _state()
+    assert sys.modules[f"{_ROOT}.plugins"].HPUCheckpointIO is not before["plugins.HPUCheckpointIO"]
+    hpu_compat.remove()
+
+    assert patched != before
+    assert _state() == before
+
+
+def test_patching_twice_has_no_effect() -> None:
+    """The hook runs for Lightning's package and for its last module."""
+    before = _state()
+    hpu_compat.install()
+    _legacy_names.patch(_ROOT, _framework.name)
+    _legacy_names.patch(_ROOT, _framework.name)
+    hpu_compat.remove()
+
+    assert _state() == before
+
+
+def test_unknown_name_raises_attribute_error() -> None:
+    hpu_compat.install()
+
+    with pytest.raises(AttributeError, match=rf"^module '{_ROOT}.plugins' has no attribute 'HPUPrecisionPlugim'$"):
+        sys.modules[f"{_ROOT}.plugins"].HPUPrecisionPlugim  # noqa: B018 - the attribute access is under test.
+
+
+def test_modules_own_getattr_is_used_for_other_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A future Lightning may have one."""
+    module = sys.modules[f"{_ROOT}.plugins"]
+    monkeypatch.setitem(vars(module), "__getattr__", lambda name: f"Lightning's {name}")
+    hpu_compat.install()
+
+    assert module.anything == "Lightning's anything"
+    assert module.HPUCheckpointIO.__module__ == "hpu_core.checkpoint"
+
+
+def test_classes_other_than_stubs_are_not_replaced(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A future Lightning may support Gaudi itself."""
+    own = type("HPUAccelerator", (), {"__module__": f"{_ROOT}.accelerators.gaudi"})
+    module = sys.modules[f"{_ROOT}.accelerators"]
+    monkeypatch.setattr(module, "HPUAccelerator", own, raising=False)
+    with caplog.at_level(logging.WARNING):
+        hpu_compat.install()
+
+    assert module.HPUAccelerator is own
+    assert f"{_ROOT}.accelerators.HPUAccelerator is Lightning's own and is not replaced" in caplog.text
+
+
+@pytest.mark.parametrize("version", ["1.9.5", "unknown", None])
+def test_lightning_before_2_0_is_not_patched(
+    version: str | None, lightning: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own classes work."""
+    before = _state()
+    monkeypatch.setattr(lightning, "__version__", version)
+    hpu_compat.install()
+
+    assert _state() == before
+
+
+@pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in frameworks.NAMES), reason="Requires: both Lightnings"
+)
+def test_other_framework_raises() -> None:
+    """Classes of `lightning` and `pytorch_lightning` cannot be combined."""
+    other = {"lightning": "pytorch_lightning", "pytorch_lightning": "lightning.pytorch"}[_framework.name]
+    importlib.import_module(other)
+    hpu_compat.install()
+    module = importlib.import_module(f"{other}.plugins")
+
+    with pytest.raises(
+        ImportError, match=rf"the Gaudi packages use {_framework.name} in this process .* set HPU_CORE_FRAMEWORK"
+    ):
+        module.HPUPrecisionPlugin  # noqa: B018 - the attribute access is under test.
+
+
+@pytest.mark.usefixtures("archived")
+def test_conflict_with_the_real_package_raises() -> None:
+    """Its files have overwritten those of this one."""
+    hpu_compat.install()
+
+    with pytest.raises(ImportError, match="must not be installed together with hpu-compat"):
+        sys.modules[f"{_ROOT}.accelerators"].HPUAccelerator  # noqa: B018 - the attribute access is under test.
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_autoload_installs_hooks_only_if_wanted(wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an HPU, or with HPU_CORE_AUTOLOAD=0, there is no hook."""
+    monkeypatch.setattr(registration, "should_autoload", lambda: wanted)
+    hpu_compat.autoload()
+
+    assert (_hook.lightning.is_installed, _conflict.finder in sys.meta_path) == (wanted, wanted)
+
+
+def test_autoload_never_raises(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """An exception would break `import torch`; it is logged instead."""
+
+    def fail() -> bool:
+        raise RuntimeError("no such machine")
+
+    monkeypatch.setattr(registration, "should_autoload", fail)
+    with caplog.at_level(logging.WARNING):
+        hpu_compat.autoload()
+
+    assert "Lightning's 1.x names for Gaudi are unavailable" in caplog.text
+
+
+def test_entry_point_for_torch_is_declared() -> None:
+    entries = importlib.metadata.entry_points(group="torch.backends", name="hpu_compat")
+
+    assert {entry.load() for entry in entries} == {hpu_compat.autoload}
