@@ -1,16 +1,15 @@
-"""Profile the training of train_digits.py on all cards of a machine, and look at where the time goes.
+"""Profile the training of train_digits.py on all cards of a machine.
 
-On a machine with cards, or without any on simulated ones:
+On a machine with cards, or on simulated cards:
 
     python examples/profile_digits.py traces
     hpu-sim run --devices 2 examples/profile_digits.py traces
 
-Each rank then has a trace and a summary in the folder `traces`, and
+Each rank writes a trace and a summary to the folder `traces`. This compares them:
 
     hpu-profiler report traces --html report.html
 
-compares them. `--slow-rank 1` makes one rank slower at loading data, as a machine with a tired disk would, to see what
-the report says of that.
+`--slow-rank 1` slows down the data loading of one rank, as a slow disk would, to show the report of a straggler.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from train_digits import DigitClassifier, digits
 
 from hpu_profiler import HPUProfiler
 
-# Of a batch, for the rank that is made slow: many times what the step itself takes.
+# Delay of each batch of the slow rank, much longer than a step.
 DELAY_IN_SECONDS = 0.3
 
 
 class SlowLoading(DigitClassifier):
-    """The classifier, to which one rank's batches come late.
+    """Classifier with delayed batches on one rank.
 
     Args:
         rank: The rank; -1 for none.
-        profiler: Where the delay is noted, as an action of its own.
+        profiler: Profiler that records the delay as an action.
     """
 
     def __init__(self, rank: int, profiler: HPUProfiler) -> None:
@@ -43,20 +42,20 @@ class SlowLoading(DigitClassifier):
         self.profiler = profiler
 
     def on_before_batch_transfer(self, batch: list[object], dataloader_idx: int) -> list[object]:
-        """Return the batch, late."""
+        """Return the batch, after a delay on the slow rank."""
         if self.global_rank == self.slow_rank:
-            with self.profiler.profile("tired_disk"):
+            with self.profiler.profile("slow_disk"):
                 time.sleep(DELAY_IN_SECONDS)
         return batch
 
 
 def main() -> None:
-    """Train a few steps, the third to the fifth of which are recorded."""
+    """Train for six steps, of which the profiler records the third to the fifth."""
     parser = argparse.ArgumentParser(description="Profile the training of a classifier of digits.")
     parser.add_argument("traces", type=Path, help="the folder for traces and summaries")
     parser.add_argument("--slow-rank", type=int, default=-1, help="a rank to make slow")
     arguments = parser.parse_args()
-    # The data lie in memory already, so Lightning's advice to load them in other processes does not apply.
+    # The data are in memory, so workers would not load them faster.
     warnings.filterwarnings("ignore", message=".*does not have many workers")
 
     profiler = HPUProfiler(dirpath=arguments.traces, filename="summary", profile_memory=True)

@@ -1,12 +1,13 @@
 """Train the digit classifier of train_digits.py in bf16 mixed precision, and in 32 bit to compare.
 
-On a machine with a card, or without one on a simulated card:
+On a card, or on a simulated card:
 
     python examples/train_digits_bf16.py
     hpu-sim run examples/train_digits_bf16.py
 
-The ops that run in bf16 are those of ops_bf16_mnist.txt beside this script, as in scripts written for HMP; with
-`--default-lists` those of hpu-precision. Put `HPU_SIM_RELEASE=1.11.0` before the second command for a release with HMP.
+The ops of ops_bf16_mnist.txt, next to this script, run in bf16, as in scripts for HMP (Habana Mixed Precision).
+`--default-lists` selects hpu-precision's lists. `HPU_SIM_RELEASE=1.11.0` before the second command selects a release
+with HMP.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from hpu_core import HPUAccelerator, bridge
 from hpu_precision import HPUPrecisionPlugin
 
 LISTS = Path(__file__).parent
-# Of the held-out digits, by how many bf16 may differ from 32 bit.
+# How much the accuracies in bf16 and in 32 bit may differ.
 TOLERANCE = 0.01
 
 
 def train(plugin: HPUPrecisionPlugin) -> float:
-    """Train in a precision and return the share of held-out digits that are recognised."""
+    """Train in a precision and return the accuracy on the test data."""
     torch.manual_seed(0)
-    training, held_out = digits()
+    training, test_data = digits()
     trainer = Trainer(
         accelerator=HPUAccelerator(),
         devices=1,
@@ -46,18 +47,18 @@ def train(plugin: HPUPrecisionPlugin) -> float:
     )
     model = DigitClassifier()
     trainer.fit(model, training)
-    return evaluate(trainer, held_out, model)
+    return evaluate(trainer, test_data, model)
 
 
 def main() -> int:
     """Train twice and compare.
 
     Returns:
-        0, or 1 when bf16 recognises too few digits, or not as many as 32 bit.
+        0, or 1 if the accuracy in bf16 is too low, or not that of 32 bit.
     """
     parser = argparse.ArgumentParser(description="Train a classifier of digits in bf16 and in 32 bit.")
     parser.add_argument("--default-lists", action="store_true", help="use hpu-precision's lists of ops")
-    # The data lie in memory already, so Lightning's advice to load them in other processes does not apply.
+    # The data are in memory, so workers would not load them faster.
     warnings.filterwarnings("ignore", message=".*does not have many workers")
 
     if parser.parse_args().default_lists:

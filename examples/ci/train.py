@@ -1,4 +1,4 @@
-"""The code under test: a small training for Gaudi, on one card or, under torchrun, on several.
+"""Code under test: a small training on one Gaudi card or, under torchrun, on several.
 
 torchrun --nproc-per-node 2 train.py
 """
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 def make_model() -> nn.Module:
-    """Return the model, always with the same weights."""
+    """Return the model with fixed weights."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 1))
 
@@ -31,7 +31,7 @@ def train(model: nn.Module, batches: list[tuple[Tensor, Tensor]], device: str) -
         device: "hpu" or "cpu".
 
     Returns:
-        The loss of each batch. They are read at the end, all at once: reading one in the loop would make the host wait.
+        The loss of each batch. Reading a loss inside the loop would be a host-device synchronization in each step.
     """
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     losses = []
@@ -47,7 +47,7 @@ def train(model: nn.Module, batches: list[tuple[Tensor, Tensor]], device: str) -
 
 
 def mark_step(device: str) -> None:
-    """Close the graph, which only cards in lazy mode have."""
+    """Run the graph that lazy mode has collected."""
     if device == "hpu":
         from habana_frameworks.torch import core as htcore
 
@@ -55,7 +55,7 @@ def mark_step(device: str) -> None:
 
 
 def main() -> None:
-    """Train on the cards that torchrun gives, each rank on its own batches, and print rank 0's first and last loss."""
+    """Train under torchrun, each rank on its own batches, and print the first and the last loss of rank 0."""
     from habana_frameworks.torch.distributed import hccl
     from torch import distributed
     from torch.nn.parallel import DistributedDataParallel
