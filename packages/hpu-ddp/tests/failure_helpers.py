@@ -7,7 +7,9 @@ as HCCL's collectives do; those of the simulator fail when a connection breaks.
 import re
 
 # The strategy's timeout in seconds, which is also how long ranks wait for each other at the start.
-TIMEOUT = 20
+TIMEOUT = 60
+# The same where a rank hangs, which is detected after most of it.
+HANG_TIMEOUT = 30
 
 RANK = r"rank {rank} \(pid \d+ on \S+\)"
 

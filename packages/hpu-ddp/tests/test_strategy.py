@@ -11,6 +11,7 @@ import torch
 from packaging.version import Version
 
 from hpu_core import HPUAccelerator, HPUCheckpointIO, bridge, frameworks
+from hpu_core.distributed.launcher import HPUSubprocessScriptLauncher
 from hpu_core.strategy import HPUStrategy
 from hpu_ddp import HPUDDPStrategy, HPUParallelStrategy
 from hpu_ddp._launchers import HPUMultiProcessingLauncher
@@ -124,8 +125,13 @@ def test_ddp_is_told_no_device() -> None:
 
 
 def test_a_script_is_started_again_by_default() -> None:
-    """Lightning's launcher does it."""
     launcher = _connected(HPUDDPStrategy()).launcher
+
+    assert isinstance(launcher, HPUSubprocessScriptLauncher)
+
+
+def test_without_failure_detection_lightnings_launcher_observes_the_ranks() -> None:
+    launcher = _connected(HPUDDPStrategy(failure_detection=False)).launcher
 
     assert type(launcher).__name__ == "_SubprocessScriptLauncher"
 
@@ -144,7 +150,7 @@ def test_no_card_is_opened_to_start_processes() -> None:
     strategy = _connected(HPUDDPStrategy(start_method="spawn"))
 
     with (
-        pytest.raises(RuntimeError, match=r"starts others with start_method='spawn'.*`configure_model`"),
+        pytest.raises(RuntimeError, match=r"launches the ranks \(start_method='spawn'\).*`configure_model`"),
         strategy.tensor_init_context(),
     ):
         pass
@@ -167,12 +173,13 @@ def test_a_started_process_may_open_its_card() -> None:
     assert os.environ.pop("HLS_MODULE_ID") == "1"
 
 
-def test_a_place_that_cannot_be_is_refused() -> None:
-    """As soon as the Trainer is made."""
+def test_the_environment_is_validated_before_ranks_are_launched() -> None:
+    """A submit script builds a Trainer for other machines, whose variables it does not have."""
     os.environ["NODE_RANK"] = "3"
+    strategy = _connected(HPUDDPStrategy())
 
-    with pytest.raises(ValueError, match="NODE_RANK=3 is not below `num_nodes`"):
-        _connected(HPUDDPStrategy())
+    with pytest.raises(ValueError, match="NODE_RANK must be below `num_nodes`, got 3"):
+        strategy.launcher.launch(lambda: None)
 
 
 def test_it_can_be_sent_to_another_process() -> None:
