@@ -104,7 +104,7 @@ def test_devices_that_cannot_be_honoured(devices: Any) -> None:
 @pytest.mark.parametrize("error", [_MISCONFIGURATION, ValueError])
 def test_another_device_is_refused(error: type[Exception]) -> None:
     """The Trainer's accelerator raised a MisconfigurationException for it, Fabric's a ValueError."""
-    with pytest.raises(error, match="needs a strategy whose device is 'hpu', and this one's is 'cpu'"):
+    with pytest.raises(error, match="the strategy's device must be 'hpu' for HPUAccelerator, got 'cpu'"):
         lightning_habana.fabric.HPUAccelerator().setup_device(torch.device("cpu"))
 
 
