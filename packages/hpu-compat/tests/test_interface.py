@@ -101,9 +101,9 @@ def test_invalid_devices_raise_misconfiguration_exception(devices: Any) -> None:
 
 
 @pytest.mark.parametrize("error", [_MISCONFIGURATION, ValueError])
-def test_other_devices_are_rejected(error: type[Exception]) -> None:
-    """The archived Trainer's accelerator raised a MisconfigurationException, Fabric's a ValueError."""
-    with pytest.raises(error, match="needs a strategy whose device is 'hpu', and this one's is 'cpu'"):
+def test_another_device_is_refused(error: type[Exception]) -> None:
+    """The Trainer's accelerator raised a MisconfigurationException for it, Fabric's a ValueError."""
+    with pytest.raises(error, match="the strategy's device must be 'hpu' for HPUAccelerator, got 'cpu'"):
         lightning_habana.fabric.HPUAccelerator().setup_device(torch.device("cpu"))
 
 

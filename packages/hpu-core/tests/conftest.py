@@ -1,4 +1,4 @@
-"""A process without a bridge, and one with a stand-in for it."""
+"""Fixtures for processes without a bridge and with a fake one."""
 
 import importlib
 import os
@@ -14,10 +14,10 @@ from hpu_core import bridge
 
 _TESTS = Path(__file__).parent
 
-# To look for doctests in the stand-in would import it in the bridge's place.
+# Collecting doctests would import the fake in place of the bridge.
 collect_ignore = ["fake_bridge"]
 
-# What the bridge, a launcher or the developer's shell may have set.
+# Variables that the bridge, a launcher or the shell may have set.
 _VARIABLES = (
     "HABANA_VISIBLE_MODULES",
     "HLS_MODULE_ID",
@@ -28,21 +28,22 @@ _VARIABLES = (
     "MASTER_PORT",
     "PT_HPU_LAZY_MODE",
     "RANK",
+    "TORCHINDUCTOR_COMPILE_THREADS",
     "WORLD_SIZE",
 )
 
 
 class FakeBridge:
-    """The modules of tests/fake_bridge, imported when they are asked for."""
+    """Modules of tests/fake_bridge, imported on first use."""
 
-    # Any: tests read and set what they need of the modules.
+    # Any: tests read and set attributes of the modules.
     def __getattr__(self, name: str) -> Any:
         return importlib.import_module(f"habana_frameworks.torch.{name.replace('_', '.')}")
 
 
 @pytest.fixture
 def environment() -> Iterator[None]:
-    """The environment without anything that concerns Gaudi; put back as it was afterwards."""
+    """Remove the variables that concern Gaudi, and restore the environment afterwards."""
     with mock.patch.dict(os.environ):
         for name in _VARIABLES:
             os.environ.pop(name, None)
@@ -51,7 +52,7 @@ def environment() -> Iterator[None]:
 
 @pytest.fixture
 def no_bridge(environment: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process that has not imported the bridge, on a machine where it may be anything."""
+    """A process that has not imported the bridge."""
     bridge._import.cache_clear()
     for name in _bridge_modules():
         monkeypatch.delitem(sys.modules, name)
@@ -63,7 +64,7 @@ def no_bridge(environment: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 
 @pytest.fixture
 def fake_bridge(no_bridge: None, monkeypatch: pytest.MonkeyPatch) -> FakeBridge:
-    """A machine with the stand-in, not imported yet, in eager mode."""
+    """A machine with the fake bridge, not imported yet, in eager mode."""
     monkeypatch.syspath_prepend(_TESTS / "fake_bridge")
     return FakeBridge()
 

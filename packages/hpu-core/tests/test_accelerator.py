@@ -1,4 +1,4 @@
-"""HPUAccelerator against what every Lightning asks of an accelerator."""
+"""Tests of HPUAccelerator."""
 
 import inspect
 import os
@@ -14,14 +14,12 @@ if TYPE_CHECKING:
     from conftest import FakeBridge
 
 
-def test_nothing_abstract_is_left() -> None:
-    """Every abstract method of the installed Lightning is there, so an instance can be made."""
+def test_no_method_is_abstract() -> None:
     assert isinstance(HPUAccelerator(), Accelerator)
 
 
 @pytest.mark.parametrize("name", sorted(Accelerator.__abstractmethods__))
-def test_methods_are_called_as_lightning_calls_them(name: str) -> None:
-    """Static methods stay static, and parameters have Lightning's names."""
+def test_signatures_match_lightning(name: str) -> None:
     ours, theirs = (inspect.getattr_static(cls, name) for cls in (HPUAccelerator, Accelerator))
 
     assert isinstance(ours, staticmethod) == isinstance(theirs, staticmethod)
@@ -30,13 +28,11 @@ def test_methods_are_called_as_lightning_calls_them(name: str) -> None:
     )
 
 
-def test_its_name_is_hpu() -> None:
-    """Lightning 2.5.6 and newer ask for the name."""
+def test_name() -> None:
     assert HPUAccelerator.name() == "hpu"
 
 
-def test_it_registers_as_hpu() -> None:
-    """The registry gives the accelerator for the string, also where Lightning brings its own."""
+def test_registration_replaces_lightnings_own() -> None:
     registry = frameworks.current().fabric("accelerators.registry")._AcceleratorRegistry()
     registry.register("hpu", Accelerator, description="Lightning 2.0's own")
 
@@ -46,8 +42,7 @@ def test_it_registers_as_hpu() -> None:
 
 
 @pytest.mark.usefixtures("fake_bridge")
-def test_setting_up_opens_the_card() -> None:
-    """The card is opened where the training process sets its device up, and not before."""
+def test_setup_device_opens_the_device() -> None:
     accelerator = HPUAccelerator()
     before = bridge.is_open()
     accelerator.setup_device(torch.device("hpu"))
@@ -56,27 +51,32 @@ def test_setting_up_opens_the_card() -> None:
 
 
 @pytest.mark.usefixtures("fake_bridge")
-def test_another_device_is_refused() -> None:
-    """From Lightning 2.5.6 on, an accelerator of another package gets a CPU strategy unless one is passed."""
-    with pytest.raises(MisconfigurationException, match=r"device is 'hpu', and this one's is 'cpu'.*SingleHPUStrategy"):
+def test_other_device_is_rejected() -> None:
+    """Lightning from 2.5.6 on selects a CPU strategy for accelerators of other packages."""
+    with pytest.raises(
+        MisconfigurationException, match=r"device must be 'hpu' for HPUAccelerator, got 'cpu'.*SingleHPUStrategy"
+    ):
         HPUAccelerator().setup_device(torch.device("cpu"))
 
 
 @pytest.mark.usefixtures("fake_bridge")
-def test_fabrics_programs_may_catch_a_value_error() -> None:
-    """Fabric's half of the archived package raised that."""
-    with pytest.raises(ValueError, match="this one's is 'cpu'"):
+def test_error_is_a_value_error() -> None:
+    """The archived lightning-habana raises it in Fabric."""
+    with pytest.raises(ValueError, match="got 'cpu'"):
         HPUAccelerator().setup_device(torch.device("cpu"))
 
 
 @pytest.mark.parametrize(
     ("generation", "expected"),
-    [("GAUDI", (False, "fp8 needs a Gaudi 2 or newer")), ("GAUDI2", (True, "")), (None, (False, "there is no Gaudi"))],
+    [
+        ("GAUDI", (False, "fp8 needs a Gaudi 2 or newer")),
+        ("GAUDI2", (True, "")),
+        (None, (False, "no Gaudi card of a known")),
+    ],
 )
-def test_fp8_is_a_matter_of_the_generation(
+def test_fp8_depends_on_generation(
     generation: str | None, expected: tuple[bool, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A no comes with its reason."""
     monkeypatch.setattr(discovery, "device_name", lambda: generation)
     available, reason = HPUAccelerator.is_fp8_available()
 
@@ -87,38 +87,32 @@ def test_fp8_is_a_matter_of_the_generation(
 
 
 @pytest.mark.parametrize("devices", [1, 2, 8])
-def test_devices_have_no_index(devices: int) -> None:
-    """Every process sees its one card as "hpu"."""
+def test_parallel_devices_have_no_index(devices: int) -> None:
     assert HPUAccelerator.get_parallel_devices(devices) == [torch.device("hpu")] * devices
 
 
-def test_a_list_of_devices_is_counted() -> None:
-    """A collection has one entry per card."""
+def test_parallel_devices_of_a_list() -> None:
     assert HPUAccelerator.get_parallel_devices([0, 1]) == [torch.device("hpu")] * 2
 
 
-def test_devices_are_parsed_by_discovery(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rules for `devices` stand in one place."""
+def test_parse_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "parse_devices", {"auto": 8}.__getitem__)
 
     assert HPUAccelerator.parse_devices("auto") == 8
 
 
 @pytest.mark.parametrize("error", [TypeError, ValueError, discovery.NoHPUError])
-def test_refused_devices_are_lightnings_error(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What discovery refuses is a MisconfigurationException with the same words."""
-
+def test_invalid_devices_raise_error_of_lightning(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(devices: Any) -> int:
-        raise error(f"`devices` must be another than {devices!r}")
+        raise error(f"`devices` must not be {devices!r}")
 
     monkeypatch.setattr(discovery, "parse_devices", refuse)
 
-    with pytest.raises(MisconfigurationException, match=r"^`devices` must be another than 'two'$"):
+    with pytest.raises(MisconfigurationException, match=r"^`devices` must not be 'two'$"):
         HPUAccelerator.parse_devices("two")
 
 
-def test_discovery_answers_for_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Availability, number and name of the cards are discovery's."""
+def test_discovery_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "is_available", lambda: True)
     monkeypatch.setattr(discovery, "auto_device_count", lambda: 8)
     monkeypatch.setattr(discovery, "device_name", lambda: "GAUDI3")
@@ -128,22 +122,20 @@ def test_discovery_answers_for_the_machine(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("fake_bridge")
-def test_the_bridge_tells_the_mode() -> None:
-    """`is_lazy` is the bridge's."""
+def test_is_lazy() -> None:
     os.environ["PT_HPU_LAZY_MODE"] = "1"
 
     assert HPUAccelerator.is_lazy()
 
 
 @pytest.mark.usefixtures("fake_bridge")
-def test_stats_before_set_up_are_empty_and_open_nothing() -> None:
-    """Asking too early is no reason to take a card."""
+def test_stats_before_setup_are_empty() -> None:
+    """The device stays closed."""
     assert HPUAccelerator().get_device_stats(torch.device("hpu")) == {}
     assert not bridge.is_open()
 
 
 def test_stats_are_numbers(fake_bridge: "FakeBridge") -> None:
-    """Loggers take numbers only."""
     accelerator = HPUAccelerator()
     accelerator.setup_device(torch.device("hpu"))
 
@@ -153,8 +145,8 @@ def test_stats_are_numbers(fake_bridge: "FakeBridge") -> None:
 
 
 @pytest.mark.usefixtures("fake_bridge")
-def test_teardown_keeps_the_card() -> None:
-    """The bridge cannot give a card back before the process ends, and a second fit uses the same one."""
+def test_teardown_keeps_the_device_open() -> None:
+    """A second `fit` uses the same device."""
     accelerator = HPUAccelerator()
     accelerator.setup_device(torch.device("hpu"))
     accelerator.teardown()
@@ -162,6 +154,5 @@ def test_teardown_keeps_the_card() -> None:
     assert bridge.is_open()
 
 
-def test_it_says_which_framework_it_is_for() -> None:
-    """Its representation is what Lightning prints when it refuses it."""
+def test_repr_names_framework() -> None:
     assert repr(HPUAccelerator()).startswith(f"<HPUAccelerator of {frameworks.current().name} ")

@@ -1,4 +1,4 @@
-"""Figures of a card: where they come from, and that nothing about them can fail a training."""
+"""Tests of the statistics of a device."""
 
 import os
 import sys
@@ -16,16 +16,16 @@ _CARD_1 = {"power_watts": 201.0, "temperature_celsius": 41.0, "utilization_perce
 
 
 class FakeLibrary:
-    """pyhlml with cards whose handles are 0 and 1; their modules are 6 and 7, their device nodes accel4 and accel5.
+    """Fake pyhlml with the devices 0 and 1, whose modules are 6 and 7 and whose nodes are accel4 and accel5.
 
     Attributes:
-        answers: The library's functions.
-        failing: Names of those that fail, printing as pyhlml does in places.
+        functions: Functions of the library.
+        failing: Names of functions that fail.
     """
 
     def __init__(self) -> None:
         self.failing: set[str] = set()
-        self.answers: dict[str, Callable[..., Any]] = {
+        self.functions: dict[str, Callable[..., Any]] = {
             "hlmlInit": lambda: None,
             "hlmlDeviceGetCount": lambda: 2,
             "hlmlDeviceGetHandleByIndex": lambda index: index,
@@ -37,13 +37,14 @@ class FakeLibrary:
         }
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name not in self.answers:
+        if name not in self.functions:
             raise AttributeError(name)
         if name not in self.failing:
-            return self.answers[name]
+            return self.functions[name]
 
         def fail(*args: Any) -> None:
-            print("Failed")  # noqa: T201 - as the library does.
+            if name == "hlmlInit":
+                print("Failed to load libhlml")  # noqa: T201 - as pyhlml does.
             raise RuntimeError(name)
 
         return fail
@@ -51,55 +52,49 @@ class FakeLibrary:
 
 @pytest.fixture
 def library(fake_bridge: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeLibrary]:
-    """A process that has a card open and pyhlml at hand."""
+    """A process with an open device and the fake pyhlml."""
     library = FakeLibrary()
     monkeypatch.setitem(sys.modules, "pyhlml", library)
     monkeypatch.setattr(telemetry, "_open_device_nodes", lambda: iter(()))
     bridge.open_device()
-    telemetry._library.cache_clear()
+    telemetry._load_hlml.cache_clear()
     yield library
-    telemetry._library.cache_clear()
+    telemetry._load_hlml.cache_clear()
 
 
 @pytest.mark.usefixtures("fake_bridge")
-def test_a_process_without_a_card_has_no_figures() -> None:
-    """Nothing is opened to ask."""
+def test_process_without_device_has_no_stats() -> None:
+    """No device is opened."""
     assert telemetry.device_stats() == {}
     assert not bridge.is_open()
 
 
-def test_the_card_is_found_by_its_open_node(library: FakeLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The device node that the process has open says which card is its own, before anything else."""
+def test_device_is_identified_by_open_node(library: FakeLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The open node precedes HLS_MODULE_ID."""
     monkeypatch.setattr(telemetry, "_open_device_nodes", lambda: iter((5,)))
     os.environ["HLS_MODULE_ID"] = "6"
 
     assert telemetry.device_stats() == {**_MEMORY, **_CARD_1}
 
 
-def test_the_card_is_found_by_its_module(library: FakeLibrary) -> None:
-    """Where the node is not known, HLS_MODULE_ID says which card was opened."""
+def test_device_is_identified_by_module(library: FakeLibrary) -> None:
     os.environ["HLS_MODULE_ID"] = "7"
 
     assert telemetry.device_stats() == {**_MEMORY, **_CARD_1}
 
 
-def test_the_only_card_is_the_own_one(library: FakeLibrary) -> None:
-    """On a machine with one card there is nothing to find out."""
-    library.answers["hlmlDeviceGetCount"] = lambda: 1
+def test_only_device_is_identified(library: FakeLibrary) -> None:
+    library.functions["hlmlDeviceGetCount"] = lambda: 1
 
     assert telemetry.device_stats()["power_watts"] == 200.0
 
 
-def test_another_cards_figures_are_not_shown(library: FakeLibrary) -> None:
-    """Where the own card cannot be told from others, no figure is given rather than somebody else's."""
+def test_ambiguous_device_has_memory_only(library: FakeLibrary) -> None:
     assert telemetry.device_stats() == _MEMORY
 
 
-@pytest.mark.parametrize("name", [name for name in FakeLibrary().answers if name != "hlmlInit"])
-def test_a_failing_call_costs_its_own_figures_only(
-    library: FakeLibrary, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Whatever fails in the library, memory is still reported and nothing is raised or printed."""
+@pytest.mark.parametrize("name", [name for name in FakeLibrary().functions if name != "hlmlInit"])
+def test_failing_function_costs_one_metric(library: FakeLibrary, name: str) -> None:
     os.environ["HLS_MODULE_ID"] = "7"
     library.failing.add(name)
 
@@ -109,14 +104,12 @@ def test_a_failing_call_costs_its_own_figures_only(
         "hlmlDeviceGetPowerUsage": {"power_watts"},
         "hlmlDeviceGetTemperature": {"temperature_celsius"},
         "hlmlDeviceGetUtilizationRates": {"utilization_percent"},
-        "hlmlDeviceGetMinorNumber": set(),  # Not asked, as no node is open.
+        "hlmlDeviceGetMinorNumber": set(),  # Not called, as no node is open.
     }.get(name, set(_CARD_1))
     assert stats.keys() == _MEMORY.keys() | (_CARD_1.keys() - lost)
-    assert capsys.readouterr().out == ""
 
 
-def test_figures_come_back_after_a_failure(library: FakeLibrary) -> None:
-    """A call that failed once is asked again."""
+def test_failing_function_is_retried(library: FakeLibrary) -> None:
     os.environ["HLS_MODULE_ID"] = "7"
     library.failing.add("hlmlDeviceGetPowerUsage")
     telemetry.device_stats()
@@ -125,7 +118,9 @@ def test_figures_come_back_after_a_failure(library: FakeLibrary) -> None:
     assert telemetry.device_stats() == {**_MEMORY, **_CARD_1}
 
 
-def test_a_library_that_does_not_start_is_said_once(library: FakeLibrary, caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_library_is_logged_once(
+    library: FakeLibrary, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Without the driver's library there is one line in the log, not one per step."""
     library.failing.add("hlmlInit")
 
@@ -133,27 +128,41 @@ def test_a_library_that_does_not_start_is_said_once(library: FakeLibrary, caplog
 
     assert stats == [_MEMORY, _MEMORY]
     assert [record.getMessage() for record in caplog.records] == [
-        "pyhlml cannot be used, so power, temperature and utilisation are not logged: hlmlInit"
+        "pyhlml failed, so power, temperature and utilization are not logged: hlmlInit"
     ]
+    assert capsys.readouterr().out == ""
 
 
-def test_without_pyhlml_there_is_memory(library: FakeLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The extra is optional, and silently so."""
+def test_stdout_is_not_redirected(library: FakeLibrary, capsys: pytest.CaptureFixture[str]) -> None:
+    """Redirecting it in every step would lose the output of other threads."""
+
+    def power_usage(handle: int) -> int:
+        print("epoch 1")  # noqa: T201 - output of another thread at that moment.
+        return 200_000
+
+    os.environ["HLS_MODULE_ID"] = "6"
+    library.functions["hlmlDeviceGetPowerUsage"] = power_usage
+    telemetry.device_stats()
+    telemetry.device_stats()
+
+    assert capsys.readouterr().out == "epoch 1\nepoch 1\n"
+
+
+def test_pyhlml_is_optional(library: FakeLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyhlml", None)
 
     assert telemetry.device_stats() == _MEMORY
 
 
-def test_the_simulator_shows_no_real_cards_figures(library: FakeLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A simulated card has no power; the real ones of the machine are not its own."""
+def test_simulated_device_has_memory_only(library: FakeLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bridge.load(), "__simulated__", True, raising=False)
-    library.answers["hlmlDeviceGetCount"] = lambda: 1
+    library.functions["hlmlDeviceGetCount"] = lambda: 1
 
     assert telemetry.device_stats() == _MEMORY
 
 
-def test_open_nodes_are_read_from_the_process(tmp_path: Path) -> None:
-    """Only the nodes of cards count, not their control nodes nor other files."""
+def test_open_device_nodes(tmp_path: Path) -> None:
+    """Control nodes and other files are ignored."""
     targets = ["/dev/accel/accel3", "/dev/accel/accel_controlD3", "/dev/null", "/dev/accel/accel12"]
     for descriptor, target in enumerate(targets):
         (tmp_path / str(descriptor)).symlink_to(target)
@@ -161,6 +170,5 @@ def test_open_nodes_are_read_from_the_process(tmp_path: Path) -> None:
     assert sorted(telemetry._open_device_nodes(tmp_path)) == [3, 12]
 
 
-def test_a_system_without_proc_has_no_open_nodes(tmp_path: Path) -> None:
-    """A missing /proc is no error."""
+def test_system_without_proc(tmp_path: Path) -> None:
     assert list(telemetry._open_device_nodes(tmp_path / "fd")) == []

@@ -1,4 +1,4 @@
-"""What a card can compute at most."""
+"""Tests of the peak FLOP/s of the devices."""
 
 import pytest
 import torch
@@ -11,18 +11,20 @@ from hpu_core import discovery, throughput
     [
         ("GAUDI2", torch.bfloat16, 432e12),
         ("GAUDI3", torch.bfloat16, 1835e12),
+        ("GAUDI3", torch.float16, 459e12),
+        ("GAUDI3", torch.float32, 229e12),
+        ("GAUDI", torch.bfloat16, 60e12),
         ("GAUDI2", torch.float32, None),
-        ("GAUDI", torch.bfloat16, None),
+        ("GAUDI", torch.float32, None),
+        ("GAUDI4", torch.bfloat16, None),
     ],
 )
-def test_the_peak_is_the_vendors(generation: str, dtype: torch.dtype, expected: float | None) -> None:
-    """By generation and type; None where none has been published."""
+def test_peak_flops(generation: str, dtype: torch.dtype, expected: float | None) -> None:
     assert throughput.peak_flops(generation, dtype) == expected
 
 
 @pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2"])
-def test_each_float8_has_the_same_peak(name: str) -> None:
-    """The vendor does not tell them apart."""
+def test_float8_types_have_the_same_peak(name: str) -> None:
     dtype = getattr(torch, name, None)
     if dtype is None:
         pytest.skip("Requires: torch 2.1, which has types of 8 bits")
@@ -31,10 +33,7 @@ def test_each_float8_has_the_same_peak(name: str) -> None:
 
 
 @pytest.mark.parametrize(("generation", "expected"), [("GAUDI3", 1835e12), (None, None)])
-def test_the_machine_has_its_cards_peak(
-    generation: str | None, expected: float | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of whatever generation is found; None without a card."""
+def test_peak_flops_of_machine(generation: str | None, expected: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "device_name", lambda: generation)
 
     assert throughput.peak_flops_of_machine(torch.bfloat16) == expected

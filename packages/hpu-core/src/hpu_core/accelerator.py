@@ -1,4 +1,4 @@
-"""The accelerator that stands for Gaudi cards in Lightning."""
+"""Accelerator for Gaudi devices."""
 
 from collections.abc import Sized
 from typing import TYPE_CHECKING, Any
@@ -8,19 +8,22 @@ import torch
 from hpu_core import bridge, discovery, frameworks, registration, telemetry
 from hpu_core._lightning import Accelerator, MisconfigurationException
 
+__all__ = ["HPUAccelerator"]
+
 if TYPE_CHECKING:
     from lightning.fabric.accelerators.registry import _AcceleratorRegistry
     from lightning.fabric.utilities.types import _DEVICE
 
 
 class _NotAnHPUError(MisconfigurationException, ValueError):
-    """The strategy's device is no HPU: MisconfigurationException for the Trainer's users, ValueError for Fabric's."""
+    """The strategy's device is not an HPU. Users of the Trainer and of Fabric catch different base classes."""
 
 
 class HPUAccelerator(Accelerator):
-    """Trains on Intel Gaudi cards: `Trainer(accelerator=HPUAccelerator(), devices=1)`, or by its name, "hpu".
+    """Accelerator for Intel Gaudi: `Trainer(accelerator=HPUAccelerator(), devices=1)`, or by its name "hpu".
 
-    No card is opened before `setup_device`, which each training process calls for itself.
+    Only `setup_device`, which each training process calls, opens a device. Constructing an HPUAccelerator registers
+    Gaudi with Lightning unless HPU_CORE_AUTOLOAD is "0".
     """
 
     def __init__(self) -> None:
@@ -28,31 +31,31 @@ class HPUAccelerator(Accelerator):
         registration.register_if_enabled()
 
     def setup_device(self, device: torch.device) -> None:
-        """Open the card for this process.
+        """Open the device for this process.
 
         Args:
-            device: The strategy's root device.
+            device: Root device of the strategy.
 
         Raises:
-            MisconfigurationException: `device` is not an HPU; the error is a ValueError, too.
+            MisconfigurationException: `device` is not an HPU. The error is a ValueError, too.
             ModuleNotFoundError: The Gaudi bridge is not installed.
-            RuntimeError: No card could be opened.
+            RuntimeError: The device cannot be opened.
         """
         if device.type != "hpu":
             raise _NotAnHPUError(
-                f"HPUAccelerator needs a strategy whose device is 'hpu', and this one's is {str(device)!r}: pass "
+                f"the strategy's device must be 'hpu' for HPUAccelerator, got {str(device)!r}: pass "
                 "`strategy=hpu_core.SingleHPUStrategy()` to the Trainer"
             )
         bridge.open_device()
 
     def teardown(self) -> None:
-        """Do nothing: the card stays with the process until it ends, and the strategy has emptied it."""
+        """Do nothing: the bridge keeps the device open until the process exits."""
 
-    def get_device_stats(self, device: "_DEVICE") -> dict[str, Any]:  # noqa: ARG002 - a process has one card.
-        """Return the card's memory figures and, with pyhlml, its power, temperature and utilisation.
+    def get_device_stats(self, device: "_DEVICE") -> dict[str, Any]:  # noqa: ARG002 - a process has one device.
+        """Return memory statistics, and with pyhlml power, temperature and utilization.
 
         Args:
-            device: Lightning's argument. A process has one card only, and its figures are returned.
+            device: Ignored; a process has one device.
 
         Returns:
             Numbers by name, see `hpu_core.telemetry.device_stats`; empty before `setup_device`.
@@ -61,10 +64,13 @@ class HPUAccelerator(Accelerator):
 
     @staticmethod
     def parse_devices(devices: Any) -> int:
-        """Return the number of cards that the Trainer's `devices` asks for, see `hpu_core.parse_devices`.
+        """Return the number of devices for the Trainer's `devices`, see `hpu_core.parse_devices`.
+
+        Args:
+            devices: The user's value.
 
         Raises:
-            MisconfigurationException: `devices` cannot be honoured; the text names the value and the rule.
+            MisconfigurationException: `devices` is invalid.
         """
         try:
             return discovery.parse_devices(devices)
@@ -73,28 +79,28 @@ class HPUAccelerator(Accelerator):
 
     @staticmethod
     def get_parallel_devices(devices: Any) -> list[torch.device]:
-        """Return one `torch.device("hpu")`, without an index, for each card.
+        """Return `torch.device("hpu")` for each device.
 
-        Every process sees its one card as "hpu"; which card that is, is decided by module id when it is opened.
+        It has no index, because every process sees its one device as "hpu". The module id selects which one that is.
 
         Args:
-            devices: What `parse_devices` returned, or a collection with one entry per card.
+            devices: Result of `parse_devices`, or a collection with one entry per device.
         """
         count = len(devices) if isinstance(devices, Sized) else int(devices)
         return [torch.device("hpu")] * count
 
     @staticmethod
     def auto_device_count() -> int:
-        """Return how many cards `devices="auto"` stands for, see `hpu_core.auto_device_count`.
+        """Return the number of devices for `devices="auto"`, see `hpu_core.auto_device_count`.
 
         Raises:
-            RuntimeError: There is none; the text says where it was looked for.
+            RuntimeError: There is none.
         """
         return discovery.auto_device_count()
 
     @staticmethod
     def is_available() -> bool:
-        """Tell whether a card can be used. Opens no card and never raises."""
+        """Return whether a device can be used. Opens no device and never raises."""
         return discovery.is_available()
 
     @staticmethod
@@ -104,27 +110,27 @@ class HPUAccelerator(Accelerator):
 
     @staticmethod
     def get_device_name() -> str | None:
-        """Return the generation of the cards, "GAUDI", "GAUDI2" or "GAUDI3"; None when unknown. Opens no card."""
+        """Return the generation, "GAUDI", "GAUDI2" or "GAUDI3"; None if it is unknown. Opens no device."""
         return discovery.device_name()
 
     @staticmethod
     def is_fp8_available() -> tuple[bool, str]:
-        """Tell whether the cards compute in fp8, and if not, why not. Opens no card."""
+        """Return whether the devices support fp8, and the reason if they do not. Opens no device."""
         generation = discovery.device_name()
         if generation is None:
-            return False, "there is no Gaudi card whose generation is known; `hpu-info` shows where one was looked for"
+            return False, "no Gaudi card of a known generation was found; `hpu-info` lists where it was searched"
         if generation == "GAUDI":
             return False, "fp8 needs a Gaudi 2 or newer, and the cards are of the first generation"
         return True, ""
 
     @staticmethod
     def is_lazy() -> bool:
-        """Tell whether the bridge is in lazy mode, see `hpu_core.is_lazy`."""
+        """Return whether the bridge is in lazy mode, see `hpu_core.is_lazy`."""
         return bridge.is_lazy()
 
     @classmethod
     def register_accelerators(cls, accelerator_registry: "_AcceleratorRegistry") -> None:
-        """Register the accelerator as "hpu", in place of the one that Lightning 2.0 brings along.
+        """Register the accelerator as "hpu", replacing that of Lightning 2.0.
 
         Args:
             accelerator_registry: Lightning's `AcceleratorRegistry`.

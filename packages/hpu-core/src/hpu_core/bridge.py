@@ -1,56 +1,86 @@
-"""The seam to Intel's PyTorch bridge: the only module that imports `habana_frameworks`, inside its functions.
+"""Interface to Intel's PyTorch bridge, and the only module that imports `habana_frameworks`, inside functions.
 
-The same functions speak to the simulator, which offers the bridge's modules. "Opens the card" below means that the
-process takes a card for itself alone until it ends; a launcher must never do that.
+The simulator provides the same modules, so the functions work with it as well. "Opens the device" means that the
+process acquires a device exclusively until it exits; a launcher must never do that.
 
-Source of the facts: the bridge's Python sources at 1.19.0 and a 2025 snapshot after it. Nothing here was run on a card.
+Source of the facts: the bridge's Python sources at 1.19.0 and a later snapshot of 2025. None of this was run on a card.
 """
 
 import functools
 import importlib
 import importlib.metadata
 import importlib.util
-import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from types import ModuleType
+from typing import Final
+
+from hpu_core import _rendezvous_env
+
+__all__ = [
+    "clear_default_rendezvous_env",
+    "device_count",
+    "device_name",
+    "generation",
+    "hmp",
+    "initialize_distributed",
+    "initialize_inference",
+    "is_fp16_supported",
+    "is_installed",
+    "is_lazy",
+    "is_loaded",
+    "is_open",
+    "is_out_of_memory",
+    "is_simulated",
+    "load",
+    "load_hccl",
+    "mark_step",
+    "mark_step_if_lazy",
+    "memory_stats",
+    "metric",
+    "open_device",
+    "plugin_version",
+    "set_inference_env",
+    "synchronize",
+    "track_rendezvous_env",
+    "transformer_engine",
+]
 
 _BRIDGE = "habana_frameworks.torch"
 
-# Importing any bridge module sets these where they are unset, which makes every later job on the machine meet at the
-# same port.
-_RENDEZVOUS = {"MASTER_ADDR": "localhost", "MASTER_PORT": "12345"}
-
-_ABSENT = (
+_NOT_INSTALLED = (
     "the Gaudi PyTorch bridge (`habana_frameworks`) is not installed. On a Gaudi machine use Intel's PyTorch image or "
     'the `habana-torch-plugin` of your SynapseAI release; without a card, `pip install "hpu-sim"` and start the '
     "program with `hpu-sim run` or HPU_SIM_DEVICES=1."
 )
 
+# Texts of the bridge's and the simulator's errors, the former as users report them:
+# "FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::..." and
+# "... MODULE:PT_SYNHELPER workspace Allocation of size ::... failed!" (optimum-habana#1134).
+_OUT_OF_MEMORY = ("PT_DEVMEM Allocation failed", "PT_SYNHELPER workspace Allocation of size", "HPU out of memory")
+
 
 def is_loaded() -> bool:
-    """Tell whether this process has imported the bridge. Imports nothing and never raises."""
+    """Return whether this process has imported the bridge. Imports nothing and never raises."""
     return sys.modules.get(_BRIDGE) is not None
 
 
 def is_installed() -> bool:
-    """Tell whether the bridge can be found. Loads nothing of it, opens no card and never raises."""
+    """Return whether the bridge can be imported. Does not import it, and never raises."""
     if is_loaded():
         return True
     try:
         return importlib.util.find_spec(_BRIDGE) is not None
     except ImportError:
-        # The parent package is absent.
+        # The parent package does not exist.
         return False
 
 
 def load() -> ModuleType:
-    """Import the bridge, which registers `torch.hpu` and the "hccl" backend. Does not open a card.
+    """Import the bridge, which registers `torch.hpu` and the "hccl" backend. Does not open the device.
 
-    MASTER_ADDR and MASTER_PORT stay as they were: the bridge's import would otherwise set them to a fixed address.
+    MASTER_ADDR and MASTER_PORT keep their values; the bridge's import alone would set them to a fixed endpoint.
 
     Returns:
         The module `habana_frameworks.torch`.
@@ -63,20 +93,24 @@ def load() -> ModuleType:
 
 
 def load_hccl() -> ModuleType:
-    """Import the bridge's module for collectives, which registers the "hccl" backend. Does not open a card.
+    """Import the bridge's module for collectives, which registers the "hccl" backend. Does not open the device.
 
-    Importing it makes the bridge read the distributed variables of this process once; see `load` for the errors.
+    The import reads the distributed variables of this process, once.
+
+    Raises:
+        ModuleNotFoundError: The bridge is not installed.
+        ImportError: The bridge is installed but cannot be imported.
     """
     return _import(f"{_BRIDGE}.distributed.hccl")
 
 
 def is_simulated() -> bool:
-    """Tell whether the loaded bridge is the simulator. False while no bridge is loaded."""
+    """Return whether the loaded bridge is the simulator; False if no bridge is loaded."""
     return getattr(sys.modules.get(_BRIDGE), "__simulated__", False) is True
 
 
 def plugin_version() -> str | None:
-    """Return the version of the installed bridge, such as "1.24.1.482", or None when it does not say. Loads nothing."""
+    """Return the version of the installed bridge, such as "1.24.1.482"; None if it is unknown. Does not import it."""
     try:
         return importlib.metadata.version("habana-torch-plugin")
     except importlib.metadata.PackageNotFoundError:
@@ -85,9 +119,9 @@ def plugin_version() -> str | None:
 
 
 def is_lazy() -> bool:
-    """Tell whether the bridge collects operations into graphs (lazy mode) rather than running each at once (eager).
+    """Return whether the bridge is in lazy mode, where it records operations as graphs, and not in eager mode.
 
-    The bridge decides by PT_HPU_LAZY_MODE when it is first imported; setting the variable later has no effect.
+    PT_HPU_LAZY_MODE selects the mode when the bridge is first imported, and has no effect afterwards.
 
     Raises:
         ModuleNotFoundError: The bridge is not installed.
@@ -96,18 +130,16 @@ def is_lazy() -> bool:
 
 
 def mark_step() -> None:
-    """Close the graph collected so far and send it to the card (lazy mode); do nothing in eager mode.
-
-    In lazy mode this may open the card.
+    """Launch the graph recorded so far (lazy mode); do nothing in eager mode. May open the device.
 
     Raises:
-        ModuleNotFoundError: The bridge is not installed. Code that also runs without it can ask `is_available` first.
+        ModuleNotFoundError: The bridge is not installed; `hpu_core.is_available` tells beforehand.
     """
     _import(f"{_BRIDGE}.core").mark_step()
 
 
 def mark_step_if_lazy() -> Callable[[], None] | None:
-    """Return the bridge's `mark_step` in lazy mode and None in eager mode, to be asked once and called often.
+    """Return the bridge's `mark_step` in lazy mode, None in eager mode.
 
     Raises:
         ModuleNotFoundError: The bridge is not installed.
@@ -119,86 +151,82 @@ def mark_step_if_lazy() -> Callable[[], None] | None:
 
 
 def open_device() -> None:
-    """Open the card for this process, unless it is open already.
+    """Open the device for this process, unless it is open.
 
     Raises:
         ModuleNotFoundError: The bridge is not installed.
-        RuntimeError: No card could be opened: there is none, or another process has it.
+        RuntimeError: There is no device, or another process has it.
     """
     hpu = _import(f"{_BRIDGE}.hpu")
     try:
         hpu.init()
     except RuntimeError as error:
         raise RuntimeError(
-            f"no Gaudi card could be opened: {error} One process takes one card and keeps it until it ends; run "
-            "`hpu-info` to see the cards, and `hl-smi` as root to see who has them."
+            f"no Gaudi card could be opened: {error} A process opens one card and keeps it until it exits; `hpu-info` "
+            "shows the cards, and `hl-smi` as root the processes that use them."
         ) from error
 
 
 def is_open() -> bool:
-    """Tell whether this process has opened its card. Imports nothing and opens nothing."""
+    """Return whether this process has opened its device. Imports nothing."""
     hpu = sys.modules.get(f"{_BRIDGE}.hpu")
     return hpu is not None and bool(hpu.is_initialized())
 
 
 def synchronize() -> None:
-    """Wait until the card has finished everything it was given. Opens the card."""
+    """Wait until the device has finished all work. Opens the device."""
     _import(f"{_BRIDGE}.hpu").synchronize()
 
 
 def memory_stats() -> dict[str, int]:
-    """Return the card's memory figures: bytes ("Limit", "InUse", ...) and numbers of allocations. Opens the card."""
+    """Return the memory statistics of the device: bytes ("Limit", "InUse", ...) and counts. Opens the device."""
     return dict(_import(f"{_BRIDGE}.hpu").memory_stats())
 
 
 def metric(name: str) -> dict[str, object]:
-    """Return what the bridge counts under a name, such as "graph_compilation"; empty where it counts no such thing.
+    """Return the values of one of the bridge's metrics, such as "graph_compilation"; empty if it has no such metric.
 
     Raises:
         ModuleNotFoundError: The bridge is not installed.
     """
     metric_global = getattr(_import(f"{_BRIDGE}.hpu"), "metric_global", None)
-    counted = None if metric_global is None else metric_global(name)
-    return {} if counted is None else dict(counted.stats())
+    counter = None if metric_global is None else metric_global(name)
+    return {} if counter is None else dict(counter.stats())
 
 
 def device_count() -> int:
-    """Return how many cards the driver shows, whatever HABANA_VISIBLE_MODULES says. Opens no card."""
+    """Return the number of devices that the driver reports, regardless of HABANA_VISIBLE_MODULES. Opens no device."""
     return int(_import(f"{_BRIDGE}.hpu").device_count())
 
 
 def generation() -> str:
-    """Return the generation of the cards: "GAUDI", "GAUDI2" or "GAUDI3". Opens no card."""
-    # The public `hpu.get_device_name` opens the card. `_get_device_type` does not, and DeepSpeed and Optimum rely on
-    # it as well. It gives an enum whose members are synDeviceGaudi, synDeviceGaudi2, ...
+    """Return the generation of the devices: "GAUDI", "GAUDI2" or "GAUDI3". Opens no device."""
+    # The public `hpu.get_device_name` opens the device. `_get_device_type` does not, and DeepSpeed and Optimum use it,
+    # too. Its result is an enum member: synDeviceGaudi, synDeviceGaudi2, ...
     kind = _import(f"{_BRIDGE}.utils.experimental")._get_device_type()  # noqa: SLF001 - see above
     name = getattr(kind, "name", str(kind))
     return str(name).rpartition(".")[2].removeprefix("synDevice").upper()
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error says that a card's memory is full.
+    """Return whether an error means that the device ran out of memory.
 
     Args:
-        error: Of whatever was run on the card. The bridge's is a RuntimeError with a text that users report as "FATAL
-            ERROR :: MODULE:PT_DEVMEM Allocation failed for size::..."; the simulator's is torch's OutOfMemoryError.
+        error: A RuntimeError of the bridge, which has no error class of its own for this, or torch's OutOfMemoryError.
     """
-    if not isinstance(error, RuntimeError):
-        return False
-    text = str(error)
-    return "PT_DEVMEM Allocation failed" in text or "HPU out of memory" in text
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)
 
 
 def is_fp16_supported() -> bool:
-    """Tell whether the cards compute in float16, as all but the first generation do. Opens no card."""
-    # The bridge's only word on it; DeepSpeed asks there as well.
+    """Return whether the devices support float16, as all but the first generation do. Opens no device."""
+    # The bridge has no public function for it; DeepSpeed uses this one, too.
     return bool(_import(f"{_BRIDGE}.utils.experimental")._is_fp16_supported())  # noqa: SLF001 - see above
 
 
 def hmp() -> ModuleType | None:
-    """Import HMP, the mixed precision of releases up to 1.12, or return None where the bridge has none. Opens no card.
+    """Import HMP, the mixed precision of SynapseAI up to 1.12; return None if the bridge has none. Opens no device.
 
-    Importing it changes nothing yet: its `convert` does, for the rest of the process.
+    The import has no effect on the process; its `convert` has.
 
     Raises:
         ModuleNotFoundError: The bridge is not installed.
@@ -208,21 +236,21 @@ def hmp() -> ModuleType | None:
     try:
         found = importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:
-        # There is no `hpex` either.
+        # The package `hpex` does not exist either.
         found = False
     if not found:
         return None
     with warnings.catch_warnings():
-        # It announces its own removal, and who asks here knows what to do without it.
+        # HMP warns about its own removal, which callers handle.
         warnings.simplefilter("ignore")
         return _import(name)
 
 
 def transformer_engine() -> ModuleType:
-    """Import Intel's transformer engine, whose layers compute in fp8. Opens no card.
+    """Import Intel's transformer engine, whose layers support fp8. Opens no device.
 
     Raises:
-        ModuleNotFoundError: The bridge is not installed, or it has no transformer engine.
+        ModuleNotFoundError: The bridge is not installed, or has no transformer engine.
     """
     load()
     name = f"{_BRIDGE}.hpex.experimental.transformer_engine"
@@ -230,43 +258,47 @@ def transformer_engine() -> ModuleType:
         return importlib.import_module(name)
     except ImportError as error:
         raise ModuleNotFoundError(
-            "training in fp8 needs Intel's transformer engine, which the Gaudi PyTorch bridge "
-            f"{plugin_version() or '(unknown version)'} does not offer here: {error}. Bridges from about 1.14 on have "
-            "it; from 1.19 on they take it from the package `intel_transformer_engine`, which comes with Intel's "
-            "PyTorch image.",
+            "training in fp8 needs Intel's transformer engine, which cannot be imported from the Gaudi PyTorch bridge "
+            f"{plugin_version() or '(unknown version)'}: {error}. Bridges from about 1.14 on have it; from 1.19 on "
+            "they import it from the package `intel_transformer_engine`, which comes with Intel's PyTorch image.",
             name=error.name or name,
         ) from error
 
 
 def set_inference_env() -> None:
-    """Switch the bridge to inference with quantized modules, before they are converted and moved. Opens no card."""
+    """Prepare the bridge for inference with quantized modules, before they are converted and moved. Opens no device."""
     core = _import(f"{_BRIDGE}.core")
-    # Bridges up to 1.19 know the older name alone, later ones print that it is deprecated.
+    # Bridges up to 1.19 have the old name only, and later ones warn about it.
     (core.hpu_inference_set_env if hasattr(core, "hpu_inference_set_env") else core.hpu_set_env)()
 
 
 def initialize_inference(module: object) -> None:
-    """Tell the bridge that the scales of a quantized module are constants.
+    """Mark the scales of a quantized module as constants.
 
     Args:
-        module: The converted `torch.nn.Module`, on the card.
+        module: The converted `torch.nn.Module`, on the device.
     """
     core = _import(f"{_BRIDGE}.core")
     core.hpu_inference_initialize(module, mark_only_scales_as_const=True)
 
 
 def device_name() -> str:
-    """Return the name that the card itself gives, such as "GAUDI2"; empty without a card. Opens the card."""
+    """Return the name that the device reports, such as "GAUDI2"; empty if there is no device. Opens the device."""
     return str(_import(f"{_BRIDGE}.hpu").get_device_name())
 
 
 def initialize_distributed(world_size: int, rank: int, local_rank: int) -> tuple[int, int, int]:
-    """Call the bridge's `initialize_distributed_hpu`, which sets the process's distributed variables. Opens no card.
+    """Call the bridge's `initialize_distributed_hpu`, which sets the distributed variables. Opens no device.
 
-    Use `hpu_core.initialize_hccl`, which checks the numbers and handles the call's traps.
+    Use `hpu_core.initialize_hccl`, which validates the arguments and selects the device.
+
+    Args:
+        world_size: Number of processes.
+        rank: Rank of this process.
+        local_rank: Rank of this process on its machine.
 
     Returns:
-        (world_size, rank, local_rank) as the bridge understood them.
+        (world_size, rank, local_rank) as the bridge reports them.
     """
     world, index, local = load_hccl().initialize_distributed_hpu(
         world_size=world_size, rank=rank, local_rank=local_rank
@@ -274,47 +306,46 @@ def initialize_distributed(world_size: int, rank: int, local_rank: int) -> tuple
     return int(world), int(index), int(local)
 
 
-def clear_default_rendezvous_env() -> None:
-    """Remove the MASTER_ADDR and MASTER_PORT that the bridge set when somebody else imported it.
+def track_rendezvous_env() -> None:
+    """Record whether the bridge's import sets MASTER_ADDR and MASTER_PORT when other code imports it.
 
-    Since torch 2.5 `import torch` imports the bridge by itself, before this module can keep the variables as they were.
-    What the process was started with is its user's or its launcher's and stays, the port 12345 as well. The same port
-    set by the program itself cannot be told from the bridge's, and goes.
+    Runs during `import torch`, which imports the bridge in eager mode, before or after this.
     """
-    if not is_loaded():
-        return
-    started_with = _starting_environment()
-    for name, value in _RENDEZVOUS.items():
-        if os.environ.get(name) == value and name not in started_with:
-            del os.environ[name]
+    if is_loaded() and _is_being_imported("torch"):
+        _rendezvous_env.record_past_import()
+    _rendezvous_hook.install()
 
 
-def _starting_environment() -> frozenset[str]:
-    """Return the names of the variables that this process was started with; none where the system does not tell."""
-    try:
-        block = Path("/proc/self/environ").read_bytes()
-    except OSError:
-        return frozenset()
-    return frozenset(os.fsdecode(entry.partition(b"=")[0]) for entry in block.split(b"\0"))
+def clear_default_rendezvous_env() -> None:
+    """Remove MASTER_ADDR and MASTER_PORT if the bridge's import has set them to its fixed endpoint.
+
+    Variables that the user set stay, and so do those of a bridge whose import `track_rendezvous_env` has not seen.
+    """
+    _rendezvous_env.clear()
 
 
-# The cache leaves a single dictionary look-up to each call; a failed import is not kept.
+def _is_being_imported(name: str) -> bool:
+    # importlib's own marker of a module whose code is still running.
+    return bool(getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False))
+
+
+# Cached, so that each call costs one dictionary look-up. A failed import is not cached.
 @functools.cache
 def _import(name: str) -> ModuleType:
-    """Import the bridge's module `name`, turning the ways in which this fails into one clear sentence."""
-    with _rendezvous_kept():
+    """Import a module of the bridge; raise one clear error for the various ways in which that fails."""
+    with _rendezvous_env.preserve():
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name in {"habana_frameworks", _BRIDGE}:
-                raise ModuleNotFoundError(_ABSENT, name=error.name) from error
-            raise ImportError(_broken(error), name=name) from error
+                raise ModuleNotFoundError(_NOT_INSTALLED, name=error.name) from error
+            raise ImportError(_import_failure(error), name=name) from error
         except (ImportError, AssertionError, OSError, RuntimeError) as error:
-            # The bridge asserts torch's version, loads shared libraries and refuses stock torch in lazy mode.
-            raise ImportError(_broken(error), name=name) from error
+            # The bridge asserts torch's version, loads shared libraries, and rejects stock torch in lazy mode.
+            raise ImportError(_import_failure(error), name=name) from error
 
 
-def _broken(error: Exception) -> str:
+def _import_failure(error: Exception) -> str:
     return (
         f"the Gaudi PyTorch bridge is installed ({plugin_version() or 'unknown version'}) but cannot be imported: "
         f"{type(error).__name__}: {error}. Its torch, driver and SynapseAI must be of one release; `hpu-info` shows "
@@ -322,15 +353,4 @@ def _broken(error: Exception) -> str:
     )
 
 
-@contextmanager
-def _rendezvous_kept() -> Iterator[None]:
-    """Undo what the body does to MASTER_ADDR and MASTER_PORT."""
-    before = {name: os.environ.get(name) for name in _RENDEZVOUS}
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+_rendezvous_hook: Final = _rendezvous_env.RendezvousHook({_BRIDGE, f"{_BRIDGE}.distributed.hccl"})

@@ -1,12 +1,11 @@
-"""What a card reports while it works: memory from the bridge; power, temperature and utilisation from pyhlml.
+"""Telemetry of the open device: memory from the bridge; power, temperature and utilization from pyhlml.
 
-Monitoring must never stop a training: what cannot be read is left out.
+A value that cannot be read is left out, because monitoring must not stop training.
 """
 
 import contextlib
 import functools
 import importlib
-import io
 import logging
 import os
 import re
@@ -16,92 +15,94 @@ from types import ModuleType
 from typing import Any
 
 from hpu_core import bridge
+from hpu_core.discovery import _pyhlml
+
+__all__ = ["device_stats"]
 
 _log = logging.getLogger(__name__)
 
 _DEVICE_NODE = re.compile(r"/dev/accel/accel(\d+)")
 
-# Names with the unit, in characters that every experiment logger accepts. Units as pyhlml 1.24 documents them:
-# milliwatts, degrees Celsius, percent of the last second. Sensor 0 is HLML_TEMPERATURE_ON_AIP, the processor itself.
-_FIGURES: Mapping[str, Callable[[Any, Any], float]] = {
-    "power_watts": lambda hlml, card: hlml.hlmlDeviceGetPowerUsage(card) / 1000,
-    "temperature_celsius": lambda hlml, card: hlml.hlmlDeviceGetTemperature(card, 0),
-    "utilization_percent": lambda hlml, card: hlml.hlmlDeviceGetUtilizationRates(card).aip,
+# Units as in pyhlml 1.24: milliwatts, degrees Celsius, percent of the last second. Sensor 0 is HLML_TEMPERATURE_ON_AIP,
+# the processor itself. Every experiment logger accepts the characters of these names.
+_METRICS: Mapping[str, Callable[[Any, Any], float]] = {
+    "power_watts": lambda hlml, handle: hlml.hlmlDeviceGetPowerUsage(handle) / 1000,
+    "temperature_celsius": lambda hlml, handle: hlml.hlmlDeviceGetTemperature(handle, 0),
+    "utilization_percent": lambda hlml, handle: hlml.hlmlDeviceGetUtilizationRates(handle).aip,
 }
 
 
 def device_stats() -> dict[str, float]:
-    """Return the figures of the card that this process has open; nothing while it has none. Opens no card.
+    """Return the statistics of the device that this process has open, empty if it has none. Opens no device.
 
     Returns:
-        The bridge's memory figures under its own names, of which Limit, InUse, MaxInUse and MaxAllocSize are in bytes
-        and NumAllocs, NumFrees, ActiveAllocs, TotalSystemAllocs, TotalSystemFrees and TotalActiveAllocs are counts.
-        With pyhlml (the extra `hpu-core[telemetry]`) also power_watts, temperature_celsius and utilization_percent,
-        of which the simulator has none.
+        The bridge's memory statistics under its own names: Limit, InUse, MaxInUse and MaxAllocSize in bytes; NumAllocs,
+        NumFrees, ActiveAllocs, TotalSystemAllocs, TotalSystemFrees and TotalActiveAllocs as counts. With pyhlml (the
+        extra `hpu-core[telemetry]`) also power_watts, temperature_celsius and utilization_percent, except on the
+        simulator.
     """
     if not bridge.is_open():
         return {}
     stats: dict[str, float] = {**bridge.memory_stats()}
     if not bridge.is_simulated():
-        stats.update(_card_figures())
+        stats.update(_hlml_stats())
     return stats
 
 
-def _card_figures() -> dict[str, float]:
-    library = _library()
-    if library is None:
+def _hlml_stats() -> dict[str, float]:
+    hlml = _load_hlml()
+    if hlml is None:
         return {}
-    figures = {}
-    # The library writes to stdout in some failures; a progress bar lives there.
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception):
-        card = _own_card(library)
-        for name, read in _FIGURES.items() if card is not None else ():
+    stats = {}
+    # pyhlml creates its exception classes at run time.
+    with contextlib.suppress(Exception):
+        handle = _own_handle(hlml)
+        for name, read in _METRICS.items() if handle is not None else ():
             with contextlib.suppress(Exception):
-                figures[name] = float(read(library, card))
-    return figures
+                stats[name] = float(read(hlml, handle))
+    return stats
 
 
 @functools.cache
-def _library() -> ModuleType | None:
-    """Import and start pyhlml, once per process; None where that is not possible."""
-    with contextlib.redirect_stdout(io.StringIO()):
-        try:
-            library = importlib.import_module("pyhlml")
-        except ImportError:
-            return None
-        try:
-            library.hlmlInit()
-        except Exception as error:  # noqa: BLE001 - pyhlml makes its error classes at run time.
-            _log.warning("pyhlml cannot be used, so power, temperature and utilisation are not logged: %s", error)
-            return None
-    return library
+def _load_hlml() -> ModuleType | None:
+    """Import pyhlml and initialize its library, once per process; return None if that fails."""
+    try:
+        hlml = importlib.import_module("pyhlml")
+    except ImportError:
+        return None
+    try:
+        _pyhlml.initialize(hlml)
+    except Exception as error:  # noqa: BLE001 - see `_hlml_stats`.
+        _log.warning("pyhlml failed, so power, temperature and utilization are not logged: %s", error)
+        return None
+    return hlml
 
 
-def _own_card(library: Any) -> object | None:
-    """Return pyhlml's handle of the card that this process has open, or None if that cannot be told.
+def _own_handle(hlml: Any) -> object | None:
+    """Return pyhlml's handle of the device that this process has open, None if it is ambiguous.
 
-    The open device node says it for certain. Without one (older drivers name it differently) the module that the
-    bridge was told to take does, and so does a machine with a single card.
+    The open device node identifies it. Older drivers have other nodes; then HLS_MODULE_ID does, which selected the
+    device, or the fact that the machine has only one.
     """
-    cards = [library.hlmlDeviceGetHandleByIndex(index) for index in range(library.hlmlDeviceGetCount())]
+    handles = [hlml.hlmlDeviceGetHandleByIndex(index) for index in range(hlml.hlmlDeviceGetCount())]
     minors = set(_open_device_nodes())
     if minors:
-        return next((card for card in cards if library.hlmlDeviceGetMinorNumber(card) in minors), None)
+        return next((handle for handle in handles if hlml.hlmlDeviceGetMinorNumber(handle) in minors), None)
     module = os.environ.get("HLS_MODULE_ID", "")
     if module:
-        return next((card for card in cards if str(library.hlmlDeviceGetModuleID(card)) == module), None)
-    return cards[0] if len(cards) == 1 else None
+        return next((handle for handle in handles if str(hlml.hlmlDeviceGetModuleID(handle)) == module), None)
+    return handles[0] if len(handles) == 1 else None
 
 
 def _open_device_nodes(folder: Path = Path("/proc/self/fd")) -> Iterator[int]:
-    """Yield the numbers N of the nodes /dev/accel/accelN that this process has open.
+    """Yield N for each node /dev/accel/accelN that this process has open.
 
     Args:
-        folder: The symlinks of a process's open files.
+        folder: Folder with a symlink for each open file.
     """
     with contextlib.suppress(OSError):
         for descriptor in list(folder.iterdir()):
-            # A file may be closed by another thread while this looks.
+            # Another thread may close the file meanwhile.
             with contextlib.suppress(OSError):
                 if node := _DEVICE_NODE.fullmatch(str(descriptor.readlink())):
                     yield int(node[1])

@@ -38,13 +38,16 @@ AUTOLOAD = "HPU_CORE_AUTOLOAD"
 
 
 def autoload() -> None:
-    """Call `register` if `should_autoload` is true. Never raises.
+    """Call `register` and track the bridge's import if `should_autoload` is true. Never raises.
 
     Runs on `import hpu_core` and, from torch 2.5 on, at the end of `import torch` (entry point `torch.backends`), where
     an exception would make torch unusable.
     """
     try:
         if should_autoload():
+            from hpu_core import bridge
+
+            bridge.track_rendezvous_env()
             register()
     except Exception:
         import logging

@@ -1,1 +1,1 @@
-"""The package of the stand-in for the Gaudi bridge."""
+"""Fake of the Gaudi bridge."""

@@ -1,4 +1,4 @@
-"""Lazy or eager mode, the steps marked so far, and the modules made ready for inference."""
+"""Fake `core`: mode, counted calls of `mark_step`, and modules prepared for inference."""
 
 import os
 
@@ -7,7 +7,7 @@ initialized: list[tuple[object, bool]] = []
 
 
 def is_lazy() -> bool:
-    """Tell the mode."""
+    """Return whether PT_HPU_LAZY_MODE is "1"."""
     return os.environ.get("PT_HPU_LAZY_MODE") == "1"
 
 
@@ -18,9 +18,9 @@ def mark_step(device_str: str = "", *, sync: bool = False) -> None:
 
 
 def hpu_set_env() -> None:
-    """Switch to inference, by the name that bridges up to 1.19 know."""
+    """Do nothing; bridges up to 1.19 have this name."""
 
 
 def hpu_inference_initialize(model: object, mark_only_scales_as_const: bool = False) -> None:
-    """Note a call."""
+    """Record a call."""
     initialized.append((model, mark_only_scales_as_const))

@@ -1,11 +1,11 @@
-"""One card, which `init` opens."""
+"""Fake `hpu` with one device, which `init` opens."""
 
 opened = False
 failure = ""
 
 
 def init() -> None:
-    """Open the card, or fail as told."""
+    """Open the device, or fail with the text of `failure`."""
     global opened  # noqa: PLW0603 - the real bridge keeps state like this, too.
     if failure:
         raise RuntimeError(failure)
@@ -13,40 +13,40 @@ def init() -> None:
 
 
 def is_initialized() -> bool:
-    """Tell whether the card is open."""
+    """Return whether the device is open."""
     return opened
 
 
 def synchronize() -> None:
-    """Open the card, as the real one does."""
+    """Open the device, as the real one does."""
     init()
 
 
 def device_count() -> int:
-    """Count the cards of the machine."""
+    """Return the number of devices of the machine."""
     return 8
 
 
 def get_device_name() -> str:
-    """Open the card and name it."""
+    """Open the device and return its name."""
     init()
     return "GAUDI2"
 
 
 def memory_stats() -> dict[str, int]:
-    """Open the card and tell its memory figures."""
+    """Open the device and return its memory statistics."""
     init()
     return {"Limit": 1000, "InUse": 10, "MaxInUse": 20}
 
 
 class Metric:
-    """Counts of graphs."""
+    """Metric of graph compilations."""
 
     def stats(self) -> list[tuple[str, object]]:
-        """Tell them."""
+        """Return names and values."""
         return [("TotalNumber", 3), ("TotalTime", 70)]
 
 
 def metric_global(name: str) -> "Metric | None":
-    """Give the metric, or nothing for a name that is unknown."""
+    """Return the metric, None for an unknown name."""
     return Metric() if name == "graph_compilation" else None

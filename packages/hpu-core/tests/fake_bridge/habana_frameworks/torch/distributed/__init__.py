@@ -1,1 +1,1 @@
-"""What the bridge adds to torch.distributed."""
+"""Fake `distributed`."""

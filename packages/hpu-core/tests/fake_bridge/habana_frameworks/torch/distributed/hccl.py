@@ -1,4 +1,4 @@
-"""The distributed variables, as bridge 1.19 sets them, at import and when called."""
+"""Fake `hccl`, which sets the distributed variables on import and on call like bridge 1.19."""
 
 import os
 
@@ -6,7 +6,7 @@ import os
 def initialize_distributed_hpu(
     world_size: int | None = None, rank: int | None = None, local_rank: int | None = None
 ) -> tuple[int, int, int]:
-    """Set the variables; `HLS_MODULE_ID` only if nobody has."""
+    """Set the variables; `HLS_MODULE_ID` only if it is unset."""
     if world_size is not None and rank is not None and local_rank is not None:
         os.environ.update(WORLD_SIZE=str(world_size), RANK=str(rank), LOCAL_RANK=str(local_rank))
     elif not {"WORLD_SIZE", "RANK", "LOCAL_RANK"} <= set(os.environ):

@@ -1,1 +1,1 @@
-"""Odds and ends of the bridge."""
+"""Fake `utils`."""

@@ -1,4 +1,4 @@
-"""The device type, which can be asked without opening the card."""
+"""Fake `experimental`, which has the device type without opening the device."""
 
 import enum
 

@@ -1,0 +1,89 @@
+"""Default MASTER_ADDR and MASTER_PORT that the bridge's import sets, and their removal.
+
+The import sets both to a fixed endpoint where they are unset, so that all jobs of a machine would share one port. Only
+variables that the bridge set may be removed, and the user may set the same values. `os.environ` keeps each value as the
+bytes object of its last assignment, so the identity of that object shows who assigned it last.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+from hpu_core.import_hooks import ImportHook
+
+_DEFAULTS = {"MASTER_ADDR": "localhost", "MASTER_PORT": "12345"}
+
+# The bridge's import sets this variable before the two above, and `os.environ` keeps the order of first assignments.
+_SET_FIRST = "TORCHINDUCTOR_COMPILE_THREADS"
+
+# Stored values of the variables that the bridge set.
+_bridge_values: dict[str, object] = {}
+
+
+class RendezvousHook(ImportHook):
+    """Import hook that records which variables the bridge's import sets."""
+
+    def execute(self, module: ModuleType, exec_module: Callable[[ModuleType], object]) -> None:
+        """Run a module and record the variables that it sets."""
+        before = {name: _stored(name) for name in _DEFAULTS}
+        try:
+            exec_module(module)
+        finally:
+            for name, value in before.items():
+                if _stored(name) is not value:
+                    _bridge_values[name] = _stored(name)
+
+
+def record_past_import() -> None:
+    """Record the defaults of a bridge that torch imported before hpu_core, as far as the bridge set them.
+
+    Call it during `import torch`, before the program continues. Variables that were assigned earlier than the bridge's
+    first one, or that the process inherited, are the user's.
+    """
+    names = list(os.environ)
+    if _SET_FIRST not in names or _SET_FIRST in _inherited_names():
+        return
+    for name in names[names.index(_SET_FIRST) :]:
+        if os.environ[name] == _DEFAULTS.get(name):
+            _bridge_values[name] = _stored(name)
+
+
+def clear() -> None:
+    """Remove the variables that the bridge set, unless another value was assigned since."""
+    for name, value in _bridge_values.items():
+        if _stored(name) is value:
+            os.environ.pop(name, None)
+    _bridge_values.clear()
+
+
+@contextlib.contextmanager
+def preserve() -> Iterator[None]:
+    """Undo what the body does to the variables."""
+    before = {name: (_stored(name), os.environ.get(name)) for name in _DEFAULTS}
+    try:
+        yield
+    finally:
+        for name, (stored, value) in before.items():
+            if _stored(name) is stored:
+                continue
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _stored(name: str) -> object:
+    """Return the object in which `os.environ` keeps a variable, None if it is not set."""
+    stored: dict[object, object] = vars(os.environ).get("_data", {})
+    return stored.get(os.environ.encodekey(name))
+
+
+def _inherited_names() -> frozenset[str]:
+    """Return the names of the variables that this process inherited; every name if the system does not tell."""
+    try:
+        block = Path("/proc/self/environ").read_bytes()
+    except OSError:
+        return frozenset(os.environ)
+    return frozenset(os.fsdecode(entry.partition(b"=")[0]) for entry in block.split(b"\0"))
