@@ -61,21 +61,21 @@ class HcclBackend final : public c10d::Backend {
   }
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
-    return reduce_in_place("allreduce", options.reduceOp, c10d::OpType::ALLREDUCE, tensors, [&](Tensors& host) {
-      return gloo_->allreduce(host, options);
+    return run_reduction("allreduce", options.reduceOp, c10d::OpType::ALLREDUCE, tensors, [&](Tensors& buffers) {
+      return gloo_->allreduce(buffers, options);
     });
   }
 
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override {
-    return reduce_in_place(
-        "allreduce_coalesced", options.reduceOp, c10d::OpType::ALLREDUCE_COALESCED, tensors, [&](Tensors& host) {
-          return gloo_->allreduce_coalesced(host, options);
+    return run_reduction(
+        "allreduce_coalesced", options.reduceOp, c10d::OpType::ALLREDUCE_COALESCED, tensors, [&](Tensors& buffers) {
+          return gloo_->allreduce_coalesced(buffers, options);
         });
   }
 
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
-    return reduce_in_place("reduce", options.reduceOp, c10d::OpType::REDUCE, tensors, [&](Tensors& host) {
-      return gloo_->reduce(host, options);
+    return run_reduction("reduce", options.reduceOp, c10d::OpType::REDUCE, tensors, [&](Tensors& buffers) {
+      return gloo_->reduce(buffers, options);
     });
   }
 
@@ -126,47 +126,31 @@ class HcclBackend final : public c10d::Backend {
   }
 
   WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) override {
-    // Each list has a tensor per rank. They are concatenated for the conversion and split again.
-    Reduction reduction("reduce_scatter", options.reduceOp, outputs, concat_lists(inputs), NativeReduceDtypes::kFloats);
-    TensorLists lists;
-    auto next = reduction.inputs().begin();
-    for (const auto& list : inputs) {
-      lists.emplace_back(next, next + static_cast<int64_t>(list.size()));
-      next += static_cast<int64_t>(list.size());
-    }
-    record_collective("reduce_scatter", concat_lists(inputs));
-#if HPU_SIM_TORCH >= 209
-    auto gloo = gloo_->reduce_scatter(reduction.outputs(), lists, options);
-#else
-    auto gloo = reduce_scatter_flattened(reduction.outputs(), lists, options);
-#endif
-    reduction.finish(gloo);
-    return enqueue(c10d::OpType::REDUCE_SCATTER, std::move(gloo), outputs);
+    return run_reduce_scatter(
+        "reduce_scatter", c10d::OpType::REDUCE_SCATTER, NativeReduceDtypes::kFloats, outputs, inputs, options);
   }
 
   WorkPtr _reduce_scatter_base(
       at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) override {
-    Reduction reduction(
-        "reduce_scatter_base", options.reduceOp, {as_1d(output)}, {as_1d(input)}, NativeReduceDtypes::kFloatsAndInts);
-    record_collective("reduce_scatter_base", {input});
-    auto gloo = reduce_scatter_1d(reduction.outputs()[0], reduction.inputs()[0], options);
-    reduction.finish(gloo);
-    return enqueue(c10d::OpType::_REDUCE_SCATTER_BASE, std::move(gloo), {output});
+    return run_reduce_scatter(
+        "reduce_scatter_base",
+        c10d::OpType::_REDUCE_SCATTER_BASE,
+        NativeReduceDtypes::kFloatsAndInts,
+        {output},
+        {{input}},
+        options);
   }
 
 #if HPU_SIM_TORCH >= 202
   WorkPtr reduce_scatter_tensor_coalesced(
       Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) override {
-    Reduction reduction(
+    return run_reduce_scatter(
         "reduce_scatter_tensor_coalesced",
-        options.reduceOp,
-        as_1d(outputs),
-        as_1d(inputs),
-        NativeReduceDtypes::kFloatsAndInts);
-    record_collective("reduce_scatter_tensor_coalesced", inputs);
-    auto gloo = gloo_->reduce_scatter_tensor_coalesced(reduction.outputs(), reduction.inputs(), options);
-    reduction.finish(gloo);
-    return enqueue(c10d::OpType::COALESCED, std::move(gloo), outputs);
+        c10d::OpType::COALESCED,
+        NativeReduceDtypes::kFloatsAndInts,
+        outputs,
+        as_lists(inputs),
+        options);
   }
 #endif
 
@@ -218,34 +202,39 @@ class HcclBackend final : public c10d::Backend {
   }
 
   template <typename Reduce>
-  WorkPtr reduce_in_place(
+  WorkPtr run_reduction(
       const char* name, const c10d::ReduceOp& op, c10d::OpType type, const Tensors& tensors, const Reduce& reduce) {
-    Reduction reduction(name, op, tensors, tensors, NativeReduceDtypes::kFloats);
+    auto reduction = make_allreduce(name, op, tensors);
     record_collective(name, tensors);
-    // Inputs and outputs are the same tensors, and gloo takes one of them.
-    auto gloo = reduce(reduction.outputs());
-    reduction.finish(gloo);
-    return enqueue(type, std::move(gloo), tensors);
+    return enqueue(type, std::move(reduction), tensors, reduce);
   }
 
-  WorkPtr reduce_scatter_1d(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
-#if HPU_SIM_TORCH >= 206
-    return gloo_->_reduce_scatter_base(output, input, options);
-#elif HPU_SIM_TORCH >= 202
-    // Gloo rejects asyncOp before torch 2.6.
-    auto synchronous = options;
-    synchronous.asyncOp = false;
-    return gloo_->_reduce_scatter_base(output, input, synchronous);
-#else
-    // Gloo has it from torch 2.2 on; before, an allreduce of which each rank keeps its part.
-    Tensors all{input.clone()};
-    c10d::AllreduceOptions reduce;
-    reduce.reduceOp = options.reduceOp;
-    auto gloo = gloo_->allreduce(all, reduce);
-    gloo->wait();
-    output.copy_(all.front().chunk(getSize())[getRank()]);
-    return gloo;
-#endif
+  template <typename Reduce>
+  WorkPtr enqueue(c10d::OpType type, Reduction reduction, Tensors outputs, const Reduce& reduce) {
+    auto work =
+        make_hccl_work(type, reduce(reduction.buffers), std::move(outputs), queue_, std::move(reduction.on_completed));
+    if (reduction.is_converted) {
+      work->wait();
+    }
+    return work;
+  }
+
+  WorkPtr run_reduce_scatter(
+      const char* name,
+      c10d::OpType type,
+      NativeReduceDtypes native_dtypes,
+      const Tensors& outputs,
+      const TensorLists& inputs,
+      const c10d::ReduceScatterOptions& options) {
+    auto reduction = make_reduce_scatter(name, options.reduceOp, outputs, inputs, native_dtypes, getRank(), getSize());
+    record_collective(name, concat_lists(inputs));
+    return enqueue(type, std::move(reduction), outputs, [&](Tensors& buffers) {
+      c10d::AllreduceCoalescedOptions allreduce;
+      allreduce.reduceOp = options.reduceOp;
+      allreduce.timeout = options.timeout;
+      return buffers.size() == 1 ? gloo_->allreduce(buffers, allreduce)
+                                 : gloo_->allreduce_coalesced(buffers, allreduce);
+    });
   }
 
 #if HPU_SIM_TORCH < 213
@@ -258,19 +247,6 @@ class HcclBackend final : public c10d::Backend {
     auto gloo = gloo_->alltoall_base(received, sent, received_sizes, sent_sizes, options);
     gloo->wait();
     unflatten_into(received, to);
-    return gloo;
-  }
-#endif
-
-#if HPU_SIM_TORCH < 209
-  // Gloo has reduce_scatter of lists from torch 2.9 on; before, synchronously over flattened tensors.
-  WorkPtr reduce_scatter_flattened(
-      const Tensors& outputs, const TensorLists& lists, const c10d::ReduceScatterOptions& options) {
-    at::Tensor input = flatten(lists.front());
-    at::Tensor output = flatten(outputs);
-    auto gloo = reduce_scatter_1d(output, input, options);
-    gloo->wait();
-    unflatten_into(output, outputs);
     return gloo;
   }
 #endif

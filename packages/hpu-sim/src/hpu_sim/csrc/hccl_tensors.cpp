@@ -1,6 +1,8 @@
 #include "hccl_tensors.h"
 
+#include <algorithm>
 #include <type_traits>
+#include <utility>
 
 #include <ATen/ops/cat.h>
 #include <c10/core/InferenceMode.h>
@@ -87,6 +89,13 @@ bool is_native(const at::Tensor& tensor, NativeReduceDtypes native_dtypes) {
          (native_dtypes == NativeReduceDtypes::kFloatsAndInts && (dtype == at::kInt || dtype == at::kLong));
 }
 
+// Also false for tensors of several dtypes: gloo reduces them in one buffer.
+bool are_native(const Tensors& tensors, NativeReduceDtypes native_dtypes) {
+  return std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
+    return is_native(tensor, native_dtypes) && tensor.scalar_type() == tensors.front().scalar_type();
+  });
+}
+
 }  // namespace
 
 Tensors concat_lists(const TensorLists& lists) {
@@ -95,6 +104,10 @@ Tensors concat_lists(const TensorLists& lists) {
     tensors.insert(tensors.end(), list.begin(), list.end());
   }
   return tensors;
+}
+
+TensorLists as_lists(const Tensors& tensors) {
+  return map(tensors, [](const at::Tensor& tensor) { return Tensors{tensor}; });
 }
 
 at::Tensor as_1d(const at::Tensor& tensor) {
@@ -133,32 +146,55 @@ TensorLists as_bytes(const char* name, const TensorLists& lists) {
   return map(lists, [name](const Tensors& list) { return as_bytes(name, list); });
 }
 
-Reduction::Reduction(
+Reduction make_allreduce(const char* name, const c10d::ReduceOp& op, const Tensors& tensors) {
+  check_reduction(name, op);
+  auto aliases = as_checked_cpu_alias(name, tensors);
+  if (are_native(aliases, NativeReduceDtypes::kFloats)) {
+    return {std::move(aliases), nullptr, /*is_converted=*/false};
+  }
+  auto buffers = as_float(aliases);
+  auto copy_back = [aliases, buffers] {
+    for (size_t i = 0; i < aliases.size(); ++i) {
+      aliases[i].copy_(buffers[i]);
+    }
+  };
+  return {std::move(buffers), std::move(copy_back), /*is_converted=*/true};
+}
+
+Reduction make_reduce_scatter(
     const char* name,
     const c10d::ReduceOp& op,
     const Tensors& outputs,
-    const Tensors& inputs,
-    NativeReduceDtypes native_dtypes) {
+    const TensorLists& inputs,
+    NativeReduceDtypes native_dtypes,
+    int rank,
+    int size) {
   check_reduction(name, op);
-  outputs_ = as_checked_cpu_alias(name, outputs);
-  inputs_ = as_checked_cpu_alias(name, inputs);
-  for (const auto& tensor : inputs_) {
-    is_converted_ |= !is_native(tensor, native_dtypes);
+  const c10::InferenceMode off(false);
+  auto aliases = as_checked_cpu_alias(name, outputs);
+  auto buffers = map(inputs, [&](const Tensors& parts) { return flatten(as_checked_cpu_alias(name, parts)); });
+  for (size_t i = 0; i < aliases.size(); ++i) {
+    TORCH_CHECK(
+        buffers[i].numel() == aliases[i].numel() * size,
+        name,
+        ": input tensor must be the same size as output size times world size, got ",
+        buffers[i].numel(),
+        " elements for ",
+        aliases[i].numel(),
+        " times ",
+        size);
   }
-  if (is_converted_) {
-    float_outputs_ = as_float(outputs_);
-    float_inputs_ = as_float(inputs_);
+  const bool is_converted = !are_native(buffers, native_dtypes);
+  if (is_converted) {
+    buffers = as_float(buffers);
   }
-}
-
-void Reduction::finish(const WorkPtr& work) {
-  if (!is_converted_) {
-    return;
-  }
-  work->wait();
-  for (size_t i = 0; i < outputs_.size(); ++i) {
-    outputs_[i].copy_(float_outputs_[i]);
-  }
+  auto copy_part = [aliases, buffers, rank] {
+    for (size_t i = 0; i < aliases.size(); ++i) {
+      const auto numel = aliases[i].numel();
+      aliases[i].copy_(buffers[i].narrow(0, rank * numel, numel).view(aliases[i].sizes()));
+    }
+  };
+  return {std::move(buffers), std::move(copy_part), is_converted};
 }
 
 }  // namespace hpu_sim

@@ -2,6 +2,7 @@
 // collective's, for diagnostics.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -15,6 +16,9 @@ using TensorLists = std::vector<Tensors>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 Tensors concat_lists(const TensorLists& lists);
+
+// Returns a list of one tensor per tensor.
+TensorLists as_lists(const Tensors& tensors);
 
 // Returns a one-dimensional view: collectives on a single tensor split it by elements, whatever its shape.
 at::Tensor as_1d(const at::Tensor& tensor);
@@ -37,29 +41,28 @@ enum class NativeReduceDtypes {
   kFloatsAndInts,  // also int32 and int64: reduce_scatter
 };
 
-// Inputs and outputs of a reduction. As in the bridge, other dtypes are converted to float32, reduced synchronously and
-// converted back, so float64 and integers beyond 2^24 lose precision.
-class Reduction {
- public:
-  Reduction(
-      const char* name,
-      const c10d::ReduceOp& op,
-      const Tensors& outputs,
-      const Tensors& inputs,
-      NativeReduceDtypes native_dtypes);
+// A reduction, which gloo runs in place on `buffers`.
+struct Reduction {
+  Tensors buffers;
+  std::function<void()> on_completed;  // copies results from the buffers to the outputs; empty if they are the outputs
 
-  Tensors& outputs() { return is_converted_ ? float_outputs_ : outputs_; }
-  Tensors& inputs() { return is_converted_ ? float_inputs_ : inputs_; }
-
-  // To be called with gloo's work on `inputs` and `outputs`. Waits for it if the outputs have to be converted back.
-  void finish(const WorkPtr& work);
-
- private:
-  Tensors outputs_;
-  Tensors inputs_;
-  Tensors float_outputs_;
-  Tensors float_inputs_;
-  bool is_converted_ = false;
+  // As in the bridge, other dtypes than the native ones are reduced in float32, so float64 and integers beyond 2^24
+  // lose precision, and the caller waits for the result.
+  bool is_converted;
 };
+
+// Returns the reduction of an allreduce or reduce in place.
+Reduction make_allreduce(const char* name, const c10d::ReduceOp& op, const Tensors& tensors);
+
+// Returns the reduction of a reduce_scatter: an allreduce of flattened copies of `inputs`, a list per output, from
+// which each output gets the part of `rank`. Gloo's own reduce_scatter works the same way, but has no future.
+Reduction make_reduce_scatter(
+    const char* name,
+    const c10d::ReduceOp& op,
+    const Tensors& outputs,
+    const TensorLists& inputs,
+    NativeReduceDtypes native_dtypes,
+    int rank,
+    int size);
 
 }  // namespace hpu_sim

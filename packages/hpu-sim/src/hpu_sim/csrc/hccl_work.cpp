@@ -18,7 +18,7 @@ class HcclWork final : public c10d::Work {
     trace_until_completed(type);
   }
 
-  bool isCompleted() override { return gloo().isCompleted(); }
+  bool isCompleted() override { return pending_->is_completed(); }
   bool isSuccess() const override { return gloo().isSuccess(); }
   std::exception_ptr exception() const override { return gloo().exception(); }
   int sourceRank() const override { return gloo().sourceRank(); }
@@ -37,8 +37,9 @@ class HcclWork final : public c10d::Work {
 
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
     return gloo().getFuture()->then(
-        [outputs = outputs_](c10::ivalue::Future& completed) {
+        [pending = pending_, outputs = outputs_](c10::ivalue::Future& completed) {
           completed.value();  // Throws the collective's error, if any.
+          pending->finish();
           return c10::IValue(outputs);
         },
         c10::ListType::create(c10::TensorType::get()));
@@ -73,20 +74,37 @@ class HcclWork final : public c10d::Work {
 
 }  // namespace
 
-PendingWork::PendingWork(WorkPtr gloo) : gloo_(std::move(gloo)) {}
+PendingWork::PendingWork(WorkPtr gloo, std::function<void()> on_completed)
+    : gloo_(std::move(gloo)), on_completed_(std::move(on_completed)) {}
 
 void PendingWork::wait() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (!is_waited_) {
-    gloo_->wait(kNoTimeout);
-    is_waited_ = true;
-  }
+  gloo_->wait(kNoTimeout);
+  finish();
 }
 
-PendingWorkPtr WorkQueue::push(WorkPtr gloo) {
-  auto work = std::make_shared<PendingWork>(std::move(gloo));
+bool PendingWork::is_completed() {
+  if (!gloo_->isCompleted()) {
+    return false;
+  }
+  if (gloo_->exception() == nullptr) {
+    finish();
+  }
+  return true;
+}
+
+void PendingWork::finish() {
+  std::call_once(is_finished_, [this] {
+    if (on_completed_) {
+      on_completed_();
+      on_completed_ = nullptr;  // Releases the buffers.
+    }
+  });
+}
+
+PendingWorkPtr WorkQueue::push(WorkPtr gloo, std::function<void()> on_completed) {
+  auto work = std::make_shared<PendingWork>(std::move(gloo), std::move(on_completed));
   const std::lock_guard<std::mutex> lock(mutex_);
-  while (!pending_.empty() && pending_.front()->gloo().isCompleted()) {
+  while (!pending_.empty() && pending_.front()->is_completed()) {
     pending_.pop_front();
   }
   pending_.push_back(work);
@@ -120,8 +138,10 @@ void start_collective_event(const char* name, int64_t bytes) {
   started_event = {"collective", name, now_ns(), 0, current_thread_id(), bytes};
 }
 
-WorkPtr make_hccl_work(c10d::OpType type, WorkPtr gloo, Tensors outputs, WorkQueuePtr queue) {
-  auto pending = queue ? queue->push(std::move(gloo)) : std::make_shared<PendingWork>(std::move(gloo));
+WorkPtr make_hccl_work(
+    c10d::OpType type, WorkPtr gloo, Tensors outputs, WorkQueuePtr queue, std::function<void()> on_completed) {
+  auto pending = queue ? queue->push(std::move(gloo), std::move(on_completed))
+                       : std::make_shared<PendingWork>(std::move(gloo), std::move(on_completed));
   return c10::make_intrusive<HcclWork>(type, std::move(pending), std::move(outputs), std::move(queue));
 }
 

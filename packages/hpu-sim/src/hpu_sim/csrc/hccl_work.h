@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 
@@ -11,18 +12,23 @@
 
 namespace hpu_sim {
 
-// One of gloo's works. It is waited for once, because some copy their results again on every wait.
+// One of gloo's works and the copying of its results to the outputs.
 class PendingWork {
  public:
-  explicit PendingWork(WorkPtr gloo);
+  // `on_completed` is called once, after gloo's work has succeeded. It may be empty.
+  PendingWork(WorkPtr gloo, std::function<void()> on_completed);
 
   c10d::Work& gloo() { return *gloo_; }
   void wait();
+  bool is_completed();
+
+  // Calls `on_completed`, unless it was called before. Gloo's work must have succeeded.
+  void finish();
 
  private:
   WorkPtr gloo_;
-  std::mutex mutex_;
-  bool is_waited_ = false;
+  std::function<void()> on_completed_;
+  std::once_flag is_finished_;
 };
 
 using PendingWorkPtr = std::shared_ptr<PendingWork>;
@@ -30,11 +36,11 @@ using PendingWorkPtr = std::shared_ptr<PendingWork>;
 // The pending collectives of a process group, in the order of their launch.
 //
 // A card runs them one after the other, so a program may wait for the last of several only, as DeepSpeed up to 0.19.0
-// does. Gloo runs several at once, and some of its works copy their results when they are waited for.
+// does. Gloo runs several at once.
 class WorkQueue {
  public:
   // Appends a work. Removes completed works from the head, to release their tensors.
-  PendingWorkPtr push(WorkPtr gloo);
+  PendingWorkPtr push(WorkPtr gloo, std::function<void()> on_completed);
 
   // Waits for `last` and all works before it.
   void wait(const PendingWorkPtr& last);
@@ -56,6 +62,11 @@ void start_collective_event(const char* name, int64_t bytes);
 
 // Returns a work whose result is `outputs`, the caller's hpu tensors, instead of gloo's CPU aliases of them. Point-to-
 // point works have no `queue`, because only two ranks take part.
-WorkPtr make_hccl_work(c10d::OpType type, WorkPtr gloo, Tensors outputs, WorkQueuePtr queue = nullptr);
+WorkPtr make_hccl_work(
+    c10d::OpType type,
+    WorkPtr gloo,
+    Tensors outputs,
+    WorkQueuePtr queue = nullptr,
+    std::function<void()> on_completed = nullptr);
 
 }  // namespace hpu_sim

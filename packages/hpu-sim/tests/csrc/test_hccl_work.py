@@ -1,0 +1,81 @@
+"""csrc/hccl_work.cpp: the works of collectives."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_COLLECTIVES: Final = """
+import json
+import warnings
+import torch
+import torch.distributed as dist
+import habana_frameworks.torch.distributed.hccl
+from hpu_sim.native import native
+
+warnings.simplefilter("ignore", FutureWarning)  # Torch 2.13 renames some of these.
+dist.init_process_group("hccl", store=dist.HashStore(), rank=0, world_size=1)
+x = lambda: torch.tensor([3.0, 4.0], device="hpu")
+y = lambda: torch.zeros(2, device="hpu")
+calls = {
+    "allreduce": lambda: dist.all_reduce(x(), async_op=True),
+    "broadcast": lambda: dist.broadcast(x(), 0, async_op=True),
+    "reduce": lambda: dist.reduce(x(), 0, async_op=True),
+    "allgather": lambda: dist.all_gather([y()], x(), async_op=True),
+    "allgather_base": lambda: dist.all_gather_into_tensor(y(), x(), async_op=True),
+    "gather": lambda: dist.gather(x(), [y()], 0, async_op=True),
+    "scatter": lambda: dist.scatter(y(), [x()], 0, async_op=True),
+    "reduce_scatter": lambda: dist.reduce_scatter(y(), [x()], async_op=True),
+    "reduce_scatter_base": lambda: dist.reduce_scatter_tensor(y(), x(), async_op=True),
+    "alltoall": lambda: dist.all_to_all([y()], [x()], async_op=True),
+    "alltoall_base": lambda: dist.all_to_all_single(y(), x(), async_op=True),
+}
+group = dist.distributed_c10d._get_default_group()
+if hasattr(group, "reduce_scatter_tensor_coalesced"):
+    calls["reduce_scatter_tensor_coalesced"] = lambda: group.reduce_scatter_tensor_coalesced([y()], [x()])
+report = {}
+for name, call in calls.items():
+    native().start_device_trace()
+    (result,) = call().get_future().wait()
+    events, _ = native().take_device_trace()
+    traced = [event[1] for event in events if event[0] == "collective"]
+    report[name] = [result.device.type, result.tolist(), traced]
+dist.destroy_process_group()
+print(json.dumps(report))
+"""
+
+
+@pytest.fixture(scope="module")
+def results(output_of: Callable[..., str]) -> dict[str, list[object]]:
+    """Device and values of each collective's future, and the collectives in its trace."""
+    return dict(json.loads(output_of(_COLLECTIVES, HPU_SIM_DEVICES="1").splitlines()[-1]))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "allreduce",
+        "broadcast",
+        "reduce",
+        "allgather",
+        "allgather_base",
+        "gather",
+        "scatter",
+        "reduce_scatter",
+        "reduce_scatter_base",
+        pytest.param(
+            "reduce_scatter_tensor_coalesced",
+            marks=pytest.mark.needs_torch("2.4", "reduce_scatter_tensor_coalesced in Python"),
+        ),
+        "alltoall",
+        "alltoall_base",
+    ],
+)
+def test_every_collective_has_a_future_and_a_trace_event(name: str, results: dict[str, list[object]]) -> None:
+    """The future's value is the caller's hpu tensor, and a profile has one event with the collective's name."""
+    assert results[name] == ["hpu", [3, 4], [name]]
