@@ -39,15 +39,11 @@ def test_overridden_method_has_the_signature_of_its_base(name: str, parameters: 
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters"),
-    [
-        ("_prepare_filename", ["self", "action_name", "extension"]),
-        ("_stats_to_str", ["self", "stats"]),
-        ("teardown", ["self", "stage"]),
-    ],
+    ("name", "arguments"),
+    [("_prepare_filename", {"action_name", "extension"}), ("_stats_to_str", {"stats"}), ("teardown", {"stage"})],
 )
-def test_called_method_of_the_base_has_the_expected_signature(name: str, parameters: list[str]) -> None:
-    assert list(inspect.signature(getattr(PyTorchProfiler, name)).parameters) == parameters
+def test_called_method_of_the_base_has_the_arguments(name: str, arguments: set[str]) -> None:
+    assert arguments <= set(inspect.signature(getattr(PyTorchProfiler, name)).parameters)
 
 
 @pytest.mark.parametrize(
