@@ -1,1 +1,1 @@
-"""Tests of hpu-profiler. A package, so that processes of their own import these modules as pytest does."""
+"""Tests of hpu-profiler. A package, because subprocesses import its modules under the same names as pytest does."""

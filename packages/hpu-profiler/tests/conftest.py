@@ -44,7 +44,7 @@ def builder() -> TraceBuilder:
 
 @pytest.fixture
 def write_trace(tmp_path: Path, builder: TraceBuilder) -> Callable[..., Path]:
-    """Function that writes a trace file from events and metadata."""
+    """Return a function that writes a trace file from events and metadata."""
 
     def write(*events: JsonEvent, name: str = "fit-0-training.1.pt.trace.json", **metadata: Any) -> Path:
         path = tmp_path / name
@@ -57,7 +57,7 @@ def write_trace(tmp_path: Path, builder: TraceBuilder) -> Callable[..., Path]:
 
 @pytest.fixture
 def make_trace(write_trace: Callable[..., Path]) -> Callable[..., Trace]:
-    """Function that returns the trace of events and metadata."""
+    """Return a function that returns the trace of events and metadata."""
 
     def make(*events: JsonEvent, **options: Any) -> Trace:
         return read_trace(write_trace(*events, **options))

@@ -1,4 +1,4 @@
-"""A small model for every Lightning, and a Trainer that is quiet."""
+"""A small model and a quiet Trainer of the current Lightning."""
 
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,13 @@ from hpu_core import frameworks
 _lightning = frameworks.current().pytorch()
 
 
-class Model(_lightning.LightningModule):  # type: ignore[misc, name-defined] # Which Lightning is decided when this runs.
-    """Two layers.
+class Model(_lightning.LightningModule):  # type: ignore[misc, name-defined] # Which Lightning is known at run time.
+    """Model with two linear layers.
 
     Args:
-        fails_at: The step in which training raises; -1 for none.
-        profiler: For an action of its own.
-        width: Of a sample.
+        fails_at: Step in which training raises; -1 for none.
+        profiler: Profiler for actions of the model; None for no actions.
+        width: Width of a sample.
     """
 
     def __init__(self, fails_at: int = -1, profiler: Any = None, width: int = 16) -> None:
@@ -28,9 +28,9 @@ class Model(_lightning.LightningModule):  # type: ignore[misc, name-defined] # W
         self.own_profiler = profiler
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-        """Compute the loss."""
+        """Return the loss."""
         if batch_idx == self.fails_at:
-            raise RuntimeError("as told")
+            raise RuntimeError("as requested")
         (x,) = batch
         if self.own_profiler is not None:
             with self.own_profiler.profile("my_custom_action"):
@@ -42,21 +42,36 @@ class Model(_lightning.LightningModule):  # type: ignore[misc, name-defined] # W
         return loss
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        """Compute and forget."""
+        """Run the model."""
         self.layers(batch[0])
 
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        """Run the model."""
+        self.layers(batch[0])
+
+    def predict_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        """Return the output of the model."""
+        output: torch.Tensor = self.layers(batch[0])
+        return output
+
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Plain descent."""
+        """Return SGD."""
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
 def loader(batches: int, width: int = 16) -> "DataLoader[Any]":
-    """Return batches of 4 samples."""
+    """Return a DataLoader with batches of 4 samples."""
     return DataLoader(TensorDataset(torch.ones(4 * batches, width)), batch_size=4)
 
 
 def trainer(folder: Path, profiler: Any, **options: Any) -> Any:
-    """Return a Trainer for the CPU that writes and shows nothing of its own; the options are the Trainer's."""
+    """Return a Trainer for the CPU without output.
+
+    Args:
+        folder: The Trainer's `default_root_dir`.
+        profiler: The profiler.
+        **options: Other arguments of the Trainer.
+    """
     defaults = {
         "accelerator": "cpu",
         "devices": 1,

@@ -1,4 +1,4 @@
-"""HPUProfiler in a Trainer without a card."""
+"""HPUProfiler in a Trainer on the CPU."""
 
 import gc
 import os
@@ -20,6 +20,8 @@ from hpu_profiler.trace.reader import find_traces, read_trace
 
 from .models import Model, loader, trainer
 
+Callback = frameworks.current().pytorch("callbacks").Callback
+
 
 def _traces(folder: Path) -> list[Trace]:
     return [read_trace(path) for path in find_traces([folder])]
@@ -29,13 +31,12 @@ def _steps(trace: Trace) -> list[int]:
     return [int(step.name.rpartition("#")[2]) for step in trace.steps]
 
 
-def test_it_is_a_profiler_of_the_framework() -> None:
-    """Code that asks for PyTorchProfiler gets it."""
+def test_profiler_is_a_pytorch_profiler() -> None:
     assert issubclass(HPUProfiler, frameworks.current().pytorch("profilers").PyTorchProfiler)
 
 
-def test_a_fit_leaves_a_trace_of_the_scheduled_steps(tmp_path: Path) -> None:
-    """Whole batches, numbered from 0; without a card those of the host alone."""
+def test_default_schedule_records_three_steps(tmp_path: Path) -> None:
+    """Steps are whole batches, numbered from 0."""
     trainer(tmp_path, HPUProfiler()).fit(Model(), loader(8))
 
     (trace,) = _traces(tmp_path)
@@ -46,8 +47,7 @@ def test_a_fit_leaves_a_trace_of_the_scheduled_steps(tmp_path: Path) -> None:
     assert {"aten::addmm", "aten::mm"} <= names
 
 
-def test_a_schedule_of_the_users_is_followed(tmp_path: Path) -> None:
-    """From the first step on, if it says so."""
+def test_schedule_of_the_user_is_followed(tmp_path: Path) -> None:
     schedule = torch.profiler.schedule(wait=0, warmup=1, active=2, skip_first=3)
     trainer(tmp_path, HPUProfiler(schedule=schedule)).fit(Model(), loader(8))
 
@@ -55,8 +55,8 @@ def test_a_schedule_of_the_users_is_followed(tmp_path: Path) -> None:
     assert _steps(trace) == [4, 5]
 
 
-def test_a_schedule_that_forgets_to_save_loses_nothing(tmp_path: Path) -> None:
-    """Torch itself would warn and throw away what it recorded."""
+def test_schedule_that_does_not_save_loses_nothing(tmp_path: Path) -> None:
+    """Torch itself would warn and discard the trace."""
 
     def schedule(step: int) -> ProfilerAction:
         return ProfilerAction.RECORD if step in {1, 2} else ProfilerAction.NONE
@@ -67,24 +67,38 @@ def test_a_schedule_that_forgets_to_save_loses_nothing(tmp_path: Path) -> None:
     assert _steps(trace) == [1, 2]
 
 
-def test_everything_can_be_recorded(tmp_path: Path) -> None:
-    """Without a schedule, from the first step to the last."""
+def test_all_steps_are_recorded_without_a_schedule(tmp_path: Path) -> None:
     trainer(tmp_path, HPUProfiler(schedule=None)).fit(Model(), loader(3))
 
     (trace,) = _traces(tmp_path)
     assert _steps(trace) == [0, 1, 2]
 
 
-def test_traces_take_turns(tmp_path: Path) -> None:
-    """A long run keeps the newest of them."""
+def test_first_step_includes_data_loading(tmp_path: Path) -> None:
+    trainer(tmp_path, HPUProfiler(schedule=None)).fit(Model(), loader(2))
+
+    (trace,) = _traces(tmp_path)
+    loading = [span for span in trace.spans if span.name.endswith(".train_dataloader_next")]
+    assert len(loading) == 2
+    assert trace.steps[0].start <= loading[0].start < loading[0].end <= trace.steps[0].end
+
+
+def test_newest_traces_are_kept(tmp_path: Path) -> None:
     profiler = HPUProfiler(schedule=None, max_steps_per_trace=2, max_traces=2)
     trainer(tmp_path, profiler).fit(Model(), loader(8))
 
     assert [_steps(trace) for trace in _traces(tmp_path)] == [[4, 5], [6, 7]]
 
 
-def test_validation_is_recorded_by_itself(tmp_path: Path) -> None:
-    """In a file of its own; trying it out before training counts for nothing."""
+def test_reached_limit_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        trainer(tmp_path, HPUProfiler(schedule=None, max_steps_per_trace=2)).fit(Model(), loader(3))
+
+    assert "a trace of training steps ended after 2 steps; raise `max_steps_per_trace`" in caplog.text
+
+
+def test_validation_has_its_own_trace(tmp_path: Path) -> None:
+    """Steps of the sanity check do not count."""
     trainer(tmp_path, HPUProfiler(), num_sanity_val_steps=2).fit(Model(), loader(6), loader(7))
 
     assert {trace.stage: _steps(trace) for trace in _traces(tmp_path)} == {
@@ -93,20 +107,27 @@ def test_validation_is_recorded_by_itself(tmp_path: Path) -> None:
     }
 
 
-def test_validation_between_recorded_steps_shows_in_their_trace(tmp_path: Path) -> None:
-    """And leaves their number as it is; it is recorded by itself later."""
+def test_default_schedule_applies_to_validate(tmp_path: Path) -> None:
+    trainer(tmp_path, HPUProfiler()).validate(Model(), loader(7), verbose=False)
+
+    (trace,) = _traces(tmp_path)
+    assert (trace.stage, _steps(trace)) == ("validation", [2, 3, 4])
+
+
+def test_validation_between_recorded_steps_is_in_their_trace(tmp_path: Path) -> None:
+    """It does not change the numbers of steps, and a later validation has its own trace."""
     run = trainer(tmp_path, HPUProfiler(), val_check_interval=3, num_sanity_val_steps=0)
     run.fit(Model(), loader(9), loader(7))
 
-    found = {trace.stage: trace for trace in _traces(tmp_path)}
-    names = [span.name for span in found["training"].spans]
-    assert _steps(found["training"]) == [2, 3, 4]
+    traces = {trace.stage: trace for trace in _traces(tmp_path)}
+    names = [span.name for span in traces["training"].spans]
+    assert _steps(traces["training"]) == [2, 3, 4]
     assert sum(name.endswith(".validation_step") for name in names) == 7
-    assert _steps(found["validation"]) == [2, 3, 4]
+    assert _steps(traces["validation"]) == [2, 3, 4]
 
 
-def test_a_long_validation_does_not_fill_the_memory(tmp_path: Path) -> None:
-    """A recording of training that it interrupts ends."""
+def test_long_validation_ends_a_trace_of_training(tmp_path: Path) -> None:
+    """It would fill the memory."""
     run = trainer(tmp_path, HPUProfiler(max_steps_per_trace=4), val_check_interval=3, num_sanity_val_steps=0)
     run.fit(Model(), loader(9), loader(7))
 
@@ -114,38 +135,37 @@ def test_a_long_validation_does_not_fill_the_memory(tmp_path: Path) -> None:
     assert _steps(trace) == [2]
 
 
-def test_training_does_not_show_in_the_trace_of_validation(tmp_path: Path) -> None:
-    """Which ends with its loop, however few steps that has."""
-    profiler = HPUProfiler(schedule=torch.profiler.schedule(wait=0, warmup=0, active=5, skip_first=6))
+@pytest.mark.parametrize(("max_traces", "steps"), [(1, [[6, 7]]), (3, [[6, 7], [8, 9, 10], [11]])])
+def test_training_is_not_in_a_trace_of_validation(max_traces: int, steps: list[list[int]], tmp_path: Path) -> None:
+    """The trace ends with the validation loop, and another one may continue with the next validation."""
+    schedule = torch.profiler.schedule(wait=0, warmup=0, active=5, skip_first=6)
+    profiler = HPUProfiler(schedule=schedule, max_traces=max_traces)
     run = trainer(tmp_path, profiler, val_check_interval=1, limit_val_batches=4, num_sanity_val_steps=0)
     run.fit(Model(), loader(3), loader(4))
 
-    (trace,) = (trace for trace in _traces(tmp_path) if trace.stage == "validation")
-    assert _steps(trace) == [9, 10]
-    assert not any(
-        span.name == "Optimizer.step#SGD.step" and trace.window[0] < span.start < trace.window[1]
-        for span in trace.spans
-    )
+    traces = [trace for trace in _traces(tmp_path) if trace.stage == "validation"]
+    assert [_steps(trace) for trace in traces] == steps
+    assert not any(span.name.endswith(".train_dataloader_next") for trace in traces for span in trace.spans)
 
 
-def test_a_run_that_is_too_short_for_the_default_is_recorded_whole(tmp_path: Path) -> None:
-    """As a try with two batches is."""
-    trainer(tmp_path, HPUProfiler()).fit(Model(), loader(2))
+def test_short_run_is_recorded_by_the_default_schedule(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        trainer(tmp_path, HPUProfiler()).fit(Model(), loader(2))
 
     (trace,) = _traces(tmp_path)
     assert _steps(trace) == [0, 1]
+    assert "too few training steps for the default schedule" in caplog.text
 
 
-def test_a_schedule_that_never_records_is_said(tmp_path: Path) -> None:
-    """With what it waits for."""
+def test_schedule_that_never_records_is_a_warning(tmp_path: Path) -> None:
     profiler = HPUProfiler(schedule=torch.profiler.schedule(wait=20, warmup=1, active=1))
 
-    with pytest.warns(UserWarning, match="recorded nothing: there were 3 training steps, .* after 21 steps"):
+    with pytest.warns(UserWarning, match="did not record anything: the run had 3 training steps, .* from step 21 on"):
         trainer(tmp_path, profiler).fit(Model(), loader(3))
 
 
-def test_actions_of_the_users_show_in_the_trace(tmp_path: Path) -> None:
-    """By `profile`, or by `start` and `stop`."""
+def test_actions_of_the_user_are_annotated(tmp_path: Path) -> None:
+    """The model uses `profile` for one action, and `start` and `stop` for another."""
     profiler = HPUProfiler()
     trainer(tmp_path, profiler).fit(Model(profiler=profiler), loader(6))
 
@@ -155,8 +175,7 @@ def test_actions_of_the_users_show_in_the_trace(tmp_path: Path) -> None:
     assert names.count("[pl][profile]another_action") == 3
 
 
-def test_it_works_without_a_trainer(tmp_path: Path) -> None:
-    """Everything from the first action to the description is recorded."""
+def test_actions_without_a_trainer_are_recorded_until_describe(tmp_path: Path) -> None:
     profiler = HPUProfiler(dirpath=tmp_path, filename="mine")
     with profiler.profile("my_custom_action"):
         torch.ones(3) + 1
@@ -167,8 +186,22 @@ def test_it_works_without_a_trainer(tmp_path: Path) -> None:
     assert "aten::add" in (tmp_path / "mine.txt").read_text()
 
 
-def test_modules_show_in_the_trace_where_asked_for(tmp_path: Path) -> None:
-    """While it is recorded; no hook stays behind."""
+def test_actions_without_a_trainer_can_be_recorded_again(tmp_path: Path) -> None:
+    """The new trace replaces the old one."""
+    profiler = HPUProfiler(dirpath=tmp_path)
+    with profiler.profile("first"):
+        torch.ones(3) + 1
+    profiler.summary()
+    with profiler.profile("second"):
+        torch.ones(3) + 1
+    profiler.summary()
+
+    (trace,) = _traces(tmp_path)
+    assert [span.name for span in trace.spans if span.name.startswith("[pl]")] == ["[pl][profile]second"]
+
+
+def test_modules_are_annotated_on_request(tmp_path: Path) -> None:
+    """No hook remains after recording."""
     model = Model()
     trainer(tmp_path, HPUProfiler(record_module_names=True)).fit(model, loader(6))
 
@@ -178,8 +211,7 @@ def test_modules_show_in_the_trace_where_asked_for(tmp_path: Path) -> None:
     assert not model.layers[1]._forward_hooks
 
 
-def test_the_summary_says_what_the_trace_says(tmp_path: Path) -> None:
-    """One row for each operator, with its calls."""
+def test_summary_has_the_operators_of_the_trace(tmp_path: Path) -> None:
     profiler = HPUProfiler(filename="perf-logs", row_limit=-1)
     trainer(tmp_path, profiler).fit(Model(), loader(6))
 
@@ -190,8 +222,7 @@ def test_the_summary_says_what_the_trace_says(tmp_path: Path) -> None:
     assert int(rows["aten::addmm"][1]) == sum(operator.name == "aten::addmm" for operator in trace.operators) == 6
 
 
-def test_without_a_file_the_summary_goes_to_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """And without traces, too."""
+def test_summary_is_logged_without_a_filename(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO"):
         trainer(tmp_path, HPUProfiler(export_to_chrome=False)).fit(Model(), loader(6))
 
@@ -201,8 +232,8 @@ def test_without_a_file_the_summary_goes_to_the_log(tmp_path: Path, caplog: pyte
 
 
 @pytest.mark.parametrize("export", [True, False])
-def test_the_summary_can_be_had_after_the_run(export: bool, tmp_path: Path) -> None:
-    """It is what was written, also where no trace is left."""
+def test_summary_is_available_after_the_run(export: bool, tmp_path: Path) -> None:
+    """It does not need the traces any more."""
     profiler = HPUProfiler(filename="perf-logs", export_to_chrome=export)
     trainer(tmp_path, profiler).fit(Model(), loader(6))
 
@@ -212,8 +243,7 @@ def test_the_summary_can_be_had_after_the_run(export: bool, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("key", sorted(HPUProfiler.AVAILABLE_SORT_KEYS))
-def test_the_summary_is_sorted(key: str, tmp_path: Path) -> None:
-    """By every key that is offered."""
+def test_summary_accepts_each_sort_key(key: str, tmp_path: Path) -> None:
     profiler = HPUProfiler(dirpath=tmp_path, sort_by_key=key)
     with profiler.profile("work"):
         torch.ones(3) + 1
@@ -221,8 +251,7 @@ def test_the_summary_is_sorted(key: str, tmp_path: Path) -> None:
     assert "aten::add" in profiler.summary()
 
 
-def test_the_summary_tells_memory_and_shapes(tmp_path: Path) -> None:
-    """Where they were recorded."""
+def test_summary_has_recorded_memory_and_shapes(tmp_path: Path) -> None:
     profiler = HPUProfiler(dirpath=tmp_path, profile_memory=True, record_shapes=True, group_by_input_shapes=True)
     with profiler.profile("work"):
         torch.ones(256).add(torch.ones(256))
@@ -232,8 +261,7 @@ def test_the_summary_tells_memory_and_shapes(tmp_path: Path) -> None:
     assert row.endswith("  1 KiB")
 
 
-def test_stacks_become_a_flame_graph(tmp_path: Path) -> None:
-    """A line for each stack, as flame graph tools take it."""
+def test_stacks_are_exported_for_flame_graphs(tmp_path: Path) -> None:
     profiler = HPUProfiler(filename="flames", with_stack=True, export_to_flame_graph=True)
     trainer(tmp_path, profiler).fit(Model(), loader(6))
 
@@ -241,76 +269,91 @@ def test_stacks_become_a_flame_graph(tmp_path: Path) -> None:
     assert "training_step" in path.read_text()
 
 
-def test_a_handler_of_the_users_is_called(tmp_path: Path) -> None:
-    """Beside our own."""
-    seen: list[Any] = []
-    trainer(tmp_path, HPUProfiler(on_trace_ready=seen.append)).fit(Model(), loader(6))
+def test_on_trace_ready_is_called_after_the_trace_is_written(tmp_path: Path) -> None:
+    seen: list[int] = []
+    profiler = HPUProfiler(on_trace_ready=lambda _: seen.append(len(_traces(tmp_path))))
+    trainer(tmp_path, profiler).fit(Model(), loader(6))
 
-    assert len(seen) == len(_traces(tmp_path)) == 1
+    assert seen == [1]
 
 
+@pytest.mark.parametrize("callbacks", [[], [Callback()]], ids=["without callbacks", "with a callback"])
 @pytest.mark.parametrize("fails_at", [0, 3])
-def test_a_training_that_fails_leaves_a_trace(fails_at: int, tmp_path: Path) -> None:
-    """With the steps that ended; the error is the training's own."""
+def test_failed_training_leaves_a_trace(fails_at: int, callbacks: list[Any], tmp_path: Path) -> None:
+    """It has the complete steps. Lightning reports a failure to callbacks only."""
     profiler = HPUProfiler(schedule=torch.profiler.schedule(wait=0, warmup=0, active=9))
-    run = trainer(tmp_path, profiler, callbacks=[frameworks.current().pytorch("callbacks").Callback()])
 
-    with pytest.raises(RuntimeError, match="as told"):
-        run.fit(Model(fails_at), loader(8))
+    with pytest.raises(RuntimeError, match="as requested"):
+        trainer(tmp_path, profiler, callbacks=callbacks).fit(Model(fails_at), loader(8))
 
     (trace,) = _traces(tmp_path)
     assert _steps(trace) == list(range(fails_at))
+    assert profiler.profiler is None
 
 
-def test_an_interpreter_that_ends_leaves_a_trace(tmp_path: Path) -> None:
-    """Also where no callback tells that the training failed."""
+def test_run_within_an_exception_handler_is_recorded(tmp_path: Path) -> None:
+    try:
+        int("x")
+    except ValueError:
+        trainer(tmp_path, HPUProfiler()).fit(Model(), loader(6))
+
+    (trace,) = _traces(tmp_path)
+    assert _steps(trace) == [2, 3, 4]
+
+
+def test_exit_of_the_interpreter_leaves_a_trace(tmp_path: Path) -> None:
     program = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
 from pathlib import Path
 from tests.models import Model, loader, trainer
 from hpu_profiler import HPUProfiler
-trainer(Path({str(tmp_path)!r}), HPUProfiler(schedule=None)).fit(Model(3), loader(8))
+
+def exit_in_data_loading():
+    yield from loader(3)
+    sys.exit(3)
+
+trainer(Path({str(tmp_path)!r}), HPUProfiler(schedule=None)).fit(Model(), exit_in_data_loading())
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
 
-    assert "as told" in done.stderr
+    assert done.returncode == 3, done.stderr
     (trace,) = _traces(tmp_path)
-    assert _steps(trace) == [0, 1, 2]
+    assert _steps(trace)[:2] == [0, 1]
 
 
 @pytest.fixture
-def unwritable(tmp_path: Path) -> Path:
-    """A place where no folder can be made, whoever runs the tests."""
-    blocked = tmp_path / "blocked"
-    blocked.write_text("in the way")
-    return blocked
+def blocked(tmp_path: Path) -> Path:
+    """Path at which no user, root included, can create a directory."""
+    path = tmp_path / "blocked"
+    path.write_text("not a directory")
+    return path
 
 
 @pytest.mark.parametrize("filename", [None, "perf-logs"])
-def test_a_folder_that_cannot_be_written_is_an_error_after_training(
-    filename: str | None, unwritable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_unwritable_directory_is_an_error_after_training(
+    filename: str | None, blocked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which is whole by then; what was recorded is not lost."""
+    """The trace is written to a temporary directory."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    run = trainer(tmp_path, HPUProfiler(dirpath=unwritable, filename=filename))
+    run = trainer(tmp_path, HPUProfiler(dirpath=blocked, filename=filename))
 
-    with pytest.raises(OSError, match=r"HPUProfiler: the trace .*blocked.* could not be written: .*lies at"):
+    with pytest.raises(OSError, match=r"HPUProfiler: the trace .*blocked.* could not be written: .*was written to"):
         run.fit(Model(), loader(6))
 
     assert run.global_step == 6
     assert len(list(tmp_path.glob("hpu-profiler-*/*.pt.trace.json"))) == 1
 
 
-def test_a_disk_that_fills_up_is_an_error_after_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files that may not grow stand for it: torch itself says nothing of what it could not write."""
+def test_full_disk_is_an_error_after_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit on the size of files stands for the disk."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     run = trainer(tmp_path, HPUProfiler())
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, before[1]))
     try:
-        with pytest.raises(OSError, match=r"HPUProfiler: the trace .* could not be written: .*not whole.*full"):
+        with pytest.raises(OSError, match=r"HPUProfiler: the trace .* could not be written: .*truncated.*full"):
             run.fit(Model(), loader(6))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -319,32 +362,29 @@ def test_a_disk_that_fills_up_is_an_error_after_training(tmp_path: Path, monkeyp
     assert not list(tmp_path.rglob("*.json"))
 
 
-def test_stacks_that_cannot_be_written_are_told_after_training(
-    unwritable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_unwritable_stacks_are_an_error_after_training(
+    blocked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a trace is."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    profiler = HPUProfiler(dirpath=unwritable, with_stack=True, export_to_flame_graph=True)
+    profiler = HPUProfiler(dirpath=blocked, with_stack=True, export_to_flame_graph=True)
 
     with pytest.raises(OSError, match=r"the stacks .*\.stack could not be written"):
         trainer(tmp_path, profiler).fit(Model(), loader(6))
 
 
-def test_a_trace_that_is_gone_is_missing_in_the_summary_alone(tmp_path: Path) -> None:
-    """Who takes it away has it."""
-
-    def take_away(_: object) -> None:
+def test_deleted_trace_is_a_warning(tmp_path: Path) -> None:
+    def delete(_: object) -> None:
         for path in find_traces([tmp_path]):
             path.unlink()
 
-    run = trainer(tmp_path, HPUProfiler(on_trace_ready=take_away))
+    run = trainer(tmp_path, HPUProfiler(on_trace_ready=delete))
 
     with pytest.warns(UserWarning, match="the summary lacks a trace"):
         run.fit(Model(), loader(6))
 
 
-def test_a_model_that_is_gone_is_no_error(tmp_path: Path) -> None:
-    """Lightning holds it by a weak reference."""
+def test_deleted_model_is_not_an_error(tmp_path: Path) -> None:
+    """Lightning passes the model as a weak reference."""
     profiler = HPUProfiler()
     model = Model()
     trainer(tmp_path, profiler).fit(model, loader(6))
@@ -356,13 +396,12 @@ def test_a_model_that_is_gone_is_no_error(tmp_path: Path) -> None:
     assert profiler._trainer is None
 
 
-def test_it_can_be_sent_to_other_processes() -> None:
-    """A Trainer that starts its processes itself sends it along."""
+def test_profiler_can_be_pickled() -> None:
+    """Trainers that spawn processes pickle it."""
     assert pickle.loads(pickle.dumps(HPUProfiler(filename="perf-logs"))).filename == "perf-logs"  # noqa: S301 - our own
 
 
-def test_one_profiler_serves_several_runs(tmp_path: Path) -> None:
-    """Each begins anew."""
+def test_profiler_can_be_used_for_several_runs(tmp_path: Path) -> None:
     profiler = HPUProfiler()
     run = trainer(tmp_path, profiler)
     run.fit(Model(), loader(6))
@@ -374,26 +413,24 @@ def test_one_profiler_serves_several_runs(tmp_path: Path) -> None:
     ]
 
 
-def test_files_of_ranks_on_several_nodes_differ(tmp_path: Path) -> None:
-    """They may share a disk: files are named by the rank among all, not by that on the machine."""
+def test_files_are_named_by_global_rank(tmp_path: Path) -> None:
+    """Nodes may share a disk."""
 
     class Trainer:
         global_rank, world_size, node_rank = 9, 16, 1
         accelerator = None
-        sanity_checking = False
 
     class Module:
         _trainer = Trainer()
 
     profiler = HPUProfiler(dirpath=tmp_path, filename="perf-logs")
-    profiler._lightning_module = Module()  # type: ignore[assignment] # What is asked of it.
+    profiler._lightning_module = Module()  # type: ignore[assignment] # It has what the profiler reads.
     profiler.setup("fit", local_rank=1)
+
     assert profiler._prepare_filename() == "fit-perf-logs-9.txt"
-    assert profiler._about["node"] == 1
 
 
-def test_habana_profile_concerns_nobody_without_a_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run on the CPU does not ask for it."""
+def test_habana_profile_is_ignored_without_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HABANA_PROFILE", "1")
 
     trainer(tmp_path, HPUProfiler()).fit(Model(), loader(6))
@@ -407,26 +444,29 @@ def test_habana_profile_concerns_nobody_without_a_card(tmp_path: Path, monkeypat
         ({"sort_by_key": "cuda_time"}, ValueError, "`sort_by_key` must be one of .*hpu_time_total.* got 'cuda_time'"),
         ({"max_traces": 0}, ValueError, "`max_traces` must be a positive int, got 0"),
         ({"max_steps_per_trace": 0}, ValueError, "`max_steps_per_trace` must be a positive int, got 0"),
-        ({"export_to_flame_graph": True}, ValueError, "needs `with_stack=True`"),
-        ({"record_shape": True}, TypeError, r"take no \['record_shape'\]"),
-        ({"schedule": "always"}, TypeError, "`schedule` must be a function"),
+        ({"export_to_flame_graph": True}, ValueError, "needs `with_stack=True`, got `with_stack=False`"),
+        ({"record_shape": True}, TypeError, r"unknown arguments \['record_shape'\]"),
+        ({"schedule": "always"}, TypeError, "`schedule` must be a function .* got 'always'"),
     ],
 )
-def test_what_cannot_work_is_refused_at_once(options: dict[str, Any], error: type[Exception], message: str) -> None:
-    """When the profiler is made, not when the training ends."""
+def test_invalid_argument_is_an_error_of_the_constructor(
+    options: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         HPUProfiler(**options)
 
 
-def test_nothing_is_recorded_outside_of_the_window(tmp_path: Path) -> None:
-    """Not even torch's profiler is there, but from the end of the first step to that of the last recorded one."""
+def test_kineto_is_idle_outside_of_the_schedule(tmp_path: Path) -> None:
+    """It is active from the start of the warm-up to the end of the last recorded step."""
     profiler = HPUProfiler()
     seen: list[bool] = []
 
-    class Watching(frameworks.current().pytorch("callbacks").Callback):  # type: ignore[misc] # As Model.
+    class Watch(Callback):  # type: ignore[misc, valid-type] # Which Lightning is known at run time.
         def on_train_batch_end(self, *_: object) -> None:
-            seen.append(profiler.profiler is not None)
+            active = profiler._sessions.active
+            seen.append(active is not None)
 
-    trainer(tmp_path, profiler, callbacks=[Watching()]).fit(Model(), loader(8))
+    trainer(tmp_path, profiler, callbacks=[Watch()]).fit(Model(), loader(8))
 
     assert seen == [True, True, True, True, False, False, False, False]
+    assert profiler.profiler is None

@@ -1,4 +1,4 @@
-"""The profiler of Lightning's Trainer."""
+"""Profiler for Lightning's Trainer."""
 
 from __future__ import annotations
 
@@ -8,56 +8,74 @@ import os
 import sys
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from torch.autograd.profiler import record_function
-from torch.profiler import ProfilerAction
-
-from hpu_profiler import _activities, _options, _plan, _run
+from hpu_profiler import _lightning, _schedule, _torch_options
 from hpu_profiler.__about__ import __version__
-from hpu_profiler._files import Files
-from hpu_profiler._lightning import PyTorchProfiler, RegisterRecordFunction, rank_zero_info, rank_zero_warn
+from hpu_profiler._lightning import MAIN_STEP_KINDS, PyTorchProfiler, rank_zero_info, rank_zero_warn
+from hpu_profiler._session import ProfileSession, SessionManager
 from hpu_profiler._summary import SORT_KEYS, format_table
-from hpu_profiler._window import Window
+from hpu_profiler._trace_writer import TraceWriter
 from hpu_profiler.analysis.operators import operator_stats
 from hpu_profiler.trace.reader import TraceError, read_trace
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from torch.profiler import ProfilerAction, ProfilerActivity
+
     from hpu_profiler.trace.model import Trace
+
+__all__ = ["HPUProfiler"]
 
 
 class HPUProfiler(PyTorchProfiler):
-    """Records what host and card do in some steps of a training, writes it as traces and sums it up.
+    """Profiler that records host and device in some steps, and writes traces and a summary.
 
-    `Trainer(accelerator=HPUAccelerator(), profiler=HPUProfiler())`, or `profiler="hpu"`. Without a card it records the
-    host alone, as PyTorchProfiler does. A step is a whole batch: loading it, forward, backward, optimizer. Outside of
-    what it records it costs next to nothing.
+    Use it as `Trainer(accelerator=HPUAccelerator(), profiler=HPUProfiler())` or `Trainer(profiler="hpu")`. Without a
+    device it records the host, as PyTorchProfiler does. A step is a whole batch: data loading, forward, backward and
+    optimizer. Training, validation, test and predict steps have separate traces.
 
     Args:
-        dirpath: Folder for traces and summaries; the Trainer's `log_dir` when None.
-        filename: Where this is given, the summary of each rank goes to a file of that name, else to Lightning's log.
-        group_by_input_shapes: Tell calls with other input shapes apart in the summary. Needs `record_shapes=True`.
-        export_to_chrome: Write traces; without, there is only the summary.
-        row_limit: Rows of the summary; -1 for all.
-        sort_by_key: What the summary is sorted by, a key of `AVAILABLE_SORT_KEYS`; by default time on the card, without
-            one time on the host.
-        record_module_names: Also record which module is running.
-        max_steps_per_trace: Recorded steps after which a trace ends, whatever the schedule says, so that a long run
-            does not fill the memory.
-        max_traces: Traces that are kept of each kind of step. With 1, recording ends with the first, as it does in
-            PyTorchProfiler; with more, the schedule goes on, and a new trace takes the place of the oldest.
-        **profiler_kwargs: For `torch.profiler.profile`: `schedule`, `activities`, `record_shapes`, `profile_memory`,
-            `with_stack`, `on_trace_ready`, ... Also `export_to_flame_graph=True`, which needs `with_stack=True`, and
-            the `metric` of its stacks.
+        dirpath: Directory for traces and summaries; None for the Trainer's `log_dir`.
+        filename: Name for the summary files of all ranks; None to log the summary.
+        group_by_input_shapes: Whether the summary has a row for each combination of input shapes. Needs
+            `record_shapes=True`.
+        export_to_chrome: Whether traces are written. Without them, there is a summary only.
+        row_limit: Number of rows in the summary; -1 for all.
+        sort_by_key: Member of `AVAILABLE_SORT_KEYS` by which the summary is sorted; None for device time, or CPU time
+            without a device.
+        record_module_names: Whether traces have an annotation for the forward pass of each module.
+        activities: Activities to record; None for the CPU, and for the HPU if there is a device.
+        schedule: Function of a step's number that returns the action for the step. "default" skips one step, warms up
+            for one and records three, or records all steps of a run with fewer than five. None records all steps.
+        on_trace_ready: Called with torch's profiler after each trace is written.
+        record_shapes: Whether input shapes are recorded.
+        profile_memory: Whether allocations are recorded.
+        with_stack: Whether stacks are recorded.
+        with_flops: Whether torch estimates the FLOPs of some operators.
+        with_modules: Whether the module hierarchy of TorchScript models is recorded.
+        experimental_config: Kineto's experimental options, a `torch._C._profiler._ExperimentalConfig`.
+        export_to_flame_graph: Whether a `.stack` file for flame graph tools is written with each trace. Needs
+            `with_stack=True`.
+        metric: Metric of the `.stack` files, "self_cpu_time_total" or "self_cuda_time_total".
+        max_steps_per_trace: Number of recorded steps after which a trace ends, whatever the schedule returns. It
+            bounds the memory that a trace needs.
+        max_traces: Number of traces to keep of each kind of step. With 1, recording ends with the first trace. With
+            more, the schedule continues, and a new trace replaces the oldest one.
+        **profiler_kwargs: Arguments of torch.profiler.profile that only some torch releases have.
 
     Raises:
-        ValueError: `sort_by_key` is no key, a number is not positive, or flame graphs are asked for without stacks.
-        TypeError: An argument is unknown, or the schedule is none.
+        ValueError: `sort_by_key`, `max_steps_per_trace` or `max_traces` is invalid, or `export_to_flame_graph` is
+            combined with `with_stack=False`.
+        TypeError: `schedule` is not a schedule, or the installed torch does not have an argument.
     """
 
-    AVAILABLE_SORT_KEYS = set(SORT_KEYS)  # noqa: RUF012 - an instance's, says PyTorchProfiler's annotation
+    AVAILABLE_SORT_KEYS = set(SORT_KEYS)  # noqa: RUF012 - PyTorchProfiler annotates it as an instance attribute
+    #: Empty, because `stop` ends a step after the whole batch. PyTorchProfiler would end it after these functions.
+    STEP_FUNCTIONS = set()  # noqa: RUF012 - as above
 
-    def __init__(  # noqa: PLR0913, PLR0917 - PyTorchProfiler's, and what bounds a recording
+    def __init__(  # noqa: PLR0913, PLR0917 - the arguments of PyTorchProfiler and torch.profiler.profile
         self,
         dirpath: str | Path | None = None,
         filename: str | None = None,
@@ -67,296 +85,275 @@ class HPUProfiler(PyTorchProfiler):
         sort_by_key: str | None = None,
         record_module_names: bool = False,
         *,
+        activities: Iterable[ProfilerActivity] | None = None,
+        schedule: Callable[[int], ProfilerAction] | Literal["default"] | None = "default",
+        on_trace_ready: Callable[[Any], Any] | None = None,
+        record_shapes: bool = False,
+        profile_memory: bool = False,
+        with_stack: bool = False,
+        with_flops: bool = False,
+        with_modules: bool = False,
+        experimental_config: Any = None,
+        export_to_flame_graph: bool = False,
+        metric: str = "self_cpu_time_total",
         max_steps_per_trace: int = 100,
         max_traces: int = 1,
         **profiler_kwargs: Any,
     ) -> None:
-        _options.check(sort_by_key, max_steps_per_trace, max_traces, profiler_kwargs)
-        self._window: Window | None = None
-        self._files: Files | None = None
-        self._summary = ""
-        self._about: dict[str, Any] = {}
-        self._handled: BaseException | None = None
-        # torch's profiler gets a copy: PyTorchProfiler changes what it is given.
+        # Before anything that can raise: PyTorchProfiler's `__del__` stops the sessions.
+        self._sessions = SessionManager("", self._create_session)
+        self._is_active = False
         super().__init__(
             dirpath=dirpath,
             filename=filename,
             group_by_input_shapes=group_by_input_shapes,
             export_to_chrome=export_to_chrome,
             row_limit=row_limit,
+            # Otherwise PyTorchProfiler chooses a key for CUDA on a machine with CUDA.
+            sort_by_key="cpu_time_total",
             record_module_names=record_module_names,
-            **profiler_kwargs,
+            record_shapes=record_shapes,
         )
-        self._arguments = profiler_kwargs
-        self._sorted_by = sort_by_key
-        self._max_steps = max_steps_per_trace
+        if sort_by_key is not None and sort_by_key not in SORT_KEYS:
+            raise ValueError(f"`sort_by_key` must be one of {sorted(SORT_KEYS)}, got {sort_by_key!r}")
+        for name, value in (("max_steps_per_trace", max_steps_per_trace), ("max_traces", max_traces)):
+            if value < 1:
+                raise ValueError(f"`{name}` must be a positive int, got {value!r}")
+        if export_to_flame_graph and not with_stack:
+            raise ValueError("`export_to_flame_graph=True` needs `with_stack=True`, got `with_stack=False`")
+        _torch_options.validate_names(profiler_kwargs)
+        _schedule.validate_schedule(schedule)
+        self._torch_arguments = {
+            **profiler_kwargs,
+            "activities": activities,
+            "record_shapes": record_shapes,
+            "profile_memory": profile_memory,
+            "with_stack": with_stack,
+            "with_flops": with_flops,
+            "with_modules": with_modules,
+            "experimental_config": experimental_config,
+        }
+        self._summary_sort_key = sort_by_key
+        self._step_schedule = schedule
+        self._on_trace_ready = on_trace_ready
+        self._export_to_flame_graph = export_to_flame_graph
+        self._metric = metric
+        self._max_steps_per_trace = max_steps_per_trace
         self._max_traces = max_traces
-        self._plan = self._new_plan()
-
-    def _init_kineto(self, profiler_kwargs: Any) -> None:
-        """Do nothing: PyTorchProfiler would ask torch for names that the bridge may change before they are used."""
+        self._writer: TraceWriter | None = None
+        self._last_summary = ""
+        self._metadata: dict[str, Any] = {}
+        self._handled_error: BaseException | None = None
 
     def setup(self, stage: str, local_rank: int | None = None, log_dir: str | None = None) -> None:
-        """Get ready for a run.
+        """Prepare for a run.
 
         Args:
             stage: "fit", "validate", "test" or "predict".
-            local_rank: The process on its machine; files are named by its number among all.
-            log_dir: The Trainer's.
+            local_rank: Rank on the node. Files are named by the global rank, which is unique on a shared disk.
+            log_dir: The Trainer's `log_dir`.
 
         Raises:
-            RuntimeError: HABANA_PROFILE keeps the card's work out of traces.
+            RuntimeError: HABANA_PROFILE keeps device events out of traces.
         """
+        self._stop_sessions()
+        self._sessions = SessionManager(MAIN_STEP_KINDS[stage], self._create_session)
         trainer = self._trainer
-        # Machines that share a disk have processes of the same local rank.
         rank = local_rank if local_rank is None or trainer is None else trainer.global_rank
         super().setup(stage, rank, log_dir)
-        self._plan = self._new_plan()
-        self._files = None
-        self._summary = ""
-        on_card = _run.is_on_card(trainer)
-        if on_card and "HPU" in _activities.names_of(self._arguments.get("activities"), on_card=True):
-            _activities.check_variable(os.environ)
-        self._about = {"version": __version__, "on_card": on_card, **_run.describe(trainer)}
+        self._writer = None
+        self._last_summary = ""
+        on_device = _lightning.has_device(trainer)
+        if on_device and "HPU" in _torch_options.activity_names(self._torch_arguments["activities"], on_device=True):
+            _torch_options.check_environment(os.environ)
+        self._metadata = {"version": __version__, "on_device": on_device, **_lightning.rank_metadata(trainer)}
 
     def start(self, action_name: str) -> None:
-        """Begin an action, which shows in the trace if one is being recorded.
+        """Start an action, which is annotated in the trace if one is being recorded.
 
         Args:
-            action_name: Its name.
+            action_name: Name of the action.
         """
-        meaning = _run.meaning(action_name, self._stage)
-        if meaning.is_failure:
-            # The run ends here, and nobody will ask for a summary.
-            self._close_window()
-        if meaning.step is not None:
-            # A Trainer may run while its caller handles an error, which is none of the step's.
-            self._handled = sys.exc_info()[1]
-        if self._window is None:
-            if not meaning.opens:
-                return
-            self._open_first()
-        if self._window is not None and action_name not in self._recording_map:
-            # By these words TensorBoard's plugin knows an action of Lightning's.
-            recording = record_function(f"[pl][profile]{action_name}")
-            recording.__enter__()
-            self._recording_map[action_name] = recording
+        info = _lightning.classify_action(action_name, self._stage)
+        if info.is_failure:
+            # Lightning does not call `describe` after a failure.
+            self._stop_sessions()
+        elif info.starts_step is not None and not _lightning.is_sanity_checking(self._trainer):
+            self._sessions.start_step(info.starts_step)
+            self._update()
+        if info.ends_step is not None:
+            # A Trainer may run while its caller handles an exception.
+            self._handled_error = sys.exc_info()[1]
+        if self._is_active:
+            super().start(action_name)
 
     def stop(self, action_name: str) -> None:
         """End an action.
 
         Args:
-            action_name: Its name.
+            action_name: Name of the action.
         """
-        if self._recording_map and action_name in self._recording_map:
-            self._recording_map.pop(action_name).__exit__(None, None, None)
-        kind = _run.meaning(action_name, self._stage).step
-        if kind is None or (self._window is None and self._plan.is_finished(kind)):
+        super().stop(action_name)
+        kind = _lightning.classify_action(action_name, self._stage).ends_step
+        if kind is None:
             return
-        if _run.is_checking_sanity(self._trainer):
-            return
-        handled, self._handled = self._handled, None
+        handled, self._handled_error = self._handled_error, None
         if sys.exc_info()[1] is not handled:
-            # The step has failed, and it may be that nobody else tells of it.
-            self._close_window()
-        else:
-            self._end_step(kind)
+            # The step failed, and Lightning calls `on_exception` only if there are callbacks.
+            self._stop_sessions()
+        elif not _lightning.is_sanity_checking(self._trainer):
+            # An annotation that crosses the end of a step would not nest with the annotation of the step.
+            self._end_annotations()
+            self._sessions.end_step(kind)
+            self._update()
 
     def summary(self) -> str:
-        """Return a table of the operators in the recorded traces: calls, time on host and card, memory.
+        """Return a table of the operators in the traces, with calls, time on host and device, and memory.
 
-        What is being recorded ends here. After a run it is that run's; the empty string where nothing was recorded.
+        Returns:
+            The table, after a run that of the run; empty if nothing was recorded. Recording ends.
         """
-        self._close_window()
-        traces = self._read()
+        if self._is_active:
+            self._stop_sessions()
+        traces = self._read_traces()
         if traces:
             rows = operator_stats(traces, group_by_shapes=self._group_by_input_shapes)
-            text = format_table(traces, rows, sort_by=self._sorted_by, row_limit=self._row_limit)
-            self._summary = self._stats_to_str({"records": text})
-        return self._summary
+            table = format_table(traces, rows, sort_by=self._summary_sort_key, row_limit=self._row_limit)
+            self._last_summary = self._stats_to_str({"records": table})
+        return self._last_summary
 
     def describe(self) -> None:
-        """Write the summary, to its file or to Lightning's log.
+        """Write the summary to its file or to Lightning's log.
 
         Raises:
-            OSError: The summary or a trace could not be written. Training is over by then, and whole.
+            OSError: The summary or a trace could not be written. Training is complete.
         """
-        self._close_window(is_complete=True)
-        self._warn_of_gaps()
+        self._stop_sessions(keep_empty=False)
+        self._log_limits()
         try:
             super().describe()
         except OSError as error:
-            self._ready_files().fail(f"the summary in {self.dirpath}", error)
+            self._get_writer().add_error(f"the summary in {self.dirpath}", error)
             rank_zero_info(self.summary())
             self.teardown(stage=self._stage)
-        failures = self._files.failures if self._files else []
-        if self._files:
-            self._files.forget()
-        self._files = None
-        if failures:
-            raise OSError("HPUProfiler: " + " ".join(failures))
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.cleanup()
+            if writer.errors:
+                raise OSError("HPUProfiler: " + " ".join(writer.errors))
 
-    def teardown(self, stage: str | None) -> None:
-        """Close what is open.
-
-        Args:
-            stage: As in `setup`.
-        """
-        self._close_window()
-        super().teardown(stage=stage)
+    def _init_kineto(self, profiler_kwargs: Any) -> None:
+        """Do nothing; PyTorchProfiler would look up names of torch that the bridge may replace later."""
 
     def _delete_profilers(self) -> None:
-        """End what is being recorded; PyTorchProfiler calls this."""
-        self._close_window()
-
-    def __del__(self) -> None:
-        # A constructor that raised has left nothing to close.
-        if "_plan" in vars(self):
-            super().__del__()
+        """Stop recording; PyTorchProfiler calls this in `teardown`."""
+        self._stop_sessions()
 
     @property
     def _trainer(self) -> Any:
-        """The Trainer that this profiler is in, if there is one."""
+        """Trainer of the current run; None if there is none."""
         try:
             return getattr(self._lightning_module, "_trainer", None)
         except ReferenceError:
-            # Lightning gives a weak reference, and the module is gone.
+            # Lightning passes a weak reference to a module that has been deleted since.
             return None
 
-    def _is_on_card(self) -> bool:
-        return bool(self._about["on_card"]) if self._about else _run.is_on_card(None)
-
-    def _new_plan(self) -> _plan.Plan:
-        is_default = "schedule" not in self._arguments
-        schedule = _plan.default_schedule if is_default else self._arguments["schedule"]
-        return _plan.Plan(schedule, is_default=is_default, most_steps=self._max_steps, most_traces=self._max_traces)
-
-    def _open_first(self) -> None:
-        """Record from the first step on, if the schedule says so; without a Trainer, from the first action on."""
-        kind = _run.KINDS.get(self._stage or "", "")
-        if kind and self._plan.done(kind) == 0:
-            self._expect(kind)
-            self._open(kind, self._plan.action(kind))
-        elif not kind:
-            self._open(kind, ProfilerAction.RECORD)
-
-    def _end_step(self, kind: str) -> None:
-        main = _run.KINDS.get(self._stage or "")
-        # A recording that ends must not leave an action behind that the next one would find.
-        self._end_actions()
-        if self._window is not None and self._window.kind != kind:
-            if kind != main:
-                # Validation in the midst of recorded training steps shows in their trace, and counts for nothing.
-                if self._window.note_other_step() > self._max_steps:
-                    self._plan.cut_short(self._window.kind)
-                    self._close_window()
-                return
-            # Training goes on, and with it whatever was to be recorded of validation is over.
-            self._close_window(is_complete=True)
-        if self._plan.done(kind) == 0 and kind != main:
-            self._expect(kind)
-        self._plan.end_step(kind)
-        if self._window is None:
-            self._open(kind, self._plan.action(kind))
-        else:
-            self._window.end_step()
-            if self._window.is_over:
-                self._close_window()
-
-    def _expect(self, kind: str) -> None:
-        if self._plan.expect(kind, _run.steps_ahead(self._trainer, kind)):
-            rank_zero_info(f"HPUProfiler: too few {kind} steps for the default schedule; all of them are recorded.")
-
-    def _open(self, kind: str, first: ProfilerAction) -> None:
-        if first is ProfilerAction.NONE:
-            return
-        about = {**self._about, "stage": kind}
-        self._window = Window(
-            _options.for_torch(self._arguments, on_card=self._is_on_card()),
-            plan=self._plan,
-            kind=kind,
-            first=first,
-            about=about,
-            on_ready=functools.partial(self._save, kind),
+    def _create_session(self, kind: str) -> ProfileSession:
+        schedule = self._step_schedule if kind else None
+        if schedule == "default":
+            schedule = _schedule.default_schedule()
+            if _lightning.expected_steps(self._trainer, kind) < _schedule.MIN_DEFAULT_STEPS:
+                rank_zero_info(f"HPUProfiler: too few {kind} steps for the default schedule; all of them are recorded.")
+                schedule = None
+        on_device = self._metadata.get("on_device", _lightning.has_device(self._trainer))
+        return ProfileSession(
+            kind,
+            _schedule.StepSchedule(
+                schedule, max_steps_per_trace=self._max_steps_per_trace, repeat=self._max_traces > 1
+            ),
+            _torch_options.torch_options(
+                self._torch_arguments, on_device=on_device, verbose=self._export_to_flame_graph
+            ),
+            metadata={**self._metadata, "on_device": on_device, "stage": kind},
+            on_trace_ready=functools.partial(self._write_trace, kind),
         )
-        self.profiler = self._window.torch
-        self._window.open()
-        if self._record_module_names and self._lightning_module is not None:
-            self._register = RegisterRecordFunction(self._lightning_module)
-            self._register.__enter__()
-        _profilers().add(self)
 
-    def _close_window(self, *, is_complete: bool = False) -> None:
-        if self._window is None:
-            return
-        self._end_actions()
-        window, self._window = self._window, None
+    def _stop_sessions(self, *, keep_empty: bool = True) -> None:
+        self._end_annotations()
         try:
-            window.close(is_complete=is_complete)
+            self._sessions.stop(keep_empty=keep_empty)
         finally:
-            self.profiler = None
-            _profilers().discard(self)
-            if self._register is not None:
-                self._register.__exit__(None, None, None)
-                self._register = None
+            self._update()
 
-    def _end_actions(self) -> None:
+    def _update(self) -> None:
+        """Update what depends on the state of the sessions."""
+        started = self._sessions.started
+        self._is_active = self._sessions.active is not None
+        self.profiler = started[0].profile if started else None
+        if started:
+            _recording_profilers().add(self)
+        else:
+            _recording_profilers().discard(self)
+        if self._register is not None and not self._is_active:
+            self._register.__exit__(None, None, None)
+            self._register = None
+
+    def _end_annotations(self) -> None:
         for action_name in reversed(list(self._recording_map)):
             self._recording_map.pop(action_name).__exit__(None, None, None)
 
-    def _ready_files(self) -> Files:
-        if self._files is None:
-            folder = Path(self.dirpath) if self.dirpath is not None and self._export_to_chrome else None
-            self._files = Files(folder, self._max_traces)
-        return self._files
+    def _get_writer(self) -> TraceWriter:
+        if self._writer is None:
+            directory = Path(self.dirpath) if self.dirpath is not None and self._export_to_chrome else None
+            self._writer = TraceWriter(directory, self._max_traces)
+        return self._writer
 
-    def _save(self, kind: str, profiler: Any) -> None:
-        """Write the trace of torch's profiler, then do with it what the user wants."""
-        files = self._ready_files()
-        files.save(self._prepare_filename(action_name=kind or None, extension=""), profiler.export_chrome_trace)
-        if self._arguments.get("export_to_flame_graph") and self.dirpath is not None:
+    def _write_trace(self, kind: str, profile: Any) -> None:
+        writer = self._get_writer()
+        writer.write(self._prepare_filename(action_name=kind or None, extension=""), profile.export_chrome_trace)
+        if self._export_to_flame_graph and self.dirpath is not None:
             path = Path(self.dirpath) / self._prepare_filename(action_name=kind or None, extension=".stack")
             try:
-                profiler.export_stacks(str(path), self._arguments.get("metric", "self_cpu_time_total"))
+                profile.export_stacks(str(path), self._metric)
             except OSError as error:
-                files.fail(f"the stacks {path}", error)
-        if self._arguments.get("on_trace_ready") is not None:
-            self._arguments["on_trace_ready"](profiler)
+                writer.add_error(f"the stacks {path}", error)
+        if self._on_trace_ready is not None:
+            self._on_trace_ready(profile)
 
-    def _read(self) -> list[Trace]:
-        """Return the traces of this run that can be read."""
+    def _read_traces(self) -> list[Trace]:
         traces = []
-        for path in self._files.traces if self._files else ():
+        for path in self._writer.traces if self._writer else ():
             try:
                 traces.append(read_trace(path))
-            except (OSError, TraceError) as error:  # noqa: PERF203 - one that cannot be read does not hide the others
+            except (OSError, TraceError) as error:  # noqa: PERF203 - the other traces are summarized nevertheless
                 rank_zero_warn(f"HPUProfiler: the summary lacks a trace: {error}")
         return traces
 
-    def _warn_of_gaps(self) -> None:
-        """Say where less was recorded than one may expect."""
-        for kind in sorted(self._plan.cut):
+    def _log_limits(self) -> None:
+        """Log where less was recorded than a user may expect."""
+        for session in self._sessions.limited:
             rank_zero_info(
-                f"HPUProfiler: a trace of {kind} steps ended after {self._max_steps} steps; raise "
-                "`max_steps_per_trace` for longer ones."
+                f"HPUProfiler: a trace of {session.kind} steps ended after {self._max_steps_per_trace} steps; raise "
+                "`max_steps_per_trace` to record more."
             )
-        main = _run.KINDS.get(self._stage or "", "")
-        done = self._plan.done(main)
-        if self._files is not None or done == 0:
-            return
-        first = self._plan.first_recorded()
-        beginning = "records no step" if first is None else f"begins to record after {first} steps"
-        rank_zero_warn(f"HPUProfiler recorded nothing: there were {done} {main} steps, and the schedule {beginning}.")
+        main = self._sessions.main
+        if self._writer is None and main is not None and main.steps:
+            first = main.schedule.first_recorded_step()
+            rule = "no step" if first is None else f"from step {first} on"
+            rank_zero_warn(
+                f"HPUProfiler did not record anything: the run had {main.steps} {main.kind} steps, and the schedule "
+                f"records {rule}. Change `schedule`, or train longer."
+            )
 
 
 @functools.cache
-def _profilers() -> weakref.WeakSet[HPUProfiler]:
-    """Return the profilers that an interpreter which ends closes, so that what they record becomes a trace, too."""
+def _recording_profilers() -> weakref.WeakSet[HPUProfiler]:
+    """Return the profilers with a started session; their traces are written if the interpreter exits."""
     profilers: weakref.WeakSet[HPUProfiler] = weakref.WeakSet()
 
-    def close_all() -> None:
+    def stop_all() -> None:
         for profiler in list(profilers):
-            profiler._close_window()  # noqa: SLF001 - of this module
+            profiler._stop_sessions()  # noqa: SLF001 - of this module
 
-    atexit.register(close_all)
+    atexit.register(stop_all)
     return profilers

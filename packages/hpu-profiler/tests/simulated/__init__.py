@@ -1,1 +1,0 @@
-"""Tests that need a device, run on the simulator."""

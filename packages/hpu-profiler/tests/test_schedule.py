@@ -1,0 +1,114 @@
+"""Schedules with limits."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch.profiler
+from torch.profiler import ProfilerAction
+
+from hpu_profiler._schedule import StepSchedule, default_schedule, validate_schedule
+
+_LETTERS = {"NONE": ".", "WARMUP": "w", "RECORD": "r", "RECORD_AND_SAVE": "S"}
+
+
+def _actions(
+    schedule: Callable[[int], ProfilerAction] | None, steps: int, *, limit: int = 100, repeat: bool = False
+) -> str:
+    """Return the action for each step, as letters."""
+    limited = StepSchedule(schedule, max_steps_per_trace=limit, repeat=repeat)
+    return "".join(_LETTERS[limited(step).name] for step in range(steps))
+
+
+def test_default_skips_and_warms_up() -> None:
+    assert _actions(default_schedule(), 12) == ".wrrS......."
+
+
+def test_schedule_continues_if_traces_repeat() -> None:
+    schedule = torch.profiler.schedule(wait=1, warmup=1, active=2, repeat=2)
+
+    assert _actions(schedule, 10, repeat=True) == ".wrS.wrS.."
+
+
+def test_all_steps_are_recorded_without_a_schedule() -> None:
+    assert _actions(None, 4) == "rrrr"
+
+
+def test_trace_ends_at_the_limit() -> None:
+    assert _actions(None, 6, limit=3) == "rrS..."
+
+
+def test_traces_of_limited_size_follow_each_other() -> None:
+    assert _actions(None, 6, limit=2, repeat=True) == "rSrSrS"
+
+
+@pytest.mark.parametrize(("limit", "was_limited"), [(3, True), (4, False)])
+def test_reached_limit_is_noted(limit: int, was_limited: bool) -> None:
+    schedule = StepSchedule(None, max_steps_per_trace=limit, repeat=False)
+    for step in range(3):
+        schedule(step)
+
+    assert schedule.was_limited is was_limited
+
+
+@pytest.mark.parametrize("following", [ProfilerAction.NONE, ProfilerAction.WARMUP])
+def test_trace_is_saved_if_the_schedule_omits_it(following: ProfilerAction) -> None:
+    """Torch discards a trace if RECORD is followed by NONE or WARMUP."""
+
+    def schedule(step: int) -> ProfilerAction:
+        return ProfilerAction.RECORD if step in {1, 2} else following
+
+    assert _actions(schedule, 4)[1:3] == "rS"
+
+
+def test_discarded_trace_does_not_finish_the_schedule() -> None:
+    schedule = StepSchedule(None, max_steps_per_trace=1, repeat=False)
+
+    assert schedule(0) is ProfilerAction.RECORD_AND_SAVE
+    schedule.discard_trace()
+    assert schedule(1) is ProfilerAction.RECORD_AND_SAVE
+
+
+def test_ended_trace_finishes_the_schedule() -> None:
+    schedule = StepSchedule(None, max_steps_per_trace=9, repeat=False)
+
+    schedule(0)
+    schedule.end_trace()
+
+    assert schedule.is_finished
+    assert schedule(1) is ProfilerAction.NONE
+
+
+def test_torch_accepts_all_transitions() -> None:
+    """Torch has an action for each pair of consecutive results."""
+    transitions = torch.profiler.profile().action_map
+    for warmup, active, limit in itertools.product((0, 1), (1, 3), (1, 2, 9)):
+        wrapped = torch.profiler.schedule(wait=1, warmup=warmup, active=active)
+        schedule = StepSchedule(wrapped, max_steps_per_trace=limit, repeat=True)
+        actions = [schedule(step) for step in range(12)]
+
+        assert set(itertools.pairwise(actions)) <= set(transitions)
+        assert (ProfilerAction.RECORD, ProfilerAction.NONE) not in itertools.pairwise(actions)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "first"),
+    [(None, 0), (torch.profiler.schedule(wait=7, warmup=1, active=1), 8), (lambda _: ProfilerAction.NONE, None)],
+)
+def test_first_recorded_step_is_found(schedule: Any, first: int | None) -> None:
+    assert StepSchedule(schedule, max_steps_per_trace=9, repeat=False).first_recorded_step() == first
+
+
+@pytest.mark.parametrize("schedule", [None, "default", default_schedule()])
+def test_schedule_is_accepted(schedule: Any) -> None:
+    validate_schedule(schedule)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [(3, "`schedule` must be a function .* got 3"), (lambda _: "record", "must return .* got 'record'")],
+)
+def test_other_values_are_rejected(schedule: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        validate_schedule(schedule)

@@ -1,0 +1,197 @@
+"""Profiling sessions without a Trainer."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.profiler
+from torch.profiler import ProfilerAction
+
+from hpu_profiler._schedule import StepSchedule
+from hpu_profiler._session import ProfileSession, SessionManager
+
+
+class _TracesByKind(dict[str, list[dict[str, Any]]]):
+    """Metadata and step annotations of the written traces."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        super().__init__()
+        self._path = tmp_path / "trace.json"
+
+    def add(self, kind: str, profile: Any) -> None:
+        profile.export_chrome_trace(str(self._path))
+        trace = json.loads(self._path.read_text())
+        names = sorted({event["name"] for event in trace["traceEvents"] if "ProfilerStep#" in event.get("name", "")})
+        self.setdefault(kind, []).append({"steps": trace["hpu_profiler"]["steps"], "annotations": names})
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> _TracesByKind:
+    """Traces written in the test."""
+    return _TracesByKind(tmp_path)
+
+
+@pytest.fixture
+def create(traces: _TracesByKind) -> Callable[..., ProfileSession]:
+    """Return a function that returns a session for a kind of step."""
+
+    def create_session(
+        kind: str, schedule: Any = None, max_steps_per_trace: int = 3, repeat: bool = False
+    ) -> ProfileSession:
+        return ProfileSession(
+            kind,
+            StepSchedule(schedule, max_steps_per_trace=max_steps_per_trace, repeat=repeat),
+            {"activities": [torch.profiler.ProfilerActivity.CPU]},
+            metadata={},
+            on_trace_ready=lambda profile: traces.add(kind, profile),
+        )
+
+    return create_session
+
+
+def _run_steps(session: ProfileSession, number: int) -> None:
+    for _ in range(number):
+        torch.ones(1).add(1)
+        session.end_step()
+
+
+def test_trace_is_written_after_its_last_step(create: Callable[..., ProfileSession], traces: _TracesByKind) -> None:
+    session = create("training", torch.profiler.schedule(wait=1, warmup=1, active=2))
+    session.start()
+    _run_steps(session, 6)
+
+    assert traces == {"training": [{"steps": 2, "annotations": ["ProfilerStep#2", "ProfilerStep#3"]}]}
+    assert session.profile is None
+    assert session.steps == 6
+
+
+def test_interrupted_step_is_not_complete(create: Callable[..., ProfileSession], traces: _TracesByKind) -> None:
+    session = create("training")
+    session.start()
+    _run_steps(session, 1)
+    session.stop()
+
+    assert traces == {"training": [{"steps": 1, "annotations": ["ProfilerStep#0", "ProfilerStep#1"]}]}
+
+
+def test_trace_without_a_complete_step_can_be_discarded(
+    create: Callable[..., ProfileSession], traces: _TracesByKind
+) -> None:
+    """The session can record later."""
+    session = create("validation")
+    session.start()
+    session.stop(keep_empty=False)
+
+    assert traces == {}
+    assert not session.schedule.is_finished
+
+
+def test_resumed_session_continues_the_numbers_of_steps(
+    create: Callable[..., ProfileSession], traces: _TracesByKind
+) -> None:
+    session = create("training", repeat=True)
+    session.start()
+    _run_steps(session, 1)
+    session.stop()
+    _run_steps(session, 1)
+    session.start()
+    _run_steps(session, 1)
+    session.stop()
+
+    assert [trace["annotations"][0] for trace in traces["training"]] == ["ProfilerStep#0", "ProfilerStep#2"]
+
+
+def test_steps_are_numbered_the_same_by_torch_before_2_4(
+    create: Callable[..., ProfileSession], traces: _TracesByKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That torch names the annotation of a step before it increments the number."""
+
+    class OldProfile(torch.profiler.profile):
+        def step(self) -> None:
+            if self.step_rec_fn is not None:
+                self.step_rec_fn.__exit__(None, None, None)
+            previous = self.current_action
+            cur_step = self.step_num
+            self.step_num += 1
+            self.current_action = self.schedule(self.step_num)  # type: ignore[assignment] # As in torch.
+            self._transit_action(previous, self.current_action)
+            self.step_rec_fn = torch.profiler.record_function(f"ProfilerStep#{cur_step}")
+            self.step_rec_fn.__enter__()
+
+        def stop(self) -> None:
+            self._prev_schedule_action = self.current_action
+            super().stop()
+
+    monkeypatch.setattr(torch.profiler, "profile", OldProfile)
+    session = create("training", torch.profiler.schedule(wait=1, warmup=0, active=2))
+    session.start()
+    _run_steps(session, 4)
+
+    assert traces == {"training": [{"steps": 2, "annotations": ["ProfilerStep#1", "ProfilerStep#2"]}]}
+
+
+def test_step_of_the_main_kind_interrupts_another_session(
+    create: Callable[..., ProfileSession], traces: _TracesByKind
+) -> None:
+    sessions = SessionManager("training", create)
+    sessions.start_step("validation")
+    sessions.end_step("validation")
+
+    sessions.start_step("training")
+
+    assert sessions.active is sessions.main
+    assert [trace["steps"] for trace in traces["validation"]] == [1]
+    sessions.stop()
+
+
+def test_step_of_another_kind_belongs_to_the_active_trace(create: Callable[..., ProfileSession]) -> None:
+    sessions = SessionManager("training", create)
+    sessions.start_step("training")
+
+    sessions.start_step("validation")
+    sessions.end_step("validation")
+
+    assert sessions.started == [sessions.main]
+    sessions.stop()
+
+
+def test_many_steps_of_another_kind_end_the_trace(create: Callable[..., ProfileSession]) -> None:
+    """They would fill the memory."""
+    sessions = SessionManager("training", create)
+    sessions.start_step("training")
+    for _ in range(4):
+        sessions.start_step("validation")
+        sessions.end_step("validation")
+
+    assert sessions.limited == [sessions.main]
+    assert sessions.active is None
+
+
+def test_other_kind_is_recorded_while_the_main_session_waits(
+    create: Callable[..., ProfileSession], traces: _TracesByKind
+) -> None:
+    def create_session(kind: str) -> ProfileSession:
+        return create(kind, (lambda _: ProfilerAction.NONE) if kind == "training" else None)
+
+    sessions = SessionManager("training", create_session)
+    sessions.start_step("training")
+    sessions.end_step("training")
+    for _ in range(3):
+        sessions.start_step("validation")
+        sessions.end_step("validation")
+
+    assert [trace["steps"] for trace in traces["validation"]] == [3]
+    sessions.stop()
+
+
+def test_session_without_a_trainer_starts_anew_after_stop(
+    create: Callable[..., ProfileSession], traces: _TracesByKind
+) -> None:
+    sessions = SessionManager("", create)
+    for _ in range(2):
+        sessions.start_step("")
+        sessions.stop(keep_empty=False)
+
+    assert [trace["steps"] for trace in traces[""]] == [0, 0]

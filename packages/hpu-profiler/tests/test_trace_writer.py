@@ -1,0 +1,96 @@
+"""Writer for trace files."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hpu_profiler._trace_writer import TraceWriter
+
+
+@pytest.fixture(autouse=True)
+def temp_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Parent of the writer's temporary directories."""
+    path = tmp_path / "tmp"
+    path.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(path))
+    return path
+
+
+def _export(path: str) -> None:
+    Path(path).write_text('{"traceEvents": []}')
+
+
+def _export_truncated(path: str) -> None:
+    Path(path).write_text('{"traceEvents": [')
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_incomplete_trace_has_another_name(tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+    seen: list[str] = []
+
+    def export(path: str) -> None:
+        _export(path)
+        seen.extend(_names(folder))
+
+    path = TraceWriter(folder, 1).write("fit-0-training", export)
+
+    assert path is not None
+    assert _names(folder) == [path.name]
+    assert path.name.startswith("fit-0-training.")
+    assert path.name.endswith(".pt.trace.json")
+    assert not seen[0].endswith(".pt.trace.json")
+
+
+def test_oldest_trace_of_a_name_is_deleted(tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+    writer = TraceWriter(folder, 2)
+    paths = [writer.write(name, _export) for name in ("a", "b", "a", "a")]
+
+    assert writer.traces == paths[1:]
+    assert len(_names(folder)) == 3
+
+
+@pytest.mark.parametrize("export", [_export_truncated, lambda path: None], ids=["truncated", "empty"])
+def test_full_disk_is_noticed(export: Callable[[str], None], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Torch does not report it."""
+    writer = TraceWriter(tmp_path / "full", 1)
+
+    with caplog.at_level(logging.WARNING):
+        path = writer.write("fit", export)
+
+    assert path is None
+    assert _names(tmp_path / "full") == []
+    assert "the disk may be full" in writer.errors[0]
+    assert "Training continues" in caplog.text
+
+
+def test_trace_is_written_to_a_temporary_directory_if_its_own_is_not_writable(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a directory")
+    writer = TraceWriter(blocked, 1)
+
+    path = writer.write("fit", _export)
+    writer.cleanup()
+
+    assert path is not None
+    assert path.exists()
+    assert str(blocked) in writer.errors[0]
+    assert str(path) in writer.errors[1]
+
+
+def test_traces_for_the_summary_alone_are_deleted(temp_dir: Path) -> None:
+    writer = TraceWriter(None, 1)
+    path = writer.write("fit", _export)
+
+    writer.cleanup()
+
+    assert path is not None
+    assert _names(temp_dir) == []
+    assert writer.errors == []
+    assert writer.traces == []
