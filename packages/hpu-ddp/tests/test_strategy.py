@@ -3,7 +3,7 @@
 import os
 import pickle
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import pytest
@@ -179,7 +179,7 @@ def test_the_environment_is_validated_before_ranks_are_launched() -> None:
     strategy = _connected(HPUDDPStrategy())
 
     with pytest.raises(ValueError, match="NODE_RANK must be below `num_nodes`, got 3"):
-        strategy.launcher.launch(lambda: None)
+        cast("Any", strategy.launcher).launch(lambda: None)
 
 
 def test_it_can_be_sent_to_another_process() -> None:

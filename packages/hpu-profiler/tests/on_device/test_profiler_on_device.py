@@ -136,6 +136,6 @@ def test_habana_profile_is_an_error_before_training(
 def test_trainer_knows_the_profiler_by_name(make_trainer: Callable[..., Any]) -> None:
     if "hpu-profiler" not in {distribution.name for distribution in importlib.metadata.distributions()}:
         pytest.skip("`profiler='hpu'` needs the entry point of an installed hpu-profiler")
-    registration.install()
+    registration.register()
 
     assert type(make_trainer("hpu").profiler) is HPUProfiler
