@@ -1,6 +1,6 @@
-"""How Sphinx builds this documentation; `nox -s docs` runs it.
+"""Configuration of Sphinx; `nox -s docs` builds the documentation.
 
-It needs no network: no inventory is fetched, and names that are documented elsewhere are listed below.
+The build needs no network: it fetches no inventory, and the names that other projects document are listed below.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
     from sphinx.environment import BuildEnvironment
 
-# Wherever this is built, classes are documented as they are where nothing has been put in the place of Lightning's.
+# The pages are the same on any machine: hpu-core does not replace Lightning's connectors during the build.
 os.environ["HPU_CORE_AUTOLOAD"] = "0"
 
 project = "PyTorch Lightning on Intel Gaudi"
-# No year and no date: the pages are the same whenever they are built.
+# No year and no date, so the pages do not depend on the time of the build.
 project_copyright = "the maintainers, Apache-2.0"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
@@ -26,15 +26,15 @@ html_theme = "furo"
 html_title = project
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-# Sources of pages are in the repository.
+# The sources of the pages are in the repository.
 html_copy_source = False
 html_show_sourcelink = False
 
 myst_enable_extensions = ["colon_fence", "deflist"]
-# Headings down to this level can be linked to, by the names that hosts of repositories give them.
+# Links can point to headings down to this level.
 myst_heading_anchors = 3
 
-# Docstrings say `name`, as they are read in an editor, too.
+# Docstrings mark names as `name`, which editors show as well.
 default_role = "literal"
 napoleon_numpy_docstring = False
 autodoc_member_order = "bysource"
@@ -43,8 +43,8 @@ autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented_params"
 python_maximum_signature_line_length = 88
 
-# What other projects document. Their inventories would have to be fetched.
-_ELSEWHERE: Final = (
+# Packages that other projects document.
+_EXTERNAL: Final = (
     "collections",
     "contextlib",
     "datetime",
@@ -58,8 +58,8 @@ _ELSEWHERE: Final = (
     "types",
     "typing",
 )
-# The same by the bare names that stand in docstrings, and in annotations of Lightning's that are inherited as text.
-_ELSEWHERE_BARE: Final = (
+# Names without a module, in docstrings and in annotations that are inherited from Lightning as text.
+_EXTERNAL_NAMES: Final = (
     "Accelerator",
     "CheckpointIO",
     "ClusterEnvironment",
@@ -81,16 +81,16 @@ _ELSEWHERE_BARE: Final = (
     "_StrategyRegistry",
 )
 nitpick_ignore_regex = [
-    ("py:.*", rf"({'|'.join(_ELSEWHERE)})(\..*)?"),
-    ("py:.*", "|".join(_ELSEWHERE_BARE)),
-    # Private classes that public ones derive from or return: viewcode shows them.
+    ("py:.*", rf"({'|'.join(_EXTERNAL)})(\..*)?"),
+    ("py:.*", "|".join(_EXTERNAL_NAMES)),
+    # Private classes that public ones derive from or return; viewcode shows them.
     ("py:.*", r"hpu_\w+(\.\w+)*\._\w+(\..*)?"),
-    # Type variables are no objects of the documentation.
+    # Type variables have no page.
     ("py:.*", r"(hpu_core\.(collectives|parallel)\.)?T"),
 ]
 
-# Packages all of whose public names have an entry; those of lightning_habana are other packages' names.
-_DOCUMENTED: Final = (
+# Packages whose public names must all have an entry; the names of lightning_habana belong to other packages.
+_PACKAGES: Final = (
     "hpu_compat",
     "hpu_core",
     "hpu_ddp",
@@ -101,21 +101,17 @@ _DOCUMENTED: Final = (
 )
 
 
-def _undocumented(_: Sphinx, env: BuildEnvironment) -> None:
-    """Warn of public names that no page documents; with -W the build fails."""
+def _check_public_names(_: Sphinx, env: BuildEnvironment) -> None:
+    """Warn about public names without an entry; with --fail-on-warning the build fails."""
     from sphinx.util import logging
 
     objects = env.domains.python_domain.objects
-    for package in _DOCUMENTED:
+    for package in _PACKAGES:
         for name in importlib.import_module(package).__all__:
             if name != "__version__" and f"{package}.{name}" not in objects:
-                logging.getLogger(__name__).warning("%s.%s is public, and no page under api/ has it", package, name)
+                logging.getLogger(__name__).warning("%s.%s is public and has no entry under api/", package, name)
 
 
 def setup(app: Sphinx) -> None:
-    """Have the check run.
-
-    Args:
-        app: The build.
-    """
-    app.connect("env-check-consistency", _undocumented)
+    """Register the check of public names."""
+    app.connect("env-check-consistency", _check_public_names)

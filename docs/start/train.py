@@ -1,4 +1,4 @@
-"""Teach a network which points lie in a circle, on every Gaudi card of this machine."""
+"""Train a classifier of points inside and outside of a circle, on every Gaudi card of this machine."""
 
 import torch
 from lightning import LightningModule, Trainer, seed_everything
@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 
-class InTheCircle(LightningModule):
+class PointClassifier(LightningModule):
     """Two layers, from points (batch, 2) to scores (batch, 2) for outside and inside."""
 
     def __init__(self):
@@ -40,6 +40,6 @@ if __name__ == "__main__":
         enable_model_summary=False,
         enable_progress_bar=False,
     )
-    model = InTheCircle()
+    model = PointClassifier()
     trainer.fit(model, data)
     trainer.test(model, data)
