@@ -1,6 +1,6 @@
-"""What two ranks check about collectives; test_hccl.py starts them and reads what each prints.
+"""Checks of collectives between two ranks. test_hccl.py starts the ranks and reads their reports.
 
-A check that fails in one rank only leaves the other waiting until the group's time limit, which both report.
+If a check fails on one rank only, the other one times out, and both report a failure.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from hpu_sim.runtime import native
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Imported without them where documentation is tested.
+# Unset when doctests import this module.
 RANK = int(os.environ.get("RANK", "0"))
 SIZE = int(os.environ.get("WORLD_SIZE", "2"))
 PEER = 1 - RANK
 
 
 def card(*values: float, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Return a tensor on the card."""
+    """Return a tensor on the device."""
     return torch.tensor(values, dtype=dtype, device="hpu")
 
 
 def refused(function: Callable[[], object], words: str) -> bool:
-    """Return whether a call is refused in these words."""
+    """Return whether a call raises a RuntimeError with this text."""
     try:
         function()
     except RuntimeError as error:
@@ -48,7 +48,7 @@ def refused(function: Callable[[], object], words: str) -> bool:
 
 
 def check_broadcast() -> None:
-    """Everybody has what the source has."""
+    """Every rank gets the source's tensor."""
     x = card(RANK, 2)
 
     dist.broadcast(x, src=1)
@@ -57,7 +57,6 @@ def check_broadcast() -> None:
 
 
 def check_all_reduce_sum() -> None:
-    """In place."""
     x = card(RANK + 1, 10)
 
     assert dist.all_reduce(x) is None
@@ -66,7 +65,6 @@ def check_all_reduce_sum() -> None:
 
 
 def check_all_reduce_min_max_product() -> None:
-    """The other operations that HCCL has."""
     for operation, expected in ((dist.ReduceOp.MIN, 2), (dist.ReduceOp.MAX, 3), (dist.ReduceOp.PRODUCT, 6)):
         x = card(RANK + 2)
 
@@ -76,7 +74,7 @@ def check_all_reduce_min_max_product() -> None:
 
 
 def check_average_is_refused() -> None:
-    """HCCL cannot, and programs that rely on it break on a card."""
+    """HCCL has no average, and programs that need it fail on a card."""
     for operation in (dist.ReduceOp.AVG, dist.ReduceOp.BAND):
         call = functools.partial(dist.all_reduce, card(1), op=operation)
 
@@ -84,7 +82,7 @@ def check_average_is_refused() -> None:
 
 
 def check_host_tensors_are_refused() -> None:
-    """The group is for the card."""
+    """An hccl group has no CPU backend."""
     assert refused(lambda: dist.all_reduce(torch.ones(1)), "No backend type associated with device type cpu")
 
 
@@ -96,7 +94,7 @@ def check_unknown_dtypes_are_refused() -> None:
 
 
 def check_waiting_knows_no_time_limit() -> None:
-    """The bridge ignores the timeout of a wait, as it ignores the group's."""
+    """As in the bridge, the timeouts of a wait and of the group are ignored."""
     store = dist.distributed_c10d._get_default_store()
     if RANK == 1:
         store.wait(["waited"])
@@ -121,7 +119,6 @@ def check_waiting_knows_no_time_limit() -> None:
 
 
 def check_bfloat16_is_reduced() -> None:
-    """Natively."""
     x = card(RANK + 1, dtype=torch.bfloat16)
 
     dist.all_reduce(x)
@@ -130,7 +127,7 @@ def check_bfloat16_is_reduced() -> None:
 
 
 def check_other_dtypes_are_reduced_in_float32() -> None:
-    """So large integers lose digits, as on a card."""
+    """Large integers lose digits, as on a card."""
     for dtype in (torch.int32, torch.int64, torch.float64, torch.float16, torch.uint8, torch.bool):
         x = card(1, dtype=dtype)
         dist.all_reduce(x)
@@ -143,7 +140,7 @@ def check_other_dtypes_are_reduced_in_float32() -> None:
 
 
 def check_reduce() -> None:
-    """The destination has the sum."""
+    """The destination gets the sum."""
     x = card(RANK + 1)
 
     dist.reduce(x, dst=0)
@@ -153,7 +150,6 @@ def check_reduce() -> None:
 
 
 def check_all_gather() -> None:
-    """Into a list of tensors."""
     parts = [torch.zeros(2, device="hpu") for _ in range(SIZE)]
 
     dist.all_gather(parts, card(RANK, 5))
@@ -162,7 +158,6 @@ def check_all_gather() -> None:
 
 
 def check_all_gather_into_tensor() -> None:
-    """Into one tensor."""
     whole = torch.zeros(4, device="hpu")
 
     dist.all_gather_into_tensor(whole, card(RANK, 5))
@@ -171,7 +166,7 @@ def check_all_gather_into_tensor() -> None:
 
 
 def check_all_gather_of_any_dtype() -> None:
-    """Bits are copied, whatever they mean."""
+    """Bits are copied regardless of the dtype."""
     for dtype in (torch.bool, torch.int64, torch.float16, torch.float64, getattr(torch, "float8_e4m3fn", torch.int8)):
         parts = [torch.zeros(3, device="hpu").to(dtype) for _ in range(SIZE)]
 
@@ -181,7 +176,7 @@ def check_all_gather_of_any_dtype() -> None:
 
 
 def check_collectives_in_inference_mode() -> None:
-    """As a validation does them: with tensors that only this mode may write into."""
+    """Validation runs collectives on inference tensors, which only inference mode may write to."""
     with torch.inference_mode():
         parts = [torch.zeros(2, device="hpu") for _ in range(SIZE)]
         total = card(RANK, 1).bfloat16()
@@ -194,7 +189,7 @@ def check_collectives_in_inference_mode() -> None:
 
 
 def check_gather() -> None:
-    """One rank has all parts."""
+    """One rank gets all tensors."""
     parts = [torch.zeros(1, device="hpu") for _ in range(SIZE)] if RANK == 0 else None
 
     dist.gather(card(RANK + 7), parts, dst=0)
@@ -204,7 +199,7 @@ def check_gather() -> None:
 
 
 def check_scatter() -> None:
-    """Each rank has its part."""
+    """Each rank gets its tensor."""
     x = torch.zeros(1, device="hpu")
 
     dist.scatter(x, [card(3), card(4)] if RANK == 1 else None, src=1)
@@ -213,7 +208,7 @@ def check_scatter() -> None:
 
 
 def check_reduce_scatter() -> None:
-    """Each rank has the sum of its part."""
+    """Each rank gets the sum of its part."""
     x = torch.zeros(1, device="hpu")
 
     dist.reduce_scatter(x, [card(1 + RANK), card(10)])
@@ -222,7 +217,7 @@ def check_reduce_scatter() -> None:
 
 
 def check_reduce_scatter_tensor() -> None:
-    """From one tensor; int64 is exact here."""
+    """int64 is exact here."""
     x = torch.zeros(1, device="hpu", dtype=torch.int64)
 
     dist.reduce_scatter_tensor(x, card(2**40, 1, dtype=torch.int64))
@@ -231,7 +226,6 @@ def check_reduce_scatter_tensor() -> None:
 
 
 def check_all_to_all() -> None:
-    """Lists of tensors."""
     received = [torch.zeros(1, device="hpu") for _ in range(SIZE)]
 
     dist.all_to_all(received, [card(10 * RANK), card(10 * RANK + 1)])
@@ -240,7 +234,7 @@ def check_all_to_all() -> None:
 
 
 def check_all_to_all_single() -> None:
-    """Parts of one tensor, of unequal sizes."""
+    """The parts may have different sizes."""
     received = torch.zeros(3 if RANK == 0 else 1, device="hpu")
     sent = card(1, 2) if RANK == 0 else card(3, 4)
 
@@ -251,7 +245,7 @@ def check_all_to_all_single() -> None:
 
 
 def check_send_and_receive() -> None:
-    """From one rank to another, with a tag."""
+    """A tag distinguishes messages."""
     x = card(RANK)
 
     if RANK == 0:
@@ -263,7 +257,7 @@ def check_send_and_receive() -> None:
 
 
 def check_asynchronous_send_and_receive() -> None:
-    """Both directions at once."""
+    """Both directions can be pending at once."""
     x = torch.zeros(1, device="hpu")
 
     works = [dist.isend(card(RANK), PEER), dist.irecv(x, PEER)]
@@ -275,7 +269,7 @@ def check_asynchronous_send_and_receive() -> None:
 
 
 def check_asynchronous_work() -> None:
-    """Its result is the tensor that was passed in, by wait and by future."""
+    """The result of the work and of its future is the tensor that was passed in."""
     x, y = card(1), card(2)
 
     work = dist.all_reduce(x, async_op=True)
@@ -290,7 +284,7 @@ def check_asynchronous_work() -> None:
 
 
 def check_what_was_begun_before_is_there_when_the_last_is() -> None:
-    """As on a card, which does one after the other: DeepSpeed up to 0.19.0 waits for the last weight alone."""
+    """Collectives complete in order, as on a card: DeepSpeed up to 0.19.0 waits for the last one only."""
     parts = [torch.empty(2**22, device="hpu") for _ in range(SIZE)]
     half = torch.empty(2**21, device="hpu")
     dist.all_gather(parts, torch.full((2**22,), RANK + 1.0, device="hpu"), async_op=True)
@@ -306,7 +300,7 @@ def check_what_was_begun_before_is_there_when_the_last_is() -> None:
 
 
 def check_barrier() -> None:
-    """Nobody passes alone, and no tensor is involved."""
+    """All ranks pass together, and no tensor is involved."""
     hpu_sim.reset_stats()
 
     dist.barrier()
@@ -315,12 +309,12 @@ def check_barrier() -> None:
 
 
 def check_barrier_at_the_machines_number_of_a_card() -> None:
-    """As accelerate asks for it; each process knows its card as number 0."""
+    """Accelerate passes the device's number on the machine; within a process the device is number 0."""
     dist.barrier(device_ids=[RANK])
 
 
 def check_objects_of_all_ranks() -> None:
-    """They travel as bytes on the card."""
+    """Objects are sent as byte tensors on the device."""
     gathered: list[Any] = [None] * SIZE
 
     dist.all_gather_object(gathered, {"rank": RANK})
@@ -329,7 +323,6 @@ def check_objects_of_all_ranks() -> None:
 
 
 def check_objects_of_one_rank() -> None:
-    """As the source has them."""
     objects = [f"from {RANK}", RANK]
 
     dist.broadcast_object_list(objects, src=1)
@@ -338,7 +331,6 @@ def check_objects_of_one_rank() -> None:
 
 
 def check_objects_gathered_and_scattered() -> None:
-    """In one rank, and from one rank."""
     gathered: list[Any] | None = [None] * SIZE if RANK == 0 else None
     dist.gather_object(RANK, gathered, dst=0)
     received: list[Any] = [None]
@@ -349,7 +341,7 @@ def check_objects_gathered_and_scattered() -> None:
 
 
 def check_groups_of_some_ranks() -> None:
-    """A group of one rank concerns that rank."""
+    """A group of one rank does not involve the other."""
     groups = [dist.new_group([rank]) for rank in range(SIZE)]
     x = card(RANK + 1)
 
@@ -360,7 +352,7 @@ def check_groups_of_some_ranks() -> None:
 
 
 def check_many_tensors_at_once() -> None:
-    """Coalesced reduction."""
+    """The collective is coalesced."""
     tensors = [card(RANK), card(RANK, 1)]
 
     dist.all_reduce_coalesced(tensors)
@@ -369,7 +361,7 @@ def check_many_tensors_at_once() -> None:
 
 
 def check_views_are_reduced_in_place() -> None:
-    """The rest of the memory stays."""
+    """The rest of the memory does not change."""
     x = card(1, 1, 1, 1)
 
     dist.all_reduce(x[1:3])
@@ -378,7 +370,7 @@ def check_views_are_reduced_in_place() -> None:
 
 
 def check_collectives_are_counted() -> None:
-    """With the bytes that this rank puts in."""
+    """The bytes are those that this rank contributes."""
     x = torch.ones(10, device="hpu")
     whole = torch.ones(20, device="hpu")
     hpu_sim.reset_stats()
@@ -393,7 +385,7 @@ def check_collectives_are_counted() -> None:
 
 
 def check_a_profile_sees_when_collectives_ran() -> None:
-    """From the call until the other rank had its part, or, for what is sent, until the program has waited for it."""
+    """An event ends when the collective has completed; that of a send or receive ends when the program has waited."""
     native().start_device_trace()
 
     dist.all_reduce(card(1, 2))
@@ -408,7 +400,7 @@ def check_a_profile_sees_when_collectives_ran() -> None:
 
 
 def check_a_collective_keeps_no_python_object() -> None:
-    """Its thread would drop what torch keeps for a backward pass, at the latest when Python can take nothing back."""
+    """Its thread would destroy captured Python objects at shutdown, when it is too late."""
     kept: set[int] = set()
     there = weakref.ref(kept)
     torch._C._stash_obj_in_tls("kept", kept)  # As torch's own backward pass does.
@@ -427,7 +419,7 @@ def check_a_collective_keeps_no_python_object() -> None:
 
 
 def check_a_collective_ends_the_graph() -> None:
-    """What it sends has to be computed."""
+    """The tensor that it sends must be computed."""
     torch.hpu.synchronize()  # type: ignore[attr-defined] # the bridge brings it
     hpu_sim.reset_stats()
 
@@ -437,19 +429,18 @@ def check_a_collective_ends_the_graph() -> None:
 
 
 def check_the_group_says_hccl() -> None:
-    """The backend's name, for all tensors."""
     assert dist.get_backend() == "hccl"
     assert (dist.get_rank(), dist.get_world_size()) == (RANK, SIZE)
 
 
 def check_each_rank_has_its_card() -> None:
-    """The module is the local rank."""
+    """The module id is the local rank."""
     assert os.environ["HLS_MODULE_ID"] == str(RANK)
     assert torch.ones(1, device="hpu").device == torch.device("hpu:0")
 
 
 def check_data_parallel_training() -> None:
-    """Weights are equal to the bit on all ranks, and those of one process with all the data."""
+    """Weights are bitwise equal on all ranks, and equal those of one process with all the data."""
     torch.manual_seed(RANK)
     model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 1)).to("hpu")
     parallel = DistributedDataParallel(model, bucket_cap_mb=230, gradient_as_bucket_view=True)
@@ -472,7 +463,7 @@ def check_data_parallel_training() -> None:
 
 
 def check_data_parallel_training_without_synchronisation() -> None:
-    """Under no_sync each rank keeps its own gradient, which the next step adds."""
+    """Under `no_sync` each rank accumulates its own gradient."""
     model = nn.Linear(1, 1, bias=False).to("hpu")
     nn.init.ones_(model.weight)
     parallel = DistributedDataParallel(model)
@@ -487,7 +478,7 @@ def check_data_parallel_training_without_synchronisation() -> None:
 
 
 def check_batch_statistics_of_all_ranks() -> None:
-    """Buffers of the first rank reach the others."""
+    """Buffers of rank 0 are broadcast."""
     model = nn.BatchNorm1d(1).to("hpu")
     model.running_mean = card(RANK + 5)
 
@@ -498,7 +489,7 @@ def check_batch_statistics_of_all_ranks() -> None:
 
 
 def report() -> dict[str, str]:
-    """Run every check; return the traceback of each, or nothing where it holds."""
+    """Run every check, and return the traceback of each failure, or an empty string."""
     found = {}
     for name, function in inspect.getmembers(sys.modules[__name__], inspect.isfunction):
         if name.startswith("check_"):

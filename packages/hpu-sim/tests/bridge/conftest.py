@@ -1,7 +1,7 @@
-"""Fresh interpreters at the cost of a fork, for tests that each need a machine of another release, mode or generation.
+"""Fixtures that run programs in forks of one interpreter, for tests of other releases, modes and generations.
 
-Here, unlike in the rest of the suite, a program finds torch imported. Where it matters how torch is imported, tests
-start interpreters of their own.
+Unlike in the rest of the suite, torch is imported before the program starts. Tests of that import start interpreters of
+their own.
 """
 
 from __future__ import annotations
@@ -19,35 +19,36 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_SCRIPT: Final = Path(__file__).with_name("prepared_interpreter.py")
+_SCRIPT: Final = Path(__file__).with_name("fork_server.py")
 
 
 @pytest.fixture(scope="session")
-def prepared_interpreter(fresh_environment: Callable[..., dict[str, str]]) -> Iterator[tuple[int, int]]:
-    """The ends that the suite has of the two pipes to an interpreter that waits for programs."""
-    theirs, requests = os.pipe()
-    answers, ours = os.pipe()
+def fork_server(fresh_environment: Callable[..., dict[str, str]]) -> Iterator[tuple[int, int]]:
+    """Ends of the pipes to the fork server: requests to write, responses to read."""
+    server_requests, requests = os.pipe()
+    responses, server_responses = os.pipe()
     environment = fresh_environment({"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
-    command = [sys.executable, str(_SCRIPT), str(theirs), str(ours)]
-    with subprocess.Popen(command, env=environment, pass_fds=(theirs, ours), stdin=subprocess.DEVNULL) as process:
-        os.close(theirs)
-        os.close(ours)
-        yield requests, answers
+    descriptors = (server_requests, server_responses)
+    command = [sys.executable, str(_SCRIPT), *map(str, descriptors)]
+    with subprocess.Popen(command, env=environment, pass_fds=descriptors, stdin=subprocess.DEVNULL) as process:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        yield requests, responses
         os.close(requests)
-        os.close(answers)
+        os.close(responses)
         process.wait(timeout=60)
 
 
 @pytest.fixture(scope="session")
 def run_python(
-    prepared_interpreter: tuple[int, int],
+    fork_server: tuple[int, int],
     fresh_environment: Callable[..., dict[str, str]],
     warning_filters: list[tuple[str, str, str]],
     without_gloo: Callable[[str], str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs a program given as text, with further variables, in an interpreter that warnings end."""
-    requests, answers = prepared_interpreter
+    """Runs a program given as text, with environment variables, in an interpreter where warnings are errors."""
+    requests, responses = fork_server
 
     def run(program: str, *arguments: str | Path, **variables: str | None) -> subprocess.CompletedProcess[str]:
         folder = tmp_path_factory.mktemp("program")
@@ -62,7 +63,7 @@ def run_python(
             **{name: str(file) for name, file in files.items()},
         }
         os.write(requests, json.dumps(request).encode() + b"\n")
-        code = int(os.read(answers, 16))
+        code = int(os.read(responses, 16))
         output, errors = (file.read_text(encoding="utf-8") for file in files.values())
         return subprocess.CompletedProcess([], code, without_gloo(output), errors)
 
@@ -71,7 +72,7 @@ def run_python(
 
 @pytest.fixture(scope="session")
 def output_of(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> Callable[..., str]:
-    """Runs a program that has to end well and returns what it prints, without the last line's end."""
+    """Runs a program that must succeed, and returns its output without the final newline."""
 
     def output(program: str, *arguments: str | Path, **variables: str | None) -> str:
         result = run_python(program, *arguments, **variables)

@@ -1,6 +1,6 @@
-"""Walk the tables of docs/bridge.md on the machine of this process, and print each row that does not hold.
+"""Check of the tables of docs/bridge.md against the simulated machine of this process.
 
-Run by test_table.py: ``python table.py docs/bridge.md``, with a simulated machine in the environment.
+test_table.py runs ``python table.py docs/bridge.md``, which prints every row that is false.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MISSING = object()
 
 @dataclass(frozen=True)
 class Row:
-    """A row: the call with its module, when there is one, and what the simulator does."""
+    """Row of a table: the call with its module, its condition, and the simulator's verdict."""
 
     call: str
     when: str
@@ -36,23 +36,23 @@ class Row:
 
     @property
     def parameters(self) -> str | None:
-        """Parameters as the row gives them; None where it gives none."""
+        """Parameters of the call; None if the row has none."""
         return self.call.partition("(")[2][:-1] if "(" in self.call else None
 
     @property
     def is_absent(self) -> bool:
-        """Whether the simulator has no such call."""
+        """Whether the simulator lacks the call."""
         return self.here.startswith("absent: ")
 
     def applies(self, release: str, *, lazy: bool) -> bool:
-        """Return whether a release has the call in a mode: any of the clauses, or no clause."""
+        """Return whether a release has the call in a mode."""
         return not self.when or any(_holds(clause, _line(release), lazy=lazy) for clause in self.when.split(" or "))
 
 
 def _holds(clause: str, line: tuple[int, ...], *, lazy: bool) -> bool:
     match = _CLAUSE.fullmatch(clause)
     if match is None:
-        raise ValueError(f"{clause!r} says nothing about releases and modes")
+        raise ValueError(f"a condition must be about releases and modes, got {clause!r}")
     if match["kind"] is None:
         return lazy is (clause == "lazy")
     bound = _line(match["line"])
@@ -71,7 +71,7 @@ def _line(version: str) -> tuple[int, ...]:
 
 
 def read(text: str) -> list[Row]:
-    """Return the rows of every table of calls, in order."""
+    """Return the rows of all tables, in order."""
     rows = []
     module = ""
     for line in text.splitlines():
@@ -85,12 +85,12 @@ def read(text: str) -> list[Row]:
 
 
 def resolve(name: str) -> Any:
-    """Return what a name stands for, or a mark where there is nothing."""
+    """Return the object of a name, or `_MISSING`."""
     found: Any = None
     path = ""
     for part in name.split("."):
         path = f"{path}.{part}".lstrip(".")
-        # An attribute before a module: `version` is a function in a module of the same name.
+        # Attributes first: `version` is a function of a module with the same name.
         if hasattr(found, part):
             found = getattr(found, part)
             continue
@@ -102,14 +102,14 @@ def resolve(name: str) -> Any:
 
 
 def fault(row: Row, release: str, *, lazy: bool) -> str | None:
-    """Return what is wrong with a row on a machine, or None."""
+    """Return what is false about a row, or None."""
     found = resolve(row.name)
     if row.is_absent:
-        return None if found is _MISSING else "is there and should be absent"
+        return None if found is _MISSING else "exists and should be absent"
     difference = "is missing" if found is _MISSING else _difference(found, row)
     if row.applies(release, lazy=lazy):
         return difference
-    return None if difference else "is there, on a release or in a mode that has none"
+    return None if difference else "exists on a release or in a mode that lacks it"
 
 
 def _difference(found: Any, row: Row) -> str | None:
@@ -145,7 +145,7 @@ def _expected(parameters: str, found: Any) -> list[tuple[str, str]]:
     known = {"torch": torch, "timedelta": timedelta, "Format": getattr(inspect.getmodule(found), "Format", None)}
 
     def value(node: ast.expr | None) -> str:
-        return "" if node is None else repr(eval(ast.unparse(node), known))  # noqa: S307 - our own document
+        return "" if node is None else repr(eval(ast.unparse(node), known))  # noqa: S307 - own document
 
     padding: list[ast.expr | None] = [None] * (len(given.args) - len(given.defaults))
     described = [(a.arg, value(d)) for a, d in zip(given.args, [*padding, *given.defaults], strict=True)]
@@ -156,10 +156,10 @@ def _expected(parameters: str, found: Any) -> list[tuple[str, str]]:
 
 
 def main() -> None:
-    """Print the faults of every row, one a line."""
-    import torch  # noqa: F401 - brings the device
+    """Print every fault, one per line."""
+    import torch  # noqa: F401 - activates the simulator
 
-    # Of modules that are about to go, on the releases that still have them.
+    # Deprecated modules warn on import.
     warnings.simplefilter("ignore", DeprecationWarning)
     from hpu_sim.runtime import active_config
 
@@ -167,7 +167,7 @@ def main() -> None:
     for row in read(Path(sys.argv[1]).read_text(encoding="utf-8")):
         what = fault(row, machine.release.version, lazy=machine.lazy)
         if what is not None:
-            print(f"{row.name} {what}")  # noqa: T201 - its output is what the test reads
+            print(f"{row.name} {what}")  # noqa: T201 - the test reads the output
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Which calls take a card: everything else is safe in a launcher."""
+"""Calls that acquire a device. The others are safe in a launcher."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ print(json.dumps(taken))
 
 @pytest.fixture(scope="module")
 def taken(output_of: Callable[..., str]) -> dict[str, int]:
-    """By call: 1 where it took a card, 0 where not, 2 where it failed."""
+    """Result by call: 1 if it acquired a device, 0 if not, 2 if it failed."""
     calls = json.dumps(_TAKES_NONE + _TAKES_ONE)
     return dict(json.loads(output_of(_PROGRAM, calls, PT_HPU_LAZY_MODE="1")))
 
@@ -128,12 +128,12 @@ def _params(calls: Iterable[str]) -> list[ParameterSet]:
 
 
 @pytest.mark.parametrize("call", _params(_TAKES_NONE))
-def test_a_question_takes_no_card(call: str, taken: dict[str, int]) -> None:
-    """A launcher may ask, and leaves every card to its ranks."""
+def test_a_query_acquires_no_device(call: str, taken: dict[str, int]) -> None:
+    """A launcher can call it and leave every device to its ranks."""
     assert taken[call] == 0
 
 
 @pytest.mark.parametrize("call", _params(_TAKES_ONE))
-def test_a_use_takes_a_card(call: str, taken: dict[str, int]) -> None:
-    """As on the bridge, where some of these look harmless."""
+def test_a_use_acquires_a_device(call: str, taken: dict[str, int]) -> None:
+    """Some of these look harmless, but acquire a device in the bridge too."""
     assert taken[call] == 1

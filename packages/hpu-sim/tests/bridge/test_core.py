@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def test_the_mode_is_told() -> None:
-    """By both of its names."""
+def test_is_lazy_has_two_names() -> None:
     assert htcore.is_lazy() is internal.is_lazy() is True
 
 
@@ -25,8 +24,8 @@ def test_the_mode_is_told() -> None:
     [htcore.mark_step, htcore.iter_mark_step, step_closure._mark_step_if_lazy],
     ids=["mark_step", "iter_mark_step", "_mark_step_if_lazy"],
 )
-def test_marking_a_step_ends_the_graph(mark: Callable[..., object], statistics: Callable[[], dict[str, int]]) -> None:
-    """It returns nothing and waits for nothing."""
+def test_mark_step_ends_the_graph(mark: Callable[..., object], statistics: Callable[[], dict[str, int]]) -> None:
+    """It returns None and is not a host sync."""
     torch.ones(1, device="hpu").add_(1)
 
     assert mark() is None
@@ -34,8 +33,7 @@ def test_marking_a_step_ends_the_graph(mark: Callable[..., object], statistics: 
     assert (statistics()["graphs"], statistics()["host_syncs"]) == (1, 0)
 
 
-def test_marking_a_step_can_wait(statistics: Callable[[], dict[str, int]]) -> None:
-    """With `sync`."""
+def test_mark_step_with_sync_is_a_host_sync(statistics: Callable[[], dict[str, int]]) -> None:
     torch.ones(1, device="hpu").add_(1)
 
     htcore.mark_step(sync=True)
@@ -44,7 +42,7 @@ def test_marking_a_step_can_wait(statistics: Callable[[], dict[str, int]]) -> No
 
 
 def test_closures_run_at_the_next_step() -> None:
-    """Once, in order, with their arguments."""
+    """They run once, in order, with their arguments."""
     calls: list[object] = []
     htcore.add_step_closure(calls.append, args=(1,))
     htcore.add_step_closure(lambda: calls.append(2))
@@ -58,7 +56,7 @@ def test_closures_run_at_the_next_step() -> None:
 
 
 def test_a_closure_added_by_a_closure_runs_at_the_step_after() -> None:
-    """Logging that logs again does not run for ever."""
+    """A closure that adds itself again does not loop forever."""
     calls: list[int] = []
     htcore.add_step_closure(lambda: htcore.add_step_closure(calls.append, (1,)))
 
@@ -69,8 +67,8 @@ def test_a_closure_added_by_a_closure_runs_at_the_step_after() -> None:
     assert (after_one, calls) == ([], [1])
 
 
-def test_a_failing_closure_is_not_kept() -> None:
-    """Its error is the step's, and the next step is a new one."""
+def test_a_failing_closure_is_dropped() -> None:
+    """`mark_step` raises its error, and the next `mark_step` works."""
 
     def fail() -> None:
         raise ZeroDivisionError
@@ -101,23 +99,22 @@ print(json.dumps({"lazy": htcore.is_lazy(), "calls": calls, "returned": returned
 
 @pytest.fixture(scope="module")
 def eager(output_of: Callable[..., str]) -> dict[str, object]:
-    """What marking steps does in eager mode."""
+    """Effects of `mark_step` in eager mode."""
     return dict(json.loads(output_of(_EAGER, PT_HPU_LAZY_MODE="0")))
 
 
-def test_in_eager_mode_marking_a_step_does_nothing(eager: dict[str, object]) -> None:
-    """It takes no card, waits for nothing and returns nothing."""
+def test_mark_step_does_nothing_in_eager_mode(eager: dict[str, object]) -> None:
+    """It acquires no device, is not a host sync and returns None."""
     assert (eager["lazy"], eager["taken"], eager["host_syncs"], eager["graphs"]) == (False, False, 0, 0)
     assert eager["returned"] == [None] * 4
 
 
-def test_in_eager_mode_closures_never_run(eager: dict[str, object]) -> None:
-    """As on the bridge."""
+def test_closures_never_run_in_eager_mode(eager: dict[str, object]) -> None:
     assert eager["calls"] == []
 
 
-def test_the_generation_is_told_without_a_card() -> None:
-    """As SynapseAI's enumeration has it."""
+def test_the_generation_is_known_without_acquiring_a_device() -> None:
+    """It is a member of SynapseAI's enum."""
     assert experimental._get_device_type() is experimental.synDeviceType.synDeviceGaudi2
     assert [member.name for member in experimental.synDeviceType] == [
         "synDeviceGaudi",
@@ -128,7 +125,7 @@ def test_the_generation_is_told_without_a_card() -> None:
 
 @pytest.mark.parametrize(("generation", "supported"), [("GAUDI", "False"), ("GAUDI3", "True")])
 def test_float16_needs_the_second_generation(generation: str, supported: str, output_of: Callable[..., str]) -> None:
-    """The first has bfloat16 only."""
+    """The first generation has bfloat16 only."""
     program = """
     import sys
     import hpu_sim
@@ -140,14 +137,13 @@ def test_float16_needs_the_second_generation(generation: str, supported: str, ou
     assert output_of(program, generation) == f"{supported} {generation}"
 
 
-def test_an_address_is_told() -> None:
-    """Of a tensor's first element."""
+def test_data_ptr_is_the_address_of_the_first_element() -> None:
     x = torch.ones(4, device="hpu")
 
     assert experimental._data_ptr(x[1:]) == x.data_ptr() + 4
 
 
-def test_the_older_ways_to_ask_work() -> None:
+def test_the_legacy_functions_work() -> None:
     """Scripts for old releases use them."""
     from habana_frameworks.torch.distributed import hccl
 

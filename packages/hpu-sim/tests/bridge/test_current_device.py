@@ -1,4 +1,4 @@
-"""Choosing the device that is the current one anyway."""
+"""Selecting the current device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ hpu: Any = torch.hpu  # type: ignore[attr-defined] # the bridge registers it
 @pytest.mark.parametrize("device", [None, "hpu", torch.device("hpu")], ids=repr)
 @pytest.mark.parametrize("module", ["0", "1"])
 def test_a_device_without_an_index_is_any_module(device: Any, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """DeepSpeed's ZeRO stage 3 chooses it on every rank, whose modules differ."""
+    """DeepSpeed's ZeRO stage 3 selects it on every rank."""
     monkeypatch.setenv("HLS_MODULE_ID", module)
 
     hpu.set_device(device)
@@ -24,6 +24,6 @@ def test_a_device_without_an_index_is_any_module(device: Any, module: str, monke
 
 
 def test_another_kind_of_device_is_refused() -> None:
-    """The error names it."""
+    """The error names the device."""
     with pytest.raises(ValueError, match="Expected a hpu device, but got: cpu"):
         hpu.set_device("cpu")

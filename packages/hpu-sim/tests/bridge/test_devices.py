@@ -1,4 +1,4 @@
-"""`torch.hpu` answers as the bridge does."""
+"""Device queries of `torch.hpu`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def variables(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """The environment, without a chosen module, and put back in the end whatever the test's calls set."""
+    """The environment without a selected module, restored in teardown."""
     # Setting before deleting makes monkeypatch remember names that are not there now.
     for name in ("HLS_MODULE_ID", "HABANA_VISIBLE_MODULES"):
         monkeypatch.setenv(name, "")
@@ -30,8 +30,8 @@ def variables(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_torch_hpu_is_the_module() -> None:
-    """By each of its names, one of which is a leak of the bridge's that programs use."""
+def test_torch_hpu_is_the_device_module() -> None:
+    """One of its names is a leftover of the bridge that programs use."""
     assert sys.modules["torch.hpu"] is hpu
     assert bridge.hpu is hpu
     assert bridge.core.hpu is hpu
@@ -45,26 +45,25 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = hpu.nothing
 
 
-def test_the_cards_are_counted() -> None:
-    """All of the machine, as an int."""
+def test_device_count_is_that_of_the_machine() -> None:
     assert (hpu.device_count(), type(hpu.device_count())) == (2, int)
 
 
 def test_the_count_ignores_visible_modules(variables: pytest.MonkeyPatch) -> None:
-    """On the bridge, too, which users find surprising."""
+    """The bridge's count ignores them too."""
     variables.setenv("HABANA_VISIBLE_MODULES", "0")
 
     assert hpu.device_count() == 2
 
 
-def test_there_is_a_card() -> None:
-    """Which computes in bfloat16."""
+def test_the_device_is_available() -> None:
+    """It supports bfloat16."""
     assert hpu.is_available() is True
     assert hpu.is_bf16_supported() is True
 
 
 def test_the_current_device_is_always_0() -> None:
-    """Whatever module it is."""
+    """The index does not depend on the module."""
     assert hpu.current_device() == 0
     assert hpu.is_initialized() is True
     assert hpu._initialized is True
@@ -72,17 +71,17 @@ def test_the_current_device_is_always_0() -> None:
 
 @pytest.mark.parametrize("device", [None, 0, 1, "hpu", "hpu:1", torch.device("hpu"), torch.device("hpu:0")], ids=repr)
 def test_the_name_is_the_generation(device: Any) -> None:
-    """For any card of the machine."""
+    """It is the same for every device of the machine."""
     assert hpu.get_device_name(device) == "GAUDI2"
 
 
-def test_the_capability_is_text() -> None:
-    """Not a pair of numbers, as on other accelerators."""
+def test_the_capability_is_a_string() -> None:
+    """It is not a pair of numbers, unlike on other accelerators."""
     assert hpu.get_device_capability() == runtime.active_config().release.version
 
 
-def test_the_properties_are_text() -> None:
-    """With the bridge's names in its order."""
+def test_the_properties_are_a_string() -> None:
+    """The names and their order are the bridge's."""
     properties = hpu.get_device_properties(0)
 
     assert properties.startswith("(")
@@ -101,34 +100,32 @@ def test_the_properties_are_text() -> None:
     assert f"dramSize={96 * 2**30}," in properties
 
 
-def test_cards_of_a_machine_reach_each_other() -> None:
-    """As a bool."""
+def test_devices_of_a_machine_are_peers() -> None:
     assert hpu.can_device_access_peer(0, 1) is True
 
 
 def test_there_is_one_architecture() -> None:
-    """The generation, and no flags to compile for it."""
+    """It is the generation, and there are no flags to compile for it."""
     assert hpu.get_arch_list() == ["GAUDI2"]
     assert hpu.get_gencode_flags() == ""
 
 
 def test_synchronize_takes_no_device() -> None:
-    """On the bridge, too."""
     assert hpu.synchronize() is None
     with pytest.raises(TypeError):
         hpu.synchronize(0)
 
 
 @pytest.mark.parametrize("device", [2, -1, "hpu:2", torch.device("hpu:7")], ids=repr)
-def test_a_card_that_is_not_there_is_the_bridges_error(device: Any) -> None:
-    """An AssertionError."""
+def test_a_missing_device_is_the_bridges_error(device: Any) -> None:
+    """It is an AssertionError."""
     with pytest.raises(AssertionError, match=r"^Invalid device id$"):
         hpu.get_device_name(device)
 
 
 @pytest.mark.parametrize("device", ["cpu", torch.device("cuda:0")], ids=repr)
 def test_another_kind_of_device_is_the_bridges_error(device: Any) -> None:
-    """A ValueError that names it."""
+    """It is a ValueError that names the device."""
     with pytest.raises(ValueError, match=f"Expected a hpu device, but got: {device}"):
         hpu.get_device_name(device)
 
@@ -144,20 +141,19 @@ def test_another_kind_of_device_is_the_bridges_error(device: Any) -> None:
         ("cpu", False, True, -1),
     ],
 )
-def test_a_device_argument_is_read(device: Any, optional: bool, allow_cpu: bool, index: int) -> None:
-    """torch.load reads `map_location` with it."""
+def test_a_device_argument_has_an_index(device: Any, optional: bool, allow_cpu: bool, index: int) -> None:
+    """torch.load reads `map_location` with this function."""
     assert _utils._get_device_index(device, optional=optional, allow_cpu=allow_cpu) == index
 
 
 @pytest.mark.parametrize("device", [None, "hpu"])
-def test_a_missing_index_is_named(device: Any) -> None:
-    """Where one is needed."""
+def test_a_missing_index_is_an_error(device: Any) -> None:
     with pytest.raises(ValueError, match="Expected a hpu device with a specified index or an integer"):
         _utils._get_device_index(device)
 
 
-def test_a_card_can_be_a_context() -> None:
-    """Nothing changes in it, since a process has one card."""
+def test_a_device_is_a_context_manager() -> None:
+    """It has no effect, because a process has one device."""
     with hpu.device(1) as context:
         assert context.idx == 1
         assert hpu.current_device() == 0
@@ -165,28 +161,27 @@ def test_a_card_can_be_a_context() -> None:
         assert context.idx == 0
 
 
-def test_a_context_of_a_card_that_is_not_there_is_an_error() -> None:
-    """As any use of its index."""
+def test_a_context_manager_of_a_missing_device_is_an_error() -> None:
     with pytest.raises(AssertionError, match="Invalid device id"):
         hpu.device(2)
 
 
-def test_choosing_device_0_of_a_small_machine_sets_nothing(variables: pytest.MonkeyPatch) -> None:
-    """A machine with fewer than eight cards has no module ids to choose from."""
+def test_selecting_device_0_of_a_small_machine_sets_nothing(variables: pytest.MonkeyPatch) -> None:
+    """A machine with fewer than eight devices has no module ids to select from."""
     hpu.set_device(0)
 
     assert "HLS_MODULE_ID" not in os.environ
 
 
-def test_choosing_another_device_of_a_small_machine_is_an_error(variables: pytest.MonkeyPatch) -> None:
-    """Without a module the process cannot know which it would get."""
-    with pytest.raises(AssertionError, match="only device 0 can be chosen, got 1"):
+def test_selecting_another_device_of_a_small_machine_is_an_error(variables: pytest.MonkeyPatch) -> None:
+    """Without a module id, the acquired device is unknown."""
+    with pytest.raises(AssertionError, match="`device` must be 0 without HLS_MODULE_ID .*, got 1"):
         hpu.set_device(1)
 
 
 @pytest.mark.parametrize("device", [1, "hpu:1", torch.device("hpu:1")], ids=repr)
-def test_choosing_among_visible_modules_sets_the_module(device: Any, variables: pytest.MonkeyPatch) -> None:
-    """The list's element of that index."""
+def test_selecting_a_visible_module_sets_the_variable(device: Any, variables: pytest.MonkeyPatch) -> None:
+    """The index is that of HABANA_VISIBLE_MODULES."""
     variables.setenv("HABANA_VISIBLE_MODULES", "4,6")
 
     hpu.set_device(device)
@@ -194,8 +189,8 @@ def test_choosing_among_visible_modules_sets_the_module(device: Any, variables: 
     assert os.environ["HLS_MODULE_ID"] == "6"
 
 
-def test_choosing_what_was_chosen_changes_nothing(variables: pytest.MonkeyPatch) -> None:
-    """A launcher has set the module."""
+def test_selecting_the_selected_module_changes_nothing(variables: pytest.MonkeyPatch) -> None:
+    """A launcher may have set the module."""
     variables.setenv("HLS_MODULE_ID", "1")
 
     hpu.set_device(1)
@@ -203,32 +198,30 @@ def test_choosing_what_was_chosen_changes_nothing(variables: pytest.MonkeyPatch)
     assert os.environ["HLS_MODULE_ID"] == "1"
 
 
-def test_choosing_against_what_was_chosen_is_an_error(variables: pytest.MonkeyPatch) -> None:
-    """A process does not change its card."""
+def test_selecting_another_module_is_an_error(variables: pytest.MonkeyPatch) -> None:
+    """A process does not change its device."""
     variables.setenv("HLS_MODULE_ID", "1")
 
-    with pytest.raises(AssertionError, match="HLS_MODULE_ID=1 is set and is not device 0"):
+    with pytest.raises(AssertionError, match="must be that of HLS_MODULE_ID=1, got 0"):
         hpu.set_device(0)
 
 
-def test_more_modules_than_a_server_has_are_an_error(variables: pytest.MonkeyPatch) -> None:
-    """There are at most eight."""
+def test_more_than_eight_visible_modules_are_an_error(variables: pytest.MonkeyPatch) -> None:
     variables.setenv("HABANA_VISIBLE_MODULES", "0,1,2,3,4,5,6,7,8")
 
-    with pytest.raises(AssertionError, match="names 9 modules, a server has 8"):
+    with pytest.raises(AssertionError, match="must have at most 8 modules, got 9"):
         hpu.set_device(0)
 
 
-def test_choosing_a_card_that_is_not_there_is_an_error(variables: pytest.MonkeyPatch) -> None:
-    """As any use of its index."""
+def test_selecting_a_missing_device_is_an_error(variables: pytest.MonkeyPatch) -> None:
     with pytest.raises(AssertionError, match="Invalid device id"):
         hpu.set_device(2)
 
 
-def test_a_full_server_has_modules_to_choose_from(
+def test_a_full_server_has_modules_to_select(
     run_python: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
-    """With eight cards the index is the module, and that is the card which is taken."""
+    """With eight devices the index is the module id, and the process acquires that module."""
     program = """
     import os
     import hpu_sim
@@ -246,8 +239,8 @@ def test_a_full_server_has_modules_to_choose_from(
 
 
 @pytest.mark.needs_torch("2.1", "checkpointing that knows other devices than CUDA")
-def test_activation_checkpointing_is_told_of_the_device() -> None:
-    """The bridge does it when it takes the card."""
+def test_activation_checkpointing_defaults_to_the_device() -> None:
+    """The bridge sets the default when it acquires a device."""
     from torch.utils.checkpoint import DefaultDeviceType
 
     hpu.init()
@@ -255,8 +248,8 @@ def test_activation_checkpointing_is_told_of_the_device() -> None:
     assert DefaultDeviceType.get_device_type() == "hpu"
 
 
-def test_waiting_closes_the_graph(statistics: Callable[[], dict[str, int]]) -> None:
-    """And is counted as a wait."""
+def test_synchronize_ends_the_graph(statistics: Callable[[], dict[str, int]]) -> None:
+    """It counts as a host sync."""
     torch.ones(1, device="hpu").add_(1)
 
     hpu.synchronize()

@@ -1,4 +1,4 @@
-"""torch.compile with the backend of the bridge, in eager mode."""
+"""torch.compile with the bridge's backend, in eager mode."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def count():
 """
 
 
-def test_a_compiled_model_trains_as_without(output_of: Callable[..., str]) -> None:
-    """Outputs, gradients and statistics are the same, and the graphs of both passes are counted."""
+def test_a_compiled_model_trains_as_an_uncompiled_one(output_of: Callable[..., str]) -> None:
+    """Outputs, gradients and running statistics are equal, and the metric counts the graphs of both passes."""
     program = (
         _MODEL
         + """
@@ -49,7 +49,7 @@ print(count())
 
 
 def test_a_function_changes_its_input_in_place(output_of: Callable[..., str]) -> None:
-    """With inputs that are kept in the graph, and without."""
+    """It works with input mutations in the graph and without."""
     program = (
         _MODEL
         + """
@@ -68,7 +68,7 @@ for keep in (True, False):
 
 
 def test_a_result_is_traced_with_the_strides_that_it_has() -> None:
-    """Torch knows of cards that theirs are always contiguous, and would view them as such."""
+    """Torch assumes contiguous results on hpu, as a card's are."""
     importlib.import_module("torch._dynamo")
     from torch._subclasses import FakeTensorMode
 
@@ -81,7 +81,7 @@ def test_a_result_is_traced_with_the_strides_that_it_has() -> None:
 
 
 def test_an_unknown_option_is_named(output_of: Callable[..., str]) -> None:
-    """With those that there are."""
+    """The error lists the options."""
     program = (
         _MODEL
         + """
@@ -93,27 +93,27 @@ except Exception as error:
     )
 
     assert output_of(program, **_EAGER).endswith(
-        "`options` of hpu_backend are inference, keep_input_mutations, use_eager_fallback, got 'fast'"
+        "`options` of hpu_backend must be among inference, keep_input_mutations, use_eager_fallback, got 'fast'"
     )
 
 
 @pytest.mark.parametrize(("mode", "known"), [("0", True), ("1", False)], ids=["eager", "lazy"])
 def test_the_backend_is_known_in_eager_mode_only(mode: str, known: bool, output_of: Callable[..., str]) -> None:
-    """By the list that DeepSpeed asks."""
+    """DeepSpeed checks the list of backends."""
     program = "import torch; print('hpu_backend' in torch._dynamo.list_backends(exclude_tags=()))"
 
     assert output_of(program, HPU_SIM_DEVICES="1", PT_HPU_LAZY_MODE=mode) == str(known)
 
 
-def test_a_program_that_compiles_nothing_loads_no_dynamo(output_of: Callable[..., str]) -> None:
-    """It takes seconds."""
+def test_a_program_that_compiles_nothing_does_not_import_dynamo(output_of: Callable[..., str]) -> None:
+    """The import takes seconds."""
     program = "import torch, sys; torch.ones(1, device='hpu'); print('torch._dynamo' in sys.modules)"
 
     assert output_of(program, **_EAGER) == "False"
 
 
-def test_dynamo_that_is_there_already_is_told(output_of: Callable[..., str]) -> None:
-    """A program may activate the simulator late."""
+def test_the_backend_is_registered_after_a_late_activation(output_of: Callable[..., str]) -> None:
+    """A program may import dynamo before it activates the simulator."""
     program = """
     import torch, torch._dynamo
     import hpu_sim
@@ -126,7 +126,7 @@ def test_dynamo_that_is_there_already_is_told(output_of: Callable[..., str]) -> 
 
 @pytest.mark.needs_torch("2.2", "interfaces of devices for dynamo")
 def test_dynamo_has_an_interface_of_the_device(output_of: Callable[..., str]) -> None:
-    """By both of its names."""
+    """Both names of the device have it."""
     program = """
     import torch
     from torch._dynamo.device_interface import get_interface_for_device
@@ -149,7 +149,6 @@ def test_dynamo_has_an_interface_of_the_device(output_of: Callable[..., str]) ->
 def test_variables_set_the_options(
     variable: str, option: str, value: str, expected: str, output_of: Callable[..., str]
 ) -> None:
-    """Where the program does not."""
     program = f"""
     import torch
     from habana_frameworks.torch.dynamo.compile_backend import config

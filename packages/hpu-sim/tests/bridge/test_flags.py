@@ -56,8 +56,8 @@ def test_sdp_kernel_restores_the_flag() -> None:
     assert not hpu.recompute_sdp_enabled()
 
 
-def test_deterministic_algorithms_are_torchs() -> None:
-    """By deprecated names."""
+def test_the_deterministic_flag_is_torchs() -> None:
+    """The names are deprecated."""
     try:
         with pytest.warns(DeprecationWarning, match="setDeterministic is deprecated"):
             hpu.setDeterministic(True)
@@ -68,8 +68,7 @@ def test_deterministic_algorithms_are_torchs() -> None:
         torch.use_deterministic_algorithms(mode=False)
 
 
-def test_the_warning_points_at_the_caller() -> None:
-    """Where the deprecated name stands."""
+def test_the_deprecation_warning_points_at_the_caller() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         hpu.getDeterministic()
@@ -92,8 +91,8 @@ def test_the_warning_points_at_the_caller() -> None:
         ("Short", torch.int16),
     ],
 )
-def test_a_tensor_type_makes_tensors(name: str, dtype: torch.dtype) -> None:
-    """By sizes, or of data; its instances are the card's tensors of its dtype."""
+def test_a_tensor_type_creates_tensors(name: str, dtype: torch.dtype) -> None:
+    """It takes sizes or data. Its instances are the hpu tensors of its dtype."""
     kind = getattr(hpu, f"{name}Tensor")
     sized, filled = kind(2, 3), kind([1, 0])
 
@@ -107,13 +106,12 @@ def test_a_tensor_type_makes_tensors(name: str, dtype: torch.dtype) -> None:
 
 
 def test_tensor_is_torchs() -> None:
-    """The one name without a dtype."""
     assert hpu.Tensor is torch.Tensor
 
 
 @pytest.mark.needs_torch("2.4", "state of autocast for this device in Python")
 def test_autocast_can_be_set_and_read() -> None:
-    """Torch's own state, which older torch asks the device module for."""
+    """The state is torch's own. Older torch reads it through the device module."""
     before = (hpu.is_autocast_hpu_enabled(), hpu.get_autocast_hpu_dtype())
     try:
         hpu.set_autocast_hpu_enabled(True)
@@ -129,7 +127,7 @@ def test_autocast_can_be_set_and_read() -> None:
 
 
 def test_older_torch_has_autocast_as_a_dispatch_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which these functions set; its dtype stays."""
+    """The functions set the dispatch key, and the dtype is fixed."""
     from habana_frameworks.torch.hpu import _autocast
 
     monkeypatch.setattr(_autocast, "_HAS_STATE", False)
@@ -139,15 +137,14 @@ def test_older_torch_has_autocast_as_a_dispatch_key(monkeypatch: pytest.MonkeyPa
         assert _autocast.is_autocast_hpu_enabled()
         assert (rows @ rows.T).dtype == _autocast.get_autocast_hpu_dtype() == torch.bfloat16
         _autocast.set_autocast_hpu_dtype(torch.bfloat16)
-        with pytest.raises(RuntimeError, match=r"is bfloat16 only with torch .*, got torch\.float16"):
+        with pytest.raises(RuntimeError, match=r"must be torch\.bfloat16 with torch < 2\.4 .*, got torch\.float16"):
             _autocast.set_autocast_hpu_dtype(torch.float16)
     finally:
         _autocast.set_autocast_hpu_enabled(False)
     assert (rows @ rows.T).dtype == torch.float32
 
 
-def test_the_extended_summary_agrees_with_the_statistics() -> None:
-    """Two views of the same memory."""
+def test_the_extended_summary_agrees_with_memory_stats() -> None:
     kept = torch.ones(1000, device="hpu")
 
     summary, statistics = hpu._extended_memory_summary_dict(), hpu.memory_stats()
@@ -171,8 +168,8 @@ def test_the_extended_summary_agrees_with_the_statistics() -> None:
 
 
 @pytest.mark.parametrize("name", ["is_available", "device_count", "get_device_name"])
-def test_the_shims_warn(name: str) -> None:
-    """And answer as torch.hpu does."""
+def test_the_functions_of_torch_hpu_warn(name: str) -> None:
+    """They return the same as those of `torch.hpu`."""
     torch_hpu = importlib.import_module("torch_hpu")
 
     with pytest.warns(DeprecationWarning, match=rf"torch_hpu\.{name} is deprecated, use torch\.hpu\.{name}"):
@@ -193,7 +190,7 @@ def test_the_shims_warn(name: str) -> None:
 def test_the_bridges_autoload_follows_its_variables(
     variables: dict[str, str], loads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In lazy mode a program imports the bridge by itself."""
+    """In lazy mode a program has to import the bridge itself."""
     from habana_frameworks import autoload
 
     imported: list[str] = []
@@ -209,8 +206,8 @@ def test_the_bridges_autoload_follows_its_variables(
     assert imported == (["habana_frameworks.torch"] if loads else [])
 
 
-def test_the_version_is_told_after_1_19() -> None:
-    """In three places."""
+def test_the_bridge_has_a_version_after_1_19() -> None:
+    """Four names and the metadata agree."""
     import importlib.metadata
 
     import habana_frameworks.torch as bridge
@@ -220,8 +217,7 @@ def test_the_version_is_told_after_1_19() -> None:
     assert bridge.__version__ == bridge.version() == hpu.__version__ == hpu.version() == build
 
 
-def test_the_profiler_had_to_be_loaded_once(output_of: Callable[..., str]) -> None:
-    """Up to 1.19 there is a name for it."""
+def test_load_habana_profiler_exists_up_to_1_19(output_of: Callable[..., str]) -> None:
     program = "import torch; from habana_frameworks.torch.utils import library_loader as l; l.load_habana_profiler()"
 
     assert output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE="1.18.0") == ""

@@ -1,4 +1,4 @@
-"""Graphs that are captured once and replayed, in lazy mode."""
+"""HPU graphs, in lazy mode."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _graphs = hpu.graphs
 
 @pytest.fixture
 def model() -> torch.nn.Module:
-    """A small model on the card, with an operator that keeps statistics."""
+    """A small model on the device, with running statistics."""
     torch.manual_seed(1)
     layers = (torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
     return torch.nn.Sequential(*layers).to("hpu")
@@ -32,8 +32,8 @@ def _same(first: torch.nn.Module, second: torch.nn.Module, *, gradients: bool = 
     return all(torch.equal(a.grad if gradients else a, b.grad if gradients else b) for a, b in pairs)  # type: ignore[arg-type]
 
 
-def test_a_replay_computes_on_what_the_input_holds_now(model: torch.nn.Module) -> None:
-    """The output of the capture is filled anew."""
+def test_a_replay_uses_the_current_values_of_the_input(model: torch.nn.Module) -> None:
+    """The output tensor of the capture gets the new result."""
     model.eval()
     static, fresh = _rows(), _rows()
     captured = hpu.HPUGraph()
@@ -46,8 +46,8 @@ def test_a_replay_computes_on_what_the_input_holds_now(model: torch.nn.Module) -
     assert torch.equal(output, model(fresh))
 
 
-def test_a_whole_training_step_is_replayed(model: torch.nn.Module) -> None:
-    """Forward pass, backward pass and optimizer give the weights that they give without a graph."""
+def test_a_whole_training_step_can_be_replayed(model: torch.nn.Module) -> None:
+    """Forward pass, backward pass and optimizer step give the same weights as without a graph."""
     plain = copy.deepcopy(model)
     optimizers = [torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9) for m in (model, plain)]
     static = _rows()
@@ -74,7 +74,7 @@ def test_a_whole_training_step_is_replayed(model: torch.nn.Module) -> None:
 
 
 def test_a_replay_is_one_graph(statistics: Callable[[], dict[str, int]]) -> None:
-    """The second one is known already."""
+    """The second replay hits the recipe cache."""
     static = _rows()
     captured = hpu.HPUGraph()
     with hpu.graph(captured):
@@ -93,8 +93,8 @@ def test_a_replay_is_one_graph(statistics: Callable[[], dict[str, int]]) -> None
     [lambda x: x.sum().item(), lambda x: x.nonzero(), lambda x: x[x > 0], lambda x: x.cpu()],
     ids=["item", "nonzero", "mask", "cpu"],
 )
-def test_what_depends_on_data_cannot_be_captured(program: Callable[[torch.Tensor], Any]) -> None:
-    """A replay could not tell the host, nor change a shape."""
+def test_data_dependent_operators_cannot_be_captured(program: Callable[[torch.Tensor], Any]) -> None:
+    """A replay can neither return a value to the host nor change a shape."""
     rows = _rows()
 
     with pytest.raises(RuntimeError, match="not supported during hpu graph capturing"), hpu.graph(hpu.HPUGraph()):
@@ -103,8 +103,8 @@ def test_what_depends_on_data_cannot_be_captured(program: Callable[[torch.Tensor
     assert not hpu.is_current_stream_capturing()
 
 
-def test_work_of_the_host_is_not_captured() -> None:
-    """Tensors on the CPU are Python's business, during a capture and after."""
+def test_cpu_operators_are_not_captured() -> None:
+    """They run during the capture only."""
     calls: list[torch.Tensor] = []
     captured = hpu.HPUGraph()
     rows = _rows()
@@ -118,8 +118,8 @@ def test_work_of_the_host_is_not_captured() -> None:
     assert calls[0].tolist() == [2, 2]
 
 
-def test_random_numbers_are_drawn_anew() -> None:
-    """A replay goes on in the generator's sequence."""
+def test_a_replay_draws_new_random_numbers() -> None:
+    """It continues the generator's sequence."""
     captured = hpu.HPUGraph()
     with hpu.graph(captured):
         drawn = torch.rand(8, device="hpu")
@@ -130,8 +130,8 @@ def test_random_numbers_are_drawn_anew() -> None:
     assert not torch.equal(drawn, first)
 
 
-def test_a_capture_is_seen(model: torch.nn.Module) -> None:
-    """Libraries ask whether one is under way."""
+def test_an_active_capture_is_reported(model: torch.nn.Module) -> None:
+    """Libraries check for it."""
     with hpu.graph(hpu.HPUGraph()):
         inside = hpu.is_current_stream_capturing()
         model(_rows())
@@ -139,20 +139,18 @@ def test_a_capture_is_seen(model: torch.nn.Module) -> None:
     assert (inside, hpu.is_current_stream_capturing()) == (True, False)
 
 
-def test_one_capture_at_a_time() -> None:
-    """Another has to wait for its end."""
-    with hpu.graph(hpu.HPUGraph()), pytest.raises(RuntimeError, match="a capture is under way"):
+def test_a_second_capture_is_an_error() -> None:
+    with hpu.graph(hpu.HPUGraph()), pytest.raises(RuntimeError, match="another capture is active"):
         hpu.HPUGraph().capture_begin()
 
 
-def test_only_a_capture_can_be_ended() -> None:
-    """The error says what to call first."""
-    with pytest.raises(RuntimeError, match=r"begin with capture_begin\(\)"):
+def test_ending_a_capture_that_has_not_started_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match=r"call capture_begin\(\) first"):
         hpu.HPUGraph().capture_end()
 
 
-def test_nothing_cannot_be_replayed() -> None:
-    """Neither before a capture nor after a reset."""
+def test_an_empty_graph_cannot_be_replayed() -> None:
+    """A graph is empty before its capture and after a reset."""
     captured = hpu.HPUGraph()
     with hpu.graph(captured):
         _rows().add(1)
@@ -163,7 +161,7 @@ def test_nothing_cannot_be_replayed() -> None:
 
 
 def test_graphed_callables_have_the_same_gradients(model: torch.nn.Module) -> None:
-    """A graphed module trains as the module did."""
+    """A graphed module trains as the module itself."""
     plain = copy.deepcopy(model)
     inputs = [_rows().requires_grad_() for _ in range(2)]
     graphed = hpu.make_graphed_callables(model, (_rows(),), warmups=2)
@@ -177,8 +175,8 @@ def test_graphed_callables_have_the_same_gradients(model: torch.nn.Module) -> No
     assert _same(model, plain, gradients=True)
 
 
-def test_graphed_functions_come_back_in_a_tuple() -> None:
-    """Several are captured in order, and gradients reach their inputs."""
+def test_several_callables_return_a_tuple() -> None:
+    """They are captured in order, and gradients reach their inputs."""
     double, square = hpu.make_graphed_callables(
         (lambda x: x + x, lambda x: x.square()), ((_rows().requires_grad_(),), (_rows().requires_grad_(),))
     )
@@ -189,8 +187,8 @@ def test_graphed_functions_come_back_in_a_tuple() -> None:
     assert torch.equal(rows.grad, 8 * rows)
 
 
-def test_a_graphed_module_in_the_other_mode_runs_as_it_was(model: torch.nn.Module) -> None:
-    """A graph knows training or evaluation, and other shapes come without it."""
+def test_a_graphed_module_runs_without_its_graph_in_the_other_mode(model: torch.nn.Module) -> None:
+    """A graph is specific to training or evaluation mode."""
     plain = copy.deepcopy(model).eval()
     graphed = hpu.make_graphed_callables(model, (_rows(),))
     plain.load_state_dict(model.state_dict())
@@ -199,23 +197,22 @@ def test_a_graphed_module_in_the_other_mode_runs_as_it_was(model: torch.nn.Modul
     assert torch.equal(graphed.eval()(rows), plain(rows))
 
 
-def test_graphed_callables_keep_their_shapes(model: torch.nn.Module) -> None:
-    """A card cannot replay for another shape."""
+def test_graphed_callables_reject_other_shapes(model: torch.nn.Module) -> None:
+    """A card cannot replay a graph for other shapes either."""
     graphed = hpu.make_graphed_callables(model, (_rows(),))
 
     with pytest.raises(RuntimeError, match="size"):
         graphed(_rows(6))
 
 
-def test_sample_arguments_are_tensors(model: torch.nn.Module) -> None:
-    """The error says what was given instead."""
-    with pytest.raises(TypeError, match="`sample_args` must hold tensors only, got a float"):
+def test_sample_arguments_must_be_tensors(model: torch.nn.Module) -> None:
+    with pytest.raises(TypeError, match="`sample_args` must be tensors, got float"):
         hpu.make_graphed_callables(model, (1.0,))
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-def test_an_input_without_gradient_has_to_be_allowed(allowed: bool) -> None:
-    """Torch finds it while the backward pass is captured."""
+def test_an_input_without_gradient_must_be_allowed(allowed: bool) -> None:
+    """Torch detects it during the capture of the backward pass."""
     samples = (_rows().requires_grad_(), _rows().requires_grad_())
 
     def first(x: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
@@ -233,7 +230,7 @@ def test_an_input_without_gradient_has_to_be_allowed(allowed: bool) -> None:
 
 
 def test_a_wrapped_module_replays_for_each_shape(model: torch.nn.Module) -> None:
-    """Known shapes give the tensors of their capture, filled anew."""
+    """A known shape returns the output tensor of its capture with the new result."""
     model.eval()
     plain = copy.deepcopy(model)
     wrapped = hpu.wrap_in_hpu_graph(model)
@@ -248,8 +245,8 @@ def test_a_wrapped_module_replays_for_each_shape(model: torch.nn.Module) -> None
     assert wrapped(_rows(4)).shape == (4, 3)
 
 
-def test_a_wrapped_module_can_pass_its_graphs_by(model: torch.nn.Module) -> None:
-    """Then gradients flow, which they do not through a replay."""
+def test_a_wrapped_module_can_bypass_its_graphs(model: torch.nn.Module) -> None:
+    """Gradients flow then, unlike through a replay."""
     wrapped = hpu.wrap_in_hpu_graph(model)
     rows = _rows()
 
@@ -257,7 +254,7 @@ def test_a_wrapped_module_can_pass_its_graphs_by(model: torch.nn.Module) -> None
     assert wrapped(rows, bypass_hpu_graphs=True).requires_grad
 
 
-def test_a_warm_up_returns_nothing(model: torch.nn.Module) -> None:
+def test_warmup_mode_returns_none(model: torch.nn.Module) -> None:
     """It only captures."""
     wrapped = hpu.wrap_in_hpu_graph(model)
 
@@ -265,7 +262,7 @@ def test_a_warm_up_returns_nothing(model: torch.nn.Module) -> None:
 
 
 def test_a_full_cache_captures_no_more(model: torch.nn.Module) -> None:
-    """Further shapes run without a graph, until the cache is cleared."""
+    """Further shapes run without a graph until the cache is cleared."""
     wrapped = hpu.wrap_in_hpu_graph(model.eval(), max_graphs=1)
     wrapped(_rows(2))
 
@@ -274,8 +271,8 @@ def test_a_full_cache_captures_no_more(model: torch.nn.Module) -> None:
     assert wrapped(_rows(3)) is wrapped(_rows(3))
 
 
-def test_a_function_is_wrapped() -> None:
-    """Arguments by name and values that are no tensors belong to the call."""
+def test_a_function_can_be_wrapped() -> None:
+    """Keyword arguments and values other than tensors are part of the cache key."""
     wrapped = hpu.wrap_in_hpu_graph_func(lambda x, *, base: x.abs() + base)
     rows = _rows()
 
@@ -284,8 +281,8 @@ def test_a_function_is_wrapped() -> None:
 
 
 @pytest.mark.parametrize("use_lfu", [False, True])
-def test_a_module_cacher_trains_as_without(model: torch.nn.Module, use_lfu: bool) -> None:
-    """Each shape has its passes, and those that make room come back when needed."""
+def test_a_cached_module_trains_as_the_module_itself(model: torch.nn.Module, use_lfu: bool) -> None:
+    """Each shape has its passes, and evicted ones are captured again."""
     plain = copy.deepcopy(model)
     cached = hpu.ModuleCacher(max_graphs=2)(model, use_lfu=use_lfu)
 
@@ -300,8 +297,8 @@ def test_a_module_cacher_trains_as_without(model: torch.nn.Module, use_lfu: bool
         assert _same(cached, plain, gradients=True)
 
 
-def test_a_module_cacher_keeps_what_it_may(model: torch.nn.Module) -> None:
-    """The shapes that were not used for longest leave, or those that were used least."""
+def test_a_module_cacher_evicts_graphs(model: torch.nn.Module) -> None:
+    """It evicts the least recently used graph, or the least frequently used one."""
     for use_lfu, kept in ((False, [5, 7]), (True, [3, 7])):
         cacher = hpu.ModuleCacher(max_graphs=2)
         cached = cacher(copy.deepcopy(model).eval(), use_lfu=use_lfu)
@@ -312,7 +309,7 @@ def test_a_module_cacher_keeps_what_it_may(model: torch.nn.Module) -> None:
 
 
 def test_a_copy_shares_the_parameters(model: torch.nn.Module) -> None:
-    """Not in place, the model itself stays as it was."""
+    """With `inplace=False` the model itself does not change."""
     cached = hpu.ModuleCacher()(model, inplace=False)
 
     assert cached is not model
@@ -320,8 +317,8 @@ def test_a_copy_shares_the_parameters(model: torch.nn.Module) -> None:
     assert next(cached.parameters()) is next(model.parameters())
 
 
-def test_a_module_cacher_counts_aloud(model: torch.nn.Module, caplog: pytest.LogCaptureFixture) -> None:
-    """The log says that it is simulated."""
+def test_a_verbose_module_cacher_logs_its_graphs(model: torch.nn.Module, caplog: pytest.LogCaptureFixture) -> None:
+    """The log says "simulated"."""
     cacher = hpu.ModuleCacher()
     cached = cacher(model, verbose=True, log_frequency=2)
     cacher.set_iteration_count(7)
@@ -332,8 +329,8 @@ def test_a_module_cacher_counts_aloud(model: torch.nn.Module, caplog: pytest.Log
     assert caplog.messages == ["iteration 8: 0 graphs (simulated)"]
 
 
-def test_calls_are_told_apart_by_shapes_and_values() -> None:
-    """What tensors hold makes no difference."""
+def test_the_input_hash_depends_on_shapes_and_values() -> None:
+    """The contents of tensors do not matter."""
     rows = _rows()
 
     same = _graphs.input_hash({"x": rows, "flag": [True, None]})
@@ -344,8 +341,8 @@ def test_calls_are_told_apart_by_shapes_and_values() -> None:
     assert same != _graphs.input_hash({"x": rows, "flag": [False, None]})
 
 
-def test_structures_are_copied_into() -> None:
-    """Each tensor keeps its memory."""
+def test_copy_to_copies_nested_tensors() -> None:
+    """Each target keeps its memory."""
     target: Any = {"a": torch.zeros(2, device="hpu"), "b": (torch.zeros(1, device="hpu"), 3)}
 
     _graphs.copy_to(target, {"a": torch.ones(2, device="hpu"), "b": (torch.ones(1, device="hpu"), 3)})
@@ -354,14 +351,14 @@ def test_structures_are_copied_into() -> None:
     assert target["b"][0].tolist() == [1]
 
 
-def test_structures_have_to_be_alike() -> None:
-    """The error names both kinds."""
+def test_copy_to_rejects_other_structures() -> None:
+    """The error names both types."""
     with pytest.raises(TypeError, match="`src` must have the structure of `dst`, got list for dict"):
         _graphs.copy_to({}, [])
 
 
 def test_collectives_cannot_be_captured(output_of: Callable[..., str]) -> None:
-    """The bridge's own words."""
+    """The error has the bridge's text."""
     program = """
     import torch, tempfile, torch.distributed as dist
     dist.init_process_group("hccl", store=dist.HashStore(), rank=0, world_size=1)
@@ -381,7 +378,7 @@ def test_collectives_cannot_be_captured(output_of: Callable[..., str]) -> None:
 
 @pytest.mark.parametrize("expression", ["HPUGraph()", "graph(None)"])
 def test_eager_mode_has_no_graphs(expression: str, output_of: Callable[..., str]) -> None:
-    """After 1.19 the names are there and say so."""
+    """After 1.19 the names exist in eager mode and raise."""
     program = f"""
     import torch
     try:

@@ -1,4 +1,4 @@
-"""Preparing a rank, and collectives between the ranks of a machine."""
+"""Environment of a rank, and collectives between ranks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _CONCERNED: Final = (
 
 @pytest.fixture
 def environment() -> Iterator[Callable[[], dict[str, str]]]:
-    """What is set of the variables that concern a rank: nothing at first."""
+    """Returns the current environment variables of a rank, which are unset at first."""
     with mock.patch.dict(os.environ):
         for name in _CONCERNED:
             os.environ.pop(name, None)
@@ -110,8 +110,7 @@ _CASES: Final[dict[str, tuple[dict[str, str], dict[str, int], tuple[int, int, in
 
 
 @pytest.mark.parametrize("case", _CASES)
-def test_a_rank_is_prepared(case: str, environment: Callable[[], dict[str, str]]) -> None:
-    """The variables that are set and what is returned, case by case."""
+def test_initializing_sets_the_environment_of_a_rank(case: str, environment: Callable[[], dict[str, str]]) -> None:
     before, arguments, returned, added = _CASES[case]
     os.environ.update(before)
 
@@ -120,35 +119,34 @@ def test_a_rank_is_prepared(case: str, environment: Callable[[], dict[str, str]]
 
 
 def test_too_few_visible_modules_are_the_bridges_error(environment: Callable[[], dict[str, str]]) -> None:
-    """An AssertionError that names the list and the rank."""
+    """It is an AssertionError that names the variable and the rank."""
     os.environ.update({**_TORCH, "HABANA_VISIBLE_MODULES": "4"})
 
     with pytest.raises(AssertionError, match=r"not enough devices available .*HABANA_VISIBLE_MODULES=4, local rank 1"):
         hccl.initialize_distributed_hpu()
 
 
-def test_preparing_a_rank_makes_no_process_group(environment: Callable[[], dict[str, str]]) -> None:
-    """That is the program's to do."""
+def test_initializing_creates_no_process_group(environment: Callable[[], dict[str, str]]) -> None:
     hccl.initialize_distributed_hpu(world_size=4, rank=3, local_rank=1)
 
     assert not dist.is_initialized()
 
 
 @pytest.mark.needs_torch("2.1", "devices for which it knows a backend")
-def test_the_backend_is_registered_for_the_card() -> None:
-    """Torch chooses it for hpu tensors."""
+def test_the_backend_is_registered_for_hpu() -> None:
+    """Torch selects it for hpu tensors."""
     assert "hccl" in dist.Backend.backend_list
     assert dist.Backend.default_device_backend_map["hpu"] == "hccl"
     assert dist.Backend.backend_capability["hccl"] == ["hpu"]
 
 
-def test_gloo_listens_where_other_machines_find_it(environment: Callable[[], dict[str, str]]) -> None:
-    """At the address from which this one would go to the first machine, which needs no variable of gloo's."""
+def test_gloo_uses_the_address_that_reaches_the_first_machine(environment: Callable[[], dict[str, str]]) -> None:
+    """GLOO_SOCKET_IFNAME is not needed."""
     os.environ["MASTER_ADDR"] = "10.0.0.1"
     with mock.patch.object(socket, "socket") as made:
         made.return_value.__enter__.return_value.getsockname.return_value = ("10.0.0.2", 4711)
 
-        assert hccl._address_among_machines() == "10.0.0.2"
+        assert hccl._routable_address() == "10.0.0.2"
 
 
 @pytest.mark.parametrize(
@@ -162,20 +160,18 @@ def test_gloo_listens_where_other_machines_find_it(environment: Callable[[], dic
     ],
     ids=str,
 )
-def test_gloo_chooses_where_nothing_is_known(
-    variables: dict[str, str], environment: Callable[[], dict[str, str]]
-) -> None:
-    """On one machine, where the first cannot be found, and where the person has chosen."""
+def test_gloo_uses_its_default_address(variables: dict[str, str], environment: Callable[[], dict[str, str]]) -> None:
+    """This applies on one machine, for an unknown first machine, and where GLOO_SOCKET_IFNAME is set."""
     os.environ.update(variables)
 
-    assert hccl._address_among_machines() is None
+    assert hccl._routable_address() is None
 
 
 @pytest.fixture(scope="module")
 def failures(
     tmp_path_factory: pytest.TempPathFactory, start_python: Callable[..., subprocess.Popen[str]]
 ) -> list[dict[str, str]]:
-    """What each of two ranks found wrong, by check."""
+    """Failures of each of two ranks, by check."""
     machine = {
         "HPU_SIM_RUNTIME_DIR": str(tmp_path_factory.mktemp("cards")),
         "HPU_SIM_DEVICES": str(_RANKS),
@@ -200,5 +196,5 @@ def failures(
 
 @pytest.mark.parametrize("check", _CHECKS)
 def test_two_ranks_work_together(check: str, failures: list[dict[str, str]]) -> None:
-    """Each function of collectives.py is one behaviour, and finds nothing wrong in either rank."""
+    """Each function of collectives.py checks one behaviour on both ranks."""
     assert [report[check] for report in failures] == [""] * _RANKS

@@ -1,6 +1,6 @@
-"""Mixed precision by replacing functions of torch, up to SynapseAI 1.12.
+"""Habana mixed precision (HMP), up to SynapseAI 1.12.
 
-Each program runs in an interpreter of its own, since the replacement is for good.
+Each program runs in an interpreter of its own, because HMP patches torch permanently.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def kinds(*tensors):
 
 @pytest.fixture
 def hmp(output_of: Callable[..., str]) -> Callable[..., list[str]]:
-    """Runs a program with HMP on a release and returns the lines that it prints."""
+    """Runs a program with HMP on a release, and returns the lines that it prints."""
 
     def run(program: str, release: str = "1.11.0", generation: str = "GAUDI2") -> list[str]:
         text = _START + textwrap.dedent(program)
@@ -43,8 +43,8 @@ def hmp(output_of: Callable[..., str]) -> Callable[..., list[str]]:
     return run
 
 
-def test_importing_it_warns(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    """It names the release that has it no more."""
+def test_importing_hmp_warns(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """The warning names the release that removes it."""
     program = "import torch; from habana_frameworks.torch.hpex import hmp"
 
     result = run_python(program, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE="1.12.0")
@@ -53,20 +53,18 @@ def test_importing_it_warns(run_python: Callable[..., subprocess.CompletedProces
 
 
 @pytest.mark.parametrize("release", ["1.13.0", "1.24.1"])
-def test_later_releases_have_none(release: str, output_of: Callable[..., str]) -> None:
-    """Nothing finds it."""
+def test_later_releases_have_no_hmp(release: str, output_of: Callable[..., str]) -> None:
     program = "import torch, importlib.util as i; print(i.find_spec('habana_frameworks.torch.hpex.hmp'))"
 
     assert output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE=release) == "None"
 
 
-def test_importing_it_changes_nothing(hmp: Callable[..., list[str]]) -> None:
-    """Only convert does."""
+def test_importing_hmp_patches_nothing(hmp: Callable[..., list[str]]) -> None:
     assert hmp("kinds(x @ x, F.linear(x, x), low.softmax(-1))") == ["float32 float32 bfloat16"]
 
 
 def test_level_1_casts_by_the_lists(hmp: Callable[..., list[str]]) -> None:
-    """Matrix products in bfloat16, losses in float32, sums in the widest; however they are called."""
+    """Matrix products run in bfloat16, losses in float32 and sums in the widest dtype, through every alias."""
     lines = hmp(
         """
         hmp.convert()
@@ -86,7 +84,7 @@ def test_level_1_casts_by_the_lists(hmp: Callable[..., list[str]]) -> None:
 
 
 def test_level_2_keeps_all_but_products_in_float32(hmp: Callable[..., list[str]]) -> None:
-    """Of the operators that it knows."""
+    """This applies to the operators that it knows."""
     lines = hmp(
         """
         hmp.convert(opt_level="O2")
@@ -100,8 +98,8 @@ def test_level_2_keeps_all_but_products_in_float32(hmp: Callable[..., list[str]]
     assert lines == ["bfloat16 bfloat16", "float32 float32 float32 float32", "bfloat16"]
 
 
-def test_numbers_are_those_of_the_cast_inputs(hmp: Callable[..., list[str]]) -> None:
-    """And gradients come back in the dtype of the parameters."""
+def test_results_equal_those_of_cast_inputs(hmp: Callable[..., list[str]]) -> None:
+    """Gradients have the dtype of the parameters."""
     lines = hmp(
         """
         weight = torch.randn(4, 4, device="hpu", requires_grad=True)
@@ -117,8 +115,8 @@ def test_numbers_are_those_of_the_cast_inputs(hmp: Callable[..., list[str]]) -> 
     assert lines == ["True", "float32"]
 
 
-def test_norms_keep_their_parameters(hmp: Callable[..., list[str]]) -> None:
-    """Only what is normalized is cast, by position or by name."""
+def test_norms_do_not_cast_their_parameters(hmp: Callable[..., list[str]]) -> None:
+    """Only the input is cast, by position or by keyword."""
     lines = hmp(
         """
         from unittest import mock
@@ -138,8 +136,8 @@ def test_norms_keep_their_parameters(hmp: Callable[..., list[str]]) -> None:
     assert lines == ["bfloat16 bfloat16", "{'torch.float32'}"]
 
 
-def test_what_is_written_keeps_its_dtype(hmp: Callable[..., list[str]]) -> None:
-    """An operator in place casts the other side, and `out` stays."""
+def test_outputs_keep_their_dtype(hmp: Callable[..., list[str]]) -> None:
+    """An in-place operator casts its other operand, and `out` is not cast."""
     lines = hmp(
         """
         hmp.convert()
@@ -157,8 +155,7 @@ def test_what_is_written_keeps_its_dtype(hmp: Callable[..., list[str]]) -> None:
     assert lines == ["float32 bfloat16", "True", "True"]
 
 
-def test_the_host_is_left_alone(hmp: Callable[..., list[str]]) -> None:
-    """Data pipelines compute as ever, and so do integers on the card."""
+def test_cpu_tensors_and_integers_are_not_cast(hmp: Callable[..., list[str]]) -> None:
     lines = hmp(
         """
         hmp.convert()
@@ -170,7 +167,7 @@ def test_the_host_is_left_alone(hmp: Callable[..., list[str]]) -> None:
 
 
 def test_casts_can_be_disabled(hmp: Callable[..., list[str]]) -> None:
-    """In a context, which does not end well by an error: so it is on the bridge."""
+    """As in the bridge, an error in the context leaves them disabled."""
     lines = hmp(
         """
         hmp.convert()
@@ -188,8 +185,7 @@ def test_casts_can_be_disabled(hmp: Callable[..., list[str]]) -> None:
     assert lines == ["float32", "bfloat16", "float32"]
 
 
-def test_a_verbose_conversion_prints_what_it_casts(hmp: Callable[..., list[str]]) -> None:
-    """Each kind once."""
+def test_a_verbose_conversion_prints_each_kind_of_cast_once(hmp: Callable[..., list[str]]) -> None:
     lines = hmp(
         """
         hmp.convert(opt_level="O1", isVerbose=True)
@@ -209,7 +205,7 @@ def test_a_verbose_conversion_prints_what_it_casts(hmp: Callable[..., list[str]]
 
 
 def test_lists_can_be_files(hmp: Callable[..., list[str]], tmp_path: Path) -> None:
-    """One name a line; they replace the bridge's, and go before the rule of the widest."""
+    """They replace the default lists and take precedence over the promote list."""
     (tmp_path / "bf16").write_text("mm\nadd\n\n", encoding="utf-8")
     (tmp_path / "fp32").write_text("relu\n", encoding="utf-8")
 
@@ -224,7 +220,7 @@ def test_lists_can_be_files(hmp: Callable[..., list[str]], tmp_path: Path) -> No
 
 
 def test_a_later_conversion_replaces_the_policy(hmp: Callable[..., list[str]]) -> None:
-    """Not the functions once more."""
+    """It does not patch the functions again."""
     lines = hmp(
         """
         hmp.convert()
@@ -247,10 +243,9 @@ def test_a_later_conversion_replaces_the_policy(hmp: Callable[..., list[str]]) -
         ("hmp.convert(bf16_file_path=sys.argv[1])", "AssertionError operators in both lists: softmax"),
     ],
 )
-def test_bad_arguments_are_the_bridges_errors(
+def test_invalid_arguments_are_the_bridges_errors(
     call: str, expected: str, tmp_path: Path, output_of: Callable[..., str]
 ) -> None:
-    """Of the bridge's own kinds."""
     (tmp_path / "list").write_text("softmax\n", encoding="utf-8")
     program = f"{_START}\ntry:\n    {call}\nexcept Exception as error:\n    print(type(error).__name__, error)"
 
@@ -259,8 +254,7 @@ def test_bad_arguments_are_the_bridges_errors(
     assert output == expected
 
 
-def test_an_unknown_operator_is_printed(hmp: Callable[..., list[str]], tmp_path: Path) -> None:
-    """And passed over."""
+def test_an_unknown_operator_is_printed_and_ignored(hmp: Callable[..., list[str]], tmp_path: Path) -> None:
     (tmp_path / "bf16").write_text("mm\nnonsense\n", encoding="utf-8")
 
     lines = hmp(f"hmp.convert(bf16_file_path={str(tmp_path / 'bf16')!r}); kinds(torch.mm(x, x))")
@@ -270,7 +264,7 @@ def test_an_unknown_operator_is_printed(hmp: Callable[..., list[str]], tmp_path:
 
 @pytest.mark.parametrize("paths", ["'mine', ''", "None, None", "'', None"])
 def test_level_2_ignores_lists(paths: str, hmp: Callable[..., list[str]]) -> None:
-    """And says so, also for None, which Lightning passes."""
+    """It prints that, also for None, which Lightning passes."""
     lines = hmp(f"hmp.convert('O2', {paths}); kinds(torch.mm(x, x))")
 
     assert lines == ["Input op list would be overridden in opt_level O2", "bfloat16"]
@@ -278,7 +272,7 @@ def test_level_2_ignores_lists(paths: str, hmp: Callable[..., list[str]]) -> Non
 
 @pytest.mark.needs_torch("2.2", "matrix products in float16 on the CPU")
 def test_the_last_form_casts_to_float16(hmp: Callable[..., list[str]], tmp_path: Path) -> None:
-    """By a list of its own; and its float32 list is the long one."""
+    """It has a float16 list, and the long float32 list."""
     (tmp_path / "fp16").write_text("mm\n", encoding="utf-8")
 
     lines = hmp(
@@ -294,12 +288,12 @@ def test_the_last_form_casts_to_float16(hmp: Callable[..., list[str]], tmp_path:
 
 
 def test_the_early_list_is_short(hmp: Callable[..., list[str]]) -> None:
-    """Before 1.12, as far as is known."""
+    """It is the only list known before 1.12."""
     assert hmp("hmp.convert(); kinds(low.reciprocal(), low.log2())") == ["bfloat16 float32"]
 
 
 def test_the_first_generation_has_no_float16(hmp: Callable[..., list[str]]) -> None:
-    """The card says so when something is cast."""
+    """The device raises when an operator casts."""
     lines = hmp(
         """
         hmp.convert(low_precision_type=torch.float16)
@@ -316,7 +310,7 @@ def test_the_first_generation_has_no_float16(hmp: Callable[..., list[str]]) -> N
 
 
 def test_a_model_trains(hmp: Callable[..., list[str]]) -> None:
-    """As Lightning drives it: O2, and no casts in the optimizer's step."""
+    """This is how Lightning uses HMP: O2, and no casts in the optimizer's step."""
     lines = hmp(
         """
         hmp.convert(opt_level="O2", bf16_file_path=None, fp32_file_path=None, isVerbose=False)

@@ -21,7 +21,7 @@ def _parameters(device: str) -> list[torch.nn.Parameter]:
 
 @pytest.mark.parametrize("max_norm", [0.5, 100.0])
 def test_gradients_are_clipped_as_torch_clips_them(max_norm: float) -> None:
-    """In place; what has no gradient is passed over, and small gradients stay."""
+    """Parameters without a gradient are skipped, and small gradients stay."""
     mine, theirs = _parameters("hpu"), _parameters("cpu")
 
     norm = FusedClipNorm(mine, max_norm).clip_norm(mine)
@@ -34,7 +34,6 @@ def test_gradients_are_clipped_as_torch_clips_them(max_norm: float) -> None:
 
 
 def test_a_single_tensor_can_be_clipped() -> None:
-    """As torch allows."""
     (parameter, *_) = _parameters("hpu")
 
     FusedClipNorm(parameter, 0.5).clip_norm(parameter)
@@ -44,14 +43,14 @@ def test_a_single_tensor_can_be_clipped() -> None:
 
 
 def test_without_gradients_the_norm_is_zero() -> None:
-    """A tensor, not a number."""
+    """It is a tensor, not a number."""
     norm = FusedClipNorm([], 1.0).clip_norm([torch.nn.Parameter(torch.ones(2, device="hpu"))])
 
     assert torch.equal(norm, torch.tensor(0.0))
 
 
-def test_clipping_waits_for_nothing() -> None:
-    """No host sync: a training loop calls it at each step."""
+def test_clipping_is_not_a_host_sync() -> None:
+    """A training loop calls it at each step."""
     import hpu_sim
 
     parameters = _parameters("hpu")
@@ -65,7 +64,7 @@ def test_clipping_waits_for_nothing() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"use_stages": False, "bwd_mode": 1, "fast_math": True}])
 def test_rms_normalization_follows_the_formula(options: dict[str, bool]) -> None:
-    """Whatever kernel is chosen."""
+    """The choice of a kernel does not matter."""
     rows, gamma = torch.randn(3, 4, device="hpu"), torch.randn(4, device="hpu")
 
     output = FusedRMSNorm.apply(rows, gamma, 1e-6, **options)
@@ -73,8 +72,7 @@ def test_rms_normalization_follows_the_formula(options: dict[str, bool]) -> None
     torch.testing.assert_close(output, rows / (rows.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt() * gamma)
 
 
-def test_rms_normalization_has_right_gradients() -> None:
-    """For input and weights."""
+def test_rms_normalization_has_correct_gradients() -> None:
     torch.manual_seed(6)
     rows = torch.randn(2, 3, dtype=torch.float64, device="hpu", requires_grad=True)
     gamma = torch.randn(3, dtype=torch.float64, device="hpu", requires_grad=True)
@@ -99,8 +97,8 @@ def _heads() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("options", [{}, {"is_causal": True}])
-def test_attention_is_torchs(options: dict[str, Any]) -> None:
-    """By the bridge's order of arguments, with what only a card minds."""
+def test_attention_equals_torchs(options: dict[str, Any]) -> None:
+    """The arguments come in the bridge's order, and those for kernels of a card are ignored."""
     heads = _heads()
 
     output = FusedSDPA.apply(*heads, **options, softmax_mode="fast", recompute=True)
@@ -109,7 +107,6 @@ def test_attention_is_torchs(options: dict[str, Any]) -> None:
 
 
 def test_attention_can_be_scaled() -> None:
-    """With a factor of the scores in place of one over the root of the features."""
     query, key, value = _heads()
 
     output = FusedSDPA.apply(query, key, value, scale=0.3)
@@ -119,8 +116,8 @@ def test_attention_can_be_scaled() -> None:
 
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize(("side", "kept"), [("left", slice(2, 5)), ("right", slice(0, 3))])
-def test_attention_passes_padding_over(side: str, kept: slice, is_causal: bool) -> None:
-    """Keys beyond a sequence's length do not count, on either side."""
+def test_attention_ignores_padding(side: str, kept: slice, is_causal: bool) -> None:
+    """Keys outside the valid length are masked, on either side."""
     query, key, value = _heads()
     lengths = torch.tensor([3, 3], device="hpu")
 
@@ -139,7 +136,7 @@ def test_attention_passes_padding_over(side: str, kept: slice, is_causal: bool) 
 
 
 def test_attention_has_gradients() -> None:
-    """As torch's."""
+    """They equal torch's."""
     heads = [tensor.requires_grad_() for tensor in _heads()]
 
     FusedSDPA.apply(*heads).sum().backward()

@@ -1,4 +1,4 @@
-"""Importing the bridge changes the environment; launchers have to know how."""
+"""Changes of the environment by the import of the bridge, which launchers have to handle."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OWN: Final = ("HPU_SIM_", "PYTHONPATH")
 
 @pytest.fixture
 def changes(output_of: Callable[..., str]) -> Callable[..., dict[str, str]]:
-    """The variables of the bridge that the first import sets or changes, given others."""
+    """The variables of the bridge that the first import sets or changes."""
 
     def run(**variables: str) -> dict[str, str]:
         changed = json.loads(output_of(_CHANGES, **variables))
@@ -35,8 +35,8 @@ def changes(output_of: Callable[..., str]) -> Callable[..., dict[str, str]]:
     return run
 
 
-def test_in_a_plain_process_a_rendezvous_is_set(changes: Callable[..., dict[str, str]]) -> None:
-    """With the fixed port that makes two jobs on one machine meet."""
+def test_a_plain_process_gets_a_rendezvous(changes: Callable[..., dict[str, str]]) -> None:
+    """Its fixed port makes two jobs on one machine collide."""
     assert changes() == {
         "HABANA_PROFILE": "profile_api_light",
         "MASTER_ADDR": "localhost",
@@ -45,15 +45,15 @@ def test_in_a_plain_process_a_rendezvous_is_set(changes: Callable[..., dict[str,
     }
 
 
-def test_what_is_set_is_kept(changes: Callable[..., dict[str, str]]) -> None:
-    """All but the number of compile threads."""
+def test_existing_values_are_kept(changes: Callable[..., dict[str, str]]) -> None:
+    """The number of compile threads is the exception."""
     changed = changes(HABANA_PROFILE="0", MASTER_ADDR="there", MASTER_PORT="1", TORCHINDUCTOR_COMPILE_THREADS="7")
 
     assert changed == {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
 
 
-def test_in_a_rank_the_module_is_chosen(changes: Callable[..., dict[str, str]]) -> None:
-    """By its local rank, and the rank becomes the id in SynapseAI's logs; the rendezvous is the launcher's."""
+def test_a_rank_gets_its_module(changes: Callable[..., dict[str, str]]) -> None:
+    """The local rank selects it, and the rank becomes the id in SynapseAI's logs. The launcher sets the rendezvous."""
     changed = changes(WORLD_SIZE="4", RANK="3", LOCAL_RANK="1")
 
     assert (changed["HLS_MODULE_ID"], changed["ID"]) == ("1", "3")
@@ -63,7 +63,7 @@ def test_in_a_rank_the_module_is_chosen(changes: Callable[..., dict[str, str]]) 
 def test_a_rank_without_a_visible_module_cannot_import(
     run_python: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
-    """The bridge's words, at import."""
+    """The import raises the bridge's error."""
     result = run_python(_CHANGES, WORLD_SIZE="2", RANK="1", LOCAL_RANK="1", HABANA_VISIBLE_MODULES="0")
 
     assert result.returncode == 1
@@ -71,5 +71,5 @@ def test_a_rank_without_a_visible_module_cannot_import(
 
 
 def test_the_profile_variable_is_set_in_this_process() -> None:
-    """As on the bridge, which switches its light profile on."""
+    """The bridge enables its light profile."""
     assert os.environ["HABANA_PROFILE"] == "profile_api_light"

@@ -1,4 +1,4 @@
-"""`torch.hpu`'s memory functions."""
+"""Memory functions of `torch.hpu`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _LIMIT = 96 * 2**30
 
 @pytest.fixture
 def block() -> torch.Tensor:
-    """4000 bytes on the card, counts of allocations and peak starting before them."""
+    """4000 bytes on the device, allocated after a reset of the statistics."""
     hpu.reset_peak_memory_stats()
     hpu.reset_accumulated_memory_stats()
     return torch.empty(1000, device="hpu")
 
 
-def test_the_figures_are_the_bridges_in_its_order() -> None:
-    """Ten ints with capital letters."""
+def test_memory_stats_have_the_bridges_keys_in_its_order() -> None:
+    """The values are ten ints."""
     stats = hpu.memory_stats()
 
     assert list(stats) == [
@@ -36,13 +36,11 @@ def test_the_figures_are_the_bridges_in_its_order() -> None:
     assert all(type(value) is int for value in stats.values())
 
 
-def test_the_limit_is_the_cards_memory() -> None:
-    """In bytes."""
+def test_the_limit_is_the_memory_of_the_device() -> None:
     assert hpu.memory_stats()["Limit"] == _LIMIT
 
 
 def test_active_allocations_are_those_not_freed(block: torch.Tensor) -> None:
-    """One of two."""
     del_me = torch.empty(10, device="hpu")
     del del_me
 
@@ -52,20 +50,19 @@ def test_active_allocations_are_those_not_freed(block: torch.Tensor) -> None:
     assert block.numel() == 1000
 
 
-def test_the_largest_allocation_is_told(block: torch.Tensor) -> None:
-    """In bytes, since the process began."""
+def test_the_largest_allocation_is_reported(block: torch.Tensor) -> None:
+    """It is the largest since the start of the process."""
     assert hpu.memory_stats()["MaxAllocSize"] >= 4000
 
 
-def test_memory_in_use_is_told(block: torch.Tensor) -> None:
-    """By three names."""
+def test_memory_in_use_has_three_names(block: torch.Tensor) -> None:
     in_use = hpu.memory_stats()["InUse"]
 
     assert hpu.memory_allocated() == hpu.memory_usage() == in_use >= 4000
 
 
-def test_the_peak_is_told(block: torch.Tensor) -> None:
-    """It stays when memory is freed, until it is reset."""
+def test_the_peak_lasts_until_it_is_reset(block: torch.Tensor) -> None:
+    """Freeing memory does not lower it."""
     more = torch.empty(1000, device="hpu")
     in_use = hpu.memory_allocated()
     del more
@@ -77,21 +74,20 @@ def test_the_peak_is_told(block: torch.Tensor) -> None:
 
 
 def test_all_memory_is_reserved() -> None:
-    """The bridge takes the whole card."""
+    """The bridge reserves the whole device."""
     assert hpu.memory_reserved() == hpu.max_memory_reserved() == _LIMIT
 
 
 @pytest.mark.parametrize("name", ["memory_cached", "max_memory_cached"])
 def test_the_older_names_warn(name: str) -> None:
-    """They name their successors."""
+    """The warnings name the replacements."""
     successor = name.replace("cached", "reserved")
 
     with pytest.warns(FutureWarning, match=rf"torch\.hpu\.{name} has been renamed to torch\.hpu\.{successor}"):
         assert getattr(hpu, name)() == _LIMIT
 
 
-def test_free_and_total_memory_are_told(block: torch.Tensor) -> None:
-    """In this order."""
+def test_mem_get_info_returns_free_and_total_memory(block: torch.Tensor) -> None:
     free, total = hpu.mem_get_info()
 
     assert total == _LIMIT
@@ -100,7 +96,6 @@ def test_free_and_total_memory_are_told(block: torch.Tensor) -> None:
 
 
 def test_the_summary_is_text_and_says_simulated() -> None:
-    """Nobody shall take it for a card's."""
     summary = hpu.memory_summary()
 
     assert "HPU memory (simulated)" in summary
@@ -108,18 +103,17 @@ def test_the_summary_is_text_and_says_simulated() -> None:
 
 
 @pytest.mark.parametrize("name", ["empty_cache", "reset_max_memory_allocated", "reset_max_memory_cached"])
-def test_what_the_bridge_lacks_is_lacking(name: str) -> None:
-    """Programs that call these break on a card, so they break here."""
+def test_functions_that_the_bridge_lacks_do_not_exist(name: str) -> None:
+    """Programs that call them fail on a card, and so they do here."""
     assert not hasattr(hpu, name)
 
 
 @pytest.mark.parametrize("device", [None, 0, "hpu", torch.device("hpu")], ids=repr)
-def test_the_card_can_be_named(device: object) -> None:
-    """In every way."""
+def test_every_form_of_a_device_argument_works(device: object) -> None:
     assert hpu.memory_allocated(device) == hpu.memory_stats(device)["InUse"]
 
 
-def test_another_card_is_an_error() -> None:
-    """The machine has two."""
+def test_another_device_is_an_error() -> None:
+    """The machine has two devices."""
     with pytest.raises(AssertionError, match="Invalid device id"):
         hpu.memory_stats(2)

@@ -1,4 +1,4 @@
-"""The bridge's metrics, fed by the simulator's counters."""
+"""Metrics of the bridge."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _count(metric: Any) -> int:
 
 
 def test_a_local_metric_counts_within_its_context() -> None:
-    """Graphs of before and after are none of its business."""
+    """It does not count earlier and later graphs."""
     hpu.synchronize()
     with hpu.metric_localcontext("graph_compilation") as metric:
         _compile_something(1001)
@@ -44,7 +44,7 @@ def test_a_local_metric_counts_within_its_context() -> None:
 
 
 def test_a_known_graph_is_not_compiled() -> None:
-    """The count is of recipes, not of runs."""
+    """The metric counts recipes, not runs."""
     _compile_something(1005)
 
     with hpu.metric_localcontext("graph_compilation") as metric:
@@ -54,7 +54,7 @@ def test_a_known_graph_is_not_compiled() -> None:
 
 
 def test_the_global_metric_counts_from_the_import() -> None:
-    """It is the same object for all."""
+    """Every call returns the same object."""
     metric = hpu.metric_global("graph_compilation")
     before = _count(metric)
 
@@ -64,7 +64,7 @@ def test_the_global_metric_counts_from_the_import() -> None:
 
 
 def test_statistics_come_in_the_bridges_order() -> None:
-    """Programs read them by position, too."""
+    """Some programs read them by position."""
     assert [name for name, _ in hpu.metric_global("graph_compilation").stats()] == [
         "TotalNumber",
         "TotalTime",
@@ -79,8 +79,8 @@ def test_statistics_come_in_the_bridges_order() -> None:
     ]
 
 
-def test_a_metric_can_start_anew() -> None:
-    """`reset` while it counts, `stop` and `start` around what does not count."""
+def test_a_metric_can_be_reset_and_restarted() -> None:
+    """It does not count between `stop` and `start`."""
     with hpu.metric_localcontext("graph_compilation") as metric:
         _compile_something(1009)
         metric.reset()
@@ -95,7 +95,7 @@ def test_a_metric_can_start_anew() -> None:
 
 
 def test_a_stopped_metric_can_be_reset() -> None:
-    """Then it says zero."""
+    """Its statistics are zero then."""
     with hpu.metric_localcontext("graph_compilation") as metric:
         _compile_something(1017)
 
@@ -104,8 +104,7 @@ def test_a_stopped_metric_can_be_reset() -> None:
     assert _count(metric) == 0
 
 
-def test_setting_the_counters_back_loses_nothing() -> None:
-    """hpu_sim.reset_stats() is another's business."""
+def test_reset_stats_does_not_reset_metrics() -> None:
     with hpu.metric_localcontext("graph_compilation") as metric:
         _compile_something(1019)
         _count(metric)
@@ -115,8 +114,8 @@ def test_setting_the_counters_back_loses_nothing() -> None:
     assert _count(metric) == 2
 
 
-def test_there_is_no_other_metric() -> None:
-    """Globally None, locally an error that lists what there is."""
+def test_an_unknown_metric_does_not_exist() -> None:
+    """The global one is None, the local one an error that lists the names."""
     assert hpu.metric_global("nonsense") is None
     with (
         pytest.raises(_metrics.MetricNotFound, match=r"`name` must be one of graph_compilation, .*, got 'nonsense'"),
@@ -125,8 +124,8 @@ def test_there_is_no_other_metric() -> None:
         pass
 
 
-def test_the_cache_is_counted_where_asked(output_of: Callable[..., str]) -> None:
-    """Hits are graphs that were known."""
+def test_a_variable_enables_the_metric_of_the_recipe_cache(output_of: Callable[..., str]) -> None:
+    """A graph that is known is a cache hit."""
     program = (
         _WORK
         + """
@@ -145,7 +144,7 @@ print(list(after), after["TotalHit"] - before["TotalHit"], after["TotalMiss"] - 
 
 
 def test_metrics_are_dumped(tmp_path: Path) -> None:
-    """An entry for each, added to what the file holds, and each says that it is simulated."""
+    """Each dump appends an entry per metric, which says "simulated"."""
     file = tmp_path / "metrics.json"
 
     hpu.metrics_dump(str(file))
@@ -164,7 +163,7 @@ def test_metrics_are_dumped(tmp_path: Path) -> None:
 
 
 def test_a_dump_can_be_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rank goes into the name of the file."""
+    """The name of the file contains the rank."""
     monkeypatch.setenv("RANK", "3")
 
     hpu.metrics_dump(str(tmp_path / "metrics.txt"), "text")
@@ -173,15 +172,14 @@ def test_a_dump_can_be_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert lines[:2] == ["metric_name: graph_compilation", "triggered_by: user"]
 
 
-def test_a_dump_has_two_formats(tmp_path: Path) -> None:
-    """The error names them."""
+def test_an_unknown_format_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="`format` must be 'json' or 'text', got 'xml'"):
         hpu.metrics_dump(str(tmp_path / "metrics.xml"), "xml")
 
 
 @pytest.mark.parametrize("variable", ["PT_HPU_METRICS_FILE", "HABANA_PT_METRICS_FILE"])
-def test_a_variable_asks_for_a_file_at_the_end(variable: str, tmp_path: Path, output_of: Callable[..., str]) -> None:
-    """Its entries tell of the whole process."""
+def test_a_variable_enables_a_dump_at_exit(variable: str, tmp_path: Path, output_of: Callable[..., str]) -> None:
+    """The entries cover the whole process."""
     file = tmp_path / "end.json"
     program = _WORK + "torch.ones(3, device='hpu').add(1)\nhtcore.mark_step()"
 
@@ -191,8 +189,8 @@ def test_a_variable_asks_for_a_file_at_the_end(variable: str, tmp_path: Path, ou
     assert (first["triggered_by"], first["statistics"]["TotalNumber"]) == ("process_exit", 1)
 
 
-def test_a_file_can_be_written_at_each_step(tmp_path: Path, output_of: Callable[..., str]) -> None:
-    """And when a metric has changed, which the third step does not bring about."""
+def test_metrics_can_be_dumped_at_each_step_and_change(tmp_path: Path, output_of: Callable[..., str]) -> None:
+    """The third step changes no metric."""
     file = tmp_path / "steps.json"
     program = _WORK + "for i in (1, 2, 2):\n    torch.ones(i, device='hpu').add(1)\n    htcore.mark_step()"
 
@@ -209,8 +207,8 @@ def test_a_file_can_be_written_at_each_step(tmp_path: Path, output_of: Callable[
     assert reasons == ["mark_step", "metric_change", "mark_step", "metric_change", "mark_step"]
 
 
-def test_an_unknown_trigger_is_told(tmp_path: Path, run_python: Callable[..., Any]) -> None:
-    """The rest still works."""
+def test_an_unknown_trigger_is_a_warning(tmp_path: Path, run_python: Callable[..., Any]) -> None:
+    """The other triggers work."""
     program = "import logging; logging.basicConfig(); import hpu_sim; hpu_sim.activate()"
 
     result = run_python(

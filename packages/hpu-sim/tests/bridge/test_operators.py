@@ -1,4 +1,4 @@
-"""Operators of the card's own, as DeepSpeed calls them."""
+"""Operators of `torch.ops.hpu`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     ("mode", "decay"), [("1", "0.9"), ("0", "torch.tensor([0.9], device='hpu'), True")], ids=["lazy", "eager"]
 )
 def test_adamw_takes_a_step(mode: str, decay: str, output_of: Callable[..., str]) -> None:
-    """The decay is a number in lazy mode, and a tensor with a flag in eager mode."""
+    """Weight decay is a number in lazy mode, and a tensor with a flag in eager mode."""
     program = f"""
     import torch
     tensors = [[torch.full((2,), value, device="hpu")] for value in (2.0, 1.0, 0.0, 0.0)]
@@ -30,8 +30,8 @@ def test_adamw_takes_a_step(mode: str, decay: str, output_of: Callable[..., str]
     assert numbers == pytest.approx([0.65, 0.65, 1, 1, 1, 1])
 
 
-def test_adamw_can_leave_the_decay(output_of: Callable[..., str]) -> None:
-    """As DeepSpeed says where there is none."""
+def test_adamw_can_skip_weight_decay(output_of: Callable[..., str]) -> None:
+    """DeepSpeed disables it by this flag."""
     program = """
     import torch
     tensors = [[torch.full((1,), value, device="hpu")] for value in (0.0, 1.0, 0.0, 0.0)]
@@ -44,8 +44,8 @@ def test_adamw_can_leave_the_decay(output_of: Callable[..., str]) -> None:
 
 
 @pytest.mark.needs_torch("2.1", "float8")
-def test_float8_goes_there_and_back() -> None:
-    """Scaled, rounded and scaled back, with the largest number where it is asked for."""
+def test_casts_to_float8_and_back() -> None:
+    """The cast to float8 also returns the absolute maximum on request."""
     rows = torch.tensor([0.5, -1.0, 2.0], device="hpu")
     scale = torch.tensor(4.0, device="hpu")
 
@@ -58,8 +58,8 @@ def test_float8_goes_there_and_back() -> None:
 
 
 @pytest.mark.needs_torch("2.1", "float8")
-def test_float8_needs_no_scale() -> None:
-    """E5M2 is the default, and what was not asked for is zero."""
+def test_a_cast_to_float8_needs_no_scale() -> None:
+    """E5M2 is the default dtype, and the absolute maximum is zero unless requested."""
     quantized, amax = torch.ops.hpu.cast_to_fp8_v2(torch.tensor([3.0], device="hpu"))
 
     assert (quantized.dtype, amax.item()) == (torch.float8_e5m2, 0)
@@ -67,8 +67,8 @@ def test_float8_needs_no_scale() -> None:
 
 
 @pytest.mark.needs_torch("2.1", "float8")
-def test_float8_is_cut_off_at_the_cards_largest() -> None:
-    """Gaudi 2 has less than torch's format."""
+def test_a_cast_to_float8_clamps_to_the_range_of_the_device() -> None:
+    """Gaudi 2's E4M3 has a smaller range than torch's."""
     rows = torch.tensor([1e9, -1e9], device="hpu")
 
     small, _ = torch.ops.hpu.cast_to_fp8_v2(rows, None, dtype=torch.float8_e4m3fn)

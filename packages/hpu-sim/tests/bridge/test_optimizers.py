@@ -1,4 +1,4 @@
-"""Fused optimizers against torch's, where the maths is the same, and against the papers' where it is not."""
+"""Fused optimizers. The reference is torch where it implements the same formula, else the paper."""
 
 from __future__ import annotations
 
@@ -50,14 +50,13 @@ def _assert_same(fused: Callable[[Any], Any], stock: Callable[[Any], Any]) -> No
         {"momentum": 0.9, "nesterov": True},
     ],
 )
-def test_sgd_is_torchs(options: dict[str, Any]) -> None:
-    """With every setting."""
+def test_sgd_equals_torchs(options: dict[str, Any]) -> None:
     _assert_same(lambda p: optimizers.FusedSGD(p, lr=0.1, **options), lambda p: torch.optim.SGD(p, lr=0.1, **options))
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
-def test_adamw_without_epsilon_is_torchs(decay: float) -> None:
-    """The two add epsilon before and after the correction of the bias."""
+def test_adamw_without_epsilon_equals_torchs(decay: float) -> None:
+    """The two add epsilon before and after the bias correction."""
     mine, theirs = _parameters(), _parameters("cpu")
     fused = optimizers.FusedAdamW(mine, lr=0.1, eps=0, weight_decay=decay)
     stock = torch.optim.AdamW(theirs, lr=0.1, eps=0, weight_decay=decay)
@@ -66,7 +65,7 @@ def test_adamw_without_epsilon_is_torchs(decay: float) -> None:
 
 
 def test_adamw_adds_epsilon_to_the_uncorrected_root() -> None:
-    """By the formula, at the second step."""
+    """The second step follows the formula."""
     weight = torch.nn.Parameter(torch.tensor([2.0], device="hpu"))
     optimizer = optimizers.FusedAdamW([weight], lr=0.1, betas=(0.5, 0.9), eps=0.3, weight_decay=0.2)
     expected, mean, square = 2.0, 0.0, 0.0
@@ -80,8 +79,8 @@ def test_adamw_adds_epsilon_to_the_uncorrected_root() -> None:
     assert weight.item() == pytest.approx(expected)
 
 
-def test_adamw_can_leave_the_bias() -> None:
-    """Then the step is smaller at first."""
+def test_adamw_can_skip_the_bias_correction() -> None:
+    """The first step is smaller then."""
     weight = torch.nn.Parameter(torch.zeros(1, device="hpu"))
     weight.grad = torch.ones(1, device="hpu")
 
@@ -90,8 +89,8 @@ def test_adamw_can_leave_the_bias() -> None:
     assert weight.item() == pytest.approx(-0.1 / math.sqrt(0.001))
 
 
-def test_adamw_keeps_its_state_as_the_bridge() -> None:
-    """Means for each parameter, of a dtype that can be chosen; the count for the group."""
+def test_the_state_of_adamw_is_the_bridges() -> None:
+    """Each parameter has moments of a selectable dtype, and the group has the step count."""
     parameters = _parameters(dtype=torch.bfloat16)
     optimizer = optimizers.FusedAdamW(parameters, moments_dtype=torch.float32)
     _train(parameters, optimizer)
@@ -113,8 +112,8 @@ def test_adamw_keeps_its_state_as_the_bridge() -> None:
     ],
     ids=["adamw", "sgd", "lamb", "lars"],
 )
-def test_training_goes_on_from_a_state_dict(make: Callable[[Any], Any]) -> None:
-    """Saved in the middle, it ends where it would have ended."""
+def test_training_continues_from_a_state_dict(make: Callable[[Any], Any]) -> None:
+    """It gives the same weights as uninterrupted training."""
     whole, first = _parameters(), _parameters()
     before = make(first)
     _train(first, before)
@@ -129,7 +128,7 @@ def test_training_goes_on_from_a_state_dict(make: Callable[[Any], Any]) -> None:
 
 
 def test_lars_scales_by_the_ratio_of_norms() -> None:
-    """By the paper's formula; where the mask is 0, and where a norm is, the gradient stays."""
+    """Gradients with mask 0 or a zero norm are not scaled."""
     parameters = _parameters()
     parameters[2].data.zero_()
     gradients = [torch.randn_like(parameter) for parameter in parameters]
@@ -149,8 +148,8 @@ def test_lars_scales_by_the_ratio_of_norms() -> None:
     assert inner.param_groups[0]["weight_decay"] == 0.1
 
 
-def test_lars_is_an_optimizer_around_an_optimizer() -> None:
-    """Groups are the inner one's, which schedulers change, and closures are called once."""
+def test_lars_wraps_an_optimizer() -> None:
+    """Schedulers change the groups of the wrapped optimizer, and closures run once."""
     parameters = _parameters()
     optimizer: Any = optimizers.FusedLars(torch.optim.SGD(parameters, lr=0.5), [0, 0, 0])
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.1)
@@ -169,8 +168,8 @@ def test_lars_is_an_optimizer_around_an_optimizer() -> None:
     assert "FusedLars(SGD" in repr(optimizer)
 
 
-def test_lars_takes_new_groups() -> None:
-    """What comes later is left as it is."""
+def test_lars_accepts_new_groups() -> None:
+    """New parameters are excluded from scaling."""
     optimizer = optimizers.FusedLars(torch.optim.SGD(_parameters(), lr=0.5), [1, 1, 1])
 
     optimizer.add_param_group({"params": _parameters()[:2]})
@@ -178,14 +177,13 @@ def test_lars_takes_new_groups() -> None:
     assert optimizer.skip_mask == [1, 1, 1, 0, 0]
 
 
-def test_lars_wants_a_mask_for_all() -> None:
-    """The error says how many."""
+def test_lars_requires_a_mask_for_all_parameters() -> None:
     with pytest.raises(ValueError, match="`skip_mask` must have one number for each of the 3 parameters, got 2"):
         optimizers.FusedLars(torch.optim.SGD(_parameters(), lr=0.5), [1, 1])
 
 
 def test_lamb_follows_the_paper() -> None:
-    """A first step: the gradients are clipped together, and the ratio of norms scales the update."""
+    """Gradients are clipped together, and the ratio of norms scales the update."""
     parameters = _parameters()
     before = [parameter.detach().clone() for parameter in parameters]
     gradients = [torch.randn_like(parameter) for parameter in parameters]
@@ -201,8 +199,8 @@ def test_lamb_follows_the_paper() -> None:
         torch.testing.assert_close(parameter.data, weight - 0.1 * weight.norm() / update.norm() * update)
 
 
-def test_lamb_without_decay_is_adam() -> None:
-    """Unless `use_lamb` wants the ratio there, too."""
+def test_lamb_without_weight_decay_equals_adam() -> None:
+    """With `use_lamb` the ratio scales those updates too."""
     options = {"lr": 0.1, "weight_decay": 0.0, "max_grad_norm": 0.0, "eps": 1e-6}
     _assert_single_step(optimizers.FusedLamb, options, torch.optim.Adam, {"lr": 0.1, "eps": 1e-6})
     with pytest.raises(AssertionError):
@@ -220,7 +218,7 @@ def _assert_single_step(fused: Any, options: Any, stock: Any, stock_options: Any
 
 
 def test_lamb_can_add_the_decay_to_the_gradient() -> None:
-    """As Adam with an L2 penalty."""
+    """This is Adam with an L2 penalty."""
     weight = torch.nn.Parameter(torch.tensor([2.0], device="hpu"))
     weight.grad = torch.tensor([1.0], device="hpu")
 
@@ -233,14 +231,14 @@ def test_lamb_can_add_the_decay_to_the_gradient() -> None:
 
 
 def test_lamb_has_no_amsgrad() -> None:
-    """The bridge's error."""
+    """The error is the bridge's."""
     with pytest.raises(RuntimeError, match="does not support the AMSGrad variant"):
         optimizers.FusedLamb(_parameters(), amsgrad=True)
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_lamb_clears_gradients_as_told(kept: bool) -> None:
-    """By its own setting, or by the call's."""
+def test_lamb_clears_gradients_by_its_setting(kept: bool) -> None:
+    """An argument of `zero_grad` takes precedence."""
     parameters = _parameters()
     optimizer = optimizers.FusedLamb(parameters, set_grad_none=not kept)
     parameters[0].grad = torch.ones_like(parameters[0])
@@ -253,7 +251,6 @@ def test_lamb_clears_gradients_as_told(kept: bool) -> None:
 
 
 def test_a_step_without_gradients_changes_nothing() -> None:
-    """And is no error."""
     for make in (optimizers.FusedAdamW, optimizers.FusedLamb):
         parameters = _parameters()
 
@@ -262,8 +259,8 @@ def test_a_step_without_gradients_changes_nothing() -> None:
         assert all(torch.equal(a, b) for a, b in zip(parameters, _parameters(), strict=True))
 
 
-def test_a_closure_gives_the_loss() -> None:
-    """It runs with gradients, once."""
+def test_a_step_with_a_closure_returns_the_loss() -> None:
+    """The closure runs once, with gradients enabled."""
     parameters = _parameters()
 
     def closure() -> torch.Tensor:
@@ -276,7 +273,7 @@ def test_a_closure_gives_the_loss() -> None:
 
 
 def test_a_step_is_a_graph_of_its_own(statistics: Callable[[], dict[str, int]]) -> None:
-    """In lazy mode the one before ends, and its own."""
+    """In lazy mode a step ends the graph before it and its own."""
     parameters = _parameters()
     parameters[0].grad = torch.ones_like(parameters[0])
     optimizer = optimizers.FusedSGD(parameters, lr=0.1)
@@ -289,11 +286,11 @@ def test_a_step_is_a_graph_of_its_own(statistics: Callable[[], dict[str, int]]) 
 
 
 def test_sparse_gradients_are_refused() -> None:
-    """The error says what to use."""
+    """The error recommends a dense embedding."""
     weight = torch.nn.Parameter(torch.ones(3, 2))
     weight.grad = torch.ones(3, 2).to_sparse()
 
-    with pytest.raises(RuntimeError, match="do not take sparse gradients; use a dense embedding"):
+    with pytest.raises(RuntimeError, match="do not support sparse gradients; use a dense embedding"):
         optimizers.FusedAdamW([weight]).step()
 
 
@@ -301,21 +298,24 @@ def test_sparse_gradients_are_refused() -> None:
     ("make", "message"),
     [
         (lambda p: optimizers.FusedAdamW(p, lr=-1), "`lr` must be at least 0, got -1"),
-        (lambda p: optimizers.FusedAdamW(p, betas=(0.9, 1.0)), r"`betas\[1\]` must be at least 0 and below 1, got 1.0"),
+        (
+            lambda p: optimizers.FusedAdamW(p, betas=(0.9, 1.0)),
+            r"`betas\[1\]` must be at least 0 and less than 1, got 1.0",
+        ),
         (lambda p: optimizers.FusedSGD(p, lr=0.1, momentum=-1), "`momentum` must be at least 0, got -1"),
-        (lambda p: optimizers.FusedSGD(p, lr=0.1, nesterov=True), "`nesterov` needs a momentum and no dampening"),
+        (lambda p: optimizers.FusedSGD(p, lr=0.1, nesterov=True), "`nesterov` requires momentum and no dampening"),
         (lambda p: optimizers.FusedAdamW(p, eps=-1), "`eps` must be at least 0, got -1"),
         (lambda p: optimizers.FusedLamb(p, lr=-1), "`lr` must be at least 0, got -1"),
     ],
 )
-def test_settings_out_of_range_are_named(make: Callable[[Any], Any], message: str) -> None:
-    """With the rule and the value."""
+def test_hyperparameters_out_of_range_are_named(make: Callable[[Any], Any], message: str) -> None:
+    """The error has the rule and the value."""
     with pytest.raises(ValueError, match=message):
         make(_parameters())
 
 
-def test_sgd_takes_a_card(output_of: Callable[..., str]) -> None:
-    """The bridge's keeps its step size there."""
+def test_the_constructor_of_sgd_acquires_a_device(output_of: Callable[..., str]) -> None:
+    """The bridge's SGD keeps its learning rate there."""
     program = """
     import torch
     from habana_frameworks.torch.hpex.optimizers import FusedSGD

@@ -1,4 +1,4 @@
-"""Random numbers by seed and offset."""
+"""Philox states of random numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _draw() -> list[float]:
 
 @pytest.mark.usefixtures("_philox")
 def test_a_state_is_a_seed_and_an_offset() -> None:
-    """Sixteen bytes on the card."""
+    """It has sixteen bytes on the device."""
     hpu.manual_seed(1234)
 
     state = hpu.get_rng_state()
@@ -44,7 +44,7 @@ def test_a_state_is_a_seed_and_an_offset() -> None:
 @pytest.mark.usefixtures("_philox")
 @pytest.mark.parametrize("seed", [0, 7, 2**63 - 1, -1])
 def test_a_state_comes_back_as_it_was_set(seed: int) -> None:
-    """From the CPU or the card, and drawing does not move it: the caller counts."""
+    """It may come from the CPU or the device. Drawing numbers does not advance it, because the caller counts."""
     state = torch.tensor([seed, 48]).view(torch.uint8)
 
     hpu.set_rng_state(state)
@@ -57,7 +57,7 @@ def test_a_state_comes_back_as_it_was_set(seed: int) -> None:
 
 @pytest.mark.usefixtures("_philox")
 def test_equal_offsets_give_equal_numbers() -> None:
-    """And others others."""
+    """Other offsets give other numbers."""
     drawn = []
     for seed, offset in ((5, 0), (5, 4), (5, 0), (6, 0)):
         hpu.set_rng_state(torch.tensor([seed, offset]).view(torch.uint8))
@@ -69,8 +69,7 @@ def test_equal_offsets_give_equal_numbers() -> None:
 
 
 @pytest.mark.usefixtures("_philox")
-def test_a_new_seed_begins_at_offset_zero() -> None:
-    """Wherever the sequence was."""
+def test_a_new_seed_starts_at_offset_zero() -> None:
     hpu.set_rng_state(torch.tensor([5, 16]).view(torch.uint8))
 
     torch.manual_seed(9)
@@ -79,7 +78,7 @@ def test_a_new_seed_begins_at_offset_zero() -> None:
 
 
 def test_outside_of_the_context_the_state_is_the_generators() -> None:
-    """A tensor of the CPU, which is longer."""
+    """It is a longer CPU tensor."""
     hpu.set_rng_ctx("philox")
     hpu.unset_rng_ctx("philox")
 
@@ -88,15 +87,14 @@ def test_outside_of_the_context_the_state_is_the_generators() -> None:
 
 
 @pytest.mark.parametrize("switch", ["set_rng_ctx", "unset_rng_ctx"])
-def test_there_is_one_context(switch: str) -> None:
-    """The error names it."""
+def test_an_unknown_context_is_an_error(switch: str) -> None:
     with pytest.raises(ValueError, match="`ctx` must be 'philox', got 'mersenne'"):
         getattr(hpu, switch)("mersenne")
 
 
 @pytest.mark.needs_torch("2.9", "random numbers of distributed tensors for this device")
 def test_distributed_tensors_draw_random_numbers(output_of: Any) -> None:
-    """Torch asks for the context by itself: the same seed gives the same numbers."""
+    """Torch uses philox states for them: the same seed gives the same numbers."""
     program = """
     import torch, torch.distributed as dist
     from torch.distributed.device_mesh import DeviceMesh

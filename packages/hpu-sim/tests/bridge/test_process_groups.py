@@ -1,4 +1,4 @@
-"""Process groups by the bridge's own functions, up to 1.19, and by torch's after it."""
+"""`init_process_group` and `new_group`: the bridge's up to 1.19, torch's after it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ _END = "dist.destroy_process_group()\n"
 
 
 def test_collectives_work_in_a_group_of_the_bridge(output_of: Callable[..., str]) -> None:
-    """Made by its own function."""
     program = _START + _INIT + "x = torch.ones(2, device='hpu')\ndist.all_reduce(x)\nprint(x.tolist())\n" + _END
 
     assert output_of(program, **_OLD) == "[1.0, 1.0]"
@@ -36,15 +35,15 @@ def test_collectives_work_in_a_group_of_the_bridge(output_of: Callable[..., str]
         ("dist.init_process_group()", "backend"),
     ],
 )
-def test_what_the_bridge_does_not_know_is_a_type_error(call: str, argument: str, output_of: Callable[..., str]) -> None:
-    """Torch's newer arguments up to 1.19."""
+def test_arguments_that_the_bridge_lacks_are_errors(call: str, argument: str, output_of: Callable[..., str]) -> None:
+    """These are torch's newer arguments, up to 1.19."""
     program = _START + f"try:\n    {call}\nexcept TypeError as error:\n    print(error)"
 
     assert argument in output_of(program, **_OLD)
 
 
 def test_after_1_19_the_functions_are_torchs(output_of: Callable[..., str]) -> None:
-    """With every argument that the installed torch knows."""
+    """They accept every argument of the installed torch."""
     program = (
         _START
         + """
@@ -56,8 +55,8 @@ print(dist.new_group is dist.distributed_c10d.new_group)
     assert output_of(program, **_NEW) == "True\nTrue"
 
 
-def test_ranks_that_have_a_group_get_it_again(output_of: Callable[..., str]) -> None:
-    """Until it is destroyed."""
+def test_new_group_returns_the_cached_group(output_of: Callable[..., str]) -> None:
+    """A destroyed group is not reused."""
     program = (
         _START
         + _INIT
@@ -73,8 +72,7 @@ print(dist.new_group([0]) is first)
     assert output_of(program, **_OLD) == "True False\nFalse"
 
 
-def test_a_new_job_has_new_groups(output_of: Callable[..., str]) -> None:
-    """Those of the one before are gone."""
+def test_init_process_group_clears_the_cache(output_of: Callable[..., str]) -> None:
     program = (
         _START
         + _INIT
@@ -89,15 +87,15 @@ def test_a_new_job_has_new_groups(output_of: Callable[..., str]) -> None:
 
 
 @pytest.mark.parametrize("value", ["0", "false"])
-def test_the_cache_can_be_switched_off(value: str, output_of: Callable[..., str]) -> None:
-    """Then each call makes a group, as torch's."""
+def test_the_cache_can_be_disabled(value: str, output_of: Callable[..., str]) -> None:
+    """Each call creates a group then, as with torch."""
     program = _START + _INIT + "print(dist.new_group([0]) is dist.new_group([0]))\n" + _END
 
     assert output_of(program, PT_ENABLE_COMM_GROUP_CACHE=value, **_OLD) == "False"
 
 
 def test_a_timeout_is_ignored(output_of: Callable[..., str]) -> None:
-    """A collective of the bridge takes as long as it takes."""
+    """Collectives of the bridge never time out."""
     program = (
         _START
         + """

@@ -1,4 +1,4 @@
-"""torch.profiler asked for hpu activity."""
+"""Hpu activity in torch.profiler."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def _trace(path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
-def test_a_trace_names_the_card(name: str, tmp_path: Path) -> None:
-    """It says that it is simulated, and where it was measured."""
+def test_a_trace_names_the_device(name: str, tmp_path: Path) -> None:
+    """It says "simulated", and where the times were measured."""
     recorded = _profile(ProfilerActivity.CPU, ProfilerActivity.HPU)
 
     recorded.export_chrome_trace(str(tmp_path / name))
 
     trace = _trace(tmp_path / name)
     card = trace["deviceProperties"][-1]
-    lane = {e["name"]: e["args"] for e in trace["traceEvents"] if e["ph"] == "M" and e["pid"] == 0}
+    metadata = {e["name"]: e["args"] for e in trace["traceEvents"] if e["ph"] == "M" and e["pid"] == 0}
     assert card == {"name": "GAUDI2", "totalGlobalMem": 96 << 30, "simulated": True}
-    assert lane["process_name"] == {"name": "/device:HPU:0"}
-    assert lane["process_labels"]["labels"].startswith("simulated")
+    assert metadata["process_name"] == {"name": "/device:HPU:0"}
+    assert metadata["process_labels"]["labels"].startswith("simulated")
     assert any(event["name"] == "aten::sin" for event in trace["traceEvents"])
 
 
@@ -67,10 +67,10 @@ def _work(trace: dict[str, Any]) -> list[dict[str, Any]]:
     return [event for event in trace["traceEvents"] if event["ph"] == "X" and event["pid"] == 0]
 
 
-def test_the_cards_work_is_in_lanes(recorded_trace: dict[str, Any]) -> None:
-    """Matrix products in one, other operators and copies in theirs."""
-    lanes = {e["tid"]: e["args"]["name"] for e in recorded_trace["traceEvents"] if e["name"] == "thread_name"}
-    found = {(event["name"], event["cat"], lanes[event["tid"]]) for event in _work(recorded_trace)}
+def test_the_devices_work_is_in_tracks(recorded_trace: dict[str, Any]) -> None:
+    """Matrix products, other operators and copies have a track each."""
+    tracks = {e["tid"]: e["args"]["name"] for e in recorded_trace["traceEvents"] if e["name"] == "thread_name"}
+    found = {(event["name"], event["cat"], tracks[event["tid"]]) for event in _work(recorded_trace)}
 
     assert {
         ("aten::mm", "kernel", "MME"),
@@ -80,13 +80,13 @@ def test_the_cards_work_is_in_lanes(recorded_trace: dict[str, Any]) -> None:
     } <= found
 
 
-def test_what_overlaps_has_a_lane_each() -> None:
-    """Unless one lies within the other: Chrome's format has no place for it, and Perfetto leaves it out."""
+def test_overlapping_events_get_tracks_of_their_own() -> None:
+    """Chrome's format allows only nested events in a track, and Perfetto drops others."""
     from habana_frameworks.torch import _chrome_trace
 
     times = [(0, 4000), (1000, 6000), (2000, 3000), (5000, 7000), (5000, 8000)]
     intervals = [("collective", "allreduce", begin, end, 1, 8) for begin, end in times]
-    events = _chrome_trace.events_of(intervals, {"traceEvents": []})
+    events = _chrome_trace.device_trace_events(intervals, {"traceEvents": []})
 
     names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
     assert [(names[event["tid"]], event["ts"], event["dur"]) for event in events if event["ph"] == "X"] == [
@@ -98,8 +98,8 @@ def test_what_overlaps_has_a_lane_each() -> None:
     ]
 
 
-def test_the_cards_work_takes_time(recorded_trace: dict[str, Any]) -> None:
-    """Its intervals are measured: none is empty, and none is over before the next of its thread begins."""
+def test_the_devices_work_takes_time(recorded_trace: dict[str, Any]) -> None:
+    """The measured events are not empty, and those of a thread do not overlap."""
     forward = [event for event in _work(recorded_trace) if event["name"] in {"aten::mm", "aten::relu", "aten::sum"}]
     ordered = sorted(forward, key=lambda event: event["ts"])
 
@@ -107,8 +107,8 @@ def test_the_cards_work_takes_time(recorded_trace: dict[str, Any]) -> None:
     assert all(a["ts"] + a["dur"] <= b["ts"] + 1e-3 for a, b in itertools.pairwise(ordered))
 
 
-def test_the_cards_work_is_linked_to_its_operator(recorded_trace: dict[str, Any]) -> None:
-    """By torch's number for the operator, of the backward pass, too, and by an arrow."""
+def test_the_devices_work_is_linked_to_its_operator(recorded_trace: dict[str, Any]) -> None:
+    """External ids and flows link it, for the backward pass too."""
     events = recorded_trace["traceEvents"]
     operators = {event["args"]["External id"]: event["name"] for event in events if event.get("cat") == "cpu_op"}
     kernels = [event for event in _work(recorded_trace) if event["cat"] == "kernel"]
@@ -119,8 +119,8 @@ def test_the_cards_work_is_linked_to_its_operator(recorded_trace: dict[str, Any]
     assert arrows.count("s") == arrows.count("f") == len(_work(recorded_trace))
 
 
-def test_a_new_graph_is_in_the_compilers_lane(tmp_path: Path) -> None:
-    """In lazy mode, where there are graphs."""
+def test_a_compilation_is_in_the_compilers_track(tmp_path: Path) -> None:
+    """Lazy mode has graphs to compile."""
     with profile(activities=[ProfilerActivity.HPU]) as recorded:
         torch.ones(57, device="hpu").erfinv()
         torch.ones(1, device="hpu").item()
@@ -130,7 +130,6 @@ def test_a_new_graph_is_in_the_compilers_lane(tmp_path: Path) -> None:
 
 
 def test_nothing_is_recorded_without_a_profile() -> None:
-    """What the card does outside of a profile is in none."""
     native().start_device_trace()
     native().take_device_trace()
     torch.ones(3, device="hpu").sin()
@@ -138,28 +137,26 @@ def test_nothing_is_recorded_without_a_profile() -> None:
     assert native().take_device_trace() == ([], 0)
 
 
-def test_the_card_alone_can_be_asked_for() -> None:
-    """Its operators are the CPU's."""
+def test_hpu_activity_alone_records_operators() -> None:
+    """The operators are those of the CPU's events."""
     recorded = _profile(ProfilerActivity.HPU)
 
     assert any(event.key == "aten::sin" for event in recorded.key_averages())
 
 
-def test_a_trace_of_the_cpu_is_torchs(tmp_path: Path) -> None:
-    """Nothing is added that was not asked for."""
+def test_a_trace_of_the_cpu_has_no_device(tmp_path: Path) -> None:
     _profile(ProfilerActivity.CPU).export_chrome_trace(str(tmp_path / "trace.json"))
 
     assert _trace(tmp_path / "trace.json")["deviceProperties"] == []
 
 
-def test_the_enum_is_torchs() -> None:
-    """After 1.19, so names that were imported before the bridge are the right ones."""
+def test_the_enum_is_torchs_after_1_19() -> None:
+    """Names that were imported before the bridge stay valid."""
     assert torch.profiler.ProfilerActivity is ProfilerActivity
     assert torch.profiler.profile is profile
 
 
-def test_debug_activities_lost_a_member() -> None:
-    """The bridge's calls remain."""
+def test_debug_activities_have_one_member_after_1_19() -> None:
     from habana_frameworks.torch.activity_profiler import DebugActivity
 
     assert [(member.name, member.value) for member in DebugActivity] == [("BRIDGE_FUNCTION_CALLS", 2)]
@@ -178,7 +175,7 @@ def work():
 
 
 def test_up_to_1_19_the_enum_is_the_bridges(output_of: Callable[..., str]) -> None:
-    """With values of its own."""
+    """It has its own values."""
     program = _START + "print([(a.name, a.value) for a in ProfilerActivity], [d.value for d in DebugActivity])"
 
     assert output_of(program, **_OLD) == "[('CPU', 1), ('CUDA', 2), ('HPU', 3)] [1, 2]"
@@ -193,8 +190,8 @@ def test_up_to_1_19_the_enum_is_the_bridges(output_of: Callable[..., str]) -> No
     ],
     ids=["default", "both", "card"],
 )
-def test_up_to_1_19_a_profile_records_the_card(arguments: str, tmp_path: Path, output_of: Callable[..., str]) -> None:
-    """By default, too."""
+def test_up_to_1_19_a_profile_records_the_device(arguments: str, tmp_path: Path, output_of: Callable[..., str]) -> None:
+    """This is also the default."""
     program = (
         _START
         + f"""
@@ -210,8 +207,7 @@ print(trace["deviceProperties"][-1]["name"], *(e["cat"] for e in trace["traceEve
     assert output_of(program, tmp_path / "trace.json", **_OLD).splitlines()[-1] == "GAUDI2 cpu_op Kernel"
 
 
-def test_up_to_1_19_a_profile_of_the_cpu_has_no_card(tmp_path: Path, output_of: Callable[..., str]) -> None:
-    """Nothing is added."""
+def test_up_to_1_19_a_profile_of_the_cpu_has_no_device(tmp_path: Path, output_of: Callable[..., str]) -> None:
     program = (
         _START
         + """
@@ -226,8 +222,8 @@ with open(sys.argv[1]) as file:
     assert output_of(program, tmp_path / "trace.json", **_OLD).splitlines()[-1] == "[]"
 
 
-def test_up_to_1_19_a_handler_writes_the_card(tmp_path: Path, output_of: Callable[..., str]) -> None:
-    """For TensorBoard, with a schedule."""
+def test_up_to_1_19_a_tensorboard_handler_exports_the_device(tmp_path: Path, output_of: Callable[..., str]) -> None:
+    """It works with a schedule."""
     program = (
         _START
         + """
@@ -245,8 +241,8 @@ print(json.loads(path.read_text())["deviceProperties"][-1]["simulated"])
     assert output_of(program, tmp_path, **_OLD).splitlines()[-1] == "True"
 
 
-def test_up_to_1_19_profiling_can_be_forbidden(output_of: Callable[..., str]) -> None:
-    """HABANA_PROFILE=0 is an error for the card, in the bridge's words, and none for the CPU."""
+def test_up_to_1_19_a_variable_forbids_hpu_activity(output_of: Callable[..., str]) -> None:
+    """With HABANA_PROFILE=0 hpu activity raises the bridge's error, and a profile of the CPU works."""
     program = (
         _START
         + """
@@ -263,8 +259,8 @@ profile(activities=[ProfilerActivity.CPU])
     assert output == ('Tensorboard callback for HPU hardware profiling disabled. To enable set "HABANA_PROFILE"')
 
 
-def test_up_to_1_19_names_of_before_stay_torchs(output_of: Callable[..., str]) -> None:
-    """Which is why a program imports the bridge first."""
+def test_up_to_1_19_names_imported_earlier_stay_torchs(output_of: Callable[..., str]) -> None:
+    """This is why a program imports the bridge first."""
     program = """
     import hpu_sim
     from torch.profiler import ProfilerActivity as before

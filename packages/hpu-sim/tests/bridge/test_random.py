@@ -1,4 +1,4 @@
-"""`torch.hpu`'s random number functions, and torch's own that the bridge replaces."""
+"""Random numbers of `torch.hpu`, and torch's own functions that the bridge patches."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from habana_frameworks.torch import hpu
 
 
 @pytest.mark.parametrize("device", ["hpu", "hpu:0", 0, torch.device("hpu")], ids=repr)
-def test_the_state_is_bytes_on_the_host(device: object) -> None:
-    """A checkpoint can hold it."""
+def test_the_state_is_a_byte_tensor_on_the_cpu(device: object) -> None:
     state = hpu.get_rng_state(device)
 
     assert (state.dtype, state.device.type) == (torch.uint8, "cpu")
     assert state.shape == torch.get_rng_state().shape
 
 
-def test_the_state_can_be_put_back() -> None:
-    """And the same numbers are drawn again."""
+def test_the_state_can_be_restored() -> None:
+    """The same numbers are drawn again."""
     state = hpu.get_rng_state()
     drawn = torch.rand(3, device="hpu")
 
@@ -25,8 +24,7 @@ def test_the_state_can_be_put_back() -> None:
     assert torch.equal(torch.rand(3, device="hpu"), drawn)
 
 
-def test_the_states_of_all_cards_are_one() -> None:
-    """In a list, which goes back as it came."""
+def test_the_list_of_all_states_has_one() -> None:
     states = hpu.get_rng_state_all()
     drawn = torch.rand(3, device="hpu")
 
@@ -37,25 +35,24 @@ def test_the_states_of_all_cards_are_one() -> None:
 
 @pytest.mark.parametrize("count", [0, 2])
 def test_another_number_of_states_is_the_bridges_error(count: int) -> None:
-    """A process has one card."""
+    """A process has one device."""
     with pytest.raises(RuntimeError, match=r"^hpu set_rng_state_all supports only states len of 1$"):
         hpu.set_rng_state_all([hpu.get_rng_state()] * count)
 
 
-def test_reading_another_cards_state_is_the_bridges_error() -> None:
-    """It names the function."""
+def test_getting_another_devices_state_is_the_bridges_error() -> None:
+    """The error names the function."""
     with pytest.raises(RuntimeError, match=r"^hpu get_rng_state supports only device 0$"):
         hpu.get_rng_state(1)
 
 
-def test_setting_another_cards_state_is_the_bridges_error() -> None:
-    """It names the function."""
+def test_setting_another_devices_state_is_the_bridges_error() -> None:
+    """The error names the function."""
     with pytest.raises(RuntimeError, match=r"^hpu set_rng_state supports only device 0$"):
         hpu.set_rng_state(hpu.get_rng_state(), "hpu:1")
 
 
-def test_seeding_returns_the_generator() -> None:
-    """It is the device's default one."""
+def test_manual_seed_returns_the_default_generator() -> None:
     generator = hpu.manual_seed(5)
 
     assert isinstance(generator, torch.Generator)
@@ -63,15 +60,14 @@ def test_seeding_returns_the_generator() -> None:
     assert hpu.initial_seed() == 5
 
 
-def test_seeding_all_cards_returns_nothing() -> None:
-    """There is one to seed."""
+def test_manual_seed_all_returns_none() -> None:
     assert hpu.manual_seed_all(6) is None
     assert hpu.initial_seed() == 6
 
 
 @pytest.mark.parametrize("name", ["seed", "seed_all"])
-def test_a_seed_from_the_system_is_returned(name: str) -> None:
-    """It is the initial seed afterwards, and another one each time."""
+def test_seed_returns_a_new_seed(name: str) -> None:
+    """It is the initial seed afterwards."""
     seed = getattr(hpu, name)()
 
     assert hpu.initial_seed() == seed
@@ -85,7 +81,7 @@ def test_there_is_one_default_generator() -> None:
 
 
 def test_torch_manual_seed_seeds_both() -> None:
-    """Host and card, under both of its names, and the host's generator is returned."""
+    """It seeds the CPU and the device, under both names, and returns the CPU's generator."""
     for seed, function in ((7, torch.manual_seed), (8, torch.random.manual_seed)):
         generator = function(seed)
 
@@ -94,14 +90,14 @@ def test_torch_manual_seed_seeds_both() -> None:
 
 
 def test_torch_seed_seeds_both() -> None:
-    """With one seed from the system."""
+    """Both get the same seed."""
     seed = torch.seed()
 
     assert torch.initial_seed() == hpu.initial_seed() == seed
 
 
-def test_forking_random_numbers_puts_both_back() -> None:
-    """`fork_rng` includes the card by default."""
+def test_fork_rng_restores_both() -> None:
+    """The device is included by default."""
     host, card = torch.get_rng_state(), hpu.get_rng_state()
 
     with torch.random.fork_rng():
@@ -113,8 +109,8 @@ def test_forking_random_numbers_puts_both_back() -> None:
     assert torch.equal(hpu.get_rng_state(), card)
 
 
-def test_forking_random_numbers_can_leave_the_card_out() -> None:
-    """With no devices only the host's are put back."""
+def test_fork_rng_can_exclude_the_device() -> None:
+    """An empty list of devices restores only the CPU's state."""
     with torch.random.fork_rng(devices=[]):
         card = hpu.get_rng_state()
         torch.rand(3, device="hpu")
@@ -122,8 +118,7 @@ def test_forking_random_numbers_can_leave_the_card_out() -> None:
     assert not torch.equal(hpu.get_rng_state(), card)
 
 
-def test_forking_can_be_switched_off() -> None:
-    """As torch's own."""
+def test_fork_rng_can_be_disabled() -> None:
     host = torch.get_rng_state()
 
     with torch.random.fork_rng(enabled=False):

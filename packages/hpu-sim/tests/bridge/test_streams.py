@@ -1,4 +1,4 @@
-"""Streams and events are torch's own classes, bound to the card."""
+"""Streams and events."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import torch
 from habana_frameworks.torch import hpu
 
 
-def test_a_stream_is_torchs() -> None:
-    """On the card; the arguments are accepted and ignored, as on the bridge."""
+def test_a_stream_is_a_torch_stream() -> None:
+    """It is on the device, and its arguments are ignored, as in the bridge."""
     stream = hpu.Stream(device="hpu", priority=3)
 
     assert isinstance(stream, torch.Stream)
     assert stream.device == torch.device("hpu:0")
 
 
-def test_streams_have_numbers() -> None:
-    """By each of the bridge's names; two streams are two."""
+def test_streams_have_ids() -> None:
+    """Each of the bridge's names returns the id, and two streams differ."""
     stream = hpu.Stream()
 
     assert stream.hpu_stream == stream.id() == stream.stream_id
@@ -24,12 +24,11 @@ def test_streams_have_numbers() -> None:
 
 
 def test_there_is_one_priority() -> None:
-    """Asking for another changes nothing."""
+    """The argument has no effect."""
     assert hpu.Stream.priority_range() == (0, 0)
 
 
-def test_a_stream_is_always_done() -> None:
-    """Work runs before its call returns."""
+def test_the_work_of_a_stream_has_always_completed() -> None:
     stream = hpu.Stream()
     stream.synchronize()
 
@@ -37,14 +36,14 @@ def test_a_stream_is_always_done() -> None:
 
 
 def test_the_default_stream_is_current() -> None:
-    """It is number 0, in both functions."""
+    """Its id is 0."""
     assert hpu.current_stream() == hpu.default_stream()
     assert hpu.default_stream().stream_id == 0
     assert isinstance(hpu.current_stream(), hpu.Stream)
 
 
 def test_a_context_makes_a_stream_current() -> None:
-    """And puts the former one back, in whatever way it ends."""
+    """The context manager restores the previous stream, also after an error."""
     stream = hpu.Stream()
     before = hpu.current_stream()
 
@@ -58,8 +57,8 @@ def test_a_context_makes_a_stream_current() -> None:
     assert hpu.current_stream() == before
 
 
-def test_no_stream_changes_nothing() -> None:
-    """None is accepted wherever a stream is set."""
+def test_none_is_not_a_stream() -> None:
+    """None is accepted and has no effect."""
     before = hpu.current_stream()
 
     hpu.set_stream(None)
@@ -70,7 +69,6 @@ def test_no_stream_changes_nothing() -> None:
 
 
 def test_a_stream_can_be_set() -> None:
-    """Until another is."""
     stream, before = hpu.Stream(), hpu.current_stream()
     hpu.set_stream(stream)
     try:
@@ -80,7 +78,6 @@ def test_a_stream_can_be_set() -> None:
 
 
 def test_streams_wait_for_each_other() -> None:
-    """In each of torch's ways."""
     one, two = hpu.Stream(), hpu.Stream()
     event = one.record_event()
 
@@ -91,19 +88,19 @@ def test_streams_wait_for_each_other() -> None:
 
 
 @pytest.mark.needs_torch("2.4", "events of its own")
-def test_an_event_is_torchs() -> None:
-    """On the card."""
+def test_an_event_is_a_torch_event() -> None:
+    """It is on the device."""
     assert isinstance(hpu.Event(), torch.Event)
 
 
 def test_an_event_takes_one_argument() -> None:
-    """The bridge has none of CUDA's others."""
+    """The bridge lacks CUDA's other arguments."""
     with pytest.raises(TypeError):
         hpu.Event(blocking=True)
 
 
 def test_events_measure_time() -> None:
-    """In milliseconds, forward and backward."""
+    """The unit is milliseconds, and the difference may be negative."""
     start, end = hpu.Event(enable_timing=True), hpu.Event(enable_timing=True)
     start.record()
     torch.ones(100, 100, device="hpu").exp()
@@ -117,7 +114,7 @@ def test_events_measure_time() -> None:
 
 
 def test_an_event_can_be_recorded_again() -> None:
-    """The later mark counts."""
+    """The latest time counts."""
     start, end = hpu.Event(enable_timing=True), hpu.Event(enable_timing=True)
     start.record()
     end.record()
@@ -133,7 +130,7 @@ _NOT_RECORDED = "Both events must be recorded before calculating|was not marked 
 
 
 def test_events_that_were_not_recorded_have_no_time() -> None:
-    """Nor has a pair of which one was not."""
+    """Both events must be recorded."""
     start, end = hpu.Event(enable_timing=True), hpu.Event(enable_timing=True)
     start.record()
 
@@ -141,8 +138,7 @@ def test_events_that_were_not_recorded_have_no_time() -> None:
         start.elapsed_time(end)
 
 
-def test_an_event_is_waited_for() -> None:
-    """By the host and by a stream."""
+def test_the_host_and_streams_can_wait_for_an_event() -> None:
     event = hpu.Event()
     event.record()
     event.wait()

@@ -1,4 +1,4 @@
-"""What docs/bridge.md says of every call holds."""
+"""The tables of docs/bridge.md are true."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def table() -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # Where dataclasses look up the annotations of their fields.
+    # dataclasses look up annotations there.
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
@@ -31,15 +31,15 @@ def table() -> Any:
 
 @pytest.mark.parametrize("mode", ["0", "1"], ids=["eager", "lazy"])
 @pytest.mark.parametrize("release", ["1.11.0", "1.12.1", "1.18.0", "1.19.2", "1.20.0", "1.24.1"])
-def test_the_table_holds(release: str, mode: str, output_of: Callable[..., str]) -> None:
-    """What is offered is there with its signature, on the releases and in the modes that have it; the rest is not."""
+def test_the_tables_are_true(release: str, mode: str, output_of: Callable[..., str]) -> None:
+    """Calls exist with their signatures on the releases and in the modes of their row, and only there."""
     machine = {"HPU_SIM_DEVICES": "1", "HPU_SIM_RELEASE": release, "PT_HPU_LAZY_MODE": mode}
 
     assert output_of(_SCRIPT.read_text(encoding="utf-8"), _DOCUMENT, **machine) == ""
 
 
-def test_the_table_is_read(table: Any) -> None:
-    """The tables hold as many rows as the document has lines that begin with a call."""
+def test_every_row_is_read(table: Any) -> None:
+    """The number of rows equals the number of lines that start with a call."""
     text = _DOCUMENT.read_text(encoding="utf-8")
     lines = [line for line in text.split("## Changes to torch")[0].splitlines() if line.startswith("| `")]
 
@@ -49,15 +49,14 @@ def test_the_table_is_read(table: Any) -> None:
     assert len(rows) > 200
 
 
-def test_every_row_says_what_is_here(table: Any) -> None:
+def test_every_row_has_a_verdict(table: Any) -> None:
     """A call is offered, or absent for a reason."""
     rows = table.read(_DOCUMENT.read_text(encoding="utf-8"))
 
     assert [row for row in rows if not row.here.startswith(("offered", "absent: "))] == []
 
 
-def test_no_row_is_there_twice(table: Any) -> None:
-    """A call with the same signature stands once."""
+def test_no_row_is_repeated(table: Any) -> None:
     calls = [row.call for row in table.read(_DOCUMENT.read_text(encoding="utf-8"))]
 
     assert len(calls) == len(set(calls))
@@ -71,23 +70,23 @@ def test_no_row_is_there_twice(table: Any) -> None:
         ("os.path.nothing()", "", "offered", "is missing"),
         ("no_module_of_this_name.nothing", "", "offered", "is missing"),
         ("os.path.nothing", "", "absent: why", None),
-        ("os.path.join", "", "absent: why", "is there and should be absent"),
-        ("os.path.join(a, *p)", "to 1.12", "offered", "on a release or in a mode that has none"),
-        ("os.path.join(a, *p)", "eager or from 1.20", "offered", "on a release or in a mode that has none"),
+        ("os.path.join", "", "absent: why", "exists and should be absent"),
+        ("os.path.join(a, *p)", "to 1.12", "offered", "on a release or in a mode that lacks it"),
+        ("os.path.join(a, *p)", "eager or from 1.20", "offered", "on a release or in a mode that lacks it"),
         ("os.path.join(a, *p)", "lazy", "offered", None),
         ("os.path.nothing", "from 1.20", "offered", None),
         ("os.path.join(a, *p)", "torch from 2.0", "offered", None),
-        ("os.path.join(a, *p)", "torch below 2.0", "offered", "on a release or in a mode that has none"),
+        ("os.path.join(a, *p)", "torch below 2.0", "offered", "on a release or in a mode that lacks it"),
     ],
 )
-def test_the_walk_finds_faults(table: Any, call: str, when: str, here: str, fault: str | None) -> None:
-    """A row that does not hold on 1.18.0 in lazy mode is told, one that holds is not."""
+def test_the_script_finds_faults(table: Any, call: str, when: str, here: str, fault: str | None) -> None:
+    """It reports a row that is false on 1.18.0 in lazy mode, and not one that is true."""
     found = table.fault(table.Row(call, when, here), "1.18.0", lazy=True)
 
     assert (found is None) if fault is None else (fault in found)
 
 
-def test_a_condition_that_says_nothing_is_an_error(table: Any) -> None:
+def test_an_unknown_condition_is_an_error(table: Any) -> None:
     """A typing error in the document must not count as "never"."""
-    with pytest.raises(ValueError, match=r"'since 1\.20' says nothing about releases and modes"):
+    with pytest.raises(ValueError, match=r"must be about releases and modes, got 'since 1\.20'"):
         table.Row("os.path.join", "since 1.20", "offered").applies("1.18.0", lazy=True)

@@ -1,4 +1,4 @@
-"""What torch 2.0 is helped with. The helpers are tried on whatever torch is installed."""
+"""Patches for torch 2.0, tested with the installed torch."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 def _saved(obj: Any) -> Any:
     file = io.BytesIO()
-    torch_2_0._save(torch.save)(obj, file)
+    torch_2_0._patch_save(torch.save)(obj, file)
     file.seek(0)
     return torch.load(file)
 
 
-def test_saving_moves_tensors_to_the_cpu() -> None:
-    """Wherever they are in dicts, lists and tuples; the rest is saved as it is."""
+def test_saving_copies_tensors_to_the_cpu() -> None:
+    """This applies to tensors in dicts, lists and tuples. Other values are saved as they are."""
     state = {"model": [torch.ones(2, device="hpu"), torch.zeros(1)], "step": (3, {"lr": 0.1})}
 
     loaded = _saved(state)
@@ -37,18 +37,18 @@ def test_saving_moves_tensors_to_the_cpu() -> None:
 
 
 class Moments(NamedTuple):
-    """A named tuple with tensors."""
+    """Named tuple with tensors."""
 
     first: torch.Tensor
     second: tuple[torch.Tensor, ...]
 
 
-def test_containers_stay_of_their_type() -> None:
-    """Sizes, too, which torch's own function makes tuples of when its compiler has been imported."""
+def test_containers_keep_their_types() -> None:
+    """Torch's own `tree_map` turns sizes into tuples once its compiler has been imported."""
     moments = Moments(torch.ones(1, device="hpu"), (torch.ones(1, device="hpu"),))
     state = OrderedDict(moments=moments, size=torch.Size([2, 3]), shapes=[torch.Size([1])])
 
-    moved = torch_2_0._each_tensor(torch_2_0._to_host, state)
+    moved = torch_2_0._map_tensors(torch_2_0._to_cpu, state)
 
     assert [type(moved), *map(type, moved.values())] == [OrderedDict, Moments, torch.Size, list]
     assert type(moved["shapes"][0]) is torch.Size
@@ -56,35 +56,34 @@ def test_containers_stay_of_their_type() -> None:
 
 
 @pytest.mark.parametrize("place", ["hpu", "hpu:0", torch.device("hpu")])
-def test_loading_moves_tensors_to_the_card(place: Any) -> None:
-    """After torch has read them on the CPU."""
+def test_loading_moves_tensors_to_the_device(place: Any) -> None:
+    """Torch loads them on the CPU first."""
     file = io.BytesIO()
     torch.save({"weight": torch.ones(2), "step": 3}, file)
     file.seek(0)
 
-    loaded = torch_2_0._load(torch.load)(file, map_location=place)
+    loaded = torch_2_0._patch_load(torch.load)(file, map_location=place)
 
     assert loaded["weight"].device == torch.device("hpu:0")
     assert loaded["step"] == 3
 
 
 @pytest.mark.parametrize("place", [None, "cpu", torch.device("cpu"), {"cpu": "cpu"}, lambda storage, _: storage])
-def test_other_places_are_torchs_business(place: Any) -> None:
-    """Whatever torch accepts."""
+def test_other_map_locations_are_passed_to_torch(place: Any) -> None:
     seen: list[Any] = []
 
-    torch_2_0._load(lambda file, location: seen.append((file, location)))("file", place)
+    torch_2_0._patch_load(lambda file, location: seen.append((file, location)))("file", place)
 
     assert seen == [("file", place)]
 
 
 def _copied(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
-    result: torch.Tensor = torch_2_0._deepcopy(torch.Tensor.__deepcopy__)(tensor, memo)
+    result: torch.Tensor = torch_2_0._patch_deepcopy(torch.Tensor.__deepcopy__)(tensor, memo)
     return result
 
 
 def test_a_deep_copy_is_another_tensor() -> None:
-    """With its gradient, and once for each memo."""
+    """It copies the gradient, and the memo makes it unique."""
     tensor = torch.ones(2, device="hpu", requires_grad=True)
     tensor.sum().backward()
     memo: dict[int, Any] = {}
@@ -99,7 +98,7 @@ def test_a_deep_copy_is_another_tensor() -> None:
 
 
 def test_deep_copies_of_other_tensors_are_torchs() -> None:
-    """On the CPU, and inside a graph of autograd, where torch has an error."""
+    """Torch handles CPU tensors, and raises for tensors in an autograd graph."""
     host = torch.ones(2)
 
     assert torch.equal(_copied(host, {}), copy.deepcopy(host))
@@ -107,8 +106,8 @@ def test_deep_copies_of_other_tensors_are_torchs() -> None:
         _copied(torch.ones(2, device="hpu", requires_grad=True) * 2, {})
 
 
-def test_hccl_is_for_hpu_tensors_there_too() -> None:
-    """Where torch gives a new backend to CPU and CUDA tensors."""
+def test_hccl_is_used_for_hpu_tensors_only() -> None:
+    """Torch 2.0 uses a registered backend for CPU and CUDA tensors."""
 
     class StockConfig:
         def __init__(self, backend: str) -> None:
@@ -123,7 +122,7 @@ def test_hccl_is_for_hpu_tensors_there_too() -> None:
         torch=torch,
     )
 
-    hccl._give_hpu_tensors(c10d)
+    hccl._use_for_hpu(c10d)
 
     assert c10d.BackendConfig("hccl").device_backend_map == {"hpu": "hccl"}
     assert c10d.BackendConfig("gloo").device_backend_map == {"cpu": "gloo", "cuda": "gloo"}
@@ -141,9 +140,9 @@ def test_hccl_is_for_hpu_tensors_there_too() -> None:
     ],
     ids=str,
 )
-def test_random_numbers_of_the_card_can_be_kept_for_later(arguments: dict[str, Any], again: bool) -> None:
-    """By default, as the bridge has it, and not where the caller says otherwise."""
-    fork_rng = torch_2_0._fork_rng(torch.random.fork_rng)
+def test_fork_rng_restores_the_device(arguments: dict[str, Any], again: bool) -> None:
+    """The device is included by default, as in the bridge."""
+    fork_rng = torch_2_0._patch_fork_rng(torch.random.fork_rng)
     torch.manual_seed(3)
     with fork_rng(**arguments):
         first = torch.rand(4, device="hpu")
@@ -154,7 +153,7 @@ def test_random_numbers_of_the_card_can_be_kept_for_later(arguments: dict[str, A
 _GROUP: Final = """
 import torch, torch.distributed as dist
 from habana_frameworks.torch import _torch_2_0 as torch_2_0
-barrier = torch_2_0._barrier(lambda group, async_op, device_ids: "torch's own")
+barrier = torch_2_0._patch_barrier(lambda group, async_op, device_ids: "torch's own")
 for backend in ("hccl", "gloo"):
     dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
     print(barrier(), type(barrier(async_op=True)).__name__)
@@ -162,8 +161,8 @@ for backend in ("hccl", "gloo"):
 """
 
 
-def test_a_barrier_asks_for_no_backend_of_the_cpu(output_of: Callable[..., str]) -> None:
-    """Which a group of cards does not have; other groups are torch's business."""
+def test_a_barrier_needs_no_cpu_backend(output_of: Callable[..., str]) -> None:
+    """An hccl group has none. torch handles other groups."""
     card, host = output_of(_GROUP, HPU_SIM_DEVICES="1").splitlines()
 
     assert card == "None Work"

@@ -1,1 +1,1 @@
-"""The Gaudi PyTorch bridge as the simulator plays it. Here because hpu-sim is active; no card is involved."""
+"""Gaudi PyTorch bridge, simulated by hpu-sim. No card is involved."""

@@ -1,4 +1,4 @@
-"""What torch >= 2.5 is told to call at its import, from SynapseAI 1.19 on."""
+"""Entry point of the bridge for torch >= 2.5, from SynapseAI 1.19 on."""
 
 import importlib
 import os
@@ -6,14 +6,14 @@ import sys
 
 
 def __getattr__(name: str) -> bool:
-    # Computed, because the bridge would have to import this module to set it.
+    # Computed instead of set by the bridge, which would have to import this module.
     if name == "is_loaded":
         return "habana_frameworks.torch" in sys.modules
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __autoload() -> None:
-    """Import the bridge, unless ``PT_HPU_AUTOLOAD=0`` or lazy mode, which loads it at the program's own import."""
-    wanted = os.environ.get("PT_HPU_AUTOLOAD")
-    if wanted == "1" or (wanted != "0" and os.environ.get("PT_HPU_LAZY_MODE") != "1"):
+    """Import the bridge, except with ``PT_HPU_AUTOLOAD=0``, or in lazy mode without ``PT_HPU_AUTOLOAD=1``."""
+    autoload = os.environ.get("PT_HPU_AUTOLOAD")
+    if autoload == "1" or (autoload != "0" and os.environ.get("PT_HPU_LAZY_MODE") != "1"):
         importlib.import_module("habana_frameworks.torch")

@@ -1,4 +1,4 @@
-"""Deprecated names of three queries; use ``torch.hpu``."""
+"""Deprecated aliases of three functions of ``torch.hpu``."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from habana_frameworks.torch import hpu
 
 
 def is_available() -> bool:
-    """Return whether this machine has a card; use ``torch.hpu.is_available``."""
-    _warn("is_available")
+    """Return whether the machine has a device; use ``torch.hpu.is_available``."""
+    _warn_deprecated("is_available")
     return bool(hpu.is_available())
 
 
 def device_count() -> int:
-    """Return the cards of this machine; use ``torch.hpu.device_count``."""
-    _warn("device_count")
+    """Return the number of devices of the machine; use ``torch.hpu.device_count``."""
+    _warn_deprecated("device_count")
     return int(hpu.device_count())
 
 
 def get_device_name(device: Any = None) -> str:
-    """Take a card and return its generation; use ``torch.hpu.get_device_name``."""
-    _warn("get_device_name")
+    """Acquire a device and return its generation; use ``torch.hpu.get_device_name``."""
+    _warn_deprecated("get_device_name")
     return str(hpu.get_device_name(device))
 
 
-def _warn(name: str) -> None:
+def _warn_deprecated(name: str) -> None:
     warnings.warn(f"torch_hpu.{name} is deprecated, use torch.hpu.{name}", DeprecationWarning, stacklevel=3)

@@ -1,4 +1,4 @@
-"""Transformer engine as its own package, which SynapseAI has had since 1.19 (simulated)."""
+"""Transformer engine as a package of its own, from SynapseAI 1.19 on (simulated)."""
 
 from habana_frameworks.torch.hpex.experimental._te_impl import Linear, fp8_autocast
 

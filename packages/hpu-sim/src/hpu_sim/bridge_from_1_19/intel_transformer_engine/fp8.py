@@ -1,3 +1,3 @@
-"""The engine's fp8."""
+"""Module ``intel_transformer_engine.fp8``."""
 
-from habana_frameworks.torch.hpex.experimental._te_impl.fp8 import *  # noqa: F403 - all that is public there
+from habana_frameworks.torch.hpex.experimental._te_impl.fp8 import *  # noqa: F403 - re-export of the public names

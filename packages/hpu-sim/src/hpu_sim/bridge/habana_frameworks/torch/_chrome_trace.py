@@ -1,8 +1,7 @@
-"""The card in an exported trace: its lanes, what it did in them, and which of the host's operators launched that.
+"""Events of the device for an exported Chrome trace: its tracks, its work, and the host operators that launched it.
 
-The intervals were measured while the simulated card worked, which is the host's work, too: nothing here tells how long
-a card would take. Up to 1.19 the bridge wrote its own categories; after that torch writes the card's work itself, and
-is taken to use the categories that it uses for other devices.
+The times are those of the simulated device, which works on the host: they do not tell how long a card would take. Up to
+1.19 the bridge wrote its own categories. Newer releases are assumed to use those that torch uses for other devices.
 """
 
 from __future__ import annotations
@@ -15,107 +14,109 @@ from hpu_sim.features import features
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-LANE: Final = "/device:HPU:0"
-# Beside the processes of the host, which are numbered by the system.
-LANE_ID: Final = 0
+DEVICE_NAME: Final = "/device:HPU:0"
+# The process ids of the host are those of the system, which start at 1.
+DEVICE_PID: Final = 0
 
 _ENGINES: Final = ("MME", "TPC", "DMA", "NIC", "Synapse/compiler")
 _MME, _TPC, _DMA, _NIC, _COMPILER = range(len(_ENGINES))
-# The matrix engine multiplies and convolves; the vector engines do the rest.
+# The matrix engine (MME) runs products and convolutions; the vector engines (TPC) run the rest.
 _MATRIX_OPERATORS: Final = ("mm", "bmm", "addmm", "baddbmm", "addbmm", "matmul", "linear", "conv", "attention", "lstm")
 _COPIES: Final = {"h2d": "Memcpy HtoD", "d2h": "Memcpy DtoH", "d2d": "Memcpy DtoD"}
 
-_NANOSECONDS: Final = 1000  # in one of the microseconds in which a trace counts
-_TOLERANCE: Final = 20.0  # microseconds by which the clocks of torch and of the device may disagree on a busy machine
+_NS_PER_US: Final = 1000  # a trace is in microseconds
+_TOLERANCE_US: Final = 20.0  # largest difference between torch's clock and the device's on a busy machine
 
-Interval = tuple[str, str, int, int, int, int]
-Event = dict[str, Any]
+DeviceEvent = tuple[str, str, int, int, int, int]
+TraceEvent = dict[str, Any]
 
 
-def events_of(intervals: Iterable[Interval], trace: dict[str, Any]) -> list[Event]:
-    """Return the events of a card's work.
+def device_trace_events(device_events: Iterable[DeviceEvent], trace: dict[str, Any]) -> list[TraceEvent]:
+    """Return the trace events of a device's work.
 
     Args:
-        intervals: As :meth:`hpu_sim.native.Native.take_device_trace` gives them.
-        trace: What torch exported; its operators are linked to the card's work.
+        device_events: Events of :meth:`hpu_sim.native.Native.take_device_trace`.
+        trace: Trace exported by torch, whose operators are linked to the work.
 
     Returns:
-        Names of the lanes; for each interval one event in a lane, and where an operator launched it, a point of launch
-        in the operator and the two ends of an arrow from there.
+        The names of the tracks, and for each device event one event in a track. If an operator launched the work, also
+        a launch event within the operator and a flow from there to the work.
     """
-    # Where a trace says so, it counts from a time of its own.
+    # A newer torch exports times relative to this base.
     base = int(trace.get("baseTimeNanoseconds", 0))
-    # An outer one before what lies within it.
-    ordered = sorted(intervals, key=lambda each: (each[2], -each[3]))
-    launchers = _launchers(ordered, trace["traceEvents"], base)
-    events: list[Event] = []
-    lanes = _Lanes()
-    for number, (interval, launcher) in enumerate(zip(ordered, launchers, strict=True), start=1):
-        event = _work(interval, number, base)
-        event["tid"] = lanes.place(event["tid"], interval[2], interval[3])
+    # Outer events before the events within them.
+    ordered = sorted(device_events, key=lambda event: (event[2], -event[3]))
+    launchers = _find_launchers(ordered, trace["traceEvents"], base)
+    events: list[TraceEvent] = []
+    tracks = TrackAllocator()
+    for correlation, (device_event, launcher) in enumerate(zip(ordered, launchers, strict=True), start=1):
+        event = _work_event(device_event, correlation, base)
+        event["tid"] = tracks.allocate(event["tid"], device_event[2], device_event[3])
         if launcher is not None:
             event["args"]["External id"] = launcher["args"].get("External id", 0)
-            events += _link(event, launcher, number)
+            events += _flow_events(event, launcher, correlation)
         events.append(event)
-    return _names(lanes.number) + events
+    return _metadata_events(tracks.count) + events
 
 
-class _Lanes:
-    """A lane for each engine, and more where it did several things at a time that are not within each other.
+class TrackAllocator:
+    """Allocator of tracks: one per engine, and more for overlapping events of an engine that do not nest.
 
-    Chrome's format has no place for two of those in one lane, and Perfetto leaves the second out.
+    Chrome's format allows only nested events in a track. Perfetto drops others.
+
+    Attributes:
+        count: Number of tracks so far.
     """
 
     def __init__(self) -> None:
-        self._ends: dict[int, list[int]] = {}
-        self.number = len(_ENGINES)
+        self.count = len(_ENGINES)
+        self._open_ends: dict[int, list[int]] = {}
 
-    def place(self, engine: int, begin: int, end: int) -> int:
-        """Return the lane of what an engine did, which begins no earlier than what came before."""
-        lane = engine
-        while not self._fits(lane, begin, end):
-            lane += len(_ENGINES)
-        self._ends[lane].append(end)
-        self.number = max(self.number, lane + 1)
-        return lane
+    def allocate(self, engine: int, start: int, end: int) -> int:
+        """Return the track of an engine's event. Events must come in order of their start."""
+        track = engine
+        while not self._fits(track, start, end):
+            track += len(_ENGINES)
+        self._open_ends[track].append(end)
+        self.count = max(self.count, track + 1)
+        return track
 
-    def _fits(self, lane: int, begin: int, end: int) -> bool:
-        running = self._ends.setdefault(lane, [])
-        while running and running[-1] <= begin:
-            running.pop()
-        return not running or end <= running[-1]
+    def _fits(self, track: int, start: int, end: int) -> bool:
+        ends = self._open_ends.setdefault(track, [])
+        while ends and ends[-1] <= start:
+            ends.pop()
+        return not ends or end <= ends[-1]
 
 
-def _names(lanes: int) -> list[Event]:
-    described: list[tuple[str, int, dict[str, Any]]] = [
-        ("process_name", 0, {"name": LANE}),
+def _metadata_events(tracks: int) -> list[TraceEvent]:
+    metadata: list[tuple[str, int, dict[str, Any]]] = [
+        ("process_name", 0, {"name": DEVICE_NAME}),
         ("process_labels", 0, {"labels": "simulated: measured on this machine's CPU"}),
-        ("process_sort_index", 0, {"sort_index": LANE_ID}),
+        ("process_sort_index", 0, {"sort_index": DEVICE_PID}),
     ]
-    for lane in range(lanes):
-        row, engine = divmod(lane, len(_ENGINES))
-        described.append(("thread_name", lane, {"name": f"{_ENGINES[engine]} {row + 1}" if row else _ENGINES[engine]}))
-        described.append(("thread_sort_index", lane, {"sort_index": engine}))
+    for track in range(tracks):
+        row, engine = divmod(track, len(_ENGINES))
+        name = f"{_ENGINES[engine]} {row + 1}" if row else _ENGINES[engine]
+        metadata += [("thread_name", track, {"name": name}), ("thread_sort_index", track, {"sort_index": engine})]
     return [
-        {"ph": "M", "name": name, "pid": LANE_ID, "tid": tid, "ts": 0, "args": arguments}
-        for name, tid, arguments in described
+        {"ph": "M", "name": name, "pid": DEVICE_PID, "tid": tid, "ts": 0, "args": args} for name, tid, args in metadata
     ]
 
 
-def _work(interval: Interval, number: int, base: int) -> Event:
-    kind, name, begin, end, _, size = interval
-    arguments: dict[str, Any] = {"device": 0, "stream": 0, "correlation": number}
+def _work_event(device_event: DeviceEvent, correlation: int, base: int) -> TraceEvent:
+    kind, name, start, end, _, size = device_event
+    args: dict[str, Any] = {"device": 0, "stream": 0, "correlation": correlation}
     if size:
-        arguments["bytes"] = size
+        args["bytes"] = size
     return {
         "ph": "X",
         "cat": _category(kind),
         "name": f"hccl:{name}" if kind == "collective" else _COPIES.get(kind, name),
-        "pid": LANE_ID,
+        "pid": DEVICE_PID,
         "tid": _engine(kind, name),
-        "ts": (begin - base) / _NANOSECONDS,
-        "dur": (end - begin) / _NANOSECONDS,
-        "args": arguments,
+        "ts": (start - base) / _NS_PER_US,
+        "dur": (end - start) / _NS_PER_US,
+        "args": args,
     }
 
 
@@ -133,73 +134,73 @@ def _engine(kind: str, name: str) -> int:
     return {"collective": _NIC, "compilation": _COMPILER}.get(kind, _DMA)
 
 
-def _link(event: Event, launcher: Event, number: int) -> list[Event]:
-    place = {"pid": launcher["pid"], "tid": launcher["tid"], "ts": event["ts"]}
-    external = event["args"]["External id"]
-    arrow = {"id": number, "cat": "ac2g", "name": "ac2g"}
+def _flow_events(event: TraceEvent, launcher: TraceEvent, correlation: int) -> list[TraceEvent]:
+    start = {"pid": launcher["pid"], "tid": launcher["tid"], "ts": event["ts"]}
+    args = {"External id": event["args"]["External id"], "correlation": correlation}
+    flow = {"id": correlation, "cat": "ac2g", "name": "ac2g"}
     return [
-        {"ph": "X", "cat": "Runtime", "name": "launch", **place, "dur": 0}
-        | {"args": {"External id": external, "correlation": number}},
-        {"ph": "s", **arrow, **place},
-        {"ph": "f", "bp": "e", **arrow, "pid": event["pid"], "tid": event["tid"], "ts": event["ts"]},
+        {"ph": "X", "cat": "Runtime", "name": "launch", **start, "dur": 0, "args": args},
+        {"ph": "s", **flow, **start},
+        {"ph": "f", "bp": "e", **flow, "pid": event["pid"], "tid": event["tid"], "ts": event["ts"]},
     ]
 
 
-class _Operators:
-    """The operators of one thread of the host, asked for who launched what, in order of time.
+class _ThreadOperators:
+    """Operators of one host thread, queried for the launcher of each device event in order of time.
 
     Args:
-        events: Their events, in any order.
+        events: Trace events of the operators, in any order.
     """
 
-    def __init__(self, events: Iterable[Event]) -> None:
-        # Longest first where two begin together: the outer one.
-        ordered = sorted(events, key=lambda each: (each["ts"], -each["dur"]))
-        self._by_name: dict[str, list[Event]] = {}
+    def __init__(self, events: Iterable[TraceEvent]) -> None:
+        # Longest first among those that start together: the outer one.
+        ordered = sorted(events, key=lambda event: (event["ts"], -event["dur"]))
+        self._by_name: dict[str, list[TraceEvent]] = {}
         for event in ordered:
             self._by_name.setdefault(event["name"], []).append(event)
-        self._ahead = ordered[::-1]
-        self._running: list[Event] = []
+        self._pending = ordered[::-1]
+        self._stack: list[TraceEvent] = []
 
-    def launcher(self, name: str, begin: float, end: float) -> Event | None:
-        """Return the operator of a kernel's name that was running with it, or the innermost when it began.
+    def find_launcher(self, name: str, start: float, end: float) -> TraceEvent | None:
+        """Return the operator of a kernel's name that overlaps it, or else the innermost operator at its start.
 
-        The two are measured by different clocks, so a kernel may seem to have begun before its operator, or after one
-        that it calls itself, and old torch counts in whole microseconds.
+        Two clocks measure them: a kernel may seem to start before its operator, or after an operator that it calls.
+        Old torch also rounds to whole microseconds.
 
         Args:
-            name: What ran.
-            begin: Microseconds, by the trace's clock.
-            end: The same.
+            name: Name of the kernel.
+            start: Start in microseconds of the trace's clock.
+            end: End in microseconds of the trace's clock.
         """
-        named = self._by_name.get(name, [])
-        position = bisect.bisect(named, begin, key=lambda each: each["ts"])
-        around = named[max(position - 1, 0) : position + 1]
+        candidates = self._by_name.get(name, [])
+        position = bisect.bisect(candidates, start, key=lambda event: event["ts"])
+        neighbors = candidates[max(position - 1, 0) : position + 1]
 
-        def common(event: Event) -> float:
-            return float(min(end, event["ts"] + event["dur"]) - max(begin, event["ts"]))
+        def overlap(event: TraceEvent) -> float:
+            return float(min(end, event["ts"] + event["dur"]) - max(start, event["ts"]))
 
-        nearest = max(around, key=common, default=None)
-        return nearest if nearest is not None and common(nearest) > -_TOLERANCE else self._innermost_at(begin)
+        nearest = max(neighbors, key=overlap, default=None)
+        return nearest if nearest is not None and overlap(nearest) > -_TOLERANCE_US else self._innermost_at(start)
 
-    def _innermost_at(self, time: float) -> Event | None:
-        while self._ahead and self._ahead[-1]["ts"] <= time:
-            self._running.append(self._ahead.pop())
-        # Operators nest, so whatever lies above one that still runs and is over lay within it.
-        self._running = [each for each in self._running if each["ts"] + each["dur"] >= time]
-        return self._running[-1] if self._running else None
+    def _innermost_at(self, time: float) -> TraceEvent | None:
+        while self._pending and self._pending[-1]["ts"] <= time:
+            self._stack.append(self._pending.pop())
+        self._stack = [event for event in self._stack if event["ts"] + event["dur"] >= time]
+        return self._stack[-1] if self._stack else None
 
 
-def _launchers(intervals: Iterable[Interval], events: Iterable[Event], base: int) -> list[Event | None]:
-    """Return for each interval the operator that launched it, in the thread that did; they must be in order of time."""
-    by_thread: dict[int, list[Event]] = {}
+def _find_launchers(
+    device_events: Iterable[DeviceEvent], events: Iterable[TraceEvent], base: int
+) -> list[TraceEvent | None]:
+    """Return the operator that launched each device event, on its launching thread; the events must be in order."""
+    by_thread: dict[int, list[TraceEvent]] = {}
     for event in events:
         if event.get("cat") == "cpu_op" and event.get("ph") == "X":
             by_thread.setdefault(event["tid"], []).append(event)
-    threads = {thread: _Operators(its_events) for thread, its_events in by_thread.items()}
+    operators = {thread: _ThreadOperators(thread_events) for thread, thread_events in by_thread.items()}
     return [
-        threads[thread].launcher(name, (begin - base) / _NANOSECONDS, (end - base) / _NANOSECONDS)
-        if thread in threads
+        operators[thread].find_launcher(name, (start - base) / _NS_PER_US, (end - base) / _NS_PER_US)
+        if thread in operators
         else None
-        for _, name, begin, end, thread, _ in intervals
+        for _, name, start, end, thread, _ in device_events
     ]

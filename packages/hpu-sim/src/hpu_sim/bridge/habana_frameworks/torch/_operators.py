@@ -1,4 +1,4 @@
-"""``torch.ops.hpu``: operators of the card's own that DeepSpeed calls by name."""
+"""Operators of ``torch.ops.hpu`` that DeepSpeed calls."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hpu_sim.runtime import active_config
 _LISTS: Final = "Tensor[] grads, Tensor(a!)[] weights, Tensor(b!)[] exp_avg, Tensor(c!)[] exp_avg_sq"
 _SCALARS: Final = "Tensor neg_step, float beta1, float beta2, float epsilon"
 
-#: Largest number of float8_e4m3fn: Gaudi 2 has no more exponents than IEEE gives, and so none above 240.
+#: Largest float8_e4m3fn number. Gaudi 2 reserves the top exponent as IEEE 754 does, so its numbers end at 240.
 E4M3_MAX: Final = {"GAUDI2": 240.0, "GAUDI3": 448.0}
 
-# Registrations last as long as this object.
+# Holds the registrations.
 _library = torch.library.Library("hpu", "DEF")
 
 
@@ -31,27 +31,27 @@ def optimizer_adamw(  # noqa: PLR0913, PLR0917 - the bridge's signature
     modified_wd: float | torch.Tensor,
     has_wd: bool = True,
 ) -> None:
-    """Take a step of AdamW in place.
+    """Take an AdamW step in place.
 
     Args:
         grads: Gradients.
         weights: Parameters.
-        exp_avg: Means of the gradients.
-        exp_avg_sq: Means of their squares.
-        neg_step: One element: minus the step size, corrected for the bias of both means.
-        beta1: Share of the old mean.
-        beta2: Share of the old mean of squares.
-        epsilon: Added to the root of the mean of squares.
-        modified_wd: What the parameters are multiplied by first.
-        has_wd: Whether they are.
+        exp_avg: First moments.
+        exp_avg_sq: Second moments.
+        neg_step: Negative step size with the bias correction of both moments, a tensor of one element.
+        beta1: Decay rate of the first moments.
+        beta2: Decay rate of the second moments.
+        epsilon: Added to the root of the second moments.
+        modified_wd: Factor of the parameters before the update.
+        has_wd: Whether to multiply by ``modified_wd``.
     """
-    for gradient, weight, mean, square in zip(grads, weights, exp_avg, exp_avg_sq, strict=True):
-        value = gradient.to(mean.dtype)
-        mean.mul_(beta1).add_(value, alpha=1 - beta1)
-        square.mul_(beta2).addcmul_(value, value, value=1 - beta2)
+    for grad, weight, moment1, moment2 in zip(grads, weights, exp_avg, exp_avg_sq, strict=True):
+        value = grad.to(moment1.dtype)
+        moment1.mul_(beta1).add_(value, alpha=1 - beta1)
+        moment2.mul_(beta2).addcmul_(value, value, value=1 - beta2)
         if has_wd:
             weight.mul_(modified_wd)
-        weight.add_((mean / (square.sqrt() + epsilon) * neg_step).to(weight.dtype))
+        weight.add_((moment1 / (moment2.sqrt() + epsilon) * neg_step).to(weight.dtype))
 
 
 def cast_to_fp8_v2(
@@ -61,18 +61,18 @@ def cast_to_fp8_v2(
     is_amax: bool = False,
     dtype: torch.dtype | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the input times the scale in float8, cut off at the largest number, and the largest of the input.
+    """Return the scaled input in float8, clamped to its range, and the absolute maximum of the input.
 
-    Rounding is to the nearest, also where a card would round at random.
+    Numbers are rounded to nearest even where a card would round stochastically.
     """
     del stochastic_rounding
     target = torch.float8_e5m2 if dtype is None else dtype
-    largest = torch.finfo(target).max
+    fp8_max = torch.finfo(target).max
     if target == torch.float8_e4m3fn:
-        largest = E4M3_MAX.get(active_config().generation, largest)
+        fp8_max = E4M3_MAX.get(active_config().generation, fp8_max)
     scaled = input if scale is None else input * scale
     amax = input.abs().max() if is_amax else input.new_zeros((), dtype=torch.float32)
-    return scaled.clamp(-largest, largest).to(target), amax.to(torch.float32)
+    return scaled.clamp(-fp8_max, fp8_max).to(target), amax.to(torch.float32)
 
 
 def cast_from_fp8(
@@ -80,13 +80,13 @@ def cast_from_fp8(
     scale: torch.Tensor | None,
     out_dtype: torch.dtype,
 ) -> torch.Tensor:
-    """Return a float8 tensor in a wider dtype, times the scale."""
+    """Return a float8 tensor in a wider dtype, multiplied by the scale."""
     wide = input.to(out_dtype)
     return wide if scale is None else (wide * scale).to(out_dtype)
 
 
 def define_operators() -> None:
-    """Make the operators known to torch; the schema of AdamW depends on the mode."""
+    """Define the operators in torch. The schema of AdamW depends on the mode."""
     decay = "float modified_wd" if is_lazy() else "Tensor modified_wd, bool has_wd"
     _library.define(f"optimizer_adamw({_LISTS}, {_SCALARS}, {decay}) -> ()")
     _library.impl("optimizer_adamw", optimizer_adamw, "HPU")

@@ -1,4 +1,4 @@
-"""torch functions that the bridge replaces, because stock torch leaves the hpu device out of them."""
+"""Patches of torch functions that leave out the hpu device in stock torch."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from habana_frameworks.torch import _torch_2_0 as torch_2_0
-from habana_frameworks.torch import hpu
+from habana_frameworks.torch import _torch_2_0, hpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -17,29 +16,29 @@ if TYPE_CHECKING:
 
 
 def patch_torch() -> None:
-    """Register ``torch.hpu`` and make seeding and ``fork_rng`` know the device."""
-    register: Callable[[str, object], None] = torch._register_device_module  # noqa: SLF001 - torch's way in for backends
+    """Register ``torch.hpu``, and patch seeding and ``fork_rng`` to include the device."""
+    register: Callable[[str, object], None] = torch._register_device_module  # noqa: SLF001 - torch's API for backends
     register("hpu", hpu)
-    _patch_seeding()
+    _patch_seed()
     if torch.__version__.startswith("2.0."):
-        torch_2_0.patch()
+        _torch_2_0.patch()
     else:
         _patch_fork_rng()
 
 
-def _patch_seeding() -> None:
-    stock_manual_seed = torch.random.manual_seed
-    stock_seed = torch.random.seed
+def _patch_seed() -> None:
+    torch_manual_seed = torch.random.manual_seed
+    torch_seed = torch.random.seed
 
-    @functools.wraps(stock_manual_seed)
+    @functools.wraps(torch_manual_seed)
     def manual_seed(seed: int) -> torch.Generator:
-        generator = stock_manual_seed(seed)
+        generator = torch_manual_seed(seed)
         hpu.random.manual_seed_all(int(seed))
         return generator
 
-    @functools.wraps(stock_seed)
+    @functools.wraps(torch_seed)
     def seed() -> int:
-        value = stock_seed()
+        value = torch_seed()
         hpu.random.manual_seed_all(value)
         return value
 
@@ -49,17 +48,16 @@ def _patch_seeding() -> None:
 
 
 def _patch_fork_rng() -> None:
-    stock_fork_rng: Callable[..., AbstractContextManager[None]] = torch.random.fork_rng
+    torch_fork_rng: Callable[..., AbstractContextManager[None]] = torch.random.fork_rng
 
-    @functools.wraps(stock_fork_rng)
+    @functools.wraps(torch_fork_rng)
     def fork_rng(
-        devices: Iterable[Any] | None = None, *args: Any, device_type: str = "hpu", **options: Any
+        devices: Iterable[Any] | None = None, *args: Any, device_type: str = "hpu", **kwargs: Any
     ) -> AbstractContextManager[None]:
-        # A process has one card: torch's own default, every device of the machine, would ask for generators that do
-        # not exist.
+        # torch's default is every device of the machine. This process has the generator of one.
         if devices is None and device_type == "hpu":
             devices = [0]
-        return stock_fork_rng(devices, *args, device_type=device_type, **options)
+        return torch_fork_rng(devices, *args, device_type=device_type, **kwargs)
 
     _replace(torch.random, "fork_rng", fork_rng)
 

@@ -1,9 +1,7 @@
-"""``torch.distributed.init_process_group`` and ``new_group`` with the bridge's own signatures, which it had up to 1.19.
+"""Patches of ``torch.distributed``: ``barrier``, and up to 1.19 ``init_process_group`` and ``new_group``.
 
-Both know fewer arguments than torch's: what is not among them is a TypeError. Ranks that already have a group get that
-group again, unless ``PT_ENABLE_COMM_GROUP_CACHE`` says no.
-
-And ``torch.distributed.barrier``, which the bridge keeps on the host, whatever device the caller names.
+The latter two have the bridge's own signatures, which lack arguments of torch's. ``new_group`` returns the cached group
+of the same ranks unless ``PT_ENABLE_COMM_GROUP_CACHE`` disables that.
 """
 
 from __future__ import annotations
@@ -25,13 +23,13 @@ _TIMEOUT: Final = timedelta(seconds=1800)
 
 
 def patch_process_groups() -> None:
-    """Put the bridge's functions in the place of torch's, where the release has its own."""
+    """Patch the functions of torch that the release's bridge patches."""
     if not dist.is_available():
         return
-    dist.barrier = _barrier(dist.barrier)
+    dist.barrier = _patch_barrier(dist.barrier)
     if features().after_1_19:
         return
-    stock_init, stock_new = dist.init_process_group, dist.new_group
+    torch_init_process_group, torch_new_group = dist.init_process_group, dist.new_group
     groups: dict[tuple[Any, ...], Any] = {}
 
     def init_process_group(  # noqa: PLR0913, PLR0917 - the bridge's signature
@@ -45,7 +43,7 @@ def patch_process_groups() -> None:
         pg_options: Any = None,
     ) -> None:
         groups.clear()
-        stock_init(
+        torch_init_process_group(
             backend,
             init_method=init_method,
             timeout=timeout,
@@ -64,8 +62,8 @@ def patch_process_groups() -> None:
     ) -> Any:
         members = None if ranks is None else tuple(ranks)
         key = (members, backend)
-        if key not in groups or not _caches() or not _is_alive(groups[key]):
-            groups[key] = stock_new(
+        if key not in groups or not _is_cache_enabled() or not _is_alive(groups[key]):
+            groups[key] = torch_new_group(
                 None if members is None else list(members), timeout=timeout, backend=backend, pg_options=pg_options
             )
         return groups[key]
@@ -74,23 +72,23 @@ def patch_process_groups() -> None:
         setattr(dist, function.__name__, function)
 
 
-def _caches() -> bool:
+def _is_cache_enabled() -> bool:
     return os.environ.get(_CACHE_VARIABLE, "1").lower() not in {"0", "false"}
 
 
 def _is_alive(group: Any) -> bool:
-    # A rank that is not a member has a constant in the place of a group.
+    # On a rank that is not a member, torch returns a constant instead of a group.
     return not isinstance(group, dist.ProcessGroup) or group in dist.distributed_c10d._world.pg_map  # noqa: SLF001 - torch's only list of groups
 
 
-def _barrier(stock: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(stock)
-    def barrier(group: Any = None, async_op: bool = False, device_ids: list[int] | None = None, **options: Any) -> Any:
-        # Accelerate and others name the card by its number on the machine, of which torch would make a tensor. To its
-        # process a card is number 0, whichever it has.
+def _patch_barrier(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def barrier(group: Any = None, async_op: bool = False, device_ids: list[int] | None = None, **kwargs: Any) -> Any:
+        # Accelerate and others pass the device's number on the machine, with which torch would create a tensor. The
+        # bridge ignores it, because it runs barriers on the host. Within a process the device is number 0.
         is_member = group is None or isinstance(group, dist.ProcessGroup)
         if device_ids is not None and is_member and dist.get_backend(group) == "hccl":
             device_ids = [0]
-        return stock(group, async_op, device_ids, **options)
+        return original(group, async_op, device_ids, **kwargs)
 
     return barrier

@@ -1,8 +1,8 @@
-"""Let torch's profilers be asked for hpu activity.
+"""Support of hpu activity in torch's profilers.
 
-Stock torch has the name but no support: with ``torch.hpu`` registered it fails an assertion. So the request is taken
-back before torch sees it, and what the simulated card did meanwhile, which the device itself measures, is added to the
-exported file. As on the bridge, torch's own list of events has none of it.
+Stock torch has the name of the activity but no support: once ``torch.hpu`` is registered, requesting it fails an
+assertion. The patches here withhold the request from torch and add the device's own trace to the exported file. As with
+the bridge, torch's list of events has none of it.
 """
 
 from __future__ import annotations
@@ -23,77 +23,76 @@ from hpu_sim.runtime import active_config, native
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: What a profile keeps of the card, as an attribute of it.
-_RECORDED: Final = "hpu_sim_intervals"
+#: Attribute of a profile that holds the device's trace.
+_TRACE_ATTRIBUTE: Final = "hpu_sim_trace"
 
 
-def accept_hpu() -> None:
-    """Change torch's profiler classes in place, so that whoever holds them already has the change."""
-    _replace(autograd_profiler.profile, "__init__", _without_device)
-    kineto_profile = torch_profiler._KinetoProfile  # noqa: SLF001 - the base of both of torch's classes
-    _replace(kineto_profile, "start_trace", _recording)
-    _replace(kineto_profile, "stop_trace", _recorded)
-    _replace(kineto_profile, "export_chrome_trace", _with_card)
+def patch_profilers() -> None:
+    """Patch torch's profiler classes in place, for programs that imported them earlier."""
+    _patch(autograd_profiler.profile, "__init__", _drop_hpu)
+    kineto_profile = torch_profiler._KinetoProfile  # noqa: SLF001 - base of both of torch's classes
+    _patch(kineto_profile, "start_trace", _start_device_trace)
+    _patch(kineto_profile, "stop_trace", _stop_device_trace)
+    _patch(kineto_profile, "export_chrome_trace", _export_device_trace)
 
 
-def _replace(cls: type, name: str, change: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    stock = getattr(cls, name)
-    setattr(cls, name, functools.wraps(stock)(change(stock)))
+def _patch(cls: type, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    original = getattr(cls, name)
+    setattr(cls, name, functools.wraps(original)(wrap(original)))
 
 
-def _without_device(stock: Callable[..., None]) -> Callable[..., None]:
-    def __init__(self: Any, *arguments: Any, **options: Any) -> None:  # noqa: N807 - it replaces one
-        if options.get("use_device") == "hpu":
-            # Where nothing but the card was asked for, the CPU's operators are the card's.
-            options.update(use_device=None, use_cpu=True)
-        stock(self, *arguments, **options)
+def _drop_hpu(original: Callable[..., None]) -> Callable[..., None]:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it replaces one
+        if kwargs.get("use_device") == "hpu":
+            # A profile of hpu alone still needs the CPU's events, which have the operators.
+            kwargs.update(use_device=None, use_cpu=True)
+        original(self, *args, **kwargs)
 
     return __init__
 
 
-def _recording(stock: Callable[..., Any]) -> Callable[..., Any]:
+def _start_device_trace(original: Callable[..., Any]) -> Callable[..., Any]:
     def start_trace(self: Any) -> Any:
-        if wants_hpu(self):
+        if _records_hpu(self):
             native().start_device_trace()
-        return stock(self)
+        return original(self)
 
     return start_trace
 
 
-def _recorded(stock: Callable[..., Any]) -> Callable[..., Any]:
+def _stop_device_trace(original: Callable[..., Any]) -> Callable[..., Any]:
     def stop_trace(self: Any) -> Any:
-        if wants_hpu(self):
-            setattr(self, _RECORDED, native().take_device_trace())
-        return stock(self)
+        if _records_hpu(self):
+            setattr(self, _TRACE_ATTRIBUTE, native().take_device_trace())
+        return original(self)
 
     return stop_trace
 
 
-def _with_card(stock: Callable[..., Any]) -> Callable[..., Any]:
-    def export_chrome_trace(self: Any, path: str, *arguments: Any, **options: Any) -> Any:
-        result = stock(self, path, *arguments, **options)
-        if wants_hpu(self):
-            _add_card(Path(path), *getattr(self, _RECORDED, ([], 0)))
+def _export_device_trace(original: Callable[..., Any]) -> Callable[..., Any]:
+    def export_chrome_trace(self: Any, path: str, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, path, *args, **kwargs)
+        if _records_hpu(self):
+            _add_device(Path(path), *getattr(self, _TRACE_ATTRIBUTE, ([], 0)))
         return result
 
     return export_chrome_trace
 
 
-def wants_hpu(profile: Any) -> bool:
-    """Return whether a profile of torch's was asked for hpu activity."""
+def _records_hpu(profile: Any) -> bool:
     hpu = getattr(torch.profiler.ProfilerActivity, "HPU", None)
     return bool(getattr(profile, "records_hpu", False)) or (hpu is not None and hpu in profile.activities)
 
 
-def _add_card(path: Path, intervals: list[_chrome_trace.Interval], dropped: int) -> None:
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8") as file:
+def _add_device(path: Path, events: list[_chrome_trace.DeviceEvent], dropped: int) -> None:
+    open_file = gzip.open if path.suffix == ".gz" else open
+    with open_file(path, "rt", encoding="utf-8") as file:
         trace = json.load(file)
     config = active_config()
-    card: dict[str, Any] = {"name": config.generation, "totalGlobalMem": config.memory_bytes, "simulated": True}
+    device: dict[str, Any] = {"name": config.generation, "totalGlobalMem": config.memory_bytes, "simulated": True}
     if dropped:
-        card["droppedEvents"] = dropped
-    trace.setdefault("deviceProperties", []).append(card)
-    trace["traceEvents"] += _chrome_trace.events_of(intervals, trace)
-    with opened(path, "wt", encoding="utf-8") as file:
+        device["droppedEvents"] = dropped
+    trace.setdefault("deviceProperties", []).append(device)
+    trace["traceEvents"] += _chrome_trace.device_trace_events(events, trace)
+    with open_file(path, "wt", encoding="utf-8") as file:
         json.dump(trace, file)

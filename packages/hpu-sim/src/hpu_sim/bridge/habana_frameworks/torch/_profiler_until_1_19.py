@@ -1,6 +1,6 @@
 """``torch.profiler.ProfilerActivity`` and ``profile`` as the bridge replaced them up to 1.19.
 
-A program that imported the names from torch before the bridge keeps torch's own.
+A program that imports these names from torch before the bridge keeps torch's own.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 _VARIABLE: Final = "HABANA_PROFILE"
-_StockActivity: Any = torch.profiler.ProfilerActivity
-_StockProfile: Any = torch.profiler.profile
+_TorchActivity: Any = torch.profiler.ProfilerActivity
+_TorchProfile: Any = torch.profiler.profile
 
 
 class ProfilerActivity(enum.Enum):
-    """What a profile can record."""
+    """Activities that a profile can record."""
 
     CPU = 1
     CUDA = 2
     HPU = 3
 
 
-class profile(_StockProfile):  # type: ignore[misc] # noqa: N801 - torch's name; torch's class is Any here
-    """torch's profile, which records the CPU and the card unless told otherwise.
+class profile(_TorchProfile):  # type: ignore[misc] # noqa: N801 - torch's name; torch's class is Any here
+    """torch's profile, which by default records the CPU and the device.
 
     Raises:
-        RuntimeError: If the card is to be recorded and ``HABANA_PROFILE=0`` forbids it.
+        RuntimeError: If it would record the device and ``HABANA_PROFILE=0`` forbids that.
     """
 
     def __init__(  # noqa: PLR0913 - torch's signature
@@ -50,14 +50,14 @@ class profile(_StockProfile):  # type: ignore[misc] # noqa: N801 - torch's name;
         use_cuda: bool | None = None,
     ) -> None:
         del debug_activities
-        wanted = {activity.name for activity in activities or (ProfilerActivity.CPU, ProfilerActivity.HPU)}
-        self.records_hpu = ProfilerActivity.HPU.name in wanted
+        names = {activity.name for activity in activities or (ProfilerActivity.CPU, ProfilerActivity.HPU)}
+        self.records_hpu = ProfilerActivity.HPU.name in names
         if self.records_hpu and os.environ.get(_VARIABLE) == "0":
             raise RuntimeError(f'Tensorboard callback for HPU hardware profiling disabled. To enable set "{_VARIABLE}"')
-        # Where nothing but the card was asked for, the CPU's operators are the card's.
-        wanted = wanted - {ProfilerActivity.HPU.name} or {ProfilerActivity.CPU.name}
+        # A profile of hpu alone still needs the CPU's events, which have the operators.
+        names = names - {ProfilerActivity.HPU.name} or {ProfilerActivity.CPU.name}
         super().__init__(
-            activities=[getattr(_StockActivity, name) for name in sorted(wanted)],
+            activities=[getattr(_TorchActivity, name) for name in sorted(names)],
             schedule=schedule,
             on_trace_ready=on_trace_ready,
             record_shapes=record_shapes,
@@ -71,6 +71,6 @@ class profile(_StockProfile):  # type: ignore[misc] # noqa: N801 - torch's name;
 
 
 def replace_classes() -> None:
-    """Put both names into ``torch.profiler``."""
-    setattr(torch.profiler, "ProfilerActivity", ProfilerActivity)  # noqa: B010 - a checker would have it the same class
+    """Replace both names in ``torch.profiler``."""
+    setattr(torch.profiler, "ProfilerActivity", ProfilerActivity)  # noqa: B010 - mypy rejects another class
     setattr(torch.profiler, "profile", profile)  # noqa: B010 - as above

@@ -1,6 +1,6 @@
-"""What stock torch 2.0 cannot do: it knows no hpu storages in Python, and no random numbers but CUDA's and the CPU's.
+"""Patches for torch 2.0: it has no hpu storages in Python, and preserves random states of CUDA and the CPU only.
 
-Saving goes through the CPU, as the bridge has it in lazy mode: tensors in dicts, lists and tuples become CPU tensors.
+Saving copies tensors in dicts, lists and tuples to the CPU, as the bridge does in lazy mode.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
 
 def patch() -> None:
-    """Let hpu tensors be copied deeply, pickled, saved and loaded, and let random numbers be kept for later."""
-    changes: dict[str, tuple[object, Callable[..., Any]]] = {
-        "__deepcopy__": (torch.Tensor, _deepcopy),
-        "_reduce_ex_internal": (torch.Tensor, _reduce),
-        "save": (torch, _save),
-        "load": (torch, _load),
-        "fork_rng": (torch.random, _fork_rng),
+    """Patch deep copies, pickling, saving, loading and ``fork_rng`` to support hpu tensors."""
+    patches: dict[str, tuple[object, Callable[..., Any]]] = {
+        "__deepcopy__": (torch.Tensor, _patch_deepcopy),
+        "_reduce_ex_internal": (torch.Tensor, _patch_reduce),
+        "save": (torch, _patch_save),
+        "load": (torch, _patch_load),
+        "fork_rng": (torch.random, _patch_fork_rng),
     }
-    for name, (owner, change) in changes.items():
-        setattr(owner, name, change(getattr(owner, name)))
+    for name, (owner, wrap) in patches.items():
+        setattr(owner, name, wrap(getattr(owner, name)))
     if dist.is_available():
-        dist.barrier = _barrier(dist.barrier)
+        dist.barrier = _patch_barrier(dist.barrier)
 
 
-def _deepcopy(stock: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(stock)
+def _patch_deepcopy(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
     def __deepcopy__(self: torch.Tensor, memo: dict[int, Any]) -> Any:  # noqa: N807 - it replaces one
         if self.device.type != "hpu" or not self.is_leaf:
-            return stock(self, memo)
+            return original(self, memo)
         if id(self) not in memo:
             copied = self.detach().clone().requires_grad_(self.requires_grad)
             if self.grad is not None:
@@ -49,69 +49,69 @@ def _deepcopy(stock: Callable[..., Any]) -> Callable[..., Any]:
     return __deepcopy__
 
 
-def _reduce(stock: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(stock)
+def _patch_reduce(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
     def _reduce_ex_internal(self: torch.Tensor, protocol: int) -> Any:
         if self.device.type != "hpu":
-            return stock(self, protocol)
-        # As this torch does it for other devices without such storages; NumPy has no bfloat16.
-        held = self.detach().cpu()
-        array = held.float().numpy() if held.dtype == torch.bfloat16 else held.numpy()
-        rebuild = torch._utils._rebuild_device_tensor_from_numpy  # noqa: SLF001 - any torch can load this
+            return original(self, protocol)
+        # As torch 2.0 pickles tensors of other devices without storages in Python. NumPy has no bfloat16.
+        tensor = self.detach().cpu()
+        array = tensor.float().numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
+        rebuild = torch._utils._rebuild_device_tensor_from_numpy  # noqa: SLF001 - every torch can unpickle this
         return rebuild, (array, self.dtype, str(self.device), self.requires_grad)
 
     return _reduce_ex_internal
 
 
-def _save(stock: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(stock)
-    def save(obj: Any, *arguments: Any, **options: Any) -> None:
-        stock(_each_tensor(_to_host, obj), *arguments, **options)
+def _patch_save(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def save(obj: Any, *args: Any, **kwargs: Any) -> None:
+        original(_map_tensors(_to_cpu, obj), *args, **kwargs)
 
     return save
 
 
-def _to_host(tensor: torch.Tensor) -> torch.Tensor:
+def _to_cpu(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().cpu() if tensor.device.type == "hpu" else tensor
 
 
-def _each_tensor(change: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
-    """Change the tensors in dicts, lists and tuples.
+def _map_tensors(function: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
+    """Return ``value`` with ``function`` applied to the tensors in dicts, lists and tuples.
 
-    Not torch's `tree_map`: as soon as torch's compiler is imported, that makes plain tuples of the sizes it finds.
+    Not torch's `tree_map`, which turns `torch.Size` into a plain tuple once torch's compiler has been imported.
     """
     if isinstance(value, torch.Tensor):
-        return change(value)
+        return function(value)
     if type(value) in {dict, OrderedDict}:
-        return type(value)((key, _each_tensor(change, item)) for key, item in value.items())
+        return type(value)((key, _map_tensors(function, item)) for key, item in value.items())
     if type(value) in {list, tuple}:
-        return type(value)(_each_tensor(change, item) for item in value)
+        return type(value)(_map_tensors(function, item) for item in value)
     if isinstance(value, tuple) and hasattr(value, "_make"):
-        return value._make(_each_tensor(change, item) for item in value)
+        return value._make(_map_tensors(function, item) for item in value)
     return value
 
 
-def _load(stock: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(stock)
-    def load(f: Any, map_location: Any = None, *arguments: Any, **options: Any) -> Any:
+def _patch_load(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(map_location, (str, torch.device)) or torch.device(map_location).type != "hpu":
-            return stock(f, map_location, *arguments, **options)
-        loaded = stock(f, "cpu", *arguments, **options)
-        return _each_tensor(lambda tensor: tensor.to(map_location), loaded)
+            return original(f, map_location, *args, **kwargs)
+        loaded = original(f, "cpu", *args, **kwargs)
+        return _map_tensors(lambda tensor: tensor.to(map_location), loaded)
 
     return load
 
 
-def _fork_rng(stock: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(stock)
+def _patch_fork_rng(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
     @contextlib.contextmanager
     def fork_rng(
-        devices: Iterable[Any] | None = None, enabled: bool = True, device_type: str = "hpu", **options: Any
+        devices: Iterable[Any] | None = None, enabled: bool = True, device_type: str = "hpu", **kwargs: Any
     ) -> Iterator[None]:
-        # The card, unless the caller knows of devices and names it not.
-        keeps_card = enabled and device_type == "hpu" and (devices is None or bool(list(devices)))
-        state = hpu.random.get_rng_state(0) if keeps_card else None
-        with stock([], enabled, **options):
+        # The device is included unless the caller gives an empty list of devices.
+        preserve = enabled and device_type == "hpu" and (devices is None or bool(list(devices)))
+        state = hpu.random.get_rng_state(0) if preserve else None
+        with original([], enabled, **kwargs):
             try:
                 yield
             finally:
@@ -121,14 +121,14 @@ def _fork_rng(stock: Callable[..., Any]) -> Callable[..., Any]:
     return fork_rng
 
 
-def _barrier(stock: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(stock)
+def _patch_barrier(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
     def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Any:
-        chosen = dist.distributed_c10d._get_default_group() if group is None else group  # noqa: SLF001 - as torch's own
-        if not isinstance(chosen, dist.ProcessGroup) or dist.get_backend(chosen) != "hccl":
-            return stock(group, async_op, device_ids)
-        # Torch would look for the backend of the CPU in a group that has none.
-        backend: Any = chosen._get_backend(torch.device("hpu"))  # noqa: SLF001 - as torch's own
+        pg = dist.distributed_c10d._get_default_group() if group is None else group  # noqa: SLF001 - as torch's own
+        if not isinstance(pg, dist.ProcessGroup) or dist.get_backend(pg) != "hccl":
+            return original(group, async_op, device_ids)
+        # torch 2.0 would look up the CPU's backend, which an hccl group does not have.
+        backend: Any = pg._get_backend(torch.device("hpu"))  # noqa: SLF001 - as torch's own
         work = backend.barrier()
         if async_op:
             return work

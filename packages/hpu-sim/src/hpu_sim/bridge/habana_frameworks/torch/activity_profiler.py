@@ -1,4 +1,4 @@
-"""The bridge's part in ``torch.profiler``: what else can be traced, and torch's classes changed to allow for it."""
+"""Debug activities of ``torch.profiler``. Importing this module patches torch's profilers."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from hpu_sim.features import features
 if features().after_1_19:
 
     class DebugActivity(enum.Enum):
-        """Calls that a trace can hold besides operators and kernels."""
+        """Further calls that a trace can record."""
 
         BRIDGE_FUNCTION_CALLS = 2
 
 else:
 
-    class DebugActivity(enum.Enum):  # type: ignore[no-redef] # one of the two, by release
-        """Calls that a trace can hold besides operators and kernels."""
+    class DebugActivity(enum.Enum):  # type: ignore[no-redef] # the release selects one of the two
+        """Further calls that a trace can record."""
 
         SYNAPSE_FUNCTION_CALLS = 1
         BRIDGE_FUNCTION_CALLS = 2
 
 
-_profiler.accept_hpu()
+_profiler.patch_profilers()
 if not features().after_1_19:
     _profiler_until_1_19.replace_classes()

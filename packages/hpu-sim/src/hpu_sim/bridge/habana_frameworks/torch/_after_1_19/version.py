@@ -1,6 +1,6 @@
-"""The version of the bridge, which 1.19 and older bridges do not tell."""
+"""Version of the bridge, which releases up to 1.19 do not have."""
 
-# ruff: noqa: INP001 - this folder is added to the path of a package
+# ruff: noqa: INP001 - a folder on the path of a package
 
 import importlib.metadata
 

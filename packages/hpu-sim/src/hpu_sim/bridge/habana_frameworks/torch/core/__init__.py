@@ -1,4 +1,4 @@
-"""``htcore``: where a program closes graphs in lazy mode, and prepares inference."""
+"""``htcore``: ``mark_step`` for lazy mode, and inference mode."""
 
 from habana_frameworks.torch import hpu
 from habana_frameworks.torch.core.quantization import (

@@ -1,4 +1,4 @@
-"""Closing graphs, and what is to run then. In eager mode there are no graphs and all of this does nothing."""
+"""``mark_step`` and step closures. Eager mode has no graphs, and these functions have no effect there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ _closures: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
 
 
 def mark_step(device_str: str = "", sync: bool = False) -> None:  # noqa: ARG001 - the bridge's signature
-    """Close the graph and run it, then run the closures that were added since the last time."""
+    """End the current graph and run it, then run the step closures.
+
+    Args:
+        device_str: Ignored.
+        sync: Whether to wait for the device.
+    """
     if not is_lazy():
         return
     acquire_device()
@@ -24,13 +29,13 @@ def mark_step(device_str: str = "", sync: bool = False) -> None:  # noqa: ARG001
     else:
         native().mark_step()
     pending, _closures[:] = list(_closures), []
-    for closure, arguments in pending:
-        closure(*arguments)
+    for closure, args in pending:
+        closure(*args)
     _metrics_file.notify("mark_step")
 
 
 def iter_mark_step(device_str: str = "") -> None:
-    """Close the graph at the end of an iteration."""
+    """End the current graph at the end of an iteration."""
     mark_step(device_str)
 
 
@@ -41,5 +46,5 @@ def add_step_closure(closure: Callable[..., Any], args: tuple[Any, ...] = ()) ->
 
 
 def _mark_step_if_lazy(device_str: str = "") -> None:
-    """Close the graph in lazy mode; DeepSpeed's fused Adam calls it by this name."""
+    """End the current graph in lazy mode. DeepSpeed's fused Adam uses this name."""
     mark_step(device_str)

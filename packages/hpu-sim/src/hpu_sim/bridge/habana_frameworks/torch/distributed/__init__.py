@@ -1,4 +1,4 @@
-"""Collectives between cards."""
+"""Distributed training."""
 
 from habana_frameworks.torch.distributed import hccl
 

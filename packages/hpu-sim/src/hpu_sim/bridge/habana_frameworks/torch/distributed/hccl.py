@@ -1,4 +1,4 @@
-"""The "hccl" process group backend, and the variables that a rank needs before it takes a card."""
+"""Process group backend "hccl", and the environment variables of a rank."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Backend
 
 _NAME: Final = "hccl"
-# The bridge waits for a collective as long as it takes. Gloo, which carries the simulated ones, has to be told an end.
+# The bridge never times out. Gloo, which runs the simulated collectives, requires a timeout.
 _TIMEOUT: Final = timedelta(minutes=30)
 _TORCH_VARIABLES: Final = ("WORLD_SIZE", "RANK", "LOCAL_RANK")
 _OPEN_MPI_VARIABLES: Final = {
@@ -30,7 +30,9 @@ _OPEN_MPI_VARIABLES: Final = {
 def initialize_distributed_hpu(
     world_size: int | None = None, rank: int | None = None, local_rank: int | None = None
 ) -> tuple[int, int, int]:
-    """Set the variables of this rank and choose its card. Takes no card and makes no process group.
+    """Set the environment variables of this rank, including the module of its device.
+
+    It neither acquires a device nor creates a process group.
 
     Args:
         world_size: Number of ranks of the job.
@@ -38,10 +40,10 @@ def initialize_distributed_hpu(
         local_rank: Rank of this process on its machine.
 
     Returns:
-        World size, rank and local rank as the environment has them then; (1, -1, -1) where it has none.
+        World size, rank and local rank from the environment; by default (1, -1, -1).
 
     Raises:
-        AssertionError: If ``HABANA_VISIBLE_MODULES`` names no module for this local rank.
+        AssertionError: If ``HABANA_VISIBLE_MODULES`` has no module for this local rank.
     """
     if world_size is not None and rank is not None and local_rank is not None:
         os.environ.update(WORLD_SIZE=str(world_size), RANK=str(rank), LOCAL_RANK=str(local_rank))
@@ -53,15 +55,15 @@ def initialize_distributed_hpu(
 
     size = int(os.environ.get("WORLD_SIZE", "1"))
     global_rank = int(os.environ.get("RANK", "-1"))
-    node_rank = int(os.environ.get("LOCAL_RANK", "-1"))
-    if "HLS_MODULE_ID" not in os.environ and node_rank != -1 and size != 1:
-        os.environ["HLS_MODULE_ID"] = _module_of(node_rank)
+    node_local_rank = int(os.environ.get("LOCAL_RANK", "-1"))
+    if "HLS_MODULE_ID" not in os.environ and node_local_rank != -1 and size != 1:
+        os.environ["HLS_MODULE_ID"] = _select_module(node_local_rank)
     if global_rank != -1:
         os.environ["ID"] = str(global_rank)
-    return size, global_rank, node_rank
+    return size, global_rank, node_local_rank
 
 
-def _module_of(local_rank: int) -> str:
+def _select_module(local_rank: int) -> str:
     visible = os.environ.get("HABANA_VISIBLE_MODULES")
     if visible is None:
         return str(local_rank)
@@ -74,38 +76,39 @@ def _module_of(local_rank: int) -> str:
     return modules[local_rank]
 
 
-def _create_process_group(options: Any, pg_options: Any = None) -> Backend:  # noqa: ARG001 - torch passes its own classes
+def _create_process_group(options: Any, pg_options: Any = None) -> Backend:  # noqa: ARG001 - torch's signature
     from torch.distributed import ProcessGroupGloo
 
-    carrier: Any = ProcessGroupGloo
-    settings = carrier._Options()  # noqa: SLF001 - torch names no other way to say where gloo listens
-    settings._timeout = _TIMEOUT  # noqa: SLF001 - as above
-    address = _address_among_machines()
-    device = carrier.create_device(hostname=address) if address else carrier.create_default_device()
-    settings._devices = [device]  # noqa: SLF001 - as above
+    gloo_class: Any = ProcessGroupGloo
+    gloo_options = gloo_class._Options()  # noqa: SLF001 - torch's only way to set gloo's address
+    gloo_options._timeout = _TIMEOUT  # noqa: SLF001 - as above
+    address = _routable_address()
+    device = gloo_class.create_device(hostname=address) if address else gloo_class.create_default_device()
+    gloo_options._devices = [device]  # noqa: SLF001 - as above
     rank, size = options.group_rank, options.group_size
-    gloo: Backend = carrier(native().join_hccl_communicator(options.store, rank, size), rank, size, settings)
+    store = native().join_hccl_communicator(options.store, rank, size)
+    gloo: Backend = gloo_class(store, rank, size, gloo_options)
     return native().make_hccl_backend(gloo)
 
 
-def _address_among_machines() -> str | None:
-    """Return the address of this machine that the one at ``MASTER_ADDR`` sees; None where gloo is to choose itself.
+def _routable_address() -> str | None:
+    """Return the address from which this machine reaches ``MASTER_ADDR``; None to leave the choice to gloo.
 
-    Gloo takes the address of the host's name, which on many machines is one that no other machine reaches. A program
-    for cards does not tell gloo anything, because none of it is there.
+    Gloo uses the address of the host name, which often is not reachable from other machines. A program for cards does
+    not configure gloo, because there is none on a card.
     """
     master = os.environ.get("MASTER_ADDR")
     if master is None or "GLOO_SOCKET_IFNAME" in os.environ:
         return None
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(master, 1, type=socket.SOCK_DGRAM)[0]
+        family, kind, protocol, _, sockaddr = socket.getaddrinfo(master, 1, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as probe:
-            # Sends nothing: the system only looks up which way it would go.
-            probe.connect(place)
+            # Connecting a datagram socket sends nothing. It only looks up the route.
+            probe.connect(sockaddr)
             address = str(probe.getsockname()[0])
     except OSError:
         return None
-    # On the first machine, MASTER_ADDR may be missing or mean itself, which tells nothing about the others.
+    # On the first machine MASTER_ADDR may be the machine itself, which says nothing about the route to others.
     return None if ipaddress.ip_address(address.partition("%")[0]).is_loopback else address
 
 
@@ -118,25 +121,27 @@ def _register_backend() -> None:
     if "devices" in inspect.signature(register).parameters:
         register(_NAME, _create_process_group, extended_api=True, devices=["hpu"])
     else:
-        # torch 2.0 gives a new backend to CPU and CUDA tensors, whatever it is for.
+        # torch 2.0 uses a registered backend for CPU and CUDA tensors.
         register(_NAME, _create_process_group, extended_api=True)
-        _give_hpu_tensors(dist.distributed_c10d)
+        _use_for_hpu(dist.distributed_c10d)
 
 
-def _give_hpu_tensors(c10d: Any) -> None:
-    class BackendConfig(c10d.BackendConfig):  # type: ignore[misc] # torch's class comes in as Any
+def _use_for_hpu(c10d: Any) -> None:
+    """Make torch 2.0 use the backend for hpu tensors, and send objects as hpu tensors."""
+
+    class BackendConfig(c10d.BackendConfig):  # type: ignore[misc] # torch's class is Any here
         def __init__(self, backend: str) -> None:
             super().__init__(backend)
             if str(backend).lower() == _NAME:
                 self.device_backend_map = {"hpu": c10d.Backend(backend)}
 
-    stock: Callable[[Any], Any] = c10d._get_pg_device  # noqa: SLF001 - where objects travel, which the bridge replaces too
+    torch_get_pg_device: Callable[[Any], Any] = c10d._get_pg_device  # noqa: SLF001 - the bridge patches it too
 
-    def device_of(group: Any = None) -> Any:
-        return c10d.torch.device("hpu") if c10d.get_backend(group) == _NAME else stock(group)
+    def get_pg_device(group: Any = None) -> Any:
+        return c10d.torch.device("hpu") if c10d.get_backend(group) == _NAME else torch_get_pg_device(group)
 
     c10d.BackendConfig = BackendConfig
-    c10d._get_pg_device = device_of  # noqa: SLF001 - as above
+    c10d._get_pg_device = get_pg_device  # noqa: SLF001 - as above
 
 
 initialize_distributed_hpu()

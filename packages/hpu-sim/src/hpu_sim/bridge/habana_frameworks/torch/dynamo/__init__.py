@@ -1,4 +1,4 @@
-"""``torch.compile`` on hpu: ``backend="hpu_backend"``, in eager mode only."""
+"""Support of ``torch.compile(backend="hpu_backend")``, in eager mode only."""
 
 import importlib
 from typing import Any, Final
@@ -6,17 +6,17 @@ from typing import Any, Final
 from habana_frameworks.torch.utils.internal import is_lazy
 from hpu_sim.import_hooks import after_import
 
-# Where torch asks, by release, what the strides of a result will be.
-_TRACING: Final = ("torch._refs", "torch._subclasses.fake_impls", "torch._subclasses.fake_tensor")
+# Modules of torch, by release, that predict the strides of a result.
+_STRIDE_MODULES: Final = ("torch._refs", "torch._subclasses.fake_impls", "torch._subclasses.fake_tensor")
 
 
-def register_when_imported() -> None:
-    """Register the backend with dynamo once a program imports it: most do not, and it takes seconds."""
+def register_after_import() -> None:
+    """Register the backend once a program imports dynamo, which takes seconds and which most programs never do."""
     after_import("torch._dynamo", _register)
 
 
 def _register() -> None:
-    _trace_strides()
+    _preserve_strides()
     if is_lazy():
         return
     from habana_frameworks.torch.dynamo import device_interface
@@ -26,20 +26,20 @@ def _register() -> None:
     backends.register()
 
 
-def _trace_strides() -> None:
-    """Let torch trace the strides that results have here, which are the CPU's.
+def _preserve_strides() -> None:
+    """Make torch trace results with the strides that they have here, which are the CPU's.
 
-    It takes the results of element-wise operators on hpu for contiguous, as a card's are, and a graph made with other
-    strides than those at run time fails at a ``view``.
+    torch assumes that element-wise operators on hpu return contiguous results, as on a card. A graph traced with wrong
+    strides fails at a ``view``.
     """
-    for name in _TRACING:
+    for name in _STRIDE_MODULES:
         try:
             module = importlib.import_module(name)
-        except ModuleNotFoundError:  # another release
+        except ModuleNotFoundError:  # in another release of torch
             continue
         if hasattr(module, "is_noncontiguous_supported"):
-            vars(module).update(is_noncontiguous_supported=_keeps_strides)
+            vars(module).update(is_noncontiguous_supported=_supports_noncontiguous)
 
 
-def _keeps_strides(_device: Any) -> bool:
+def _supports_noncontiguous(_device: Any) -> bool:
     return True

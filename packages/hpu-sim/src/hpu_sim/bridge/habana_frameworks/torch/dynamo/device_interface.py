@@ -1,4 +1,4 @@
-"""What dynamo asks about the device."""
+"""Interface of the device for dynamo."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 def register() -> None:
-    """Register the device with dynamo, where torch has such a register, which is from 2.2 on."""
+    """Register the device in dynamo; do nothing with torch < 2.2, which has no device interfaces."""
     try:
         from torch._dynamo.device_interface import DeviceInterface, register_interface_for_device
     except ImportError:
         return
 
     class HpuInterface(DeviceInterface):
-        """torch.hpu by the names that dynamo uses."""
+        """``torch.hpu`` under the names of dynamo."""
 
         device = hpu.device
         current_device = staticmethod(hpu.current_device)
@@ -31,13 +31,13 @@ def register() -> None:
 
         @staticmethod
         def synchronize(device: Any = None) -> None:
-            """Wait for the card, the only one that the process has."""
+            """Wait for the device."""
             del device
             hpu.synchronize()
 
         @staticmethod
         def exchange_device(device: int) -> int:
-            """Return the current device, which stays."""
+            """Return the current device, which never changes."""
             del device
             return 0
 
@@ -45,7 +45,7 @@ def register() -> None:
 
         @staticmethod
         def get_device_properties(device: Any = None) -> Any:
-            """Return the card's properties as text."""
+            """Return the properties of the device as text."""
             return hpu.get_device_properties(device)
 
         @staticmethod
@@ -55,13 +55,13 @@ def register() -> None:
 
         @staticmethod
         def is_bf16_supported(including_emulation: bool = False) -> bool:
-            """Return whether the cards compute in bfloat16: all do."""
+            """Return whether the device supports bfloat16, as all do."""
             del including_emulation
             return bool(hpu.is_bf16_supported())
 
-    # Afterwards, since torch up to 2.4 refuses classes with any other base than its own of that time.
+    # Not in the class body: torch <= 2.4 requires other base classes there.
     for name in ("Event", "Stream"):
         setattr(HpuInterface, name, getattr(hpu, name))
-    register_it: Callable[[str, type], None] = register_interface_for_device
+    register_interface: Callable[[str, type], None] = register_interface_for_device
     for name in ("hpu", "hpu:0"):
-        register_it(name, HpuInterface)
+        register_interface(name, HpuInterface)

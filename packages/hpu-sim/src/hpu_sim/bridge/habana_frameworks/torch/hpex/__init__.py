@@ -1,9 +1,9 @@
-"""Extensions of torch: optimizers, normalization and kernels that are fused on a card."""
+"""Extensions of torch: fused optimizers, normalization and attention."""
 
 from pathlib import Path
 
 from hpu_sim.features import features
 
-# HMP lies in a folder of its own: where the release has none, nothing must find it.
+# HMP is in a folder of its own, so that `find_spec` does not find it in releases without it.
 if features().hmp:
     __path__.append(str(Path(__file__).parent / "_until_1_12"))

@@ -11,16 +11,16 @@ if TYPE_CHECKING:
 
 __all__ = ["FusedClipNorm", "FusedRMSNorm"]
 
-# As in torch.nn.utils.clip_grad_norm_: a norm of zero must not be divided by.
-_TINY = 1e-6
+# Avoids a division by zero, as in torch.nn.utils.clip_grad_norm_.
+_EPS = 1e-6
 
 
 class FusedClipNorm:
-    """Clips gradients by their L2 norm.
+    """Gradient clipping by the total L2 norm.
 
     Args:
         parameters: The parameters.
-        max_norm: Norm of all gradients together that they are scaled down to.
+        max_norm: Largest total norm of the gradients.
     """
 
     def __init__(self, parameters: Iterable[torch.Tensor] | torch.Tensor, max_norm: float) -> None:
@@ -28,25 +28,25 @@ class FusedClipNorm:
         self.max_norm = float(max_norm)
 
     def clip_norm(self, parameters: Iterable[torch.Tensor] | torch.Tensor) -> torch.Tensor:
-        """Scale the gradients of ``parameters`` in place and return the norm that they had together.
+        """Clip the gradients of ``parameters`` in place, and return their total norm before.
 
         Returns:
-            A tensor of one element on the card; ``tensor(0.)`` where there is no gradient.
+            A tensor of one element on the device; ``tensor(0.)`` if there is no gradient.
         """
-        given = [parameters] if isinstance(parameters, torch.Tensor) else parameters
-        gradients = [parameter.grad for parameter in given if parameter.grad is not None]
+        tensors = [parameters] if isinstance(parameters, torch.Tensor) else parameters
+        gradients = [tensor.grad for tensor in tensors if tensor.grad is not None]
         if not gradients:
             return torch.tensor(0.0)
         with torch.no_grad():
             norm: torch.Tensor = torch.stack([gradient.norm() for gradient in gradients]).norm()
-            factor = torch.clamp(self.max_norm / (norm + _TINY), max=1)
+            clip_coef = torch.clamp(self.max_norm / (norm + _EPS), max=1)
             for gradient in gradients:
-                gradient.mul_(factor.to(gradient.dtype))
+                gradient.mul_(clip_coef.to(gradient.dtype))
         return norm
 
 
 class FusedRMSNorm:
-    """Divides by the root of the mean of squares along the last dimension."""
+    """RMS normalization over the last dimension."""
 
     @staticmethod
     def apply(  # noqa: PLR0913, PLR0917 - the bridge's signature
@@ -57,18 +57,18 @@ class FusedRMSNorm:
         bwd_mode: int = 0,
         fast_math: bool = False,
     ) -> torch.Tensor:
-        """Return ``data`` normalized along its last dimension, times ``gamma``.
+        """Return ``data`` normalized over its last dimension, times ``gamma``.
 
         Args:
             data: A tensor of shape ``(..., features)``.
             gamma: Weights of shape ``(features,)``.
             eps: Added to the mean of squares.
-            use_stages: Accepted; a choice between two kernels of the card.
-            bwd_mode: Accepted; a choice between kernels of the card's backward pass.
-            fast_math: Accepted; the numbers are never less exact here.
+            use_stages: Ignored.
+            bwd_mode: Ignored.
+            fast_math: Ignored.
         """
         del use_stages, bwd_mode, fast_math
-        # In float32 whatever comes in, since squares of 16-bit numbers overflow or lose their digits.
-        wide = data if data.dtype == torch.float64 else data.float()
-        normalized = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
-        return (normalized * gamma.to(wide.dtype)).to(data.dtype)
+        # Squares of 16-bit numbers overflow or lose precision.
+        upcast = data if data.dtype == torch.float64 else data.float()
+        normalized = upcast * torch.rsqrt(upcast.pow(2).mean(-1, keepdim=True) + eps)
+        return (normalized * gamma.to(upcast.dtype)).to(data.dtype)

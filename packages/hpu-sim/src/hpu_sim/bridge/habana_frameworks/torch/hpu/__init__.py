@@ -1,6 +1,6 @@
-"""``torch.hpu``: the device module, with the bridge's names, signatures and return types."""
+"""``torch.hpu``, the device module, with the bridge's names, signatures and return types."""
 
-# ruff: noqa: F401, F403 - each module lists its public names, and which of them there are depends on the release
+# ruff: noqa: F401, F403 - each module lists its public names, which depend on the release
 
 import sys
 
@@ -26,10 +26,10 @@ if features().after_1_19 or is_lazy():
 
 
 def __getattr__(name: str) -> object:
-    # Both change or close a circle, so neither can be a plain name: torch.utils.checkpoint reads `_initialized`, and
-    # programs written for the bridge find the module again under `hpu.hpu`.
+    # torch.utils.checkpoint reads this attribute, whose value changes.
     if name == "_initialized":
         return is_initialized()
+    # Programs use `hpu.hpu`, a leftover of the bridge's star imports.
     if name == "hpu":
         return sys.modules[__name__]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The base of events: torch's class, or on torch below 2.4, which has none, one of the same kind."""
+"""Base class of events: torch's own, or a Python equivalent for torch < 2.4, which has none."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ if TYPE_CHECKING:
 
 
 class HostEvent:
-    """An event in Python, with torch's signatures."""
+    """Event in Python with torch's signatures."""
 
     _enable_timing: bool
     _recorded: float | None
 
     def __new__(cls, device: Any = None, *, enable_timing: bool = False) -> Self:  # noqa: ARG004 - torch's signature
-        """Make an event that has not been recorded."""
+        """Create an event."""
         event = super().__new__(cls)
         event._enable_timing = enable_timing
         event._recorded = None
         return event
 
     def record(self, stream: torch.Stream | None = None) -> None:  # noqa: ARG002 - as above
-        """Note the time."""
+        """Record the current time."""
         self._recorded = time.perf_counter()
 
     def wait(self, stream: torch.Stream | None = None) -> None:
-        """Let later work of ``stream`` wait for the event, which has happened."""
+        """Make later work of ``stream`` wait for the event, which has completed already."""
 
     def query(self) -> bool:
-        """Return whether the work before the event is done, which it is."""
+        """Return True: the work before the event has completed."""
         return True
 
     def synchronize(self) -> None:
-        """Wait until the work before the event is done."""
+        """Wait for the work before the event."""
         native().synchronize()
 
     def elapsed_time(self, end_event: HostEvent) -> float:
         """Return the milliseconds from this event to ``end_event``.
 
         Raises:
-            RuntimeError: If one of them was not recorded, or was made without ``enable_timing``.
+            RuntimeError: If either was not recorded, or was created without ``enable_timing``.
         """
         if not (self._enable_timing and end_event._enable_timing):
             raise RuntimeError("Both events must be created with argument 'enable_timing=True'.")

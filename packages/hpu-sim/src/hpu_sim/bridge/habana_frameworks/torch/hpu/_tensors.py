@@ -1,4 +1,4 @@
-"""Tensor types by their old names: ``torch.hpu.FloatTensor(2, 3)`` makes a tensor on the card."""
+"""Legacy tensor types: ``torch.hpu.FloatTensor(2, 3)`` creates a tensor on the device."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = [
 
 
 class _TensorType(type):
-    """A type whose instances are the hpu tensors of one dtype."""
+    """Metaclass of types whose instances are the hpu tensors of one dtype."""
 
     dtype: torch.dtype
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, torch.Tensor) and instance.device.type == "hpu" and instance.dtype == cls.dtype
 
-    def __call__(cls, *arguments: Any) -> Any:
-        """Return a tensor of the given sizes with arbitrary content, or of the given data."""
-        if all(isinstance(argument, int) for argument in arguments):
-            return torch.empty(arguments or (0,), dtype=cls.dtype, device="hpu")
-        (data,) = arguments
+    def __call__(cls, *args: Any) -> Any:
+        """Return an uninitialized tensor of the given sizes, or a tensor of the given data."""
+        if all(isinstance(arg, int) for arg in args):
+            return torch.empty(args or (0,), dtype=cls.dtype, device="hpu")
+        (data,) = args
         return torch.tensor(data, dtype=cls.dtype, device="hpu")
 
 

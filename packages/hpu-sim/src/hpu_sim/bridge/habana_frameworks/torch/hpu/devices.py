@@ -1,4 +1,4 @@
-"""Asking about cards. Only the questions that need an open card take one."""
+"""Device queries. Only those that need an open device acquire one."""
 
 from __future__ import annotations
 
@@ -30,46 +30,46 @@ __all__ = [
     "synchronize",
 ]
 
-_MODULES_OF_A_SERVER: Final = 8
+_MAX_MODULES: Final = 8
 
 
 def device_count() -> int:
-    """Return the cards of this machine, whatever ``HABANA_VISIBLE_MODULES`` says."""
+    """Return the number of devices of the machine, regardless of ``HABANA_VISIBLE_MODULES``."""
     return active_config().devices
 
 
 def is_available() -> bool:
-    """Return whether this machine has a card."""
+    """Return whether the machine has a device."""
     return device_count() > 0
 
 
 def is_bf16_supported() -> bool:
-    """Return whether there is a card: all of them compute in bfloat16."""
+    """Return whether the machine has a device: all of them support bfloat16."""
     return is_available()
 
 
 def current_device() -> int:
-    """Take a card and return its index in this process, which is always 0."""
+    """Acquire a device and return its index in this process, which is always 0."""
     init()
     return 0
 
 
 def get_device_name(device: Any = None) -> str:
-    """Take a card and return its generation: ``"GAUDI"``, ``"GAUDI2"`` or ``"GAUDI3"``."""
+    """Acquire a device and return its generation: ``"GAUDI"``, ``"GAUDI2"`` or ``"GAUDI3"``."""
     _get_device_index(device, optional=True)
     init()
     return active_config().generation
 
 
 def get_device_capability(device: Any = None) -> str:
-    """Take a card and return the version of its driver: text, not a pair of numbers."""
+    """Acquire a device and return the version of its driver, a string."""
     _get_device_index(device, optional=True)
     init()
     return active_config().release.version
 
 
 def get_device_properties(device: Any = None) -> str:
-    """Take a card and return its properties as text of ``name=value`` pairs."""
+    """Acquire a device and return its properties, a string of ``name=value`` pairs."""
     _get_device_index(device, optional=True)
     init()
     config = active_config()
@@ -89,7 +89,7 @@ def get_device_properties(device: Any = None) -> str:
 
 
 def can_device_access_peer(device: Any, peer_device: Any) -> bool:
-    """Take a card and return whether the two cards exist: those of a machine reach each other."""
+    """Acquire a device and return True if both devices exist: those of a machine are peers."""
     init()
     for index in (device, peer_device):
         _get_device_index(index, optional=True)
@@ -97,56 +97,52 @@ def can_device_access_peer(device: Any, peer_device: Any) -> bool:
 
 
 def synchronize() -> None:
-    """Wait until the device has run everything. There is no device argument, as on the bridge."""
+    """Wait for the device. As in the bridge, there is no device argument."""
     init()
     native().synchronize()
 
 
 def get_arch_list() -> list[str]:
-    """Take a card and return its generation in a list."""
+    """Acquire a device and return its generation in a list."""
     return [get_device_name()]
 
 
 def get_gencode_flags() -> str:
-    """Return no flags: there is no code generator to pass any to."""
+    """Return an empty string: there is no code generator."""
     return ""
 
 
 def set_device(device: Any) -> None:
-    """Choose the module that this process will take, by the variable ``HLS_MODULE_ID``.
+    """Select the module that this process will acquire, by setting ``HLS_MODULE_ID``.
 
     Raises:
-        AssertionError: If there is no such module, or another one was chosen before.
+        AssertionError: If the module does not exist, or ``HLS_MODULE_ID`` is another one.
     """
     if isinstance(device, str):
         device = torch.device(device)
     if device is None or device == torch.device("hpu"):
-        # The current device, whatever its module: ZeRO stage 3 of DeepSpeed chooses it so on every rank.
+        # The current device on every rank; DeepSpeed's ZeRO stage 3 selects it this way.
         current_device()
         return
     index = _get_device_index(device)
     visible = os.environ.get("HABANA_VISIBLE_MODULES")
-    modules = visible.split(",") if visible else [str(module) for module in range(_MODULES_OF_A_SERVER)]
-    if len(modules) > _MODULES_OF_A_SERVER:
-        raise AssertionError(
-            f"HABANA_VISIBLE_MODULES names {len(modules)} modules, a server has {_MODULES_OF_A_SERVER}"
-        )
-    chosen = os.environ.get("HLS_MODULE_ID")
-    if chosen is not None:
-        if index >= len(modules) or modules[index] != chosen:
-            raise AssertionError(f"HLS_MODULE_ID={chosen} is set and is not device {index}")
+    modules = visible.split(",") if visible else [str(module) for module in range(_MAX_MODULES)]
+    if len(modules) > _MAX_MODULES:
+        raise AssertionError(f"HABANA_VISIBLE_MODULES must have at most {_MAX_MODULES} modules, got {len(modules)}")
+    selected = os.environ.get("HLS_MODULE_ID")
+    if selected is not None:
+        if index >= len(modules) or modules[index] != selected:
+            raise AssertionError(f"`device` must be that of HLS_MODULE_ID={selected}, got {index}")
         return
-    if visible is None and device_count() < _MODULES_OF_A_SERVER:
+    if visible is None and device_count() < _MAX_MODULES:
         if index != 0:
-            raise AssertionError(
-                f"Without HLS_MODULE_ID and HABANA_VISIBLE_MODULES only device 0 can be chosen, got {index}"
-            )
+            raise AssertionError(f"`device` must be 0 without HLS_MODULE_ID and HABANA_VISIBLE_MODULES, got {index}")
         return
     os.environ["HLS_MODULE_ID"] = modules[index]
 
 
 class device:  # noqa: N801 - torch's name
-    """Context in which ``idx`` is the current device. A process has one card, so nothing changes."""
+    """Context manager that selects a device. It has no effect, because a process has one device."""
 
     def __init__(self, idx: Any) -> None:
         self.idx = _get_device_index(idx, optional=True)
@@ -159,7 +155,7 @@ class device:  # noqa: N801 - torch's name
 
 
 class device_of(device):  # noqa: N801 - torch's name
-    """Context in which the device of a tensor is the current one."""
+    """Context manager that selects the device of a tensor."""
 
     def __init__(self, obj: torch.Tensor) -> None:
         super().__init__(obj.get_device() if obj.device.type == "hpu" else None)

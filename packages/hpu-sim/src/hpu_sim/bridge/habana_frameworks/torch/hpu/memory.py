@@ -1,4 +1,4 @@
-"""Device memory. Every function takes a card, as on the bridge."""
+"""Device memory. As in the bridge, every function acquires a device."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _stats(device: Any) -> dict[str, int]:
 
 
 def memory_stats(device: Any = None) -> dict[str, int]:
-    """Return the bridge's ten figures in its order.
+    """Return the bridge's ten statistics in its order.
 
     ``Limit``, ``InUse``, ``MaxInUse`` and ``MaxAllocSize`` are bytes, the rest are counts.
     """
@@ -52,33 +52,33 @@ def memory_stats(device: Any = None) -> dict[str, int]:
 
 
 def memory_allocated(device: Any = None) -> int:
-    """Return the bytes in use."""
+    """Return the memory in use, in bytes."""
     return _stats(device)["in_use"]
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    """Return the most bytes that were in use."""
+    """Return the peak of the memory in use, in bytes."""
     return _stats(device)["max_in_use"]
 
 
 def memory_reserved(device: Any = None) -> int:
-    """Return the card's memory in bytes: the bridge reserves all of it."""
+    """Return the memory of the device, in bytes: the bridge reserves all of it."""
     return _stats(device)["limit"]
 
 
 def max_memory_reserved(device: Any = None) -> int:
-    """Return the card's memory in bytes."""
+    """Return the memory of the device, in bytes."""
     return memory_reserved(device)
 
 
 def memory_cached(device: Any = None) -> int:
-    """Return the card's memory in bytes; the older name of :func:`memory_reserved`."""
+    """Return the memory of the device, in bytes; a deprecated alias of :func:`memory_reserved`."""
     warnings.warn("torch.hpu.memory_cached has been renamed to torch.hpu.memory_reserved", FutureWarning, stacklevel=2)
     return memory_reserved(device)
 
 
 def max_memory_cached(device: Any = None) -> int:
-    """Return the card's memory in bytes; the older name of :func:`max_memory_reserved`."""
+    """Return the memory of the device, in bytes; a deprecated alias of :func:`max_memory_reserved`."""
     warnings.warn(
         "torch.hpu.max_memory_cached has been renamed to torch.hpu.max_memory_reserved", FutureWarning, stacklevel=2
     )
@@ -86,32 +86,32 @@ def max_memory_cached(device: Any = None) -> int:
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
-    """Return free and total memory in bytes."""
+    """Return free and total memory, in bytes."""
     stats = _stats(device)
     return stats["limit"] - stats["in_use"], stats["limit"]
 
 
 def memory_usage(device: Any = None) -> int:
-    """Return the bytes in use; another name of :func:`memory_allocated`."""
+    """Return the memory in use, in bytes; an alias of :func:`memory_allocated`."""
     return memory_allocated(device)
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Start the search for the most bytes in use anew."""
+    """Reset the peak to the memory in use."""
     _stats(device)
     native().reset_peak_memory()
 
 
 def reset_accumulated_memory_stats(device: Any = None) -> None:
-    """Start the counts of allocations anew."""
+    """Reset the counters of allocations."""
     _stats(device)
     native().reset_accumulated_memory()
 
 
 def _extended_memory_summary_dict(device: Any = None) -> dict[str, int]:
-    """Return the figures of the bridge's own allocator, in bytes and counts.
+    """Return the statistics of the bridge's allocator, in bytes and counts.
 
-    The simulator has no workspaces, no persistent area and no plans for the future: all that is in use is tensors.
+    The simulator has no workspaces and no planned allocations: all memory in use is tensors.
     """
     stats = _stats(device)
     return {

@@ -1,4 +1,4 @@
-"""Metrics of the bridge, fed by what the simulator counts. Nothing here is a card's: no time passes in compiling."""
+"""Metrics of the bridge, computed from the simulator's counters. Compilation takes no time here."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ if TYPE_CHECKING:
 
 _CACHE_VARIABLE: Final = "PT_HPU_ENABLE_CACHE_METRICS"
 
-# Graphs that torch.compile made in eager mode, where the device itself sees none.
-_compiled_by_dynamo = 0
+# Graphs of torch.compile, in eager mode. The device counts only those of lazy mode.
+_dynamo_compilations = 0
 
 
 class MetricNotFound(LookupError):  # noqa: N818 - the bridge's name
-    """There is no metric of this name."""
+    """Error of an unknown metric name."""
 
 
-def note_compilation() -> None:
-    """Count a graph that torch.compile made."""
-    global _compiled_by_dynamo  # noqa: PLW0603 - one bridge per process
-    _compiled_by_dynamo += 1
+def count_compilation() -> None:
+    """Count a graph compiled by torch.compile."""
+    global _dynamo_compilations  # noqa: PLW0603 - one bridge per process
+    _dynamo_compilations += 1
 
 
 def _graph_compilation() -> dict[str, int]:
-    return {"TotalNumber": native().stats()["compilations"] + _compiled_by_dynamo}
+    return {"TotalNumber": native().stats()["compilations"] + _dynamo_compilations}
 
 
 def _recipe_cache() -> dict[str, int]:
-    counted = native().stats()
-    return {"TotalHit": counted["graphs"] - counted["compilations"], "TotalMiss": counted["compilations"]}
+    counters = native().stats()
+    return {"TotalHit": counters["graphs"] - counters["compilations"], "TotalMiss": counters["compilations"]}
 
 
-def _nothing() -> dict[str, int]:
+def _no_counts() -> dict[str, int]:
     return {}
 
 
-def _show_graph_compilation(counts: dict[str, int]) -> list[tuple[str, Any]]:
+def _format_graph_compilation(counts: dict[str, int]) -> list[tuple[str, Any]]:
     return [("TotalNumber", counts["TotalNumber"]), ("TotalTime", 0), ("AvgTime", 0)]
 
 
-def _show_cpu_fallback(_: dict[str, int]) -> list[tuple[str, Any]]:
+def _format_cpu_fallback(_: dict[str, int]) -> list[tuple[str, Any]]:
     # Not counted: the simulator does not know which operators a card would run on the CPU.
     return [("TotalNumber", 0), ("FallbackOps", {})]
 
 
-def _show_memory_defragmentation(_: dict[str, int]) -> list[tuple[str, Any]]:
-    # Simulated memory is not one piece and so never falls apart.
+def _format_memory_defragmentation(_: dict[str, int]) -> list[tuple[str, Any]]:
+    # Simulated memory is not contiguous, so it never fragments.
     return [("TotalNumber", 0), ("TotalSuccessful", 0), ("AvgTime", 0), ("MaxTime", 0)]
 
 
-def _show_recipe_cache(counts: dict[str, int]) -> list[tuple[str, Any]]:
-    # Simulated recipes have no names to count by.
+def _format_recipe_cache(counts: dict[str, int]) -> list[tuple[str, Any]]:
+    # Simulated recipes have no names.
     return [
         ("TotalHit", counts["TotalHit"]),
         ("RecipeHit", {}),
@@ -65,76 +65,78 @@ def _show_recipe_cache(counts: dict[str, int]) -> list[tuple[str, Any]]:
     ]
 
 
-_KINDS: Final = {
-    "graph_compilation": (_graph_compilation, _show_graph_compilation),
-    "cpu_fallback": (_nothing, _show_cpu_fallback),
-    "memory_defragmentation": (_nothing, _show_memory_defragmentation),
+_METRICS: Final = {
+    "graph_compilation": (_graph_compilation, _format_graph_compilation),
+    "cpu_fallback": (_no_counts, _format_cpu_fallback),
+    "memory_defragmentation": (_no_counts, _format_memory_defragmentation),
 }
-_CACHE_KINDS: Final = {"recipe_cache": (_recipe_cache, _show_recipe_cache)}
+_CACHE_METRICS: Final = {"recipe_cache": (_recipe_cache, _format_recipe_cache)}
 
 
 class Metric:
-    """A metric that counts while it is started.
+    """Metric that counts while it is started.
 
     Args:
         name: Name of the metric.
-        read: Gives the counts since the process began.
-        show: Gives the statistics for counts.
+        read: Returns the counts since the start of the process.
+        format_stats: Returns the statistics of counts.
     """
 
     def __init__(
         self,
         name: str,
         read: Callable[[], dict[str, int]],
-        show: Callable[[dict[str, int]], list[tuple[str, Any]]],
+        format_stats: Callable[[dict[str, int]], list[tuple[str, Any]]],
     ) -> None:
         self._name = name
         self._read = read
-        self._show = show
-        self._counted: dict[str, int] = dict.fromkeys(read(), 0)
-        self._since: dict[str, int] | None = None
+        self._format_stats = format_stats
+        self._counts: dict[str, int] = dict.fromkeys(read(), 0)
+        self._baseline: dict[str, int] | None = None
 
     def name(self) -> str:
         """Return the name of the metric."""
         return self._name
 
     def start(self) -> None:
-        """Count from here on."""
+        """Start counting."""
         self._collect()
-        self._since = self._read()
+        self._baseline = self._read()
 
     def stop(self) -> None:
-        """Count no more."""
+        """Stop counting."""
         self._collect()
-        self._since = None
+        self._baseline = None
 
     def reset(self) -> None:
-        """Start from zero."""
-        self._counted = dict.fromkeys(self._counted, 0)
-        if self._since is not None:
-            self._since = self._read()
+        """Reset the counts to zero."""
+        self._counts = dict.fromkeys(self._counts, 0)
+        if self._baseline is not None:
+            self._baseline = self._read()
 
     def stats(self) -> list[tuple[str, Any]]:
         """Return the statistics in the bridge's order."""
         self._collect()
-        return self._show(self._counted)
+        return self._format_stats(self._counts)
 
     def _collect(self) -> None:
-        if self._since is None:
+        if self._baseline is None:
             return
         now = self._read()
         for key, value in now.items():
-            # `hpu_sim.reset_stats()` sets the device's counters back, and with them what was read before.
-            self._counted[key] += value - self._since[key] if value >= self._since[key] else value
-        self._since = now
+            # `hpu_sim.reset_stats()` zeroes the device's counters, below the baseline.
+            self._counts[key] += value - self._baseline[key] if value >= self._baseline[key] else value
+        self._baseline = now
 
 
-def _kinds() -> dict[str, tuple[Any, Any]]:
-    return _KINDS | _CACHE_KINDS if os.environ.get(_CACHE_VARIABLE, "0").lower() in {"1", "true"} else dict(_KINDS)
+def _available_metrics() -> dict[str, tuple[Any, Any]]:
+    return (
+        _METRICS | _CACHE_METRICS if os.environ.get(_CACHE_VARIABLE, "0").lower() in {"1", "true"} else dict(_METRICS)
+    )
 
 
 def _start_all() -> dict[str, Metric]:
-    metrics = {name: Metric(name, *kind) for name, kind in _kinds().items()}
+    metrics = {name: Metric(name, *kind) for name, kind in _available_metrics().items()}
     for metric in metrics.values():
         metric.start()
     return metrics
@@ -145,26 +147,26 @@ _metrics_file.start(_global_metrics.values())
 
 
 def metric_global(name: str) -> Metric | None:
-    """Return the metric that has counted since the bridge was imported; None where there is none of this name.
+    """Return the metric that counts since the import of the bridge; None for an unknown name.
 
     Args:
-        name: ``"graph_compilation"``, ``"cpu_fallback"``, ``"memory_defragmentation"``, or ``"recipe_cache"`` where
-            ``PT_HPU_ENABLE_CACHE_METRICS`` was set at the import.
+        name: ``"graph_compilation"``, ``"cpu_fallback"``, ``"memory_defragmentation"``, or ``"recipe_cache"`` if
+            ``PT_HPU_ENABLE_CACHE_METRICS`` was set during the import.
     """
     return _global_metrics.get(name)
 
 
 @contextlib.contextmanager
 def metric_localcontext(name: str) -> Iterator[Metric]:
-    """Return a context with a metric that counts within it.
+    """Return a context manager whose metric counts in its body.
 
     Raises:
-        MetricNotFound: If there is no metric of this name.
+        MetricNotFound: If the name is unknown.
     """
-    kinds = _kinds()
-    if name not in kinds:
-        raise MetricNotFound(f"`name` must be one of {', '.join(kinds)}, got {name!r}")
-    metric = Metric(name, *kinds[name])
+    available = _available_metrics()
+    if name not in available:
+        raise MetricNotFound(f"`name` must be one of {', '.join(available)}, got {name!r}")
+    metric = Metric(name, *available[name])
     metric.start()
     try:
         yield metric
@@ -173,14 +175,14 @@ def metric_localcontext(name: str) -> Iterator[Metric]:
 
 
 def metrics_dump(file_name: str, format: str = "json") -> None:  # noqa: A002 - the bridge's name
-    """Add the global metrics to a file.
+    """Append the global metrics to a file.
 
     Args:
-        file_name: The file; ``-rank`` and ``RANK`` go before its suffix where that variable is set.
+        file_name: The file. ``-rank`` and the value of ``RANK`` precede its suffix if that variable is set.
         format: ``"json"`` or ``"text"``.
 
     Raises:
-        ValueError: If the format is another one.
+        ValueError: If the format is unknown.
         OSError: If the file cannot be written.
     """
     _metrics_file.dump(file_name, format, "user", _global_metrics.values())

@@ -1,4 +1,4 @@
-"""Random numbers of the device. There is one generator, since a process has one card."""
+"""Random numbers of the device. A process has one device, and one generator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from habana_frameworks.torch.hpu._utils import init
 from hpu_sim.runtime import native
 
-from . import _philox  # Relative, so that type checkers find it too.
+from . import _philox  # Relative, for type checkers.
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,22 +32,22 @@ default_generators = [native().default_generator()]
 def _check_device(device: Any, caller: str) -> None:
     index: int | None = device if isinstance(device, int) else torch.device(device).index
     if index is None:
-        # "hpu" without an index means the current device, and asking for that takes a card.
+        # "hpu" without an index is the current device, and the bridge acquires it.
         init()
     elif index != 0:
         raise RuntimeError(f"hpu {caller} supports only device 0")
 
 
 def get_rng_state(device: Any = "hpu") -> torch.Tensor:
-    """Return the generator's state, a uint8 tensor on the CPU; in a philox context 16 bytes on the card."""
+    """Return the generator's state, a uint8 tensor on the CPU; in a philox context 16 bytes on the device."""
     _check_device(device, "get_rng_state")
     if _philox.is_active():
-        return _philox.state_of(default_generators[0])
+        return _philox.get_state(default_generators[0])
     return default_generators[0].get_state()
 
 
 def set_rng_state(new_state: torch.Tensor, device: Any = "hpu") -> None:
-    """Put the generator into a state that :func:`get_rng_state` returned."""
+    """Set the generator to a state of :func:`get_rng_state`."""
     _check_device(device, "set_rng_state")
     if _philox.is_active():
         _philox.set_state(default_generators[0], new_state)
@@ -56,12 +56,12 @@ def set_rng_state(new_state: torch.Tensor, device: Any = "hpu") -> None:
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
-    """Return the state in a list of one."""
+    """Return a list with the generator's state."""
     return [get_rng_state(0)]
 
 
 def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
-    """Set the state from a list of one."""
+    """Set the generator to the state in a list of one."""
     states = list(new_states)
     if len(states) != 1:
         raise RuntimeError("hpu set_rng_state_all supports only states len of 1")
@@ -69,25 +69,25 @@ def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
 
 
 def manual_seed(seed: int) -> torch.Generator:
-    """Seed the generator and return it. Takes no card."""
+    """Seed the generator and return it, without acquiring a device."""
     return default_generators[0].manual_seed(int(seed))
 
 
 def manual_seed_all(seed: int) -> None:
-    """Seed the generator. Takes no card."""
+    """Seed the generator, without acquiring a device."""
     manual_seed(seed)
 
 
 def seed() -> int:
-    """Seed the generator from the system and return the seed."""
+    """Seed the generator with a random number and return the seed."""
     return default_generators[0].seed()
 
 
 def seed_all() -> int:
-    """Seed the generator from the system and return the seed."""
+    """Seed the generator with a random number and return the seed."""
     return seed()
 
 
 def initial_seed() -> int:
-    """Return the seed that the generator was given last."""
+    """Return the latest seed of the generator."""
     return default_generators[0].initial_seed()

@@ -1,4 +1,4 @@
-"""Streams and events: torch's own classes, bound to the device."""
+"""Streams and events, subclasses of torch's own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 from hpu_sim.runtime import native
 
-from . import _events  # Relative, so that type checkers find it too.
+from . import _events  # Relative, for type checkers.
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -25,68 +25,68 @@ __all__ = [
 
 
 class Stream(torch.Stream):
-    """A queue of device work. The arguments are accepted and ignored, as on the bridge."""
+    """Stream of device work. As in the bridge, the arguments are ignored."""
 
-    def __new__(cls, device: Any = None, priority: int = 0, **identity: Any) -> Self:  # noqa: ARG004 - as on the bridge
-        """Make a new stream, or the one that ``stream_id``, ``device_index`` and ``device_type`` name."""
-        return super().__new__(cls, **(identity or _identity(native().new_stream_id())))
+    def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Self:  # noqa: ARG004 - as in the bridge
+        """Create a stream, or wrap that of ``stream_id``, ``device_index`` and ``device_type``."""
+        return super().__new__(cls, **(kwargs or _stream_args(native().new_stream_id())))
 
     @property
     def hpu_stream(self) -> int:
-        """Number of the stream."""
+        """Id of the stream."""
         return self.stream_id
 
     @property
     def priority(self) -> int:
-        """Priority of the stream: all have the same."""
+        """Priority of the stream, which is the same for all."""
         return 0
 
     def id(self) -> int:
-        """Return the number of the stream."""
+        """Return the id of the stream."""
         return self.stream_id
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
-        """Return the least and the greatest priority: there is one."""
+        """Return the lowest and the highest priority."""
         return 0, 0
 
-    # torch has these methods from 2.4 on; written out, they are the same on every release.
+    # torch < 2.4 lacks these methods.
 
     def query(self) -> bool:
-        """Return whether all work is done, which it is: a call returns when its work is done."""
+        """Return True: each call returns once its work has completed."""
         return True
 
     def synchronize(self) -> None:
-        """Wait until all work is done."""
+        """Wait for the work of the stream."""
         native().synchronize()
 
     def wait_event(self, event: torch.Event) -> None:
-        """Let the stream's later work wait for ``event``, which has happened."""
+        """Make later work of the stream wait for ``event``, which has completed already."""
 
     def wait_stream(self, stream: torch.Stream) -> None:
-        """Let the stream's later work wait for what is in ``stream``, which is done."""
+        """Make later work of the stream wait for the work of ``stream``, which has completed already."""
 
     def record_event(self, event: torch.Event | None = None) -> torch.Event:
-        """Mark the current point of the stream with ``event`` or a new one, and return it."""
+        """Record ``event`` or a new event in the stream, and return it."""
         event = Event() if event is None else event
         event.record(self)
         return event
 
 
 class Event(_events.BaseEvent):
-    """A mark in a stream. Times are measured on the host: work is done when its call returns."""
+    """Event of a stream. Its time is that of the host, because each call returns once its work has completed."""
 
     _timer: _events.BaseEvent
 
     def __new__(cls, enable_timing: bool = False) -> Self:
-        """Make an event; with ``enable_timing`` it can be compared with another."""
+        """Create an event; ``enable_timing`` enables :meth:`elapsed_time`."""
         event = super().__new__(cls, device="hpu", enable_timing=enable_timing)
-        # torch compares events of exactly its own class, so each of ours keeps one.
+        # torch's `elapsed_time` accepts only its own class, no subclasses.
         event._timer = _events.BaseEvent(device="hpu", enable_timing=enable_timing)
         return event
 
     def record(self, stream: torch.Stream | None = None) -> None:
-        """Mark the current point of ``stream``, or of the current stream."""
+        """Record the event in ``stream`` or the current stream."""
         super().record(stream)
         self._timer.record(stream)
 
@@ -94,13 +94,13 @@ class Event(_events.BaseEvent):
         """Return the milliseconds from this event to ``end_event``.
 
         Raises:
-            RuntimeError: If one of them was not recorded, or was made without ``enable_timing``.
+            RuntimeError: If either was not recorded, or was created without ``enable_timing``.
         """
         return self._timer.elapsed_time(end_event._timer if isinstance(end_event, Event) else end_event)  # noqa: SLF001
 
 
 class StreamContext:
-    """Context in which ``stream`` is the current stream; None changes nothing."""
+    """Context manager that makes ``stream`` the current stream; None has no effect."""
 
     def __init__(self, stream: torch.Stream | None) -> None:
         self.stream = stream
@@ -117,25 +117,25 @@ class StreamContext:
 
 
 def stream(stream: torch.Stream | None) -> StreamContext:
-    """Return a context in which ``stream`` is the current stream."""
+    """Return a context manager that makes ``stream`` the current stream."""
     return StreamContext(stream)
 
 
 def set_stream(stream: torch.Stream | None) -> None:
-    """Make ``stream`` the current stream; None changes nothing."""
+    """Make ``stream`` the current stream; None has no effect."""
     if stream is not None:
         native().set_current_stream_id(stream.stream_id)
 
 
-def current_stream(device: Any = None) -> Stream:  # noqa: ARG001 - as on the bridge
+def current_stream(device: Any = None) -> Stream:  # noqa: ARG001 - as in the bridge
     """Return the current stream."""
-    return Stream(**_identity(native().current_stream_id()))
+    return Stream(**_stream_args(native().current_stream_id()))
 
 
-def default_stream(device: Any = None) -> Stream:  # noqa: ARG001 - as on the bridge
+def default_stream(device: Any = None) -> Stream:  # noqa: ARG001 - as in the bridge
     """Return the default stream."""
-    return Stream(**_identity(0))
+    return Stream(**_stream_args(0))
 
 
-def _identity(stream_id: int) -> dict[str, int]:
+def _stream_args(stream_id: int) -> dict[str, int]:
     return {"stream_id": stream_id, "device_index": 0, "device_type": native().device_type()}

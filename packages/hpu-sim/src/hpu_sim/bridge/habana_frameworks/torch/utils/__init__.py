@@ -1,1 +1,1 @@
-"""Helpers of the bridge."""
+"""Utilities of the bridge."""

@@ -1,4 +1,4 @@
-"""The older home of :func:`initialize_distributed_hpu`."""
+"""Deprecated module of :func:`initialize_distributed_hpu`."""
 
 from habana_frameworks.torch.distributed.hccl import initialize_distributed_hpu
 

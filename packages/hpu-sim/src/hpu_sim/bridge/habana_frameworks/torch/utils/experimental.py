@@ -1,4 +1,4 @@
-"""``htexp``: the card's generation and what follows from it, without taking the card."""
+"""``htexp``: facts of the device's generation, without acquiring a device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["_data_ptr", "_get_device_type", "_is_fp16_supported", "hpu", "synDev
 
 
 class synDeviceType(enum.Enum):  # noqa: N801 - the bridge's name
-    """Generations, with the names that SynapseAI gives them."""
+    """Device generations under SynapseAI's names."""
 
     synDeviceGaudi = 1  # noqa: N815 - the bridge's name
     synDeviceGaudi2 = 4  # noqa: N815 - as above
@@ -30,15 +30,15 @@ _TYPES: Final = {
 
 
 def _get_device_type() -> synDeviceType:
-    """Return the generation of the machine's cards."""
+    """Return the generation of the machine's devices."""
     return _TYPES[active_config().generation]
 
 
 def _is_fp16_supported() -> bool:
-    """Return whether the cards compute in float16: all but the first generation do."""
+    """Return whether the devices support float16, as all but the first generation do."""
     return active_config().generation != "GAUDI"
 
 
 def _data_ptr(tensor: torch.Tensor) -> int:
-    """Return the address of the tensor's first element."""
+    """Return the address of a tensor's first element."""
     return tensor.data_ptr()

@@ -1,8 +1,8 @@
-"""Which mode the bridge runs in."""
+"""Mode of the bridge."""
 
 from hpu_sim.runtime import active_config
 
 
 def is_lazy() -> bool:
-    """Return whether operators pile up in graphs. Decided when the bridge is first imported."""
+    """Return whether the bridge is in lazy mode, which is fixed when it is first imported."""
     return active_config().lazy

@@ -1,1 +1,1 @@
-"""The compiler backend and its options."""
+"""Compiler backend and its options."""

@@ -1,4 +1,4 @@
-"""``hpu_backend``: graphs that torch.compile captures, run operator by operator on the simulated card."""
+"""``hpu_backend`` of torch.compile, which runs captured graphs operator by operator."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ _NAME: Final = "hpu_backend"
 
 
 def _compile_graph(graph: torch.fx.GraphModule, example_inputs: Any) -> Callable[..., Any]:
-    # A card compiles the graph to a recipe here.
+    # On a card this compiles the graph to a recipe.
     del example_inputs
-    metrics.note_compilation()
+    metrics.count_compilation()
 
     def run(arguments: list[Any]) -> Any:
-        taken = list(arguments)
-        # The caller hands its list over, so that the graph can free each input after its last use.
+        inputs = list(arguments)
+        # The boxed convention: clearing the caller's list lets the graph free each input after its last use.
         arguments.clear()
-        return graph(*taken)
+        return graph(*inputs)
 
-    run._boxed_call = True  # type: ignore[attr-defined] # noqa: SLF001 - how functorch is told of the convention
+    run._boxed_call = True  # type: ignore[attr-defined] # noqa: SLF001 - functorch's marker of the boxed convention
     return run
 
 
 def hpu_backend(
     graph_module: torch.fx.GraphModule, example_inputs: list[torch.Tensor], **kwargs: Any
 ) -> Callable[..., Any]:
-    """Compile a graph of torch.compile.
+    """Compile a graph for torch.compile.
 
     Args:
-        graph_module: What dynamo captured.
-        example_inputs: Its inputs.
-        kwargs: ``options``, names of :mod:`habana_frameworks.torch.dynamo.compile_backend.config`.
+        graph_module: Graph captured by dynamo.
+        example_inputs: Inputs of the graph.
+        kwargs: ``options``, with names from :mod:`habana_frameworks.torch.dynamo.compile_backend.config`.
 
     Raises:
         AttributeError: If an option is unknown.
     """
-    # Not above: this module is loaded at the end of torch._dynamo's import, when what follows cannot be imported yet.
+    # A local import, because this module is imported during the import of torch._dynamo.
     from torch._dynamo.backends.common import aot_autograd
 
     with config.patch(kwargs.get("options") or {}):
@@ -57,7 +57,7 @@ def hpu_backend(
 
 
 def register() -> None:
-    """Make the backend known to ``torch.compile`` by name."""
+    """Register the backend's name in dynamo."""
     from torch._dynamo.backends.registry import register_backend
 
     register_backend(hpu_backend, name=_NAME)

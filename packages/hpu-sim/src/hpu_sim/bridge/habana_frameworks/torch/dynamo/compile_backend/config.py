@@ -14,13 +14,13 @@ def _flag(variable: str, *, default: bool) -> bool:
     return os.environ.get(variable, str(default)).lower() in {"1", "true"}
 
 
-#: Whether the graph is compiled for inference. None: where no gradients are wanted.
+#: Whether the graph is compiled for inference; None to decide by whether gradients are needed.
 inference: bool | None = None
 
-#: Whether an input that the graph changes is changed within it, rather than by a copy at its end.
+#: Whether the graph mutates inputs itself, instead of by copies at its end.
 keep_input_mutations: bool = _flag("PT_HPU_KEEP_INPUT_MUTATIONS", default=True)
 
-#: Whether operators that cannot be compiled run one by one.
+#: Whether operators that cannot be compiled run in eager mode.
 use_eager_fallback: bool = _flag("PT_HPU_USE_EAGER_FALLBACK", default=False)
 
 _NAMES = ("inference", "keep_input_mutations", "use_eager_fallback")
@@ -28,14 +28,14 @@ _NAMES = ("inference", "keep_input_mutations", "use_eager_fallback")
 
 @contextlib.contextmanager
 def patch(options: dict[str, Any]) -> Iterator[None]:
-    """Return a context in which options have other values.
+    """Return a context manager that overrides options.
 
     Raises:
-        AttributeError: If there is no such option.
+        AttributeError: If an option is unknown.
     """
     for name in options:
         if name not in _NAMES:
-            raise AttributeError(f"`options` of hpu_backend are {', '.join(_NAMES)}, got {name!r}")
+            raise AttributeError(f"`options` of hpu_backend must be among {', '.join(_NAMES)}, got {name!r}")
     before = {name: globals()[name] for name in options}
     globals().update(options)
     try:

@@ -1,1 +1,1 @@
-"""What may still change."""
+"""Experimental extensions."""

@@ -1,4 +1,4 @@
-"""What the fused optimizers have in common."""
+"""Base class of the fused optimizers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class FusedOptimizer(torch.optim.Optimizer):
-    """An optimizer whose step is a graph of its own in lazy mode."""
+    """Optimizer whose step is a graph of its own in lazy mode."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take a step.
 
         Args:
-            closure: Computes the loss and the gradients anew.
+            closure: Function that recomputes the gradients and returns the loss.
 
         Returns:
             The closure's loss, or None.
@@ -39,7 +39,7 @@ class FusedOptimizer(torch.optim.Optimizer):
 
 
 def parameters_with_gradients(group: dict[str, Any]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield the parameters of a group that have a gradient, each with it.
+    """Yield the parameters of a group that have a gradient, each with its gradient.
 
     Raises:
         RuntimeError: If a gradient is sparse.
@@ -48,12 +48,12 @@ def parameters_with_gradients(group: dict[str, Any]) -> Iterator[tuple[torch.Ten
         if parameter.grad is None:
             continue
         if parameter.grad.is_sparse:
-            raise RuntimeError("fused optimizers do not take sparse gradients; use a dense embedding")
+            raise RuntimeError("fused optimizers do not support sparse gradients; use a dense embedding")
         yield parameter, parameter.grad
 
 
-def check(name: str, value: float, *, below: float | None = None) -> None:
-    """Raise a ValueError for a setting that is negative, or not below a bound."""
-    if value < 0 or (below is not None and value >= below):
-        bound = "" if below is None else f" and below {below}"
+def validate(name: str, value: float, *, less_than: float | None = None) -> None:
+    """Raise a ValueError if a hyperparameter is negative or not less than a bound."""
+    if value < 0 or (less_than is not None and value >= less_than):
+        bound = "" if less_than is None else f" and less than {less_than}"
         raise ValueError(f"`{name}` must be at least 0{bound}, got {value!r}")

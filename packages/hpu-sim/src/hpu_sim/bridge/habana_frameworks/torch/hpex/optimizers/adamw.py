@@ -9,26 +9,26 @@ import torch
 
 from habana_frameworks.torch._operators import optimizer_adamw
 
-from ._base import FusedOptimizer, check, parameters_with_gradients  # Relative, so that type checkers find it too.
+from ._base import FusedOptimizer, parameters_with_gradients, validate  # Relative, for type checkers.
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
 class FusedAdamW(FusedOptimizer):
-    """AdamW with decoupled weight decay. Unlike torch's, ``eps`` is added before the bias is corrected.
+    """AdamW. Unlike torch's, it adds ``eps`` before the bias correction.
 
     Args:
-        params: Parameters or groups of them.
-        lr: Step size.
-        betas: Shares of the old means of the gradients and of their squares.
-        eps: Added to the root of the mean of squares.
-        weight_decay: Share of a parameter, times ``lr``, that a step takes away.
-        bias_correction: Whether the means are corrected for having begun at zero.
-        moments_dtype: Dtype of the means; None for the parameter's.
+        params: Parameters or parameter groups.
+        lr: Learning rate.
+        betas: Decay rates of the first and second moments.
+        eps: Added to the root of the second moments.
+        weight_decay: Decoupled weight decay.
+        bias_correction: Whether to correct the bias of the moments.
+        moments_dtype: Dtype of the moments; None for the parameter's.
 
     Raises:
-        ValueError: If a value is out of its range.
+        ValueError: If a value is out of range.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - the bridge's signature
@@ -41,11 +41,11 @@ class FusedAdamW(FusedOptimizer):
         bias_correction: bool = True,
         moments_dtype: torch.dtype | None = None,
     ) -> None:
-        check("lr", lr)
-        check("betas[0]", betas[0], below=1)
-        check("betas[1]", betas[1], below=1)
-        check("eps", eps)
-        check("weight_decay", weight_decay)
+        validate("lr", lr)
+        validate("betas[0]", betas[0], less_than=1)
+        validate("betas[1]", betas[1], less_than=1)
+        validate("eps", eps)
+        validate("weight_decay", weight_decay)
         self.moments_dtype = moments_dtype
         defaults = {
             "lr": lr,
@@ -58,23 +58,23 @@ class FusedAdamW(FusedOptimizer):
 
     def _step(self) -> None:
         for group in self.param_groups:
-            # Counted for the group, not for each parameter: so the bridge's state dicts have it.
+            # Per group instead of per parameter, as in the bridge's state dicts.
             group["step"] = group.get("step", 0) + 1
             pairs = list(parameters_with_gradients(group))
-            states = [self._state_of(parameter) for parameter, _ in pairs]
+            states = [self._init_state(parameter) for parameter, _ in pairs]
             if not pairs:
                 continue
             beta1, beta2 = group["betas"]
-            size = group["lr"]
+            step_size = group["lr"]
             if group["bias_correction"]:
-                size *= math.sqrt(1 - beta2 ** group["step"]) / (1 - beta1 ** group["step"])
+                step_size *= math.sqrt(1 - beta2 ** group["step"]) / (1 - beta1 ** group["step"])
             decay = 1 - group["weight_decay"] * group["lr"]
             optimizer_adamw(
                 [gradient for _, gradient in pairs],
                 [parameter for parameter, _ in pairs],
                 [state["exp_avg"] for state in states],
                 [state["exp_avg_sq"] for state in states],
-                torch.tensor(-size, dtype=torch.float32, device=pairs[0][0].device),
+                torch.tensor(-step_size, dtype=torch.float32, device=pairs[0][0].device),
                 beta1,
                 beta2,
                 group["eps"],
@@ -82,7 +82,7 @@ class FusedAdamW(FusedOptimizer):
                 decay != 1,
             )
 
-    def _state_of(self, parameter: torch.Tensor) -> dict[str, torch.Tensor]:
+    def _init_state(self, parameter: torch.Tensor) -> dict[str, torch.Tensor]:
         state: dict[str, torch.Tensor] = self.state[parameter]
         if not state:
             dtype = self.moments_dtype or parameter.dtype

@@ -1,4 +1,4 @@
-"""LAMB. Paper: You et al., 2019, with the gradient clipping of NVIDIA's NVLAMB."""
+"""LAMB, with the gradient clipping of NVIDIA's NVLAMB. Paper: You et al., 2019."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ._base import FusedOptimizer, check, parameters_with_gradients  # Relative, so that type checkers find it too.
+from ._base import FusedOptimizer, parameters_with_gradients, validate  # Relative, for type checkers.
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
 class FusedLamb(FusedOptimizer):
-    """Adam whose steps are scaled by the ratio of a parameter's norm to its step's.
+    """Adam whose updates are scaled by the ratio of the parameter's norm to the update's norm.
 
     Args:
-        params: Parameters or groups of them.
-        lr: Step size.
-        bias_correction: Whether the means are corrected for having begun at zero.
-        betas: Shares of the old means of the gradients and of their squares.
-        eps: Added to the root of the mean of squares.
-        weight_decay: Share of a parameter that is added to its step, or to its gradient without ``adam_w_mode``.
-        amsgrad: Not supported.
-        adam_w_mode: Whether the decay is decoupled from the gradient.
-        grad_averaging: Whether a gradient enters its mean with what the old mean left.
-        set_grad_none: Whether :meth:`zero_grad` drops gradients.
-        max_grad_norm: Norm of all gradients together beyond which they are scaled down.
-        use_lamb: Whether the ratio is used for parameters without weight decay, too.
-        fused: Accepted; the maths is the same.
-        dtype: Dtype of the means; None for the parameter's.
+        params: Parameters or parameter groups.
+        lr: Learning rate.
+        bias_correction: Whether to correct the bias of the moments.
+        betas: Decay rates of the first and second moments.
+        eps: Added to the root of the second moments.
+        weight_decay: Factor of the parameter that is added to its update, or to its gradient without ``adam_w_mode``.
+        amsgrad: Must be False.
+        adam_w_mode: Whether weight decay is decoupled from the gradient.
+        grad_averaging: Whether gradients enter the first moments with the factor ``1 - betas[0]`` instead of 1.
+        set_grad_none: Whether :meth:`zero_grad` sets gradients to None.
+        max_grad_norm: Norm to clip all gradients to; 0 disables clipping.
+        use_lamb: Whether to scale the updates of parameters without weight decay too.
+        fused: Ignored.
+        dtype: Dtype of the moments; None for the parameter's.
 
     Raises:
-        RuntimeError: If ``amsgrad`` is asked for.
-        ValueError: If a value is out of its range.
+        RuntimeError: If ``amsgrad`` is True.
+        ValueError: If a value is out of range.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - the bridge's signature
@@ -55,10 +55,10 @@ class FusedLamb(FusedOptimizer):
     ) -> None:
         if amsgrad:
             raise RuntimeError("FusedLamb does not support the AMSGrad variant")
-        check("lr", lr)
-        check("eps", eps)
-        check("betas[0]", betas[0], below=1)
-        check("betas[1]", betas[1], below=1)
+        validate("lr", lr)
+        validate("eps", eps)
+        validate("betas[0]", betas[0], less_than=1)
+        validate("betas[1]", betas[1], less_than=1)
         self.adam_w_mode = adam_w_mode
         self.set_grad_none = set_grad_none
         self.use_lamb = use_lamb
@@ -76,7 +76,7 @@ class FusedLamb(FusedOptimizer):
         super().__init__(params, defaults)
 
     def zero_grad(self, set_to_none: bool | None = None) -> None:
-        """Clear the gradients; unless told otherwise as ``set_grad_none`` says."""
+        """Clear the gradients, by default as ``set_grad_none`` says."""
         super().zero_grad(self.set_grad_none if set_to_none is None else set_to_none)
 
     def _step(self) -> None:
@@ -86,11 +86,11 @@ class FusedLamb(FusedOptimizer):
         norm = torch.stack([gradient.norm() for _, gradient in pairs]).norm()
         for group in self.param_groups:
             group["step"] = group.get("step", 0) + 1
-            limit = group["max_grad_norm"]
-            shrink = torch.clamp(norm / limit, min=1) if limit > 0 else torch.ones_like(norm)
+            max_norm = group["max_grad_norm"]
+            clip_divisor = torch.clamp(norm / max_norm, min=1) if max_norm > 0 else torch.ones_like(norm)
             for parameter, gradient in parameters_with_gradients(group):
-                update = self._update(parameter, gradient / shrink, group)
-                parameter.add_(update * self._ratio(parameter, update, group), alpha=-group["lr"])
+                update = self._update(parameter, gradient / clip_divisor, group)
+                parameter.add_(update * self._trust_ratio(parameter, update, group), alpha=-group["lr"])
 
     def _update(self, parameter: torch.Tensor, gradient: torch.Tensor, group: dict[str, Any]) -> torch.Tensor:
         beta1, beta2 = group["betas"]
@@ -104,15 +104,18 @@ class FusedLamb(FusedOptimizer):
         gradient = gradient.to(state["exp_avg"].dtype)
         state["exp_avg"].mul_(beta1).add_(gradient, alpha=1 - beta1 if group["grad_averaging"] else 1)
         state["exp_avg_sq"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        first = second = 1.0
+        correction1 = correction2 = 1.0
         if group["bias_correction"]:
-            first, second = 1 - beta1 ** group["step"], 1 - beta2 ** group["step"]
-        update: torch.Tensor = (state["exp_avg"] / first) / ((state["exp_avg_sq"] / second).sqrt() + group["eps"])
+            correction1, correction2 = 1 - beta1 ** group["step"], 1 - beta2 ** group["step"]
+        update: torch.Tensor = (state["exp_avg"] / correction1) / (
+            (state["exp_avg_sq"] / correction2).sqrt() + group["eps"]
+        )
         update = update.to(parameter.dtype)
         return update.add(parameter, alpha=decay) if decay and self.adam_w_mode else update
 
-    def _ratio(self, parameter: torch.Tensor, update: torch.Tensor, group: dict[str, Any]) -> torch.Tensor:
+    def _trust_ratio(self, parameter: torch.Tensor, update: torch.Tensor, group: dict[str, Any]) -> torch.Tensor:
         if not group["weight_decay"] and not self.use_lamb:
             return parameter.new_ones(())
-        weight, step = parameter.norm(), update.norm()
-        return torch.where((weight > 0) & (step > 0), weight / step, torch.ones_like(weight))
+        weight_norm, update_norm = parameter.norm(), update.norm()
+        is_valid = (weight_norm > 0) & (update_norm > 0)
+        return torch.where(is_valid, weight_norm / update_norm, torch.ones_like(weight_norm))

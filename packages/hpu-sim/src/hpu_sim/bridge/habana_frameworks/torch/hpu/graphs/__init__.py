@@ -1,7 +1,7 @@
-"""HPU graphs: operators recorded once and run again without Python, for lazy mode.
+"""HPU graphs, captured operators that can be replayed, for lazy mode.
 
-A capture records the operators as torch's dispatcher sees them; a replay runs them on the very same tensors. As on a
-card, whatever Python decides during the capture is decided for good, and results lie in the tensors of the capture.
+A capture records the operators at torch's dispatcher, and a replay runs them on the same tensors. As on a card, a
+replay does not rerun Python code, and its results are in the tensors of the capture.
 """
 
 from habana_frameworks.torch.hpu.graphs.cacher import ModuleCacher

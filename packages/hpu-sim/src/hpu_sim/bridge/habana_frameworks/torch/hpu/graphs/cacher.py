@@ -1,28 +1,25 @@
-"""A model that replays its training step's forward and backward passes, captured once per set of input shapes."""
+"""HPU graphs of forward and backward passes, one per set of input shapes, for training."""
 
 from __future__ import annotations
 
 import copy
 import logging
 from collections import Counter, OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from habana_frameworks.torch.hpu.graphs.callables import GraphedCall
 from habana_frameworks.torch.hpu.graphs.inputs import input_hash
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 _logger = logging.getLogger(__name__)
 
 
 class ModuleCacher:
-    """Gives a model captured passes for the shapes that it meets.
+    """Wrapper of models that captures an HPU graph per set of input shapes.
 
     Args:
-        max_graphs: The most shapes to keep.
+        max_graphs: Largest number of graphs to keep.
     """
 
     def __init__(self, max_graphs: int = 10) -> None:
@@ -44,20 +41,19 @@ class ModuleCacher:
         disable_tensor_cache: bool = False,
         dry_run: bool = False,
     ) -> torch.nn.Module:
-        """Return a model with cached passes.
+        """Return a model that captures and replays its passes.
 
         Args:
             model: The model.
-            use_lfu: Whether the shapes that are used least often make room for new ones, rather than those that were
-                not used for longest.
-            inplace: Whether the model itself is changed, or a copy that shares its parameters.
-            allow_unused_input: Whether an input or parameter may have no gradient.
-            asynchronous: Accepted; a simulated replay always ends before it returns.
-            have_grad_accumulation: Accepted; gradients add up as without graphs.
-            log_frequency: Calls between two lines of the log.
-            verbose: Whether there is a log.
-            disable_tensor_cache: Accepted; the tensors of a capture are always kept.
-            dry_run: Accepted; a capture always runs its operators.
+            use_lfu: Whether to evict the least frequently used graph instead of the least recently used one.
+            inplace: Whether to change the model itself instead of a copy that shares its parameters.
+            allow_unused_input: Whether inputs and parameters may have no gradient.
+            asynchronous: Ignored: replays are synchronous.
+            have_grad_accumulation: Ignored: gradients accumulate as without graphs.
+            log_frequency: Calls between two log messages.
+            verbose: Whether to log.
+            disable_tensor_cache: Ignored: captures keep their tensors.
+            dry_run: Ignored: captures run their operators.
         """
         del asynchronous, have_grad_accumulation, disable_tensor_cache, dry_run
         target = model if inplace else copy.copy(model)
@@ -70,8 +66,8 @@ class ModuleCacher:
                 _logger.info("iteration %d: %d graphs (simulated)", self._iteration, len(self._graphs))
             key = input_hash((args, kwargs, model.training, torch.is_grad_enabled()))
             if key not in self._graphs:
-                self._make_room(use_lfu)
-                self._graphs[key] = _capture(run, (args, kwargs), parameters, allow_unused_input)
+                self._evict(use_lfu)
+                self._graphs[key] = GraphedCall(run, (args, kwargs), parameters, allow_unused_input=allow_unused_input)
             self._uses[key] += 1
             self._graphs.move_to_end(key)
             return self._graphs[key]((args, kwargs))
@@ -80,17 +76,11 @@ class ModuleCacher:
         return target
 
     def set_iteration_count(self, count: int) -> None:
-        """Let the log count from here."""
+        """Set the iteration number of the log."""
         self._iteration = count
 
-    def _make_room(self, use_lfu: bool) -> None:
+    def _evict(self, use_lfu: bool) -> None:
         while len(self._graphs) >= self._max_graphs:
-            oldest = next(iter(self._graphs))
-            leaving = min(self._graphs, key=lambda key: self._uses[key]) if use_lfu else oldest
-            del self._graphs[leaving]
-
-
-def _capture(
-    run: Callable[..., Any], arguments: Any, parameters: Sequence[torch.Tensor], allow_unused_input: bool
-) -> GraphedCall:
-    return GraphedCall(run, arguments, parameters, allow_unused_input=allow_unused_input)
+            least_recent = next(iter(self._graphs))
+            key = min(self._graphs, key=lambda key: self._uses[key]) if use_lfu else least_recent
+            del self._graphs[key]

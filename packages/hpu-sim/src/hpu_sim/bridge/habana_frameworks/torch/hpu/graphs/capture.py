@@ -1,4 +1,4 @@
-"""Recording the operators of a stretch of a program, and running them again."""
+"""Capture and replay of operators."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ _capturing: list[HPUGraph] = []
 
 
 class _Call(NamedTuple):
-    """An operator and the tensors that it read and made."""
+    """Captured call of an operator."""
 
     operator: Any
-    arguments: tuple[Any, ...]
-    options: dict[str, Any]
-    results: list[torch.Tensor]  # to be filled again; none for an operator that writes its arguments
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: list[torch.Tensor]  # filled by a replay; empty for an operator that writes to its arguments
 
 
 class _Recorder(TorchDispatchMode):
-    """Runs operators and keeps those that work on the card."""
+    """Dispatch mode that runs operators and records those on the device."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call] # inherited from torch, which annotates none of these
+        super().__init__()  # type: ignore[no-untyped-call] # torch has no annotations here
         self.calls: list[_Call] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         del types
-        options = kwargs or {}
-        _refuse(func)
-        result = func(*args, **options)
-        made = _tensors(result)
-        if not any(tensor.device.type == "hpu" for tensor in [*made, *_tensors((args, options))]):
+        kwargs = kwargs or {}
+        _raise_if_unsupported(func)
+        result = func(*args, **kwargs)
+        outputs = _tensors(result)
+        if not any(tensor.device.type == "hpu" for tensor in [*outputs, *_tensors((args, kwargs))]):
             return result
-        if any(tensor.device.type != "hpu" for tensor in made):
-            raise RuntimeError(f"{func} gives the host a tensor, which is not supported during hpu graph capturing")
-        if _writes(func):
-            self.calls.append(_Call(func, args, options, []))
-        elif made and not _is_view(func):
-            # What makes no tensor asks for a shape, and shapes stay.
-            self.calls.append(_Call(func, args, options, made))
+        if any(tensor.device.type != "hpu" for tensor in outputs):
+            raise RuntimeError(f"{func} returns a CPU tensor, which is not supported during hpu graph capturing")
+        if _is_mutating(func):
+            self.calls.append(_Call(func, args, kwargs, []))
+        elif outputs and not _is_view(func):
+            # An operator without tensor outputs queries a shape, which a replay does not change.
+            self.calls.append(_Call(func, args, kwargs, outputs))
         return result
 
 
@@ -59,24 +59,24 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, torch.Tensor)]
 
 
-def _refuse(operator: Any) -> None:
+def _raise_if_unsupported(operator: Any) -> None:
     if operator.namespace in _COLLECTIVES:
         raise RuntimeError("collective nonSFG is not supported during hpu graph capturing")
     if {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output} & set(operator.tags):
-        raise RuntimeError(f"{operator} depends on data, which is not supported during hpu graph capturing")
+        raise RuntimeError(f"{operator} has data-dependent results, which are not supported during hpu graph capturing")
 
 
-def _writes(operator: Any) -> bool:
-    return any(a.alias_info is not None and a.alias_info.is_write for a in operator._schema.arguments)  # noqa: SLF001 - the operator's only description
+def _is_mutating(operator: Any) -> bool:
+    return any(a.alias_info is not None and a.alias_info.is_write for a in operator._schema.arguments)  # noqa: SLF001 - the only description of an operator
 
 
 def _is_view(operator: Any) -> bool:
-    # A view of a tensor that a replay fills is filled with it.
+    # A replay that fills a tensor fills its views too.
     return any(value.alias_info is not None for value in operator._schema.returns)  # noqa: SLF001 - as above
 
 
 class HPUGraph:
-    """A stretch of a program that can be run again.
+    """Captured operators that can be replayed.
 
     Raises:
         RuntimeError: In eager mode, which has no graphs.
@@ -88,27 +88,27 @@ class HPUGraph:
         self._calls: list[_Call] = []
 
     def capture_begin(self, dry_run: bool = False) -> None:
-        """Record the operators from here on; they run as well, also with ``dry_run``.
+        """Start a capture. Operators run as well, even with ``dry_run``.
 
         Raises:
-            RuntimeError: If a capture is under way.
+            RuntimeError: If another capture is active.
         """
         del dry_run
         if _capturing:
-            raise RuntimeError("a capture is under way; end it with capture_end() before another begins")
+            raise RuntimeError("another capture is active; call capture_end() first")
         native().mark_step()
         self._recorder = _Recorder()
         self._recorder.__enter__()  # type: ignore[no-untyped-call] # as above
         _capturing.append(self)
 
     def capture_end(self) -> None:
-        """Stop recording.
+        """End the capture.
 
         Raises:
-            RuntimeError: If this graph is not being captured.
+            RuntimeError: If the capture has not started.
         """
         if self._recorder is None:
-            raise RuntimeError("this graph is not being captured; begin with capture_begin()")
+            raise RuntimeError("this graph has no active capture; call capture_begin() first")
         self._recorder.__exit__(None, None, None)  # type: ignore[no-untyped-call] # as above
         self._calls = self._recorder.calls
         self._recorder = None
@@ -116,10 +116,10 @@ class HPUGraph:
         native().mark_step()
 
     def replay(self, asynchronous: bool = False) -> None:
-        """Run the recorded operators on the tensors of the capture, as one graph.
+        """Run the captured operators on the tensors of the capture, as one graph.
 
         Raises:
-            RuntimeError: If nothing was captured.
+            RuntimeError: If the capture is empty.
         """
         del asynchronous
         if not self._calls:
@@ -127,23 +127,23 @@ class HPUGraph:
         native().mark_step()
         with torch.no_grad():
             for call in self._calls:
-                fresh = call.operator(*call.arguments, **call.options)
-                for target, source in zip(call.results, _tensors(fresh), strict=False):
+                result = call.operator(*call.args, **call.kwargs)
+                for target, source in zip(call.outputs, _tensors(result), strict=False):
                     target.copy_(source)
         native().mark_step()
 
     def reset(self) -> None:
-        """Forget what was captured, and let its tensors go."""
+        """Drop the captured operators and their tensors."""
         self._calls = []
 
 
 class graph:  # noqa: N801 - the bridge's name
-    """Context that captures a graph. There is no memory pool to choose, unlike on CUDA.
+    """Context manager that captures a graph. Unlike CUDA's, it has no memory pool.
 
     Args:
         hpu_graph: The graph to capture into.
-        stream: Stream of the capture; it makes no difference.
-        dry_run: Handed to :meth:`HPUGraph.capture_begin`.
+        stream: Ignored.
+        dry_run: Argument of :meth:`HPUGraph.capture_begin`.
     """
 
     def __init__(self, hpu_graph: HPUGraph, stream: Any = None, dry_run: bool = False) -> None:
@@ -162,7 +162,7 @@ class graph:  # noqa: N801 - the bridge's name
 
 
 def is_current_stream_capturing() -> bool:
-    """Return whether a capture is under way."""
+    """Return whether a capture is active."""
     return bool(_capturing)
 
 

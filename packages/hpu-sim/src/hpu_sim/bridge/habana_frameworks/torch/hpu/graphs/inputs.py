@@ -1,4 +1,4 @@
-"""Telling calls apart by their inputs, and moving inputs into the tensors of a capture."""
+"""Cache keys of inputs, and copies of inputs into the tensors of a capture."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import torch
 
 
 def input_hash(obj: Any) -> int:
-    """Return a hash of arguments that is the same where one captured graph serves them.
+    """Return a hash of inputs that is equal for those that can share a captured graph.
 
     Args:
-        obj: A tensor, of which shape and dtype count, a container of arguments, or any other hashable value.
+        obj: A tensor, hashed by shape, dtype and device, a container of inputs, or any other hashable value.
     """
     if isinstance(obj, dict):
         return input_hash(tuple(obj.items()))
@@ -23,14 +23,14 @@ def input_hash(obj: Any) -> int:
 
 
 def copy_to(dst: Any, src: Any) -> None:
-    """Copy every tensor of ``src`` into the tensor at the same place of ``dst``.
+    """Copy every tensor of ``src`` into its counterpart in ``dst``.
 
     Args:
-        dst: A tensor or a container of such.
+        dst: A tensor or a container of tensors.
         src: The same structure with tensors of the same shapes.
 
     Raises:
-        TypeError: If the two are not containers of the same kind.
+        TypeError: If the structures differ.
     """
     if type(dst) is not type(src) and not (isinstance(dst, torch.Tensor) and isinstance(src, torch.Tensor)):
         raise TypeError(f"`src` must have the structure of `dst`, got {type(src).__name__} for {type(dst).__name__}")

@@ -1,4 +1,4 @@
-"""Models whose forward pass is captured once per shape and then replayed, for inference."""
+"""HPU graphs of forward passes, one per set of input shapes, for inference."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class CachedParams:
-    """A captured call: the tensors that it reads, those that it fills, and its graph."""
+    """Captured call: its input tensors, its outputs and its graph."""
 
     def __init__(self, graph_inputs: Any, graph_outputs: Any, graph: HPUGraph) -> None:
         self.graph_inputs = graph_inputs
@@ -25,7 +25,7 @@ class CachedParams:
 
 
 class _Cache:
-    """The captured calls of one function, by their inputs."""
+    """Cache of the captured calls of a function, by their inputs."""
 
     def __init__(self, function: Callable[..., Any], max_graphs: int | None) -> None:
         self._function = function
@@ -33,7 +33,7 @@ class _Cache:
         self._calls: dict[int, CachedParams] = {}
 
     def as_function(self) -> Callable[..., Any]:
-        """Return a function that captures and replays."""
+        """Return a function that captures on a cache miss and replays on a hit."""
 
         @functools.wraps(self._function)
         def replay(*args: Any, **kwargs: Any) -> Any:
@@ -50,7 +50,7 @@ class _Cache:
         if key in self._calls:
             return self._replay(self._calls[key], (args, kwargs))
         if self._max_graphs is not None and len(self._calls) >= self._max_graphs:
-            # A full cache keeps what it has: other shapes run without a graph.
+            # A full cache evicts nothing. Other shapes run without a graph.
             return self._function(*args, **kwargs)
         self._calls[key] = self._capture((args, kwargs))
         return None if warmup else self._calls[key].graph_outputs
@@ -72,7 +72,7 @@ class _Cache:
         return call.graph_outputs
 
     def clear(self) -> None:
-        """Forget every captured call."""
+        """Drop every captured call."""
         self._calls.clear()
 
 
@@ -83,17 +83,17 @@ def wrap_in_hpu_graph(
     dry_run: bool = False,
     max_graphs: int | None = None,
 ) -> torch.nn.Module:
-    """Make a module replay its forward pass, captured once per set of input shapes, without gradients.
+    """Wrap a module's ``forward`` to capture an HPU graph per set of input shapes, and replay it without gradients.
 
-    Its ``forward`` takes further keywords then: ``bypass_hpu_graphs`` runs it without a graph, ``warmup_mode`` captures
-    and returns nothing. ``clear_cache()`` and ``clear_inputs()`` forget what was captured.
+    The wrapped ``forward`` has two more keyword arguments: ``bypass_hpu_graphs`` runs it without a graph, and
+    ``warmup_mode`` returns None after a capture. The module's ``clear_cache()`` and ``clear_inputs()`` drop all graphs.
 
     Args:
-        module: The module, which is changed in place.
-        asynchronous: Accepted; a simulated replay always ends before it returns.
-        disable_tensor_cache: Accepted; the tensors of a capture are always kept.
-        dry_run: Accepted; a capture always runs its operators.
-        max_graphs: The most calls to capture; others run without a graph. None for no end.
+        module: The module, changed in place.
+        asynchronous: Ignored: replays are synchronous.
+        disable_tensor_cache: Ignored: captures keep their tensors.
+        dry_run: Ignored: captures run their operators.
+        max_graphs: Largest number of graphs. Further shapes run without a graph. None for no limit.
 
     Returns:
         The module.
@@ -113,6 +113,6 @@ def wrap_in_hpu_graph_func(
     dry_run: bool = False,
     max_graphs: int | None = None,
 ) -> Callable[..., Any]:
-    """Return a function that replays ``func``; the arguments are those of :func:`wrap_in_hpu_graph`."""
+    """Return a wrapper of ``func`` that captures and replays, with the arguments of :func:`wrap_in_hpu_graph`."""
     del asynchronous, disable_tensor_cache, dry_run
     return _Cache(func, max_graphs).as_function()

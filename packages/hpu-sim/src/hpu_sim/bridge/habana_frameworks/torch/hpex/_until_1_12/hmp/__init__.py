@@ -1,6 +1,6 @@
-"""Habana mixed precision (HMP): mixed precision before autocast, in SynapseAI releases up to 1.12.
+"""Habana mixed precision (HMP), in SynapseAI releases up to 1.12.
 
-It replaces functions of torch for good. Use ``torch.autocast("hpu")``, which the bridge has had since 1.11.
+It patches functions of torch permanently. ``torch.autocast("hpu")`` replaces it, from 1.11 on.
 """
 
 import warnings

@@ -1,4 +1,4 @@
-"""Whether there is float8, and the context in which layers use it."""
+"""Availability of float8, and the context in which layers use it."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ __all__ = ["FP8GlobalStateManager", "fp8_autocast", "is_fp8_available"]
 
 
 def is_fp8_available() -> tuple[bool, str]:
-    """Take a card and return whether it has float8, and if not the reason."""
+    """Acquire a device and return whether it has float8, with the reason if not."""
     if hpu.get_device_name() == "GAUDI":
         return False, "FP8 not supported on Gaudi, Gaudi2 or higher required"
     if not hasattr(torch, "float8_e5m2"):
-        return False, f"FP8 needs torch 2.1 or newer, this is {torch.__version__}"
+        return False, f"FP8 requires torch >= 2.1, got {torch.__version__}"
     return True, ""
 
 
 class FP8GlobalStateManager:
-    """The state of :func:`fp8_autocast` in this process.
+    """State of :func:`fp8_autocast` in this process.
 
     Attributes:
         enabled: Whether layers compute in float8.
-        recipe: How numbers are scaled.
-        group: Ranks that share the largest numbers; None for all.
-        force_measurement: Whether this context measures; None leaves it to the recipe's interval.
-        measured: What was measured in the outermost context.
+        recipe: The scaling recipe.
+        group: Process group that shares the amax; None for the default group.
+        force_measurement: Whether to measure the amax; None to follow the recipe's interval.
+        pending: Scalings measured in the outermost context, whose scales are updated at its end.
     """
 
     enabled = False
     recipe = DelayedScaling()
     group: Any = None
     force_measurement: bool | None = None
-    measured: list[Scaling] = []  # noqa: RUF012 - the state is the class
+    pending: list[Scaling] = []  # noqa: RUF012 - the state is the class
 
     @classmethod
     def is_fp8_available(cls) -> tuple[bool, str]:
-        """Take a card and return whether it has float8, and if not the reason."""
+        """Acquire a device and return whether it has float8, with the reason if not."""
         return is_fp8_available()
 
     @classmethod
@@ -62,16 +62,16 @@ def fp8_autocast(
     fp8_recipe: DelayedScaling | None = None,
     fp8_group: Any = None,
 ) -> Iterator[None]:
-    """Return a context in which the engine's layers compute in float8. It is off by default.
+    """Return a context manager in which the engine's layers compute in float8.
 
     Args:
-        enabled: Whether they do.
-        force_measurement: Whether the largest numbers are measured; None leaves it to the recipe's interval.
-        fp8_recipe: How numbers are scaled; None for ``DelayedScaling()``.
-        fp8_group: Process group whose ranks share the largest numbers; None for all.
+        enabled: Whether they do. Unlike NVIDIA's, the default is False.
+        force_measurement: Whether to measure the amax; None to follow the recipe's interval.
+        fp8_recipe: The scaling recipe; None for ``DelayedScaling()``.
+        fp8_group: Process group that shares the amax; None for the default group.
 
     Raises:
-        AssertionError: If the card has no float8.
+        AssertionError: If the device has no float8.
     """
     if enabled:
         available, reason = is_fp8_available()
@@ -87,20 +87,20 @@ def fp8_autocast(
         yield
     finally:
         if enabled and not before["enabled"]:
-            _finish_step(state.recipe, state.group)
+            _update_scales(state.recipe, state.group)
         for name, value in before.items():
             setattr(state, name, value)
 
 
-def _finish_step(recipe: DelayedScaling, group: Any) -> None:
-    measured = FP8GlobalStateManager.measured[:]
-    FP8GlobalStateManager.measured.clear()
-    if not measured:
+def _update_scales(recipe: DelayedScaling, group: Any) -> None:
+    scalings = FP8GlobalStateManager.pending[:]
+    FP8GlobalStateManager.pending.clear()
+    if not scalings:
         return
     if recipe.reduce_amax and torch.distributed.is_available() and torch.distributed.is_initialized():
-        largest = torch.stack([scaling.history[0] for scaling in measured])
-        torch.distributed.all_reduce(largest, op=torch.distributed.ReduceOp.MAX, group=group)
-        for scaling, amax in zip(measured, largest, strict=True):
-            scaling.history[0] = amax
-    for scaling in measured:
-        scaling.rescale(recipe)
+        amaxes = torch.stack([scaling.amax_history[0] for scaling in scalings])
+        torch.distributed.all_reduce(amaxes, op=torch.distributed.ReduceOp.MAX, group=group)
+        for scaling, amax in zip(scalings, amaxes, strict=True):
+            scaling.amax_history[0] = amax
+    for scaling in scalings:
+        scaling.update_scale(recipe)

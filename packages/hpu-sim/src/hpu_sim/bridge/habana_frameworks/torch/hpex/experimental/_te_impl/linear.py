@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import functional
@@ -18,62 +18,60 @@ if TYPE_CHECKING:
 
 __all__ = ["Linear"]
 
-_TENSORS: Final = ("input", "weight", "gradient")
 
-
-class _Float8Linear(torch.autograd.Function):
-    """A linear map of rounded numbers, whose gradients are rounded, too."""
+class _FP8Linear(torch.autograd.Function):
+    """Linear map of numbers rounded to float8, in both passes."""
 
     @staticmethod
-    def forward(  # noqa: PLR0913, PLR0917 - what autograd hands over
+    def forward(  # noqa: PLR0913, PLR0917 - arguments of autograd
         ctx: Any,
         data: torch.Tensor,
         weight: torch.Tensor,
         bias: torch.Tensor | None,
         scalings: dict[str, Scaling],
         recipe: DelayedScaling,
-        measures: bool,
+        update_amax: bool,
     ) -> torch.Tensor:
-        rounded, rounded_weight = scalings["input"].round(data), scalings["weight"].round(weight)
-        ctx.save_for_backward(rounded, rounded_weight)
-        ctx.scaling, ctx.recipe, ctx.measures = scalings["gradient"], recipe, measures
+        fp8_data, fp8_weight = scalings["input"].fake_quantize(data), scalings["weight"].fake_quantize(weight)
+        ctx.save_for_backward(fp8_data, fp8_weight)
+        ctx.scaling, ctx.recipe, ctx.update_amax = scalings["grad_output"], recipe, update_amax
         ctx.has_bias = bias is not None
-        return functional.linear(rounded, rounded_weight, bias)
+        return functional.linear(fp8_data, fp8_weight, bias)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (gradient,) = gradients
+    def backward(ctx: Any, *grad_outputs: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        (grad_output,) = grad_outputs
         data, weight = ctx.saved_tensors
-        rounded = ctx.scaling.round(gradient)
-        if ctx.measures:
-            ctx.scaling.measure(gradient, ctx.recipe)
-            ctx.scaling.rescale(ctx.recipe)
-        flat = rounded.reshape(-1, rounded.shape[-1])
-        bias = gradient.reshape(-1, gradient.shape[-1]).sum(0) if ctx.has_bias else None
-        return rounded @ weight, flat.T @ data.reshape(-1, data.shape[-1]), bias, None, None, None
+        fp8_grad = ctx.scaling.fake_quantize(grad_output)
+        if ctx.update_amax:
+            ctx.scaling.update_amax(grad_output, ctx.recipe)
+            ctx.scaling.update_scale(ctx.recipe)
+        flat_grad = fp8_grad.reshape(-1, fp8_grad.shape[-1])
+        grad_bias = grad_output.reshape(-1, grad_output.shape[-1]).sum(0) if ctx.has_bias else None
+        return fp8_grad @ weight, flat_grad.T @ data.reshape(-1, data.shape[-1]), grad_bias, None, None, None
 
 
 class Linear(torch.nn.Module):
-    """``torch.nn.Linear``, in float8 within :func:`fp8_autocast`.
+    """``torch.nn.Linear`` that computes in float8 within :func:`fp8_autocast`.
 
     Args:
         in_features: Size of an input.
         out_features: Size of an output.
-        sequence_parallel: Not supported.
-        tp_group: Not supported.
-        tp_size: Ranks that share the weight; only 1 is supported.
-        get_rng_state_tracker: Accepted; there are no shared weights to draw.
-        init_method: Fills the weight in place; None for what ``torch.nn.Linear`` does.
-        bias: Whether there is a bias.
-        return_bias: Whether the bias is returned beside the output instead of being added.
+        sequence_parallel: Must be False.
+        tp_group: Must be None.
+        tp_size: Size of the tensor parallel group; must be 1.
+        get_rng_state_tracker: Ignored.
+        init_method: Initializes the weight in place; None for the default of ``torch.nn.Linear``.
+        bias: Whether the layer has a bias.
+        return_bias: Whether to return the bias beside the output instead of adding it.
         params_dtype: Dtype of the parameters; None for torch's default.
-        parallel_mode: Accepted; with one rank there is nothing to split.
-        skip_weight_param_allocation: Whether the weight is given with every call instead.
-        device: Where the parameters lie.
-        minimize_memory: Accepted; nothing is kept between calls.
+        parallel_mode: Ignored.
+        skip_weight_param_allocation: Whether the layer has no weight, and gets one with each call.
+        device: Device of the parameters.
+        minimize_memory: Ignored.
 
     Raises:
-        NotImplementedError: If the weight is to be shared between ranks.
+        NotImplementedError: If an argument requests tensor parallelism.
     """
 
     weight: torch.nn.Parameter | None
@@ -116,7 +114,7 @@ class Linear(torch.nn.Module):
             init_method(self.weight)
 
     def extra_repr(self) -> str:
-        """Return the sizes, as ``torch.nn.Linear`` does."""
+        """Return the sizes in the form of ``torch.nn.Linear``."""
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
     def forward(self, inp: torch.Tensor, weight: torch.Tensor | None = None, bias: torch.Tensor | None = None) -> Any:
@@ -124,84 +122,87 @@ class Linear(torch.nn.Module):
 
         Args:
             inp: The input.
-            weight: Weight to use instead of the layer's own.
-            bias: Bias to use instead of the layer's own.
+            weight: Weight that replaces the layer's own.
+            bias: Bias that replaces the layer's own.
 
         Raises:
-            TypeError: If the layer has no weight and is given none.
+            TypeError: If the layer has no weight and ``weight`` is None.
         """
         used_weight = self.weight if weight is None else weight
         if used_weight is None:
-            raise TypeError("`weight` must be given to a layer with skip_weight_param_allocation=True, got None")
+            raise TypeError("`weight` must be a tensor with skip_weight_param_allocation=True, got None")
         used_bias = self.bias if bias is None else bias
         added = None if self.return_bias else used_bias
         if FP8GlobalStateManager.is_fp8_enabled():
-            output = self._in_float8(inp, used_weight, added)
+            output = self._forward_with_autocast(inp, used_weight, added)
         else:
             output = functional.linear(inp, used_weight, added)
         return (output, used_bias) if self.return_bias else output
 
-    def _in_float8(self, data: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        # The engine takes part in autocast: what goes in and comes out has its dtype, as the backward pass expects.
+    def _forward_with_autocast(
+        self, data: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+    ) -> torch.Tensor:
+        # Under autocast, inputs and outputs have its dtype.
         if hpu.is_autocast_hpu_enabled():
             data = data.to(hpu.get_autocast_hpu_dtype())
         with torch.autocast("hpu", enabled=False):
-            return self._of_rounded(data, weight, bias)
+            return self._forward_fp8(data, weight, bias)
 
-    def _of_rounded(self, data: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    def _forward_fp8(self, data: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         state = FP8GlobalStateManager
         if not self._scalings:
             self._scalings = _new_scalings(state.recipe.fp8_format, data.device)
         for scaling in self._scalings.values():
-            scaling.follow(data)
-        measures = state.force_measurement
-        if measures is None:
-            measures = self._calls % state.recipe.interval == 0
+            scaling.move_to(data.device)
+        update_amax = state.force_measurement
+        if update_amax is None:
+            update_amax = self._calls % state.recipe.interval == 0
         self._calls += 1
         weight = weight.to(data.dtype)
         bias = None if bias is None else bias.to(data.dtype)
-        if measures:
+        if update_amax:
             for name, tensor in (("input", data), ("weight", weight)):
-                self._scalings[name].measure(tensor, state.recipe)
-                state.measured.append(self._scalings[name])
-        arguments = (data, weight, bias, self._scalings, state.recipe, measures)
-        output: torch.Tensor = _Float8Linear.apply(*arguments)  # type: ignore[no-untyped-call] # inherited from torch
+                self._scalings[name].update_amax(tensor, state.recipe)
+                state.pending.append(self._scalings[name])
+        arguments = (data, weight, bias, self._scalings, state.recipe, update_amax)
+        output: torch.Tensor = _FP8Linear.apply(*arguments)  # type: ignore[no-untyped-call] # inherited from torch
         return output
 
     def get_extra_state(self) -> torch.Tensor:
-        """Return scales and histories as bytes; none before the layer has computed in float8."""
+        """Return scales and amax histories as bytes; no bytes before the layer has computed in float8."""
         if not self._scalings:
             return torch.empty(0, dtype=torch.uint8)
         file = io.BytesIO()
         state = {
-            name: {"scale": s.scale.cpu(), "history": s.history.cpu(), "largest": s.largest, "dtype": _name(s.dtype)}
-            for name, s in self._scalings.items()
+            name: {
+                "scale": scaling.scale.cpu(),
+                "amax_history": scaling.amax_history.cpu(),
+                "fp8_max": scaling.fp8_max,
+                # By name, because torch 2.1 does not load float8 dtypes with `weights_only=True`.
+                "dtype": str(scaling.dtype).removeprefix("torch."),
+            }
+            for name, scaling in self._scalings.items()
         }
         torch.save(state, file)
         return torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
 
     def set_extra_state(self, state: torch.Tensor | None) -> None:
-        """Take over what :meth:`get_extra_state` returned."""
+        """Load a return value of :meth:`get_extra_state`."""
         if state is None or state.numel() == 0:
             return
         loaded = torch.load(io.BytesIO(bytes(state.cpu().tolist())), weights_only=True, map_location="cpu")
         device = torch.device("hpu") if self.weight is None else self.weight.device
-        for name, kept in loaded.items():
-            scaling = Scaling(kept["largest"], getattr(torch, kept["dtype"]), device)
-            scaling.scale, scaling.history = kept["scale"].to(device), kept["history"].to(device)
+        for name, saved in loaded.items():
+            scaling = Scaling(saved["fp8_max"], getattr(torch, saved["dtype"]), device)
+            scaling.scale, scaling.amax_history = saved["scale"].to(device), saved["amax_history"].to(device)
             self._scalings[name] = scaling
 
 
-def _name(dtype: torch.dtype) -> str:
-    """Return what torch has a dtype as. Loading weights only, torch 2.1 takes no float8 for one."""
-    return str(dtype).removeprefix("torch.")
-
-
-def _new_scalings(form: Format, device: torch.device) -> dict[str, Scaling]:
-    forward = torch.float8_e4m3fn if form is Format.HYBRID else torch.float8_e5m2
-    kinds = {
-        "input": (form.value.max_fwd, forward),
-        "weight": (form.value.max_fwd, forward),
-        "gradient": (form.value.max_bwd, torch.float8_e5m2),
+def _new_scalings(fp8_format: Format, device: torch.device) -> dict[str, Scaling]:
+    forward_dtype = torch.float8_e4m3fn if fp8_format is Format.HYBRID else torch.float8_e5m2
+    max_fwd, max_bwd = fp8_format.value
+    return {
+        "input": Scaling(max_fwd, forward_dtype, device),
+        "weight": Scaling(max_fwd, forward_dtype, device),
+        "grad_output": Scaling(max_bwd, torch.float8_e5m2, device),
     }
-    return {name: Scaling(*kinds[name], device) for name in _TENSORS}

@@ -1,4 +1,4 @@
-"""How numbers are scaled into float8."""
+"""Recipes of float8 scaling."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ if TYPE_CHECKING:
 __all__ = ["DelayedScaling", "Format"]
 
 
-class _Largest(NamedTuple):
-    """The largest numbers of a format."""
+class _FormatMax(NamedTuple):
+    """Largest numbers of a format in the forward and the backward pass."""
 
     max_fwd: float
     max_bwd: float
 
 
 class Format(enum.Enum):
-    """Which float8 the forward and the backward pass use. A card's E4M3 ends at 240, others' at 448."""
+    """Float8 formats of the forward and the backward pass. E4M3 ends at 240 on a card, elsewhere at 448."""
 
-    E4M3 = _Largest(max_fwd=240.0, max_bwd=240.0)
-    E5M2 = _Largest(max_fwd=57344.0, max_bwd=57344.0)
-    HYBRID = _Largest(max_fwd=240.0, max_bwd=57344.0)
+    E4M3 = _FormatMax(max_fwd=240.0, max_bwd=240.0)
+    E5M2 = _FormatMax(max_fwd=57344.0, max_bwd=57344.0)
+    HYBRID = _FormatMax(max_fwd=240.0, max_bwd=57344.0)
 
 
 @dataclass
 class DelayedScaling:
-    """Scale by the largest numbers of the steps before.
+    """Delayed scaling: the scale of a step comes from the absolute maxima (amax) of earlier steps.
 
     Attributes:
-        margin: Powers of two that stay free above the largest number.
-        interval: Steps between two measurements.
+        margin: Powers of two to keep free above the amax.
+        interval: Steps between two measurements of the amax.
         fp8_format: ``Format.E5M2`` or ``Format.HYBRID``.
-        amax_history_len: Steps that are remembered.
-        amax_compute_algo: ``"max"`` of the history, its ``"most_recent"``, or a function of it.
-        override_linear_precision: Passes to leave in high precision; none can be.
-        scaling_factor_compute_algo: Function of the largest number, the old scale, the format's largest and the recipe,
-            or None for the usual.
-        reduce_amax: Whether the ranks of a job share the largest number.
+        amax_history_len: Length of the amax history, in measurements.
+        amax_compute_algo: ``"max"`` of the history, its ``"most_recent"`` value, or a function of the history.
+        override_linear_precision: Passes in high precision; only (False, False, False) is supported.
+        scaling_factor_compute_algo: Function of amax, old scale, largest number of the format and recipe; None for the
+            default formula.
+        reduce_amax: Whether ranks share the largest amax.
 
     Raises:
-        AssertionError: If a value cannot be.
+        AssertionError: If a value is invalid.
     """
 
     margin: int = 0
@@ -61,7 +61,9 @@ class DelayedScaling:
         if self.fp8_format not in {Format.E5M2, Format.HYBRID}:
             raise AssertionError(f"`fp8_format` must be Format.E5M2 or Format.HYBRID, got {self.fp8_format}")
         if self.override_linear_precision != (False, False, False):
-            raise AssertionError("`override_linear_precision` must be (False, False, False): no pass can be left out")
+            raise AssertionError(
+                f"`override_linear_precision` must be (False, False, False), got {self.override_linear_precision}"
+            )
         if self.interval < 1 or self.amax_history_len < 1:
             raise AssertionError(
                 "`interval` and `amax_history_len` must be at least 1, "

@@ -1,4 +1,4 @@
-"""The scale of one tensor: measured in one step, used in the next."""
+"""Delayed scaling of one tensor."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ if TYPE_CHECKING:
 
 
 class Scaling:
-    """Scale and history of a tensor.
+    """Scale and amax history of a tensor.
 
     Args:
-        largest: The format's largest number.
-        dtype: The format.
-        device: Where the tensor lies.
+        fp8_max: Largest number of the format.
+        dtype: The float8 format.
+        device: Device of the tensor.
 
     Attributes:
-        scale: What numbers are multiplied by before they are rounded: one element.
-        history: Largest absolute numbers of the steps before, the last one first.
+        scale: Factor of the numbers before they are rounded, a tensor of one element.
+        amax_history: Absolute maxima of earlier steps, latest first.
     """
 
-    def __init__(self, largest: float, dtype: torch.dtype, device: torch.device) -> None:
-        self.largest = largest
+    def __init__(self, fp8_max: float, dtype: torch.dtype, device: torch.device) -> None:
+        self.fp8_max = fp8_max
         self.dtype = dtype
         self.scale = torch.ones((), device=device)
-        self.history = torch.zeros(1, device=device)
+        self.amax_history = torch.zeros(1, device=device)
 
-    def follow(self, tensor: torch.Tensor) -> None:
-        """Move to where a tensor lies: a state is loaded into modules that are still on the host, too."""
-        self.scale, self.history = self.scale.to(tensor.device), self.history.to(tensor.device)
+    def move_to(self, device: torch.device) -> None:
+        """Move to a device. A module may have loaded its state before it moved."""
+        self.scale, self.amax_history = self.scale.to(device), self.amax_history.to(device)
 
-    def measure(self, tensor: torch.Tensor, recipe: DelayedScaling) -> None:
-        """Remember the largest number of a tensor."""
+    def update_amax(self, tensor: torch.Tensor, recipe: DelayedScaling) -> None:
+        """Add the absolute maximum of a tensor to the history."""
         amax = tensor.detach().abs().max().float().reshape(1)
-        self.history = torch.cat([amax, self.history])[: recipe.amax_history_len]
+        self.amax_history = torch.cat([amax, self.amax_history])[: recipe.amax_history_len]
 
-    def rescale(self, recipe: DelayedScaling) -> None:
-        """Set the scale by the history; it stays where the largest number is zero or no number."""
+    def update_scale(self, recipe: DelayedScaling) -> None:
+        """Compute the scale from the history; keep it if the maximum is zero or not finite."""
         if callable(recipe.amax_compute_algo):
-            amax = recipe.amax_compute_algo(self.history)
+            amax = recipe.amax_compute_algo(self.amax_history)
         else:
-            amax = self.history.max() if recipe.amax_compute_algo == "max" else self.history[0]
+            amax = self.amax_history.max() if recipe.amax_compute_algo == "max" else self.amax_history[0]
         if recipe.scaling_factor_compute_algo is not None:
-            self.scale = recipe.scaling_factor_compute_algo(amax, self.scale, self.largest, recipe)
+            self.scale = recipe.scaling_factor_compute_algo(amax, self.scale, self.fp8_max, recipe)
             return
-        scale = self.largest / amax / 2**recipe.margin
+        scale = self.fp8_max / amax / 2**recipe.margin
         self.scale = torch.where((amax > 0) & torch.isfinite(amax), scale, self.scale)
 
-    def round(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor as float8 holds it, in the tensor's own dtype."""
-        scaled = (tensor.float() * self.scale).clamp(-self.largest, self.largest)
+    def fake_quantize(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor rounded to float8, in its own dtype."""
+        scaled = (tensor.float() * self.scale).clamp(-self.fp8_max, self.fp8_max)
         return (scaled.to(self.dtype).float() / self.scale).to(tensor.dtype)

@@ -1,6 +1,6 @@
-"""``te``: layers in float8. From 1.19 on a package of its own, ``intel_transformer_engine``, holds it.
+"""``te``: layers in float8.
 
-Where that package is missing, importing this raises ImportError.
+From 1.19 on this re-exports the package ``intel_transformer_engine``, and raises ImportError if that is missing.
 """
 
 import importlib
@@ -8,7 +8,6 @@ import importlib
 from hpu_sim.features import features
 
 if features().separate_transformer_engine:
-    # Without it there is nothing to hand on.
     importlib.import_module("intel_transformer_engine")
 
 from habana_frameworks.torch.hpex.experimental._te_impl import Linear, fp8_autocast

@@ -1,7 +1,7 @@
-"""An interpreter that has torch already and forks off a child for each program: no program waits for that import.
+"""Fork server: it imports torch once and forks a child for each program, which need not wait for that import.
 
-``python prepared_interpreter.py REQUESTS ANSWERS`` with the numbers of two file descriptors. A request is a line of
-JSON; the answer to it is the exit code of the program.
+``python fork_server.py REQUESTS RESPONSES`` takes the numbers of two file descriptors. A request is a line of JSON, and
+its response is the exit code of the program.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ import warnings
 from types import ModuleType
 from typing import Any, Final
 
-# Seconds after which a program is ended.
+# Seconds after which a program is killed.
 _TIME_LIMIT: Final = 120
 
 
 def main() -> dict[str, Any]:
-    """Fork off children until there are no more requests.
+    """Serve requests until the pipe is closed.
 
     Returns:
-        The request, in the child that has to serve it. The parent never returns.
+        The request, in the child that serves it. The server itself exits.
     """
     importlib.import_module("torch")
-    with os.fdopen(int(sys.argv[1])) as requests, os.fdopen(int(sys.argv[2]), "w") as answers:
+    with os.fdopen(int(sys.argv[1])) as requests, os.fdopen(int(sys.argv[2]), "w") as responses:
         for line in requests:
             child = os.fork()
             if not child:
                 return dict(json.loads(line))
             code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            answers.write(f"{code}\n")
-            answers.flush()
+            responses.write(f"{code}\n")
+            responses.flush()
     os._exit(0)
 
 
-def become(request: dict[str, Any]) -> None:
-    """Make this process what ``python -c PROGRAM`` starts with, after an ``import torch``.
+def prepare(request: dict[str, Any]) -> None:
+    """Give this process the initial state of ``python -c PROGRAM``, apart from imported modules.
 
     Args:
-        request: Arguments, environment, filters of warnings, and files for what is printed.
+        request: Arguments, environment, warning filters, and files for stdout and stderr.
     """
     signal.alarm(_TIME_LIMIT)
     os.environ.clear()
@@ -58,7 +58,7 @@ def become(request: dict[str, Any]) -> None:
 
 
 def run(program: str) -> None:
-    """Run a program as ``__main__``, and let it see the device if the environment asks for one."""
+    """Run a program as ``__main__``, with the simulator active if the environment asks for it."""
     from hpu_sim.autoload import autoload
 
     autoload()
@@ -67,6 +67,6 @@ def run(program: str) -> None:
 
 
 if __name__ == "__main__":
-    served = main()
-    become(served)
-    run(served["program"])
+    main_request = main()
+    prepare(main_request)
+    run(main_request["program"])
