@@ -49,6 +49,7 @@ def test_site_leads_to_a_finding(changes: dict[str, Any], title: str) -> None:
     "changes",
     [
         {"steps": 2, "count": 40, "max_per_step": 20},
+        {"phase": "validation"},
         {"kind": "compilation", "op": "aten::mul", "variant": "shapes", "last_step": 3},
         {"kind": "compilation", "op": "aten::mul", "variant": "shapes", "count": 2},
         {"kind": "dtype", "op": "copy to device", "variant": "int64"},

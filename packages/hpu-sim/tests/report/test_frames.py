@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from hpu_sim.report import frames as module
-from hpu_sim.report.frames import MAX_STACK_DEPTH, FrameClassifier, backward_caller_frame
 from hpu_sim.runtime import native
+from hpu_sim.report.frames import (
+    MAX_STACK_DEPTH,
+    backward_caller_frame,
+    describe_frame,
+    describe_stack,
+    user_frame,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,11 +35,11 @@ def _call_from(file: str, name: str, function: Callable[[], Any]) -> Any:
 
 def _counter() -> FrameType | None:
     frame = sys._getframe(1)
-    return FrameClassifier().user_frame(frame)
+    return user_frame(frame)
 
 
 def test_code_of_the_program_is_found() -> None:
-    found = _call_from("/home/me/train.py", "__main__", lambda: FrameClassifier().user_frame(sys._getframe(1)))
+    found = _call_from("/home/me/train.py", "__main__", lambda: user_frame(sys._getframe(1)))
 
     assert found is not None
     assert found.f_code.co_filename == "/home/me/train.py"
@@ -55,7 +60,7 @@ def test_code_of_the_program_is_found() -> None:
 )
 def test_code_of_libraries_is_skipped(file: str, name: str) -> None:
     """Libraries count as such even in a developer's checkout."""
-    found = _call_from(file, name, lambda: FrameClassifier().user_frame(sys._getframe(1)))
+    found = _call_from(file, name, lambda: user_frame(sys._getframe(1)))
 
     assert found is not None
     assert found.f_code.co_filename == _HERE
@@ -63,7 +68,7 @@ def test_code_of_libraries_is_skipped(file: str, name: str) -> None:
 
 @pytest.mark.parametrize("file", ["<string>", "<stdin>", "<ipython-input-1-abc>"])
 def test_code_from_a_prompt_belongs_to_the_program(file: str) -> None:
-    found = _call_from(file, "__main__", lambda: FrameClassifier().user_frame(sys._getframe(1)))
+    found = _call_from(file, "__main__", lambda: user_frame(sys._getframe(1)))
 
     assert found is not None
     assert found.f_code.co_filename == file
@@ -87,23 +92,22 @@ def installed_stack() -> Any:
 
 
 def test_installed_package_is_found_if_there_is_no_program(installed_stack: Any) -> None:
-    found = FrameClassifier().user_frame(installed_stack)
+    found = user_frame(installed_stack)
 
     assert found is not None
     assert found.f_code.co_filename == "/env/lib/site-packages/tool/main.py"
 
 
 def test_no_frame_gives_no_user_frame() -> None:
-    assert FrameClassifier().user_frame(None) is None
+    assert user_frame(None) is None
 
 
 def test_stack_has_lines_functions_and_source() -> None:
-    classifier = FrameClassifier()
     frame = sys._getframe()
-    (first, *others), index = classifier.stack(frame, frame)  # this line
+    (first, *others), index = describe_stack(frame, frame)  # this line
 
     assert (first.file, first.function, first.is_user) == (_HERE, "test_stack_has_lines_functions_and_source", True)
-    assert first.source == "(first, *others), index = classifier.stack(frame, frame)  # this line"
+    assert first.source == "(first, *others), index = describe_stack(frame, frame)  # this line"
     assert index == 0
     # pytest's frame. The outermost frame is pytest's script, which may count as the program.
     assert not others[0].is_user
@@ -114,9 +118,9 @@ def _deep(depth: int, function: Callable[[], Any]) -> Any:
 
 
 def test_deep_stack_is_truncated_but_keeps_the_target() -> None:
-    classifier, target = FrameClassifier(), sys._getframe()
+    target = sys._getframe()
 
-    frames, index = _deep(3 * MAX_STACK_DEPTH, lambda: classifier.stack(sys._getframe(), target))
+    frames, index = _deep(3 * MAX_STACK_DEPTH, lambda: describe_stack(sys._getframe(), target))
 
     assert len(frames) == MAX_STACK_DEPTH + 1
     assert index == MAX_STACK_DEPTH
@@ -126,7 +130,7 @@ def test_deep_stack_is_truncated_but_keeps_the_target() -> None:
 def test_stack_omits_frames_of_the_simulator() -> None:
     frame = _call_from("/src/hpu_sim/bridge/core.py", "hpu_sim.bridge", lambda: sys._getframe(1))
 
-    frames, _ = FrameClassifier().stack(frame, None)
+    frames, _ = describe_stack(frame, None)
 
     assert all(each.file != "/src/hpu_sim/bridge/core.py" for each in frames)
 
@@ -134,17 +138,7 @@ def test_stack_omits_frames_of_the_simulator() -> None:
 def test_unavailable_source_is_empty() -> None:
     frame = _call_from("/nowhere/at/all.py", "__main__", lambda: sys._getframe(1))
 
-    assert FrameClassifier().to_frame(frame, 1).source == ""
-
-
-def test_cache_of_code_objects_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program may create code objects as long as it runs."""
-    monkeypatch.setattr(module, "_MAX_CACHED", 10)
-    classifier = FrameClassifier()
-    for index in range(100):
-        _call_from(f"/home/me/{index}.py", "__main__", lambda: classifier.user_frame(sys._getframe(1)))
-
-    assert len(classifier._cache) <= 10
+    assert describe_frame(frame, 1).source == ""
 
 
 @pytest.fixture
@@ -155,7 +149,7 @@ def backward_lines() -> Iterator[list[str]]:
     def on_event(*_: object) -> None:
         if sys._getframe().f_back is None:
             frame = backward_caller_frame()
-            found = FrameClassifier().user_frame(frame)
+            found = user_frame(frame)
             lines.append("no line" if found is None else f"{Path(found.f_code.co_filename).name}:{found.f_lineno}")
 
     native().set_listener(on_event)

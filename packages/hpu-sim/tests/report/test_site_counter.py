@@ -1,4 +1,4 @@
-"""Tests of the counters per source line."""
+"""Tests of the counters per source line and cause."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from hpu_sim.report import site_counter as module
-from hpu_sim.report.frames import FrameClassifier
-from hpu_sim.report.site_counter import MAX_EXAMPLES, CollectiveCounter, SiteCounter, SiteTable
+from hpu_sim.report.site_counter import MAX_EXAMPLES, CollectiveCounter, Origin, SiteCounter, SiteTable
 
 if TYPE_CHECKING:
     import pytest
@@ -15,11 +14,11 @@ if TYPE_CHECKING:
 
 def _add(sites: SiteTable, *, step: int = 1, op: str = "aten::item") -> None:
     """Count an event at the caller's line."""
-    sites.get("host_sync", op, "", sys._getframe(1), None).add(step, 4, "")
+    sites.get("host_sync", op, "", Origin.of(sys._getframe(1))).add(step, 4, "")
 
 
 def test_events_of_a_line_share_a_site() -> None:
-    sites = SiteTable(FrameClassifier())
+    sites = SiteTable()
     for _ in range(3):
         _add(sites)
 
@@ -30,23 +29,33 @@ def test_events_of_a_line_share_a_site() -> None:
 
 
 def test_two_calls_in_one_line_share_a_site() -> None:
-    sites = SiteTable(FrameClassifier())
+    sites = SiteTable()
     _add(sites), _add(sites)  # type: ignore[func-returns-value] # both on one line
 
     assert [site.count for site in sites.sites()] == [2]
 
 
 def test_operators_of_a_line_have_separate_sites() -> None:
-    sites = SiteTable(FrameClassifier())
+    sites = SiteTable()
     for op in ("rare", "often", "often"):
         _add(sites, op=op)
 
     assert [(site.op, site.count) for site in sites.sites()] == [("often", 2), ("rare", 1)]
 
 
+def test_cache_of_call_paths_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_CACHED", 3)
+    sites = SiteTable()
+    for index in range(10):
+        _add(sites, op=str(index % 5))
+
+    assert [site.count for site in sites.sites()] == [2, 2, 2, 2, 2]
+    assert len(sites._cache) <= 3
+
+
 def test_event_without_a_frame_is_counted() -> None:
-    sites = SiteTable(FrameClassifier())
-    sites.get("dtype", "mul", "float64", None, "Pow").add(1, 0, "")
+    sites = SiteTable()
+    sites.get("dtype", "mul", "float64", Origin.of(None, "Pow")).add(1, 0, "")
 
     (site,) = sites.sites()
     assert (site.frame, site.stack, site.backward) == (None, (), "Pow")
@@ -54,15 +63,15 @@ def test_event_without_a_frame_is_counted() -> None:
 
 def test_site_without_events_is_omitted() -> None:
     """A divergence from earlier graphs counts only once the graph ends."""
-    sites = SiteTable(FrameClassifier())
-    sites.get("compilation", "mul", "shapes", sys._getframe(), None)
+    sites = SiteTable()
+    sites.get("compilation", "mul", "shapes", Origin.of(sys._getframe()))
 
     assert sites.sites() == ()
 
 
 def test_number_of_sites_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_SITES", 3)
-    sites = SiteTable(FrameClassifier())
+    sites = SiteTable()
     for index in range(5):
         for _ in range(2):
             _add(sites, op=str(index))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from hpu_sim.report.schema import Site, Steps
@@ -39,7 +41,15 @@ def test_label_has_the_pid_if_several_processes_had_the_rank() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"kind": "d2h"}, {"op": "copy to host"}, {"variant": "pinned"}, {"backward": "Pow"}, {"frame_index": None}],
+    [
+        {"kind": "d2h"},
+        {"op": "copy to host"},
+        {"variant": "pinned"},
+        {"backward": "Pow"},
+        {"frame_index": None},
+        {"cause": "Trainer.fit"},
+        {"phase": "validation"},
+    ],
     ids=str,
 )
 def test_different_events_of_a_line_stay_separate(changes: dict[str, object]) -> None:
@@ -89,19 +99,33 @@ def test_frequency_without_training_steps() -> None:
     (line,) = source_lines(make_report(record))
 
     assert line.frequency == "4 times, no training step"
-    assert not line.is_in_loop
+    assert line.occurrence == "no training steps"
 
 
-@pytest.mark.parametrize(("steps", "is_in_loop"), [(10, True), (6, True), (5, False), (1, False)])
-def test_line_of_at_least_half_of_the_steps_is_in_the_loop(steps: int, is_in_loop: bool) -> None:
-    assert _line(make_site(steps=steps)).is_in_loop is is_in_loop
+@pytest.mark.parametrize(
+    ("changes", "occurrence"),
+    [
+        ({}, "every step"),
+        ({"steps": 6}, "every step"),
+        ({"steps": 5}, "some steps"),
+        ({"steps": 1, "last_step": 1}, "start-up"),
+        ({"steps": 1, "first_step": 10, "in_first_step": 0}, "teardown"),
+        ({"phase": "validation"}, "validation"),
+    ],
+    ids=str,
+)
+def test_occurrence(changes: dict[str, Any], occurrence: str) -> None:
+    """Events of at least half of the steps count as events of every step."""
+    assert _line(make_site(**changes)).occurrence == occurrence
 
 
-def test_two_steps_are_too_few_for_a_loop() -> None:
+def test_two_steps_are_too_few_for_every_step() -> None:
     steps = Steps(2, ((1, 1),), 1, (1, 1), (0, 0), (0, 0))
-    (line,) = source_lines(make_report(make_record(steps=steps, sites=(make_site(steps=2),))))
+    (line,) = source_lines(
+        make_report(make_record(steps=steps, sites=(make_site(steps=2, first_step=1, last_step=2),)))
+    )
 
-    assert not line.is_in_loop
+    assert line.occurrence == "some steps"
 
 
 @pytest.mark.parametrize(

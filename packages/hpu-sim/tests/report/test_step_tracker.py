@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from hpu_sim.report.frames import call_path
 from hpu_sim.report.step_tracker import StepTracker
 
 if TYPE_CHECKING:
@@ -26,11 +27,11 @@ class Log:
         self.events: list[tuple[str, int]] = []
 
     def event(self, name: str) -> None:
-        self.tracker.on_event(sys._getframe(1))
+        self.tracker.on_event(call_path(sys._getframe(1)))
         self.events.append((name, self.tracker.step))
 
     def step(self, optimizer: Optimizer) -> None:
-        self.tracker.on_optimizer_step(optimizer, sys._getframe(1))
+        self.tracker.on_optimizer_step(optimizer, call_path(sys._getframe(1)))
 
     def steps_of(self, name: str) -> list[int]:
         return [number for event, number in self.events if event == name]
@@ -187,7 +188,7 @@ def test_event_without_a_frame_begins_no_step() -> None:
     log, optimizer = Log(), Optimizer()
     log.step(optimizer)
 
-    assert not log.tracker.on_event(None)
+    assert not log.tracker.on_event(())
     assert log.tracker.step == 1
 
 

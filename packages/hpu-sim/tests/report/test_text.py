@@ -54,6 +54,12 @@ def test_numbers_of_findings_and_lines_are_limited() -> None:
     assert sum(line.startswith("  error") for line in render(make_report(*records)).splitlines()) == MAX_FINDINGS
 
 
+def test_cause_in_a_framework_is_shown() -> None:
+    text = render(make_report(make_record(sites=(make_site(cause="ModelCheckpoint.on_train_batch_end"),))))
+
+    assert "    /home/me/train.py:42 (ModelCheckpoint.on_train_batch_end)  every step: scalar read" in text
+
+
 def test_event_without_a_frame_has_no_line() -> None:
     text = render(make_report(make_record(sites=(make_site(frame_index=None, stack=()),))))
 

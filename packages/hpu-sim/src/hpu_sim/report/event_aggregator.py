@@ -7,17 +7,17 @@ import threading
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hpu_sim.report.formatting import backward_op_name, first_dtype, format_dtypes
-from hpu_sim.report.frames import FrameClassifier, backward_caller_frame
+from hpu_sim.report.frames import backward_caller_frame, call_path
 from hpu_sim.report.optimizer_memory import OptimizerMemoryTracker
 from hpu_sim.report.schema import Compilation
-from hpu_sim.report.site_counter import CollectiveCounter, SiteCounter, SiteTable
+from hpu_sim.report.site_counter import CollectiveCounter, Origin, SiteCounter, SiteTable
 from hpu_sim.report.step_histogram import StepHistogram
 from hpu_sim.report.step_tracker import StepTracker
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from hpu_sim.report.schema import CollectiveStats, Kind, OptimizerMemory, Site, Steps
+    from hpu_sim.report.schema import CollectiveStats, OptimizerMemory, Site, Steps
 
 #: Recipe cache misses recorded in full; later ones are only counted per line.
 MAX_COMPILATIONS: Final = 200
@@ -40,7 +40,7 @@ class EventAggregator:
         self._lock = threading.RLock()
         self._step_tracker = StepTracker()
         self._histogram = StepHistogram()
-        self._sites = SiteTable(FrameClassifier())
+        self._sites = SiteTable()
         self._collectives = CollectiveCounter()
         self._memory = OptimizerMemoryTracker()
         self._pending_miss: tuple[SiteCounter, str] | None = None
@@ -74,7 +74,7 @@ class EventAggregator:
             return
         try:
             with self._lock:
-                if self._step_tracker.on_optimizer_step(optimizer, frame):
+                if self._step_tracker.on_optimizer_step(optimizer, call_path(frame)):
                     self._histogram.end_step()
                 self._memory.measure(optimizer)
         except Exception as error:  # noqa: BLE001 - as above
@@ -85,52 +85,48 @@ class EventAggregator:
         if frame is None:
             # The autograd engine runs in a thread without Python; the main thread waits in backward().
             frame, backward = backward_caller_frame(), _backward_operator()
-        if self._step_tracker.on_event(frame):
+        origin = Origin.of(frame, backward)
+        if self._step_tracker.on_event(origin.path):
             self._histogram.end_step()
+        step = self._step_tracker.step
         if kind == "host_sync":
             self._histogram.host_syncs += 1
-            self._counter("host_sync", op, "", frame, backward).add(self._step_tracker.step, 0, "")
+            self._sites.get("host_sync", op, "", origin).add(step, 0, "")
         elif kind in {"h2d", "d2h"}:
-            self._handle_copy("h2d" if kind == "h2d" else "d2h", detail, size, frame, backward)
+            self._handle_copy("h2d" if kind == "h2d" else "d2h", detail, size, origin)
         elif kind == "collective":
             self._collectives.add(op, size)
-            counter = self._counter("collective", op, first_dtype(detail), frame, backward)
-            counter.add(self._step_tracker.step, size, detail)
+            self._sites.get("collective", op, first_dtype(detail), origin).add(step, size, detail)
         elif kind == "divergence":
             variant = "shapes" if " -> " in detail else "operators"
-            self._pending_miss = (self._counter("compilation", op, variant, frame, backward), detail)
+            self._pending_miss = (self._sites.get("compilation", op, variant, origin), detail)
         elif kind in {"compilation", "recompilation"}:
-            self._handle_compilation(kind == "recompilation", frame, backward)
+            self._handle_compilation(kind == "recompilation", origin)
         elif kind == "dtype":
-            self._counter("dtype", op, detail, frame, backward).add(self._step_tracker.step, 0, "")
+            self._sites.get("dtype", op, detail, origin).add(step, 0, "")
         elif kind == "refused":
-            self._counter("unsupported", op, "", frame, backward).add(self._step_tracker.step, 0, detail)
+            self._sites.get("unsupported", op, "", origin).add(step, 0, detail)
 
-    def _counter(self, kind: Kind, op: str, variant: str, frame: FrameType | None, backward: str | None) -> SiteCounter:
-        return self._sites.get(kind, op, variant, frame, backward)
-
-    def _handle_copy(
-        self, kind: Literal["h2d", "d2h"], detail: str, size: int, frame: FrameType | None, backward: str | None
-    ) -> None:
+    def _handle_copy(self, kind: Literal["h2d", "d2h"], detail: str, size: int, origin: Origin) -> None:
+        step = self._step_tracker.step
         tensor, _, memory = detail.rpartition(", ")
         self._histogram.copied_bytes += size
-        self._counter(kind, "copy", memory, frame, backward).add(self._step_tracker.step, size, tensor)
+        self._sites.get(kind, "copy", memory, origin).add(step, size, tensor)
         # The device reports float64, but not int64, which only lazy mode stores as int32.
         if kind == "h2d" and first_dtype(tensor) == "int64":
-            self._counter("dtype", "copy to device", "int64", frame, backward).add(self._step_tracker.step, 0, "")
+            self._sites.get("dtype", "copy to device", "int64", origin).add(step, 0, "")
 
-    def _handle_compilation(self, is_recompile: bool, frame: FrameType | None, backward: str | None) -> None:
+    def _handle_compilation(self, is_recompile: bool, origin: Origin) -> None:
+        step = self._step_tracker.step
         self._histogram.compilations += 1
-        counter, detail = self._pending_miss or (self._counter("compilation", "", "end", frame, backward), "")
+        counter, detail = self._pending_miss or (self._sites.get("compilation", "", "end", origin), "")
         self._pending_miss = None
-        counter.add(self._step_tracker.step, 0, detail)
+        counter.add(step, 0, detail)
         if len(self.compilations) < MAX_COMPILATIONS:
             reason: Any = counter.variant
             before, _, after = format_dtypes(detail).rpartition(" -> ")
             location = None if counter.frame_index is None else counter.stack[counter.frame_index]
-            self.compilations.append(
-                Compilation(self._step_tracker.step, is_recompile, reason, counter.op, before, after, location)
-            )
+            self.compilations.append(Compilation(step, is_recompile, reason, counter.op, before, after, location))
 
     def steps(self) -> Steps:
         """Return the training steps so far."""

@@ -59,7 +59,7 @@ class _Rule:
 
 
 def _is_sync_in_loop(line: SourceLine) -> bool:
-    return line.site.kind == "host_sync" and line.is_in_loop
+    return line.site.kind == "host_sync" and line.occurrence == "every step"
 
 
 def _is_repeated_compilation(line: SourceLine) -> bool:

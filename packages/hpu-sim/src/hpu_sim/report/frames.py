@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import linecache
 import sys
 import sysconfig
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from hpu_sim.report.schema import Frame
 
 if TYPE_CHECKING:
-    from types import CodeType, FrameType
+    from types import FrameType
 
 #: Maximum number of frames kept of a stack, from the innermost outwards.
 MAX_STACK_DEPTH: Final = 40
+
+CallPath = tuple[tuple[int, int], ...]
 
 # Packages that are never the program, wherever they are: developers may have them in a checkout.
 _FRAMEWORKS: Final = frozenset(
@@ -42,95 +45,104 @@ _INSTALLED: Final = ("site-packages", "dist-packages")
 # Code from a prompt or `python -c` has such a name instead of a path.
 _TYPED: Final = ("<string>", "<stdin>", "<ipython-input")
 
-_USER: Final = 0
-_INSTALLED_CODE: Final = 1
-_FRAMEWORK: Final = 2
 
-_MAX_CACHED: Final = 20_000
+def call_path(frame: FrameType | None) -> CallPath:
+    """Return code object id and bytecode offset of every frame, outermost first.
+
+    Args:
+        frame: Innermost frame of the stack, or None.
+    """
+    path = []
+    while frame is not None:
+        path.append((id(frame.f_code), frame.f_lasti))
+        frame = frame.f_back
+    path.reverse()
+    return tuple(path)
 
 
-class FrameClassifier:
-    """Classifier of frames: program, installed package or framework. Results are cached per code object."""
+def user_frame(frame: FrameType | None) -> FrameType | None:
+    """Return the innermost frame of the program.
 
-    def __init__(self) -> None:
-        # The entry keeps the code object alive, so its id stays unique.
-        self._cache: dict[int, tuple[int, CodeType]] = {}
-        paths = sysconfig.get_paths()
-        self._standard_library = tuple(
-            {str(Path(paths[name]).resolve()) + "/" for name in ("stdlib", "platstdlib")}
-            | {paths[name] + "/" for name in ("stdlib", "platstdlib")}
-        )
+    Args:
+        frame: Innermost frame of the stack, or None.
 
-    def user_frame(self, frame: FrameType | None) -> FrameType | None:
-        """Return the innermost frame of the program.
+    Returns:
+        The innermost frame of the program. Under ``python -m package`` there is none: then the innermost frame of an
+        installed package that is not a framework. None if there is neither.
+    """
+    installed = None
+    while frame is not None:
+        origin = _origin(frame)
+        if origin == "program":
+            return frame
+        if installed is None and origin == "installed":
+            installed = frame
+        frame = frame.f_back
+    return installed
 
-        Args:
-            frame: Innermost frame of the stack, or None.
 
-        Returns:
-            The innermost frame of the program. Under ``python -m package`` there is none: then the innermost frame of
-            an installed package that is not a framework. None if there is neither.
-        """
-        cache = self._cache
-        installed = None
-        while frame is not None:
-            code = frame.f_code
-            entry = cache.get(id(code)) or self._lookup(frame)
-            if entry[0] == _USER:
-                return frame
-            if installed is None and entry[0] == _INSTALLED_CODE:
-                installed = frame
-            frame = frame.f_back
-        return installed
+def describe_stack(frame: FrameType | None, target: FrameType | None) -> tuple[tuple[Frame, ...], int | None]:
+    """Return up to :data:`MAX_STACK_DEPTH` frames, innermost first, without frames of hpu_sim.
 
-    def stack(self, frame: FrameType | None, target: FrameType | None) -> tuple[tuple[Frame, ...], int | None]:
-        """Return up to :data:`MAX_STACK_DEPTH` frames, innermost first, without frames of hpu_sim.
+    Args:
+        frame: Innermost frame.
+        target: Frame to include even if it is beyond the maximum depth.
 
-        Args:
-            frame: Innermost frame.
-            target: Frame to include even if it is beyond the maximum depth.
+    Returns:
+        The frames, and the index of the target.
+    """
+    frames: list[Frame] = []
+    index = None
+    while frame is not None and (len(frames) < MAX_STACK_DEPTH or (target is not None and index is None)):
+        if frame is target:
+            index = len(frames)
+        if package(frame) != "hpu_sim" and (len(frames) < MAX_STACK_DEPTH or frame is target):
+            frames.append(describe_frame(frame, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(frames), index
 
-        Returns:
-            The frames, and the index of the target.
-        """
-        frames: list[Frame] = []
-        index = None
-        while frame is not None and (len(frames) < MAX_STACK_DEPTH or (target is not None and index is None)):
-            if frame is target:
-                index = min(len(frames), MAX_STACK_DEPTH)
-            if not _is_own(frame) and (len(frames) < MAX_STACK_DEPTH or frame is target):
-                frames.append(self.to_frame(frame, frame.f_lineno))
-            frame = frame.f_back
-        return tuple(frames), index
 
-    def to_frame(self, frame: FrameType, line: int) -> Frame:
-        """Return a frame as data.
+def describe_frame(frame: FrameType, line: int) -> Frame:
+    """Return a frame as data.
 
-        Args:
-            frame: The frame.
-            line: Line number to show.
-        """
-        code = frame.f_code
-        entry = self._cache.get(id(code)) or self._lookup(frame)
-        source = linecache.getline(code.co_filename, line, frame.f_globals).strip()
-        return Frame(code.co_filename, line, code.co_name, source, is_user=entry[0] == _USER)
+    Args:
+        frame: The frame.
+        line: Line number to show.
+    """
+    code = frame.f_code
+    source = linecache.getline(code.co_filename, line, frame.f_globals).strip()
+    return Frame(code.co_filename, line, code.co_name, source, is_user=_origin(frame) == "program")
 
-    def _lookup(self, frame: FrameType) -> tuple[int, CodeType]:
-        if len(self._cache) >= _MAX_CACHED:
-            self._cache.clear()
-        code = frame.f_code
-        entry = (self._classify(code.co_filename, str(frame.f_globals.get("__name__"))), code)
-        self._cache[id(code)] = entry
-        return entry
 
-    def _classify(self, file: str, module: str) -> int:
-        if module.partition(".")[0] in _FRAMEWORKS:
-            return _FRAMEWORK
-        if file.startswith("<"):
-            return _USER if file.startswith(_TYPED) else _FRAMEWORK
-        if not set(_INSTALLED).isdisjoint(Path(file).parts):
-            return _INSTALLED_CODE
-        return _FRAMEWORK if file.startswith(self._standard_library) else _USER
+def package(frame: FrameType) -> str:
+    """Return the top-level package of a frame's module.
+
+    Args:
+        frame: The frame.
+    """
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
+
+
+def _origin(frame: FrameType) -> Literal["program", "installed", "framework"]:
+    return _classify(frame.f_code.co_filename, package(frame))
+
+
+# Bounded, because a program may create code objects as long as it runs.
+@functools.lru_cache(maxsize=10_000)
+def _classify(file: str, package: str) -> Literal["program", "installed", "framework"]:
+    if package in _FRAMEWORKS:
+        return "framework"
+    if file.startswith("<"):
+        return "program" if file.startswith(_TYPED) else "framework"
+    if not set(_INSTALLED).isdisjoint(Path(file).parts):
+        return "installed"
+    return "framework" if file.startswith(_standard_library()) else "program"
+
+
+@functools.cache
+def _standard_library() -> tuple[str, ...]:
+    paths = [sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib")]
+    return tuple({f"{path}/" for path in paths} | {f"{Path(path).resolve()}/" for path in paths})
 
 
 def backward_caller_frame() -> FrameType | None:
@@ -143,16 +155,7 @@ def backward_caller_frame() -> FrameType | None:
     return frame if frame is not None and frame.f_code.co_filename.startswith(_autograd_folder()) else None
 
 
+@functools.cache
 def _autograd_folder() -> str:
-    global _autograd  # noqa: PLW0603 - looked up once per process
-    if _autograd is None:
-        spec = importlib.util.find_spec("torch.autograd")
-        _autograd = str(Path(spec.origin).parent) if spec is not None and spec.origin else "<torch.autograd>"
-    return _autograd
-
-
-_autograd: str | None = None
-
-
-def _is_own(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__")).partition(".")[0] == "hpu_sim"
+    spec = importlib.util.find_spec("torch.autograd")
+    return str(Path(spec.origin).parent) if spec is not None and spec.origin else "<torch.autograd>"

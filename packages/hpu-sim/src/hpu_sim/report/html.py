@@ -13,14 +13,14 @@ import jinja2
 from hpu_sim.report.chart import draw
 from hpu_sim.report.findings import findings, limitations
 from hpu_sim.report.formatting import changed_inputs, format_bytes, format_int, op_name
-from hpu_sim.report.source_lines import rank_labels, source_lines
+from hpu_sim.report.source_lines import OCCURRENCES, rank_labels, source_lines
 from hpu_sim.report.zero import WORLD_SIZES, estimate_zero_stages
 
 if TYPE_CHECKING:
     from hpu_sim.report.chart import Chart
     from hpu_sim.report.schema import Frame, RankRecord, Report
 
-#: Maximum number of lines per section; the JSON has all.
+#: Maximum number of lines in a list; the JSON has all.
 MAX_LINES: Final = 100
 #: Maximum number of ranks with charts.
 MAX_RANKS_WITH_CHARTS: Final = 8
@@ -57,6 +57,7 @@ def render(report: Report) -> str:
         findings=findings(report),
         limitations=limitations(report),
         sections=[section for section in by_section if section[2]],
+        occurrences=OCCURRENCES,
         charts=[
             (label, record, charts) for label, record in labeled[:MAX_RANKS_WITH_CHARTS] if (charts := _charts(record))
         ],

@@ -16,6 +16,8 @@ SCHEMA_VERSION: Final = 1
 
 #: Level of detail: totals only, or every event with its source line.
 Detail = Literal["counts", "lines"]
+#: Part of the run: training includes everything outside of validation, test and prediction loops.
+Phase = Literal["training", "validation"]
 Kind = Literal["host_sync", "compilation", "h2d", "d2h", "collective", "dtype", "unsupported"]
 
 _T = TypeVar("_T")
@@ -42,13 +44,16 @@ class Frame:
 
 @dataclass(frozen=True)
 class Site:
-    """Counters of one kind of event at one source line.
+    """Counters of one kind of event with one cause.
 
     Attributes:
         kind: Kind of event.
         op: Name of the operator or collective.
         variant: Subdivision of a kind: "pinned" or "pageable" for copies, the dtype for "dtype" and "collective", the
             reason of :class:`Compilation` for "compilation".
+        cause: Part of a framework that caused the event below the attributed frame, such as
+            "ModelCheckpoint.on_train_epoch_end"; empty if the program itself did.
+        phase: Part of the run.
         backward: Forward operator if the event occurred in its backward pass; None outside of backward passes.
         frame_index: Index in ``stack`` of the attributed frame; None if the thread ran no Python.
         stack: Stack of the first event, innermost frame first.
@@ -65,6 +70,8 @@ class Site:
     kind: Kind
     op: str
     variant: str
+    cause: str
+    phase: Phase
     backward: str | None
     frame_index: int | None
     stack: tuple[Frame, ...]

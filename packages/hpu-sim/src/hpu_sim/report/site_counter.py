@@ -1,24 +1,26 @@
-"""Event counters per source line, in bounded memory."""
+"""Event counters per source line and cause, in bounded memory."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from hpu_sim.report.causes import find_cause, find_phase
 from hpu_sim.report.formatting import format_dtypes
-from hpu_sim.report.schema import CollectiveStats, Frame, Kind, Site
+from hpu_sim.report.frames import call_path, describe_stack, user_frame
+from hpu_sim.report.schema import CollectiveStats, Frame, Kind, Phase, Site
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType
 
-    from hpu_sim.report.frames import FrameClassifier
+    from hpu_sim.report.frames import CallPath
 
 #: Maximum number of sites; events of further ones are only counted in total.
 MAX_SITES: Final = 1000
 #: Maximum number of examples per site.
 MAX_EXAMPLES: Final = 5
 
-# A source line has several bytecode positions.
-_MAX_POSITIONS: Final = 10 * MAX_SITES
+# Call paths whose counter is cached; a site has several.
+_MAX_CACHED: Final = 4 * MAX_SITES
 
 
 class SiteCounter:
@@ -27,7 +29,7 @@ class SiteCounter:
     __slots__ = (
         "backward",
         "bytes",
-        "code",
+        "cause",
         "count",
         "count_in_step",
         "examples",
@@ -38,6 +40,7 @@ class SiteCounter:
         "last_step",
         "max_per_step",
         "op",
+        "phase",
         "stack",
         "steps",
         "variant",
@@ -47,11 +50,11 @@ class SiteCounter:
         self.kind: Kind = kind
         self.op = op
         self.variant = variant
+        self.cause = ""
+        self.phase: Phase = "training"
         self.backward = backward
         self.frame_index: int | None = None
         self.stack: tuple[Frame, ...] = ()
-        # Keeps the code object alive: positions are keyed by its id.
-        self.code: CodeType | None = None
         self.count = 0
         self.bytes = 0
         self.in_first_step = 0
@@ -91,6 +94,8 @@ class SiteCounter:
             kind=self.kind,
             op=self.op,
             variant=self.variant,
+            cause=self.cause,
+            phase=self.phase,
             backward=self.backward,
             frame_index=self.frame_index,
             stack=self.stack,
@@ -105,6 +110,30 @@ class SiteCounter:
         )
 
 
+class Origin(NamedTuple):
+    """Origin of an event in the program.
+
+    Attributes:
+        frame: Innermost frame; None if the thread runs no Python.
+        path: Call path of the frame.
+        backward: Forward operator in a backward pass, else None.
+    """
+
+    frame: FrameType | None
+    path: CallPath
+    backward: str | None
+
+    @classmethod
+    def of(cls, frame: FrameType | None, backward: str | None = None) -> Origin:
+        """Return the origin of an event.
+
+        Args:
+            frame: Innermost frame; None if the thread runs no Python.
+            backward: Forward operator in a backward pass, else None.
+        """
+        return cls(frame, call_path(frame), backward)
+
+
 class SiteTable:
     """Sites of a process.
 
@@ -112,59 +141,59 @@ class SiteTable:
         dropped_events: Number of events without a site because there are :data:`MAX_SITES` sites already.
     """
 
-    def __init__(self, classifier: FrameClassifier) -> None:
+    def __init__(self) -> None:
         self.dropped_events = 0
-        self._classifier = classifier
-        self._by_position: dict[tuple[str, str, str, str | None, int, int], SiteCounter] = {}
-        self._by_line: dict[tuple[str, str, str, str | None, str, int], SiteCounter] = {}
+        self._sites: dict[tuple[object, ...], SiteCounter] = {}
+        # By the hash of the call path. The code objects are kept alive because the path has their ids.
+        self._cache: dict[tuple[str, str, str, str | None, int], tuple[SiteCounter, list[CodeType]]] = {}
 
-    def get(self, kind: Kind, op: str, variant: str, frame: FrameType | None, backward: str | None) -> SiteCounter:
+    def get(self, kind: Kind, op: str, variant: str, origin: Origin) -> SiteCounter:
         """Return the counter of an event.
 
         Args:
             kind: Kind of event.
             op: Name of the operator or collective.
             variant: Subdivision of the kind.
-            frame: Innermost frame; None if the thread runs no Python.
-            backward: Forward operator in a backward pass, else None.
+            origin: Origin of the event.
         """
-        user = self._classifier.user_frame(frame)
-        # Reading f_lasti is free, computing f_lineno is not: compute it once per position.
-        code, offset = (id(user.f_code), user.f_lasti) if user is not None else (0, 0)
-        position = (kind, op, variant, backward, code, offset)
-        counter = self._by_position.get(position)
+        key = (kind, op, variant, origin.backward, hash(origin.path))
+        cached = self._cache.get(key)
+        if cached is not None:
+            return cached[0]
+        counter = self._find(SiteCounter(kind, op, variant, origin.backward), origin.frame)
         if counter is None:
-            counter = self._add_position(position, SiteCounter(kind, op, variant, backward), frame, user)
+            self.dropped_events += 1
+            return SiteCounter(kind, op, variant, origin.backward)
+        if len(self._cache) >= _MAX_CACHED:
+            self._cache.clear()
+        self._cache[key] = (counter, _code_objects(origin.frame))
         return counter
 
-    def _add_position(
-        self,
-        position: tuple[str, str, str, str | None, int, int],
-        counter: SiteCounter,
-        frame: FrameType | None,
-        user: FrameType | None,
-    ) -> SiteCounter:
+    def _find(self, counter: SiteCounter, frame: FrameType | None) -> SiteCounter | None:
+        """Return the existing counter of a site, else the new one; None if there are too many."""
+        user = user_frame(frame)
+        counter.cause, counter.phase = find_cause(frame, user), find_phase(frame)
         file, line = (user.f_code.co_filename, user.f_lineno) if user is not None else ("", 0)
-        by_line = (*position[:4], file, line)
-        found = self._by_line.get(by_line)
-        if found is None:
-            if len(self._by_line) >= MAX_SITES:
-                self.dropped_events += 1
-                return counter
-            counter.stack, counter.frame_index = self._classifier.stack(frame, user)
-            self._by_line[by_line] = counter
-            found = counter
-        if len(self._by_position) < _MAX_POSITIONS and (
-            found.code is None or user is None or found.code is user.f_code
-        ):
-            found.code = None if user is None else user.f_code
-            self._by_position[position] = found
-        return found
+        key = (counter.kind, counter.op, counter.variant, counter.backward, counter.cause, counter.phase, file, line)
+        if key not in self._sites:
+            if len(self._sites) >= MAX_SITES:
+                return None
+            counter.stack, counter.frame_index = describe_stack(frame, user)
+            self._sites[key] = counter
+        return self._sites[key]
 
     def sites(self) -> tuple[Site, ...]:
         """Return the sites with events, most frequent first."""
-        sites = [counter for counter in self._by_line.values() if counter.count]
-        return tuple(counter.site() for counter in sorted(sites, key=lambda counter: -counter.count))
+        counters = [counter for counter in self._sites.values() if counter.count]
+        return tuple(counter.site() for counter in sorted(counters, key=lambda counter: -counter.count))
+
+
+def _code_objects(frame: FrameType | None) -> list[CodeType]:
+    found = []
+    while frame is not None:
+        found.append(frame.f_code)
+        frame = frame.f_back
+    return found
 
 
 class CollectiveCounter:

@@ -1,4 +1,4 @@
-"""Source lines: sites of all ranks, merged by line."""
+"""Source lines: sites of all ranks, merged by line and cause."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ _HOST_SYNCS: Final = {
     "copy to host": "copy to the host: .cpu(), .numpy(), printing",
     "synchronize": "explicit synchronization",
 }
+#: Occurrences of events in a run, in the order of the report.
+OCCURRENCES: Final = ("every step", "some steps", "start-up", "validation", "teardown", "no training steps")
+
 _CACHE_MISSES: Final = {"shapes": "new input shapes: ", "operators": "new operator: ", "end": "new end of the graph"}
 
 
 @dataclass(frozen=True)
 class SourceLine:
-    """One kind of event at one source line, on all ranks.
+    """One kind of event with one cause at one source line, on all ranks.
 
     Attributes:
         site: Site of the rank with most events.
@@ -49,9 +52,18 @@ class SourceLine:
         return self.site.steps - (1 if self.site.in_first_step else 0)
 
     @property
-    def is_in_loop(self) -> bool:
-        """Whether at least half of the steps after the first one have such an event."""
-        return self.finished >= MIN_STEPS and 2 * self.later_steps >= self.finished - 1
+    def occurrence(self) -> str:
+        """One of :data:`OCCURRENCES`: the part of the run with such events."""
+        if self.site.phase == "validation":
+            return "validation"
+        if not self.finished:
+            return "no training steps"
+        # At least half of the steps after the first one.
+        if self.finished >= MIN_STEPS and 2 * self.later_steps >= self.finished - 1:
+            return "every step"
+        if self.last_step == 1:
+            return "start-up"
+        return "teardown" if self.site.first_step >= self.finished else "some steps"
 
     @property
     def description(self) -> str:
@@ -98,11 +110,11 @@ def rank_labels(report: Report) -> tuple[str, ...]:
 
 def source_lines(report: Report) -> tuple[SourceLine, ...]:
     """Return the source lines of all ranks, most frequent first."""
-    by_line: dict[tuple[str, str, str, str | None, str, int], list[tuple[RankRecord, Site]]] = {}
+    by_line: dict[tuple[object, ...], list[tuple[RankRecord, Site]]] = {}
     for record in report.ranks:
         for site in record.sites:
             file, line = (site.frame.file, site.frame.line) if site.frame is not None else ("", 0)
-            key = (site.kind, site.op, site.variant, site.backward, file, line)
+            key = (site.kind, site.op, site.variant, site.cause, site.phase, site.backward, file, line)
             by_line.setdefault(key, []).append((record, site))
     return tuple(sorted(map(_merge, by_line.values()), key=lambda line: -line.count))
 

@@ -16,9 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from types import FrameType
-
-_CallPath = tuple[tuple[int, int], ...]
+    from hpu_sim.report.frames import CallPath
 
 
 class StepTracker:
@@ -33,14 +31,14 @@ class StepTracker:
         self.step = 1
         self.finished = 0
         self._seen_optimizers: set[tuple[int, int]] = set()
-        self._step_path: _CallPath | None = None
+        self._step_path: CallPath | None = None
 
-    def on_optimizer_step(self, optimizer: Any, frame: FrameType | None) -> bool:
+    def on_optimizer_step(self, optimizer: Any, path: CallPath) -> bool:
         """Record an optimizer step.
 
         Args:
             optimizer: The optimizer.
-            frame: Current Python frame; None to ignore the position in the program.
+            path: Call path of the step; empty to ignore the position in the program.
 
         Returns:
             Whether this begins a new training step, because the optimizer already stepped in the current one.
@@ -54,19 +52,19 @@ class StepTracker:
         if self._step_path is None:
             self.finished += 1
         self._seen_optimizers.add(key)
-        self._step_path = _call_path(frame)
+        self._step_path = path
         return is_next_step
 
-    def on_event(self, frame: FrameType | None) -> bool:
+    def on_event(self, path: CallPath) -> bool:
         """Detect the loop's back edge from the position of an event.
 
         Args:
-            frame: Current Python frame; None if unknown.
+            path: Call path of the event; empty if unknown.
 
         Returns:
             Whether a new training step has begun.
         """
-        if self._step_path is None or frame is None or not _took_back_edge(self._step_path, _call_path(frame)):
+        if self._step_path is None or not path or not _took_back_edge(self._step_path, path):
             return False
         self._next_step()
         return True
@@ -77,17 +75,7 @@ class StepTracker:
         self._step_path = None
 
 
-def _call_path(frame: FrameType | None) -> _CallPath:
-    """Return code object id and bytecode offset of every frame, outermost first."""
-    position = []
-    while frame is not None:
-        position.append((id(frame.f_code), frame.f_lasti))
-        frame = frame.f_back
-    position.reverse()
-    return tuple(position)
-
-
-def _took_back_edge(after: _CallPath, now: _CallPath) -> bool:
+def _took_back_edge(after: CallPath, now: CallPath) -> bool:
     """Return whether execution moved backwards in the innermost function that both call paths share.
 
     The bytecode of a loop body follows that of the loop header, as in the source.

@@ -87,4 +87,5 @@ def _location(line: SourceLine) -> str:
     if frame is None:
         return "no Python line"
     path = Path(frame.file)
-    return f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}:{frame.line}"
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return f"{shown}:{frame.line}" + (f" ({line.site.cause})" if line.site.cause else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.report.frames import FrameClassifier
+from hpu_sim.report.frames import describe_frame
 from hpu_sim.report.schema import UncaughtError
 
 if TYPE_CHECKING:
@@ -29,10 +29,9 @@ def get_uncaught_error() -> UncaughtError | None:
 
 
 def _last_user_frame(traceback: TracebackType | None) -> Frame | None:
-    classifier = FrameClassifier()
     found = None
     while traceback is not None:
-        frame = classifier.to_frame(traceback.tb_frame, traceback.tb_lineno)
+        frame = describe_frame(traceback.tb_frame, traceback.tb_lineno)
         if frame.is_user:
             found = frame
         traceback = traceback.tb_next

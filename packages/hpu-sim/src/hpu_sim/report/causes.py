@@ -1,0 +1,97 @@
+"""Causes of events inside Lightning and other frameworks, from the frames between an event and the program.
+
+Lightning's frames and their variables are private. In versions where they differ, causes are less specific.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from hpu_sim.report.frames import package
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from hpu_sim.report.schema import Phase
+
+# These packages act on behalf of their caller.
+_TRANSPARENT: Final = frozenset({"torch", "habana_frameworks", "hpu_sim"})
+_LIGHTNING: Final = ("lightning.", "pytorch_lightning.")
+# Modules and functions of validation loops in Lightning and transformers.
+_VALIDATION_MODULES: Final = (".loops.evaluation_loop", ".loops.prediction_loop")
+_VALIDATION_FUNCTIONS: Final = frozenset({"evaluation_loop", "prediction_loop"})
+
+
+def find_cause(frame: FrameType | None, user: FrameType | None) -> str:
+    """Return the part of a framework that caused an event.
+
+    Args:
+        frame: Innermost frame of the stack.
+        user: Frame of the program to which the event is attributed.
+
+    Returns:
+        In order of preference: the call of ``self.log`` or the loggers, the method of a callback or logger, the
+        innermost method, the innermost function. Empty if the program itself called torch.
+    """
+    hook = method = function = ""
+    while frame is not None and frame is not user:
+        if package(frame) not in _TRANSPARENT:
+            metrics = _logged_metrics(frame)
+            if metrics:
+                return metrics
+            owner = frame.f_locals.get("self")
+            name = frame.f_code.co_name
+            if owner is not None:
+                qualified = f"{type(owner).__name__}.{name}"
+                # The outermost method of a callback is its hook.
+                hook = qualified if _is_callback(owner) else hook
+                method = method or qualified
+            function = function or f"{frame.f_globals.get('__name__')}.{name}"
+        frame = frame.f_back
+    return hook or method or function
+
+
+def find_phase(frame: FrameType | None) -> Phase:
+    """Return whether a stack is in a validation, test or prediction loop.
+
+    Args:
+        frame: Innermost frame of the stack.
+    """
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        is_loop = module == "transformers.trainer" and frame.f_code.co_name in _VALIDATION_FUNCTIONS
+        if is_loop or module.endswith(_VALIDATION_MODULES):
+            return "validation"
+        frame = frame.f_back
+    return "training"
+
+
+def _is_callback(owner: Any) -> bool:
+    return any(
+        base.__name__ in {"Callback", "Logger"} and base.__module__.startswith(_LIGHTNING)
+        for base in type(owner).__mro__
+    )
+
+
+def _logged_metrics(frame: FrameType) -> str:
+    """Return the logged metrics if a frame is one of Lightning's that read them."""
+    module, name, variables = str(frame.f_globals.get("__name__")), frame.f_code.co_name, frame.f_locals
+    if not module.startswith(_LIGHTNING):
+        return ""
+    try:
+        if name == "log" and "prog_bar" in variables:
+            option = ", prog_bar=True" if variables["prog_bar"] else ""
+            return f"self.log({variables['name']!r}{option})"
+        if name == "metrics" and "result_metric" in variables:
+            current = variables["result_metric"].meta
+            if not current.prog_bar:
+                return f"self.log({current.name!r})"
+            # `_ResultCollection.metrics` reads every metric with prog_bar=True in a loop.
+            keys = {metric.meta.name for metric in variables["self"].values() if metric.meta.prog_bar}
+            return f"self.log(prog_bar=True) of {', '.join(sorted(keys))}"
+        if name == "log_metrics" and module.endswith(".logger_connector"):
+            loggers = {type(logger).__name__ for logger in variables["self"].trainer.loggers}
+            return f"{', '.join(sorted(loggers))}: {', '.join(sorted(variables['metrics']))}"
+    except (AttributeError, KeyError, TypeError):
+        pass
+    return ""

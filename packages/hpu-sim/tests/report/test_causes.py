@@ -1,0 +1,140 @@
+"""Tests of the causes of events inside frameworks."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hpu_sim.report.causes import find_cause, find_phase
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+# Fakes of Lightning's classes, with its names of modules, functions and variables.
+_LOGGER_CONNECTOR = """
+class LoggerConnector:
+    def log_metrics(self, metrics, event):
+        return event()
+"""
+_RESULT = """
+class ResultCollection(dict):
+    def metrics(self, event):
+        for result_metric in self.values():
+            return event()
+"""
+_MODULE = """
+class LightningModule:
+    def log(self, name, event, prog_bar=False):
+        return event()
+"""
+_CALLBACK = """
+class Callback: pass
+class Checkpoint(Callback):
+    def on_train_epoch_end(self, event):
+        return self.save(event)
+    def save(self, event):
+        return event()
+"""
+_LOOP = """
+class Loop:
+    def run(self, event):
+        return helper(event)
+def helper(event):
+    return event()
+"""
+
+
+def _module(name: str, source: str) -> Any:
+    module = ModuleType(name)
+    exec(compile(source, f"/env/{name}.py", "exec"), vars(module))  # noqa: S102 - fake of a framework
+    return module
+
+
+def _frame() -> FrameType:
+    return sys._getframe(1)
+
+
+def _cause(function: Any, *arguments: Any, **options: Any) -> str:
+    """Return the cause of an event in a function that this function calls."""
+    user = sys._getframe()
+    return str(function(*arguments, event=lambda: find_cause(_frame().f_back, user), **options))
+
+
+def _metric(name: str, *, prog_bar: bool) -> SimpleNamespace:
+    return SimpleNamespace(meta=SimpleNamespace(name=name, prog_bar=prog_bar))
+
+
+@pytest.mark.parametrize(
+    ("options", "cause"), [({}, "self.log('loss')"), ({"prog_bar": True}, "self.log('loss', prog_bar=True)")], ids=str
+)
+def test_log_names_key_and_prog_bar(options: dict[str, bool], cause: str) -> None:
+    module = _module("lightning.pytorch.core.module", _MODULE).LightningModule()
+
+    assert _cause(module.log, "loss", **options) == cause
+
+
+def test_progress_bar_names_all_keys() -> None:
+    results = _module("pytorch_lightning.trainer.connectors.logger_connector.result", _RESULT).ResultCollection(
+        a=_metric("loss", prog_bar=True), b=_metric("acc", prog_bar=True), c=_metric("lr", prog_bar=False)
+    )
+
+    assert _cause(results.metrics) == "self.log(prog_bar=True) of acc, loss"
+
+
+def test_metric_outside_of_the_progress_bar_is_named_alone() -> None:
+    results = _module("lightning.pytorch.trainer.connectors.logger_connector.result", _RESULT).ResultCollection(
+        a=_metric("lr", prog_bar=False), b=_metric("loss", prog_bar=True)
+    )
+
+    assert _cause(results.metrics) == "self.log('lr')"
+
+
+def test_loggers_name_class_and_keys() -> None:
+    name = "lightning.pytorch.trainer.connectors.logger_connector.logger_connector"
+    connector = _module(name, _LOGGER_CONNECTOR).LoggerConnector()
+    connector.trainer = SimpleNamespace(loggers=[SimpleNamespace()])
+
+    assert _cause(connector.log_metrics, {"loss": 1, "acc": 2}) == "SimpleNamespace: acc, loss"
+
+
+def test_unknown_structure_of_lightning_gives_the_method() -> None:
+    results = _module("lightning.pytorch.trainer.connectors.logger_connector.result", _RESULT).ResultCollection(a=1)
+
+    assert _cause(results.metrics) == "ResultCollection.metrics"
+
+
+def test_callback_is_named_with_its_hook() -> None:
+    checkpoint = _module("lightning.pytorch.callbacks.checkpoint", _CALLBACK).Checkpoint()
+
+    assert _cause(checkpoint.on_train_epoch_end) == "Checkpoint.on_train_epoch_end"
+
+
+def test_method_is_preferred_to_function() -> None:
+    loop = _module("lightning.pytorch.loops.fit_loop", _LOOP)
+
+    assert _cause(loop.Loop().run) == "Loop.run"
+    assert _cause(loop.helper) == "lightning.pytorch.loops.fit_loop.helper"
+
+
+def test_torch_is_not_a_cause() -> None:
+    assert _cause(_module("torch.nn.modules.module", _LOOP).Loop().run) == ""
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "phase"),
+    [
+        ("lightning.pytorch.loops.evaluation_loop", "helper", "validation"),
+        ("pytorch_lightning.loops.prediction_loop", "helper", "validation"),
+        ("lightning.pytorch.loops.fit_loop", "helper", "training"),
+        ("transformers.trainer", "evaluation_loop", "validation"),
+        ("transformers.trainer", "helper", "training"),
+    ],
+)
+def test_phase_is_from_the_loop(module: str, function: str, phase: str) -> None:
+    source = f"def {function}(event): return event()"
+    loop = getattr(_module(module, source), function)
+
+    assert loop(lambda: find_phase(_frame())) == phase
