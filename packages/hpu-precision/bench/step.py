@@ -1,11 +1,11 @@
-"""Time a training step in bf16 on the simulated card, against Lightning's own mixed precision on the CPU.
+"""Benchmark of a bf16 training step on the simulated device, compared with Lightning's mixed precision on the CPU.
 
     python packages/hpu-precision/bench/step.py [--release 1.11.0]
 
-A step is the plugin's context, forward, backward and AdamW on one batch that is in place. The kinds of step take turns
-in one process with one thread, so that whatever else the machine does hits all of them, and the processor times of the
-fastest are compared. The figures are simulated: they say nothing about a card. Fails where a step by the bridge's
-autocast or by our kernels takes more than 1.15 times as long as on the CPU.
+A step consists of the plugin's context, forward, backward and AdamW on one batch that is already on the device. The
+variants run alternately in one process with one thread, so that other load affects all of them, and their smallest
+processor times are compared. The times are simulated and do not predict those of a card. Fails if a step with the
+bridge's autocast or with our kernels takes more than 1.15 times as long as on the CPU.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     import torch
 
 LIMIT: Final = 1.15
-JUDGED: Final = ("bf16 by the bridge", "bf16 by our kernels", "bf16 by HMP")
+LIMITED_VARIANTS: Final = ("bf16, bridge", "bf16, our kernels", "bf16, HMP")
 _ROUNDS: Final = 200
 _WARM_UP: Final = 5
 _REFERENCE: Final = "CPU, MixedPrecision"
 
 
 @dataclass
-class Kind:
-    """One way to run the step.
+class Variant:
+    """Variant of the training step.
 
     Attributes:
-        run: Runs it once.
-        casts: How many casts it takes.
-        seconds: Processor time of each step so far.
+        run: Function that runs a step.
+        casts: Number of casts in a step.
+        seconds: Processor times of the steps.
     """
 
     run: Callable[[], None]
@@ -51,67 +51,67 @@ class Kind:
 
 
 def main() -> int:
-    """Measure, show, and compare with the limit.
+    """Measure and print the times, and compare them with the limit.
 
     Returns:
-        0, or 1 where a step takes too long.
+        1 if a step exceeds the limit, else 0.
     """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--release", help="the SynapseAI release to play; one with HMP is timed with HMP")
+    parser.add_argument("--release", help="SynapseAI release to simulate; one with HMP is measured with HMP")
     release = parser.parse_args().release
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     import torch
 
     import hpu_sim
 
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ.setdefault("HPU_SIM_RUNTIME_DIR", folder)
+    with tempfile.TemporaryDirectory() as directory:
+        os.environ.setdefault("HPU_SIM_RUNTIME_DIR", directory)
         hpu_sim.activate(release=release)
         torch.set_num_threads(1)
-        worst = 0.0
+        slowest = 0.0
         for name, make in (("transformer", _transformer), ("convolutions", _convolutions)):
-            kinds = _measure(make)
-            reference = kinds[_REFERENCE].best
-            print(f"{name}: processor time of a training step (simulated, but for the CPU)")
-            for kind, measured in kinds.items():
-                ratio = measured.best / reference
-                print(f"  {kind:28}{measured.best:9.2f} ms {ratio:6.2f}x {measured.casts:6} casts")
-                worst = max(worst, ratio if kind in JUDGED else 0)
-        _print_entering()
-    print(f"bf16 takes at most {worst:.2f}x Lightning's own on the CPU; the limit is {LIMIT}x")
-    return 0 if worst <= LIMIT else 1
+            variants = _measure(make)
+            reference = variants[_REFERENCE].best
+            print(f"{name}: processor time of a training step (simulated, except on the CPU)")
+            for label, variant in variants.items():
+                ratio = variant.best / reference
+                print(f"  {label:28}{variant.best:9.2f} ms {ratio:6.2f}x {variant.casts:6} casts")
+                slowest = max(slowest, ratio if label in LIMITED_VARIANTS else 0)
+        _print_context_overhead()
+    print(f"bf16 takes at most {slowest:.2f}x Lightning's mixed precision on the CPU; the limit is {LIMIT}x")
+    return 0 if slowest <= LIMIT else 1
 
 
-def _measure(make: Callable[[], tuple[torch.nn.Module, torch.Tensor]]) -> dict[str, Kind]:
-    """Run every kind of step in turn and return what was measured."""
+def _measure(make: Callable[[], tuple[torch.nn.Module, torch.Tensor]]) -> dict[str, Variant]:
+    """Run the variants alternately and return them with their times."""
     from lightning.pytorch.plugins.precision import MixedPrecision
 
     from hpu_core import bridge
     from hpu_precision import HPUPrecisionPlugin, default_op_lists
 
-    kinds = {
-        _REFERENCE: Kind(_step(make, "cpu", MixedPrecision("bf16-mixed", "cpu").forward_context)),
-        "32 bit": Kind(_step(make, "hpu", HPUPrecisionPlugin(32).forward_context)),
+    variants = {
+        _REFERENCE: Variant(_step(make, "cpu", MixedPrecision("bf16-mixed", "cpu").forward_context)),
+        "32 bit": Variant(_step(make, "hpu", HPUPrecisionPlugin(32).forward_context)),
     }
     by_default = HPUPrecisionPlugin("bf16-mixed")
     if bridge.hmp() is None:
-        # An op more than the default lists have, so that the bridge's own autocast does not do.
+        # Not the default lists, for which the bridge needs no kernels of ours.
         by_kernels = HPUPrecisionPlugin("bf16-mixed", bf16_ops=[*default_op_lists().lower, "glu"])
-        kinds["bf16 by the bridge"] = Kind(_step(make, "hpu", by_default.forward_context))
-        kinds["bf16 by our kernels"] = Kind(_step(make, "hpu", by_kernels.forward_context))
+        variants["bf16, bridge"] = Variant(_step(make, "hpu", by_default.forward_context))
+        variants["bf16, our kernels"] = Variant(_step(make, "hpu", by_kernels.forward_context))
     else:
-        kinds["bf16 by HMP"] = Kind(_step(make, "hpu", by_default.forward_context))
-    for kind in kinds.values():
-        kind.casts = _casts(kind.run)
+        variants["bf16, HMP"] = Variant(_step(make, "hpu", by_default.forward_context))
+    for variant in variants.values():
+        variant.casts = _count_casts(variant.run)
     for index in range(_WARM_UP + _ROUNDS):
-        for kind in kinds.values():
-            # Once more, because putting other lists in place is no part of a step.
-            kind.run()
-            begin = time.process_time()
-            kind.run()
+        for variant in variants.values():
+            # Not measured, because it installs this variant's op lists.
+            variant.run()
+            start = time.process_time()
+            variant.run()
             if index >= _WARM_UP:
-                kind.seconds.append(time.process_time() - begin)
-    return kinds
+                variant.seconds.append(time.process_time() - start)
+    return variants
 
 
 def _step(
@@ -119,7 +119,7 @@ def _step(
     device: str,
     context: Callable[[], AbstractContextManager[Any]],
 ) -> Callable[[], None]:
-    """Return a function that trains a model by one step."""
+    """Return a function that runs one training step."""
     import torch
 
     model, data = make()
@@ -136,39 +136,39 @@ def _step(
     return run
 
 
-def _casts(run: Callable[[], None]) -> int:
-    """Count the changes of a type in a step."""
+def _count_casts(run: Callable[[], None]) -> int:
+    """Return the number of casts in a step."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    seen: list[object] = []
+    operators: list[object] = []
 
-    class Noting(TorchDispatchMode):
-        """Notes the operators that run."""
+    class OpRecorder(TorchDispatchMode):
+        """Dispatch mode that records operators."""
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            seen.append(func)
+            operators.append(func)
             return func(*args, **(kwargs or {}))
 
-    with Noting():  # type: ignore[no-untyped-call] # torch does not annotate it.
+    with OpRecorder():  # type: ignore[no-untyped-call] # torch does not annotate it.
         run()
-    return seen.count(torch.ops.aten._to_copy.default)  # noqa: SLF001 - the operator's name
+    return operators.count(torch.ops.aten._to_copy.default)  # noqa: SLF001 - the operator's name
 
 
-def _print_entering() -> None:
-    """Show what it costs to enter and leave a step's context."""
+def _print_context_overhead() -> None:
+    """Print the time to enter and exit a step's context."""
     from hpu_precision import HPUPrecisionPlugin
 
     for value in ("bf16-mixed", 32):
         plugin = HPUPrecisionPlugin(value)
         best = float("inf")
         for _ in range(200):
-            begin = time.perf_counter()
+            start = time.perf_counter()
             for _ in range(20):
                 with plugin.forward_context():
                     pass
-            best = min(best, (time.perf_counter() - begin) / 20)
-        print(f"entering and leaving a step's context, {value}: {1e6 * best:.1f} us")
+            best = min(best, (time.perf_counter() - start) / 20)
+        print(f"entering and exiting a step's context, {value}: {1e6 * best:.1f} us")
 
 
 def _transformer() -> tuple[torch.nn.Module, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""A process without a bridge, whatever is installed."""
+"""Fixture: environment without op lists."""
 
 import os
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 
-# What the developer's shell may have set.
+# Variables that the developer's shell may have set.
 _VARIABLES = (
     "FP32_LIST",
     "HPU_CORE_FRAMEWORK",
@@ -19,7 +19,7 @@ _VARIABLES = (
 
 @pytest.fixture(autouse=True)
 def environment() -> Iterator[None]:
-    """The environment without op lists; put back as it was afterwards."""
+    """Unset variables that select op lists or a framework; restore the environment afterwards."""
     with mock.patch.dict(os.environ):
         for name in _VARIABLES:
             os.environ.pop(name, None)

@@ -1,4 +1,4 @@
-"""What the Trainer's plugin and Fabric's take alike."""
+"""Tests of the argument `device` of both plugins."""
 
 import pytest
 
@@ -6,13 +6,12 @@ from hpu_precision import FabricHPUPrecision, HPUPrecisionPlugin
 
 
 @pytest.mark.parametrize("plugin", [HPUPrecisionPlugin, FabricHPUPrecision])
-def test_the_device_may_be_named(plugin: type[HPUPrecisionPlugin] | type[FabricHPUPrecision]) -> None:
-    """Lightning's own plugins and the archived package's take it as their second argument."""
+def test_device_is_the_second_argument(plugin: type[HPUPrecisionPlugin] | type[FabricHPUPrecision]) -> None:
+    """Lightning's plugins and lightning-habana's have the same signature."""
     assert plugin("32-true", "hpu").precision == plugin("32-true", device="hpu").precision == "32-true"
 
 
 @pytest.mark.parametrize("plugin", [HPUPrecisionPlugin, FabricHPUPrecision])
-def test_another_device_is_refused(plugin: type[HPUPrecisionPlugin] | type[FabricHPUPrecision]) -> None:
-    """There is none that these plugins are for."""
+def test_other_devices_are_rejected(plugin: type[HPUPrecisionPlugin] | type[FabricHPUPrecision]) -> None:
     with pytest.raises(ValueError, match=r"^`device` must be 'hpu', got 'cuda'$"):
         plugin("32-true", "cuda")

@@ -1,4 +1,4 @@
-"""What the simulated cards of each generation compute in."""
+"""Tests of the precisions that each simulated Gaudi generation supports."""
 
 import os
 import subprocess
@@ -9,10 +9,10 @@ import pytest
 import torch
 
 _NEEDS_SCALER = pytest.mark.skipif(
-    not hasattr(torch.amp, "GradScaler"), reason="Requires: torch 2.3, which has a gradient scaler for hpu"
+    not hasattr(torch.amp, "GradScaler"), reason="Requires: torch 2.3 for torch.amp.GradScaler"
 )
 
-# Prints the type of a linear layer's result, or the error of the constructor.
+# Prints the dtype of a linear layer's output, or the constructor's error.
 _PROGRAM = """
 import torch
 import hpu_sim
@@ -29,13 +29,15 @@ else:
 """
 
 
-def _answer(generation: str, release: str, value: object, cards: Path) -> str:
+def _run(generation: str, release: str, value: object, runtime_dir: Path) -> str:
+    """Return the program's last line of output."""
     environment = {name: text for name, text in os.environ.items() if not name.startswith("HPU_SIM_")}
-    environment.update(HPU_SIM_RUNTIME_DIR=str(cards), PYTHONPATH=os.pathsep.join(sys.path))
+    environment.update(HPU_SIM_RUNTIME_DIR=str(runtime_dir), PYTHONPATH=os.pathsep.join(sys.path))
     program = _PROGRAM.format(generation=generation, release=release, value=value)
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()[-1]
+    command = [sys.executable, "-c", program]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.splitlines()[-1]
 
 
 @pytest.mark.timeout(900)
@@ -49,8 +51,6 @@ def _answer(generation: str, release: str, value: object, cards: Path) -> str:
         pytest.param("GAUDI3", "1.24.1", 16, "torch.float16", marks=_NEEDS_SCALER),
     ],
 )
-def test_a_generation_has_its_precisions(
-    generation: str, release: str, value: object, expected: str, tmp_path: Path
-) -> None:
-    """The first one has float32 and bf16, the others fp16 and fp8, too; HMP's 16 bit is bf16 on all."""
-    assert expected in _answer(generation, release, value, tmp_path)
+def test_supported_precisions(generation: str, release: str, value: object, expected: str, tmp_path: Path) -> None:
+    """The first generation supports neither fp16 nor fp8, and HMP's 16 bit is bf16 on all generations."""
+    assert expected in _run(generation, release, value, tmp_path)

@@ -1,7 +1,7 @@
-"""Mixed precision for PyTorch Lightning on Intel Gaudi (HPU), with op lists that mean the same on every release.
+"""Mixed precision for PyTorch Lightning on Intel Gaudi (HPU), with the same op lists on every SynapseAI release.
 
-Importing this package loads neither torch, Lightning nor the Gaudi bridge, starts no process and opens no card: every
-public name is fetched from its module when it is first used.
+Importing this package imports neither torch, Lightning nor the Gaudi bridge, starts no process and opens no device.
+Public names are imported on first use.
 """
 
 from typing import TYPE_CHECKING

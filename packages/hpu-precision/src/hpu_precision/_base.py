@@ -1,4 +1,4 @@
-"""What the Trainer's plugin and Fabric's have in common."""
+"""Shared part of the Trainer's and Fabric's precision plugins."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -6,8 +6,8 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from hpu_core import frameworks
-from hpu_precision import _choice
-from hpu_precision._float8 import Quant
+from hpu_precision import _resolver
+from hpu_precision._fp8 import QuantConfig
 from hpu_precision._lightning import rank_zero_info, rank_zero_warn
 
 if TYPE_CHECKING:
@@ -15,32 +15,11 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 
-class HPUPrecision:
-    """Chooses a precision; derive from it first, then from the framework's own base.
+class HPUPrecisionBase:
+    """Base of the precision plugins; list it before Lightning's base class.
 
-    A subclass says which of the framework's own plugins does what is no different on a Gaudi: Lightning's know how to
-    scale losses and how to train in half precision, each version its own way.
-
-    Args:
-        precision: 32 (or "32", "32-true"), 16 (or "16", "16-mixed"), "bf16" (or "bf16-mixed"), "bf16-true" or "fp8".
-            The README has a table of what each means on which release and generation.
-        device: "hpu", which Lightning's own plugins for mixed precision are told, too.
-        opt_level: HMP's level: "O1" runs ops by the lists, "O2" convolutions and matrix products in the lower precision
-            and every other known op in float32.
-        verbose: Show which op runs in which type, once for each.
-        bf16_file_path: A text file with the names of the ops for the lower precision, one on each line; the default
-            list if not given. With it, the lower precision is bf16 also under `precision=16`.
-        fp32_file_path: A text file with the names of the ops for float32; the default list if not given.
-        bf16_ops: The names of the first file, in Python.
-        fp32_ops: The names of the second file, in Python.
-        hmp_params: The same as a dictionary: "level", "verbose", "bf16_ops" and "fp32_ops", the latter two a path or
-            names.
-        scaler: Scales losses against underflow under fp16; a `torch.amp.GradScaler` for hpu if not given.
-
-    Raises:
-        ValueError: An argument is out of its range, or does not go with another one; `OpListError` for op lists.
-        TypeError: An argument is of a wrong type.
-        NotImplementedError: The cards, torch or Lightning do not have this precision.
+    Loss scaling and half precision are delegated to one of Lightning's own plugins, which a subclass creates in
+    `_make_delegate`. For the arguments see HPUPrecisionPlugin.
     """
 
     def __init__(  # noqa: PLR0913 - two documented constructors in one.
@@ -59,7 +38,7 @@ class HPUPrecision:
     ) -> None:
         if device != "hpu":
             raise ValueError(f"`device` must be 'hpu', got {device!r}")
-        options = _choice.Options(
+        options = _resolver.Options(
             opt_level=opt_level,
             verbose=verbose,
             bf16_file_path=bf16_file_path,
@@ -69,20 +48,20 @@ class HPUPrecision:
             hmp_params=hmp_params,
             scaler=scaler,
         )
-        self._choice = _choice.choose(precision, options, rank_zero_info, rank_zero_warn)
-        self._inner: Any = self._frameworks_own(self._choice)
-        # Lightning's type for it does not know "fp8".
-        self.precision: Any = self._choice.label
+        self._resolved = _resolver.resolve(precision, options, rank_zero_info, rank_zero_warn)
+        self._delegate: Any = self._make_delegate(self._resolved)
+        # Lightning's type of the attribute does not include "fp8".
+        self.precision: Any = self._resolved.name
 
     @property
     def compute_dtype(self) -> "torch.dtype":
-        """What matrix products are computed in, which Lightning's ThroughputMonitor compares a throughput by.
+        """Dtype of matrix products, from which Lightning's ThroughputMonitor derives the peak throughput.
 
-        Under "fp8" `torch.float8_e4m3fn`, or bfloat16 on torch 2.0, which has no type of 8 bits.
+        With "fp8" it is `torch.float8_e4m3fn`, or bfloat16 on torch 2.0, which has no 8-bit dtypes.
         """
-        return self._choice.compute_dtype
+        return self._resolved.compute_dtype
 
-    def _frameworks_own(self, choice: _choice.Choice) -> Any:
+    def _make_delegate(self, resolved: _resolver.ResolvedPrecision) -> Any:
         raise NotImplementedError
 
     def convert_modules(  # noqa: PLR0913, PLR0917 - the signature of the archived package.
@@ -91,83 +70,84 @@ class HPUPrecision:
         inference: bool = False,
         replace_layers: bool = False,
         recipe: Any = None,
-        quant: Quant = True,
+        quant: QuantConfig = True,
         fp8_data_path: str | PathLike[str] | None = None,
     ) -> "Module":
-        """Prepare a module for fp8, before the Trainer or Fabric gets it.
+        """Convert a module to fp8 before it is passed to the Trainer or Fabric.
 
-        To train: `convert_modules(module, replace_layers=True)`. To infer: measure with `inference=True, quant=False`
-        on some batches, then compute in fp8 with `inference=True`, in another process or with a fresh module.
+        For training, call `convert_modules(module, replace_layers=True)`. For inference, first measure with
+        `inference=True, quant=False` on some batches. Then quantize with `inference=True`, in another process or with
+        a fresh module.
 
         Args:
             module: The module.
-            inference: Whether it is to infer, by Intel's neural compressor; otherwise it is to train, by Intel's
-                transformer engine.
-            replace_layers: To train: whether each `torch.nn.Linear` becomes the engine's. Only layers of the engine
-                compute in fp8.
-            recipe: To train: the engine's recipe, such as `DelayedScaling()`; None for the engine's own choice.
-            quant: To infer: True to compute in fp8, False to measure for it, both with this package's configuration;
-                otherwise neural compressor's configuration, as a JSON file or a dictionary.
-            fp8_data_path: To infer: the folder that what is measured is written to and read from.
+            inference: Whether to convert for inference with Intel Neural Compressor, instead of for training with
+                Intel's transformer engine.
+            replace_layers: For training: whether to replace each `torch.nn.Linear` by the engine's layer. Only the
+                engine's layers compute in fp8.
+            recipe: For training: the engine's recipe, such as `DelayedScaling()`; the engine's default if None.
+            quant: For inference: True to quantize and False to measure, both with the default configuration; or a
+                configuration of Neural Compressor, as a dict or the path of a JSON file.
+            fp8_data_path: For inference: directory of the measurements.
 
         Returns:
-            The module to go on with.
+            The converted module.
 
         Raises:
-            ValueError: The precision is another one, an argument does not go with another one, or the configuration
-                cannot be used.
-            ModuleNotFoundError: The bridge, its transformer engine or neural compressor is missing.
+            ValueError: The plugin's precision is not "fp8", arguments contradict each other, or the configuration is
+                invalid.
+            ModuleNotFoundError: The bridge, its transformer engine or Neural Compressor is missing.
         """
-        float8 = self._choice.float8
-        if float8 is None:
-            raise ValueError(f"`convert_modules` needs precision='fp8', and this plugin's is {self.precision!r}")
+        fp8 = self._resolved.fp8
+        if fp8 is None:
+            raise ValueError(f"`convert_modules` needs precision='fp8', got a plugin with {self.precision!r}")
         if inference:
             if replace_layers or recipe is not None:
-                raise ValueError("`replace_layers` and `recipe` must be left out for inference: they are for training")
-            return float8.convert_for_inference(module, quant, fp8_data_path)
+                raise ValueError("`replace_layers` and `recipe` must not be set for inference: they are for training")
+            return fp8.convert_for_inference(module, quant, fp8_data_path)
         if quant is not True or fp8_data_path is not None:
-            raise ValueError("`quant` and `fp8_data_path` must be left out for training: they are for inference")
-        return float8.convert_for_training(module, recipe, replace_layers=replace_layers)
+            raise ValueError("`quant` and `fp8_data_path` must not be set for training: they are for inference")
+        return fp8.convert_for_training(module, recipe, replace_layers=replace_layers)
 
     def convert_module(self, module: "Module") -> "Module":
-        """Convert the parameters, under "bf16-true"; the framework calls it.
+        """Convert the parameters to bfloat16 with "bf16-true"; warn about a module without fp8 layers with "fp8".
 
         Args:
             module: The module to train.
         """
-        if self._choice.float8 is not None:
-            self._choice.float8.check(module)
-        converted: Module = self._inner.convert_module(module)
+        if self._resolved.fp8 is not None:
+            self._resolved.fp8.warn_if_unconverted(module)
+        converted: Module = self._delegate.convert_module(module)
         return converted
 
     def tensor_init_context(self) -> AbstractContextManager[Any]:
-        """Create tensors in the type of the parameters."""
-        context: AbstractContextManager[Any] = self._inner.tensor_init_context()
+        """Return the context manager that creates tensors in the dtype of the parameters."""
+        context: AbstractContextManager[Any] = self._delegate.tensor_init_context()
         return context
 
     def module_init_context(self) -> AbstractContextManager[Any]:
-        """Create modules in the type of the parameters."""
-        context: AbstractContextManager[Any] = self._inner.module_init_context()
+        """Return the context manager that creates modules in the dtype of the parameters."""
+        context: AbstractContextManager[Any] = self._delegate.module_init_context()
         return context
 
     def forward_context(self) -> AbstractContextManager[Any]:
-        """Run a step of a module in this precision. In 32 bit, nothing is entered."""
-        context: AbstractContextManager[Any] = self._choice.context() or self._inner.forward_context()
+        """Return the context manager for a module's step; with "32-true" it does nothing."""
+        context: AbstractContextManager[Any] = self._resolved.forward_context() or self._delegate.forward_context()
         return context
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the gradient scaler's state, under fp16."""
-        state: dict[str, Any] = self._inner.state_dict()
+        """Return the state of the gradient scaler; empty without one."""
+        state: dict[str, Any] = self._delegate.state_dict()
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over the gradient scaler's state."""
-        self._inner.load_state_dict(state_dict)
+        """Load the state of the gradient scaler."""
+        self._delegate.load_state_dict(state_dict)
 
     def teardown(self) -> None:
-        """Write down what was measured for fp8, if anything."""
-        if self._choice.float8 is not None:
-            self._choice.float8.finish()
+        """Save the fp8 measurements, if any."""
+        if self._resolved.fp8 is not None:
+            self._resolved.fp8.finalize()
 
     def __repr__(self) -> str:
         return frameworks.describe(self)

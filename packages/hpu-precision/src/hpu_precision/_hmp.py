@@ -1,31 +1,31 @@
-"""HMP, the mixed precision of SynapseAI releases up to 1.12: lists in, and casts only where they are wanted.
+"""HMP, the mixed precision of SynapseAI up to 1.12, limited to a context manager.
 
-HMP replaces functions of torch for the rest of the process and casts everywhere from then on. Here it casts inside a
-context alone, as autocast does, so that optimizers, metrics and other Trainers of the process keep their types.
+HMP replaces functions of torch and casts in the whole process from then on. Here it casts only inside a context, as
+autocast does, so optimizers, metrics and other Trainers in the process are not affected.
 """
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import ModuleType
 
 from hpu_core import bridge, releases
-from hpu_precision.op_lists import OpLists, hmp_names, in_words_of
+from hpu_precision.op_lists import OpLists, hmp_op_names, translate_names, write_op_names
 
 
 class _State:
-    """What holds in this process."""
+    """State of this process."""
 
     lists: OpLists | None = None
-    # HMP's context in which nothing is cast, while it is entered.
+    # HMP's context manager that disables casts, while it is entered.
     disabled: AbstractContextManager[None] | None = None
 
 
-def is_offered() -> bool:
-    """Tell whether the bridge of this machine has HMP. Loads nothing and opens no card.
+def is_available() -> bool:
+    """Return whether this machine's bridge has HMP, without loading it.
 
-    A bridge that is not loaded is judged by its release.
+    The answer for a bridge that is not loaded depends on its release.
     """
     if bridge.is_loaded():
         return bridge.hmp() is not None
@@ -38,28 +38,28 @@ def is_offered() -> bool:
 
 
 def convert(hmp: ModuleType, lists: OpLists) -> None:
-    """Have HMP replace torch's functions by such as cast by these lists, inside `casts(True)`.
+    """Make HMP replace torch's functions by ones that cast by the op lists inside `casts(hmp, enabled=True)`.
 
     Args:
         hmp: The bridge's module.
-        lists: The lists; what HMP does not know of them is not its business.
+        lists: The op lists. Names that HMP does not accept are left out.
 
     Raises:
-        RuntimeError: HMP has replaced them by other lists already.
+        RuntimeError: HMP already uses other op lists.
     """
     if _State.lists == lists:
         return
     if _State.lists is not None:
         raise RuntimeError(
-            "HMP takes op lists once in a process, and a plugin with other lists has used it already: use one set of "
-            "lists, or another process"
+            "HMP accepts op lists once per process, and another plugin has already set different ones: use the same "
+            "lists in both plugins, or another process"
         )
-    lower = in_words_of(hmp_names(), lists.lower)
-    with tempfile.TemporaryDirectory(prefix="hpu-precision-") as folder:
+    lower = translate_names(hmp_op_names(), lists.lower)
+    with tempfile.TemporaryDirectory(prefix="hpu-precision-") as directory:
         paths = [
-            _written(Path(folder, "bf16.txt"), lower),
-            # A name of HMP's may stand for two operators of torch, and HMP takes it in one list only.
-            _written(Path(folder, "fp32.txt"), in_words_of(hmp_names(), lists.fp32) - lower),
+            write_op_names(Path(directory, "bf16.txt"), lower),
+            # One of HMP's names can stand for two operators, and HMP accepts a name in one list only.
+            write_op_names(Path(directory, "fp32.txt"), translate_names(hmp_op_names(), lists.fp32) - lower),
         ]
         hmp.convert(opt_level="O1", bf16_file_path=paths[0], fp32_file_path=paths[1], isVerbose=False)
     _State.lists = lists
@@ -68,23 +68,18 @@ def convert(hmp: ModuleType, lists: OpLists) -> None:
 
 @contextmanager
 def casts(hmp: ModuleType, *, enabled: bool) -> Iterator[None]:
-    """Have HMP cast inside the context, or not; afterwards it does as before."""
-    before = _State.disabled is None
-    _switch(hmp, enabled=enabled)
+    """Enable or disable HMP's casts inside the context and restore the previous state afterwards."""
+    previous = _State.disabled is None
+    _set_enabled(hmp, enabled=enabled)
     try:
         yield
     finally:
-        _switch(hmp, enabled=before)
+        _set_enabled(hmp, enabled=previous)
 
 
-def _written(path: Path, names: Iterable[str]) -> str:
-    path.write_text("".join(f"{name}\n" for name in sorted(names)), encoding="utf-8")
-    return str(path)
-
-
-def _switch(hmp: ModuleType, *, enabled: bool) -> None:
+def _set_enabled(hmp: ModuleType, *, enabled: bool) -> None:
     if enabled and _State.disabled is not None:
-        # Left without an exception: HMP's context keeps casts off for good when one passes through it.
+        # Always exited without an exception, after which HMP would keep casts disabled.
         _State.disabled.__exit__(None, None, None)
         _State.disabled = None
     elif not enabled and _State.disabled is None:

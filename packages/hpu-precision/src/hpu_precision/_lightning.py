@@ -1,6 +1,6 @@
-"""The Lightning names that hpu-precision builds on, taken from the framework that `hpu_core.frameworks` decided for.
+"""Lightning names that hpu-precision uses, from the framework that `hpu_core.frameworks` selects.
 
-Importing this module imports that Lightning. Type checkers see the names of `lightning` at its newest; those of
+Importing this module imports that framework. Type checkers see the names of the newest `lightning`; those of
 `pytorch_lightning` are generated from the same sources.
 """
 
@@ -17,16 +17,16 @@ else:
 
     _framework = frameworks.current()
     _precision = _framework.pytorch("plugins.precision")
-    _utilities = _framework.pytorch("utilities")
+    _pytorch_utils = _framework.pytorch("utilities")
     _fabric_precision = _framework.fabric("plugins.precision")
 
     FabricMixedPrecision = _framework.fabric("plugins.precision.amp").MixedPrecision
     FabricPrecision = _framework.fabric("plugins.precision.precision").Precision
-    GradClipAlgorithmType = _utilities.GradClipAlgorithmType
-    rank_zero_info = _utilities.rank_zero_info
-    rank_zero_warn = _utilities.rank_zero_warn
+    GradClipAlgorithmType = _pytorch_utils.GradClipAlgorithmType
+    rank_zero_info = _pytorch_utils.rank_zero_info
+    rank_zero_warn = _pytorch_utils.rank_zero_warn
 
-    # Lightning 2.1 dropped the "Plugin" from these names, and added half precision.
+    # Lightning 2.1 dropped "Plugin" from these names and added half precision.
     Precision = getattr(_precision, "Precision", None) or _precision.PrecisionPlugin
     MixedPrecision = getattr(_precision, "MixedPrecision", None) or _precision.MixedPrecisionPlugin
     HalfPrecision = getattr(_precision, "HalfPrecision", None)

@@ -1,4 +1,4 @@
-"""What hpu-core is told of this package, by the entry point `hpu_core.plugins`. Loads neither torch nor Lightning."""
+"""Entry point `hpu_core.plugins`: the precision plugins that hpu-core creates; imports neither torch nor Lightning."""
 
 from typing import Final
 

@@ -1,10 +1,10 @@
-"""The precision plugin of Lightning Fabric."""
+"""Precision plugin of Fabric."""
 
 from typing import TYPE_CHECKING, Any
 
-from hpu_precision._base import HPUPrecision
-from hpu_precision._choice import Choice
+from hpu_precision._base import HPUPrecisionBase
 from hpu_precision._lightning import FabricHalfPrecision, FabricMixedPrecision, FabricPrecision
+from hpu_precision._resolver import ResolvedPrecision
 
 if TYPE_CHECKING:
     from lightning.fabric.utilities.types import Optimizable
@@ -12,57 +12,63 @@ if TYPE_CHECKING:
     from torch.nn import Module
     from torch.optim import Optimizer
 
+__all__ = ["FabricHPUPrecision", "HPUPrecisionPlugin"]
 
-class FabricHPUPrecision(HPUPrecision, FabricPrecision):
-    """What `HPUPrecisionPlugin` is to the Trainer: `Fabric(plugins=[FabricHPUPrecision("bf16-mixed")], ...)`.
 
-    Casts hold inside `forward` of the modules that Fabric has set up, and inside `fabric.autocast()`. As with Fabric's
-    own plugins, outputs of a module come out in float32. Unlike there, inputs go in as they are, so that an op of the
-    fp32 list gets all of their digits. For the arguments see `HPUPrecision`.
+class FabricHPUPrecision(HPUPrecisionBase, FabricPrecision):
+    """Precision plugin for HPUs with Fabric: `Fabric(plugins=[FabricHPUPrecision("bf16-mixed")], ...)`.
+
+    Casts apply inside `forward` of modules that Fabric has set up, and inside `fabric.autocast()`. As with Fabric's own
+    plugins, the outputs of a module are converted to float32. Unlike there, its inputs are not converted, so an op of
+    the fp32 list gets their full precision. The arguments are those of the Trainer's HPUPrecisionPlugin.
     """
 
     def convert_input(self, data: Any) -> Any:
-        """Convert a module's inputs to the type of its parameters, under "bf16-true"."""
-        return data if self._choice.casting is not None else self._inner.convert_input(data)
+        """Convert a module's inputs to the dtype of its parameters, with "bf16-true"."""
+        return data if self._resolved.autocast is not None else self._delegate.convert_input(data)
 
     def convert_output(self, data: Any) -> Any:
-        """Convert a module's outputs to torch's default type, float32 unless it was changed."""
-        return self._inner.convert_output(data)
+        """Convert a module's outputs to torch's default dtype."""
+        return self._delegate.convert_output(data)
 
     def backward(self, tensor: "Tensor", model: "Module | None", *args: Any, **kwargs: Any) -> None:
-        """Compute the gradients, of the scaled loss under fp16.
+        """Run the backward pass, of the scaled loss with "16-mixed".
 
         Args:
-            tensor: The loss, scalar.
-            model: The module that made it.
-            *args: For `Tensor.backward`.
-            **kwargs: For `Tensor.backward`.
+            tensor: Scalar loss.
+            model: The module that computed it.
+            *args: Passed on to `Tensor.backward`.
+            **kwargs: Passed on to `Tensor.backward`.
         """
-        self._inner.backward(tensor, model, *args, **kwargs)
+        self._delegate.backward(tensor, model, *args, **kwargs)
 
     def optimizer_step(self, optimizer: "Optimizable", **kwargs: Any) -> Any:
-        """Run the optimizer's step.
+        """Run the optimizer step.
 
         Args:
             optimizer: The optimizer.
-            **kwargs: For its `step`.
+            **kwargs: Passed on to its `step`.
         """
-        return self._inner.optimizer_step(optimizer, **kwargs)
+        return self._delegate.optimizer_step(optimizer, **kwargs)
 
     def unscale_gradients(self, optimizer: "Optimizer") -> None:
-        """Unscale the gradients before they are clipped, under fp16.
+        """Unscale the gradients before clipping, with "16-mixed".
 
         Args:
-            optimizer: Whose parameters' gradients are unscaled.
+            optimizer: Optimizer whose parameters' gradients to unscale.
         """
-        self._inner.unscale_gradients(optimizer)
+        self._delegate.unscale_gradients(optimizer)
 
-    def _frameworks_own(self, choice: Choice) -> FabricPrecision:
-        if choice.label == "32-true":
+    def _make_delegate(self, resolved: ResolvedPrecision) -> FabricPrecision:
+        if resolved.name == "32-true":
             return FabricPrecision()
-        if choice.label == "bf16-true":
+        if resolved.name == "bf16-true":
             if FabricHalfPrecision is None:
                 raise NotImplementedError("precision='bf16-true' needs Lightning 2.1 or newer: use 'bf16-mixed'")
             return FabricHalfPrecision("bf16-true")
-        # What Fabric does around a module is the same for both low types and for fp8.
-        return FabricMixedPrecision("bf16-mixed" if choice.scaler is None else "16-mixed", "hpu", choice.scaler)
+        # Fabric's conversions of inputs and outputs are the same for bfloat16, float16 and fp8.
+        return FabricMixedPrecision("bf16-mixed" if resolved.scaler is None else "16-mixed", "hpu", resolved.scaler)
+
+
+# The name of the Trainer's plugin, as Lightning's plugins have the same name in both namespaces.
+HPUPrecisionPlugin = FabricHPUPrecision

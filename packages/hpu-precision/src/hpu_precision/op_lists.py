@@ -1,8 +1,7 @@
-"""Op lists: which operators run in the lower precision and which in float32, with one meaning on every release.
+"""Op lists: operators for the lower precision and for float32, with the same meaning on every SynapseAI release.
 
-The lists that hold where the user gives none lie in the folder `default_lists` beside this module, as text files that
-can be copied to start one's own from. They are those of Intel's bridge at 1.19.0, which is the one release whose lists
-were published whole; HMP is given the same.
+The default lists are text files in the directory `default_lists` next to this module, which users can copy and edit.
+They are those of Intel's bridge 1.19.0, the only release whose lists were published completely. HMP uses the same ones.
 """
 
 import functools
@@ -10,23 +9,33 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from os import PathLike
+from pathlib import Path
 
-from hpu_precision import _entries, _names
-from hpu_precision._entries import Entry, OpListError
+from hpu_precision import _op_list_parser, _op_names
+from hpu_precision._op_list_parser import Entry, OpListError
 
-__all__ = ["OpListError", "OpLists", "bridge_names", "default_op_lists", "hmp_names", "in_words_of", "level_op_lists"]
+__all__ = [
+    "OpListError",
+    "OpLists",
+    "bridge_op_names",
+    "default_op_lists",
+    "hmp_op_names",
+    "level_op_lists",
+    "translate_names",
+    "write_op_names",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class OpLists:
-    """Operators by the type they run in. What is in no list runs in the type of its inputs.
+    """Operators by the dtype they run in; those in no list run in the dtype of their inputs.
 
-    Make one with `OpLists.create`, which checks the names; `default_op_lists()` is what holds otherwise.
+    `OpLists.create` validates the names. `default_op_lists()` returns the default.
 
     Attributes:
-        lower: Run in the lower precision, which is bf16, or fp16 under fp16 precision.
-        fp32: Run in float32.
-        promote: Run in the widest type among their inputs.
+        lower: Operators that run in the lower precision: bfloat16, or float16 with "16-mixed".
+        fp32: Operators that run in float32.
+        promote: Operators that run in the widest dtype of their inputs.
     """
 
     lower: frozenset[str]
@@ -42,133 +51,140 @@ class OpLists:
         bf16_file_path: str | PathLike[str] | None = None,
         fp32_file_path: str | PathLike[str] | None = None,
     ) -> "OpLists":
-        """Make lists of a user's names; a list that is not given is the default one.
+        """Create op lists from a user's names; a missing list is the default one.
 
-        A name in a given list leaves the default lists, so that what the user says always holds.
+        Names in a given list are removed from the default lists, so the user's lists take precedence.
 
         Args:
             bf16_ops: Names for the lower precision, such as `["linear", "conv2d"]`.
             fp32_ops: Names for float32.
-            bf16_file_path: A text file with such names, one on each line; blank lines and what follows a "#" do not
-                count. An empty path stands for the default list, as it does for HMP.
-            fp32_file_path: A text file with names for float32.
+            bf16_file_path: Text file with names for the lower precision, one per line; blank lines and text after "#"
+                are ignored. An empty path selects the default list, as with HMP.
+            fp32_file_path: Text file with names for float32.
 
         Raises:
-            OpListError: A file or a name cannot be used, or an op is in both lists.
-            TypeError: A list is no collection of strings.
+            OpListError: A file or a name is invalid, or an operator is in both lists.
+            TypeError: A list is not a collection of strings.
             ValueError: A list is given both as a file and in Python.
 
         >>> lists = OpLists.create(bf16_ops=["linear", "softplus"])
         >>> sorted(lists.lower), "softplus" in lists.fp32, "log" in lists.fp32
         (['linear', 'softplus'], False, True)
         """
-        lower = _given("bf16", bf16_ops, bf16_file_path)
-        fp32 = _given("fp32", fp32_ops, fp32_file_path)
-        _check(lower)
-        _check(fp32)
-        _check_apart(lower, fp32)
+        lower = _parse("bf16", bf16_ops, bf16_file_path)
+        fp32 = _parse("fp32", fp32_ops, fp32_file_path)
+        _validate_names(lower)
+        _validate_names(fp32)
+        _validate_disjoint(lower, fp32)
         default = default_op_lists()
-        chosen_lower, chosen_fp32 = (frozenset(entry.name for entry in entries) for entries in (lower, fp32))
-        lower_names = chosen_lower or _without(default.lower, chosen_fp32)
-        fp32_names = chosen_fp32 or _without(default.fp32, chosen_lower)
+        given_lower, given_fp32 = (frozenset(entry.name for entry in entries) for entries in (lower, fp32))
+        lower_names = given_lower or _exclude(default.lower, given_fp32)
+        fp32_names = given_fp32 or _exclude(default.fp32, given_lower)
         return cls(
             lower=lower_names,
             fp32=fp32_names,
-            promote=_without(_packaged("promote"), lower_names | fp32_names),
+            promote=_exclude(_load("promote"), lower_names | fp32_names),
         )
 
 
 @functools.cache
 def default_op_lists() -> OpLists:
-    """Return the lists that hold where the user gives none.
+    """Return the default op lists, which are those of Intel's bridge 1.19.0.
 
-    Unlike on CUDA, batch_norm, dropout, mean and softmax run in the lower precision. Source: Intel's bridge at 1.19.0.
+    Unlike on CUDA, batch_norm, dropout, mean and softmax run in the lower precision.
     """
-    lower, fp32, promote = (_packaged(name) for name in ("lower", "fp32", "promote"))
-    # Where two lists name an op, the lower precision goes before float32 and that before the widest type.
+    lower, fp32, promote = (_load(name) for name in ("lower", "fp32", "promote"))
+    # An operator in several lists runs in the lower precision rather than in float32, and in that rather than promoted.
     return OpLists(lower, fp32 - lower, promote - lower - fp32)
 
 
 @functools.cache
-def hmp_names() -> frozenset[str]:
-    """Return the names that HMP understands on every release that has it. Source: the bridge's history."""
-    return _packaged("hmp")
+def hmp_op_names() -> frozenset[str]:
+    """Return the names that HMP accepts on every release that has it, from the bridge's history."""
+    return _load("hmp")
 
 
 @functools.cache
-def bridge_names() -> frozenset[str]:
-    """Return the names that the bridge's own lists are known to understand."""
-    return frozenset().union(*(_packaged(name) for name in ("lower", "fp32", "promote")))
+def bridge_op_names() -> frozenset[str]:
+    """Return the names that the bridge's autocast lists are known to accept."""
+    return frozenset().union(*(_load(name) for name in ("lower", "fp32", "promote")))
 
 
 def level_op_lists(level: str) -> OpLists:
-    """Return the lists that stand for one of HMP's levels.
+    """Return the op lists of one of HMP's optimization levels.
 
     Args:
-        level: "O1" for the default lists; "O2" for convolutions and products of matrices in the lower precision and
-            every other op that the default lists name in float32. As HMP, "O2" counts `linear` to the others.
+        level: "O1" for the default lists. "O2" for convolutions and matrix products in the lower precision and all
+            other listed operators, including `linear` as in HMP, in float32.
 
     Raises:
-        ValueError: There is no such level.
+        ValueError: The level is unknown.
     """
     if level not in {"O1", "O2"}:
         raise ValueError(f"`opt_level` must be 'O1' or 'O2', got {level!r}")
-    lower = _packaged("o2_lower")
-    return default_op_lists() if level == "O1" else OpLists(lower, (bridge_names() | hmp_names()) - lower)
+    lower = _load("o2_lower")
+    return default_op_lists() if level == "O1" else OpLists(lower, (bridge_op_names() | hmp_op_names()) - lower)
 
 
-def in_words_of(vocabulary: frozenset[str], names: Iterable[str]) -> frozenset[str]:
-    """Return the names of a vocabulary, HMP's or the bridge's, for the operators that a list's names stand for.
+def translate_names(vocabulary: frozenset[str], names: Iterable[str]) -> frozenset[str]:
+    """Return the names of a vocabulary, HMP's or the bridge's, for the operators of other names.
 
-    >>> sorted(in_words_of(bridge_names(), ["cross_entropy", "truediv", "relu"]))
+    >>> sorted(translate_names(bridge_op_names(), ["cross_entropy", "truediv", "relu"]))
     ['cross_entropy_loss', 'div', 'true_divide', 'truediv']
     """
-    operators = _names.operators_of(names)
-    return frozenset(word for word in vocabulary if _names.operators(word) & operators)
+    operators = _op_names.operators_of(names)
+    return frozenset(name for name in vocabulary if _op_names.operators(name) & operators)
 
 
-def _packaged(name: str) -> frozenset[str]:
+def write_op_names(path: Path, names: Iterable[str]) -> str:
+    """Write names to a text file, one per line, and return its path as a string."""
+    path.write_text("".join(f"{name}\n" for name in sorted(names)), encoding="utf-8")
+    return str(path)
+
+
+def _load(name: str) -> frozenset[str]:
     text = resources.files("hpu_precision").joinpath(f"default_lists/{name}.txt").read_text(encoding="utf-8")
     return frozenset(line for line in text.splitlines() if line and not line.startswith("#"))
 
 
-def _given(kind: str, names: Iterable[str] | None, path: str | PathLike[str] | None) -> Sequence[Entry]:
-    # HMP's own default for a path is the empty one.
+def _parse(kind: str, names: Iterable[str] | None, path: str | PathLike[str] | None) -> Sequence[Entry]:
+    # HMP's default for a path is an empty string.
     if path is not None and str(path):
         if names is not None:
             raise ValueError(
-                f"`{kind}_ops` and `{kind}_file_path` are two ways to give one list, got both: {path!r} and {names!r}"
+                f"`{kind}_ops` and `{kind}_file_path` must not be given together, got {names!r} and {path!r}"
             )
-        return _entries.from_file(path, f"{kind}_file_path")
-    return [] if names is None else _entries.from_names(names, f"{kind}_ops")
+        return _op_list_parser.parse_file(path, f"{kind}_file_path")
+    return [] if names is None else _op_list_parser.parse_names(names, f"{kind}_ops")
 
 
-def _check(entries: Iterable[Entry]) -> None:
-    """Refuse names that stand for no operator."""
+def _validate_names(entries: Iterable[Entry]) -> None:
+    """Raise if a name has no operator."""
     for entry in entries:
-        if not _names.operators(entry.name):
-            nearest = _names.nearest(entry.name)
-            hint = f", did you mean {nearest!r}?" if nearest else ""
-            raise OpListError(f"{entry.place}: torch has no op called {entry.name!r}{hint}")
+        if not _op_names.operators(entry.name):
+            closest = _op_names.closest(entry.name)
+            hint = f", did you mean {closest!r}?" if closest else ""
+            raise OpListError(f"{entry.location}: torch has no op called {entry.name!r}{hint}")
 
 
-def _check_apart(lower: Iterable[Entry], fp32: Iterable[Entry]) -> None:
-    """Refuse an operator in both lists, by whatever names."""
-    owners = {operator: entry for entry in lower for operator in _names.operators(entry.name)}
+def _validate_disjoint(lower: Iterable[Entry], fp32: Iterable[Entry]) -> None:
+    """Raise if an operator is in both lists, possibly under different names."""
+    lower_by_operator = {operator: entry for entry in lower for operator in _op_names.operators(entry.name)}
     for entry in fp32:
-        for operator in sorted(_names.operators(entry.name)):
-            other = owners.get(operator)
+        for operator in sorted(_op_names.operators(entry.name)):
+            other = lower_by_operator.get(operator)
             if other is None:
                 continue
-            places = f"{other.place} (bf16) and {entry.place} (fp32)"
+            locations = f"{other.location} (bf16) and {entry.location} (fp32)"
             if other.name == entry.name:
-                raise OpListError(f"an op must be in one list only, found {entry.name!r} in {places}")
+                raise OpListError(f"an op must be in one list only, got {entry.name!r} in {locations}")
             raise OpListError(
-                f"an op must be in one list only, and {other.name!r} and {entry.name!r} are one in torch: {places}"
+                f"an op must be in one list only, got {other.name!r} and {entry.name!r}, which are the same operator "
+                f"in torch, in {locations}"
             )
 
 
-def _without(names: frozenset[str], taken: frozenset[str]) -> frozenset[str]:
-    """Return names that stand for no operator that the taken ones stand for."""
-    operators = _names.operators_of(taken)
-    return frozenset(name for name in names if not _names.operators(name) & operators)
+def _exclude(names: frozenset[str], excluded: frozenset[str]) -> frozenset[str]:
+    """Return the names that share no operator with the excluded ones."""
+    operators = _op_names.operators_of(excluded)
+    return frozenset(name for name in names if not _op_names.operators(name) & operators)

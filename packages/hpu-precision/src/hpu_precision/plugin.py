@@ -1,11 +1,11 @@
-"""The precision plugin of Lightning's Trainer."""
+"""Precision plugin of the Trainer."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from hpu_precision._base import HPUPrecision
-from hpu_precision._choice import Choice
+from hpu_precision._base import HPUPrecisionBase
 from hpu_precision._lightning import GradClipAlgorithmType, HalfPrecision, MixedPrecision, Precision
+from hpu_precision._resolver import ResolvedPrecision
 
 if TYPE_CHECKING:
     from lightning.fabric.utilities.types import Optimizable
@@ -13,48 +13,71 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
+__all__ = ["HPUPrecisionPlugin"]
 
-class HPUPrecisionPlugin(HPUPrecision, Precision):
-    """Trains on Gaudi cards in 32 bit, mixed precision, pure bf16 or fp8.
+
+class HPUPrecisionPlugin(HPUPrecisionBase, Precision):
+    """Precision plugin for HPUs: 32 bit, mixed precision, pure bf16 and fp8.
+
+    In mixed precision, operators of the bf16 list run in the lower precision and those of the fp32 list in float32,
+    inside the module's steps. Others run in the dtype of their inputs. Parameters and optimizer states stay in float32.
+    The lists have the same effect on every SynapseAI release: HMP applies them where the release has it; otherwise
+    autocast or this package does.
 
     `Trainer(accelerator=HPUAccelerator(), strategy=SingleHPUStrategy(), plugins=[HPUPrecisionPlugin("bf16-mixed")])`.
 
-    Under a mixed precision, an op of the bf16 list runs in the lower precision and one of the fp32 list in float32,
-    inside the module's steps; what is in no list runs in the type of its inputs. Parameters and optimizer states stay
-    in float32. The lists mean the same on every SynapseAI release: HMP applies them where the release has it, autocast
-    or this package elsewhere. For the arguments see `HPUPrecision`.
+    Args:
+        precision: 32 (or "32", "32-true"), 16 (or "16", "16-mixed"), "bf16" (or "bf16-mixed"), "bf16-true" or "fp8".
+            The README has a table of what each means on which release and generation.
+        device: "hpu"; Lightning's plugins for mixed precision have the same argument.
+        opt_level: HMP's optimization level. "O1" uses the op lists; "O2" runs convolutions and matrix products in the
+            lower precision and all other listed ops in float32.
+        verbose: Whether to log the dtype in which each op runs, once per op.
+        bf16_file_path: Text file with op names for the lower precision, one per line; the default list if None. With
+            such a list, the lower precision is bfloat16 even with `precision=16`.
+        fp32_file_path: Text file with op names for float32; the default list if None.
+        bf16_ops: Op names for the lower precision, instead of a file.
+        fp32_ops: Op names for float32, instead of a file.
+        hmp_params: The same options as a dict with "level", "verbose", "bf16_ops" and "fp32_ops"; the latter two are
+            paths or names.
+        scaler: Gradient scaler for float16; `torch.amp.GradScaler("hpu")` if None.
+
+    Raises:
+        ValueError: An argument is invalid or contradicts another one; `OpListError` for op lists.
+        TypeError: An argument is of the wrong type.
+        NotImplementedError: The devices, torch or Lightning do not support the precision.
     """
 
     def convert_input(self, data: Any) -> Any:
-        """Convert a batch to the type of the parameters, under "bf16-true"."""
-        return self._inner.convert_input(data)
+        """Convert a batch to the dtype of the parameters, with "bf16-true"."""
+        return self._delegate.convert_input(data)
 
     def pre_backward(self, tensor: "Tensor", module: "LightningModule") -> Any:  # type: ignore[override] # As Lightning.
-        """Scale the loss, under fp16.
+        """Scale the loss, with "16-mixed".
 
         Args:
-            tensor: The loss, scalar.
-            module: The module that made it.
+            tensor: Scalar loss.
+            module: The module that computed it.
         """
-        return self._inner.pre_backward(tensor, module)
+        return self._delegate.pre_backward(tensor, module)
 
     def optimizer_step(  # type: ignore[override] # As Lightning.
         self, optimizer: "Optimizable", model: "LightningModule", closure: Callable[[], Any], **kwargs: Any
     ) -> Any:
-        """Run the optimizer's step, in which nothing is cast, also inside a step of the module (manual optimization).
+        """Run the optimizer step without casts, even inside a step of the module (manual optimization).
 
         Args:
             optimizer: The optimizer.
             model: The module to train.
-            closure: Computes the loss and its gradients.
-            **kwargs: For the optimizer's `step`.
+            closure: Function that computes the loss and its gradients.
+            **kwargs: Passed on to the optimizer's `step`.
         """
-        casting = self._choice.casting
-        if casting is None:
-            return self._inner.optimizer_step(optimizer, model=model, closure=closure, **kwargs)
-        closure = casting.kept(closure)
-        with casting.off():
-            return self._inner.optimizer_step(optimizer, model=model, closure=closure, **kwargs)
+        autocast = self._resolved.autocast
+        if autocast is None:
+            return self._delegate.optimizer_step(optimizer, model=model, closure=closure, **kwargs)
+        closure = autocast.bind(closure)
+        with autocast.disabled():
+            return self._delegate.optimizer_step(optimizer, model=model, closure=closure, **kwargs)
 
     def clip_gradients(
         self,
@@ -62,19 +85,19 @@ class HPUPrecisionPlugin(HPUPrecision, Precision):
         clip_val: float = 0.0,
         gradient_clip_algorithm: GradClipAlgorithmType = GradClipAlgorithmType.NORM,
     ) -> None:
-        """Clip the gradients, which under fp16 have been unscaled.
+        """Clip the gradients, which are unscaled already.
 
         Args:
-            optimizer: Whose parameters' gradients are clipped.
-            clip_val: The largest norm or value; 0 leaves them alone.
+            optimizer: Optimizer whose parameters' gradients to clip.
+            clip_val: Maximum norm or value; 0 disables clipping.
             gradient_clip_algorithm: By norm or by value.
         """
-        self._inner.clip_gradients(optimizer, clip_val, gradient_clip_algorithm)
+        self._delegate.clip_gradients(optimizer, clip_val, gradient_clip_algorithm)
 
-    def _frameworks_own(self, choice: Choice) -> Precision:
-        if choice.label == "16-mixed":
-            return MixedPrecision("16-mixed", "hpu", choice.scaler)
-        if choice.label == "bf16-true":
+    def _make_delegate(self, resolved: ResolvedPrecision) -> Precision:
+        if resolved.name == "16-mixed":
+            return MixedPrecision("16-mixed", "hpu", resolved.scaler)
+        if resolved.name == "bf16-true":
             if HalfPrecision is None:
                 raise NotImplementedError("precision='bf16-true' needs Lightning 2.1 or newer: use 'bf16-mixed'")
             return HalfPrecision("bf16-true")

@@ -1,7 +1,7 @@
-"""Starts the simulator for these tests; tests/test_on_simulator.py runs them once for each release.
+"""Fixtures of the tests on a simulated device, which tests/test_on_simulator.py runs once per release.
 
-A process has one bridge of one release for good, and the tests around this folder need a process without any. By hand:
-`HPU_PRECISION_SIMULATE=1.11.0 pytest packages/hpu-precision/tests/simulated`.
+The other tests need a process without a bridge, so these are collected only if HPU_PRECISION_SIMULATED is set. To run
+them directly: `HPU_PRECISION_SIMULATED=1 HPU_SIM_RELEASE=1.11.0 hpu-sim run -m pytest tests/simulated`.
 """
 
 import os
@@ -11,25 +11,12 @@ from typing import Any
 
 import pytest
 
-_RELEASE = os.environ.get("HPU_PRECISION_SIMULATE")
-
-if _RELEASE is None:
+if "HPU_PRECISION_SIMULATED" not in os.environ:
     collect_ignore_glob = ["test_*.py"]
-else:
-    from packaging.version import Version
-
-    import hpu_sim
-    from hpu_core import frameworks
-
-    if frameworks.current().version < Version("2.1"):
-        # Where there is a card, Lightning 2.0 imports HMP, which newer bridges have not.
-        frameworks.current().pytorch()
-
-    hpu_sim.activate(devices=1, release=_RELEASE)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let pass what Lightning and torch say about programs of this size, and what old ones say on a new torch."""
+    """Ignore warnings about small test programs, and of older Lightning with newer torch."""
     for message in (
         "You defined a `validation_step` but have no `val_dataloader`",
         "The '.*_dataloader' does not have many workers",
@@ -42,14 +29,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def release() -> str:
-    """The SynapseAI release that is played."""
-    assert _RELEASE is not None
-    return _RELEASE
+    """Return the simulated SynapseAI release."""
+    return os.environ["HPU_SIM_RELEASE"]
 
 
 @pytest.fixture
 def has_hmp(release: str) -> bool:
-    """Whether the release has HMP."""
+    """Return whether the release has HMP."""
     from hpu_core import releases
 
     row = releases.find(release)
@@ -58,14 +44,14 @@ def has_hmp(release: str) -> bool:
 
 @pytest.fixture
 def needs_autocast(has_hmp: bool) -> None:
-    """Skips where HMP casts: it takes one set of lists in a process, which another test has given it."""
+    """Skip the test with HMP, which accepts one set of lists per process; another test has set it."""
     if has_hmp:
         pytest.skip("Requires: a release without HMP")
 
 
 @pytest.fixture
 def trainer(tmp_path: Path) -> Callable[..., Any]:
-    """Makes a Trainer for one simulated card that writes and shows nothing; the arguments are the Trainer's."""
+    """Return a function that creates a Trainer for one device without logger, checkpoints and progress bar."""
     from hpu_core import HPUAccelerator, SingleHPUStrategy, frameworks
 
     def trainer(plugin: object = None, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""One call of every op of the default lists, as people write it, with tensors of the type that a test asks for."""
+"""One call of every op in the default lists, with inputs of a given dtype."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,51 +8,51 @@ from torch.nn import functional
 
 Call = Callable[[torch.dtype], torch.Tensor]
 
-# A function, or the name of one in torch.nn.functional or torch, looked up at each call: HMP replaces what is there.
+# A function, or its name in torch.nn.functional or torch. Names are resolved at each call: HMP replaces functions.
 Function = Callable[..., Any] | str
 
 
 def _make(*shape: int, dtype: torch.dtype) -> torch.Tensor:
-    """Make numbers between 0.1 and 0.9, which every op takes."""
+    """Return values between 0.1 and 0.9, which every op accepts."""
     return torch.linspace(0.1, 0.9, torch.Size(shape).numel()).reshape(shape).to("hpu", dtype)
 
 
 def _one(function: Function, *shape: int, **options: Any) -> Call:
-    """Call with one tensor."""
-    return lambda dtype: _first(_found(function)(_make(*shape or (4, 4), dtype=dtype), **options))
+    """Return a call with one tensor."""
+    return lambda dtype: _first(_resolve(function)(_make(*shape or (4, 4), dtype=dtype), **options))
 
 
 def _two(function: Function, first: tuple[int, ...] = (4, 4), second: tuple[int, ...] = (4, 4)) -> Call:
-    """Call with two tensors."""
-    return lambda dtype: _first(_found(function)(_make(*first, dtype=dtype), _make(*second, dtype=dtype)))
+    """Return a call with two tensors."""
+    return lambda dtype: _first(_resolve(function)(_make(*first, dtype=dtype), _make(*second, dtype=dtype)))
 
 
 def _three(function: Function, *shapes: tuple[int, ...]) -> Call:
-    """Call with three tensors, of shape (4, 4) unless said otherwise."""
-    used = shapes or ((4, 4),) * 3
-    return lambda dtype: _first(_found(function)(*(_make(*shape, dtype=dtype) for shape in used)))
+    """Return a call with three tensors, of shape (4, 4) by default."""
+    input_shapes = shapes or ((4, 4),) * 3
+    return lambda dtype: _first(_resolve(function)(*(_make(*shape, dtype=dtype) for shape in input_shapes)))
 
 
 def _classes(function: Function, *shape: int) -> Call:
-    """Call with scores of shape (4, 4) and whole numbers."""
+    """Return a call with scores of shape (4, 4) and integer targets."""
 
     def call(dtype: torch.dtype) -> torch.Tensor:
         target = torch.arange(4, device="hpu").expand(shape or (4,)).contiguous()
-        return _first(_found(function)(_make(4, 4, dtype=dtype), target))
+        return _first(_resolve(function)(_make(4, 4, dtype=dtype), target))
 
     return call
 
 
 def _signs(function: Function, vectors: int) -> Call:
-    """Call with one or two batches of vectors and a sign for each, which is float32."""
-    return lambda dtype: _first(_found(function)(*(_make(4, 4, dtype=dtype),) * vectors, torch.ones(4, device="hpu")))
+    """Return a call with one or two batches of vectors and float32 signs."""
+    return lambda dtype: _first(_resolve(function)(*(_make(4, 4, dtype=dtype),) * vectors, torch.ones(4, device="hpu")))
 
 
-def _found(function: Function) -> Callable[..., Any]:
+def _resolve(function: Function) -> Callable[..., Any]:
     if not isinstance(function, str):
         return function
-    found: Callable[..., Any] = getattr(functional, function, None) or getattr(torch, function)
-    return found
+    resolved: Callable[..., Any] = getattr(functional, function, None) or getattr(torch, function)
+    return resolved
 
 
 def _first(result: Any) -> torch.Tensor:

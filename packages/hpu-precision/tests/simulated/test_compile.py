@@ -1,4 +1,4 @@
-"""Casts under torch.compile are those of eager execution."""
+"""Tests that casts under torch.compile equal those of eager execution."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ from .modules import Classifier, loader, losses
 _lightning = frameworks.current()
 
 pytestmark = [
-    # HMP's releases do not compile for a card.
+    # Releases with HMP do not support torch.compile.
     pytest.mark.usefixtures("needs_autocast"),
     pytest.mark.skipif(_lightning.version < Version("2.1"), reason="Requires: Lightning 2.1, whose Trainer unwraps"),
 ]
@@ -31,25 +31,25 @@ _LISTS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 def no_graphs() -> None:
-    """No graphs of an earlier test."""
+    """Discard the graphs of earlier tests."""
     torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("backend", _BACKENDS)
 @pytest.mark.parametrize("lists", _LISTS)
-def test_a_compiled_module_trains_as_an_eager_one(lists: str, backend: str, trainer: Callable[..., Any]) -> None:
-    """Losses and types are those of the module that is not compiled."""
+def test_compiled_module_trains_like_an_eager_one(lists: str, backend: str, trainer: Callable[..., Any]) -> None:
+    """Losses and dtypes are the same."""
     compiled, eager = Classifier(), Classifier()
     trainer(HPUPrecisionPlugin("bf16-mixed", **_LISTS[lists])).fit(torch.compile(compiled, backend=backend), loader())
     trainer(HPUPrecisionPlugin("bf16-mixed", **_LISTS[lists])).fit(eager, loader())
 
     assert losses(compiled) == pytest.approx(losses(eager), rel=1e-2)
-    assert compiled.types == eager.types
+    assert compiled.dtypes == eager.dtypes
 
 
 @pytest.mark.parametrize("backend", _BACKENDS)
-def test_a_graph_is_compiled_anew_for_other_lists(backend: str) -> None:
-    """A function that was compiled under some lists is not run as it was under others, and not outside either."""
+def test_graphs_are_recompiled_for_other_lists(backend: str) -> None:
+    """A compiled function has the casts of the current lists, and none outside a step."""
 
     @torch.compile(backend=backend)
     def product(data: torch.Tensor) -> torch.Tensor:
@@ -64,17 +64,17 @@ def test_a_graph_is_compiled_anew_for_other_lists(backend: str) -> None:
         HPUPrecisionPlugin("bf16-mixed"),
     ]
 
-    types = []
+    dtypes = []
     for plugin in plugins:
         with plugin.forward_context():
-            types.append(product(data).dtype)
+            dtypes.append(product(data).dtype)
 
-    assert types == [torch.bfloat16, torch.float32, torch.bfloat16, torch.float32, torch.bfloat16]
+    assert dtypes == [torch.bfloat16, torch.float32, torch.bfloat16, torch.float32, torch.bfloat16]
 
 
 @pytest.mark.parametrize("lists", _LISTS)
-def test_gradients_go_through_a_compiled_graph(lists: str) -> None:
-    """The gradients of a compiled function are those of the function."""
+def test_gradients_of_a_compiled_function(lists: str) -> None:
+    """They equal those of the eager function."""
     weight = torch.linspace(-1, 1, 16).reshape(4, 4).to("hpu").requires_grad_()
     plugin = HPUPrecisionPlugin("bf16-mixed", **_LISTS[lists])
 

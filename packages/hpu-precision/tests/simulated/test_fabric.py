@@ -1,4 +1,4 @@
-"""Fabric in each precision, with Lightning's own strategy for one device."""
+"""Tests of Fabric's plugin with Lightning's own strategy for one device."""
 
 from typing import Any
 
@@ -15,23 +15,25 @@ from .modules import loader
 
 _lightning = frameworks.current()
 _has_half = pytest.mark.skipif(_lightning.version < Version("2.1"), reason="Requires: Lightning 2.1 for half precision")
-_has_scaler = pytest.mark.skipif(not hasattr(torch.amp, "GradScaler"), reason="Requires: torch 2.3 for a scaler")
+_has_scaler = pytest.mark.skipif(
+    not hasattr(torch.amp, "GradScaler"), reason="Requires: torch 2.3 for torch.amp.GradScaler"
+)
 
 _MIXED = ["bf16-mixed", pytest.param(16, marks=_has_scaler)]
 
 
-class _Seeing(nn.Module):
-    """Notes the types that go in and that its layer gives."""
+class _RecordingModule(nn.Module):
+    """Module that records the dtypes of its input and of its layer's output."""
 
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(3)
         self.layer = nn.Linear(4, 2)
-        self.types: list[torch.dtype] = []
+        self.dtypes: list[torch.dtype] = []
 
     def forward(self, points: torch.Tensor) -> torch.Tensor:
         scores: torch.Tensor = self.layer(points)
-        self.types = [points.dtype, scores.dtype]
+        self.dtypes = [points.dtype, scores.dtype]
         return scores
 
 
@@ -41,10 +43,10 @@ def _fabric(plugin: FabricHPUPrecision) -> Any:
     return _lightning.fabric().Fabric(accelerator=HPUAccelerator(), strategy=strategy, plugins=[plugin])
 
 
-def _train(plugin: FabricHPUPrecision, *, clip: bool = False) -> tuple[list[float], Any, _Seeing, torch.dtype]:
-    """Train an epoch; return the losses, the optimizer, the module and the type of its last output."""
+def _train(plugin: FabricHPUPrecision, *, clip: bool = False) -> tuple[list[float], Any, _RecordingModule, torch.dtype]:
+    """Train for an epoch and return the losses, the optimizer, the module and the dtype of its last output."""
     fabric = _fabric(plugin)
-    inner = _Seeing()
+    inner = _RecordingModule()
     module, optimizer = fabric.setup(inner, torch.optim.Adam(inner.parameters(), lr=0.05))
     losses = []
     for points, classes in fabric.setup_dataloaders(loader()):
@@ -62,7 +64,7 @@ def _train(plugin: FabricHPUPrecision, *, clip: bool = False) -> tuple[list[floa
 @pytest.mark.parametrize("value", _MIXED)
 @pytest.mark.parametrize("clip", [False, True], ids=["plain", "clipping"])
 def test_mixed_precision_trains_like_32_bit(value: int | str, clip: bool) -> None:
-    """The losses are those of 32 bit, to the digits of the lower precision."""
+    """The losses are close, and not equal."""
     mixed, *_ = _train(FabricHPUPrecision(value), clip=clip)
     full, *_ = _train(FabricHPUPrecision(32), clip=clip)
 
@@ -70,16 +72,15 @@ def test_mixed_precision_trains_like_32_bit(value: int | str, clip: bool) -> Non
     assert mixed != full
 
 
-def test_inputs_keep_their_digits_and_outputs_are_float32() -> None:
-    """Only the ops of the list are cast; what leaves the module is float32, for a loss outside of it."""
+def test_inputs_are_not_converted_and_outputs_are_float32() -> None:
+    """A loss outside the module is computed in float32."""
     *_, module, output = _train(FabricHPUPrecision("bf16-mixed"))
 
-    assert (module.types, output) == ([torch.float32, torch.bfloat16], torch.float32)
+    assert (module.dtypes, output) == ([torch.float32, torch.bfloat16], torch.float32)
 
 
 @pytest.mark.parametrize("value", _MIXED)
-def test_states_stay_float32(value: int | str) -> None:
-    """The optimizer's states are float32."""
+def test_optimizer_states_are_float32(value: int | str) -> None:
     _, optimizer, *_ = _train(FabricHPUPrecision(value))
 
     assert {entry.dtype for state in optimizer.state.values() for entry in state.values()} == {torch.float32}
@@ -87,16 +88,15 @@ def test_states_stay_float32(value: int | str) -> None:
 
 @_has_half
 def test_half_precision_converts_module_and_inputs() -> None:
-    """Under "bf16-true", inputs and parameters are bf16, and what leaves the module is float32."""
+    """Outputs are converted to float32."""
     *_, module, output = _train(FabricHPUPrecision("bf16-true"))
 
-    assert (module.types, module.layer.weight.dtype, output) == ([torch.bfloat16] * 2, torch.bfloat16, torch.float32)
+    assert (module.dtypes, module.layer.weight.dtype, output) == ([torch.bfloat16] * 2, torch.bfloat16, torch.float32)
 
 
 @_has_half
 @pytest.mark.parametrize(("value", "dtype"), [("bf16-mixed", torch.float32), ("bf16-true", torch.bfloat16)])
-def test_a_module_is_made_in_the_type_of_its_parameters(value: str, dtype: torch.dtype) -> None:
-    """`Fabric.init_module` makes parameters in bf16 where they are to be."""
+def test_init_module_creates_parameters_in_their_dtype(value: str, dtype: torch.dtype) -> None:
     with _fabric(FabricHPUPrecision(value)).init_module():
         module = nn.Linear(4, 2)
 
@@ -104,8 +104,7 @@ def test_a_module_is_made_in_the_type_of_its_parameters(value: str, dtype: torch
 
 
 @pytest.mark.parametrize(("value", "dtype"), [(32, torch.float32), ("bf16-mixed", torch.bfloat16)])
-def test_fabrics_autocast_casts(value: int | str, dtype: torch.dtype) -> None:
-    """`fabric.autocast()` is the same context, for code outside of a module's forward."""
+def test_fabric_autocast_applies_the_precision(value: int | str, dtype: torch.dtype) -> None:
     data = torch.ones(4, 4, device="hpu")
     with _fabric(FabricHPUPrecision(value)).autocast():
         assert functional.linear(data, data).dtype == dtype
@@ -113,8 +112,7 @@ def test_fabrics_autocast_casts(value: int | str, dtype: torch.dtype) -> None:
 
 @_has_scaler
 @pytest.mark.usefixtures("needs_autocast")
-def test_the_scalers_state_can_be_saved() -> None:
-    """The scaler's state goes out and comes in."""
+def test_state_of_the_scaler_can_be_loaded() -> None:
     first = FabricHPUPrecision(16, scaler=torch.amp.GradScaler("hpu", init_scale=8.0))
     second = FabricHPUPrecision(16)
     second.load_state_dict(first.state_dict())

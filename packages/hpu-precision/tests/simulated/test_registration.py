@@ -1,4 +1,4 @@
-"""`precision=` of a Trainer or Fabric means this package's plugins, with nothing of it imported."""
+"""Tests that `precision=` of the Trainer and Fabric selects this package's plugins."""
 
 import importlib.metadata
 from collections.abc import Callable
@@ -25,24 +25,25 @@ def _is_installed() -> bool:
 
 pytestmark = [
     pytest.mark.skipif(not _is_installed(), reason="Requires: hpu-precision installed, for its entry point"),
-    # Lightning's advice to write the longer name.
+    # Lightning recommends the new name of the precision.
     pytest.mark.filterwarnings("ignore:.* is supported for historical reasons"),
 ]
 
-_has_scaler = pytest.mark.skipif(not hasattr(torch.amp, "GradScaler"), reason="Requires: torch 2.3 for a scaler")
+_has_scaler = pytest.mark.skipif(
+    not hasattr(torch.amp, "GradScaler"), reason="Requires: torch 2.3 for torch.amp.GradScaler"
+)
 
 _VALUES = [32, "32-true", pytest.param(16, marks=_has_scaler), "bf16", "bf16-mixed", "fp8"]
 
 
 @pytest.fixture(autouse=True)
 def registered() -> None:
-    """Lightning knows Gaudi, as it does from the start where the simulator is asked for by its variable."""
-    register()
+    """Register Gaudi with Lightning."""
+    registration.register()
 
 
 @pytest.mark.parametrize("value", _VALUES)
-def test_the_trainer_makes_the_plugin(value: int | str, trainer: Callable[..., Any]) -> None:
-    """Each value gives the plugin that the constructor would have given."""
+def test_trainer_creates_the_plugin(value: int | str, trainer: Callable[..., Any]) -> None:
     run = trainer(precision=value, plugins=None)
 
     assert type(run.precision_plugin) is HPUPrecisionPlugin
@@ -50,16 +51,14 @@ def test_the_trainer_makes_the_plugin(value: int | str, trainer: Callable[..., A
 
 
 @pytest.mark.parametrize("value", _VALUES)
-def test_fabric_makes_the_plugin(value: int | str) -> None:
-    """Fabric's twin comes by the same values."""
+def test_fabric_creates_the_plugin(value: int | str) -> None:
     fabric = _lightning.fabric().Fabric(accelerator=HPUAccelerator(), devices=1, precision=value)
 
     assert type(fabric.strategy.precision) is FabricHPUPrecision
     assert fabric.strategy.precision.precision == FabricHPUPrecision(value).precision
 
 
-def test_the_plugin_that_the_user_passes_is_used(trainer: Callable[..., Any]) -> None:
-    """A plugin in `plugins=` stays."""
+def test_users_plugin_is_not_replaced(trainer: Callable[..., Any]) -> None:
     plugin = HPUPrecisionPlugin("bf16-mixed", bf16_ops=["linear"])
 
     assert trainer(plugin).precision_plugin is plugin
@@ -67,11 +66,11 @@ def test_the_plugin_that_the_user_passes_is_used(trainer: Callable[..., Any]) ->
 
 @pytest.mark.usefixtures("needs_autocast")
 @pytest.mark.skipif(not hasattr(torch, "float8_e5m2"), reason="Requires: torch 2.1 for fp8")
-def test_a_trainer_in_fp8_converts_and_trains(trainer: Callable[..., Any]) -> None:
-    """The plugin of `precision="fp8"` is at hand to convert a module."""
+def test_trainer_with_fp8_trains_a_converted_module(trainer: Callable[..., Any]) -> None:
+    """The module is converted with the plugin that the Trainer has created."""
     run = trainer(precision="fp8", plugins=None)
     module = Classifier()
     run.precision_plugin.convert_modules(module, replace_layers=True)
     run.fit(module, loader())
 
-    assert module.types["fit"] == torch.bfloat16
+    assert module.dtypes["fit"] == torch.bfloat16

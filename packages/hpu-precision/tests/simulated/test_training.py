@@ -1,4 +1,4 @@
-"""Lightning's loops in each precision."""
+"""Tests of Lightning's loops in each precision."""
 
 import warnings
 from collections.abc import Callable
@@ -16,33 +16,33 @@ from .modules import BATCHES, Classifier, loader, losses
 
 _lightning = frameworks.current()
 _has_half = pytest.mark.skipif(_lightning.version < Version("2.1"), reason="Requires: Lightning 2.1 for half precision")
-_has_scaler = pytest.mark.skipif(not hasattr(torch.amp, "GradScaler"), reason="Requires: torch 2.3 for a scaler")
+_has_scaler = pytest.mark.skipif(
+    not hasattr(torch.amp, "GradScaler"), reason="Requires: torch 2.3 for torch.amp.GradScaler"
+)
 
 MakeTrainer = Callable[..., Any]
 
 
-def _low(has_hmp: bool) -> torch.dtype:
-    """Return what 16 means without lists."""
+def _dtype_of_16(has_hmp: bool) -> torch.dtype:
+    """Return the lower precision of `precision=16` without lists."""
     return torch.bfloat16 if has_hmp else torch.float16
 
 
 @pytest.mark.parametrize("value", [32, "bf16-mixed", pytest.param("bf16-true", marks=_has_half)])
 @pytest.mark.parametrize("loop", ["fit", "validate", "test", "predict"])
-def test_every_loop_computes_in_the_precision(value: int | str, loop: str, trainer: MakeTrainer) -> None:
-    """Training, validation, test and prediction run layers in the type that the precision says."""
+def test_every_loop_uses_the_precision(value: int | str, loop: str, trainer: MakeTrainer) -> None:
     module = Classifier()
     getattr(trainer(HPUPrecisionPlugin(value)), loop)(module, loader())
 
-    assert module.types[loop] == (torch.float32 if value == 32 else torch.bfloat16)
+    assert module.dtypes[loop] == (torch.float32 if value == 32 else torch.bfloat16)
 
 
 @_has_scaler
-def test_16_bit_is_as_the_release_has_it(has_hmp: bool, trainer: MakeTrainer) -> None:
-    """HMP's 16 bit is bf16, elsewhere it is fp16."""
+def test_16_bit_is_bf16_with_hmp_and_fp16_without(has_hmp: bool, trainer: MakeTrainer) -> None:
     module = Classifier()
     trainer(HPUPrecisionPlugin(16)).fit(module, loader())
 
-    assert module.types["fit"] == _low(has_hmp)
+    assert module.dtypes["fit"] == _dtype_of_16(has_hmp)
 
 
 _MIXED = ["bf16-mixed", pytest.param(16, marks=_has_scaler)]
@@ -60,7 +60,7 @@ _MIXED = ["bf16-mixed", pytest.param(16, marks=_has_scaler)]
     ids=["plain", "accumulation", "clipping by norm", "clipping by value"],
 )
 def test_mixed_precision_trains_like_32_bit(value: int | str, options: dict[str, Any], trainer: MakeTrainer) -> None:
-    """Step by step the losses are those of 32 bit, to the digits that the lower precision has."""
+    """The losses of each step are close, and not equal."""
     mixed, full = Classifier(), Classifier()
     trainer(HPUPrecisionPlugin(value), **options).fit(mixed, loader())
     trainer(HPUPrecisionPlugin(32), **options).fit(full, loader())
@@ -70,8 +70,7 @@ def test_mixed_precision_trains_like_32_bit(value: int | str, options: dict[str,
 
 
 @pytest.mark.parametrize("value", [32, *_MIXED])
-def test_parameters_and_optimizer_states_stay_float32(value: int | str, trainer: MakeTrainer) -> None:
-    """Only inside the steps anything has another type."""
+def test_parameters_and_optimizer_states_are_float32(value: int | str, trainer: MakeTrainer) -> None:
     module = Classifier()
     run = trainer(HPUPrecisionPlugin(value))
     run.fit(module, loader())
@@ -80,21 +79,21 @@ def test_parameters_and_optimizer_states_stay_float32(value: int | str, trainer:
     assert {tensor.dtype for tensor in (*module.parameters(), *states)} == {torch.float32}
 
 
-def test_32_bit_enters_no_autocast(trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without anything to cast, torch.autocast is not even made; it would warn at every step."""
+def test_32_bit_does_not_use_autocast(trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.autocast would warn in every step."""
 
-    def refuse(*arguments: object, **options: object) -> None:
+    def fail(*arguments: object, **options: object) -> None:
         raise AssertionError((arguments, options))
 
-    monkeypatch.setattr(torch, "autocast", refuse)
+    monkeypatch.setattr(torch, "autocast", fail)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         with HPUPrecisionPlugin(32).forward_context():
             pass
 
 
-def test_32_bit_is_the_same_beside_mixed_precision(trainer: MakeTrainer) -> None:
-    """A Trainer in 32 bit computes the same after another one in mixed precision, HMP or not."""
+def test_mixed_precision_does_not_affect_other_trainers(trainer: MakeTrainer) -> None:
+    """The losses in 32 bit are the same before and after a training in mixed precision, even with HMP."""
     first, second = Classifier(), Classifier()
     trainer().fit(first, loader())
     trainer(HPUPrecisionPlugin("bf16-mixed")).fit(Classifier(), loader())
@@ -103,74 +102,73 @@ def test_32_bit_is_the_same_beside_mixed_precision(trainer: MakeTrainer) -> None
     assert losses(first) == losses(second)
 
 
-class Manual(Classifier):
-    """Takes its optimizer steps itself, and notes the types of what the optimizer computes with."""
+class ManualClassifier(Classifier):
+    """Classifier with manual optimization that records the dtypes inside the optimizer step."""
 
     def __init__(self) -> None:
         super().__init__()
         self.automatic_optimization = False
-        self.seen: set[torch.dtype] = set()
+        self.step_dtypes: set[torch.dtype] = set()
 
     def training_step(self, batch: Any, index: int) -> None:
-        """Compute the loss outside of the closure first, then inside of it."""
+        """Compute the loss outside and inside the closure."""
         optimizer = self.optimizers()
         loss = self._loss(batch, "fit")
 
         def closure() -> torch.Tensor:
             optimizer.zero_grad()
-            again = self._loss(batch, "closure")
-            self.manual_backward(again)
-            return again
+            closure_loss = self._loss(batch, "closure")
+            self.manual_backward(closure_loss)
+            return closure_loss
 
         optimizer.step(closure=closure)
-        self.seen.add((loss.detach() * loss.detach()).dtype)
+        self.step_dtypes.add((loss.detach() * loss.detach()).dtype)
 
     def configure_optimizers(self) -> Any:
-        """Return an optimizer that multiplies as modules do."""
-        return _Multiplying(self.parameters(), self.types)
+        """Return an optimizer that records a dtype."""
+        return _RecordingSGD(self.parameters(), self.dtypes)
 
 
-class _Multiplying(torch.optim.SGD):
-    """Notes the type of a product in its step."""
+class _RecordingSGD(torch.optim.SGD):
+    """SGD that records the dtype of a product in its step."""
 
-    def __init__(self, parameters: Any, types: dict[str, torch.dtype]) -> None:
+    def __init__(self, parameters: Any, dtypes: dict[str, torch.dtype]) -> None:
         super().__init__(parameters, lr=0.05)
-        self.types = types
+        self.dtypes = dtypes
 
     def step(self, closure: Any = None) -> Any:
-        """Multiply two float32 tensors, which inside a module's step is an op for the lower precision."""
+        """Multiply float32 tensors, which would run in the lower precision inside a module's step."""
         result = super().step(closure)
         (first, *_) = (parameter for group in self.param_groups for parameter in group["params"])
-        self.types["optimizer"] = (first * first).dtype
+        self.dtypes["optimizer"] = (first * first).dtype
         return result
 
 
-def test_manual_optimization_casts_in_the_module_alone(trainer: MakeTrainer) -> None:
-    """Inside a step, the optimizer computes in float32, its closure and what follows in the lower precision."""
-    module = Manual()
+def test_optimizer_step_is_not_cast_in_manual_optimization(trainer: MakeTrainer) -> None:
+    """The closure and the rest of the training step run in the lower precision."""
+    module = ManualClassifier()
     trainer(HPUPrecisionPlugin("bf16-mixed")).fit(module, loader())
 
-    assert module.types == {"fit": torch.bfloat16, "closure": torch.bfloat16, "optimizer": torch.float32}
-    assert module.seen == {torch.bfloat16}
+    assert module.dtypes == {"fit": torch.bfloat16, "closure": torch.bfloat16, "optimizer": torch.float32}
+    assert module.step_dtypes == {torch.bfloat16}
 
 
 @pytest.mark.parametrize("value", _MIXED)
-def test_a_checkpoint_resumes(value: int | str, trainer: MakeTrainer, tmp_path: Path) -> None:
-    """Two epochs in one go and with a restart in between give the same losses, the scaler's state included."""
-    whole, resumed = Classifier(), Classifier()
-    for module, checkpoint in ((whole, None), (resumed, tmp_path / "epoch=0.ckpt")):
-        # As text, which torch's restricted loading lets pass on every Lightning.
-        saving = _lightning.pytorch("callbacks").ModelCheckpoint(str(tmp_path), filename="{epoch}", save_top_k=-1)
-        run = trainer(HPUPrecisionPlugin(value), enable_checkpointing=True, callbacks=saving)
+def test_training_resumes_from_a_checkpoint(value: int | str, trainer: MakeTrainer, tmp_path: Path) -> None:
+    """The losses equal those of an uninterrupted training, so the scaler's state is restored as well."""
+    uninterrupted, resumed = Classifier(), Classifier()
+    for module, checkpoint in ((uninterrupted, None), (resumed, tmp_path / "epoch=0.ckpt")):
+        # A string, because `torch.load(weights_only=True)` rejects a Path.
+        callback = _lightning.pytorch("callbacks").ModelCheckpoint(str(tmp_path), filename="{epoch}", save_top_k=-1)
+        run = trainer(HPUPrecisionPlugin(value), enable_checkpointing=True, callbacks=callback)
         run.fit(module, loader(), ckpt_path=checkpoint)
 
-    assert losses(resumed) == losses(whole)[BATCHES:]
+    assert losses(resumed) == losses(uninterrupted)[BATCHES:]
 
 
 @_has_scaler
 @pytest.mark.usefixtures("needs_autocast")
-def test_the_scalers_state_is_saved(trainer: MakeTrainer, tmp_path: Path) -> None:
-    """The scale that training has found is in the checkpoint."""
+def test_checkpoint_contains_the_state_of_the_scaler(trainer: MakeTrainer, tmp_path: Path) -> None:
     run = trainer(HPUPrecisionPlugin(16, scaler=torch.amp.GradScaler("hpu", init_scale=8.0)))
     run.fit(Classifier(), loader())
     run.save_checkpoint(tmp_path / "last.ckpt")
@@ -181,8 +179,8 @@ def test_the_scalers_state_is_saved(trainer: MakeTrainer, tmp_path: Path) -> Non
 
 @_has_scaler
 @pytest.mark.usefixtures("needs_autocast")
-def test_a_step_with_overflown_gradients_is_skipped(trainer: MakeTrainer) -> None:
-    """A scale that is too large leaves the weights alone and is halved."""
+def test_step_with_overflow_is_skipped(trainer: MakeTrainer) -> None:
+    """The weights are unchanged and the scale is halved."""
     module, untouched = Classifier(), Classifier()
     run = trainer(HPUPrecisionPlugin(16, scaler=torch.amp.GradScaler("hpu", init_scale=2.0**40)), max_steps=1)
     run.fit(module, loader())
@@ -192,8 +190,7 @@ def test_a_step_with_overflown_gradients_is_skipped(trainer: MakeTrainer) -> Non
 
 
 @_has_half
-def test_half_precision_is_half_in_all(trainer: MakeTrainer) -> None:
-    """Under "bf16-true" parameters are bf16, too."""
+def test_parameters_are_bf16_in_half_precision(trainer: MakeTrainer) -> None:
     module = Classifier()
     trainer(HPUPrecisionPlugin("bf16-true")).fit(module, loader())
 
@@ -204,10 +201,9 @@ def test_half_precision_is_half_in_all(trainer: MakeTrainer) -> None:
 @pytest.mark.parametrize(
     ("value", "dtype"), [(32, torch.float32), ("bf16-mixed", torch.float32), ("bf16-true", torch.bfloat16)]
 )
-def test_a_module_is_made_in_the_type_of_its_parameters(
+def test_init_module_creates_parameters_on_the_device_in_their_dtype(
     value: int | str, dtype: torch.dtype, trainer: MakeTrainer
 ) -> None:
-    """`Trainer.init_module` makes parameters on the card, and in bf16 where they are to be."""
     with trainer(HPUPrecisionPlugin(value)).init_module():
         module = Classifier()
 
@@ -215,20 +211,19 @@ def test_a_module_is_made_in_the_type_of_its_parameters(
 
 
 @pytest.mark.parametrize("value", [32, "bf16-mixed"])
-def test_the_trainer_tells_the_precision(value: int | str, trainer: MakeTrainer) -> None:
-    """`Trainer.precision` is the plugin's."""
+def test_trainer_precision_is_the_plugins(value: int | str, trainer: MakeTrainer) -> None:
     assert trainer(HPUPrecisionPlugin(value)).precision == ("32-true" if value == 32 else value)
 
 
-def test_an_error_in_a_step_leaves_no_casts_behind(trainer: MakeTrainer) -> None:
-    """After a failed step nothing is cast, though HMP's own context would leave it wrong."""
+def test_casts_are_disabled_after_an_error_in_a_step(trainer: MakeTrainer) -> None:
+    """HMP's own context manager would keep its casts disabled in later steps."""
 
-    class Failing(Classifier):
+    class FailingClassifier(Classifier):
         def training_step(self, batch: Any, index: int) -> None:
             raise ArithmeticError
 
     with pytest.raises(ArithmeticError):
-        trainer(HPUPrecisionPlugin("bf16-mixed")).fit(Failing(), loader())
+        trainer(HPUPrecisionPlugin("bf16-mixed")).fit(FailingClassifier(), loader())
 
     data = torch.ones(2, 2, device="hpu")
     assert torch.nn.functional.linear(data, data).dtype == torch.float32

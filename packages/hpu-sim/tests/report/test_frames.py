@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from hpu_sim.runtime import native
 from hpu_sim.report.frames import (
     MAX_STACK_DEPTH,
     backward_caller_frame,
@@ -18,6 +17,7 @@ from hpu_sim.report.frames import (
     describe_stack,
     user_frame,
 )
+from hpu_sim.runtime import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

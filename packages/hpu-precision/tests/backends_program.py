@@ -1,6 +1,7 @@
-"""Uses op lists on a simulated card and prints, as JSON, what they did: `ways.py RELEASE loaded|not loaded`.
+"""Program of test_backends.py: apply op lists on a simulated device and print the effects as JSON.
 
-The second argument says whether the bridge is loaded when the plugin is made.
+Usage: `backends_program.py RELEASE loaded|not loaded`. The second argument says whether the bridge is loaded when the
+plugin is created.
 """
 
 import json
@@ -18,12 +19,12 @@ from hpu_precision import HPUPrecisionPlugin
 BF16 = ["linear", "matmul", "mm", "bmm", "mul", "relu", "scaled_dot_product_attention"]
 FP32 = ["cross_entropy", "div", "layer_norm", "log"]
 
-# As a model that was imported before.
+# A reference from before the plugin, as a model that is imported early has.
 early_linear = functional.linear
 
 
 def dtypes(plugin: HPUPrecisionPlugin) -> dict[str, torch.Tensor]:
-    """Return a result of each kind."""
+    """Return an output of each kind of operator."""
     data = torch.rand(4, 4, device="hpu")
     low = data.bfloat16()
     layer, norm = nn.Linear(4, 4).to("hpu"), nn.LayerNorm(4).to("hpu")
@@ -35,27 +36,27 @@ def dtypes(plugin: HPUPrecisionPlugin) -> dict[str, torch.Tensor]:
             "a function of the bf16 list": functional.linear(data, data),
             "a layer of the bf16 list": layer(data),
             "a method of the bf16 list": data.mul(data),
-            "an operator sign of the bf16 list": data @ data,
-            "an op that the bridge's lists do not know": functional.relu(data),
-            "a function that was there before the plugin": early_linear(data, data),
+            "a Python operator of the bf16 list": data @ data,
+            "an op that is not in the bridge's lists": functional.relu(data),
+            "a function imported before the plugin": early_linear(data, data),
             "a layer made of listed ops": attention(data[None], data[None], data[None], need_weights=False)[0],
             "a function of the fp32 list": functional.cross_entropy(low, labels),
-            "an operator sign of the fp32 list": low / low,
+            "a Python operator of the fp32 list": low / low,
             "a layer of the fp32 list": norm(low),
             "an op of no list, from float32": data.sigmoid(),
             "an op of no list, from bfloat16": low.sigmoid(),
-            "an op that the default lists have, of no list": data.softmax(-1),
-            "an op with inputs of two types": torch.cat([data, low]),
-            "an op with inputs of one type": torch.cat([low, low]),
-            "an op that writes to a tensor": written.add_(low),
+            "an op of the default lists only": data.softmax(-1),
+            "an op with inputs of two dtypes": torch.cat([data, low]),
+            "an op with inputs of one dtype": torch.cat([low, low]),
+            "an in-place op": written.add_(low),
         }
     layer(data).sum().backward()
     assert layer.weight.grad is not None
     return {**results, "the gradient of a parameter": layer.weight.grad, "outside the step": layer(data)}
 
 
-def numbers(plugin: HPUPrecisionPlugin) -> list[float]:
-    """Return the loss of a small network and a sum of its gradients."""
+def loss_and_gradients(plugin: HPUPrecisionPlugin) -> list[float]:
+    """Return the loss of a small network and the sum of its absolute gradients."""
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.ReLU(), nn.Linear(16, 4)).to("hpu")
     data, labels = torch.rand(32, 8).to("hpu"), (torch.arange(32) % 4).to("hpu")
@@ -67,44 +68,40 @@ def numbers(plugin: HPUPrecisionPlugin) -> list[float]:
 
 
 def second_lists(first: HPUPrecisionPlugin) -> Any:
-    """Return what comes of a second plugin with other lists: types of `linear` by both, or the error."""
+    """Return the dtypes of `linear` in a second plugin with other lists and in the first one, or the error."""
     second = HPUPrecisionPlugin("bf16-mixed", bf16_ops=["relu"], fp32_ops=["linear"])
     try:
-        return [_type_of_linear(second), _type_of_linear(first)]
+        return [_dtype_of_linear(second), _dtype_of_linear(first)]
     except RuntimeError as error:
         return str(error)
 
 
-def _way(plugin: Any) -> Any:
-    return plugin._choice.casting._way
-
-
-def _type_of_linear(plugin: HPUPrecisionPlugin) -> str:
+def _dtype_of_linear(plugin: HPUPrecisionPlugin) -> str:
     data = torch.rand(4, 4, device="hpu")
     with plugin.forward_context():
         return str(functional.linear(data, data).dtype)
 
 
 def main(release: str, when: str) -> None:
-    """Make the plugin and the card in the order asked for, and print what was found."""
+    """Create the plugin and load the bridge in the given order, and print the results."""
     if when == "loaded":
         hpu_sim.activate(release=release)
     plugin = HPUPrecisionPlugin(precision=16, bf16_ops=BF16, fp32_ops=FP32)
     files = [value for name, value in os.environ.items() if name.endswith(("OPS_LIST", "LOWER_LIST", "FP32_LIST"))]
     if when == "not loaded":
         hpu_sim.activate(release=release)
-    found: dict[str, Any] = {"dtypes": {what: str(result.dtype) for what, result in dtypes(plugin).items()}}
-    way = _way(plugin)
+    found: dict[str, Any] = {"dtypes": {kind: str(output.dtype) for kind, output in dtypes(plugin).items()}}
+    backend: Any = plugin._resolved.autocast._backend  # type: ignore[union-attr] # Mixed precision has it.
     sys.stderr.write("the first lists have been used\n")
     found |= {
-        "numbers": numbers(plugin),
-        "hmp": way.hmp is not None,
-        "alone": way.rules.alone,
-        "ruled": sorted(name for name, _ in way.rules.policies),
+        "loss and gradients": loss_and_gradients(plugin),
+        "hmp": backend.hmp is not None,
+        "override_all": backend.rules.override_all,
+        "kernels": sorted(name for name, _ in backend.rules.policies),
         "files": files,
         "second lists": second_lists(plugin),
     }
-    print(json.dumps(found))  # noqa: T201 - the test reads it
+    print(json.dumps(found))  # noqa: T201 - the test parses it
 
 
 if __name__ == "__main__":

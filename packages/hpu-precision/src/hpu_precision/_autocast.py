@@ -1,0 +1,145 @@
+"""Autocast by op lists, with the mechanism that the SynapseAI release supports."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from hpu_core import bridge
+from hpu_precision import _bridge_env, _hmp, _kernels, _op_names
+from hpu_precision._kernels import Policy, Rules
+from hpu_precision.op_lists import OpLists, bridge_op_names, default_op_lists
+
+
+@dataclass(frozen=True, slots=True)
+class _CastBackend:
+    """Mechanism that applies the op lists in this process.
+
+    Attributes:
+        hmp: The HMP module, if the release has it.
+        rules: Rules for this package's kernels, which complement HMP or the bridge or replace them; None if unused.
+        autocast: Whether to enter `torch.autocast`.
+    """
+
+    hmp: ModuleType | None = None
+    rules: Rules | None = None
+    autocast: bool = False
+
+
+class AutocastPolicy:
+    """Casts by op lists inside the context `enabled()`.
+
+    Args:
+        lists: The op lists.
+        dtype: The lower precision, bfloat16 or float16.
+        verbose: Whether to log each operator's dtype when it first runs.
+        log: Function that logs a line.
+    """
+
+    def __init__(self, lists: OpLists, dtype: torch.dtype, *, verbose: bool, log: Callable[[str], None]) -> None:
+        self.lists = lists
+        self.dtype = dtype
+        self._verbose = verbose
+        self._log = log
+        self._backend: _CastBackend | None = None
+        self._is_enabled = False
+        if lists != default_op_lists() and not _hmp.is_available():
+            _bridge_env.export_op_lists(lists)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Drop the state of this process, so that a spawned process selects its own backend."""
+        return {**self.__dict__, "_backend": None, "_is_enabled": False}
+
+    @contextmanager
+    def enabled(self) -> Iterator[None]:
+        """Enable casts inside the context.
+
+        Raises:
+            ModuleNotFoundError: The Gaudi bridge is not installed.
+            NotImplementedError: The device does not support the lower precision.
+            RuntimeError: HMP already uses other op lists in this process.
+        """
+        backend = self._backend or self._select_backend()
+        _kernels.install(backend.rules, self._log)
+        with self._set_enabled(backend, enabled=True):
+            yield
+
+    @contextmanager
+    def disabled(self) -> Iterator[None]:
+        """Disable casts inside the context; does nothing if they are disabled already."""
+        if self._backend is None or not self._is_enabled:
+            yield
+            return
+        with self._set_enabled(self._backend, enabled=False):
+            yield
+
+    def bind(self, function: Callable[[], Any]) -> Callable[[], Any]:
+        """Return a function that casts as it would now, even when it is called inside `disabled()`."""
+        if not self._is_enabled:
+            return function
+
+        def call_enabled() -> Any:
+            with self.enabled():
+                return function()
+
+        return call_enabled
+
+    @contextmanager
+    def _set_enabled(self, backend: _CastBackend, *, enabled: bool) -> Iterator[None]:
+        previous, self._is_enabled = self._is_enabled, enabled
+        try:
+            with ExitStack() as contexts:
+                if backend.hmp is not None:
+                    contexts.enter_context(_hmp.casts(backend.hmp, enabled=enabled))
+                if backend.autocast:
+                    # torch's cache of cast weights would be stale after an optimizer step inside the context. The
+                    # bridge does not use it either.
+                    contexts.enter_context(
+                        torch.autocast("hpu", dtype=self.dtype, enabled=enabled, cache_enabled=False)
+                    )
+                yield
+        finally:
+            self._is_enabled = previous
+
+    def _select_backend(self) -> _CastBackend:
+        """Select the mechanism for this process; the bridge is loaded by now."""
+        hmp = bridge.hmp()
+        if self.dtype is torch.float16 and not bridge.is_fp16_supported():
+            raise NotImplementedError("precision='16-mixed' needs Gaudi 2 or newer: use precision='bf16-mixed'")
+        if hmp is not None and self.dtype is torch.bfloat16:
+            _hmp.convert(hmp, self.lists)
+            # HMP casts only calls through the Python names that it has replaced. The kernels cast all others.
+            if _kernels.is_supported():
+                backend = _CastBackend(hmp, self._make_rules(override_all=True), autocast=True)
+            else:
+                backend = _CastBackend(hmp)
+        elif (_bridge_env.exported_op_lists() or default_op_lists()) == self.lists and not self._verbose:
+            backend = _CastBackend(rules=self._make_rules(override_all=False), autocast=True)
+        else:
+            if not self._verbose:
+                self._log(
+                    "The Gaudi bridge was already loaded, so hpu-precision applies the op lists with its own autocast "
+                    "kernels. The results are the same."
+                )
+            backend = _CastBackend(rules=self._make_rules(override_all=True), autocast=True)
+        self._backend = backend
+        return backend
+
+    def _make_rules(self, *, override_all: bool) -> Rules | None:
+        """Return the rules for all operators, or only for those that the bridge does not cast; None if empty."""
+        lists: dict[Policy, frozenset[str]] = {
+            "lower": self.lists.lower,
+            "fp32": self.lists.fp32,
+            "promote": self.lists.promote,
+        }
+        by_bridge = frozenset() if override_all else _op_names.operators_of(bridge_op_names())
+        policies = frozenset(
+            (name, policy)
+            for policy, names in lists.items()
+            for name in names
+            if not _op_names.operators(name) <= by_bridge
+        )
+        return Rules(policies, override_all=override_all, verbose=self._verbose) if policies else None

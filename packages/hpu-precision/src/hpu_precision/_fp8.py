@@ -1,0 +1,206 @@
+"""Conversion of modules to fp8: training with Intel's transformer engine, inference with Intel Neural Compressor."""
+
+import copy
+import importlib
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import resources
+from os import PathLike
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, Literal
+
+from torch import nn
+
+from hpu_core import bridge
+
+# Modes of Neural Compressor: measure the range of a model's values, and quantize by these measurements.
+_MEASURE: Final = "MEASURE"
+_QUANTIZE: Final = "QUANTIZE"
+
+QuantConfig = bool | str | PathLike[str] | Mapping[str, Any]
+
+
+class FP8Converter:
+    """fp8 state of a precision plugin.
+
+    Args:
+        warn: Function that emits a warning.
+    """
+
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        self._warn = warn
+        self._recipe: Any = None
+        self._is_inference = False
+        # Converted module for which the bridge is not initialized yet, because it must be on the device first.
+        self._pending_init: nn.Module | None = None
+        self._calibrating: nn.Module | None = None
+
+    def convert_for_training(self, module: nn.Module, recipe: Any, *, replace_layers: bool) -> nn.Module:
+        """Prepare a module for training with the transformer engine.
+
+        Args:
+            module: The module.
+            recipe: The engine's recipe, such as `DelayedScaling()`; the engine's default if None.
+            replace_layers: Whether to replace each `torch.nn.Linear` by the engine's layer with the same parameters.
+
+        Returns:
+            The module, or a new one if it is a single `torch.nn.Linear`.
+
+        Raises:
+            ModuleNotFoundError: The bridge or its transformer engine is missing.
+        """
+        engine = bridge.transformer_engine()
+        self._recipe, self._is_inference = recipe, False
+        return _replace_linear(module, engine, {}) if replace_layers else module
+
+    def convert_for_inference(
+        self, module: nn.Module, quant: QuantConfig, fp8_data_path: str | PathLike[str] | None
+    ) -> nn.Module:
+        """Prepare a trained module for measuring, or quantize it to fp8 by earlier measurements.
+
+        Args:
+            module: The module, on the CPU or on the device.
+            quant: True to quantize and False to measure, both with the default configuration; or a configuration of
+                Neural Compressor, as a dict or the path of a JSON file.
+            fp8_data_path: Directory of the measurements; that of the configuration if None.
+
+        Returns:
+            The module that Neural Compressor returns.
+
+        Raises:
+            ModuleNotFoundError: The bridge or Neural Compressor is missing.
+            ValueError: The configuration is invalid.
+        """
+        config = _load_config(quant, fp8_data_path)
+        mode = _validate_mode(config)
+        compressor = _import_neural_compressor()
+        if mode == _MEASURE:
+            Path(config["dump_stats_path"]).parent.mkdir(parents=True, exist_ok=True)
+        bridge.set_inference_env()
+        convert = compressor.prepare if mode == _MEASURE else compressor.convert
+        converted: nn.Module = convert(module, _make_inc_config(compressor, config))
+        self._is_inference = True
+        self._pending_init = converted
+        self._calibrating = converted if mode == _MEASURE else None
+        return converted
+
+    @contextmanager
+    def enabled(self) -> Iterator[None]:
+        """Enable fp8 in the transformer engine's layers inside the context; does nothing for inference."""
+        if self._pending_init is not None:
+            bridge.initialize_inference(self._pending_init)
+            self._pending_init = None
+        if self._is_inference:
+            yield
+            return
+        with bridge.transformer_engine().fp8_autocast(enabled=True, fp8_recipe=self._recipe):
+            yield
+
+    def warn_if_unconverted(self, module: nn.Module) -> None:
+        """Warn if a module to train has no layer that computes in fp8."""
+        if self._is_inference:
+            return
+        engine = bridge.transformer_engine()
+        layers = tuple(cls for cls in vars(engine).values() if isinstance(cls, type) and issubclass(cls, nn.Module))
+        if not any(isinstance(layer, layers) for layer in module.modules()):
+            self._warn(
+                "precision='fp8' applies only to layers of Intel's transformer engine, and this module has none: call "
+                "`plugin.convert_modules(module, replace_layers=True)` before training, or use the engine's `Linear`. "
+                "All other layers run in bf16 mixed precision."
+            )
+
+    def finalize(self) -> None:
+        """Save the measurements, if any."""
+        if self._calibrating is not None:
+            _import_neural_compressor().finalize_calibration(self._calibrating)
+            self._calibrating = None
+
+
+def _replace_linear(module: nn.Module, engine: ModuleType, replaced: dict[nn.Module, nn.Module]) -> nn.Module:
+    """Return the module with the engine's linear layers; a layer that is used twice stays shared."""
+    if module in replaced:
+        return replaced[module]
+    # Excludes subclasses, which compute something else or whose attributes other modules read, as attention does.
+    if type(module) is nn.Linear:
+        layer = engine.Linear(
+            module.in_features,
+            module.out_features,
+            bias=module.bias is not None,
+            params_dtype=module.weight.dtype,
+            device=module.weight.device,
+        )
+        # The same parameter objects, so that optimizers and tied weights stay valid.
+        layer.weight, layer.bias = module.weight, module.bias
+        layer.train(module.training)
+        replaced[module] = layer
+        return replaced[module]
+    replaced[module] = module
+    # `named_children` skips the second occurrence of a layer.
+    for name, child in module._modules.items():  # noqa: SLF001 - see above
+        if child is not None:
+            setattr(module, name, _replace_linear(child, engine, replaced))
+    return module
+
+
+def _load_config(quant: QuantConfig, fp8_data_path: str | PathLike[str] | None) -> dict[str, Any]:
+    """Return a copy of Neural Compressor's configuration as a dict."""
+    if isinstance(quant, bool):
+        config = _default_config("quantize" if quant else "measure")
+    elif isinstance(quant, Mapping):
+        config = copy.deepcopy(dict(quant))
+    else:
+        config = _read_config(Path(quant))
+    if fp8_data_path is not None:
+        # The last component is the prefix of the file names.
+        config["dump_stats_path"] = str(Path(fp8_data_path) / "measure")
+    config.setdefault("dump_stats_path", _default_config("measure")["dump_stats_path"])
+    return config
+
+
+def _default_config(name: Literal["measure", "quantize"]) -> dict[str, Any]:
+    text = resources.files("hpu_precision").joinpath(f"fp8_configs/{name}.json").read_text(encoding="utf-8")
+    config: dict[str, Any] = json.loads(text)
+    return config
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"`quant` must be a readable JSON file, got {str(path)!r}: {error}") from error
+    if not isinstance(config, dict):
+        # A ValueError, as for every other invalid content of the file.
+        raise ValueError(  # noqa: TRY004 - see above.
+            f"`quant` must be a JSON file with an object, got {str(path)!r} with {config!r}"
+        )
+    return config
+
+
+def _validate_mode(config: Mapping[str, Any]) -> str:
+    mode = str(config.get("mode", "")).upper()
+    if mode not in {_MEASURE, _QUANTIZE}:
+        raise ValueError(f"'mode' in `quant` must be {_MEASURE!r} or {_QUANTIZE!r}, got {config.get('mode')!r}")
+    return mode
+
+
+def _make_inc_config(compressor: ModuleType, config: Mapping[str, Any]) -> Any:
+    """Return Neural Compressor's configuration object; every version can create it from a file."""
+    with tempfile.TemporaryDirectory(prefix="hpu-precision-") as directory:
+        path = Path(directory, "config.json")
+        path.write_text(json.dumps(config), encoding="utf-8")
+        return compressor.FP8Config.from_json_file(str(path))
+
+
+def _import_neural_compressor() -> ModuleType:
+    name = "neural_compressor.torch.quantization"
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            f"inference in fp8 needs Intel Neural Compressor, which cannot be imported: {error}. It is part of Intel's "
+            'PyTorch image from SynapseAI 1.17 on; elsewhere, pip install "neural-compressor-pt".',
+            name=error.name or name,
+        ) from error

@@ -1,0 +1,73 @@
+"""Names in op lists and the torch operators that they stand for.
+
+HMP's lists use the names of Python functions ("cross_entropy", "truediv" for `/`). The bridge's autocast lists use the
+names of torch operators ("cross_entropy_loss"). Both are accepted on every release.
+"""
+
+import difflib
+import functools
+from collections.abc import Iterable
+from typing import Final
+
+import torch
+from torch.nn import functional
+
+# Names of Python functions that differ from those of their operators.
+_ALIASES: Final = {
+    "cross_entropy": ("cross_entropy_loss",),
+    "iadd": ("add_",),
+    "idiv": ("div_",),
+    "imul": ("mul_",),
+    "interpolate": (
+        "upsample_bicubic2d",
+        "upsample_bilinear2d",
+        "upsample_linear1d",
+        "upsample_nearest1d",
+        "upsample_nearest2d",
+        "upsample_nearest3d",
+        "upsample_trilinear3d",
+    ),
+    "isub": ("sub_",),
+    "itruediv": ("div_",),
+    # torch.nn.functional.nll_loss calls nll_loss_nd, which calls nll_loss or its variant for images.
+    "nll_loss": ("nll_loss", "nll_loss_nd"),
+    # The `/` operator calls div.
+    "truediv": ("div", "true_divide"),
+}
+
+
+@functools.cache
+def operators(name: str) -> frozenset[str]:
+    """Return the torch operators of a name, without namespace; empty for an unknown name.
+
+    >>> sorted(operators("truediv")), operators("liner")
+    (['div', 'true_divide'], frozenset())
+    """
+    return frozenset(operator for operator in _ALIASES.get(name, (name,)) if _exists(operator))
+
+
+def operators_of(names: Iterable[str]) -> frozenset[str]:
+    """Return the torch operators of several names."""
+    return frozenset().union(*(operators(name) for name in names))
+
+
+def closest(name: str) -> str | None:
+    """Return the known name that is most similar to an unknown one, or None.
+
+    >>> closest("liner")
+    'linear'
+    """
+    matches = difflib.get_close_matches(name.lower(), _known_names(), n=1)
+    return matches[0] if matches else None
+
+
+def _exists(operator: str) -> bool:
+    # The namespace has attributes that are not operators.
+    return isinstance(getattr(torch.ops.aten, operator, None), torch._ops.OpOverloadPacket)  # noqa: SLF001 - see above
+
+
+@functools.cache
+def _known_names() -> tuple[str, ...]:
+    """Return the names that users write; torch has no public list of its operators."""
+    public = {*dir(torch), *dir(torch.Tensor), *dir(functional)}
+    return tuple(sorted({name for name in public if not name.startswith("_") and _exists(name)} | _ALIASES.keys()))

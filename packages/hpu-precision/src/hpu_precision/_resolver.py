@@ -1,0 +1,202 @@
+"""Resolution of a precision argument for this SynapseAI release, Gaudi generation and torch."""
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import Any, Final, Literal
+
+import torch
+
+import hpu_core
+from hpu_precision import _hmp
+from hpu_precision._autocast import AutocastPolicy
+from hpu_precision._fp8 import FP8Converter
+from hpu_precision.op_lists import OpLists, level_op_lists
+
+PrecisionName = Literal["32-true", "16-mixed", "bf16-mixed", "bf16-true", "fp8"]
+
+# Keyed by `str(value)`, so that numbers and strings are equal.
+_PRECISION_NAMES: Final[dict[str, PrecisionName]] = {
+    "32": "32-true",
+    "32-true": "32-true",
+    "16": "16-mixed",
+    "16-mixed": "16-mixed",
+    "bf16": "bf16-mixed",
+    "bf16-mixed": "bf16-mixed",
+    "bf16-true": "bf16-true",
+    "fp8": "fp8",
+}
+
+_FIRST_GENERATION: Final = "GAUDI"
+
+PathOrNames = str | PathLike[str] | Iterable[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Arguments of the plugins other than `precision` and `device`; see HPUPrecisionPlugin."""
+
+    opt_level: str = "O1"
+    verbose: bool = False
+    bf16_file_path: str | PathLike[str] | None = None
+    fp32_file_path: str | PathLike[str] | None = None
+    bf16_ops: Iterable[str] | None = None
+    fp32_ops: Iterable[str] | None = None
+    hmp_params: Mapping[str, Any] | None = None
+    scaler: "torch.amp.GradScaler | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedPrecision:
+    """Precision to train in, and the objects that implement it.
+
+    Attributes:
+        name: Lightning's name of the precision.
+        autocast: Casts by op lists; None if nothing is cast.
+        scaler: Gradient scaler for float16; None otherwise.
+        fp8: fp8 conversion; None otherwise.
+    """
+
+    name: PrecisionName
+    autocast: AutocastPolicy | None = None
+    scaler: "torch.amp.GradScaler | None" = None
+    fp8: FP8Converter | None = None
+
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """Dtype of matrix products."""
+        if self.fp8 is not None:
+            return getattr(torch, "float8_e4m3fn", torch.bfloat16)
+        return {"32-true": torch.float32, "16-mixed": torch.float16}.get(self.name, torch.bfloat16)
+
+    def forward_context(self) -> AbstractContextManager[Any] | None:
+        """Return the context manager for a module's forward pass; None if nothing is cast."""
+        if self.autocast is None:
+            return None
+        return self.autocast.enabled() if self.fp8 is None else _enable_both(self.autocast, self.fp8)
+
+
+@contextmanager
+def _enable_both(autocast: AutocastPolicy, fp8: FP8Converter) -> Iterator[None]:
+    with autocast.enabled(), fp8.enabled():
+        yield
+
+
+def resolve(
+    precision: object, options: Options, log: Callable[[str], None], warn: Callable[[str], None]
+) -> ResolvedPrecision:
+    """Resolve a precision argument and the plugin's options.
+
+    Args:
+        precision: The user's argument.
+        options: The other arguments.
+        log: Function that logs a line.
+        warn: Function that emits a warning.
+
+    Raises:
+        ValueError: An argument is invalid or contradicts another one; `OpListError` for op lists.
+        TypeError: An argument is of the wrong type.
+        NotImplementedError: The devices or torch do not support the precision.
+    """
+    name = _normalize(precision)
+    options = _merge_hmp_params(options)
+    lists = _resolve_lists(options)
+    has_bf16_list = any((options.bf16_ops, options.bf16_file_path))
+    if name == "16-mixed" and (has_bf16_list or _hmp.is_available()):
+        # A list for bf16 selects bf16 as the lower precision, and HMP supports no other.
+        name = "bf16-mixed"
+    if options.scaler is not None and name != "16-mixed":
+        raise ValueError(f"`scaler` must be None unless precision is '16-mixed', got precision={name!r}")
+    if name in {"32-true", "bf16-true"}:
+        if _has_lists(options):
+            raise ValueError(
+                f"op lists need a mixed precision such as 'bf16-mixed', got {name!r}, which runs every op in one dtype"
+            )
+        return ResolvedPrecision(name)
+    _validate_generation(name)
+    scaler = (options.scaler or _make_scaler()) if name == "16-mixed" else None
+    dtype = torch.float16 if name == "16-mixed" else torch.bfloat16
+    autocast = AutocastPolicy(lists, dtype, verbose=options.verbose, log=log)
+    return ResolvedPrecision(name, autocast, scaler, FP8Converter(warn) if name == "fp8" else None)
+
+
+def _normalize(precision: object) -> PrecisionName:
+    name = None if isinstance(precision, bool) else _PRECISION_NAMES.get(str(precision))
+    if name is None:
+        raise ValueError(
+            f"`precision` must be 32, 16 or one of {', '.join(map(repr, _PRECISION_NAMES))}, got {precision!r}: see "
+            "the table in the README of hpu-precision"
+        )
+    return name
+
+
+def _merge_hmp_params(options: Options) -> Options:
+    """Return the options with the entries of `hmp_params` as the equivalent arguments."""
+    hmp_params = options.hmp_params
+    if hmp_params is None:
+        return options
+    if _has_lists(options) or options.opt_level != "O1" or options.verbose:
+        raise ValueError(
+            "`hmp_params` must not be combined with `opt_level`, `verbose` or op lists, because it contains them"
+        )
+    known = ("level", "verbose", "bf16_ops", "fp32_ops")
+    for key in hmp_params:
+        if key not in known:
+            close = difflib.get_close_matches(str(key), known, n=1)
+            hint = f", did you mean {close[0]!r}?" if close else ""
+            raise ValueError(f"`hmp_params` must have no other keys than {', '.join(known)}, got {key!r}{hint}")
+    # None selects HMP's default, as after `dict.fromkeys(...)`.
+    given = {key: value for key, value in hmp_params.items() if value is not None}
+    return replace(
+        options,
+        hmp_params=None,
+        opt_level=given.get("level", "O1"),
+        verbose=given.get("verbose", False),
+        **_list_argument("bf16", given.get("bf16_ops")),
+        **_list_argument("fp32", given.get("fp32_ops")),
+    )
+
+
+def _list_argument(kind: str, value: PathOrNames | None) -> dict[str, Any]:
+    return {f"{kind}_file_path" if isinstance(value, (str, PathLike)) else f"{kind}_ops": value}
+
+
+def _has_lists(options: Options) -> bool:
+    lists = (options.bf16_ops, options.fp32_ops, options.bf16_file_path, options.fp32_file_path)
+    return any(value is not None and value != "" for value in lists)
+
+
+def _resolve_lists(options: Options) -> OpLists:
+    lists = level_op_lists(options.opt_level)
+    if not _has_lists(options):
+        return lists
+    if options.opt_level != "O1":
+        raise ValueError(f"`opt_level` must be 'O1' with op lists, got {options.opt_level!r}, which has its own lists")
+    return OpLists.create(
+        options.bf16_ops,
+        options.fp32_ops,
+        bf16_file_path=options.bf16_file_path,
+        fp32_file_path=options.fp32_file_path,
+    )
+
+
+def _validate_generation(name: PrecisionName) -> None:
+    """Raise if the first generation does not support the precision; an unknown generation is checked in training."""
+    if name == "bf16-mixed" or hpu_core.device_name() != _FIRST_GENERATION:
+        return
+    dtype = {"16-mixed": "float16", "fp8": "fp8"}[name]
+    raise NotImplementedError(
+        f"precision={name!r} needs Gaudi 2 or newer, and this machine has first-generation Gaudi cards, which do not "
+        f"support {dtype}: use precision='bf16-mixed'"
+    )
+
+
+def _make_scaler() -> "torch.amp.GradScaler":
+    if not hasattr(torch.amp, "GradScaler"):
+        raise NotImplementedError(
+            "precision='16-mixed' needs a gradient scaler, which torch has for hpu from 2.3 on, found torch "
+            f"{torch.__version__}: use precision='bf16-mixed', which needs none"
+        )
+    return torch.amp.GradScaler("hpu")

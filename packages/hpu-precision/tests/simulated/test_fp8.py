@@ -1,0 +1,99 @@
+"""Tests of training in fp8 with the simulated transformer engine."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from packaging.version import Version
+
+from hpu_core import bridge, frameworks
+from hpu_precision import FabricHPUPrecision, HPUPrecisionPlugin
+
+from .modules import Classifier, loader, losses
+
+_lightning = frameworks.current()
+
+MakeTrainer = Callable[..., Any]
+
+pytestmark = [
+    # Releases with HMP have no transformer engine.
+    pytest.mark.usefixtures("needs_autocast"),
+    pytest.mark.skipif(not hasattr(torch, "float8_e5m2"), reason="Requires: torch 2.1 for fp8"),
+]
+
+
+def _train(trainer: MakeTrainer, plugin: HPUPrecisionPlugin, *, convert: bool, recipe: Any = None) -> Classifier:
+    module = Classifier()
+    if convert:
+        plugin.convert_modules(module, replace_layers=True, recipe=recipe)
+    trainer(plugin).fit(module, loader())
+    return module
+
+
+def test_fp8_trains_like_bf16(trainer: MakeTrainer) -> None:
+    """The losses are close, and not equal."""
+    fp8 = _train(trainer, HPUPrecisionPlugin("fp8"), convert=True)
+    bf16 = _train(trainer, HPUPrecisionPlugin("bf16-mixed"), convert=False)
+
+    assert losses(fp8) == pytest.approx(losses(bf16), abs=0.1)
+    assert losses(fp8) != losses(bf16)
+
+
+def test_other_ops_follow_the_op_lists(trainer: MakeTrainer) -> None:
+    """The scores are in bf16, and the loss is in float32."""
+    module = _train(trainer, HPUPrecisionPlugin("fp8"), convert=True)
+
+    assert module.dtypes["fit"] == torch.bfloat16
+    assert module.losses[0].dtype == torch.float32
+
+
+def test_recipe_is_passed_to_the_engine(trainer: MakeTrainer) -> None:
+    """Different recipes round differently."""
+    recipe = bridge.transformer_engine().recipe
+    hybrid = recipe.DelayedScaling(fp8_format=recipe.Format.HYBRID)
+    runs = [
+        losses(_train(trainer, HPUPrecisionPlugin("fp8"), convert=True, recipe=chosen)) for chosen in (None, hybrid)
+    ]
+
+    assert runs[0] != runs[1]
+
+
+def test_training_resumes_from_a_checkpoint(trainer: MakeTrainer, tmp_path: Path) -> None:
+    """The checkpoint contains the engine's scales."""
+    plugin = HPUPrecisionPlugin("fp8")
+    run = trainer(plugin, max_epochs=1)
+    module = Classifier()
+    plugin.convert_modules(module, replace_layers=True)
+    run.fit(module, loader())
+    run.save_checkpoint(tmp_path / "last.ckpt")
+
+    plugin, module = HPUPrecisionPlugin("fp8"), Classifier()
+    plugin.convert_modules(module, replace_layers=True)
+    trainer(plugin).fit(module, loader(), ckpt_path=tmp_path / "last.ckpt")
+
+    assert losses(module)[-1] < 0.5
+
+
+@pytest.mark.skipif(_lightning.version < Version("2.1"), reason="Requires: Lightning 2.1 for convert_module")
+def test_unconverted_module_trains_in_bf16_with_a_warning(trainer: MakeTrainer) -> None:
+    with pytest.warns(UserWarning, match="precision='fp8' applies only to layers of Intel's transformer engine"):
+        module = _train(trainer, HPUPrecisionPlugin("fp8"), convert=False)
+
+    assert module.dtypes["fit"] == torch.bfloat16
+
+
+def test_fabric_computes_in_fp8() -> None:
+    layer = torch.nn.Linear(16, 16)
+    data = torch.linspace(0.1, 0.9, 32).reshape(2, 16)
+    plugin = FabricHPUPrecision("fp8")
+    converted = plugin.convert_modules(layer, replace_layers=True).to("hpu")
+
+    with plugin.forward_context():
+        fp8 = converted(data.to("hpu")).float()
+    with FabricHPUPrecision("bf16-mixed").forward_context():
+        bf16 = converted(data.to("hpu")).float()
+
+    assert not torch.equal(fp8, bf16)
+    assert torch.allclose(fp8, bf16, atol=0.2)

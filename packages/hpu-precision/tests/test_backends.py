@@ -1,0 +1,131 @@
+"""Tests that op lists have the same effect with HMP, with lists that the bridge reads, and with our kernels.
+
+Each backend runs in its own process.
+"""
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_PROGRAM = Path(__file__).parent / "backends_program.py"
+
+# SynapseAI release, and whether the bridge is loaded when the plugin is created.
+_BACKENDS = {
+    "HMP": ("1.11.0", "loaded"),
+    "last HMP": ("1.12.1", "loaded"),
+    "bridge": ("1.24.1", "not loaded"),
+    "kernels": ("1.24.1", "loaded"),
+}
+
+Run = Callable[[str], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Return a function that runs the program with a backend, once per backend, and returns its results."""
+
+    @functools.cache
+    def run(backend: str) -> dict[str, Any]:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("HPU_SIM_")}
+        runtime_dir = tmp_path_factory.mktemp("runtime")
+        environment.update(HPU_SIM_RUNTIME_DIR=str(runtime_dir), PYTHONPATH=os.pathsep.join(sys.path))
+        command = [sys.executable, str(_PROGRAM), *_BACKENDS[backend]]
+        result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+        found: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+        return {**found, "messages": result.stderr.partition("the first lists have been used")[0]}
+
+    return run
+
+
+@pytest.fixture(params=_BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    """Return each backend."""
+    name: str = request.param
+    return name
+
+
+_FP32, _BF16 = "torch.float32", "torch.bfloat16"
+
+# By the lists in backends_program.py. Their bf16 list has relu, which HMP knows and the bridge's lists do not.
+_EXPECTED = {
+    "a function of the bf16 list": _BF16,
+    "a layer of the bf16 list": _BF16,
+    "a method of the bf16 list": _BF16,
+    "a Python operator of the bf16 list": _BF16,
+    "an op that is not in the bridge's lists": _BF16,
+    "a function imported before the plugin": _BF16,
+    "a layer made of listed ops": _BF16,
+    "a function of the fp32 list": _FP32,
+    "a Python operator of the fp32 list": _FP32,
+    "a layer of the fp32 list": _FP32,
+    "an op of no list, from float32": _FP32,
+    "an op of no list, from bfloat16": _BF16,
+    "an op of the default lists only": _FP32,
+    "an op with inputs of two dtypes": _FP32,
+    "an op with inputs of one dtype": _BF16,
+    "an in-place op": _FP32,
+    "the gradient of a parameter": _FP32,
+    "outside the step": _FP32,
+}
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", _EXPECTED)
+def test_dtypes_are_the_same_with_every_backend(kind: str, backend: str, run: Run) -> None:
+    assert run(backend)["dtypes"][kind] == _EXPECTED[kind]
+
+
+def test_every_kind_has_an_expected_dtype(backend: str, run: Run) -> None:
+    assert set(run(backend)["dtypes"]) == set(_EXPECTED)
+
+
+def test_loss_and_gradients_are_bitwise_equal(backend: str, run: Run) -> None:
+    assert run(backend)["loss and gradients"] == run("kernels")["loss and gradients"]
+
+
+@pytest.mark.parametrize(
+    ("backend", "hmp", "override_all"),
+    [
+        ("HMP", True, True),
+        ("last HMP", True, True),
+        ("bridge", False, False),
+        ("kernels", False, True),
+    ],
+)
+def test_selected_backend(backend: str, hmp: bool, override_all: bool, run: Run) -> None:
+    """HMP is used if the release has it, the bridge if it could read the lists, and our kernels otherwise."""
+    assert (run(backend)["hmp"], run(backend)["override_all"]) == (hmp, override_all)
+
+
+def test_kernels_complement_the_bridge(run: Run) -> None:
+    """They cast only the ops that the bridge's lists do not support."""
+    assert run("bridge")["kernels"] == ["relu"]
+
+
+@pytest.mark.parametrize(("backend", "logged"), [("bridge", False), ("kernels", True)])
+def test_use_of_our_kernels_is_logged(backend: str, logged: bool, run: Run) -> None:
+    """The message says that the bridge was already loaded."""
+    assert ("hpu-precision applies the op lists with its own autocast kernels" in run(backend)["messages"]) is logged
+
+
+def test_exported_files_are_removed_at_exit(backend: str, run: Run) -> None:
+    assert not any(Path(path).exists() for path in run(backend)["files"])
+
+
+def test_hmp_rejects_other_lists(run: Run) -> None:
+    """HMP replaces functions once per process."""
+    assert "HMP accepts op lists once per process" in run("HMP")["second lists"]
+
+
+@pytest.mark.parametrize("backend", ["bridge", "kernels"])
+def test_plugins_with_different_lists_alternate(backend: str, run: Run) -> None:
+    """Without HMP, each plugin's lists apply inside its own steps."""
+    assert run(backend)["second lists"] == [_FP32, _BF16]

@@ -1,0 +1,296 @@
+"""Tests of conversion to fp8, with a stand-in for Intel Neural Compressor."""
+
+import json
+import sys
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from torch import nn
+
+import hpu_core
+from hpu_core import bridge
+from hpu_precision import FabricHPUPrecision, HPUPrecisionPlugin
+
+_NAME = "neural_compressor.torch.quantization"
+
+
+class FakeCompressor(ModuleType):
+    """Stand-in for Neural Compressor that records its calls."""
+
+    def __init__(self) -> None:
+        super().__init__(_NAME)
+        self.configs: list[dict[str, Any]] = []
+        self.calls: list[tuple[str, nn.Module]] = []
+        self.FP8Config = SimpleNamespace(from_json_file=self._read)
+
+    def _read(self, path: str) -> dict[str, Any]:
+        self.configs.append(json.loads(Path(path).read_text(encoding="utf-8")))
+        return self.configs[-1]
+
+    def prepare(self, model: nn.Module, config: dict[str, Any]) -> nn.Module:
+        self.calls.append(("prepare", model))
+        return nn.Sequential(model)
+
+    def convert(self, model: nn.Module, config: dict[str, Any]) -> nn.Module:
+        self.calls.append(("convert", model))
+        return nn.Sequential(model)
+
+    def finalize_calibration(self, model: nn.Module) -> None:
+        self.calls.append(("finalize_calibration", model))
+
+
+@pytest.fixture
+def compressor(monkeypatch: pytest.MonkeyPatch) -> FakeCompressor:
+    """Fake a machine with Gaudi 2, a bridge and Neural Compressor."""
+    module = FakeCompressor()
+    for name in ("neural_compressor", "neural_compressor.torch"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, _NAME, module)
+    monkeypatch.setattr(hpu_core, "device_name", lambda: "GAUDI2")
+    monkeypatch.setattr(bridge, "set_inference_env", lambda: None)
+    return module
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Change to an empty directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(params=[HPUPrecisionPlugin, FabricHPUPrecision], ids=["Trainer", "Fabric"])
+def plugin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return each plugin with precision "fp8"."""
+    monkeypatch.setattr(hpu_core, "device_name", lambda: "GAUDI2")
+    return request.param("fp8")
+
+
+@pytest.mark.parametrize(("quant", "call", "mode"), [(True, "convert", "QUANTIZE"), (False, "prepare", "MEASURE")])
+def test_quant_selects_measuring_or_quantizing(
+    quant: bool, call: str, mode: str, plugin: Any, compressor: FakeCompressor
+) -> None:
+    """The module that Neural Compressor returns is returned."""
+    module = nn.Linear(4, 4)
+
+    converted = plugin.convert_modules(module, inference=True, quant=quant)
+
+    assert compressor.calls == [(call, module)]
+    assert converted[0] is module
+    assert compressor.configs[0]["mode"] == mode
+
+
+@pytest.mark.parametrize("quant", [True, False])
+def test_both_steps_use_the_same_directory(
+    quant: bool, plugin: Any, compressor: FakeCompressor, directory: Path
+) -> None:
+    plugin.convert_modules(nn.Linear(4, 4), inference=True, quant=quant, fp8_data_path=directory / "fp8")
+
+    assert compressor.configs[0]["dump_stats_path"] == str(directory / "fp8" / "measure")
+
+
+def test_directory_of_the_measurements_is_created(plugin: Any, compressor: FakeCompressor, directory: Path) -> None:
+    plugin.convert_modules(nn.Linear(4, 4), inference=True, quant=False, fp8_data_path=directory / "new" / "fp8")
+
+    assert (directory / "new" / "fp8").is_dir()
+
+
+def test_default_configuration_files_are_not_modified(plugin: Any, compressor: FakeCompressor, directory: Path) -> None:
+    files = [resources.files("hpu_precision").joinpath(f"fp8_configs/{name}.json") for name in ("measure", "quantize")]
+    before = [file.read_text() for file in files]
+    for quant in (True, False):
+        plugin.convert_modules(nn.Linear(4, 4), inference=True, quant=quant, fp8_data_path=directory)
+
+    assert [file.read_text() for file in files] == before
+
+
+def test_users_dict_is_used_and_not_modified(plugin: Any, compressor: FakeCompressor, directory: Path) -> None:
+    """`fp8_data_path` is added to a copy."""
+    quant = {"mode": "QUANTIZE", "scale_method": "unit_scale"}
+
+    plugin.convert_modules(nn.Linear(4, 4), inference=True, quant=quant, fp8_data_path=directory)
+
+    assert compressor.configs == [{**quant, "dump_stats_path": str(directory / "measure")}]
+    assert quant == {"mode": "QUANTIZE", "scale_method": "unit_scale"}
+
+
+def test_users_file_is_used_and_not_modified(plugin: Any, compressor: FakeCompressor, directory: Path) -> None:
+    path = directory / "config.json"
+    path.write_text('{"mode": "measure", "dump_stats_path": "elsewhere/m"}')
+
+    plugin.convert_modules(nn.Linear(4, 4), inference=True, quant=str(path), fp8_data_path=directory)
+
+    assert compressor.configs[0]["dump_stats_path"] == str(directory / "measure")
+    assert path.read_text() == '{"mode": "measure", "dump_stats_path": "elsewhere/m"}'
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", r"`quant` must be a readable JSON file, got '.*config\.json': Expecting property name"),
+        ("[1]", r"`quant` must be a JSON file with an object, got '.*' with \[1\]"),
+        ('{"mode": "AUTO"}', "'mode' in `quant` must be 'MEASURE' or 'QUANTIZE', got 'AUTO'"),
+        ("{}", "'mode' in `quant` must be 'MEASURE' or 'QUANTIZE', got None"),
+    ],
+)
+@pytest.mark.usefixtures("compressor")
+def test_invalid_configuration_is_rejected(content: str, message: str, plugin: Any, directory: Path) -> None:
+    (directory / "config.json").write_text(content)
+
+    with pytest.raises(ValueError, match=message):
+        plugin.convert_modules(nn.Linear(4, 4), inference=True, quant=directory / "config.json")
+
+
+@pytest.mark.usefixtures("compressor")
+def test_missing_configuration_is_rejected(plugin: Any) -> None:
+    with pytest.raises(ValueError, match=r"`quant` must be a readable JSON file, got 'none\.json': .* No such file"):
+        plugin.convert_modules(nn.Linear(4, 4), inference=True, quant="none.json")
+
+
+def test_teardown_saves_the_measurements_once(plugin: Any, compressor: FakeCompressor) -> None:
+    converted = plugin.convert_modules(nn.Linear(4, 4), inference=True, quant=False)
+    plugin.teardown()
+    plugin.teardown()
+
+    assert compressor.calls[1:] == [("finalize_calibration", converted)]
+
+
+def test_teardown_after_quantizing_saves_nothing(plugin: Any, compressor: FakeCompressor) -> None:
+    plugin.convert_modules(nn.Linear(4, 4), inference=True)
+    plugin.teardown()
+
+    assert [name for name, _ in compressor.calls] == ["convert"]
+
+
+def test_missing_compressor_error_has_the_pip_command(plugin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "neural_compressor", None)
+
+    with pytest.raises(ModuleNotFoundError, match=r"Neural Compressor, .* pip install \"neural-compressor-pt\""):
+        plugin.convert_modules(nn.Linear(4, 4), inference=True)
+
+
+@pytest.mark.parametrize("value", [32, "bf16-mixed"])
+def test_convert_modules_needs_fp8(value: int | str) -> None:
+    with pytest.raises(ValueError, match="`convert_modules` needs precision='fp8', got a plugin with '"):
+        HPUPrecisionPlugin(value).convert_modules(nn.Linear(4, 4))
+
+
+@pytest.mark.parametrize("options", [{"replace_layers": True}, {"recipe": object()}])
+def test_training_arguments_are_rejected_for_inference(options: dict[str, Any], plugin: Any) -> None:
+    with pytest.raises(ValueError, match="`replace_layers` and `recipe` must not be set for inference"):
+        plugin.convert_modules(nn.Linear(4, 4), inference=True, **options)
+
+
+@pytest.mark.parametrize("options", [{"quant": False}, {"quant": {}}, {"fp8_data_path": "fp8"}])
+def test_inference_arguments_are_rejected_for_training(options: dict[str, Any], plugin: Any) -> None:
+    with pytest.raises(ValueError, match="`quant` and `fp8_data_path` must not be set for training"):
+        plugin.convert_modules(nn.Linear(4, 4), **options)
+
+
+def test_inference_is_initialized_once_in_the_first_step(
+    plugin: Any, compressor: FakeCompressor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the module is converted, it need not be on the device yet."""
+    initialized: list[object] = []
+    monkeypatch.setattr(bridge, "initialize_inference", initialized.append)
+    fp8: Any = plugin._resolved.fp8
+
+    converted = plugin.convert_modules(nn.Linear(4, 4), inference=True)
+    before = [*initialized]
+    for _ in range(2):
+        with fp8.enabled():
+            pass
+
+    assert (before, initialized) == ([], [converted])
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., nn.Module]:
+    """Fake the transformer engine and return its linear layer."""
+
+    class Linear(nn.Linear):
+        def __init__(self, first: int, second: int, *, bias: bool, params_dtype: Any, device: Any) -> None:
+            super().__init__(first, second, bias=bias, dtype=params_dtype, device=device)
+
+    monkeypatch.setattr(bridge, "transformer_engine", lambda: SimpleNamespace(Linear=Linear))
+    return Linear
+
+
+class _TiedModule(nn.Module):
+    """Module with a shared layer, a tied weight, attention and nested layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.shared = self.first
+        self.tied = nn.Linear(4, 4, bias=False)
+        self.tied.weight = self.first.weight
+        self.attention = nn.MultiheadAttention(4, 2)
+        self.register_module("nothing", None)
+        self.nested = nn.Sequential(nn.ReLU(), nn.Sequential(nn.Linear(4, 2)))
+
+
+def test_nested_linear_layers_are_replaced(plugin: Any, engine: type[nn.Module]) -> None:
+    module = plugin.convert_modules(_TiedModule(), replace_layers=True)
+
+    assert {type(layer) for layer in (module.first, module.tied, module.nested[1][0])} == {engine}
+
+
+def test_parameters_stay_the_same_objects(plugin: Any, engine: type[nn.Module]) -> None:
+    """Existing optimizers stay valid, and tied weights stay tied."""
+    module = _TiedModule()
+    before = dict(module.named_parameters())
+    plugin.convert_modules(module, replace_layers=True)
+
+    assert all(parameter is before[name] for name, parameter in module.named_parameters())
+    assert module.tied.weight is module.first.weight
+    assert module.shared is module.first
+
+
+def test_projection_of_attention_is_not_replaced(plugin: Any, engine: type[nn.Module]) -> None:
+    """Attention reads the weight of its projection without calling the layer."""
+    module = plugin.convert_modules(_TiedModule(), replace_layers=True)
+
+    assert not isinstance(module.attention.out_proj, engine)
+
+
+def test_single_linear_layer_returns_a_new_module(plugin: Any, engine: type[nn.Module]) -> None:
+    """It cannot be replaced in place."""
+    layer = nn.Linear(4, 4).eval()
+    converted = plugin.convert_modules(layer, replace_layers=True)
+
+    assert isinstance(converted, engine)
+    assert (converted.weight, converted.training) == (layer.weight, False)
+
+
+@pytest.mark.usefixtures("engine")
+def test_layers_are_not_replaced_by_default(plugin: Any) -> None:
+    module = _TiedModule()
+
+    assert plugin.convert_modules(module) is module
+    assert type(module.first) is nn.Linear
+
+
+@pytest.mark.usefixtures("engine")
+def test_module_without_fp8_layers_warns(plugin: Any) -> None:
+    with pytest.warns(UserWarning, match="this module has none: call `plugin.convert_modules"):
+        plugin.convert_module(_TiedModule())
+
+
+@pytest.mark.usefixtures("engine")
+def test_converted_module_does_not_warn(plugin: Any, recwarn: pytest.WarningsRecorder) -> None:
+    plugin.convert_module(plugin.convert_modules(_TiedModule(), replace_layers=True))
+
+    assert not recwarn.list
+
+
+def test_module_for_inference_does_not_warn(
+    plugin: Any, compressor: FakeCompressor, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Neural Compressor does not use the engine's layers."""
+    plugin.convert_module(plugin.convert_modules(_TiedModule(), inference=True))
+
+    assert not recwarn.list

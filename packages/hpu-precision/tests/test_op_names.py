@@ -1,0 +1,39 @@
+"""Tests of names in op lists and their operators."""
+
+import pytest
+
+from hpu_precision._op_names import closest, operators
+from hpu_precision.op_lists import bridge_op_names, hmp_op_names
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("linear", {"linear"}),
+        ("cross_entropy", {"cross_entropy_loss"}),
+        ("cross_entropy_loss", {"cross_entropy_loss"}),
+        ("truediv", {"div", "true_divide"}),
+        ("iadd", {"add_"}),
+    ],
+)
+def test_names_of_hmp_and_autocast(name: str, expected: set[str]) -> None:
+    assert operators(name) == expected
+
+
+@pytest.mark.parametrize("name", sorted(bridge_op_names() | hmp_op_names()))
+def test_names_of_the_bridge_and_hmp_exist_in_torch(name: str) -> None:
+    assert operators(name)
+
+
+@pytest.mark.parametrize("name", ["liner", "__class__", "name", "_dir", "softmax2", ""])
+def test_other_names_are_unknown(name: str) -> None:
+    """Attributes of the namespace that are not operators are unknown as well."""
+    assert operators(name) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("liner", "linear"), ("Conv2d", "conv2d"), ("crossentropy", "cross_entropy"), ("zzzzqqq", None)],
+)
+def test_closest_finds_typing_errors(name: str, expected: str | None) -> None:
+    assert closest(name) == expected
