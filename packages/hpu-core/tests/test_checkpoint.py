@@ -1,4 +1,4 @@
-"""HPUCheckpointIO on the CPU: paths, errors, loading, and what a killed process leaves."""
+"""Tests of HPUCheckpointIO on the CPU: paths, errors, loading, and killed processes."""
 
 import inspect
 import os
@@ -8,12 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from packaging.version import Version
 
-from hpu_core import HPUCheckpointIO, frameworks
+from hpu_core import HPUCheckpointIO, checkpoint, frameworks
 from hpu_core._lightning import CheckpointIO, TorchCheckpointIO, get_filesystem
 
 _KILLS = 50
@@ -30,13 +31,12 @@ def plugin() -> HPUCheckpointIO:
 
 @pytest.fixture
 def memory() -> Iterator[None]:
-    """A remote file system, as far as Lightning can tell, which is empty afterwards."""
+    """Empty the memory file system afterwards, which counts as remote."""
     yield
     get_filesystem("memory://").store.clear()
 
 
-def test_a_checkpoint_comes_back(plugin: HPUCheckpointIO, tmp_path: Path) -> None:
-    """What was saved is loaded."""
+def test_round_trip(plugin: HPUCheckpointIO, tmp_path: Path) -> None:
     checkpoint = {"epoch": 3, "state_dict": {"weight": torch.arange(3.0)}}
     plugin.save_checkpoint(checkpoint, tmp_path / "last.ckpt")
 
@@ -46,22 +46,20 @@ def test_a_checkpoint_comes_back(plugin: HPUCheckpointIO, tmp_path: Path) -> Non
     assert loaded["state_dict"]["weight"].tolist() == [0, 1, 2]
 
 
-def test_it_derives_from_lightnings_plugin(plugin: HPUCheckpointIO) -> None:
-    """Lightning takes it wherever it takes its own."""
+def test_derives_from_plugin_of_lightning(plugin: HPUCheckpointIO) -> None:
     assert isinstance(plugin, TorchCheckpointIO)
 
 
 @pytest.mark.parametrize("name", ["save_checkpoint", "load_checkpoint", "remove_checkpoint", "teardown"])
-def test_methods_take_what_lightning_passes(name: str) -> None:
-    """Each parameter of Lightning's plugins has the same name and place here."""
+def test_signatures_match_lightning(name: str) -> None:
     ours = list(inspect.signature(getattr(HPUCheckpointIO, name)).parameters)
     theirs = list(inspect.signature(getattr(CheckpointIO, name)).parameters)
 
     assert ours[: len(theirs)] == theirs
 
 
-def test_missing_folders_are_made(plugin: HPUCheckpointIO, tmp_path: Path) -> None:
-    """ModelCheckpoint leaves that to the plugin."""
+def test_missing_folders_are_created(plugin: HPUCheckpointIO, tmp_path: Path) -> None:
+    """ModelCheckpoint does not create them."""
     path = tmp_path / "version_0" / "checkpoints" / "last.ckpt"
     plugin.save_checkpoint({"epoch": 1}, path)
 
@@ -69,15 +67,13 @@ def test_missing_folders_are_made(plugin: HPUCheckpointIO, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("spelling", ["{}", "file://{}", "local://{}"])
-def test_local_paths_are_spelled_as_fsspec_does(spelling: str, plugin: HPUCheckpointIO, tmp_path: Path) -> None:
-    """A URL of a local file is a local file."""
+def test_urls_of_local_files(spelling: str, plugin: HPUCheckpointIO, tmp_path: Path) -> None:
     plugin.save_checkpoint({"epoch": 1}, spelling.format(tmp_path / "last.ckpt"))
 
     assert plugin.load_checkpoint(tmp_path / "last.ckpt") == {"epoch": 1}
 
 
-def test_the_home_folder_is_expanded(plugin: HPUCheckpointIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A "~" means the same for saving as for loading."""
+def test_home_folder_is_expanded(plugin: HPUCheckpointIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
 
     plugin.save_checkpoint({"epoch": 1}, "~/last.ckpt")
@@ -85,10 +81,7 @@ def test_the_home_folder_is_expanded(plugin: HPUCheckpointIO, tmp_path: Path, mo
     assert plugin.load_checkpoint(tmp_path / "last.ckpt") == plugin.load_checkpoint("~/last.ckpt") == {"epoch": 1}
 
 
-def test_a_relative_path_is_relative_to_the_working_folder(
-    plugin: HPUCheckpointIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A bare file name goes where `open` would put it."""
+def test_relative_path(plugin: HPUCheckpointIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     plugin.save_checkpoint({"epoch": 1}, "last.ckpt")
@@ -97,16 +90,15 @@ def test_a_relative_path_is_relative_to_the_working_folder(
 
 
 @pytest.mark.usefixtures("memory")
-def test_remote_paths_go_through_fsspec(plugin: HPUCheckpointIO) -> None:
-    """A URL is saved to and loaded from its file system."""
+def test_remote_path(plugin: HPUCheckpointIO) -> None:
     plugin.save_checkpoint({"epoch": 1}, "memory://runs/7/last.ckpt")
 
     assert plugin.load_checkpoint("memory://runs/7/last.ckpt") == {"epoch": 1}
 
 
 @pytest.mark.usefixtures("memory")
-def test_a_failure_leaves_the_remote_checkpoint(plugin: HPUCheckpointIO) -> None:
-    """Nothing is opened for writing before everything has been pickled."""
+def test_failure_leaves_remote_checkpoint(plugin: HPUCheckpointIO) -> None:
+    """Pickling ends before the file is opened for writing."""
     plugin.save_checkpoint({"epoch": 1}, "memory://last.ckpt")
 
     with pytest.raises(AttributeError, match="lambda"):
@@ -115,8 +107,7 @@ def test_a_failure_leaves_the_remote_checkpoint(plugin: HPUCheckpointIO) -> None
     assert plugin.load_checkpoint("memory://last.ckpt") == {"epoch": 1}
 
 
-def test_a_failure_leaves_the_old_checkpoint(plugin: HPUCheckpointIO, tmp_path: Path) -> None:
-    """A checkpoint that cannot be pickled does not cost the one before."""
+def test_failure_leaves_local_checkpoint(plugin: HPUCheckpointIO, tmp_path: Path) -> None:
     path = tmp_path / "last.ckpt"
     plugin.save_checkpoint({"epoch": 1}, path)
 
@@ -127,34 +118,52 @@ def test_a_failure_leaves_the_old_checkpoint(plugin: HPUCheckpointIO, tmp_path: 
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_torchs_writer_does_not_hide_the_systems_reason(plugin: HPUCheckpointIO) -> None:
-    """A full disk is said as such, though torch reports an archive that it could not finish."""
+def test_full_disk(plugin: HPUCheckpointIO) -> None:
+    """Torch itself reports an incomplete archive."""
     with pytest.raises(OSError, match=r"cannot save the checkpoint.*No space left on device: '/dev/full'"):
         plugin.save_checkpoint({"weight": torch.zeros(1 << 20)}, "/dev/full")
 
 
-def test_storage_options_are_refused(plugin: HPUCheckpointIO, tmp_path: Path) -> None:
-    """As in Lightning's own plugins, they are for subclasses to define."""
-    with pytest.raises(TypeError, match=r"`storage_options` is not supported by HPUCheckpointIO, got {'x': 1}"):
-        plugin.save_checkpoint({}, tmp_path / "last.ckpt", storage_options={"x": 1})
+@pytest.mark.usefixtures("memory")
+def test_storage_options_configure_the_file_system(plugin: HPUCheckpointIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are keyword arguments of the fsspec file system."""
+    file_systems: list[Any] = []
+
+    def spy(path: str, **options: Any) -> Any:
+        file_systems.append(get_filesystem(path, **options))
+        return file_systems[-1]
+
+    monkeypatch.setattr(checkpoint, "get_filesystem", spy)
+    plugin.save_checkpoint({"epoch": 1}, "memory://last.ckpt", storage_options={"token": "secret"})
+
+    assert [system.storage_options for system in file_systems] == [{"token": "secret"}]
+    assert plugin.load_checkpoint("memory://last.ckpt") == {"epoch": 1}
 
 
-def test_a_missing_checkpoint_is_said(plugin: HPUCheckpointIO, tmp_path: Path) -> None:
-    """Lightning's own error stays."""
+def test_storage_options_with_local_path(plugin: HPUCheckpointIO, tmp_path: Path) -> None:
+    plugin.save_checkpoint({"epoch": 1}, tmp_path / "last.ckpt", storage_options={"auto_mkdir": True})
+
+    assert plugin.load_checkpoint(tmp_path / "last.ckpt") == {"epoch": 1}
+
+
+def test_storage_options_must_be_a_mapping(plugin: HPUCheckpointIO, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"^`storage_options` must be a mapping .*, got \['x'\]$"):
+        plugin.save_checkpoint({}, tmp_path / "last.ckpt", storage_options=["x"])  # type: ignore[arg-type]
+
+
+def test_missing_checkpoint(plugin: HPUCheckpointIO, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"last\.ckpt"):
         plugin.load_checkpoint(tmp_path / "last.ckpt")
 
 
-def test_a_checkpoint_can_be_removed(plugin: HPUCheckpointIO, tmp_path: Path) -> None:
-    """Lightning's own way of removing stays."""
+def test_remove_checkpoint(plugin: HPUCheckpointIO, tmp_path: Path) -> None:
     plugin.save_checkpoint({}, tmp_path / "last.ckpt")
     plugin.remove_checkpoint(tmp_path / "last.ckpt")
 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_map_location_is_passed_on(plugin: HPUCheckpointIO, tmp_path: Path) -> None:
-    """Who asks for another place gets it."""
+def test_map_location(plugin: HPUCheckpointIO, tmp_path: Path) -> None:
     plugin.save_checkpoint({"weight": torch.zeros(1)}, tmp_path / "last.ckpt")
 
     loaded = plugin.load_checkpoint(tmp_path / "last.ckpt", map_location="meta")
@@ -163,8 +172,7 @@ def test_a_map_location_is_passed_on(plugin: HPUCheckpointIO, tmp_path: Path) ->
 
 
 @_needs_weights_only
-def test_weights_only_is_passed_on(plugin: HPUCheckpointIO, tmp_path: Path) -> None:
-    """Who asks for weights only gets no other object."""
+def test_weights_only(plugin: HPUCheckpointIO, tmp_path: Path) -> None:
     plugin.save_checkpoint({"path": Path("x")}, tmp_path / "last.ckpt")
 
     with pytest.raises(Exception, match="Weights only load failed"):
@@ -172,24 +180,21 @@ def test_weights_only_is_passed_on(plugin: HPUCheckpointIO, tmp_path: Path) -> N
 
 
 @_needs_weights_only
-def test_everything_loads_for_those_who_trust_the_file(plugin: HPUCheckpointIO, tmp_path: Path) -> None:
-    """`weights_only=False` loads any object."""
+def test_weights_only_can_be_disabled(plugin: HPUCheckpointIO, tmp_path: Path) -> None:
     plugin.save_checkpoint({"path": Path("x")}, tmp_path / "last.ckpt")
 
     assert plugin.load_checkpoint(tmp_path / "last.ckpt", weights_only=False) == {"path": Path("x")}
 
 
-def test_it_says_which_framework_it_is_for(plugin: HPUCheckpointIO) -> None:
-    """Its representation is what Lightning prints when it refuses it."""
+def test_repr_names_framework(plugin: HPUCheckpointIO) -> None:
     assert repr(plugin).startswith(f"<HPUCheckpointIO of {_lightning.name} ")
 
 
 @pytest.mark.timeout(240)
-def test_a_killed_process_leaves_a_whole_checkpoint(plugin: HPUCheckpointIO, tmp_path: Path) -> None:
-    """However often the process is killed while it saves, the checkpoint loads and is of one piece."""
+def test_killed_process_leaves_complete_checkpoint(plugin: HPUCheckpointIO, tmp_path: Path) -> None:
     path = tmp_path / "last.ckpt"
     steps = []
-    script = Path(__file__).with_name("killed_saver.py")
+    script = Path(__file__).with_name("kill_during_save.py")
     command = [sys.executable, str(script), str(path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as saver:
@@ -198,12 +203,12 @@ def test_a_killed_process_leaves_a_whole_checkpoint(plugin: HPUCheckpointIO, tmp
             steps.append(_step(plugin, path))
         saver.communicate()
 
-    assert steps == sorted(set(steps)), "a child loads the checkpoint and saves at least one of its own"
-    assert len(list(tmp_path.iterdir())) <= 2, "more than one leftover is there"
+    assert steps == sorted(set(steps)), "each child saves at least one newer checkpoint"
+    assert len(list(tmp_path.iterdir())) <= 2, "more than one stale file is left"
 
 
 def _kill_at_random(saver: "subprocess.Popen[bytes]") -> None:
-    """Have a child save, and kill it at a random moment of its second or third save."""
+    """Start a child, and kill it at a random moment of its second or third save."""
     assert saver.stdin is not None
     assert saver.stdout is not None
     saver.stdin.write(b"\n")
@@ -211,12 +216,12 @@ def _kill_at_random(saver: "subprocess.Popen[bytes]") -> None:
     child, events = map(int, saver.stdout.readline().split())
     saver.stdout.read(random.randrange(2 * events))  # noqa: S311 - no secret.
     os.kill(child, signal.SIGKILL)
-    # What it said until it died; the end of the line comes from its parent.
+    # The rest of its output; its parent ends the line.
     saver.stdout.readline()
 
 
 def _step(plugin: HPUCheckpointIO, path: Path) -> int:
-    """Load the checkpoint, check that all of it is of one save, and return which one that was."""
+    """Load the checkpoint, check that all of it is from one save, and return the step of that save."""
     checkpoint = plugin.load_checkpoint(path)
     step = int(checkpoint["step"])
     weights = checkpoint["state_dict"]["weights"]

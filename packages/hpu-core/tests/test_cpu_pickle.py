@@ -1,4 +1,4 @@
-"""What is in a file that `save` wrote; tensors of the device are in tests/simulated."""
+"""Tests of the content of files that `save` writes; tests/simulated has those with device tensors."""
 
 import io
 from collections import OrderedDict
@@ -17,15 +17,13 @@ def _round_trip(obj: Any) -> Any:
     return torch.load(buffer, weights_only=False)
 
 
-def test_a_tensor_comes_back() -> None:
-    """Values, type and shape survive."""
+def test_tensor() -> None:
     tensor = torch.arange(6, dtype=torch.int16).reshape(2, 3)
 
     assert torch.equal(_round_trip(tensor), tensor)
 
 
-def test_anything_that_pickles_is_saved() -> None:
-    """What is no tensor passes through unchanged."""
+def test_other_objects_are_unchanged() -> None:
     obj = {"epoch": 3, "names": ["a", ("b",)], "order": OrderedDict(x=1), "device": torch.device("hpu"), "set": {1}}
 
     assert _round_trip(obj) == obj
@@ -33,38 +31,32 @@ def test_anything_that_pickles_is_saved() -> None:
 
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state")
-def test_sparse_tensors_are_saved(layout: torch.layout) -> None:
-    """Tensors without a storage of their own are saved as torch saves them."""
+def test_sparse_tensors(layout: torch.layout) -> None:
     dense = torch.eye(3)
 
     assert torch.equal(_round_trip(dense.to_sparse(layout=layout)).to_dense(), dense)
 
 
-def test_tensors_without_a_storage_are_copied_whole() -> None:
-    """What is no view of a storage is left to torch."""
+def test_tensors_without_storage_are_copied_by_torch() -> None:
     tensor = torch.eye(3).to_sparse()
 
-    copy = _cpu_pickle._Copies().of(tensor)
+    copy = _cpu_pickle._StorageCache().cpu_copy(tensor)
 
     assert torch.equal(copy.to_dense(), tensor.to_dense())
 
 
-def test_meta_tensors_are_saved() -> None:
-    """A tensor without data stays one."""
+def test_meta_tensors() -> None:
     assert _round_trip(torch.empty(2, 3, device="meta")).shape == (2, 3)
 
 
 @pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
-def test_a_lazy_modules_parameters_are_saved() -> None:
-    """A parameter whose shape is not known yet has nothing to copy."""
+def test_uninitialized_parameters() -> None:
     state = torch.nn.LazyLinear(2).state_dict()
 
     assert type(_round_trip(state)["weight"]) is torch.nn.parameter.UninitializedParameter
 
 
-def test_a_file_need_not_be_seekable() -> None:
-    """The file is written from front to end."""
-
+def test_file_need_not_be_seekable() -> None:
     class Stream(io.RawIOBase):
         content = b""
 
@@ -78,7 +70,6 @@ def test_a_file_need_not_be_seekable() -> None:
     assert torch.load(io.BytesIO(stream.content), weights_only=True)["x"].tolist() == [1, 1]
 
 
-def test_what_torch_refuses_is_refused() -> None:
-    """An object that cannot be pickled is an error, not a hole in the checkpoint."""
+def test_unpicklable_object_is_an_error() -> None:
     with pytest.raises(AttributeError, match="lambda"):
         _round_trip({"hook": lambda: None})

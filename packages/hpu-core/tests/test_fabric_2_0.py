@@ -1,4 +1,4 @@
-"""Fabric of Lightning 2.0, which asks the precision plugin for gradients; any Lightning's plugin can be asked."""
+"""Tests of the workaround for Fabric 2.0, with the precision plugin of the installed Lightning."""
 
 import pickle
 from typing import Any
@@ -13,15 +13,15 @@ _Precision: Any = frameworks.current().fabric("plugins").Precision
 
 
 class _Strategy(FabricSingleHPUStrategy):
-    """Counts how often it is asked."""
+    """Strategy that counts its `backward` calls."""
 
     def __init__(self) -> None:
         super().__init__(precision=_Precision())
-        self.asked = 0
-        _fabric_2_0.tell_of_backward(self, self.precision)
+        self.calls = 0
+        _fabric_2_0.route_backward_through_strategy(self, self.precision)
 
     def backward(self, tensor: torch.Tensor, module: torch.nn.Module | None, *args: Any, **kwargs: Any) -> None:
-        self.asked += 1
+        self.calls += 1
         super().backward(tensor, module, *args, **kwargs)
 
 
@@ -32,29 +32,27 @@ def _gradient(strategy: _Strategy) -> float:
     return value.grad.item()
 
 
-def test_the_strategy_is_asked_once_for_each_gradient() -> None:
-    """And the plugin computes it."""
+def test_plugin_calls_strategy_once() -> None:
     strategy = _Strategy()
 
-    assert [(_gradient(strategy), strategy.asked) for _ in range(2)] == [(6.0, 1), (6.0, 2)]
+    assert [(_gradient(strategy), strategy.calls) for _ in range(2)] == [(6.0, 1), (6.0, 2)]
 
 
-def test_after_an_error_the_strategy_is_asked_again() -> None:
-    """A program may catch it and go on."""
+def test_plugin_calls_strategy_after_an_error() -> None:
     strategy = _Strategy()
     with pytest.raises(RuntimeError, match="does not require grad"):
         strategy.precision.backward(torch.tensor(1.0), None)
 
     _gradient(strategy)
 
-    assert strategy.asked == 2
+    assert strategy.calls == 2
 
 
-def test_a_copy_asks_its_own_strategy() -> None:
-    """Launchers send strategies to the processes that they spawn."""
+def test_copy_calls_its_own_strategy() -> None:
+    """Spawning launchers pickle strategies."""
     strategy = _Strategy()
     other = pickle.loads(pickle.dumps(strategy))  # noqa: S301 - made in the same line.
 
     _gradient(other)
 
-    assert (strategy.asked, other.asked) == (0, 1)
+    assert (strategy.calls, other.calls) == (0, 1)

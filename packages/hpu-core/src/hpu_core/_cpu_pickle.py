@@ -1,4 +1,4 @@
-"""Pickling tensors of a device as tensors of the CPU, for `torch.save`."""
+"""Pickling of device tensors as CPU tensors, for `torch.save`."""
 
 import pickle
 from collections.abc import Callable
@@ -8,20 +8,20 @@ import torch
 from torch.nn.parameter import is_lazy
 from torch.serialization import DEFAULT_PROTOCOL
 
-# The bridge replaces `torch.save` in lazy mode by one that copies every tensor for itself, which breaks up shared
-# storages. This is the function underneath.
+# In lazy mode the bridge replaces `torch.save` by a function that copies every tensor separately, so that tensors no
+# longer share storages. This is the original.
 _torch_save: Callable[..., None] = torch.serialization.save
 
 
 def save(obj: object, file: BinaryIO) -> None:
-    """Write `obj` like `torch.save`, with every tensor on the CPU; `obj` itself stays as it is.
+    """Write `obj` like `torch.save`, with every tensor on the CPU. `obj` does not change.
 
-    Works through the pickler, so tensors are found wherever pickle finds them: in containers of any kind, dataclasses,
-    attributes. Tensors that share a storage share one in the file, and one copy of it is made.
+    The pickler converts the tensors, so it finds them wherever pickle does: in containers of any kind, dataclasses and
+    attributes. Tensors that share a storage share one in the file, and the storage is copied once.
 
     Args:
-        obj: Anything that can be pickled.
-        file: Where to write; need not be seekable.
+        obj: Object that can be pickled.
+        file: File to write to; it need not be seekable.
     """
     _torch_save(obj, file, pickle_module=_Pickle)
 
@@ -29,71 +29,70 @@ def save(obj: object, file: BinaryIO) -> None:
 class _Pickler(pickle.Pickler):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._copies = _Copies()
+        self._cache = _StorageCache()
 
     def reducer_override(self, obj: Any) -> Any:
         if not isinstance(obj, torch.Tensor) or obj.device.type in {"cpu", "meta"}:
             return NotImplemented
-        # A Parameter pickles its `data`, which comes here as a plain tensor; a lazy module's tensor has no data yet.
+        # A Parameter pickles its `data` as a plain tensor, and an uninitialized parameter has no data.
         if isinstance(obj, torch.nn.Parameter) or is_lazy(obj):
             return NotImplemented
-        reduce: Callable[[int], Any] = self._copies.of(obj).__reduce_ex__
+        reduce: Callable[[int], Any] = self._cache.cpu_copy(obj).__reduce_ex__
         return reduce(DEFAULT_PROTOCOL)
 
 
 class _Pickle:
-    """Stands in for the module `pickle` in `torch.save`, which takes its `Pickler`."""
+    """Stand-in for the module `pickle`, of which `torch.save` uses `Pickler`."""
 
     Pickler = _Pickler
 
 
-class _Copies:
-    """Copies of tensors on the CPU, sharing storages where the originals do."""
+class _StorageCache:
+    """CPU copies of storages, so that tensors which share a storage share its copy."""
 
     def __init__(self) -> None:
-        # By the address of the storage and the type of its elements. The storage is kept so that its address cannot
-        # be given to another one in the meantime.
-        self._wholes: dict[tuple[int, torch.dtype], tuple[torch.UntypedStorage, torch.Tensor]] = {}
+        # By storage address and dtype. Keeping the storage alive prevents reuse of its address.
+        self._storages: dict[tuple[int, torch.dtype], tuple[torch.UntypedStorage, torch.Tensor]] = {}
 
-    def of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor on the CPU that equals `tensor`, with its `requires_grad` and its Python attributes."""
+    def cpu_copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a CPU tensor that equals `tensor`, with its `requires_grad` and its Python attributes."""
         if type(tensor) is torch.Tensor and tensor.layout is torch.strided:
-            copy = self._view(tensor.detach())
+            copy = self._view_of_copy(tensor.detach())
         else:
             with torch.no_grad():
                 copy = tensor.cpu()
-        # What a subclass's own `cpu` has set goes before.
+        # Attributes that a subclass sets in `cpu` take precedence.
         vars(copy).update({**vars(tensor), **vars(copy)})
         return copy.requires_grad_(tensor.requires_grad)
 
-    def _view(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the view of the storage's copy that `tensor` is of the storage.
+    def _view_of_copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the view of the copied storage that corresponds to `tensor`.
 
-        The storage is copied as a tensor, never as raw bytes: the bridge may keep a weight permuted in the card's
-        memory, and in lazy mode a storage has no bytes until its graph has run.
+        The storage is copied as a tensor, never as raw bytes: the bridge may keep a weight permuted in device memory,
+        and in lazy mode a storage has no bytes until its graph has run.
         """
         storage = tensor.untyped_storage()
         numel = storage.nbytes() // tensor.element_size()
         if _last_element(tensor) >= numel:
-            # No storage to speak of; the bridge may not have given it one yet.
+            # The bridge has not allocated the storage yet.
             return tensor.cpu()
-        # There is no public way to tell that two tensors share a storage which holds before the storage has data.
+        # No public API identifies a storage that has no data yet.
         key = (storage._cdata, tensor.dtype)  # noqa: SLF001
-        if key not in self._wholes:
-            self._wholes[key] = (storage, _whole(tensor, numel).cpu())
-        _, whole = self._wholes[key]
-        return whole.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+        if key not in self._storages:
+            self._storages[key] = (storage, _full_storage(tensor, numel).cpu())
+        _, copy = self._storages[key]
+        return copy.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
 
 
-def _whole(tensor: torch.Tensor, numel: int) -> torch.Tensor:
-    """Return the whole storage of `tensor`, `numel` elements, as a tensor of shape `(numel,)`."""
+def _full_storage(tensor: torch.Tensor, numel: int) -> torch.Tensor:
+    """Return the storage of `tensor`, which has `numel` elements, as a tensor of shape `(numel,)`."""
     if tensor.numel() == numel and tensor.is_contiguous():
-        # Nearly all tensors of a model; spares the bridge an unusual view.
+        # The common case, without an unusual view for the bridge.
         return tensor.view(numel)
     return tensor.as_strided((numel,), (1,), 0)
 
 
 def _last_element(tensor: torch.Tensor) -> int:
-    """Return the place in the storage, counted in elements, of the tensor's last element."""
+    """Return the offset in the storage, in elements, of the tensor's last element."""
     steps = ((size - 1) * stride for size, stride in zip(tensor.size(), tensor.stride(), strict=True))
     return int(tensor.storage_offset()) + sum(steps)

@@ -1,7 +1,7 @@
-"""Fabric of Lightning 2.0, which has the precision plugin compute gradients, and the strategy does not hear of it.
+"""Workaround for Fabric 2.0, whose `backward` calls the precision plugin and not the strategy.
 
-Later Fabrics ask the strategy, and that asks the plugin. A strategy that does not hear of it closes no graph in lazy
-mode, and does not notice that its ranks wait for each other there.
+Later versions call the strategy, which calls the plugin. Without that call, a strategy launches no graph after backward
+in lazy mode, and does not know that its rank is in a collective.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -11,30 +11,34 @@ if TYPE_CHECKING:
     from lightning.fabric.strategies.strategy import Strategy
 
 
-def tell_of_backward(strategy: "Strategy", precision: "Precision") -> None:
-    """Have a strategy asked for gradients by whoever asks its precision plugin.
+def route_backward_through_strategy(strategy: "Strategy", precision: "Precision") -> None:
+    """Make `precision.backward` call `strategy.backward`.
 
     Args:
-        strategy: Its `backward` asks the plugin in turn.
-        precision: The plugin, which gets an attribute.
+        strategy: Strategy whose `backward` calls the plugin.
+        precision: Precision plugin; its attribute `backward` is set.
     """
     vars(precision)["backward"] = _Backward(strategy, precision)
 
 
 class _Backward:
-    """Stands for a plugin's `backward`; a class, so that launchers which spawn processes can send it to them."""
+    """Replacement for a plugin's `backward`. It is a class so that spawning launchers can pickle it."""
 
     def __init__(self, strategy: "Strategy", precision: "Precision") -> None:
         self._strategy = strategy
         self._precision = precision
-        self._asked_by_strategy = False
+        self._in_strategy = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
-        if self._asked_by_strategy:
+        if self._in_strategy:
             type(self._precision).backward(self._precision, *args, **kwargs)
             return
-        self._asked_by_strategy = True
+        self._in_strategy = True
         try:
             self._strategy.backward(*args, **kwargs)
         finally:
-            self._asked_by_strategy = False
+            self._in_strategy = False
+
+
+# The name that `hpu_core.fabric` uses.
+tell_of_backward = route_backward_through_strategy

@@ -1,56 +1,61 @@
-"""Checkpoints that load anywhere and are never half written."""
+"""Checkpoint plugin for HPU: device-independent files, written atomically."""
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpu_core import _cpu_pickle, frameworks
+from hpu_core._atomic_write import atomic_write
 from hpu_core._lightning import TorchCheckpointIO, get_filesystem
-from hpu_core._replacing import replacing
+
+__all__ = ["HPUCheckpointIO"]
 
 if TYPE_CHECKING:
     from lightning.fabric.utilities.types import _PATH
 
 
 class HPUCheckpointIO(TorchCheckpointIO):
-    """Writes checkpoints with all tensors on the CPU and replaces the old file in one step.
+    """Checkpoint plugin that saves every tensor as a CPU tensor and replaces the old file atomically.
 
-    - Tensors wherever they are in the checkpoint go to the CPU; those that share storage (tied weights, views) share
-      it in the file too. The checkpoint that is passed in is not changed.
-    - A process that is killed while saving leaves the old checkpoint or the new one, never a part of one. Local files
-      only; for a remote path it is up to the file system, as with Lightning's own plugin.
-    - Checkpoints load on machines without a Gaudi, also those that other plugins saved from one.
+    - Tensors are converted wherever they are in the checkpoint. Those that share a storage (tied weights, views) share
+      it in the file, too. The checkpoint that is passed in does not change.
+    - A process that is killed while saving leaves the old file or the new one, never a part. This holds for local
+      files; for a remote path it depends on the file system, as with Lightning's own plugin.
+    - Checkpoints load on machines without a Gaudi, also those that other plugins saved on one.
     """
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: "_PATH", storage_options: Any | None = None) -> None:
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: "_PATH", storage_options: Mapping[str, Any] | None = None
+    ) -> None:
         """Save a checkpoint.
 
         Args:
-            checkpoint: The state of model and trainer.
-            path: A local path, or a URL that fsspec knows. Missing folders are created.
-            storage_options: Not supported, as in Lightning's own plugin.
+            checkpoint: State of model and trainer.
+            path: Local path, or a URL that fsspec supports. Missing folders are created.
+            storage_options: Keyword arguments for the constructor of the fsspec file system, such as credentials.
 
         Raises:
-            TypeError: `storage_options` is given.
-            OSError: The file cannot be written; what was at `path` is untouched.
+            TypeError: `storage_options` is not a mapping.
+            OSError: Writing failed. The old file is unchanged.
         """
-        if storage_options is not None:
+        if not isinstance(storage_options, (Mapping, type(None))):
             raise TypeError(
-                f"`storage_options` is not supported by {type(self).__name__}, got {storage_options!r}: leave it out, "
-                "or subclass the plugin to say what it should do"
+                "`storage_options` must be a mapping with keyword arguments of the fsspec file system, got "
+                f"{storage_options!r}"
             )
-        filesystem = get_filesystem(path)
-        # fsspec's own spelling of the path: no "file://", "~" expanded.
-        target = filesystem._strip_protocol(str(path))  # noqa: SLF001 - every file system has it; nothing public does it.
+        filesystem = get_filesystem(path, **(storage_options or {}))
+        # fsspec's form of the path: without "file://", with "~" expanded.
+        target = filesystem._strip_protocol(str(path))  # noqa: SLF001 - every file system has it, and nothing public does.
         filesystem.makedirs(filesystem._parent(target), exist_ok=True)  # noqa: SLF001 - as above.
         protocol = filesystem.protocol
         if "file" in ((protocol,) if isinstance(protocol, str) else protocol):
-            with replacing(Path(target)) as file:
+            with atomic_write(Path(target)) as file:
                 _cpu_pickle.save(checkpoint, file)
             return
         buffer = io.BytesIO()
         _cpu_pickle.save(checkpoint, buffer)
-        # In a transaction the object appears when it is complete, on the file systems that can do so.
+        # Many file systems publish an object at the end of a transaction.
         with filesystem.transaction, filesystem.open(target, "wb") as remote:
             remote.write(buffer.getvalue())
 
@@ -60,17 +65,16 @@ class HPUCheckpointIO(TorchCheckpointIO):
         """Load a checkpoint.
 
         Args:
-            path: A local path, or a URL that fsspec knows.
-            map_location: Where the tensors go, as in `torch.load`: the CPU when not given.
-            weights_only: As in `torch.load`. Lightning below 2.6 has no such choice, and None means its own default.
+            path: Local path, or a URL that fsspec supports.
+            map_location: Location of the tensors, as in `torch.load`.
+            weights_only: As in `torch.load`; None means Lightning's default. Lightning before 2.6 supports None only.
 
         Returns:
             The checkpoint.
 
         Raises:
-            FileNotFoundError: There is nothing at `path`.
+            FileNotFoundError: There is no file at `path`.
         """
-        # Lightning's plugin takes the argument from 2.6 on; below, only None can be honoured.
         options = {} if weights_only is None else {"weights_only": weights_only}
         return super().load_checkpoint(path, map_location=map_location, **options)
 

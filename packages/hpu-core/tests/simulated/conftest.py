@@ -1,7 +1,7 @@
-"""Starts the simulator for these tests; tests/test_on_simulator.py runs them once in each mode.
+"""Fixtures for tests on simulated devices, which tests/test_on_simulator.py runs in processes of their own.
 
-A process has one bridge in one mode for good, and the tests around this folder need a process without any. By hand:
-`HPU_CORE_SIMULATE=lazy pytest packages/hpu-core/tests/simulated`.
+The other tests need a process without a bridge. To run these by hand:
+`HPU_SIM_DEVICES=2 PT_HPU_LAZY_MODE=1 pytest packages/hpu-core/tests/simulated`.
 """
 
 import os
@@ -11,28 +11,12 @@ from typing import Any
 
 import pytest
 
-_MODES = {"lazy": "1", "eager": "0"}
-_MODE = os.environ.get("HPU_CORE_SIMULATE")
-
-if _MODE is None:
+if not os.environ.get("HPU_SIM_DEVICES"):
     collect_ignore_glob = ["test_*.py"]
-else:
-    os.environ["PT_HPU_LAZY_MODE"] = _MODES[_MODE]
-    from packaging.version import Version
-
-    import hpu_sim
-    from hpu_core import frameworks
-
-    if frameworks.current().version < Version("2.1"):
-        # Where there is a card, Lightning 2.0 imports the bridge's old mixed precision, which newer bridges have not.
-        frameworks.current().pytorch()
-
-    # Two cards, so that asking for both is refused by what is tested and not for want of one.
-    hpu_sim.activate(devices=2, release=os.environ.get("HPU_SIM_RELEASE"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let pass what Lightning and torch say about programs of this size, and what old ones say on a new torch."""
+    """Ignore warnings of Lightning and torch about programs of this size, and of old versions on a new torch."""
     for message in (
         "You defined a `validation_step` but have no `val_dataloader`",
         "The '.*_dataloader' does not have many workers",
@@ -45,10 +29,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def trainer(tmp_path: Path) -> Callable[..., Any]:
-    """Makes a Trainer for one simulated card that writes and shows nothing; the arguments are the Trainer's."""
+    """Construct a quiet Trainer for one simulated device: `trainer(max_epochs=2)`."""
     from hpu_core import HPUAccelerator, SingleHPUStrategy, frameworks
 
-    def trainer(**options: Any) -> Any:
+    def make(**options: Any) -> Any:
         defaults = {
             "accelerator": HPUAccelerator(),
             "strategy": SingleHPUStrategy(),
@@ -62,14 +46,14 @@ def trainer(tmp_path: Path) -> Callable[..., Any]:
         }
         return frameworks.current().pytorch().Trainer(**{**defaults, **options})
 
-    return trainer
+    return make
 
 
 @pytest.fixture
 def cpu_trainer(trainer: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes a Trainer like the others, for the CPU."""
+    """Construct the same Trainer for the CPU."""
 
-    def cpu_trainer(**options: Any) -> Any:
+    def make(**options: Any) -> Any:
         return trainer(accelerator="cpu", strategy="auto", **options)
 
-    return cpu_trainer
+    return make

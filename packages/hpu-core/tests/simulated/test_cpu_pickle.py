@@ -1,4 +1,4 @@
-"""Tensors of the device in files: on the CPU, with storages shared as they were."""
+"""Tests of files with device tensors."""
 
 import dataclasses
 import io
@@ -25,7 +25,7 @@ Point = namedtuple("Point", ["x", "y"])  # noqa: PYI024 - the untyped kind is fo
 
 @dataclasses.dataclass
 class Record:
-    """Something a user keeps in a checkpoint."""
+    """A user's dataclass in a checkpoint."""
 
     weight: torch.Tensor
 
@@ -41,13 +41,12 @@ def _round_trip(obj: Any) -> Any:
 
 
 def _share(*tensors: torch.Tensor) -> bool:
-    """Tell whether tensors of the CPU share one storage."""
+    """Return whether CPU tensors share one storage."""
     return len({tensor.untyped_storage().data_ptr() for tensor in tensors}) == 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool])
-def test_values_survive(dtype: torch.dtype) -> None:
-    """Tensors of every type come back equal, on the CPU."""
+def test_values(dtype: torch.dtype) -> None:
     tensor = torch.tensor([[0, 1, 2], [3, 4, 5]]).to(dtype)
 
     loaded = _round_trip(tensor.to("hpu"))
@@ -71,14 +70,13 @@ def test_values_survive(dtype: torch.dtype) -> None:
     ],
     ids=lambda obj: type(obj).__name__,
 )
-def test_tensors_are_found_wherever_they_are(obj: Any) -> None:
-    """No kind of container hides a tensor from the move to the CPU."""
+def test_tensors_in_containers_are_converted(obj: Any) -> None:
     assert b"hpu:0" not in _saved(obj)
 
 
 @_tagged
-def test_the_devices_tag_would_be_seen() -> None:
-    """Torch's own file of such a tensor has the tag, so the test above can fail."""
+def test_device_tag_of_torch_save() -> None:
+    """Torch's own file has the tag, so the test above can fail."""
     buffer = io.BytesIO()
     torch.serialization.save(torch.ones(2, device="hpu"), buffer)
 
@@ -86,7 +84,6 @@ def test_the_devices_tag_would_be_seen() -> None:
 
 
 def test_containers_keep_their_types() -> None:
-    """What held the tensors is what it was."""
     obj = {"point": Point(torch.ones(2, device="hpu"), 1), "record": Record(torch.ones(2, device="hpu"))}
 
     loaded = _round_trip(obj)
@@ -94,8 +91,7 @@ def test_containers_keep_their_types() -> None:
     assert (type(loaded["point"]), type(loaded["record"])) == (Point, Record)
 
 
-def test_the_original_stays_on_the_device() -> None:
-    """Saving changes nothing of what is saved."""
+def test_original_stays_on_device() -> None:
     tensor = torch.ones(2, device="hpu")
     checkpoint: dict[str, Any] = {"state_dict": OrderedDict(weight=tensor), "list": [tensor]}
     _saved(checkpoint)
@@ -106,8 +102,7 @@ def test_the_original_stays_on_the_device() -> None:
 
 @pytest.mark.parametrize("requires_grad", [True, False])
 @pytest.mark.parametrize("make", [torch.clone, torch.nn.Parameter], ids=["tensor", "parameter"])
-def test_requires_grad_survives(make: Any, requires_grad: bool) -> None:
-    """Frozen and trained weights stay what they are."""
+def test_requires_grad(make: Any, requires_grad: bool) -> None:
     tensor = make(torch.ones(2, device="hpu")).requires_grad_(requires_grad)
 
     loaded = _round_trip(tensor)
@@ -115,14 +110,13 @@ def test_requires_grad_survives(make: Any, requires_grad: bool) -> None:
     assert (loaded.requires_grad, type(loaded)) == (requires_grad, type(tensor))
 
 
-def test_the_graph_behind_a_tensor_is_not_saved() -> None:
-    """A result that still knows its history is saved like any tensor."""
+def test_autograd_graph_is_not_saved() -> None:
     loss = torch.ones(2, device="hpu", requires_grad=True).sum()
 
     assert _round_trip(loss).is_leaf
 
 
-def test_a_state_dicts_metadata_survives() -> None:
+def test_metadata_of_state_dict() -> None:
     """Modules read the version of their state from it."""
     module = torch.nn.BatchNorm1d(2, device="hpu")
 
@@ -131,16 +125,14 @@ def test_a_state_dicts_metadata_survives() -> None:
     assert loaded._metadata[""]["version"] == 2
 
 
-def test_attributes_of_a_tensor_survive() -> None:
-    """Python attributes are saved, as torch saves them."""
+def test_attributes_of_tensor() -> None:
     tensor = torch.ones(2, device="hpu")
     tensor.note = "tied"  # type: ignore[attr-defined]
 
     assert _round_trip(tensor).note == "tied"
 
 
-def test_the_same_tensor_twice_is_one() -> None:
-    """Two references to a tensor stay two references to one."""
+def test_same_tensor_stays_one_object() -> None:
     tensor = torch.ones(2, device="hpu")
 
     first, second = _round_trip([tensor, tensor])
@@ -149,7 +141,6 @@ def test_the_same_tensor_twice_is_one() -> None:
 
 
 def test_tied_weights_stay_tied() -> None:
-    """Two parameters over one storage share it after loading, too."""
     module = torch.nn.Sequential(torch.nn.Linear(4, 4, device="hpu"), torch.nn.Linear(4, 4, device="hpu"))
     module[1].weight = module[0].weight
 
@@ -171,7 +162,7 @@ def test_tied_weights_stay_tied() -> None:
     ids=["part", "part first", "two parts", "transposed", "strided", "scalar and expanded"],
 )
 def test_views_stay_views(views: Any) -> None:
-    """Views of one storage come back equal, with their strides, over one storage."""
+    """They keep their strides and share one storage."""
     originals = views(torch.arange(8.0, device="hpu"))
 
     loaded = _round_trip(originals)
@@ -183,8 +174,7 @@ def test_views_stay_views(views: Any) -> None:
     assert all(torch.equal(view, original.cpu()) for view, original in zip(loaded, originals, strict=True))
 
 
-def test_views_do_not_multiply_the_file() -> None:
-    """A hundred views of a storage take the space of one."""
+def test_views_do_not_increase_file_size() -> None:
     base = torch.zeros(1 << 16, device="hpu")
 
     alone, with_views = len(_saved([base])), len(_saved([base, *(base[index:] for index in range(100))]))
@@ -192,8 +182,7 @@ def test_views_do_not_multiply_the_file() -> None:
     assert with_views < 1.2 * alone
 
 
-def test_a_storage_is_fetched_once() -> None:
-    """The card is asked for each storage once, however many tensors look at it."""
+def test_storage_is_copied_once() -> None:
     base = torch.zeros(8, device="hpu")
     other = torch.zeros(8, device="hpu")
     before = hpu_sim.stats()["d2h_copies"]
@@ -203,15 +192,14 @@ def test_a_storage_is_fetched_once() -> None:
     assert hpu_sim.stats()["d2h_copies"] - before == 2
 
 
-def test_storages_of_different_tensors_stay_apart() -> None:
-    """Tensors that only look alike do not become one."""
+def test_equal_tensors_keep_separate_storages() -> None:
     first, second = _round_trip([torch.zeros(4, device="hpu"), torch.zeros(4, device="hpu")])
 
     assert not _share(first, second)
 
 
-def test_many_short_lived_tensors_stay_apart() -> None:
-    """A tensor that exists only while it is pickled does not lend its storage's address to the next one."""
+def test_temporary_tensors_keep_separate_storages() -> None:
+    """The allocator may reuse the address of a tensor that exists during pickling only."""
 
     class Fresh:
         def __init__(self, value: float) -> None:
@@ -229,8 +217,8 @@ def test_many_short_lived_tensors_stay_apart() -> None:
     assert [float(tensor[0]) for tensor in loaded] == list(range(20))
 
 
-def test_one_storage_as_two_types_is_saved() -> None:
-    """Torch refuses this; here each type gets a copy of the storage."""
+def test_views_with_different_dtypes() -> None:
+    """Torch rejects these; here each dtype gets a copy of the storage."""
     base = torch.arange(4, dtype=torch.int32, device="hpu")
 
     loaded = _round_trip([base, base.view(torch.float32)])
@@ -239,18 +227,16 @@ def test_one_storage_as_two_types_is_saved() -> None:
 
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0), ()])
-def test_empty_tensors_and_scalars_are_saved(shape: tuple[int, ...]) -> None:
-    """Tensors of any number of elements come back."""
+def test_empty_tensors_and_scalars(shape: tuple[int, ...]) -> None:
     assert _round_trip(torch.zeros(shape, device="hpu")).shape == shape
 
 
-def test_an_empty_part_of_a_storage_is_saved() -> None:
-    """A view of nothing at the end of a storage is still a tensor."""
+def test_empty_view() -> None:
     assert _round_trip(torch.zeros(4, device="hpu")[4:]).shape == (0,)
 
 
-def test_a_storage_larger_than_its_tensor_is_kept() -> None:
-    """A tensor that was cut to size keeps its storage, as in torch's own files."""
+def test_storage_larger_than_tensor() -> None:
+    """Torch's own files keep it, too."""
     tensor = torch.arange(8.0, device="hpu").resize_(2)
 
     loaded = _round_trip(tensor)
@@ -259,18 +245,18 @@ def test_a_storage_larger_than_its_tensor_is_kept() -> None:
 
 
 @pytest.mark.parametrize("elements", [0, 5])
-def test_a_storage_without_data_is_not_relied_on(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In lazy mode a tensor's storage may not be there before its graph has run; the tensor itself is what counts."""
+def test_storage_without_data(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In lazy mode a storage may be empty until its graph has run."""
     tensor = torch.arange(6.0, device="hpu").reshape(2, 3)
     with monkeypatch.context() as patch:
         patch.setattr(torch.Tensor, "untyped_storage", lambda self: torch.UntypedStorage(4 * elements))
-        copy = _cpu_pickle._Copies().of(tensor)
+        copy = _cpu_pickle._StorageCache().cpu_copy(tensor)
 
     assert copy.tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
 class _Scaled(torch.Tensor):
-    """A user's own kind of tensor, with a note and a scale, which it moves along."""
+    """Tensor subclass whose `cpu` also moves an attribute."""
 
     scale: torch.Tensor
     note: str
@@ -281,8 +267,7 @@ class _Scaled(torch.Tensor):
         return moved
 
 
-def test_subclasses_of_tensor_keep_their_class() -> None:
-    """A user's own kind of tensor is saved as such, on the CPU, with everything that it holds."""
+def test_tensor_subclass() -> None:
     tensor = torch.ones(2, device="hpu").as_subclass(_Scaled)
     tensor.scale = torch.ones(1, device="hpu")
     tensor.note = "by channel"
@@ -293,8 +278,8 @@ def test_subclasses_of_tensor_keep_their_class() -> None:
     assert loaded.note == "by channel"
 
 
-def test_a_machine_without_a_gaudi_loads_it(tmp_path: Path) -> None:
-    """Plain torch, with no bridge and no map_location, loads the checkpoint."""
+def test_file_loads_without_gaudi(tmp_path: Path) -> None:
+    """Plain torch loads it without a bridge and without map_location."""
     module = torch.nn.Linear(2, 2, device="hpu")
     HPUCheckpointIO().save_checkpoint({"state_dict": module.state_dict()}, tmp_path / "last.ckpt")
     program = (
@@ -309,8 +294,7 @@ def test_a_machine_without_a_gaudi_loads_it(tmp_path: Path) -> None:
 
 
 @_tagged
-def test_a_file_of_another_plugin_loads_on_the_cpu(tmp_path: Path) -> None:
-    """A checkpoint whose tensors are tagged with the device is loaded where there may be none."""
+def test_file_of_another_plugin_loads_on_cpu(tmp_path: Path) -> None:
     torch.serialization.save({"weight": torch.ones(2, device="hpu")}, tmp_path / "last.ckpt")
 
     loaded = HPUCheckpointIO().load_checkpoint(tmp_path / "last.ckpt")

@@ -1,4 +1,4 @@
-"""SLURM tells a job by a signal that its time is over; Lightning saves the training and has the job queued again."""
+"""Tests of requeueing by SLURM: a signal announces the end of a job, and Lightning saves and requeues it."""
 
 import os
 import signal
@@ -14,49 +14,48 @@ _SIGNALLED_BEFORE = 2
 
 
 class _Signalled(Classifier):
-    """Gets the signal before a batch, and knows with which step its training began."""
+    """Classifier that gets the signal before a batch, and records the step at which training started."""
 
-    began = -1
+    first_step = -1
 
     def on_train_start(self) -> None:
-        self.began = self.trainer.global_step
+        self.first_step = self.trainer.global_step
 
     def on_train_batch_start(self, batch: Any, index: int) -> None:
-        if self.began == 0 and index == _SIGNALLED_BEFORE:
+        if self.first_step == 0 and index == _SIGNALLED_BEFORE:
             signal.raise_signal(signal.SIGUSR1)
 
 
 @pytest.fixture
-def queued_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """This process as a job of SLURM's, in whose place a program writes to the file returned what it is told."""
-    told = tmp_path / "told"
+def requeue_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Run as a SLURM job with a fake `scontrol`, and return the file that it writes its arguments to."""
+    log = tmp_path / "log"
     folder = tmp_path / "slurm"
     folder.mkdir()
     program = folder / "scontrol"
-    program.write_text(f'#!/bin/sh\necho "$@" >> "{told}"\n')
+    program.write_text(f'#!/bin/sh\necho "$@" >> "{log}"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
     monkeypatch.setenv("SLURM_JOB_NAME", "train")
     monkeypatch.setenv("SLURM_NTASKS", "1")
     monkeypatch.delenv("SLURM_ARRAY_JOB_ID", raising=False)
-    return told
+    return log
 
 
-def test_the_signal_queues_the_job_again(trainer: Callable[..., Any], queued_again: Path) -> None:
-    """Once, by its number."""
+def test_signal_requeues_the_job(trainer: Callable[..., Any], requeue_log: Path) -> None:
     trainer().fit(_Signalled(), loader())
 
-    assert queued_again.read_text() == "requeue 4711\n"
+    assert requeue_log.read_text() == "requeue 4711\n"
 
 
-# The signal comes in the middle of an epoch, of which Lightning says that data may come twice.
+# The signal arrives in the middle of an epoch, where Lightning warns that data may be repeated.
 @pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before the epoch ended")
-@pytest.mark.usefixtures("queued_again")
-def test_the_job_goes_on_where_it_was(trainer: Callable[..., Any]) -> None:
-    """The next start of it finds what was saved at the signal, without being told."""
+@pytest.mark.usefixtures("requeue_log")
+def test_requeued_job_resumes(trainer: Callable[..., Any]) -> None:
+    """Lightning finds the checkpoint without an argument."""
     trainer().fit(_Signalled(), loader())
     module = _Signalled()
     trainer().fit(module, loader())
 
-    assert module.began == _SIGNALLED_BEFORE
+    assert module.first_step == _SIGNALLED_BEFORE

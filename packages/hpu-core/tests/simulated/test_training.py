@@ -1,7 +1,7 @@
-"""Lightning's loops on a device, in the mode of this process."""
+"""Tests of Lightning's loops on a simulated device."""
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 from packaging.version import Version
 
-from hpu_core import HPUAccelerator, SingleHPUStrategy, bridge, frameworks
+from hpu_core import HPUAccelerator, HPUCheckpointIO, SingleHPUStrategy, bridge, frameworks
 from hpu_core._lightning import MisconfigurationException
 
 from .modules import BATCHES, Classifier, ManualClassifier, loader, losses
@@ -30,10 +30,9 @@ MakeTrainer = Callable[..., Any]
     ],
     ids=["plain", "manual", "accumulation", "clipping by norm", "clipping by value"],
 )
-def test_training_goes_as_on_the_cpu(
+def test_losses_equal_those_on_cpu(
     make: type[Classifier], options: dict[str, Any], trainer: MakeTrainer, cpu_trainer: MakeTrainer
 ) -> None:
-    """Step by step the losses are the CPU's: nothing is left out, doubled or done in another order."""
     device, cpu = make(), make()
     trainer(max_epochs=2, **options).fit(device, loader())
     cpu_trainer(max_epochs=2, **options).fit(cpu, loader())
@@ -42,8 +41,7 @@ def test_training_goes_as_on_the_cpu(
     assert losses(device)[-1] < losses(device)[0]
 
 
-def test_steps_run_on_the_device(trainer: MakeTrainer) -> None:
-    """The loss is computed by the card, not by the CPU."""
+def test_steps_run_on_device(trainer: MakeTrainer) -> None:
     module = Classifier()
     trainer().fit(module, loader())
 
@@ -53,7 +51,6 @@ def test_steps_run_on_the_device(trainer: MakeTrainer) -> None:
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.skipif(_lightning.version < Version("2.1"), reason="Requires: Lightning 2.1, whose Trainer unwraps")
 def test_compiled_modules_train(backend: str, trainer: MakeTrainer, cpu_trainer: MakeTrainer) -> None:
-    """A module that went through torch.compile trains like the plain one."""
     device, cpu = Classifier(), Classifier()
     trainer().fit(torch.compile(device, backend=backend), loader())
     cpu_trainer().fit(cpu, loader())
@@ -62,8 +59,7 @@ def test_compiled_modules_train(backend: str, trainer: MakeTrainer, cpu_trainer:
 
 
 @pytest.mark.parametrize("loop", ["validate", "test"])
-def test_evaluation_gives_the_cpus_metrics(loop: str, trainer: MakeTrainer, cpu_trainer: MakeTrainer) -> None:
-    """Validating and testing log what the CPU logs."""
+def test_metrics_equal_those_on_cpu(loop: str, trainer: MakeTrainer, cpu_trainer: MakeTrainer) -> None:
     module = Classifier()
 
     on_device = getattr(trainer(), loop)(module, loader(), verbose=False)
@@ -72,8 +68,7 @@ def test_evaluation_gives_the_cpus_metrics(loop: str, trainer: MakeTrainer, cpu_
     assert on_device == on_cpu
 
 
-def test_prediction_gives_the_cpus_scores(trainer: MakeTrainer, cpu_trainer: MakeTrainer) -> None:
-    """Predicting returns the scores of every batch."""
+def test_predictions_equal_those_on_cpu(trainer: MakeTrainer, cpu_trainer: MakeTrainer) -> None:
     module = Classifier()
 
     on_device = trainer().predict(module, loader())
@@ -83,8 +78,7 @@ def test_prediction_gives_the_cpus_scores(trainer: MakeTrainer, cpu_trainer: Mak
     assert all(torch.equal(ours.cpu(), theirs) for ours, theirs in zip(on_device, on_cpu, strict=True))
 
 
-def test_a_process_can_train_again(trainer: MakeTrainer) -> None:
-    """The card stays with the process, for as many Trainers as it makes."""
+def test_process_can_train_again(trainer: MakeTrainer) -> None:
     first, second = Classifier(), Classifier()
     trainer().fit(first, loader())
     trainer().fit(second, loader())
@@ -92,21 +86,18 @@ def test_a_process_can_train_again(trainer: MakeTrainer) -> None:
     assert losses(first) == losses(second)
 
 
-def test_the_module_is_on_the_cpu_afterwards(trainer: MakeTrainer) -> None:
-    """As with any other accelerator, the trained module can be used without it."""
+def test_module_is_on_cpu_afterwards(trainer: MakeTrainer) -> None:
     module = Classifier()
     trainer().fit(module, loader())
 
     assert {parameter.device.type for parameter in module.parameters()} == {"cpu"}
 
 
-def test_the_root_device_has_no_index(trainer: MakeTrainer) -> None:
-    """Gaudi users compare with `torch.device("hpu")`."""
+def test_root_device_has_no_index(trainer: MakeTrainer) -> None:
     assert trainer().strategy.root_device == torch.device("hpu")
 
 
-def test_batches_are_moved_without_waiting(trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every tensor of a batch goes to the card with `non_blocking=True`."""
+def test_batches_are_moved_non_blocking(trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
     moves: list[bool] = []
     to = torch.Tensor.to
 
@@ -121,19 +112,18 @@ def test_batches_are_moved_without_waiting(trainer: MakeTrainer, monkeypatch: py
     assert moves == [True] * BATCHES * 2
 
 
-def test_a_checkpoint_resumes(trainer: MakeTrainer, tmp_path: Path) -> None:
-    """Two epochs in one go and with a restart in between give the same losses, optimizer state included."""
-    whole, resumed = Classifier(), Classifier()
-    for module, checkpoint in ((whole, None), (resumed, tmp_path / "epoch=0.ckpt")):
+def test_checkpoint_resumes(trainer: MakeTrainer, tmp_path: Path) -> None:
+    """The losses equal those of training without interruption."""
+    complete, resumed = Classifier(), Classifier()
+    for module, checkpoint in ((complete, None), (resumed, tmp_path / "epoch=0.ckpt")):
         saving = _lightning.pytorch("callbacks").ModelCheckpoint(str(tmp_path), filename="{epoch}", save_top_k=-1)
         run = trainer(max_epochs=2, enable_checkpointing=True, callbacks=saving)
         run.fit(module, loader(), ckpt_path=checkpoint)
 
-    assert losses(resumed) == losses(whole)[BATCHES:]
+    assert losses(resumed) == losses(complete)[BATCHES:]
 
 
-def test_a_checkpoint_is_of_the_cpu(trainer: MakeTrainer, tmp_path: Path) -> None:
-    """Model and optimizer state are saved as tensors of the CPU, while the model trains on."""
+def test_checkpoint_has_cpu_tensors(trainer: MakeTrainer, tmp_path: Path) -> None:
     run = trainer()
     run.fit(Classifier(), loader())
     run.strategy.model_to_device()
@@ -144,8 +134,45 @@ def test_a_checkpoint_is_of_the_cpu(trainer: MakeTrainer, tmp_path: Path) -> Non
     assert {value.device.type for value in (*checkpoint["state_dict"].values(), *state.values())} == {"cpu"}
 
 
-def test_an_asynchronous_checkpoint_is_of_the_cpu(trainer: MakeTrainer, tmp_path: Path) -> None:
-    """Lightning's asynchronous plugin wraps ours, and copies the tensors while the model is on the card."""
+class _RecordingCheckpointIO(HPUCheckpointIO):
+    """Plugin that records the devices of the tensors that it gets."""
+
+    def __init__(self) -> None:
+        self.devices: set[str] = set()
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Mapping[str, Any] | None = None
+    ) -> None:
+        tensors = torch.utils._pytree.tree_leaves(checkpoint)
+        self.devices |= {tensor.device.type for tensor in tensors if isinstance(tensor, torch.Tensor)}
+        super().save_checkpoint(checkpoint, path, storage_options)
+
+
+@pytest.mark.skipif(
+    not hasattr(_lightning.pytorch("plugins.io.async_plugin"), "_clone_tensor"),
+    reason="Requires: a Lightning whose asynchronous plugin copies the checkpoint",
+)
+def test_asynchronous_checkpoint_is_copied_to_the_host(trainer: MakeTrainer, tmp_path: Path) -> None:
+    """A copy on the device would double the memory of the state."""
+    plugin = _RecordingCheckpointIO()
+    run = trainer(plugins=_lightning.pytorch("plugins.io").AsyncCheckpointIO(plugin))
+    run.fit(Classifier(), loader())
+    run.strategy.model_to_device()
+    run.save_checkpoint(tmp_path / "last.ckpt")
+    run.strategy.checkpoint_io.teardown()
+
+    assert plugin.devices == {"cpu"}
+
+
+def test_storage_options_of_trainer(trainer: MakeTrainer, tmp_path: Path) -> None:
+    run = trainer()
+    run.fit(Classifier(), loader())
+    run.save_checkpoint(tmp_path / "last.ckpt", storage_options={"auto_mkdir": True})
+
+    assert (tmp_path / "last.ckpt").exists()
+
+
+def test_asynchronous_checkpoint_has_cpu_tensors(trainer: MakeTrainer, tmp_path: Path) -> None:
     saving = _lightning.pytorch("callbacks").ModelCheckpoint(str(tmp_path), filename="{epoch}")
     plugin = _lightning.pytorch("plugins.io").AsyncCheckpointIO()
     trainer(enable_checkpointing=True, callbacks=saving, plugins=plugin).fit(Classifier(), loader())
@@ -154,8 +181,7 @@ def test_an_asynchronous_checkpoint_is_of_the_cpu(trainer: MakeTrainer, tmp_path
     assert {value.device.type for value in state.values()} == {"cpu"}
 
 
-def test_device_stats_are_logged(trainer: MakeTrainer, tmp_path: Path) -> None:
-    """DeviceStatsMonitor writes the card's memory figures, as numbers."""
+def test_device_stats_monitor(trainer: MakeTrainer, tmp_path: Path) -> None:
     logger = _lightning.pytorch("loggers").CSVLogger(tmp_path)
     monitor = _lightning.pytorch("callbacks").DeviceStatsMonitor()
     trainer(logger=logger, callbacks=monitor, log_every_n_steps=1).fit(Classifier(), loader())
@@ -168,38 +194,33 @@ def test_device_stats_are_logged(trainer: MakeTrainer, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(_lightning.version < Version("2.1"), reason="Requires: Lightning 2.1, which added init_module")
-def test_a_module_can_be_made_on_the_card(trainer: MakeTrainer) -> None:
-    """`Trainer.init_module` makes the weights where they are needed."""
+def test_init_module_creates_weights_on_device(trainer: MakeTrainer) -> None:
     with trainer().init_module():
         module = Classifier()
 
     assert {parameter.device.type for parameter in module.parameters()} == {"hpu"}
 
 
-def test_several_devices_are_refused(trainer: MakeTrainer) -> None:
-    """A Trainer that is asked for two cards does not train on one of them without a word."""
+def test_several_devices_are_rejected(trainer: MakeTrainer) -> None:
     with pytest.raises(MisconfigurationException, match="the Trainer was asked for 2: pass `devices=1`"):
         trainer(devices=2)
 
 
-def test_the_accelerator_alone_names_the_strategy(trainer: MakeTrainer) -> None:
-    """Where Lightning chooses a strategy for the CPU, the error says which one to pass."""
+def test_error_without_strategy_names_it(trainer: MakeTrainer) -> None:
     run = trainer(strategy=_lightning.pytorch("strategies").SingleDeviceStrategy("cpu"))
 
     with pytest.raises(MisconfigurationException, match=r"pass `strategy=hpu_core\.SingleHPUStrategy\(\)`"):
         run.fit(Classifier(), loader())
 
 
-def test_the_strategy_alone_names_the_accelerator(trainer: MakeTrainer) -> None:
-    """Where Lightning chooses the CPU's accelerator, the error says which one to pass."""
+def test_error_without_accelerator_names_it(trainer: MakeTrainer) -> None:
     run = trainer(accelerator="cpu")
 
     with pytest.raises(MisconfigurationException, match=r"pass `accelerator=hpu_core\.HPUAccelerator\(\)`"):
         run.fit(Classifier(), loader())
 
 
-def test_registered_names_are_found(trainer: MakeTrainer) -> None:
-    """After registering, strings stand for the accelerator and the strategy."""
+def test_register_methods_add_names(trainer: MakeTrainer) -> None:
     HPUAccelerator.register_accelerators(_lightning.pytorch("accelerators").AcceleratorRegistry)
     SingleHPUStrategy.register_strategies(_lightning.pytorch("strategies").StrategyRegistry)
 
@@ -208,6 +229,5 @@ def test_registered_names_are_found(trainer: MakeTrainer) -> None:
     assert (type(run.accelerator), type(run.strategy)) == (HPUAccelerator, SingleHPUStrategy)
 
 
-def test_the_simulator_is_known() -> None:
-    """These tests ran on a simulated card."""
+def test_bridge_is_the_simulator() -> None:
     assert bridge.is_simulated()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_core.registration import _callbacks, _connectors, _profilers, _registries
+from hpu_core.registration import _connectors, _functions, _registries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,10 +19,11 @@ _log = logging.getLogger(__name__)
 _REPLACEMENTS: "Final[dict[str, Callable[[Any, FrameworkName], Any]]]" = {
     "_AcceleratorConnector": _connectors.trainer_connector,
     "_Connector": _connectors.fabric_connector,
-    "_init_profiler": _profilers.init_profiler,
-    "_plugin_to_compute_dtype": _callbacks.plugin_to_compute_dtype,
-    "get_available_flops": _callbacks.get_available_flops,
-    "is_oom_error": _callbacks.is_oom_error,
+    "_clone_tensor": _functions.clone_tensor,
+    "_init_profiler": _functions.init_profiler,
+    "_plugin_to_compute_dtype": _functions.plugin_to_compute_dtype,
+    "get_available_flops": _functions.get_available_flops,
+    "is_oom_error": _functions.is_oom_error,
 }
 
 

@@ -1,4 +1,4 @@
-"""A file that is replaced whole, or not at all."""
+"""Tests of replacing a file atomically."""
 
 import errno
 import fcntl
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hpu_core._replacing import replacing
+from hpu_core._atomic_write import atomic_write
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def target(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def umask() -> Iterator[int]:
-    """A umask that is not the usual one."""
+    """An unusual umask."""
     before = os.umask(0o026)
     yield 0o026
     os.umask(before)
@@ -32,7 +32,7 @@ def umask() -> Iterator[int]:
 
 @pytest.fixture
 def full_disk() -> Iterator[None]:
-    """A process that may write no file of more than 64 KiB; the kernel refuses the rest as on a full disk."""
+    """Limit files to 64 KiB; writing more fails as on a full disk."""
     size = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, size[1]))
@@ -42,8 +42,8 @@ def full_disk() -> Iterator[None]:
 
 
 def _save(path: Path, content: bytes, error: BaseException | None = None) -> None:
-    """Write `content` in place of `path`; then raise `error`, if given."""
-    with replacing(path) as file:
+    """Replace `path` by `content`, then raise `error` if given."""
+    with atomic_write(path) as file:
         file.write(content)
         if error is not None:
             raise error
@@ -53,32 +53,29 @@ def _files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_the_new_content_replaces_the_old(target: Path) -> None:
-    """After the block the file holds what was written, and nothing else is in the folder."""
+def test_new_content_replaces_old(target: Path) -> None:
+    """The folder contains nothing else afterwards."""
     _save(target, b"new")
 
     assert (target.read_text(), _files(target.parent)) == ("new", ["last.ckpt"])
 
 
-def test_the_old_content_stays_until_the_end(target: Path) -> None:
-    """Inside the block the target is as it was, however much has been written."""
-    with replacing(target) as file:
+def test_old_content_stays_until_the_end(target: Path) -> None:
+    with atomic_write(target) as file:
         file.write(b"new" * 1_000_000)
         file.flush()
 
         assert target.read_text() == "old"
 
 
-def test_an_exception_leaves_the_old_content(target: Path) -> None:
-    """A block that raises changes nothing, leaves nothing behind, and its exception comes through."""
+def test_exception_leaves_old_content(target: Path) -> None:
     with pytest.raises(KeyError, match="step"):
         _save(target, b"new", KeyError("step"))
 
     assert (target.read_text(), _files(target.parent)) == ("old", ["last.ckpt"])
 
 
-def test_an_interrupt_leaves_the_old_content(target: Path) -> None:
-    """Ctrl-C while saving is like any exception."""
+def test_interrupt_leaves_old_content(target: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         _save(target, b"new", KeyboardInterrupt())
 
@@ -86,9 +83,9 @@ def test_an_interrupt_leaves_the_old_content(target: Path) -> None:
 
 
 @pytest.mark.usefixtures("full_disk")
-def test_a_full_disk_is_said_and_leaves_the_old_content(target: Path) -> None:
-    """The kernel's reason is in the error, with its number and the path, and what it means for the old file."""
-    with pytest.raises(OSError, match="cannot save the checkpoint, and what was there is untouched") as raised:
+def test_full_disk_leaves_old_content(target: Path) -> None:
+    """The error has errno and path."""
+    with pytest.raises(OSError, match="cannot save the checkpoint, the old file is unchanged") as raised:
         _save(target, bytes(1 << 22))
 
     assert (raised.value.errno, raised.value.filename) == (errno.EFBIG, str(target))
@@ -96,11 +93,11 @@ def test_a_full_disk_is_said_and_leaves_the_old_content(target: Path) -> None:
 
 
 @pytest.mark.usefixtures("full_disk")
-def test_a_failed_write_is_said_even_if_it_is_covered_up(target: Path) -> None:
-    """A writer that turns the error into another one (torch's does) cannot hide the kernel's reason."""
+def test_replaced_exception_does_not_hide_the_reason(target: Path) -> None:
+    """Torch's writer raises another exception instead."""
 
     def save() -> None:
-        with replacing(target) as file:
+        with atomic_write(target) as file:
             try:
                 file.write(bytes(1 << 22))
             except OSError:
@@ -111,44 +108,39 @@ def test_a_failed_write_is_said_even_if_it_is_covered_up(target: Path) -> None:
 
 
 @pytest.mark.usefixtures("full_disk")
-def test_a_failure_of_the_last_flush_counts(target: Path) -> None:
-    """What is still in the buffer at the end must reach the disk as well."""
+def test_failure_of_last_flush_is_an_error(target: Path) -> None:
     with pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
         _save(target, bytes(100_000))
 
     assert target.read_text() == "old"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="Requires: a user to whom permissions apply")
-def test_a_read_only_folder_is_said(target: Path) -> None:
-    """The error is the one that fits the kernel's reason."""
+@pytest.mark.skipif(os.geteuid() == 0, reason="Requires: a user without root permissions")
+def test_read_only_folder(target: Path) -> None:
     target.parent.chmod(0o500)
 
     with pytest.raises(PermissionError, match="cannot save the checkpoint"):
         _save(target, b"new")
 
 
-def test_a_missing_folder_is_said(tmp_path: Path) -> None:
-    """The error is the one that fits the kernel's reason."""
+def test_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="cannot save the checkpoint"):
         _save(tmp_path / "no" / "file", b"new")
 
 
-def test_a_folder_is_not_replaced(tmp_path: Path) -> None:
-    """A folder at the target (a sharded checkpoint, for one) is refused before anything is written."""
+def test_folder_is_not_replaced(tmp_path: Path) -> None:
+    """A sharded checkpoint is a folder."""
     with pytest.raises(IsADirectoryError, match="cannot save the checkpoint"):
         _save(tmp_path, b"new")
 
 
-def test_a_new_file_has_the_mode_of_any_new_file(tmp_path: Path, umask: int) -> None:
-    """The umask counts, as with `open`."""
+def test_new_file_follows_umask(tmp_path: Path, umask: int) -> None:
     _save(tmp_path / "new.ckpt", b"new")
 
     assert stat.S_IMODE((tmp_path / "new.ckpt").stat().st_mode) == 0o666 & ~umask
 
 
-def test_a_replaced_file_passes_its_mode_on(target: Path) -> None:
-    """Somebody who opened the old checkpoint to a group does not have to do it again."""
+def test_replaced_file_keeps_its_mode(target: Path) -> None:
     target.chmod(0o664)
 
     _save(target, b"new")
@@ -156,8 +148,8 @@ def test_a_replaced_file_passes_its_mode_on(target: Path) -> None:
     assert stat.S_IMODE(target.stat().st_mode) == 0o664
 
 
-def test_a_symlink_is_replaced(target: Path) -> None:
-    """`last.ckpt` may link to the best checkpoint, which must not be overwritten."""
+def test_symlink_is_replaced(target: Path) -> None:
+    """`last.ckpt` may link to the best checkpoint, which must stay."""
     link = target.with_name("link.ckpt")
     link.symlink_to(target.name)
 
@@ -166,8 +158,7 @@ def test_a_symlink_is_replaced(target: Path) -> None:
     assert (link.is_symlink(), link.read_text(), target.read_text()) == (False, "new", "old")
 
 
-def test_a_dangling_symlink_is_replaced(tmp_path: Path) -> None:
-    """A link to a checkpoint that was removed is no obstacle."""
+def test_dangling_symlink_is_replaced(tmp_path: Path) -> None:
     link = tmp_path / "last.ckpt"
     link.symlink_to("removed.ckpt")
 
@@ -176,8 +167,8 @@ def test_a_dangling_symlink_is_replaced(tmp_path: Path) -> None:
     assert (link.is_symlink(), link.read_text()) == (False, "new")
 
 
-def test_a_pipe_is_written_to(tmp_path: Path) -> None:
-    """What is no file is not replaced: /dev/null must stay what it is."""
+def test_pipe_is_written_to(tmp_path: Path) -> None:
+    """Devices such as /dev/null must not be replaced."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -188,8 +179,8 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
     assert (content, stat.S_ISFIFO(pipe.stat().st_mode)) == (b"new", True)
 
 
-def test_leftovers_of_dead_processes_are_removed(target: Path) -> None:
-    """The partial file of a killed process, which nobody holds a lock on, goes with the next save in the folder."""
+def test_stale_files_are_removed(target: Path) -> None:
+    """A killed process leaves its temporary file unlocked."""
     (target.parent / ".hpu-core-0123456789abcdef.partial").touch()
 
     _save(target, b"new")
@@ -197,20 +188,18 @@ def test_leftovers_of_dead_processes_are_removed(target: Path) -> None:
     assert _files(target.parent) == ["last.ckpt"]
 
 
-def test_the_file_of_a_living_writer_stays(target: Path) -> None:
-    """Two processes may save into the same folder at the same time."""
+def test_file_of_active_writer_stays(target: Path) -> None:
     other = target.with_name("other.ckpt")
 
-    with replacing(other) as first:
+    with atomic_write(other) as first:
         first.write(b"first")
-        with replacing(target) as second:
+        with atomic_write(target) as second:
             second.write(b"second")
 
     assert (other.read_text(), target.read_text()) == ("first", "second")
 
 
 def test_other_hidden_files_stay(target: Path) -> None:
-    """Only files that this module made are taken for leftovers."""
     (target.parent / ".keep.partial").touch()
 
     _save(target, b"new")
@@ -218,18 +207,17 @@ def test_other_hidden_files_stay(target: Path) -> None:
     assert _files(target.parent) == [".keep.partial", "last.ckpt"]
 
 
-def test_two_writers_of_one_file_do_not_mix(target: Path) -> None:
-    """The one that ends last wins, whole."""
-    with replacing(target) as first:
+def test_last_of_two_writers_wins(target: Path) -> None:
+    with atomic_write(target) as first:
         first.write(b"1" * 100)
-        with replacing(target) as second:
+        with atomic_write(target) as second:
             second.write(b"2" * 50)
 
     assert target.read_bytes() == b"1" * 100
 
 
-def test_a_file_taken_for_a_leftover_is_made_anew(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process may remove the new file before it is locked; nothing is lost by that."""
+def test_file_removed_before_lock_is_recreated(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process may remove the new file as stale before it is locked."""
     lock = fcntl.flock
     locked: list[int] = []
 
@@ -246,32 +234,32 @@ def test_a_file_taken_for_a_leftover_is_made_anew(target: Path, monkeypatch: pyt
     assert (len(locked), target.read_text(), _files(target.parent)) == (2, "new", ["last.ckpt"])
 
 
-def test_a_file_system_without_locks_still_saves(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without locks a leftover cannot be told from a file being written, and stays."""
+def test_file_system_without_locks(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stale files stay, because an active writer cannot be detected."""
 
     def no_locks(descriptor: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    leftover = target.parent / ".hpu-core-0123456789abcdef.partial"
-    leftover.touch()
+    stale = target.parent / ".hpu-core-0123456789abcdef.partial"
+    stale.touch()
     monkeypatch.setattr(fcntl, "flock", no_locks)
 
     _save(target, b"new")
 
-    assert (target.read_text(), _files(target.parent)) == ("new", [leftover.name, "last.ckpt"])
+    assert (target.read_text(), _files(target.parent)) == ("new", [stale.name, "last.ckpt"])
 
 
-def test_content_reaches_the_disk_before_its_name(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """File, then name, then folder: after a power cut there is the old file or the new one."""
-    done: list[str] = []
+def test_order_of_sync_and_rename(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power failure leaves the old file or the new one."""
+    operations: list[str] = []
     sync, rename = os.fsync, Path.replace
 
     def fsync(descriptor: int) -> None:
-        done.append("sync folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "sync file")
+        operations.append("sync folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "sync file")
         sync(descriptor)
 
     def replace(self: Path, to: Path) -> Path:
-        done.append("name")
+        operations.append("rename")
         return rename(self, to)
 
     monkeypatch.setattr(os, "fsync", fsync)
@@ -279,4 +267,4 @@ def test_content_reaches_the_disk_before_its_name(target: Path, monkeypatch: pyt
 
     _save(target, b"new")
 
-    assert done == ["sync file", "name", "sync folder"]
+    assert operations == ["sync file", "rename", "sync folder"]

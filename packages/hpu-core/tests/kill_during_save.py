@@ -1,8 +1,8 @@
-"""Saves checkpoints over and over, to be killed while it does: `python killed_saver.py PATH`.
+"""Program that saves checkpoints until it is killed: `python kill_during_save.py PATH`.
 
-For each line on stdin it forks a child that loads the checkpoint at PATH and saves newer ones in its place without
-end. On stdout, a line comes first with the child's process id and the number of the interpreter's events (calls and
-returns) in one save; then one byte for each event. Once the child is dead, an empty line follows.
+For each line on stdin it forks a child, which loads the checkpoint at PATH and replaces it by newer ones without end.
+The child prints its process id and the number of profiler events (calls and returns) of one save, and then one byte per
+event. When the child has exited, the parent prints an empty line.
 """
 
 import os
@@ -14,14 +14,14 @@ import torch
 
 from hpu_core import HPUCheckpointIO
 
-# Half a megabyte: long enough to be hit while it is written, short enough to be hit anywhere else, too.
+# Half a megabyte, so that a kill is likely to hit the write as well as everything else.
 _NUMEL = 1 << 17
 
 
 def main() -> None:
-    """Fork a child per line, and wait for its end."""
+    """Fork a child per line, and wait until it exits."""
     path = Path(sys.argv[1])
-    # One thread, so that forking is safe.
+    # Forking with several threads is unsafe.
     torch.set_num_threads(1)
     plugin = HPUCheckpointIO()
     save(plugin, path, 0)
@@ -34,14 +34,14 @@ def main() -> None:
 
 
 def save_forever(plugin: HPUCheckpointIO, path: Path) -> None:
-    """Save checkpoints with rising steps, saying each event."""
+    """Save checkpoints with increasing steps, and print a byte per profiler event."""
     events = 0
 
     def count(frame: FrameType, event: str, argument: object) -> None:
         nonlocal events
         events += 1
 
-    def say(frame: FrameType, event: str, argument: object) -> None:
+    def report(frame: FrameType, event: str, argument: object) -> None:
         os.write(1, b".")
 
     step = plugin.load_checkpoint(path)["step"] + 1
@@ -49,14 +49,14 @@ def save_forever(plugin: HPUCheckpointIO, path: Path) -> None:
     save(plugin, path, step)
     sys.setprofile(None)
     os.write(1, b"%d %d\n" % (os.getpid(), events))
-    sys.setprofile(say)
+    sys.setprofile(report)
     while True:
         step += 1
         save(plugin, path, step)
 
 
 def save(plugin: HPUCheckpointIO, path: Path, step: int) -> None:
-    """Save a checkpoint whose every number is `step`."""
+    """Save a checkpoint in which every number is `step`."""
     weights = torch.full((_NUMEL,), float(step))
     plugin.save_checkpoint({"step": step, "state_dict": {"weights": weights, "half": weights[: _NUMEL // 2]}}, path)
 

@@ -1,0 +1,147 @@
+"""Atomic replacement of a local file: the file is complete or unchanged whenever the process or the machine stops.
+
+The content is written to a temporary file in the same folder, which is renamed to the target once it is complete and on
+disk. The writer locks its temporary file, and the kernel releases the lock when the process exits in any way. The next
+writer in the folder removes temporary files that nobody locks.
+"""
+
+import contextlib
+import errno
+import fcntl
+import io
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+_PREFIX = ".hpu-core-"
+_SUFFIX = ".partial"
+
+# Size of the write buffer in bytes. Tensors of a checkpoint are larger and bypass it.
+_BUFFER_SIZE = 1 << 20
+
+
+@contextlib.contextmanager
+def atomic_write(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that replaces `path` when the block ends, and is discarded if the block raises.
+
+    A new file gets the mode that `open` would give it; a replaced file keeps its mode. A symlink at `path` is replaced,
+    not followed, because Lightning links `last.ckpt` to another checkpoint. A path that is neither a file nor a folder,
+    such as a pipe or /dev/null, is written to directly.
+
+    Args:
+        path: The target, in an existing folder.
+
+    Yields:
+        The file to write to.
+
+    Raises:
+        OSError: Writing failed, for example because the disk is full. The old file is unchanged.
+    """
+    failures: list[OSError] = []
+    with _translate_errors(path, failures):
+        mode = _mode(path)
+        if mode is not None and not stat.S_ISREG(mode):
+            # `os.open` rejects a folder, such as a sharded checkpoint.
+            with _buffered_writer(os.open(path, os.O_WRONLY), failures) as writer:
+                yield writer
+            return
+        _remove_stale_files(path.parent)
+        temporary, descriptor = _create_temporary(path.parent)
+        try:
+            with _buffered_writer(descriptor, failures) as writer:
+                yield writer
+                writer.flush()
+                if mode is not None:
+                    os.fchmod(descriptor, stat.S_IMODE(mode))
+                os.fsync(descriptor)
+                temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        _sync_folder(path.parent)
+
+
+class _RawFile(io.FileIO):
+    """File that records the operating system's errors, because torch's writer replaces them by its own."""
+
+    def __init__(self, descriptor: int, failures: list[OSError]) -> None:
+        super().__init__(descriptor, "wb")
+        self._failures = failures
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            self._failures.append(error)
+            raise
+
+
+@contextlib.contextmanager
+def _buffered_writer(descriptor: int, failures: list[OSError]) -> Iterator[BinaryIO]:
+    """Open a buffered writer. It is flushed if the body ends, and closed in any case."""
+    # Closing the raw file instead of the buffer, which would write its content after an error.
+    with contextlib.closing(_RawFile(descriptor, failures)) as raw:
+        writer = io.BufferedWriter(raw, _BUFFER_SIZE)
+        yield writer
+        writer.flush()
+
+
+@contextlib.contextmanager
+def _translate_errors(path: Path, failures: list[OSError]) -> Iterator[None]:
+    """Raise an OSError about the checkpoint if the operating system's error caused what the body raised."""
+    try:
+        yield
+    except Exception as error:
+        cause = failures[0] if failures else error
+        if not isinstance(cause, OSError):
+            raise
+        reason = os.strerror(cause.errno) if cause.errno else str(cause)
+        message = f"cannot save the checkpoint, the old file is unchanged: {reason}"
+        # OSError with an errno constructs the matching subclass, such as PermissionError.
+        raise OSError(cause.errno or errno.EIO, message, str(path)) from cause
+
+
+def _mode(path: Path) -> int | None:
+    """Return the mode of `path`, symlinks followed; None if it does not exist."""
+    try:
+        return path.stat().st_mode
+    except FileNotFoundError:
+        return None
+
+
+def _create_temporary(folder: Path) -> tuple[Path, int]:
+    """Create and lock a temporary file; return its path and descriptor."""
+    while True:
+        temporary = folder / f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}"
+        # The umask applies to 0o666, as with `open`.
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        # On network file systems without locks, stale files stay.
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        # Between these two calls another writer may have removed the file as stale.
+        if os.fstat(descriptor).st_nlink:
+            return temporary, descriptor
+        os.close(descriptor)
+
+
+def _remove_stale_files(folder: Path) -> None:
+    """Remove temporary files of processes that have exited."""
+    for stale in list(folder.glob(f"{_PREFIX}*{_SUFFIX}")):
+        # Suppressed: the file is gone, belongs to another user, or is locked by its writer.
+        with contextlib.suppress(OSError), stale.open("rb+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stale.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Flush the rename to disk, which a power failure could undo."""
+    # Some network file systems reject this. The rename itself has succeeded.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
