@@ -193,6 +193,12 @@ attempt("operator", lambda: torch.cat([x, x]))
 attempt("out", lambda: torch.cat([x, x], out=torch.empty(0, device="hpu")))
 attempt("resize", lambda: x.resize_(160))
 attempt("storage", lambda: x.untyped_storage().resize_(1004))
+report["shape"] = list(x.shape)
+y = torch.ones(1, device="hpu")
+attempt("set", lambda: torch.ops.aten.set_.source_Storage_storage_offset(y, x.untyped_storage(), 0, [160], [1]))
+attempt("set contiguous", lambda: torch.ops.aten.set_.source_Storage_storage_offset(y, x.untyped_storage(), 0, [160]))
+report["set shape"] = [y.tolist(), y.untyped_storage().nbytes()]
+del y
 report["in use"] = hpu_sim.stats()["allocated_bytes"]
 y = x[:100] + 1
 report["afterwards"] = y.sum().item()
@@ -227,6 +233,12 @@ def test_no_more_memory_is_torchs_error(call: str, wanted: int, exhausted: dict[
     own = f"HPU out of memory (simulated): tried to allocate {wanted} bytes with 400 of 1000 bytes in use."
 
     assert exhausted[call] == ["OutOfMemoryError", f"{bridge} {own}"]
+
+
+def test_a_tensor_stays_as_it_is_if_its_storage_cannot_grow(exhausted: dict[str, object]) -> None:
+    """`resize_` and `set_` change sizes and storage only if the memory is there."""
+    assert exhausted["shape"] == [100]
+    assert exhausted["set shape"] == [[1], 4]
 
 
 def test_a_failed_allocation_is_not_charged(exhausted: dict[str, object]) -> None:

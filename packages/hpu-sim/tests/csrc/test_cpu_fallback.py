@@ -10,8 +10,10 @@ import pytest
 import torch
 from torch.nn import functional
 
+from hpu_sim.native import native
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _ids = itertools.count()
 
@@ -358,3 +360,38 @@ def test_an_operator_does_not_inherit_properties_of_a_deregistered_one(
 
             assert statistics()["host_syncs"] - before == host_syncs
             library._destroy()
+
+
+@pytest.fixture(scope="module")
+def resize_and_raise() -> Iterator[Callable[..., torch.Tensor]]:
+    """An operator that resizes its out argument to 1000 elements and then raises ValueError."""
+    library = torch.library.Library("hpu_sim_test_resize", "FRAGMENT")
+    library.define("op(Tensor x, *, Tensor(a!) out) -> Tensor(a!)")
+
+    def kernel(x: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+        out.resize_(1000).copy_(x)
+        raise ValueError("after the resize")
+
+    library.impl("op", kernel, "CPU")
+    yield torch.ops.hpu_sim_test_resize.op
+    library._destroy()
+
+
+@pytest.mark.needs_torch("2.1", "libraries that can be destroyed")
+def test_a_kernel_that_raises_after_a_resize_leaves_a_valid_tensor(
+    resize_and_raise: Callable[..., torch.Tensor],
+) -> None:
+    """The tensor has the new size and memory, and the bytes in use account for both."""
+    before = native().memory_stats()
+    x, out = torch.full((1,), 3.0, device="hpu"), torch.empty(2, device="hpu")
+
+    with pytest.raises(ValueError, match="after the resize"):
+        resize_and_raise(x, out=out)
+
+    assert out.sum().item() == 3000
+    assert out.resize_(2000)[:1000].sum().item() == 3000
+    assert native().memory_stats()["in_use"] - before["in_use"] == 4 + 8000
+    del x, out
+    after = native().memory_stats()
+    assert after["in_use"] == before["in_use"]
+    assert after["num_allocs"] - after["num_frees"] == before["num_allocs"] - before["num_frees"]

@@ -103,6 +103,16 @@ def test_resizing_down_keeps_the_memory() -> None:
     assert x.tolist() == [0, 1, 2, 3]
 
 
+def test_a_negative_size_is_torchs_error() -> None:
+    """The tensor keeps its size."""
+    x = torch.arange(4.0, device="hpu")
+
+    with pytest.raises(RuntimeError, match="Storage size calculation overflowed"):
+        x.resize_(-1)
+
+    assert x.tolist() == [0, 1, 2, 3]
+
+
 def test_resize_takes_a_memory_format() -> None:
     """Strides follow it."""
     x = torch.empty(0, device="hpu")

@@ -51,7 +51,6 @@ std::string describe(const at::Tensor& tensor) {
 
 void sync_metadata(const at::Tensor& hpu, const at::Tensor& cpu) {
   auto* target = hpu.unsafeGetTensorImpl();
-  sync_after_resize(hpu.storage());
   if (target->sizes() != cpu.sizes() || target->strides() != cpu.strides() ||
       target->storage_offset() != cpu.storage_offset()) {
     target->set_sizes_and_strides(cpu.sizes(), cpu.strides(), cpu.storage_offset());

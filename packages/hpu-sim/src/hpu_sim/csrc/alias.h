@@ -22,7 +22,7 @@ at::Tensor as_hpu_tensor(at::Tensor cpu, c10::Storage storage);
 // Returns dtype and sizes for messages, such as "Float[3, 4]".
 std::string describe(const at::Tensor& tensor);
 
-// Copies sizes, strides and storage offset from the alias `cpu` to `hpu`, after an operator that may have changed them.
+// Copies sizes, strides and storage offset from the alias `cpu` to `hpu`, whose storage must hold them.
 void sync_metadata(const at::Tensor& hpu, const at::Tensor& cpu);
 
 }  // namespace hpu_sim

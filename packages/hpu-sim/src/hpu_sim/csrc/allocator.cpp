@@ -32,25 +32,6 @@ void atomic_max(std::atomic<int64_t>& maximum, int64_t value) {
   }
 }
 
-// The text starts as the bridge's does: batch size finders match it.
-[[noreturn]] void throw_out_of_memory(int64_t bytes) {
-  constexpr double kBytesPerMB = 1 << 20;
-  TORCH_CHECK_WITH(
-      OutOfMemoryError,
-      false,
-      "FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::",
-      bytes,
-      " (",
-      static_cast<double>(bytes) / kBytesPerMB,
-      ")MB. HPU out of memory (simulated): tried to allocate ",
-      bytes,
-      " bytes with ",
-      stats.in_use.load(),
-      " of ",
-      stats.limit.load(),
-      " bytes in use.");
-}
-
 // Called before host memory is allocated, because the host may run out of memory where the device must.
 void check_capacity(int64_t bytes) {
   if (bytes > stats.limit.load(std::memory_order_relaxed) - stats.in_use.load(std::memory_order_relaxed)) {
@@ -58,15 +39,23 @@ void check_capacity(int64_t bytes) {
   }
 }
 
-void record_alloc(int64_t bytes) {
+// Returns false, and records nothing, beyond the limit.
+bool try_record_alloc(int64_t bytes) {
   const int64_t total = stats.in_use.fetch_add(bytes) + bytes;
   if (total > stats.limit.load(std::memory_order_relaxed)) {
     stats.in_use -= bytes;
-    throw_out_of_memory(bytes);
+    return false;
   }
   atomic_max(stats.peak, total);
   atomic_max(stats.max_alloc_size, bytes);
   ++stats.num_allocs;
+  return true;
+}
+
+void record_alloc(int64_t bytes) {
+  if (!try_record_alloc(bytes)) {
+    throw_out_of_memory(bytes);
+  }
 }
 
 void record_free(int64_t bytes) {
@@ -149,6 +138,24 @@ REGISTER_ALLOCATOR(c10::DeviceType::HPU, &device_allocator_instance);
 
 }  // namespace
 
+void throw_out_of_memory(int64_t bytes) {
+  constexpr double kBytesPerMB = 1 << 20;
+  TORCH_CHECK_WITH(
+      OutOfMemoryError,
+      false,
+      "FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::",
+      bytes,
+      " (",
+      static_cast<double>(bytes) / kBytesPerMB,
+      ")MB. HPU out of memory (simulated): tried to allocate ",
+      bytes,
+      " bytes with ",
+      stats.in_use.load(),
+      " of ",
+      stats.limit.load(),
+      " bytes in use.");
+}
+
 MemoryStats memory_stats() {
   MemoryStats result;
   result.limit = stats.limit;
@@ -224,28 +231,29 @@ c10::Storage cpu_storage(const c10::Storage& hpu) {
       /*resizable=*/false);
 }
 
-void sync_after_resize(const c10::Storage& hpu) {
+int64_t sync_after_resize(const c10::Storage& hpu) noexcept {
   const c10::DataPtr& data = hpu.data_ptr();
   if (!owns(data)) {
-    return;
+    return 0;
   }
   auto* cpu = static_cast<c10::StorageImpl*>(data.get_context());
   if (cpu->nbytes() == hpu.nbytes() && cpu->data() == data.get()) {
-    return;
+    return 0;
   }
   const size_t before = hpu.nbytes();
   auto* impl = hpu.unsafeGetStorageImpl();
   c10::DataPtr moved(mutable_bytes(*cpu), cpu, &delete_device_ptr, kDevice);
   c10::DataPtr old = impl->set_data_ptr(std::move(moved));
   old.release_context();  // The new DataPtr owns the reference to the CPU storage.
-  try {
-    record_alloc(static_cast<int64_t>(cpu->nbytes()) - static_cast<int64_t>(before));
-  } catch (...) {
+  const int64_t growth = static_cast<int64_t>(cpu->nbytes()) - static_cast<int64_t>(before);
+  if (!try_record_alloc(growth)) {
     // The old memory is freed already, so the new DataPtr stays, with the size that the limit allows.
     cpu->set_nbytes(before);
-    throw;
+    return growth;
   }
+  ++stats.num_frees;
   impl->set_nbytes(cpu->nbytes());
+  return 0;
 }
 
 void grow_storage(const c10::Storage& hpu, size_t bytes) {

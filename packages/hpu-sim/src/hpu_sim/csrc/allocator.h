@@ -37,6 +37,9 @@ void ensure_acquired();
 
 c10::Allocator* device_allocator();
 
+// Throws torch's OutOfMemoryError. The text starts as the bridge's does: batch size finders match it.
+[[noreturn]] void throw_out_of_memory(int64_t bytes);
+
 // Returns an hpu storage that aliases `cpu`. Throws torch's OutOfMemoryError beyond the memory limit.
 c10::Storage wrap_cpu_storage(c10::Storage cpu);
 
@@ -44,8 +47,9 @@ c10::Storage wrap_cpu_storage(c10::Storage cpu);
 // same bytes.
 c10::Storage cpu_storage(const c10::Storage& hpu);
 
-// Updates `hpu` after its CPU storage was resized.
-void sync_after_resize(const c10::Storage& hpu);
+// Updates `hpu` after its CPU storage was resized. Returns 0, or the bytes by which it has grown if they exceed the
+// memory limit; `hpu` then keeps its size.
+int64_t sync_after_resize(const c10::Storage& hpu) noexcept;
 
 // Grows `hpu` to `bytes` and keeps its content. A storage never shrinks.
 void grow_storage(const c10::Storage& hpu, size_t bytes);

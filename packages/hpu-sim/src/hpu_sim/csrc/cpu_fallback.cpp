@@ -88,21 +88,19 @@ class CpuFallbackCall {
   }
 
   void run() {
-    const ScopedTraceEvent timed("kernel", op_.operator_name().name.c_str());
-    if (C10_UNLIKELY(uses_default_generator(op_))) {
-      const DefaultGeneratorSwap swap;
-      op_.redispatchBoxed(kCpuKeys, &stack_);
-    } else {
-      op_.redispatchBoxed(kCpuKeys, &stack_);
+    const ScopedTraceEvent event("kernel", op_.operator_name().name.c_str());
+    try {
+      redispatch_to_cpu();
+    } catch (...) {
+      sync_written_args();
+      throw;
+    }
+    if (const int64_t exceeding = sync_written_args()) {
+      throw_out_of_memory(exceeding);
     }
   }
 
   void alias_outputs_as_hpu() {
-    for (const auto& arg : aliased_args_) {
-      if (arg.is_written) {
-        sync_metadata(arg.hpu, arg.cpu);
-      }
-    }
     const size_t count = op_.schema().returns().size();
     for (size_t i = stack_.size() - count; i < stack_.size(); ++i) {
       alias_output(stack_[i]);
@@ -115,6 +113,32 @@ class CpuFallbackCall {
     at::Tensor cpu;
     bool is_written;
   };
+
+  void redispatch_to_cpu() {
+    if (C10_UNLIKELY(uses_default_generator(op_))) {
+      const DefaultGeneratorSwap swap;
+      op_.redispatchBoxed(kCpuKeys, &stack_);
+    } else {
+      op_.redispatchBoxed(kCpuKeys, &stack_);
+    }
+  }
+
+  // Updates the arguments that the kernel may have resized, also before it threw. Returns the bytes of an argument that
+  // has outgrown the memory limit, else 0.
+  int64_t sync_written_args() {
+    int64_t exceeding = 0;
+    for (const auto& arg : aliased_args_) {
+      if (!arg.is_written) {
+        continue;
+      }
+      if (const int64_t bytes = sync_after_resize(arg.hpu.storage())) {
+        exceeding = bytes;
+      } else {
+        sync_metadata(arg.hpu, arg.cpu);
+      }
+    }
+    return exceeding;
+  }
 
   at::Tensor as_cpu_input(const at::Tensor& tensor, const c10::Argument& argument) {
     if (!tensor.defined()) {
