@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from hpu_core import HPUAccelerator, frameworks, register
+from hpu_core import HPUAccelerator, frameworks
 from hpu_precision import FabricHPUPrecision, HPUPrecisionPlugin
 
 from .modules import Classifier, loader
@@ -39,7 +39,7 @@ _VALUES = [32, "32-true", pytest.param(16, marks=_has_scaler), "bf16", "bf16-mix
 @pytest.fixture(autouse=True)
 def registered() -> None:
     """Register Gaudi with Lightning."""
-    registration.register()
+    register()
 
 
 @pytest.mark.parametrize("value", _VALUES)
