@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from hpu_core import HPUAccelerator, frameworks
+from hpu_core import HPUAccelerator, frameworks, register
 from hpu_precision import FabricHPUPrecision, HPUPrecisionPlugin
 
 from .modules import Classifier, loader
