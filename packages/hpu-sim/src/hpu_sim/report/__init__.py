@@ -4,8 +4,9 @@ Data flow: record -> aggregate -> merge -> findings -> render.
 
 - Record: :mod:`~hpu_sim.report.session` runs in every process that acquires a device. It receives the device's events
   and writes one record file per process.
-- Aggregate: :mod:`~hpu_sim.report.event_aggregator` counts events per source line and training step in bounded memory,
-  with :mod:`~hpu_sim.report.frames`, :mod:`~hpu_sim.report.site_counter`, :mod:`~hpu_sim.report.step_tracker`,
+- Aggregate: :mod:`~hpu_sim.report.event_aggregator` counts events in bounded memory. Sites
+  (:mod:`~hpu_sim.report.site_counter`) are source lines (:mod:`~hpu_sim.report.frames`) with a cause
+  (:mod:`~hpu_sim.report.causes`). Steps come from :mod:`~hpu_sim.report.step_tracker`,
   :mod:`~hpu_sim.report.step_histogram` and :mod:`~hpu_sim.report.optimizer_memory`.
 - Merge: :mod:`~hpu_sim.report.merge` combines the records of all ranks into one report. The format of records and
   reports is :mod:`~hpu_sim.report.schema`.

@@ -142,9 +142,9 @@ def findings(report: Report) -> tuple[Finding, ...]:
 
 
 def _killed_ranks(report: Report) -> Iterable[Finding]:
-    killed = [record.rank for record in report.ranks if record.state == "running"]
-    if killed:
-        title = f"{_format_ranks(killed)} {'was' if len(killed) == 1 else 'were'} killed"
+    ranks = [record.rank for record in report.ranks if record.state == "running"]
+    if ranks:
+        title = f"{_format_ranks(ranks)} {'was' if len(ranks) == 1 else 'were'} killed"
         yield Finding("error", title, "The report shows the state up to a few seconds earlier.", ())
 
 

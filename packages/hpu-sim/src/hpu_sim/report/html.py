@@ -45,11 +45,11 @@ def render(report: Report) -> str:
     by_section = [
         (title, text, [line for line in lines if line.site.kind in kinds]) for title, kinds, text in _SECTIONS
     ]
-    labeled = tuple(zip(rank_labels(report), report.ranks, strict=True))
+    ranks = tuple(zip(rank_labels(report), report.ranks, strict=True))
     first = report.ranks[0] if report.ranks else None
     return _template().render(
         report=report,
-        labeled=labeled,
+        ranks=ranks,
         machine=first.machine if first else None,
         command=shlex.join(report.command),
         exit_status=_describe_exit(report.exit_code),
@@ -59,7 +59,7 @@ def render(report: Report) -> str:
         sections=[section for section in by_section if section[2]],
         occurrences=OCCURRENCES,
         charts=[
-            (label, record, charts) for label, record in labeled[:MAX_RANKS_WITH_CHARTS] if (charts := _charts(record))
+            (label, record, charts) for label, record in ranks[:MAX_RANKS_WITH_CHARTS] if (charts := _charts(record))
         ],
         compilations=[
             (each, changed_inputs(each.old_inputs, each.new_inputs))

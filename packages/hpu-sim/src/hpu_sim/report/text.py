@@ -40,9 +40,8 @@ def render(report: Report) -> str:
     machine = report.ranks[0].machine
     mode = "lazy" if machine.lazy else "eager"
     title = f"hpu-sim: {machine.devices} x {machine.generation}, SynapseAI {machine.release}, {mode} mode (simulated)"
-    labeled = zip(rank_labels(report), report.ranks, strict=True)
-    rows = [_COLUMNS, *((label, *_row(record)) for label, record in labeled)]
-    parts = [title, *_align(rows)]
+    rows = [(label, *_row(record)) for label, record in zip(rank_labels(report), report.ranks, strict=True)]
+    parts = [title, *_align([_COLUMNS, *rows])]
     for finding in findings(report)[:MAX_FINDINGS]:
         parts += _format_finding(finding)
     parts += [f"  note: {limitation}" for limitation in limitations(report)]
