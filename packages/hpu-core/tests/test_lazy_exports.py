@@ -1,4 +1,4 @@
-"""Names that a package fetches when they are first used."""
+"""Tests of lazy exports."""
 
 import sys
 import types
@@ -10,7 +10,7 @@ from hpu_core.lazy_exports import lazy_exports
 
 @pytest.fixture
 def package(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    """A package with two names of another module's."""
+    """Package with two lazy names of another module."""
     module = types.ModuleType("package_with_exports")
     names = vars(module)
     names["__getattr__"], names["__dir__"] = lazy_exports(module.__name__, {"fractions": ["Fraction", "gone"]})
@@ -18,15 +18,14 @@ def package(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     return module
 
 
-def test_a_name_is_its_modules(package: types.ModuleType) -> None:
-    """The very object."""
+def test_name_is_object_of_module(package: types.ModuleType) -> None:
     from fractions import Fraction
 
     assert package.Fraction is Fraction
 
 
-def test_a_name_is_fetched_once(package: types.ModuleType) -> None:
-    """After the first use it is an ordinary attribute."""
+def test_name_is_imported_once(package: types.ModuleType) -> None:
+    """It is an ordinary attribute after the first use."""
     before = "Fraction" in vars(package)
     value = package.Fraction
 
@@ -34,18 +33,15 @@ def test_a_name_is_fetched_once(package: types.ModuleType) -> None:
     assert vars(package)["Fraction"] is value
 
 
-def test_names_are_listed_before_they_are_fetched(package: types.ModuleType) -> None:
-    """Beside what the package has by itself, for tab completion."""
+def test_dir_lists_lazy_names(package: types.ModuleType) -> None:
     assert {"Fraction", "gone", "__name__"} <= set(dir(package))
 
 
-def test_an_unknown_name_is_an_attribute_error(package: types.ModuleType) -> None:
-    """A typo fails as in any module."""
+def test_unknown_name_is_an_attribute_error(package: types.ModuleType) -> None:
     with pytest.raises(AttributeError, match="module 'package_with_exports' has no attribute 'Fractoin'"):
         _ = package.Fractoin
 
 
-def test_a_name_that_its_module_lacks_is_an_attribute_error(package: types.ModuleType) -> None:
-    """Which names that module."""
+def test_missing_name_in_module_is_an_attribute_error(package: types.ModuleType) -> None:
     with pytest.raises(AttributeError, match="module 'fractions' has no attribute 'gone'"):
         _ = package.gone

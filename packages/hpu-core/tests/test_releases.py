@@ -1,4 +1,4 @@
-"""The release table is read as it is, and an installation compared with it only where it says something."""
+"""Tests of the table of SynapseAI releases."""
 
 import datetime as dt
 import re
@@ -22,36 +22,33 @@ _ROW = Release(
 
 @pytest.fixture
 def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Puts rows in the place of the table."""
+    """Replace the table by rows: `table({"release": "1.2.0"})`."""
 
-    def put(*rows: dict[str, Any], default: str = "1.2.0") -> None:
+    def replace(*rows: dict[str, Any], default: str = "1.2.0") -> None:
         monkeypatch.setattr(releases, "_table", lambda: {"default": default, "releases": list(rows)})
         releases.releases.cache_clear()
 
-    yield put
+    yield replace
     releases.releases.cache_clear()
 
 
-def test_the_table_is_whole() -> None:
-    """Every row of the table that is shipped can be read."""
+def test_table_can_be_parsed() -> None:
     assert releases.releases()
 
 
-def test_the_table_is_in_order() -> None:
-    """The releases go up."""
+def test_releases_are_sorted() -> None:
     versions = [Version(row.release) for row in releases.releases()]
 
     assert versions == sorted(set(versions))
 
 
-def test_the_default_is_in_the_table() -> None:
-    """The default release has a row."""
+def test_default_is_in_the_table() -> None:
     assert releases.default() in releases.releases()
 
 
 @pytest.mark.parametrize("row", releases.releases(), ids=lambda row: row.release)
-def test_a_row_of_the_table(row: Release) -> None:
-    """What a row says is of the kind that it should be, and has its sources."""
+def test_row_is_valid(row: Release) -> None:
+    """Values have the right form, and only known values have sources."""
     assert row.build is None or row.build.startswith(f"{row.release}.")
     assert row.date is None or isinstance(row.date, dt.date)
     assert row.mode in {"lazy", "eager", None}
@@ -60,8 +57,7 @@ def test_a_row_of_the_table(row: Release) -> None:
     assert {name for name in row.sources if getattr(row, name) is None} == set()
 
 
-def test_a_row_agrees_with_itself() -> None:
-    """A row that goes with every figure of itself has no mismatch, unknown figures included."""
+def test_row_matches_its_own_versions() -> None:
     for row in releases.releases():
         python = row.python[0] if row.python else None
         generation = row.generations[0] if row.generations else None
@@ -69,8 +65,7 @@ def test_a_row_agrees_with_itself() -> None:
         assert releases.match(row, torch=row.torch, python=python, generation=generation) == ()
 
 
-def test_a_row_is_immutable(table: Callable[..., None]) -> None:
-    """What a row holds cannot be changed, not even inside of it."""
+def test_row_is_immutable(table: Callable[..., None]) -> None:
     table({"release": "1.2.0", "python": ["3.10"], "date": "2024-02-29", "sources": {"python": "SM"}})
     row = releases.releases()[0]
 
@@ -80,8 +75,7 @@ def test_a_row_is_immutable(table: Callable[..., None]) -> None:
         row.sources["python"] = "KB"  # type: ignore[index]  # Assigning is what the test is about.
 
 
-def test_unknown_figures_stay_unknown(table: Callable[..., None]) -> None:
-    """Null in the table is None in the row."""
+def test_null_is_none(table: Callable[..., None]) -> None:
     table({"release": "1.2.0", "torch": None, "python": None, "date": None, "hmp": None, "sources": {}})
 
     assert releases.releases()[0] == Release(release="1.2.0")
@@ -96,21 +90,18 @@ def test_find(table: Callable[..., None], version: str | Version) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.2.2", "9.0.0", "2.1.2"])
-def test_find_nothing(table: Callable[..., None], version: str) -> None:
-    """A release that is not in the table is none, however near another one is."""
+def test_find_unknown_release(table: Callable[..., None], version: str) -> None:
     table({"release": "1.2.0"}, {"release": "1.2.1"})
 
     assert releases.find(version) is None
 
 
-def test_find_what_is_no_version() -> None:
-    """What is no version is refused by its value."""
+def test_find_with_invalid_version() -> None:
     with pytest.raises(ValueError, match=r"must be a version such as '1\.24\.1', got 'latest'"):
         releases.find("latest")
 
 
-def test_default_without_a_row(table: Callable[..., None]) -> None:
-    """A table without its default release is at fault."""
+def test_default_without_row(table: Callable[..., None]) -> None:
     table({"release": "1.2.0"}, default="1.3.0")
 
     with pytest.raises(LookupError, match=r"must have a row for its default release '1\.3\.0'"):
@@ -132,8 +123,8 @@ def test_default_without_a_row(table: Callable[..., None]) -> None:
         {"generation": "GAUDI3"},
     ],
 )
-def test_what_matches(installed: dict[str, str]) -> None:
-    """Patch releases, the vendor's builds and what is not given all match."""
+def test_matching_versions(installed: dict[str, str]) -> None:
+    """Patch releases, Intel's builds and missing values match."""
     assert releases.match(_ROW, **installed) == ()
 
 
@@ -148,26 +139,22 @@ def test_what_matches(installed: dict[str, str]) -> None:
         ({"generation": "GAUDI"}, Mismatch(subject="generation", found="GAUDI", expected="GAUDI2 or GAUDI3")),
     ],
 )
-def test_what_does_not_match(installed: dict[str, str], mismatch: Mismatch) -> None:
-    """What a release does not go with is told with what it goes with."""
+def test_mismatches(installed: dict[str, str], mismatch: Mismatch) -> None:
     assert releases.match(_ROW, **installed) == (mismatch,)
 
 
-def test_an_unknown_release_matches_everything() -> None:
-    """A row that says nothing denies nothing."""
+def test_row_without_data_matches_everything() -> None:
     row = Release(release="1.24.2")
 
     assert releases.match(row, torch="1.0", python="2.7", lightning="0.1", generation="GAUDI") == ()
 
 
-def test_every_mismatch_is_told() -> None:
-    """All that does not match is told at once, in a fixed order."""
+def test_all_mismatches_are_returned() -> None:
     found = releases.match(_ROW, torch="2.13.0", python="3.13.0", lightning="2.6.6", generation="GAUDI")
 
     assert [mismatch.subject for mismatch in found] == ["torch", "python", "lightning", "generation"]
 
 
-def test_match_what_is_no_version() -> None:
-    """A version that is none is refused by its value."""
+def test_match_with_invalid_version() -> None:
     with pytest.raises(ValueError, match="got 'nightly'"):
         releases.match(_ROW, torch="nightly")

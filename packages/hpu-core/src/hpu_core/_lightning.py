@@ -1,7 +1,7 @@
-"""The Lightning names that hpu-core builds on, taken from the framework that `frameworks` decided for.
+"""Names of Lightning that hpu-core builds on, from the framework that `frameworks` selects.
 
-Importing this module imports that Lightning. Type checkers see the names of `lightning`; those of `pytorch_lightning`
-are generated from the same sources.
+Importing this module imports that framework. Type checkers use `lightning`; `pytorch_lightning` is generated from the
+same sources.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""The SynapseAI releases: which torch, Python, Lightning and cards belong to each.
+"""Table of SynapseAI releases: the versions of torch, Python and Lightning, and the devices, that each supports.
 
-The table is `releases.json` beside this module, which is generated from the repository's compat.toml. None stands for
-what no source tells; it never means "none".
+The data is `releases.json` in this package, generated from the repository's compat.toml. None means that no source has
+the value.
 """
 
 import datetime as dt
@@ -16,6 +16,8 @@ from typing import Any, Literal
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+__all__ = ["Mismatch", "Release", "Subject", "default", "find", "match", "releases"]
+
 Subject = Literal["torch", "python", "lightning", "generation"]
 
 
@@ -24,19 +26,19 @@ class Release:
     """One row of the table.
 
     Attributes:
-        release: Such as "1.24.1".
-        build: Such as "1.24.1.482", the version that the packages of this release carry.
-        date: When that build was published.
-        torch: The PyTorch release that the bridge is built for, such as "2.11.0".
-        python: The Python releases that it is built for, such as ("3.10", "3.12").
-        lightning: The Lightning releases named for it, as a version specifier.
-        lightning_habana: The releases of the archived lightning-habana named for it.
-        deepspeed: What the vendor's DeepSpeed fork calls itself.
-        deepspeed_ref: The branch of that fork.
-        hmp: Whether the bridge still has `hpex.hmp`.
-        mode: The bridge's mode where PT_HPU_LAZY_MODE is not set, "lazy" or "eager".
-        generations: The generations that it supports.
-        sources: Which sources name each fact, by the fact; compat.toml explains their codes.
+        release: Release such as "1.24.1".
+        build: Build such as "1.24.1.482", which is the version of the release's packages.
+        date: Date on which the build was published.
+        torch: torch release that the bridge is built for, such as "2.11.0".
+        python: Python releases that the bridge is built for, such as ("3.10", "3.12").
+        lightning: Lightning releases that Intel names, as a version specifier.
+        lightning_habana: Releases of the archived lightning-habana that Intel names.
+        deepspeed: Version of Intel's DeepSpeed fork.
+        deepspeed_ref: Branch of that fork.
+        hmp: Whether the bridge has `hpex.hmp`.
+        mode: Mode of the bridge if PT_HPU_LAZY_MODE is not set, "lazy" or "eager".
+        generations: Supported generations.
+        sources: Sources of each value, as codes that compat.toml explains.
     """
 
     release: str
@@ -51,18 +53,18 @@ class Release:
     hmp: bool | None = None
     mode: Literal["lazy", "eager"] | None = None
     generations: tuple[str, ...] | None = None
-    # Left out of the hash, since a mapping has none.
+    # A mapping is not hashable.
     sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
-    """Something installed that a release is not known to go with.
+    """Installed version that the table does not list for a release.
 
     Attributes:
-        subject: What it is.
-        found: What is installed.
-        expected: What the release goes with, for people to read.
+        subject: Kind of version.
+        found: Installed version.
+        expected: Versions that the table lists, as text.
     """
 
     subject: Subject
@@ -72,15 +74,15 @@ class Mismatch:
 
 @functools.cache
 def releases() -> tuple[Release, ...]:
-    """Return every release of the table, oldest version first."""
-    return tuple(_release(row) for row in _table()["releases"])
+    """Return every release, oldest version first."""
+    return tuple(_parse_row(row) for row in _table()["releases"])
 
 
 def default() -> Release:
-    """Return the release that development runs on and that the simulator plays unless told otherwise.
+    """Return the release that development and the simulator use by default.
 
     Raises:
-        LookupError: The table has no row for it.
+        LookupError: The table has no such row.
     """
     name = _table()["default"]
     release = find(name)
@@ -90,19 +92,16 @@ def default() -> Release:
 
 
 def find(version: str | Version) -> Release | None:
-    """Return the row of a release.
+    """Return the row of a release, None if it is not in the table.
 
     Args:
-        version: The release, with its build ("1.24.1.482") or without ("1.24.1").
-
-    Returns:
-        The row, None for a release that is not in the table.
+        version: Release, with its build ("1.24.1.482") or without ("1.24.1").
 
     Raises:
-        ValueError: `version` is no version.
+        ValueError: `version` is not a version.
     """
-    wanted = _first_parts(version, 3)
-    return next((row for row in releases() if _first_parts(row.release, 3) == wanted), None)
+    parts = _version_parts(version, 3)
+    return next((row for row in releases() if _version_parts(row.release, 3) == parts), None)
 
 
 def match(
@@ -113,35 +112,35 @@ def match(
     lightning: str | None = None,
     generation: str | None = None,
 ) -> tuple[Mismatch, ...]:
-    """Compare what is installed with a release. What is not given, or not known of the release, always matches.
+    """Return the installed versions that do not match a release. None, installed or in the row, always matches.
 
     Args:
-        release: The row to compare with.
-        torch: `torch.__version__`. Its first two parts count, as they do for the bridge, which cannot be imported into
-            another torch; the vendor's own builds have names such as "2.11.0a0+git009b5f6".
-        python: Such as "3.12.4". Its first two parts count.
-        lightning: The version of `lightning` or of `pytorch_lightning`.
+        release: Row to compare with.
+        torch: `torch.__version__`. Major and minor version must match, as the bridge requires. Versions of Intel's
+            builds have the form "2.11.0a0+git009b5f6".
+        python: Version such as "3.12.4". Major and minor version must match.
+        lightning: Version of `lightning` or `pytorch_lightning`.
         generation: "GAUDI", "GAUDI2" or "GAUDI3".
 
     Returns:
-        What does not match, in the order of the arguments.
+        The mismatches, in the order of the arguments.
 
     Raises:
-        ValueError: An argument that must be a version is none.
+        ValueError: An argument is not a version.
     """
     mismatches = []
-    if torch and release.torch and _first_parts(torch, 2) != _first_parts(release.torch, 2):
+    if torch and release.torch and _version_parts(torch, 2) != _version_parts(release.torch, 2):
         mismatches.append(Mismatch(subject="torch", found=torch, expected=release.torch))
     if (
         python
         and release.python
-        and _first_parts(python, 2) not in {_first_parts(known, 2) for known in release.python}
+        and _version_parts(python, 2) not in {_version_parts(version, 2) for version in release.python}
     ):
-        mismatches.append(Mismatch(subject="python", found=python, expected=_either(release.python)))
-    if lightning and release.lightning and not _satisfies(lightning, release.lightning):
+        mismatches.append(Mismatch(subject="python", found=python, expected=_join_or(release.python)))
+    if lightning and release.lightning and not _in_specifier(lightning, release.lightning):
         mismatches.append(Mismatch(subject="lightning", found=lightning, expected=release.lightning))
     if generation and release.generations and generation not in release.generations:
-        mismatches.append(Mismatch(subject="generation", found=generation, expected=_either(release.generations)))
+        mismatches.append(Mismatch(subject="generation", found=generation, expected=_join_or(release.generations)))
     return tuple(mismatches)
 
 
@@ -152,8 +151,7 @@ def _table() -> dict[str, Any]:
     return table
 
 
-def _release(row: Mapping[str, Any]) -> Release:
-    """Make an immutable record of a row of the table."""
+def _parse_row(row: Mapping[str, Any]) -> Release:
     values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
     if row.get("date"):
         values["date"] = dt.date.fromisoformat(row["date"])
@@ -161,23 +159,23 @@ def _release(row: Mapping[str, Any]) -> Release:
     return Release(**values)
 
 
-def _satisfies(version: str, specifier: str) -> bool:
-    # Pre-releases count as what they lead up to, since the vendor's builds and nightlies are named so.
-    return SpecifierSet(specifier).contains(_version(version), prereleases=True)
+def _in_specifier(version: str, specifier: str) -> bool:
+    # Intel's builds and nightly builds have pre-release versions.
+    return SpecifierSet(specifier).contains(_parse_version(version), prereleases=True)
 
 
-def _first_parts(version: str | Version, count: int) -> tuple[int, ...]:
-    release = _version(version).release
+def _version_parts(version: str | Version, count: int) -> tuple[int, ...]:
+    release = _parse_version(version).release
     return (*release, *[0] * count)[:count]
 
 
-def _version(version: str | Version) -> Version:
+def _parse_version(version: str | Version) -> Version:
     try:
         return version if isinstance(version, Version) else Version(version)
     except InvalidVersion as error:
         raise ValueError(f"`version` must be a version such as '1.24.1', got {version!r}") from error
 
 
-def _either(values: tuple[str, ...]) -> str:
-    *most, last = values
-    return f"{', '.join(most)} or {last}" if most else last
+def _join_or(values: tuple[str, ...]) -> str:
+    *head, last = values
+    return f"{', '.join(head)} or {last}" if head else last

@@ -16,12 +16,12 @@ def set_devices(monkeypatch: pytest.MonkeyPatch) -> SetDevices:
     """Replace the devices of this machine: `set_devices(device, ...)`."""
     monkeypatch.delenv("HABANA_VISIBLE_MODULES", raising=False)
 
-    def put(*devices: HPUDevice) -> None:
+    def replace(*devices: HPUDevice) -> None:
         sources = (SourceResult(source="sysfs", location="/sys/class/accel", message="no such folder"),)
         monkeypatch.setattr(discovery, "scan", lambda: ScanResult(devices=devices, sources=sources))
 
-    put()
-    return put
+    replace()
+    return replace
 
 
 _WORKING = HPUDevice(index=0, module_id=0, generation="GAUDI2", status="Operational", source="sysfs")

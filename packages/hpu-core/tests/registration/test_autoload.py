@@ -130,6 +130,7 @@ def test_autoload_imports_few_modules() -> None:
     assert set(done.stdout.split()) <= {
         "hpu_core",
         "hpu_core._lightning_2_0",
+        "hpu_core._rendezvous_env",
         "hpu_core.bridge",
         "hpu_core.import_hooks",
         "hpu_core.lazy_exports",
