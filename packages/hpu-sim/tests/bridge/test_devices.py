@@ -175,7 +175,7 @@ def test_selecting_device_0_of_a_small_machine_sets_nothing(variables: pytest.Mo
 
 def test_selecting_another_device_of_a_small_machine_is_an_error(variables: pytest.MonkeyPatch) -> None:
     """Without a module id, the acquired device is unknown."""
-    with pytest.raises(AssertionError, match="`device` must be 0 without HLS_MODULE_ID .*, got 1"):
+    with pytest.raises(AssertionError, match=r"`device` must be 0 without HLS_MODULE_ID .*, got 1"):
         hpu.set_device(1)
 
 
