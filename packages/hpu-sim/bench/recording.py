@@ -1,10 +1,9 @@
-"""Time what recording costs: a training step with a report asked for, against one without.
+"""Benchmark of the report's overhead: a training step that is recorded, against one that is not.
 
     python packages/hpu-sim/bench/recording.py
 
-Each figure comes from processes of its own, recorded and unrecorded ones in turn, and is the processor time of the
-fastest of many short rounds, because whatever else the machine does only makes rounds slower. Fails when a report makes
-a step more than 1.3 times as long.
+Each figure is the processor time of the fastest of many short rounds, because other load only makes rounds slower.
+Recorded and unrecorded processes alternate. The exit code is 1 if a report makes a step more than 1.3 times as long.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ import time
 from typing import Any, Final
 
 LIMIT: Final = 1.3
-#: Rounds in a process.
+#: Rounds per process.
 ROUNDS: Final = 80
 MODELS: Final = ("mlp", "mlp in float64", "transformer")
 _DETAILS: Final = {"unrecorded": None, "table": "counts", "report": "lines"}
 
 
 def main() -> int:
-    """Measure, show, and compare with the limit.
+    """Measure, print a table, and compare with the limit.
 
     Returns:
-        0, or 1 if a report costs too much.
+        Exit code: 1 if the overhead of a report exceeds the limit, else 0.
     """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=5, help="processes per figure")
@@ -50,17 +49,17 @@ def main() -> int:
             cells = [f"{1000 * seconds[name]:10.3f} {seconds[name] / plain:5.2f}x" for name in ("table", "report")]
             print(f"{model:16}{mode:8}{1000 * plain:12.3f}{cells[0]:>18}{cells[1]:>18}")
             worst = max(worst, seconds["report"] / plain)
-    print(f"a report costs at most {worst:.2f}x; the limit is {LIMIT}x")
+    print(f"largest overhead of a report: {worst:.2f}x (limit {LIMIT}x)")
     return 0 if worst <= LIMIT else 1
 
 
 def measure(model: str, lazy: str, processes: int) -> dict[str, float]:
-    """Return seconds per step for each way of recording.
+    """Return the seconds per step for each detail of recording.
 
     Args:
         model: One of MODELS.
         lazy: Value of PT_HPU_LAZY_MODE.
-        processes: Processes per way.
+        processes: Processes per detail.
     """
     seconds = dict.fromkeys(_DETAILS, float("inf"))
     for _ in range(processes):
@@ -70,7 +69,7 @@ def measure(model: str, lazy: str, processes: int) -> dict[str, float]:
 
 
 def run_child(model: str, lazy: str, detail: str | None) -> float:
-    """Return seconds per step in a process of its own."""
+    """Return the seconds per step in a new process."""
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"HPU_SIM_DEVICES": "1", "PT_HPU_LAZY_MODE": lazy, "HPU_SIM_RUNTIME_DIR": folder}
         if detail is not None:
@@ -81,9 +80,9 @@ def run_child(model: str, lazy: str, detail: str | None) -> float:
 
 
 def time_steps(model: str, steps: int) -> float:
-    """Train on the simulated card and return the seconds per step of the fastest round.
+    """Train on the simulated device, and return the seconds per step of the fastest round.
 
-    A step is what most programs do: a batch goes to the card, forward, backward, the optimizer, and the loss is read.
+    A step copies a batch to the device, runs forward, backward and the optimizer, and reads the loss.
 
     Args:
         model: One of MODELS.
@@ -119,9 +118,9 @@ def time_steps(model: str, steps: int) -> float:
 
 
 def make(model: str) -> tuple[Any, list[Any]]:
-    """Return a model and batches for it: two linear layers on (32, 64), or four encoder layers on (8, 32, 64).
+    """Return a model and its batches: two linear layers on (32, 64), or four encoder layers on (8, 32, 64).
 
-    In float64 each operator makes what a card computes otherwise, and is to be told of.
+    In float64 every operator emits an event, because a card computes in another dtype.
     """
     import torch
     from torch import nn

@@ -1,10 +1,10 @@
-"""Time what the simulator adds to a training step: on the simulated card against plain CPU.
+"""Benchmark of the simulator's overhead: a training step on the simulated device, against the CPU.
 
     python packages/hpu-sim/bench/step.py [--json]
 
-A step is forward, backward and AdamW on one batch that is in place. The two kinds of step take turns in one process
-with one thread, so that whatever else the machine does hits both, and medians are compared; for figures that count the
-machine should do nothing else. They are simulated: they say nothing about a card. The exit code is 0 whatever they are.
+A step is forward, backward and AdamW on one resident batch. Steps of both kinds alternate in one process with one
+thread, and their medians are compared. The figures need an otherwise idle machine. They are simulated and say nothing
+about a card. The exit code is always 0.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _WARM_UP: Final = 10
 
 @dataclass(frozen=True)
 class Workload:
-    """What is trained.
+    """Workload of the benchmark.
 
     Attributes:
-        name: How the table calls it.
-        make: Returns a model, a batch and its targets, on the CPU.
-        steps: Steps of each kind.
-        limit: The ratio, simulated by CPU, that hpu-sim promises to keep.
+        name: Name in the table.
+        make: Function that returns a model, a batch and its targets, on the CPU.
+        steps: Number of steps of each kind.
+        limit: Largest ratio of simulated to CPU time that hpu-sim guarantees.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Timing:
-    """What was measured of a workload; times are medians in milliseconds."""
+    """Result of a workload. Times are medians in milliseconds."""
 
     step: str
     cpu_ms: float
@@ -70,7 +70,7 @@ def transformer() -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor]:
 
     layer = nn.TransformerEncoderLayer(256, nhead=4, dim_feedforward=1024, dropout=0.0, batch_first=True)
     encoder = nn.TransformerEncoder(layer, num_layers=4, enable_nested_tensor=False)
-    # Logits as cross entropy wants them: one row per token.
+    # Cross entropy takes one row of logits per token.
     model = nn.Sequential(encoder, nn.Linear(256, 10), nn.Flatten(0, 1))
     return model, torch.randn(8, 64, 256), torch.randint(10, (8 * 64,))
 
@@ -82,7 +82,7 @@ WORKLOADS: Final = (
 
 
 def make_step(workload: Workload, device: str) -> Callable[[], object]:
-    """Return a function that trains the workload's model by one step on a device."""
+    """Return a function that runs one training step of a workload on a device."""
     import habana_frameworks.torch.core as htcore
     import torch
     from torch.nn import functional
@@ -104,7 +104,7 @@ def make_step(workload: Workload, device: str) -> Callable[[], object]:
 
 
 def measure(workload: Workload) -> Timing:
-    """Time steps of both kinds in turn."""
+    """Measure steps of both kinds alternately."""
     steps = {device: make_step(workload, device) for device in ("cpu", "hpu")}
     seconds: dict[str, list[float]] = {device: [] for device in steps}
     for count in range(-_WARM_UP, workload.steps):
@@ -120,19 +120,19 @@ def measure(workload: Workload) -> Timing:
 def main() -> None:
     """Measure every workload and print the medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print JSON rather than a table")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args()
 
     import hpu_sim
 
-    # A machine of its own: whatever else is simulated here may hold every card.
+    # A machine of its own, because other processes may hold every device of the default one.
     with tempfile.TemporaryDirectory(prefix="hpu-sim-bench-") as folder:
         os.environ["HPU_SIM_RUNTIME_DIR"] = folder
         hpu_sim.activate()
 
         import torch
 
-        # Before the first backward pass: autograd's thread for the device keeps the number that it finds.
+        # Before the first backward pass, because autograd's thread for the device keeps the number.
         torch.set_num_threads(1)
         timings = [measure(workload) for workload in WORKLOADS]
 

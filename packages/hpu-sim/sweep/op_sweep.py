@@ -1,12 +1,12 @@
-"""Runs every operator of torch's own operator database on the simulated device against the CPU, forward and backward.
+"""Sweep over torch's operator database that compares the simulated device with the CPU, forward and backward.
 
     python packages/hpu-sim/sweep/op_sweep.py [--dtype float32 ...] [--only NAME]
 
-An operator agrees when its results and gradients are close to the CPU's by torch.testing's tolerances; how many results
-are equal to the last bit is counted apart. (Some of LAPACK's depend on the alignment of memory, and autograd may add up
-gradients in another order.) Each known exception has its reason in EXCEPTIONS. The
-operators run in a child process that is started again behind an operator that kills it, so a crash costs one operator.
-The exit code is 1 if anything crashed, or disagreed without a reason, or if fewer than 99 % agree.
+An operator agrees if its results and gradients are close to the CPU's by torch.testing's tolerances. Bitwise equal
+results are counted separately: some of LAPACK's depend on the alignment of memory, and autograd may add gradients in
+another order. Each known exception has its reason in EXCEPTIONS. The operators run in a child process, which is
+restarted after an operator that crashes it. The exit code is 1 if an operator crashed, if one disagreed without a
+reason, or if fewer than 99 % agree.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from typing import Any, Final
 
 DTYPES: Final = ("float32", "bfloat16", "int64", "bool")
 REQUIRED_SHARE: Final = 0.99
-SAMPLES: Final = 12  # per operator and dtype, as the database yields them
+SAMPLES: Final = 12  # per operator and dtype
 
-_SPARSE = "sparse tensors do not live on hpu"
-_CHUNKS = "torch chooses the size of the chunks by device, and bfloat16 sums depend on it"
-# Their memory is not initialised, so only shapes, strides and dtypes can be compared.
-UNINITIALISED: Final = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
+_SPARSE = "hpu has no sparse tensors"
+_CHUNKS = "torch selects the chunk size by device, and bfloat16 sums depend on it"
+# Only shapes, strides and dtypes of uninitialized memory can be compared.
+UNINITIALIZED: Final = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
 EXCEPTIONS: Final = {
-    "tensor_split": "torch wants tensor indices on the CPU, for every accelerator",
+    "tensor_split": "torch requires tensor indices on the CPU for every accelerator",
     "sparse.sampled_addmm": _SPARSE,
     "sparse.mm.reduce": _SPARSE,
     "to_sparse": _SPARSE,
@@ -42,10 +42,10 @@ EXCEPTIONS: Final = {
 
 
 def main() -> int:
-    """Sweep and print what came out, as a table for each dtype."""
+    """Run the sweep, and print the outcome of each dtype."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--dtype", action="append", choices=DTYPES, help="one dtype instead of all; may be repeated")
-    parser.add_argument("--only", help="only the operator of this name")
+    parser.add_argument("--dtype", action="append", choices=DTYPES, help="sweep this dtype instead of all; repeatable")
+    parser.add_argument("--only", help="sweep this operator only")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child is not None:
@@ -58,24 +58,24 @@ def main() -> int:
 
 
 def sweep(dtype: str, only: str | None) -> list[dict[str, Any]]:
-    """Return a record for each operator, from child processes that may die."""
+    """Return a record per operator from child processes, which may crash."""
     records: list[dict[str, Any]] = []
     start = 0
     while True:
         command = [sys.executable, __file__, "--child", str(start), "--dtype", dtype]
         command += ["--only", only] if only else []
-        child = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)  # noqa: S603 - this very file
+        child = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)  # noqa: S603 - this file
         records += [json.loads(line) for line in child.stdout.splitlines() if line.startswith("{")]
         if child.returncode == 0:
             return [record for record in records if record["outcome"] != "started"]
         if not records or records[-1]["outcome"] != "started":
-            raise RuntimeError(f"the sweep ended with exit code {child.returncode} outside an operator")
+            raise RuntimeError(f"the child process failed outside of an operator, with exit code {child.returncode}")
         start = records[-1]["index"] + 1
         records[-1] |= {"outcome": "crash", "detail": f"exit code {child.returncode}"}
 
 
 def report(dtype: str, records: list[dict[str, Any]]) -> bool:
-    """Print the outcome for a dtype and return whether it is as it should be."""
+    """Print the outcome of a dtype, and return whether it is acceptable."""
     for record in records:
         reason = EXCEPTIONS.get(record["name"])
         if record["outcome"] == "differs" and reason is not None:
@@ -83,7 +83,7 @@ def report(dtype: str, records: list[dict[str, Any]]) -> bool:
     counts = Counter(record["outcome"] for record in records)
     share = counts["agrees"] / max(1, len(records))
     exact = sum(record["exact"] for record in records if record["outcome"] == "agrees")
-    agreeing = f"{counts['agrees']} of {len(records)} operators agree ({share:.2%}), {exact} of them bit for bit"
+    agreeing = f"{counts['agrees']} of {len(records)} operators agree ({share:.2%}), {exact} of them bitwise"
     print(f"{dtype}: {agreeing} (simulated)", flush=True)
     for record in records:
         if record["outcome"] != "agrees":
@@ -92,9 +92,9 @@ def report(dtype: str, records: list[dict[str, Any]]) -> bool:
 
 
 def run_child(start: int, dtype: str, only: str | None) -> None:
-    """Compare the operators from number `start` on, and print a line of JSON before and after each."""
+    """Compare the operators from index `start` on, and print a line of JSON before and after each."""
     warnings.simplefilter("ignore")
-    # A machine of its own, whatever else is simulated at the same time.
+    # A machine of its own, because other processes may hold every device of the default one.
     os.environ.setdefault("HPU_SIM_RUNTIME_DIR", str(Path(tempfile.gettempdir()) / f"op-sweep-{os.getppid()}"))
     import hpu_sim
 
@@ -115,25 +115,25 @@ def run_child(start: int, dtype: str, only: str | None) -> None:
 
 
 def compare(op: Any, dtype: Any) -> tuple[str, bool]:
-    """Return how the device differs from the CPU over an operator's samples, "" where it does not, and if bits do."""
+    """Return the first difference over an operator's samples ("" for none), and whether results are bitwise equal."""
     exact = True
     differentiable = dtype.is_floating_point and op.supports_autograd
     try:
         samples = list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=differentiable), SAMPLES))
-    except Exception:  # noqa: BLE001 - torch's database has no samples of this dtype after all
+    except Exception:  # noqa: BLE001 - the database has no samples of this dtype
         return "", exact
     for number, sample in enumerate(samples):
         arguments = (sample.input, list(sample.args), dict(sample.kwargs))
         try:
             expected = run(op, arguments, differentiable=differentiable)
-        except Exception:  # noqa: BLE001, S112 - what the CPU refuses is no measure for the device
+        except Exception:  # noqa: BLE001, S112 - the CPU refuses the sample
             continue
         try:
             actual = run(op, on_device(arguments), differentiable=differentiable)
-            if op.name in UNINITIALISED:
+            if op.name in UNINITIALIZED:
                 actual, expected = without_values(actual), without_values(expected)
             exact &= check(actual, expected)
-        except Exception as error:  # noqa: BLE001 - any difference is the finding
+        except Exception as error:  # noqa: BLE001 - any error is a difference
             return f"sample {number}: {type(error).__name__}: {' '.join(str(error).split())[:200]}", False
     return "", exact
 
@@ -155,15 +155,15 @@ def run(op: Any, arguments: Any, *, differentiable: bool) -> tuple[Any, Any]:
 
 
 def check(actual: tuple[Any, Any], expected: tuple[Any, Any]) -> bool:
-    """Raise unless results and gradients are close; return whether the results are equal to the last bit."""
+    """Raise unless results and gradients are close, and return whether the results are bitwise equal."""
     import torch
     from torch.utils._pytree import tree_map
 
-    def on_host(value: Any) -> Any:
+    def to_cpu(value: Any) -> Any:
         return value.detach().cpu() if isinstance(value, torch.Tensor) else value
 
-    actual = tree_map(on_host, actual)
-    expected = tree_map(on_host, expected)
+    actual = tree_map(to_cpu, actual)
+    expected = tree_map(to_cpu, expected)
     torch.testing.assert_close(actual, expected, equal_nan=True)
     try:
         torch.testing.assert_close(actual[0], expected[0], rtol=0, atol=0, equal_nan=True)
@@ -186,26 +186,26 @@ def without_values(results: Any) -> Any:
 
 
 def on_device(arguments: Any) -> Any:
-    """Return arguments with each tensor, and each mention of the CPU, moved to the device."""
+    """Return arguments with tensors moved to the device, and CPU devices replaced by it."""
     import torch
     from torch.utils._pytree import tree_map
 
     def move(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            return moved(value).requires_grad_(value.requires_grad)
+            return copy_with_strides(value).requires_grad_(value.requires_grad)
         return torch.device("hpu") if value == "cpu" or isinstance(value, torch.device) else value
 
     return tree_map(move, arguments)
 
 
-def moved(tensor: Any) -> Any:
-    """Return a tensor on the device with the strides of the original, by moving its whole storage."""
+def copy_with_strides(tensor: Any) -> Any:
+    """Return a copy on the device with the strides of the original, by copying its whole storage."""
     import torch
 
     if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg() or not tensor.numel():
         return tensor.detach().to("hpu")
-    whole = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage()).to("hpu")
-    return whole.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+    storage = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage()).to("hpu")
+    return storage.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ def _has_torch(version: str) -> bool:
 
 @pytest.fixture
 def statistics() -> Iterator[Callable[[], dict[str, int]]]:
-    """`hpu_sim.stats`, after a reset and with no open graph."""
+    """Return `hpu_sim.stats`, after a reset and with no open graph."""
     from hpu_sim.runtime import native
 
     native().mark_step()
@@ -114,7 +114,7 @@ def statistics() -> Iterator[Callable[[], dict[str, int]]]:
 
 @pytest.fixture(scope="session")
 def fresh_environment(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, str]]:
-    """Returns the environment of a new process: the simulator inactive, every device free."""
+    """Return a function that returns the environment of a new process, with every device free."""
 
     def variables(changes: Mapping[str, str | None]) -> dict[str, str]:
         own = {"HPU_SIM_RUNTIME_DIR": str(tmp_path_factory.mktemp("cards")), "OMP_NUM_THREADS": "1"}
@@ -129,19 +129,19 @@ def fresh_environment(tmp_path_factory: pytest.TempPathFactory) -> Callable[...,
 
 @pytest.fixture(scope="session")
 def warning_filters() -> list[tuple[str, str, str]]:
-    """Warning filters of the programs of tests: action, pattern of the text, class."""
+    """Return the warning filters of the programs of tests: action, pattern of the text, class."""
     return [(action, re.escape(text), category) for action, text, category in _WARNINGS]
 
 
 @pytest.fixture(scope="session")
 def without_gloo() -> Callable[[str], str]:
-    """Removes the lines that gloo of torch 2.9 prints about its connections."""
+    """Return a function that removes the lines that gloo of torch 2.9 prints about its connections."""
     return lambda text: "".join(line for line in text.splitlines(keepends=True) if not line.startswith("[Gloo] "))
 
 
 @pytest.fixture(scope="session")
 def start_python(fresh_environment: Callable[..., dict[str, str]]) -> Callable[..., subprocess.Popen[str]]:
-    """Starts an interpreter with arguments and environment variables; its streams are text pipes."""
+    """Return a function that starts an interpreter with environment variables and text pipes."""
 
     def start(*arguments: str | Path, **variables: str | None) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -160,7 +160,7 @@ def start_python(fresh_environment: Callable[..., dict[str, str]]) -> Callable[.
 def run_python(
     fresh_environment: Callable[..., dict[str, str]], without_gloo: Callable[[str], str]
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs a program given as text, with environment variables, in an interpreter where warnings are errors."""
+    """Return a function that runs a program with environment variables, and with warnings as errors."""
     filters = [argument for each in _WARNINGS for argument in ("-W", ":".join(each))]
 
     def run(program: str, *arguments: str | Path, **variables: str | None) -> subprocess.CompletedProcess[str]:
@@ -179,7 +179,7 @@ def run_python(
 
 @pytest.fixture(scope="session")
 def output_of(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> Callable[..., str]:
-    """Runs a program that must succeed, and returns its output without the final newline."""
+    """Return a function that runs a program, which must succeed, and returns its output without the final newline."""
 
     def output(program: str, *arguments: str | Path, **variables: str | None) -> str:
         result = run_python(program, *arguments, **variables)

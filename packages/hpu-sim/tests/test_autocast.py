@@ -133,7 +133,7 @@ class _Recorder:
 
 @pytest.fixture
 def policies() -> Callable[..., dict[str, str]]:
-    """Registers the lists of an environment, and returns the policy of each operator."""
+    """Return a function that registers the lists of an environment, and returns the policy of each operator."""
 
     def register(**environment: str) -> dict[str, str]:
         recorder: Any = _Recorder()

@@ -34,7 +34,7 @@ _LOAD: Final = "import sys; from hpu_sim import build; print(build.load_extensio
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache."""
+    """Return an empty cache."""
     folder = tmp_path / "cache"
     monkeypatch.setenv("HPU_SIM_CACHE", str(folder))
     return folder
@@ -42,7 +42,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def small_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An extension module that compiles fast and, unlike the device, can be loaded several times."""
+    """Return an extension module that compiles fast and, unlike the device, can be loaded several times."""
     library = tmp_path_factory.mktemp("small") / "hpu_sim_native.so"
     source = library.with_suffix(".cpp")
     source.write_text(_SMALL_EXTENSION, encoding="utf-8")
@@ -53,7 +53,7 @@ def small_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def builds(cache: Path, small_library: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Workspaces of the builds so far. The compiler's subprocess, which takes half a minute, is replaced."""
+    """Return the workspaces of the builds so far. The compiler's subprocess, which takes half a minute, is replaced."""
     workspaces = []
 
     def compile_quickly(workspace: Path) -> None:
@@ -153,7 +153,7 @@ def test_the_key_names_torch_and_python() -> None:
 
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with one C++ file in place of the sources."""
+    """Return a folder with one C++ file in place of the sources."""
     folder = tmp_path / "csrc"
     folder.mkdir()
     (folder / "a.cpp").write_text("int a;\n", encoding="utf-8")
@@ -301,7 +301,7 @@ class _Rebuild:
 
 @pytest.fixture(scope="module")
 def rebuild(tmp_path_factory: pytest.TempPathFactory, start_python: Callable[..., subprocess.Popen[str]]) -> _Rebuild:
-    """The only real compilation of the suite."""
+    """Compile the extension, the only time in the suite."""
     folder = tmp_path_factory.mktemp("rebuild")
     cache = folder / "cache"
     _kill_while_compiling(folder, cache, start_python)

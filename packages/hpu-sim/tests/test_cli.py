@@ -31,7 +31,7 @@ sys.exit(7)
 def hpu_sim_command(
     tmp_path: Path, fresh_environment: Callable[..., dict[str, str]]
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs the installed command in a temporary folder."""
+    """Return a function that runs the installed command in a temporary folder."""
 
     def run(*arguments: str, **variables: str | None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -31,7 +31,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Folder of the lock files of a machine whose devices are all free."""
+    """Return the folder of the lock files of a machine whose devices are all free."""
     folder = tmp_path / "cards"
     monkeypatch.setenv("HPU_SIM_RUNTIME_DIR", str(folder))
     return folder
@@ -39,7 +39,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def acquire(machine: Path) -> Iterator[Callable[..., int]]:
-    """Acquires one of two devices and returns its number; teardown releases it."""
+    """Return a function that acquires one of two devices and returns its number."""
     locks = []
 
     def acquire_device(devices: int = 2, **environment: str) -> int:
@@ -56,7 +56,7 @@ def acquire(machine: Path) -> Iterator[Callable[..., int]]:
 def holder(
     machine: Path, start_python: Callable[..., subprocess.Popen[str]]
 ) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts a process that holds a device of the machine; teardown kills it."""
+    """Return a function that starts a process that holds a device of the machine."""
     processes = []
 
     def start(devices: int = 1) -> subprocess.Popen[str]:
@@ -159,7 +159,7 @@ def test_a_killed_process_releases_its_device(
 
 @pytest.fixture
 def default_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the lock files where HPU_SIM_RUNTIME_DIR is unset."""
+    """Return the folder of the lock files where HPU_SIM_RUNTIME_DIR is unset."""
     monkeypatch.delenv("HPU_SIM_RUNTIME_DIR")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     return tmp_path / f"hpu-sim-{os.getuid()}"
@@ -279,7 +279,7 @@ print(json.dumps(report))
 
 @pytest.fixture(scope="module")
 def fork(output_of: Callable[..., str]) -> dict[str, object]:
-    """Observations of a process that holds a device, and of the child that it forks."""
+    """Return the observations of a process that holds a device, and of the child that it forks."""
     return dict(json.loads(output_of(_FORK)))
 
 

@@ -22,7 +22,7 @@ _HOOK_PATH = str(subprocess_env.hook_folder())
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Name of a module that is importable and not imported yet."""
+    """Return the name of a module that is importable and not imported yet."""
     (tmp_path / "hooked_module.py").write_text("value = 1\nloader = __loader__, __spec__.loader\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     finders = list(sys.meta_path)

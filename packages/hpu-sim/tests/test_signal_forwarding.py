@@ -32,7 +32,7 @@ signal_forwarding.exit_like(signal_forwarding.run([sys.executable, "-c", child],
 
 @pytest.fixture
 def start_parent(start_python: Callable[..., subprocess.Popen[str]]) -> Callable[..., subprocess.Popen[str]]:
-    """Starts a parent whose child waits, by default for a signal, and returns once the child is ready."""
+    """Return a function that starts a parent, and waits until its child is ready."""
     if signal.SIG_IGN in {signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGINT)}:
         pytest.skip("under nohup or in the background, the suite and its subprocesses ignore some signals")
 

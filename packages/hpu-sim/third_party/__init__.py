@@ -1,1 +1,1 @@
-"""Tests with other people's programs; a package, so that its conftest has a name of its own beside the suite's."""
+"""Tests with third-party programs; a package, so that the name of its conftest differs from the suite's."""

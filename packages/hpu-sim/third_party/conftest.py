@@ -1,4 +1,4 @@
-"""Programs of third parties as ranks of torchrun, on a machine of their own."""
+"""Fixtures that run third-party programs with torchrun, on a machine of their own."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _TIME_LIMIT: Final = 240.0
 
 @pytest.fixture(scope="session")
 def run_ranks(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[str]]:
-    """Runs a program of ``programs/`` as two ranks and returns the lines that they print."""
+    """Return a function that runs a program of ``programs/`` as two ranks, and returns the lines that they print."""
 
     def run(program: str, *arguments: str | Path) -> list[str]:
-        # The process of the tests has one of its machine's cards.
+        # The tests' own process holds a device of its machine.
         variables = {**os.environ, "HPU_SIM_RUNTIME_DIR": str(tmp_path_factory.mktemp("cards")), "OMP_NUM_THREADS": "1"}
         for name in ("HLS_MODULE_ID", "ID", "MASTER_ADDR", "MASTER_PORT"):
             variables.pop(name, None)

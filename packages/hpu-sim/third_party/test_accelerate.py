@@ -1,4 +1,4 @@
-"""accelerate chooses the card and trains on it as plain torch does on the CPU."""
+"""accelerate selects the device and trains as plain torch does on the CPU."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _EXAMPLES: Final = 64
 
 @pytest.fixture
 def accelerator() -> Iterator[Accelerator]:
-    """One as a program makes it, with its process-wide state taken away afterwards."""
+    """Return a new Accelerator; teardown resets its process-wide state."""
     accelerator = Accelerator()
     yield accelerator
     accelerator.free_memory()
     accelerator.state._reset_state(reset_partial_state=True)
 
 
-def test_the_card_is_chosen(accelerator: Accelerator) -> None:
-    """By its bridge, with nothing said to accelerate."""
+def test_the_device_is_selected(accelerator: Accelerator) -> None:
+    """accelerate detects it by the bridge, without a setting."""
     assert is_hpu_available()
     assert accelerator.device.type == "hpu"
     assert accelerator.distributed_type == DistributedType.NO
@@ -44,7 +44,7 @@ def _data() -> DataLoader[tuple[Tensor, ...]]:
 
 
 def test_training_equals_plain_torch(accelerator: Accelerator) -> None:
-    """The same losses, step by step."""
+    """The losses of all steps are equal."""
     torch.manual_seed(0)
     plain = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 1))
     model = copy.deepcopy(plain)
@@ -72,7 +72,7 @@ def test_training_equals_plain_torch(accelerator: Accelerator) -> None:
 
 
 def test_mixed_precision_computes_in_bfloat16(accelerator: Accelerator) -> None:
-    """Its autocast is the card's."""
+    """It uses the device's autocast."""
     accelerator.state._reset_state(reset_partial_state=True)
     mixed = Accelerator(mixed_precision="bf16")
 
@@ -82,8 +82,8 @@ def test_mixed_precision_computes_in_bfloat16(accelerator: Accelerator) -> None:
     assert product.dtype == torch.bfloat16
 
 
-def test_a_batch_that_fits_is_found() -> None:
-    """Accelerate knows by its words that the card's memory is full, and asks for less."""
+def test_find_executable_batch_size_works() -> None:
+    """accelerate recognizes the out-of-memory error by its text, and retries with a smaller batch."""
     tried = []
 
     @find_executable_batch_size(starting_batch_size=64)  # type: ignore[untyped-decorator] # accelerate has no types
@@ -97,7 +97,7 @@ def test_a_batch_that_fits_is_found() -> None:
 
 @pytest.fixture(scope="module")
 def two_ranks(run_ranks: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the first of two ranks knows at the end of a training."""
+    """Return the results of rank 0 after a training with two ranks."""
     folder: Path = tmp_path_factory.mktemp("state")
     (line,) = [line for line in run_ranks("accelerated.py", folder) if line.startswith('{"kind"')]
     known: dict[str, Any] = json.loads(line)
@@ -105,7 +105,7 @@ def two_ranks(run_ranks: Callable[..., list[str]], tmp_path_factory: pytest.Temp
 
 
 def test_two_ranks_train_together(two_ranks: dict[str, Any]) -> None:
-    """With accumulated and clipped gradients."""
+    """Gradients are accumulated and clipped."""
     losses = two_ranks["losses"]
 
     assert two_ranks["kind"] == "MULTI_HPU"
@@ -113,10 +113,10 @@ def test_two_ranks_train_together(two_ranks: dict[str, Any]) -> None:
 
 
 def test_the_state_of_two_ranks_is_saved_and_loaded(two_ranks: dict[str, Any]) -> None:
-    """Behind a barrier at which each names its card by the machine's number."""
+    """It involves a barrier with the device's number on the machine."""
     assert two_ranks["restored"]
 
 
 def test_each_example_is_gathered_once(two_ranks: dict[str, Any]) -> None:
-    """Those by which accelerate fills up the last batch are left out."""
+    """Examples that pad the last batch are dropped."""
     assert two_ranks["gathered"] == 60

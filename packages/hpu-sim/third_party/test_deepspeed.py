@@ -1,4 +1,4 @@
-"""DeepSpeed finds the device, its own accelerator for Gaudi works, and ZeRO trains as plain torch does."""
+"""DeepSpeed detects the device, its own accelerator for Gaudi works, and ZeRO trains as plain torch does."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.hpu(devices=2, lazy=True),
-    # DeepSpeed pins for a device by name, as torch before 2.8 wanted it.
+    # DeepSpeed passes the device to `pin_memory`, which torch >= 2.8 deprecates.
     pytest.mark.filterwarnings("ignore:The argument 'device' of Tensor.(is_pinned|pin_memory):DeprecationWarning"),
 ]
 
 
 @pytest.fixture
 def accelerator() -> HPU_Accelerator:
-    """What DeepSpeed itself has chosen."""
+    """Return the accelerator that DeepSpeed selects."""
     return get_accelerator()
 
 
-def test_the_device_is_found(accelerator: HPU_Accelerator) -> None:
-    """By its bridge, with nothing said to DeepSpeed."""
+def test_the_device_is_selected(accelerator: HPU_Accelerator) -> None:
+    """DeepSpeed detects it by the bridge, without a setting."""
     assert type(accelerator) is HPU_Accelerator
     assert accelerator._name == "hpu"
 
@@ -88,7 +88,7 @@ def _has_96_gib(accelerator: HPU_Accelerator) -> bool:
 
 
 def _fails_as_on_a_bridge(accelerator: HPU_Accelerator) -> bool:
-    # The bridge has no such function, whatever DeepSpeed believes.
+    # DeepSpeed calls a function that the bridge lacks.
     with pytest.raises(AttributeError, match="reset_max_memory_allocated"):
         accelerator.reset_max_memory_allocated()
     return True
@@ -140,7 +140,7 @@ def _names_visible_devices(accelerator: HPU_Accelerator) -> bool:
 
 
 def _keeps_a_compiler(accelerator: HPU_Accelerator) -> bool:
-    # The bridge compiles in eager mode only, so that in lazy mode DeepSpeed is told of another.
+    # The bridge registers its backend in eager mode only.
     before = accelerator.get_compile_backend()
     accelerator.set_compile_backend("eager")
     after = accelerator.get_compile_backend()
@@ -165,7 +165,7 @@ def _answers(name: str, *arguments: Any, answer: Any = None) -> Callable[[HPU_Ac
     return lambda accelerator: bool(getattr(accelerator, name)(*arguments) == answer)
 
 
-# What is to be true of each method and property.
+# Expected result of each method and property.
 _CHECKS: Final[dict[str, Callable[[HPU_Accelerator], bool]]] = {
     "BFloat16Tensor": _makes("BFloat16Tensor", torch.bfloat16),
     "ByteTensor": _makes("ByteTensor", torch.uint8),
@@ -242,7 +242,7 @@ _CHECKS: Final[dict[str, Callable[[HPU_Accelerator], bool]]] = {
 
 
 def test_every_method_is_checked() -> None:
-    """A method that DeepSpeed adds is noticed."""
+    """A method that a newer DeepSpeed adds fails this test."""
     offered = {name for name, value in vars(HPU_Accelerator).items() if callable(value) or isinstance(value, property)}
 
     assert _CHECKS.keys() == offered - {"__init__"}
@@ -250,12 +250,12 @@ def test_every_method_is_checked() -> None:
 
 @pytest.mark.parametrize("method", _CHECKS)
 def test_a_method_works(method: str, accelerator: HPU_Accelerator) -> None:
-    """As DeepSpeed's engine needs it, or fails as it does on a bridge."""
+    """It works as DeepSpeed's engine needs, or fails as with a real bridge."""
     assert _CHECKS[method](accelerator)
 
 
 def test_zero_2_trains(run_ranks: Callable[..., list[str]]) -> None:
-    """Two ranks that share gradients and optimizer state come as far as one process of plain torch on the CPU."""
+    """Two ranks that shard gradients and optimizer states get the weights of one process on the CPU."""
     (losses,) = run_ranks("zero_2.py")
     zero, plain = losses.split(" | ")
 

@@ -1,4 +1,4 @@
-"""torch's own ways to share a model between ranks."""
+"""torch's own sharded training."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.hpu(devices=2, lazy=True)
 
 
-@pytest.mark.parametrize("way", ["first", "second"], ids=["FullyShardedDataParallel", "fully_shard"])
-def test_a_sharded_model_learns_as_a_whole_one(way: str, run_ranks: Callable[..., list[str]]) -> None:
-    """Two ranks come as far as one process of plain torch on the CPU."""
-    (line,) = [line for line in run_ranks("sharded.py", way) if line.startswith("{")]
+@pytest.mark.parametrize("version", ["fsdp1", "fsdp2"], ids=["FullyShardedDataParallel", "fully_shard"])
+def test_a_sharded_model_trains_as_a_whole_one(version: str, run_ranks: Callable[..., list[str]]) -> None:
+    """Two ranks get the weights of one process on the CPU."""
+    (line,) = [line for line in run_ranks("sharded.py", version) if line.startswith("{")]
     differences = json.loads(line)
 
     assert len(differences) == 6

@@ -1,4 +1,4 @@
-"""transformers' Trainer fine-tunes on two cards, with nothing in the program that names a device."""
+"""transformers' Trainer fine-tunes on two devices, without naming a device."""
 
 from __future__ import annotations
 
@@ -18,42 +18,41 @@ pytestmark = pytest.mark.hpu(devices=2, lazy=True)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the trained model is."""
+    """Return the folder of the trained model."""
     return tmp_path_factory.mktemp("model")
 
 
 @pytest.fixture(scope="module")
 def trained(run_ranks: Callable[..., list[str]], folder: Path) -> dict[str, Any]:
-    """What the first rank knows in the end."""
+    """Return the results of rank 0."""
     (line,) = [line for line in run_ranks("fine_tuning.py", folder) if line.startswith('{"device"')]
     known: dict[str, Any] = json.loads(line)
     return known
 
 
-def test_the_trainer_chooses_the_cards(trained: dict[str, Any]) -> None:
-    """One per rank, with hccl between them."""
+def test_the_trainer_selects_the_devices(trained: dict[str, Any]) -> None:
+    """Each rank has one, and the backend is hccl."""
     assert trained["device"].startswith("hpu")
     assert trained["model"] == "hpu:0"
     assert (trained["world_size"], trained["backend"], trained["parallel"]) == (2, "hccl", "DistributedDataParallel")
 
 
 def test_the_trainer_learns(trained: dict[str, Any]) -> None:
-    """The classes can be told apart by the first word."""
+    """The first word of a sentence determines its class."""
     losses = trained["losses"]
 
     assert losses[-1] < losses[0] / 4
 
 
-def test_a_machine_without_cards_can_load_the_model(trained: dict[str, Any], folder: Path) -> None:
-    """Saved tensors are not bound to hpu."""
+def test_a_machine_without_devices_can_load_the_model(trained: dict[str, Any], folder: Path) -> None:
     model = BertForSequenceClassification.from_pretrained(folder)
 
     assert {parameter.device.type for parameter in model.parameters()} == {"cpu"}
 
 
 @pytest.mark.hpu(lazy=False)
-def test_a_compiled_model_learns_as_without() -> None:
-    """By the card's own backend, to the last bit."""
+def test_a_compiled_model_trains_as_an_uncompiled_one() -> None:
+    """The weights are bitwise equal."""
     config = BertConfig(vocab_size=20, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
     words, labels = torch.randint(20, (4, 12), device="hpu"), torch.tensor([0, 1, 0, 1], device="hpu")
     gradients = []
@@ -69,7 +68,7 @@ def test_a_compiled_model_learns_as_without() -> None:
 
 @pytest.mark.hpu(lazy=False)
 def test_a_compiled_model_with_dropout_trains() -> None:
-    """Which takes another algorithm of attention."""
+    """Dropout selects another attention algorithm."""
     config = BertConfig(vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
     model = BertForSequenceClassification(config).to("hpu").train()
     words, labels = torch.randint(20, (4, 12), device="hpu"), torch.tensor([0, 1, 0, 1], device="hpu")
@@ -81,7 +80,7 @@ def test_a_compiled_model_with_dropout_trains() -> None:
 
 
 def test_a_mixture_of_experts_runs() -> None:
-    """Transformers counts the tokens of each expert with a histogram of integers."""
+    """transformers counts the tokens of each expert with a histogram of integers."""
     config = MixtralConfig(
         vocab_size=20,
         hidden_size=16,

@@ -48,7 +48,7 @@ def refused(function: Callable[[], object], words: str) -> bool:
 
 
 def check_broadcast() -> None:
-    """Every rank gets the source's tensor."""
+    """Check that every rank gets the source's tensor."""
     x = card(RANK, 2)
 
     dist.broadcast(x, src=1)
@@ -74,7 +74,7 @@ def check_all_reduce_min_max_product() -> None:
 
 
 def check_average_is_refused() -> None:
-    """HCCL has no average, and programs that need it fail on a card."""
+    """Check that hccl refuses an average, which HCCL lacks."""
     for operation in (dist.ReduceOp.AVG, dist.ReduceOp.BAND):
         call = functools.partial(dist.all_reduce, card(1), op=operation)
 
@@ -82,19 +82,19 @@ def check_average_is_refused() -> None:
 
 
 def check_host_tensors_are_refused() -> None:
-    """An hccl group has no CPU backend."""
+    """Check that hccl refuses CPU tensors."""
     assert refused(lambda: dist.all_reduce(torch.ones(1)), "No backend type associated with device type cpu")
 
 
 def check_unknown_dtypes_are_refused() -> None:
-    """HCCL has no int16."""
+    """Check that hccl refuses int16, which HCCL lacks."""
     words = "Input tensor data type is not supported for HCCL process group"
 
     assert refused(lambda: dist.all_reduce(card(1, dtype=torch.int16)), words)
 
 
 def check_waiting_knows_no_time_limit() -> None:
-    """As in the bridge, the timeouts of a wait and of the group are ignored."""
+    """Check that the timeouts of a wait and of the group are ignored, as in the bridge."""
     store = dist.distributed_c10d._get_default_store()
     if RANK == 1:
         store.wait(["waited"])
@@ -127,7 +127,7 @@ def check_bfloat16_is_reduced() -> None:
 
 
 def check_other_dtypes_are_reduced_in_float32() -> None:
-    """Large integers lose digits, as on a card."""
+    """Check that large integers lose digits, as on a card."""
     for dtype in (torch.int32, torch.int64, torch.float64, torch.float16, torch.uint8, torch.bool):
         x = card(1, dtype=dtype)
         dist.all_reduce(x)
@@ -140,7 +140,7 @@ def check_other_dtypes_are_reduced_in_float32() -> None:
 
 
 def check_reduce() -> None:
-    """The destination gets the sum."""
+    """Check that the destination gets the sum."""
     x = card(RANK + 1)
 
     dist.reduce(x, dst=0)
@@ -166,7 +166,7 @@ def check_all_gather_into_tensor() -> None:
 
 
 def check_all_gather_of_any_dtype() -> None:
-    """Bits are copied regardless of the dtype."""
+    """Check that bits are copied regardless of the dtype."""
     for dtype in (torch.bool, torch.int64, torch.float16, torch.float64, getattr(torch, "float8_e4m3fn", torch.int8)):
         parts = [torch.zeros(3, device="hpu").to(dtype) for _ in range(SIZE)]
 
@@ -176,7 +176,7 @@ def check_all_gather_of_any_dtype() -> None:
 
 
 def check_collectives_in_inference_mode() -> None:
-    """Validation runs collectives on inference tensors, which only inference mode may write to."""
+    """Check collectives on inference tensors, as validation uses them."""
     with torch.inference_mode():
         parts = [torch.zeros(2, device="hpu") for _ in range(SIZE)]
         total = card(RANK, 1).bfloat16()
@@ -189,7 +189,7 @@ def check_collectives_in_inference_mode() -> None:
 
 
 def check_gather() -> None:
-    """One rank gets all tensors."""
+    """Check that one rank gets all tensors."""
     parts = [torch.zeros(1, device="hpu") for _ in range(SIZE)] if RANK == 0 else None
 
     dist.gather(card(RANK + 7), parts, dst=0)
@@ -199,7 +199,7 @@ def check_gather() -> None:
 
 
 def check_scatter() -> None:
-    """Each rank gets its tensor."""
+    """Check that each rank gets its tensor."""
     x = torch.zeros(1, device="hpu")
 
     dist.scatter(x, [card(3), card(4)] if RANK == 1 else None, src=1)
@@ -208,7 +208,7 @@ def check_scatter() -> None:
 
 
 def check_reduce_scatter() -> None:
-    """Each rank gets the sum of its part."""
+    """Check that each rank gets the sum of its part."""
     x = torch.zeros(1, device="hpu")
 
     dist.reduce_scatter(x, [card(1 + RANK), card(10)])
@@ -217,7 +217,7 @@ def check_reduce_scatter() -> None:
 
 
 def check_reduce_scatter_tensor() -> None:
-    """int64 is exact here."""
+    """Check that int64 is exact."""
     x = torch.zeros(1, device="hpu", dtype=torch.int64)
 
     dist.reduce_scatter_tensor(x, card(2**40, 1, dtype=torch.int64))
@@ -234,7 +234,7 @@ def check_all_to_all() -> None:
 
 
 def check_all_to_all_single() -> None:
-    """The parts may have different sizes."""
+    """Check parts of different sizes."""
     received = torch.zeros(3 if RANK == 0 else 1, device="hpu")
     sent = card(1, 2) if RANK == 0 else card(3, 4)
 
@@ -245,7 +245,7 @@ def check_all_to_all_single() -> None:
 
 
 def check_send_and_receive() -> None:
-    """A tag distinguishes messages."""
+    """Check messages with tags."""
     x = card(RANK)
 
     if RANK == 0:
@@ -257,7 +257,7 @@ def check_send_and_receive() -> None:
 
 
 def check_asynchronous_send_and_receive() -> None:
-    """Both directions can be pending at once."""
+    """Check pending messages in both directions."""
     x = torch.zeros(1, device="hpu")
 
     works = [dist.isend(card(RANK), PEER), dist.irecv(x, PEER)]
@@ -269,7 +269,7 @@ def check_asynchronous_send_and_receive() -> None:
 
 
 def check_asynchronous_work() -> None:
-    """The result of the work and of its future is the tensor that was passed in."""
+    """Check that the result of the work and of its future is the tensor that was passed in."""
     x, y = card(1), card(2)
 
     work = dist.all_reduce(x, async_op=True)
@@ -284,7 +284,7 @@ def check_asynchronous_work() -> None:
 
 
 def check_what_was_begun_before_is_there_when_the_last_is() -> None:
-    """Collectives complete in order, as on a card: DeepSpeed up to 0.19.0 waits for the last one only."""
+    """Check that collectives complete in order: DeepSpeed up to 0.19.0 waits for the last one only."""
     parts = [torch.empty(2**22, device="hpu") for _ in range(SIZE)]
     half = torch.empty(2**21, device="hpu")
     dist.all_gather(parts, torch.full((2**22,), RANK + 1.0, device="hpu"), async_op=True)
@@ -300,7 +300,7 @@ def check_what_was_begun_before_is_there_when_the_last_is() -> None:
 
 
 def check_barrier() -> None:
-    """All ranks pass together, and no tensor is involved."""
+    """Check that all ranks pass together, and that no tensor is involved."""
     hpu_sim.reset_stats()
 
     dist.barrier()
@@ -309,12 +309,12 @@ def check_barrier() -> None:
 
 
 def check_barrier_at_the_machines_number_of_a_card() -> None:
-    """Accelerate passes the device's number on the machine; within a process the device is number 0."""
+    """Check a barrier with the device's number on the machine, which accelerate passes."""
     dist.barrier(device_ids=[RANK])
 
 
 def check_objects_of_all_ranks() -> None:
-    """Objects are sent as byte tensors on the device."""
+    """Check that objects are sent as byte tensors on the device."""
     gathered: list[Any] = [None] * SIZE
 
     dist.all_gather_object(gathered, {"rank": RANK})
@@ -341,7 +341,7 @@ def check_objects_gathered_and_scattered() -> None:
 
 
 def check_groups_of_some_ranks() -> None:
-    """A group of one rank does not involve the other."""
+    """Check that a group of one rank does not involve the other."""
     groups = [dist.new_group([rank]) for rank in range(SIZE)]
     x = card(RANK + 1)
 
@@ -352,7 +352,7 @@ def check_groups_of_some_ranks() -> None:
 
 
 def check_many_tensors_at_once() -> None:
-    """The collective is coalesced."""
+    """Check a coalesced collective."""
     tensors = [card(RANK), card(RANK, 1)]
 
     dist.all_reduce_coalesced(tensors)
@@ -361,7 +361,7 @@ def check_many_tensors_at_once() -> None:
 
 
 def check_views_are_reduced_in_place() -> None:
-    """The rest of the memory does not change."""
+    """Check that the rest of the memory does not change."""
     x = card(1, 1, 1, 1)
 
     dist.all_reduce(x[1:3])
@@ -370,7 +370,7 @@ def check_views_are_reduced_in_place() -> None:
 
 
 def check_collectives_are_counted() -> None:
-    """The bytes are those that this rank contributes."""
+    """Check that the bytes are those that this rank contributes."""
     x = torch.ones(10, device="hpu")
     whole = torch.ones(20, device="hpu")
     hpu_sim.reset_stats()
@@ -385,7 +385,7 @@ def check_collectives_are_counted() -> None:
 
 
 def check_a_profile_sees_when_collectives_ran() -> None:
-    """An event ends when the collective has completed; that of a send or receive ends when the program has waited."""
+    """Check that an event ends with its collective, and that of a send or receive with the wait for it."""
     native().start_device_trace()
 
     dist.all_reduce(card(1, 2))
@@ -400,7 +400,7 @@ def check_a_profile_sees_when_collectives_ran() -> None:
 
 
 def check_a_collective_keeps_no_python_object() -> None:
-    """Its thread would destroy captured Python objects at shutdown, when it is too late."""
+    """Check that no thread destroys captured Python objects at shutdown, when it is too late."""
     kept: set[int] = set()
     there = weakref.ref(kept)
     torch._C._stash_obj_in_tls("kept", kept)  # As torch's own backward pass does.
@@ -419,7 +419,7 @@ def check_a_collective_keeps_no_python_object() -> None:
 
 
 def check_a_collective_ends_the_graph() -> None:
-    """The tensor that it sends must be computed."""
+    """Check that the tensor to send is computed."""
     torch.hpu.synchronize()  # type: ignore[attr-defined] # the bridge brings it
     hpu_sim.reset_stats()
 
@@ -434,13 +434,13 @@ def check_the_group_says_hccl() -> None:
 
 
 def check_each_rank_has_its_card() -> None:
-    """The module id is the local rank."""
+    """Check that the module id is the local rank."""
     assert os.environ["HLS_MODULE_ID"] == str(RANK)
     assert torch.ones(1, device="hpu").device == torch.device("hpu:0")
 
 
 def check_data_parallel_training() -> None:
-    """Weights are bitwise equal on all ranks, and equal those of one process with all the data."""
+    """Check that weights are bitwise equal on all ranks, and equal those of one process with all the data."""
     torch.manual_seed(RANK)
     model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 1)).to("hpu")
     parallel = DistributedDataParallel(model, bucket_cap_mb=230, gradient_as_bucket_view=True)
@@ -463,7 +463,7 @@ def check_data_parallel_training() -> None:
 
 
 def check_data_parallel_training_without_synchronisation() -> None:
-    """Under `no_sync` each rank accumulates its own gradient."""
+    """Check that each rank accumulates its own gradient under `no_sync`."""
     model = nn.Linear(1, 1, bias=False).to("hpu")
     nn.init.ones_(model.weight)
     parallel = DistributedDataParallel(model)
@@ -478,7 +478,7 @@ def check_data_parallel_training_without_synchronisation() -> None:
 
 
 def check_batch_statistics_of_all_ranks() -> None:
-    """Buffers of rank 0 are broadcast."""
+    """Check that buffers of rank 0 are broadcast."""
     model = nn.BatchNorm1d(1).to("hpu")
     model.running_mean = card(RANK + 5)
 

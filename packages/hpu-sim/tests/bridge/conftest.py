@@ -24,7 +24,7 @@ _SCRIPT: Final = Path(__file__).with_name("fork_server.py")
 
 @pytest.fixture(scope="session")
 def fork_server(fresh_environment: Callable[..., dict[str, str]]) -> Iterator[tuple[int, int]]:
-    """Ends of the pipes to the fork server: requests to write, responses to read."""
+    """Start the fork server, and yield the ends of its pipes: requests to write, responses to read."""
     server_requests, requests = os.pipe()
     responses, server_responses = os.pipe()
     environment = fresh_environment({"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
@@ -47,7 +47,7 @@ def run_python(
     without_gloo: Callable[[str], str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs a program given as text, with environment variables, in an interpreter where warnings are errors."""
+    """Return a function that runs a program with environment variables, and with warnings as errors."""
     requests, responses = fork_server
 
     def run(program: str, *arguments: str | Path, **variables: str | None) -> subprocess.CompletedProcess[str]:
@@ -72,7 +72,7 @@ def run_python(
 
 @pytest.fixture(scope="session")
 def output_of(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> Callable[..., str]:
-    """Runs a program that must succeed, and returns its output without the final newline."""
+    """Return a function that runs a program, which must succeed, and returns its output without the final newline."""
 
     def output(program: str, *arguments: str | Path, **variables: str | None) -> str:
         result = run_python(program, *arguments, **variables)

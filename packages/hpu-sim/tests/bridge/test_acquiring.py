@@ -106,7 +106,7 @@ print(json.dumps(taken))
 
 @pytest.fixture(scope="module")
 def taken(output_of: Callable[..., str]) -> dict[str, int]:
-    """Result by call: 1 if it acquired a device, 0 if not, 2 if it failed."""
+    """Return the result by call: 1 if it acquired a device, 0 if not, 2 if it failed."""
     calls = json.dumps(_TAKES_NONE + _TAKES_ONE)
     return dict(json.loads(output_of(_PROGRAM, calls, PT_HPU_LAZY_MODE="1")))
 

@@ -99,7 +99,7 @@ print(json.dumps({"lazy": htcore.is_lazy(), "calls": calls, "returned": returned
 
 @pytest.fixture(scope="module")
 def eager(output_of: Callable[..., str]) -> dict[str, object]:
-    """Effects of `mark_step` in eager mode."""
+    """Return the effects of `mark_step` in eager mode."""
     return dict(json.loads(output_of(_EAGER, PT_HPU_LAZY_MODE="0")))
 
 

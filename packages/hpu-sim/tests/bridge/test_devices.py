@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def variables(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """The environment without a selected module, restored in teardown."""
+    """Patch the environment to have no selected module."""
     # Setting before deleting makes monkeypatch remember names that are not there now.
     for name in ("HLS_MODULE_ID", "HABANA_VISIBLE_MODULES"):
         monkeypatch.setenv(name, "")

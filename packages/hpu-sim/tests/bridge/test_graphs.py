@@ -17,7 +17,7 @@ _graphs = hpu.graphs
 
 @pytest.fixture
 def model() -> torch.nn.Module:
-    """A small model on the device, with running statistics."""
+    """Return a small model on the device, with running statistics."""
     torch.manual_seed(1)
     layers = (torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
     return torch.nn.Sequential(*layers).to("hpu")

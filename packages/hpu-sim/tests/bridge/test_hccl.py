@@ -47,7 +47,7 @@ _CONCERNED: Final = (
 
 @pytest.fixture
 def environment() -> Iterator[Callable[[], dict[str, str]]]:
-    """Returns the current environment variables of a rank, which are unset at first."""
+    """Return a function that returns the environment variables of a rank, which are unset at first."""
     with mock.patch.dict(os.environ):
         for name in _CONCERNED:
             os.environ.pop(name, None)
@@ -171,7 +171,7 @@ def test_gloo_uses_its_default_address(variables: dict[str, str], environment: C
 def failures(
     tmp_path_factory: pytest.TempPathFactory, start_python: Callable[..., subprocess.Popen[str]]
 ) -> list[dict[str, str]]:
-    """Failures of each of two ranks, by check."""
+    """Return the failures of each of two ranks, by check."""
     machine = {
         "HPU_SIM_RUNTIME_DIR": str(tmp_path_factory.mktemp("cards")),
         "HPU_SIM_DEVICES": str(_RANKS),

@@ -33,7 +33,7 @@ def kinds(*tensors):
 
 @pytest.fixture
 def hmp(output_of: Callable[..., str]) -> Callable[..., list[str]]:
-    """Runs a program with HMP on a release, and returns the lines that it prints."""
+    """Return a function that runs a program with HMP on a release, and returns the lines that it prints."""
 
     def run(program: str, release: str = "1.11.0", generation: str = "GAUDI2") -> list[str]:
         text = _START + textwrap.dedent(program)

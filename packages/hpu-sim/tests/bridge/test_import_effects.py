@@ -26,7 +26,7 @@ _OWN: Final = ("HPU_SIM_", "PYTHONPATH")
 
 @pytest.fixture
 def changes(output_of: Callable[..., str]) -> Callable[..., dict[str, str]]:
-    """The variables of the bridge that the first import sets or changes."""
+    """Return the variables of the bridge that the first import sets or changes."""
 
     def run(**variables: str) -> dict[str, str]:
         changed = json.loads(output_of(_CHANGES, **variables))

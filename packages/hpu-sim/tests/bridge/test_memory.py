@@ -11,7 +11,7 @@ _LIMIT = 96 * 2**30
 
 @pytest.fixture
 def block() -> torch.Tensor:
-    """4000 bytes on the device, allocated after a reset of the statistics."""
+    """Return 4000 bytes on the device, allocated after a reset of the statistics."""
     hpu.reset_peak_memory_stats()
     hpu.reset_accumulated_memory_stats()
     return torch.empty(1000, device="hpu")

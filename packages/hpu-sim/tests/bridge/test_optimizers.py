@@ -300,7 +300,7 @@ def test_sparse_gradients_are_refused() -> None:
         (lambda p: optimizers.FusedAdamW(p, lr=-1), "`lr` must be at least 0, got -1"),
         (
             lambda p: optimizers.FusedAdamW(p, betas=(0.9, 1.0)),
-            r"`betas\[1\]` must be at least 0 and less than 1, got 1.0",
+            r"`betas\[1\]` must be .* less than 1, got 1.0",
         ),
         (lambda p: optimizers.FusedSGD(p, lr=0.1, momentum=-1), "`momentum` must be at least 0, got -1"),
         (lambda p: optimizers.FusedSGD(p, lr=0.1, nesterov=True), "`nesterov` requires momentum and no dampening"),

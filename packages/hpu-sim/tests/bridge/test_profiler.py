@@ -53,7 +53,7 @@ def test_a_trace_names_the_device(name: str, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def recorded_trace(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The trace of a small training step."""
+    """Return the trace of a small training step."""
     weight = torch.ones(8, 8, device="hpu", requires_grad=True)
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.HPU]) as recorded:
         (torch.ones(8, 8).to("hpu") @ weight).relu().sum().backward()

@@ -18,7 +18,7 @@ _DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "bridge.md"
 
 @pytest.fixture(scope="module")
 def table() -> Any:
-    """The script as a module."""
+    """Return the script as a module."""
     spec = importlib.util.spec_from_file_location("bridge_table", _SCRIPT)
     assert spec is not None
     assert spec.loader is not None

@@ -20,7 +20,7 @@ _HYBRID = te.recipe.DelayedScaling(fp8_format=te.recipe.Format.HYBRID)
 
 @pytest.fixture
 def layer() -> Any:
-    """A small layer on the device."""
+    """Return a small layer on the device."""
     torch.manual_seed(8)
     return te.Linear(16, 8)
 

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def test_second_derivatives_are_right() -> None:
-    """A gradient has a graph, too."""
+def test_second_derivatives_are_correct() -> None:
     x = torch.tensor([2.0], device="hpu", requires_grad=True)
 
     (first,) = torch.autograd.grad(x**3, x, create_graph=True)
@@ -23,8 +22,8 @@ def test_second_derivatives_are_right() -> None:
     assert (first.item(), second.item()) == (12, 12)
 
 
-def test_a_change_of_what_backward_needs_is_an_error() -> None:
-    """Torch sees changes in place on the card."""
+def test_an_in_place_change_of_a_saved_tensor_is_an_error() -> None:
+    """torch detects in-place changes on the device."""
     x = torch.ones(2, device="hpu", requires_grad=True)
     y = x.exp()
     y.mul_(2)
@@ -34,7 +33,6 @@ def test_a_change_of_what_backward_needs_is_an_error() -> None:
 
 
 def test_gradients_accumulate() -> None:
-    """Until they are set to zero."""
     x = torch.ones(2, device="hpu", requires_grad=True)
 
     (x * 2).sum().backward()
@@ -44,8 +42,8 @@ def test_gradients_accumulate() -> None:
     assert x.grad.tolist() == [5, 5]
 
 
-def test_no_graph_is_made_where_none_is_wanted() -> None:
-    """Under no_grad and under inference_mode."""
+def test_no_autograd_graph_is_built_without_gradients() -> None:
+    """This holds under `no_grad` and under `inference_mode`."""
     x = torch.ones(2, device="hpu", requires_grad=True)
 
     with torch.no_grad():
@@ -54,8 +52,8 @@ def test_no_graph_is_made_where_none_is_wanted() -> None:
         assert (x * 2).is_inference()
 
 
-def test_a_function_of_ones_own_runs_on_the_card() -> None:
-    """torch.autograd.Function saves tensors and gets them back."""
+def test_a_custom_autograd_function_runs_on_the_device() -> None:
+    """It can save tensors for its backward pass."""
 
     class Cube(torch.autograd.Function):
         @staticmethod
@@ -77,8 +75,7 @@ def test_a_function_of_ones_own_runs_on_the_card() -> None:
     assert x.grad.tolist() == [12]
 
 
-def test_a_hook_of_a_tensor_sees_and_changes_its_gradient() -> None:
-    """The gradient is on the card."""
+def test_a_tensor_hook_can_replace_the_gradient() -> None:
     x = torch.ones(2, device="hpu", requires_grad=True)
     devices = []
 
@@ -95,7 +92,7 @@ def test_a_hook_of_a_tensor_sees_and_changes_its_gradient() -> None:
 
 
 def test_hooks_of_a_module_are_called() -> None:
-    """Before and after, forward and backward."""
+    """They run before and after the forward and backward passes."""
     layer = nn.Linear(2, 2).to("hpu")
     calls = []
     layer.register_forward_pre_hook(lambda *_: calls.append("before"))
@@ -108,8 +105,8 @@ def test_hooks_of_a_module_are_called() -> None:
 
 
 @pytest.mark.needs_torch("2.1", "such hooks")
-def test_a_hook_after_accumulation_is_called() -> None:
-    """Optimizers that step inside the backward pass depend on it."""
+def test_a_post_accumulate_grad_hook_is_called() -> None:
+    """Optimizers that step inside the backward pass need it."""
     x = torch.ones(2, device="hpu", requires_grad=True)
     seen: list[Any] = []
     x.register_post_accumulate_grad_hook(lambda tensor: seen.append(tensor.grad))
@@ -127,7 +124,7 @@ def _block() -> nn.Sequential:
 @pytest.mark.needs_torch("2.1", "checkpointing that keeps other random numbers than CUDA's")
 @pytest.mark.parametrize("reentrant", [True, False], ids=["reentrant", "not reentrant"])
 def test_activation_checkpointing_computes_the_same(reentrant: bool) -> None:
-    """Dropout draws the same numbers when it runs again."""
+    """Dropout draws the same numbers in the recomputation."""
     block, x = _block(), torch.randn(4, 3, device="hpu", requires_grad=True)
     torch.manual_seed(1)
     expected = block(x)
@@ -144,7 +141,6 @@ def test_activation_checkpointing_computes_the_same(reentrant: bool) -> None:
 
 
 def test_a_sequence_can_be_checkpointed() -> None:
-    """In segments."""
     blocks, x = nn.Sequential(_block(), _block()).eval(), torch.randn(4, 3, device="hpu", requires_grad=True)
 
     result = checkpoint_sequential(blocks, 2, x, use_reentrant=False)
@@ -154,10 +150,10 @@ def test_a_sequence_can_be_checkpointed() -> None:
 
 @pytest.fixture
 def _fresh_dynamo() -> Iterator[None]:
-    """A compiler that has compiled nothing, before and after, and leaves the optimizers as they were."""
+    """Reset dynamo before and after a test, and restore the optimizers."""
     import torch._dynamo
 
-    # Before torch 2.3 it takes the hooks of all steps away, and marks those that have none as if they had.
+    # Dynamo of torch < 2.3 removes the step hooks of optimizers.
     kinds: list[Any] = [kind for kind in vars(torch.optim).values() if isinstance(kind, type)]
     steps = [(kind.step, dict(vars(kind.step))) for kind in kinds]
     torch._dynamo.reset()
@@ -173,7 +169,7 @@ def _fresh_dynamo() -> Iterator[None]:
 @pytest.mark.usefixtures("_fresh_dynamo")
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_a_compiled_model_computes_the_same(backend: str) -> None:
-    """Forward and backward, with the device known to the tracer."""
+    """The tracer knows the device in both passes."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.GELU(), nn.Linear(4, 1)).to("hpu")
     x = torch.randn(3, 4, device="hpu")
@@ -190,7 +186,6 @@ def test_a_compiled_model_computes_the_same(backend: str) -> None:
 
 
 def test_functional_transforms_work() -> None:
-    """torch.func on the card."""
     x = torch.arange(3.0, device="hpu")
 
     gradient = torch.func.grad(lambda y: (y**2).sum())(x)

@@ -1,4 +1,4 @@
-"""Gradients of torch's modules on the card, of inputs and of parameters, compared with differences in float64."""
+"""Gradients of torch's modules, compared with finite differences in float64."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     Shape = tuple[int, ...]
 
-# A module, and the shapes of the inputs by which it is differentiated.
+# Modules, and the shapes of the inputs to differentiate by.
 _MODULES: Final[dict[str, tuple[Callable[[], nn.Module], tuple[Shape, ...]]]] = {
     # Linear maps
     "Linear": (lambda: nn.Linear(3, 2), ((2, 3),)),
@@ -104,8 +104,8 @@ _MODULES: Final[dict[str, tuple[Callable[[], nn.Module], tuple[Shape, ...]]]] = 
 
 
 @pytest.mark.parametrize("name", _MODULES)
-def test_gradients_are_right(name: str) -> None:
-    """Those of all inputs and all parameters together."""
+def test_gradients_are_correct(name: str) -> None:
+    """Those of all inputs and all parameters are checked together."""
     make, shapes = _MODULES[name]
     torch.manual_seed(0)
     module = make().double().to("hpu")
@@ -115,7 +115,7 @@ def test_gradients_are_right(name: str) -> None:
     def call(*values: Tensor) -> Tensor:
         replaced = dict(zip(parameters, values[len(inputs) :], strict=True))
         output = functional_call(module, replaced, values[: len(inputs)])
-        # Recurrent modules and attention give more than one result.
+        # Recurrent modules and attention return several tensors.
         first: Tensor = output[0] if isinstance(output, tuple) else output
         return first
 

@@ -36,7 +36,7 @@ def _steps(make: Callable[..., torch.optim.Optimizer], device: str, **options: A
     layer.to(device)
     optimizer = make(layer.parameters(), **options)
 
-    # Any: optimizers take a loss on the device, whatever their annotations say.
+    # Any, because torch annotates the loss as a float.
     def closure() -> Any:
         optimizer.zero_grad()
         loss = layer(x.to(device)).square().sum()
@@ -50,8 +50,8 @@ def _steps(make: Callable[..., torch.optim.Optimizer], device: str, **options: A
 
 @pytest.mark.parametrize("foreach", [True, False], ids=["foreach", "one by one"])
 @pytest.mark.parametrize("name", _OPTIMIZERS)
-def test_an_optimizer_steps_as_on_the_cpu(name: str, foreach: bool) -> None:
-    """To the bit, with and without lists of tensors."""
+def test_an_optimizer_computes_as_on_the_cpu(name: str, foreach: bool) -> None:
+    """Weights are bitwise equal, with foreach implementations and without."""
     make = _OPTIMIZERS[name]
 
     assert torch.equal(_steps(make, "hpu", foreach=foreach), _steps(make, "cpu", foreach=foreach))
@@ -59,8 +59,7 @@ def test_an_optimizer_steps_as_on_the_cpu(name: str, foreach: bool) -> None:
 
 @pytest.mark.needs_torch("2.9", "hpu among the devices of fused optimizers")
 @pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Adagrad"])
-def test_a_fused_optimizer_steps_as_on_the_cpu(name: str) -> None:
-    """One kernel does the whole step."""
+def test_a_fused_optimizer_computes_as_on_the_cpu(name: str) -> None:
     make = _OPTIMIZERS[name]
 
     assert torch.equal(_steps(make, "hpu", fused=True), _steps(make, "cpu", fused=True))
@@ -68,15 +67,15 @@ def test_a_fused_optimizer_steps_as_on_the_cpu(name: str) -> None:
 
 @pytest.mark.needs_torch("2.6", "hpu among the devices of capturable optimizers")
 @pytest.mark.parametrize("name", ["Adam", "AdamW", "RMSprop", "Adamax", "NAdam", "RAdam", "Adadelta", "Rprop"])
-def test_an_optimizer_can_keep_its_count_on_the_card(name: str) -> None:
-    """Torch lists hpu among the devices of `capturable`, and not the CPU: the plain step is the comparison."""
+def test_an_optimizer_can_be_capturable(name: str) -> None:
+    """torch supports `capturable` on hpu and not on the CPU, so the reference is the plain optimizer."""
     make = _OPTIMIZERS[name]
 
     torch.testing.assert_close(_steps(make, "hpu", capturable=True), _steps(make, "cpu"))
 
 
 def test_an_optimizer_with_line_search_runs() -> None:
-    """LBFGS evaluates the loss several times a step."""
+    """LBFGS evaluates the loss several times per step."""
 
     def make(parameters: Any) -> torch.optim.Optimizer:
         return torch.optim.LBFGS(parameters, max_iter=4)
@@ -85,7 +84,7 @@ def test_an_optimizer_with_line_search_runs() -> None:
 
 
 def test_an_optimizers_state_can_be_saved_and_loaded() -> None:
-    """It is on the card before and after."""
+    """The loaded state is on the device."""
     layer = nn.Linear(2, 2).to("hpu")
     optimizer = torch.optim.AdamW(layer.parameters())
     layer(torch.ones(1, 2, device="hpu")).sum().backward()
@@ -100,7 +99,7 @@ def test_an_optimizers_state_can_be_saved_and_loaded() -> None:
 
 @pytest.mark.needs_torch("2.3", "scaler of gradients for this device")
 def test_gradients_can_be_scaled() -> None:
-    """torch.amp's scaler unscales before the step, and leaves a step out whose gradients overflow."""
+    """torch.amp's GradScaler unscales gradients, and skips a step whose gradients overflow."""
     layer = nn.Linear(2, 1, bias=False).to("hpu")
     optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
     scaler = torch.amp.GradScaler("hpu")
@@ -117,7 +116,6 @@ def test_gradients_can_be_scaled() -> None:
 
 
 def test_gradients_can_be_clipped() -> None:
-    """By norm and by value."""
     parameter = nn.Parameter(torch.zeros(4, device="hpu"))
     parameter.grad = torch.full((4,), 2.0, device="hpu")
 
@@ -129,8 +127,8 @@ def test_gradients_can_be_clipped() -> None:
     assert parameter.grad.tolist() == [0.5] * 4
 
 
-def test_a_module_moves_to_the_card_and_back() -> None:
-    """Parameters, buffers and gradients; values do not change."""
+def test_a_module_moves_to_the_device_and_back() -> None:
+    """Parameters, buffers and gradients keep their values."""
     module = nn.BatchNorm1d(3)
     module(torch.randn(4, 3)).sum().backward()
     before = {name: value.clone() for name, value in module.state_dict().items()}
@@ -143,14 +141,13 @@ def test_a_module_moves_to_the_card_and_back() -> None:
     assert all(torch.equal(value, before[name]) for name, value in module.cpu().state_dict().items())
 
 
-def test_a_module_can_be_made_on_the_card() -> None:
-    """Without a copy on the host, also by way of meta tensors."""
+def test_a_module_can_be_created_on_the_device() -> None:
+    """It needs no copy on the CPU, also with meta tensors."""
     assert nn.Linear(2, 2, device="hpu").weight.device.type == "hpu"
     assert nn.Linear(2, 2, device="meta").to_empty(device="hpu").weight.device.type == "hpu"
 
 
 def test_tied_parameters_stay_tied() -> None:
-    """Moving a module keeps two names of one parameter together."""
     module = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
     module[1].weight = module[0].weight
 
@@ -160,7 +157,7 @@ def test_tied_parameters_stay_tied() -> None:
 
 
 def test_a_state_dict_crosses_devices() -> None:
-    """A model of the host takes the state of one on the card, and the other way round."""
+    """It can be loaded from the CPU to the device and back."""
     host, card = nn.Linear(2, 2), nn.Linear(2, 2).to("hpu")
 
     host.load_state_dict(card.state_dict())
@@ -173,7 +170,7 @@ def test_a_state_dict_crosses_devices() -> None:
 
 
 def test_a_deep_copy_is_independent() -> None:
-    """It is on the card and has the values, not the memory."""
+    """It is on the device and has its own memory."""
     layer = nn.Linear(2, 2).to("hpu")
 
     duplicate = copy.deepcopy(layer)
@@ -186,7 +183,7 @@ def test_a_deep_copy_is_independent() -> None:
 
 @pytest.mark.needs_torch("2.1", "storages of this device in Python")
 def test_a_deep_copy_keeps_shared_memory_shared() -> None:
-    """Two views of one memory are two views of one copy."""
+    """Two views of one storage become two views of one copy."""
     x = torch.zeros(3, device="hpu")
 
     duplicate, part = copy.deepcopy([x, x[1:]])
@@ -198,13 +195,13 @@ def test_a_deep_copy_keeps_shared_memory_shared() -> None:
 
 @pytest.fixture(params=[nn.LSTM, nn.GRU, nn.RNN])
 def recurrent(request: pytest.FixtureRequest) -> Any:
-    """A recurrent layer of two levels in both directions, on the host."""
+    """Return a bidirectional recurrent layer of two levels on the CPU."""
     torch.manual_seed(0)
     return request.param(3, 4, num_layers=2, bidirectional=True, batch_first=True)
 
 
 def test_a_recurrent_layer_computes_as_on_the_cpu(recurrent: Any) -> None:
-    """Not to the bit: torch itself has another order of additions for accelerators."""
+    """It is not bitwise equal, because torch adds in another order on accelerators."""
     x = torch.randn(2, 5, 3)
     expected, state = recurrent(x)
 
@@ -215,8 +212,8 @@ def test_a_recurrent_layer_computes_as_on_the_cpu(recurrent: Any) -> None:
     torch.testing.assert_close((card_state[0] if isinstance(state, tuple) else card_state).cpu(), first)
 
 
-def test_a_recurrent_layer_takes_packed_sequences(recurrent: Any) -> None:
-    """Their lengths stay on the host, results and gradients are those of the CPU."""
+def test_a_recurrent_layer_supports_packed_sequences(recurrent: Any) -> None:
+    """Their lengths stay on the CPU. Results and gradients equal the CPU's."""
     x, lengths = torch.randn(2, 5, 3), torch.tensor([5, 3])
     card = copy.deepcopy(recurrent).to("hpu")
     expected, expected_lengths = rnn.pad_packed_sequence(
@@ -236,7 +233,7 @@ def test_a_recurrent_layer_takes_packed_sequences(recurrent: Any) -> None:
 
 
 def test_sequences_of_any_order_can_be_packed() -> None:
-    """Their order is put back afterwards."""
+    """Unpacking restores their order."""
     x = torch.randn(3, 4, 2, device="hpu")
 
     packed = rnn.pack_padded_sequence(x, torch.tensor([2, 4, 3]), batch_first=True, enforce_sorted=False)
@@ -247,8 +244,8 @@ def test_sequences_of_any_order_can_be_packed() -> None:
     assert torch.equal(padded[0, :2], x[0, :2])
 
 
-def test_an_embedding_of_a_bag_computes_as_on_the_cpu() -> None:
-    """Indices and offsets are on the card."""
+def test_an_embedding_bag_computes_as_on_the_cpu() -> None:
+    """Indices and offsets are on the device."""
     weight, indices, offsets = torch.randn(5, 3), torch.tensor([0, 2, 4, 1]), torch.tensor([0, 3])
 
     result = functional.embedding_bag(indices.to("hpu"), weight.to("hpu"), offsets.to("hpu"))

@@ -1,4 +1,4 @@
-"""Saving and loading, with and without a card."""
+"""Saving and loading."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def saved() -> Callable[..., io.BytesIO]:
-    """Saves an object and returns the file, ready to be read."""
+    """Return a function that saves an object and returns the file."""
 
     def save(what: object, **options: Any) -> io.BytesIO:
         file = io.BytesIO()
@@ -43,10 +43,10 @@ def saved() -> Callable[..., io.BytesIO]:
     ],
     ids=["as saved", "cpu", "hpu", "device", "device with index", "dict", "function"],
 )
-def test_what_was_saved_on_the_card_loads(
+def test_hpu_tensors_can_be_loaded(
     where: Any, device: str, weights_only: bool, saved: Callable[..., io.BytesIO]
 ) -> None:
-    """Where `map_location` says, with the same values."""
+    """`map_location` sets the device."""
     layer = nn.Linear(2, 2).to("hpu")
 
     state = torch.load(saved(layer.state_dict()), map_location=where, weights_only=weights_only)
@@ -56,8 +56,7 @@ def test_what_was_saved_on_the_card_loads(
 
 
 @pytest.mark.parametrize("weights_only", [True, False], ids=["weights only", "pickle"])
-def test_what_was_saved_on_the_host_loads_onto_the_card(weights_only: bool, saved: Callable[..., io.BytesIO]) -> None:
-    """By `map_location`."""
+def test_cpu_tensors_can_be_loaded_to_the_device(weights_only: bool, saved: Callable[..., io.BytesIO]) -> None:
     layer = nn.Linear(2, 2)
 
     state = torch.load(saved(layer.state_dict()), map_location="hpu", weights_only=weights_only)
@@ -68,7 +67,7 @@ def test_what_was_saved_on_the_host_loads_onto_the_card(weights_only: bool, save
 
 @pytest.mark.needs_torch("2.1", "storages of this device in Python")
 def test_shared_memory_stays_shared(saved: Callable[..., io.BytesIO]) -> None:
-    """Two views of one memory are one memory after loading."""
+    """Two views of one storage share memory after loading."""
     x = torch.zeros(3, device="hpu")
 
     loaded, part = torch.load(saved([x, x[1:]]))
@@ -79,20 +78,20 @@ def test_shared_memory_stays_shared(saved: Callable[..., io.BytesIO]) -> None:
 
 @pytest.mark.needs_torch("2.3", "loading that asks a device for its index")
 def test_another_index_is_refused(saved: Callable[..., io.BytesIO]) -> None:
-    """The machine's second card is another process's."""
+    """The machine's second device belongs to another process."""
     with pytest.raises(RuntimeError, match=r"habana active device 1 != 0"):
         torch.load(saved(torch.ones(1)), map_location="hpu:1")
 
 
-def test_a_card_that_the_machine_does_not_have_is_refused(saved: Callable[..., io.BytesIO]) -> None:
-    """It has two."""
+def test_a_missing_device_is_refused(saved: Callable[..., io.BytesIO]) -> None:
+    """The machine has two devices."""
     with pytest.raises((AssertionError, RuntimeError), match=r"Invalid device id|only 2|habana active device"):
         torch.load(saved(torch.ones(1)), map_location="hpu:7")
 
 
 @pytest.mark.needs_torch("2.1", "storages of this device in Python")
-def test_the_older_format_loads(saved: Callable[..., io.BytesIO]) -> None:
-    """Files from before the zip format still occur."""
+def test_the_legacy_format_can_be_loaded(saved: Callable[..., io.BytesIO]) -> None:
+    """Files from before the zip format still exist."""
     x = torch.arange(3.0, device="hpu")
 
     loaded = torch.load(saved(x, _use_new_zipfile_serialization=False))
@@ -103,7 +102,7 @@ def test_the_older_format_loads(saved: Callable[..., io.BytesIO]) -> None:
 
 @pytest.mark.needs_torch("2.1", "files that it maps")
 @pytest.mark.parametrize("where", ["cpu", "hpu"])
-def test_a_mapped_file_loads(where: str, tmp_path: Path) -> None:
+def test_a_memory_mapped_file_can_be_loaded(where: str, tmp_path: Path) -> None:
     """`mmap=True` reads large checkpoints without holding them twice."""
     torch.save({"x": torch.arange(3.0, device="hpu")}, tmp_path / "file.pt")
 
@@ -115,7 +114,7 @@ def test_a_mapped_file_loads(where: str, tmp_path: Path) -> None:
 
 @pytest.mark.needs_torch("2.1", "storages of this device in Python")
 def test_a_parameter_stays_a_parameter(saved: Callable[..., io.BytesIO]) -> None:
-    """With its requires_grad."""
+    """It keeps `requires_grad`."""
     loaded = torch.load(saved(nn.Parameter(torch.ones(2, device="hpu"))))
 
     assert isinstance(loaded, nn.Parameter)
@@ -123,15 +122,13 @@ def test_a_parameter_stays_a_parameter(saved: Callable[..., io.BytesIO]) -> None
     assert loaded.requires_grad
 
 
-def test_a_whole_module_loads(saved: Callable[..., io.BytesIO]) -> None:
-    """Pickled with its class."""
+def test_a_whole_module_can_be_loaded(saved: Callable[..., io.BytesIO]) -> None:
     loaded = torch.load(saved(nn.Linear(2, 2).to("hpu")), weights_only=False)
 
     assert loaded(torch.ones(1, 2, device="hpu")).shape == (1, 2)
 
 
 def test_a_tensor_can_be_pickled() -> None:
-    """As between processes."""
     x = torch.arange(3.0, device="hpu")
 
     loaded = pickle.loads(pickle.dumps(x))  # noqa: S301 - our own bytes
@@ -141,16 +138,16 @@ def test_a_tensor_can_be_pickled() -> None:
 
 
 @pytest.mark.parametrize("strategy", sorted(multiprocessing.get_all_sharing_strategies()))
-def test_a_tensor_is_not_sent_to_another_process(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A card's memory belongs to one process; torch says so, and nothing in the bridge is known to change it."""
+def test_a_tensor_cannot_be_sent_to_another_process(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Device memory belongs to one process. The error is torch's; the bridge is not known to change it."""
     monkeypatch.setattr(multiprocessing, "_sharing_strategy", strategy)
 
     with pytest.raises(RuntimeError, match=r"only available on CPU"):
         ForkingPickler.dumps(torch.ones(2, device="hpu"))
 
 
-def test_a_checkpoint_loads_on_a_machine_without_a_card(tmp_path: Path, output_of: Callable[..., str]) -> None:
-    """A process that never activated the simulator maps it to the CPU."""
+def test_a_checkpoint_can_be_loaded_without_a_device(tmp_path: Path, output_of: Callable[..., str]) -> None:
+    """A process without the simulator maps it to the CPU."""
     torch.save({"x": torch.arange(3.0, device="hpu")}, tmp_path / "file.pt")
     program = """
     import sys, torch

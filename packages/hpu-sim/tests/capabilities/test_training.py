@@ -1,4 +1,4 @@
-"""200 steps of training on the card and on the CPU are the same to the bit, at the one thread that conftest sets."""
+"""Training on the device and on the CPU is bitwise equal over 200 steps, with the one thread of conftest.py."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CLASSES: Final = 4
 
 
 class _Transformer(nn.Module):
-    """A classifier of sequences of token numbers."""
+    """Classifier of token sequences."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ _MODELS: Final[dict[str, tuple[Callable[[], nn.Module], Callable[[torch.Generato
 
 
 def _train(name: str, device: str) -> tuple[list[float], dict[str, torch.Tensor]]:
-    """Train from one seed; return the loss of each step and the state in the end."""
+    """Train from one seed, and return the loss of each step and the final state."""
     make, batch = _MODELS[name]
     torch.manual_seed(0)
     model = make().to(device)
@@ -90,15 +90,15 @@ def _train(name: str, device: str) -> tuple[list[float], dict[str, torch.Tensor]
     return losses, {key: value.cpu() for key, value in model.state_dict().items()}
 
 
-# Before torch 2.9 the card's attention takes another algorithm than the CPU's.
+# In torch < 2.9 attention on the device uses another algorithm than on the CPU.
 _NEEDS: Final = pytest.mark.needs_torch("2.9", "way for a device to take the CPU's algorithm of attention")
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=_NEEDS if name == "transformer" else ()) for name in _MODELS]
 )
-def test_training_is_the_cpus_to_the_bit(name: str) -> None:
-    """Each loss, and every parameter and running statistic in the end."""
+def test_training_equals_the_cpus_bitwise(name: str) -> None:
+    """Every loss, parameter and running statistic is equal."""
     losses, state = _train(name, "cpu")
 
     card_losses, card_state = _train(name, "hpu")
@@ -108,7 +108,7 @@ def test_training_is_the_cpus_to_the_bit(name: str) -> None:
 
 
 def test_training_changes_the_model() -> None:
-    """Equal losses would prove nothing if nothing was learnt."""
+    """Equal losses would prove nothing without learning."""
     losses, _ = _train("MLP with LayerNorm and GELU", "hpu")
 
     assert len(set(losses)) == _STEPS

@@ -1,4 +1,4 @@
-"""A rank of a training that accelerate runs in all its ways; rank 0 prints what it knows in the end."""
+"""Rank of a training with accelerate that uses all its features; rank 0 prints the results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def make_data() -> DataLoader[tuple[Tensor, ...]]:
 
 
 def train(accelerator: Accelerator) -> tuple[nn.Module, list[float]]:
-    """Train with gradients of two batches at a time; return the model and each step's loss over all ranks."""
+    """Train with gradient accumulation, and return the model and each step's loss over all ranks."""
     torch.manual_seed(0)
     model: nn.Module = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 1))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
@@ -40,7 +40,7 @@ def train(accelerator: Accelerator) -> tuple[nn.Module, list[float]]:
 
 
 def main(folder: str) -> None:
-    """Train, save and load, and tell."""
+    """Train, save and load, and print the results."""
     accelerator = Accelerator(gradient_accumulation_steps=2)
     model, losses = train(accelerator)
     trained = [parameter.detach().clone() for parameter in model.parameters()]

@@ -1,4 +1,4 @@
-"""A rank of transformers' Trainer, fine-tuning a tiny random BERT; rank 0 prints what it knows in the end."""
+"""Rank of transformers' Trainer that fine-tunes a tiny random BERT; rank 0 prints the results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WORDS: Final = 20
 
 
 class Sentences(Dataset[dict[str, Tensor]]):
-    """Random sentences of words 2 to 19; those that begin with a word from 11 on are of class 1."""
+    """Random sentences of words 2 to 19. Those that start with a word from 11 on have class 1."""
 
     def __init__(self) -> None:
         generator = torch.Generator().manual_seed(0)
@@ -33,7 +33,7 @@ class Sentences(Dataset[dict[str, Tensor]]):
 
 
 def main(folder: str) -> None:
-    """Train, save, and tell."""
+    """Train, save, and print the results."""
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=_WORDS,

@@ -1,4 +1,4 @@
-"""A rank of a training that torch shards; rank 0 prints how far its weights are from those of one CPU process."""
+"""Rank of a training that torch shards; rank 0 prints the difference of its weights to those of one CPU process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def make_model() -> nn.Module:
 
 
 def train(model: nn.Module, rows: Callable[[Tensor], Tensor], ranks: int) -> None:
-    """Train on what ``rows`` takes of each batch."""
+    """Train on the rows of each batch that ``rows`` selects."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     generator = torch.Generator().manual_seed(1)
     for _ in range(_STEPS):
@@ -37,25 +37,25 @@ def train(model: nn.Module, rows: Callable[[Tensor], Tensor], ranks: int) -> Non
         optimizer.step()
 
 
-def first_way() -> nn.Module:
-    """Shard by a module around each layer."""
+def train_with_fsdp1() -> nn.Module:
+    """Shard with FSDP, a wrapper around each layer."""
     policy: Any = ModuleWrapPolicy({nn.Linear})
     return FullyShardedDataParallel(make_model().to("hpu"), auto_wrap_policy=policy, device_id=torch.device("hpu", 0))
 
 
-def second_way() -> nn.Module:
-    """Shard the parameters themselves; hccl has no average, so gradients are added and then divided."""
+def train_with_fsdp2() -> nn.Module:
+    """Shard with `fully_shard`; hccl has no average, so gradients are summed and divided."""
     model = make_model().to("hpu")
     for module in (*(layer for layer in model.children() if isinstance(layer, nn.Linear)), model):
         fully_shard(module).set_force_sum_reduction_for_comms(True)
     return model
 
 
-def main(way: str) -> None:
-    """Train twice."""
+def main(version: str) -> None:
+    """Train sharded on all ranks and whole on the CPU, and print the differences."""
     dist.init_process_group("hccl")
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    sharded = {"first": first_way, "second": second_way}[way]()
+    sharded = {"fsdp1": train_with_fsdp1, "fsdp2": train_with_fsdp2}[version]()
     train(sharded, lambda batch: batch[rank * _BATCH :][:_BATCH].to("hpu"), ranks)
     state = get_model_state_dict(sharded, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
     if rank == 0:

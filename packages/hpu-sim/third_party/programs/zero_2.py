@@ -1,4 +1,4 @@
-"""A rank of a ZeRO-2 training; rank 0 prints its losses, then those of the same training in plain torch on the CPU."""
+"""Rank of a ZeRO-2 training; rank 0 prints its losses, then those of plain torch on the CPU."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def make_model() -> nn.Module:
 
 
 def make_batches(ranks: int) -> list[tuple[Tensor, Tensor]]:
-    """Return inputs and targets of all ranks, of a batch per step."""
+    """Return the inputs and targets of all ranks, a batch per step."""
     generator = torch.Generator().manual_seed(1)
     inputs = [torch.randn(ranks * _BATCH, 16, generator=generator) for _ in range(_STEPS)]
     return [(each, each.sum(dim=1, keepdim=True)) for each in inputs]
 
 
 def train_with_deepspeed() -> list[float]:
-    """Return the mean over the ranks of each step's loss."""
+    """Train with DeepSpeed, and return the mean loss over the ranks of each step."""
     config: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": _BATCH,
         "optimizer": {"type": "AdamW", "params": {"lr": _LEARNING_RATE, "weight_decay": 0.0, "torch_adam": True}},
@@ -51,8 +51,8 @@ def train_with_deepspeed() -> list[float]:
     return losses
 
 
-def train_plainly(ranks: int) -> list[float]:
-    """Return each step's loss of one process that has all data."""
+def train_with_torch(ranks: int) -> list[float]:
+    """Train in one process with all the data, and return the loss of each step."""
     model = make_model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=_LEARNING_RATE, weight_decay=0.0)
     losses = []
@@ -66,10 +66,10 @@ def train_plainly(ranks: int) -> list[float]:
 
 
 def main() -> None:
-    """Train twice."""
+    """Train both ways."""
     sharded = train_with_deepspeed()
     if dist.get_rank() == 0:
-        plain = train_plainly(dist.get_world_size())
+        plain = train_with_torch(dist.get_world_size())
         print(" | ".join(" ".join(map(str, losses)) for losses in (sharded, plain)), flush=True)
     dist.destroy_process_group()
 
