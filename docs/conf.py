@@ -71,6 +71,8 @@ _EXTERNAL_NAMES: Final = (
     "Optimizer",
     "Path",
     "Precision",
+    "ProfilerAction",
+    "ProfilerActivity",
     "SIGTERMException",
     "STEP_OUTPUT",
     "Tensor",
@@ -81,12 +83,13 @@ _EXTERNAL_NAMES: Final = (
     "_StrategyRegistry",
 )
 nitpick_ignore_regex = [
+    ("py:.*", r"_frozen_importlib\.ModuleSpec"),
     ("py:.*", rf"({'|'.join(_EXTERNAL)})(\..*)?"),
     ("py:.*", "|".join(_EXTERNAL_NAMES)),
     # Private classes that public ones derive from or return; viewcode shows them.
     ("py:.*", r"hpu_\w+(\.\w+)*\._\w+(\..*)?"),
     # Type variables have no page.
-    ("py:.*", r"(hpu_core\.(collectives|parallel)\.)?T"),
+    ("py:.*", r"(hpu_core\.(collectives|distributed\.strategy)\.)?T"),
 ]
 
 # Packages whose public names must all have an entry; the names of lightning_habana belong to other packages.

@@ -1,4 +1,4 @@
-"""The example of mixed precision, as a person runs it, on a release with HMP and one without."""
+"""Test of the mixed precision example, on a release with HMP and one without."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ HPU_SIM = Path(sys.executable).with_name("hpu-sim")
 
 @pytest.mark.parametrize("release", ["1.11.0", "1.24.1"], ids=["HMP", "autocast"])
 @pytest.mark.parametrize("options", [[], ["--default-lists"]], ids=["own lists", "default lists"])
-def test_bf16_recognises_what_32_bit_does(options: list[str], release: str, tmp_path: Path) -> None:
-    """In bf16 the classifier reaches 95 %, and is within 1 % of the one in 32 bit."""
+def test_bf16_reaches_the_accuracy_of_32_bit(options: list[str], release: str, tmp_path: Path) -> None:
+    """The accuracy in bf16 is at least 95 %, and within 1 % of that in 32 bit."""
     command = [str(HPU_SIM), "run", "--devices", "1", str(ROOT / "examples" / "train_digits_bf16.py"), *options]
     environment = os.environ | {"HPU_SIM_RELEASE": release, "HPU_SIM_RUNTIME_DIR": str(tmp_path), "COLUMNS": "100"}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Mixed precision under data parallelism: two packages that know nothing of each other."""
+"""Test of mixed precision with data parallelism: hpu-precision and hpu-ddp, which do not import each other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 HPU_SIM = Path(sys.executable).with_name("hpu-sim")
 
-# Trains a classifier and writes what each rank has in the end. The arguments: a folder and the plugin's arguments.
+# Trains a classifier and writes each rank's final weights. Arguments: output directory, plugin's arguments as JSON.
 PROGRAM = """
 import json
 import sys
@@ -38,7 +38,7 @@ class Classifier(LightningModule):
 
     def training_step(self, batch, index):
         scores = self.layers(batch[0])
-        self.type = str(scores.dtype)
+        self.dtype_of_scores = str(scores.dtype)
         return functional.cross_entropy(scores, batch[1])
 
     def configure_optimizers(self):
@@ -47,7 +47,7 @@ class Classifier(LightningModule):
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    folder, arguments = Path(sys.argv[1]), json.loads(sys.argv[2])
+    directory, arguments = Path(sys.argv[1]), json.loads(sys.argv[2])
     points = torch.randn(64, 4, generator=torch.Generator().manual_seed(7))
     loader = DataLoader(TensorDataset(points, (points.sum(1) > 0).long()), batch_size=8)
     trainer = Trainer(
@@ -61,8 +61,8 @@ if __name__ == "__main__":
     )
     model = Classifier()
     trainer.fit(model, loader)
-    found = {"type": model.type, "weights": [p.flatten().tolist() for p in model.parameters()]}
-    (folder / f"{trainer.global_rank}.json").write_text(json.dumps(found))
+    results = {"dtype": model.dtype_of_scores, "weights": [p.flatten().tolist() for p in model.parameters()]}
+    (directory / f"{trainer.global_rank}.json").write_text(json.dumps(results))
 """
 
 
@@ -75,17 +75,17 @@ if __name__ == "__main__":
     ],
     ids=["fp16", "own lists", "HMP"],
 )
-def test_ranks_train_in_the_precision_and_agree(
+def test_ranks_train_in_the_precision_with_equal_weights(
     release: str, arguments: dict[str, Any], expected: str, tmp_path: Path
 ) -> None:
-    """Each rank computes in the lower precision, and all have the same weights in the end, bit for bit."""
+    """The final weights of both ranks are bitwise equal."""
     script = tmp_path / "train.py"
     script.write_text(PROGRAM, encoding="utf-8")
     command = [str(HPU_SIM), "run", "--devices", "2", str(script), str(tmp_path), json.dumps(arguments)]
-    environment = os.environ | {"HPU_SIM_RELEASE": release, "HPU_SIM_RUNTIME_DIR": str(tmp_path / "cards")}
+    environment = os.environ | {"HPU_SIM_RELEASE": release, "HPU_SIM_RUNTIME_DIR": str(tmp_path / "runtime")}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
 
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in (0, 1))
     assert first == second
-    assert first["type"] == expected
+    assert first["dtype"] == expected

@@ -118,11 +118,6 @@ def test_unknown_precision_raises_value_error(plugin: Any) -> None:
         plugin("int4", device="hpu")
 
 
-def test_storage_options_raise_type_error(tmp_path: Any) -> None:
-    with pytest.raises(TypeError, match="`storage_options` is not supported"):
-        lightning_habana.HPUCheckpointIO().save_checkpoint({}, tmp_path / "last.ckpt", storage_options={})
-
-
 def test_register_strategies_registers_the_archived_names() -> None:
     registry = frameworks.current().fabric("strategies.registry")._StrategyRegistry()
     for name in ("SingleHPUStrategy", "HPUParallelStrategy", "HPUDDPStrategy"):

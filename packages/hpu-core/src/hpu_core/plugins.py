@@ -32,7 +32,7 @@ GROUP: Final = "hpu_core.plugins"
 """Entry point group of plugins."""
 
 Api = Literal["pytorch", "fabric"]
-"""One of Lightning's two APIs: "pytorch" for the Trainer, "fabric" for Fabric."""
+"""Either of Lightning's APIs, "pytorch" for the Trainer or "fabric" for Fabric."""
 
 _log = logging.getLogger(__name__)
 

@@ -36,7 +36,7 @@ def device_stats() -> dict[str, float]:
     """Return the statistics of the device that this process has open, empty if it has none. Opens no device.
 
     Returns:
-        The bridge's memory statistics under its own names: Limit, InUse, MaxInUse and MaxAllocSize in bytes; NumAllocs,
+        Memory statistics as the bridge names them. Limit, InUse, MaxInUse and MaxAllocSize in bytes; NumAllocs,
         NumFrees, ActiveAllocs, TotalSystemAllocs, TotalSystemFrees and TotalActiveAllocs as counts. With pyhlml (the
         extra `hpu-core[telemetry]`) also power_watts, temperature_celsius and utilization_percent, except on the
         simulator.

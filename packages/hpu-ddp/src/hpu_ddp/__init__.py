@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from hpu_core import lazy_exports as _lazy_exports
 
 if TYPE_CHECKING:
-    from hpu_core.distributed import RankFailedError
     from hpu_ddp.__about__ import __version__
     from hpu_ddp.fabric import FabricHPUDDPStrategy, FabricHPUParallelStrategy
     from hpu_ddp.strategy import HPUDDPStrategy, HPUParallelStrategy
@@ -19,14 +18,12 @@ __all__ = [
     "FabricHPUParallelStrategy",
     "HPUDDPStrategy",
     "HPUParallelStrategy",
-    "RankFailedError",
     "__version__",
 ]
 
 __getattr__, __dir__ = _lazy_exports.lazy_exports(
     __name__,
     {
-        "hpu_core.distributed": ["RankFailedError"],
         "hpu_ddp.__about__": ["__version__"],
         "hpu_ddp.fabric": ["FabricHPUDDPStrategy", "FabricHPUParallelStrategy"],
         "hpu_ddp.strategy": ["HPUDDPStrategy", "HPUParallelStrategy"],

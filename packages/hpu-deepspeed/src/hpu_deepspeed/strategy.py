@@ -199,7 +199,7 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
 
     @property
     def handles_gradient_accumulation(self) -> bool:
-        """False: Lightning decides after which batches to step, including the last one of an epoch."""
+        """Whether DeepSpeed decides after which batches to step; it does not, Lightning does."""
         return False
 
     def setup_environment(self) -> None:
