@@ -32,7 +32,7 @@ def accelerator() -> Iterator[Accelerator]:
 
 
 def test_the_device_is_selected(accelerator: Accelerator) -> None:
-    """accelerate detects it by the bridge, without a setting."""
+    """Accelerate detects it by the bridge, without a setting."""
     assert is_hpu_available()
     assert accelerator.device.type == "hpu"
     assert accelerator.distributed_type == DistributedType.NO
@@ -83,7 +83,7 @@ def test_mixed_precision_computes_in_bfloat16(accelerator: Accelerator) -> None:
 
 
 def test_find_executable_batch_size_works() -> None:
-    """accelerate recognizes the out-of-memory error by its text, and retries with a smaller batch."""
+    """Accelerate recognizes the out-of-memory error by its text, and retries with a smaller batch."""
     tried = []
 
     @find_executable_batch_size(starting_batch_size=64)  # type: ignore[untyped-decorator] # accelerate has no types

@@ -80,7 +80,7 @@ def test_a_compiled_model_with_dropout_trains() -> None:
 
 
 def test_a_mixture_of_experts_runs() -> None:
-    """transformers counts the tokens of each expert with a histogram of integers."""
+    """Transformers counts the tokens of each expert with a histogram of integers."""
     config = MixtralConfig(
         vocab_size=20,
         hidden_size=16,

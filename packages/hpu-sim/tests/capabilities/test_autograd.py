@@ -23,7 +23,7 @@ def test_second_derivatives_are_correct() -> None:
 
 
 def test_an_in_place_change_of_a_saved_tensor_is_an_error() -> None:
-    """torch detects in-place changes on the device."""
+    """Torch detects in-place changes on the device."""
     x = torch.ones(2, device="hpu", requires_grad=True)
     y = x.exp()
     y.mul_(2)

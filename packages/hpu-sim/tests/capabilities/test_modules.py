@@ -68,7 +68,7 @@ def test_a_fused_optimizer_computes_as_on_the_cpu(name: str) -> None:
 @pytest.mark.needs_torch("2.6", "hpu among the devices of capturable optimizers")
 @pytest.mark.parametrize("name", ["Adam", "AdamW", "RMSprop", "Adamax", "NAdam", "RAdam", "Adadelta", "Rprop"])
 def test_an_optimizer_can_be_capturable(name: str) -> None:
-    """torch supports `capturable` on hpu and not on the CPU, so the reference is the plain optimizer."""
+    """Torch supports `capturable` on hpu and not on the CPU, so the reference is the plain optimizer."""
     make = _OPTIMIZERS[name]
 
     torch.testing.assert_close(_steps(make, "hpu", capturable=True), _steps(make, "cpu"))
