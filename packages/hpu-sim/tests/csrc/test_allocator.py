@@ -182,7 +182,7 @@ report = {}
 def attempt(name, function):
     try:
         function()
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         report[name] = [type(error).__name__, str(error).splitlines()[0]]
 
 
@@ -195,8 +195,8 @@ attempt("resize", lambda: x.resize_(160))
 attempt("storage", lambda: x.untyped_storage().resize_(1004))
 report["shape"] = list(x.shape)
 y = torch.ones(1, device="hpu")
-attempt("set", lambda: torch.ops.aten.set_.source_Storage_storage_offset(y, x.untyped_storage(), 0, [160], [1]))
-attempt("set contiguous", lambda: torch.ops.aten.set_.source_Storage_storage_offset(y, x.untyped_storage(), 0, [160]))
+attempt("set", lambda: y.set_(x.untyped_storage(), 0, (160,), (1,)))
+attempt("set contiguous", lambda: y.set_(x.untyped_storage(), 0, (160,)))
 report["set shape"] = [y.tolist(), y.untyped_storage().nbytes()]
 del y
 report["in use"] = hpu_sim.stats()["allocated_bytes"]
@@ -235,9 +235,16 @@ def test_no_more_memory_is_torchs_error(call: str, wanted: int, exhausted: dict[
     assert exhausted[call] == ["OutOfMemoryError", f"{bridge} {own}"]
 
 
-def test_a_tensor_stays_as_it_is_if_its_storage_cannot_grow(exhausted: dict[str, object]) -> None:
-    """`resize_` and `set_` change sizes and storage only if the memory is there."""
+def test_resize_keeps_the_size_if_the_memory_is_exhausted(exhausted: dict[str, object]) -> None:
+    """A tensor that cannot grow is still valid."""
     assert exhausted["shape"] == [100]
+
+
+@pytest.mark.needs_torch("2.1", "storages of this device in Python")
+@pytest.mark.parametrize("call", ["set", "set contiguous"])
+def test_set_keeps_the_tensor_if_the_memory_is_exhausted(call: str, exhausted: dict[str, list[object]]) -> None:
+    """The tensor keeps its size and its storage, whether or not strides are given."""
+    assert exhausted[call][0] == "OutOfMemoryError"
     assert exhausted["set shape"] == [[1], 4]
 
 

@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/TensorFactories.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/accumulate.h>
 #include <torch/library.h>
 
 #include "alias.h"
@@ -59,34 +60,25 @@ at::Tensor empty_strided(
   return fill_if_deterministic(at::detail::empty_strided_generic(size, stride, device_allocator(), kHpuKeys, type));
 }
 
-// Grows the storage to hold `elements` behind the tensor's storage offset.
-void ensure_storage_size(const at::Tensor& self, size_t elements) {
-  const size_t bytes = elements == 0 ? 0 : (elements + self.storage_offset()) * self.element_size();
-  grow_storage(self.storage(), bytes);
+// Grows `storage` to hold a contiguous tensor of `size` behind `offset`.
+void grow_for_contiguous(const c10::Storage& storage, c10::IntArrayRef size, size_t itemsize, size_t offset) {
+  if (c10::multiply_integers(size) != 0) {
+    grow_storage(storage, at::detail::computeStorageNbytesContiguous(size, itemsize, offset));
+  }
 }
 
+// Storages grow before metadata is set: if the memory is exhausted, the tensor must stay as it is.
 const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size, Optional<at::MemoryFormat> memory_format) {
   auto* impl = self.unsafeGetTensorImpl();
   if (self.sizes() != size) {
+    grow_for_contiguous(self.storage(), size, self.element_size(), self.storage_offset());
     impl->set_sizes_contiguous(size);
-    ensure_storage_size(self, static_cast<size_t>(impl->numel()));
   }
   if (memory_format.has_value()) {
     TORCH_CHECK(*memory_format != at::MemoryFormat::Preserve, "Unsupported memory format", *memory_format);
     impl->empty_tensor_restride(*memory_format);
   }
   return self;
-}
-
-size_t num_spanned_elements(c10::IntArrayRef size, c10::IntArrayRef stride) {
-  size_t last = 0;
-  for (size_t i = 0; i < size.size(); ++i) {
-    if (size[i] == 0) {
-      return 0;
-    }
-    last += static_cast<size_t>((size[i] - 1) * stride[i]);
-  }
-  return last + 1;
 }
 
 at::Tensor& set_storage_offset(
@@ -98,14 +90,16 @@ at::Tensor& set_storage_offset(
       "\".  This is no longer allowed; the devices must match.");
   TORCH_CHECK(offset >= 0, "Tensor: invalid storage offset ", offset);
   auto* impl = self.unsafeGetTensorImpl();
-  impl->set_storage_keep_dtype(std::move(storage));
   if (stride.empty() && !size.empty()) {
+    grow_for_contiguous(storage, size, self.element_size(), offset);
+    impl->set_storage_keep_dtype(std::move(storage));
     impl->set_storage_offset(offset);
     impl->set_sizes_contiguous(size);
   } else {
+    grow_storage(storage, at::detail::computeStorageNbytes(size, stride, self.element_size(), offset));
+    impl->set_storage_keep_dtype(std::move(storage));
     impl->set_sizes_and_strides(size, stride, offset);
   }
-  ensure_storage_size(self, num_spanned_elements(self.sizes(), self.strides()));
   return self;
 }
 
