@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("fake_bridge")
 
 
+@pytest.fixture(autouse=True)
+def _new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the device that another test selected."""
+    monkeypatch.setattr(hccl, "_selected", None)
+    monkeypatch.setattr(hccl, "_saved", {})
+
+
 def test_the_ranks_numbers_are_set_and_returned() -> None:
     """The bridge confirms the numbers and sets torch's variables."""
     assert initialize_hccl(16, 9, 1) == (16, 9, 1)
@@ -216,3 +223,23 @@ def test_one_of_several_must_not_have_another_card_open() -> None:
 
     with pytest.raises(RuntimeError, match="local rank 1 must use module 1"):
         hccl.select_device(world_size=2, local_rank=1)
+
+
+def test_the_environment_is_restored() -> None:
+    os.environ["ID"] = "before"
+    initialize_hccl(2, 1, 1)
+    during = (os.environ["HLS_MODULE_ID"], os.environ["ID"])
+    hccl.restore_environment()
+
+    assert during == ("1", "1")
+    assert ("HLS_MODULE_ID" in os.environ, os.environ["ID"]) == (False, "before")
+
+
+def test_a_process_may_train_again_on_its_device() -> None:
+    """The selection outlives the variable, which is restored after each training."""
+    initialize_hccl(2, 1, 1)
+    bridge.open_device()
+    hccl.restore_environment()
+
+    assert initialize_hccl(2, 1, 1) == (2, 1, 1)
+    assert os.environ["HLS_MODULE_ID"] == "1"
