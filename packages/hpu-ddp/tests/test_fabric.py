@@ -264,7 +264,7 @@ def test_no_card_is_opened_to_start_processes() -> None:
     strategy._configure_launcher()
 
     for context in (strategy.tensor_init_context, strategy.module_init_context):
-        with pytest.raises(RuntimeError, match="starts others with start_method='spawn'"):
+        with pytest.raises(RuntimeError, match=r"launches the ranks \(start_method='spawn'\)"):
             context()
 
 

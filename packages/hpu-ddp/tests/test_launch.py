@@ -82,7 +82,7 @@ def test_processes_can_be_spawned(run: Run, plain: list[dict[str, Any]], tmp_pat
     (report,) = [json.loads(line) for line in done.output.splitlines() if line.startswith('{"rank"')]
     assert not report["open"]
     # The simulator keeps a lock for each card that has been opened.
-    assert len(list((tmp_path / "cards").glob("card-*.lock"))) == 2
+    assert len(list((tmp_path / "cards").glob("device-*.lock"))) == 2
     assert report["weights"] == plain[0]["weights"]
 
 

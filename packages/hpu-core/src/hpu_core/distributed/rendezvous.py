@@ -37,6 +37,9 @@ PROTOCOL: Final = 1
 # How long rank 0 keeps the store open for the present ranks to read a failure.
 _ACK_TIMEOUT: Final = 5.0
 _POLL_INTERVAL: Final = 0.02
+# How much longer than its timeout the store's constructor may take: an interpreter that exits while the constructor
+# raises in another thread aborts.
+_CONNECT_GRACE: Final = 10.0
 _BASE: Final = "hpu_core/rendezvous"
 
 
@@ -131,7 +134,7 @@ def open_store(config: RendezvousConfig, *, server: bool) -> "TCPStore":
     # In a thread, because the constructor blocks forever where something else listens at the port.
     outcome: queue.SimpleQueue[TCPStore | Exception] = queue.SimpleQueue()
     threading.Thread(target=_connect, args=(config, server, outcome), name="hpu-store-connect", daemon=True).start()
-    deadline = time.monotonic() + seconds + 1
+    deadline = time.monotonic() + seconds + _CONNECT_GRACE
     store: TCPStore | Exception = TimeoutError("the store did not answer")
     while time.monotonic() < deadline:
         config.check()
