@@ -1,7 +1,7 @@
-"""Where a training step on Intel Gaudi (HPU) spends its time: a profiler for PyTorch Lightning, and a report.
+"""Profiler for PyTorch Lightning on Intel Gaudi (HPU), and reports on its traces.
 
-Importing this package loads neither torch, Lightning nor the Gaudi bridge, starts no process and opens no card: every
-public name is fetched from its module when it is first used.
+Importing this package does not import torch, Lightning or the Gaudi bridge, starts no process and opens no device. Each
+public name is imported from its module on first use.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What hpu-core is told of this package, by the entry point `hpu_core.plugins`. Loads neither torch nor Lightning."""
+"""Entry point for hpu-core. Importing it does not import torch or Lightning."""
 
 from typing import Final
 

@@ -208,10 +208,12 @@ class HPUProfiler(PyTorchProfiler):
             self._update()
 
     def summary(self) -> str:
-        """Return a table of the operators in the traces, with calls, time on host and device, and memory.
+        """Return a table of the operators in the traces, with calls, CPU time, device time and memory.
+
+        A trace that is being recorded ends here.
 
         Returns:
-            The table, after a run that of the run; empty if nothing was recorded. Recording ends.
+            The table for the current or last run; empty if nothing was recorded.
         """
         if self._is_active:
             self._stop_sessions()
@@ -246,7 +248,7 @@ class HPUProfiler(PyTorchProfiler):
         """Do nothing; PyTorchProfiler would look up names of torch that the bridge may replace later."""
 
     def _delete_profilers(self) -> None:
-        """Stop recording; PyTorchProfiler calls this in `teardown`."""
+        """Stop all sessions; PyTorchProfiler calls this in `teardown`."""
         self._stop_sessions()
 
     @property
