@@ -41,7 +41,7 @@ def test_killed_training_resumes_from_the_last_complete_checkpoint(
     (uninterrupted, resumed), _ = on_ranks(_train_and_resume, stage, str(path))
 
     assert completed.code != 0, completed.output
-    assert not completed.left
+    assert not completed.leaked_pids
     # The last complete checkpoint is the one of the step before.
     assert len(resumed) == len(uninterrupted) - (step - 1), f"killed at step {step}: {completed.output}"
     assert resumed == pytest.approx(uninterrupted[step - 1 :], abs=1e-6)

@@ -2,7 +2,7 @@
 
     python packages/hpu-profiler/bench/step.py
 
-Trainers that differ in their profiler only run in turns, and their processor times are compared round by round, so other
+Trainers that differ only in their profiler take turns. Processor times are compared round by round, so that other
 load of the machine affects all of them. The benchmark fails if a recorded step, trace writing included, takes more than
 1.10 times as long as with PyTorchProfiler, or if an unrecorded step takes more than 1.02 times as long as without a
 profiler.
