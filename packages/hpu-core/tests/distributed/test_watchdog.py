@@ -165,9 +165,12 @@ def test_a_rank_whose_connections_are_closed_is_dead(pair: Pair, monkeypatch: py
     gone = threading.Event()
 
     def peers(port: int) -> set[str]:
-        reached.set()
-        return set() if gone.is_set() else {*connections, f"127.0.0.1:{port}"}
+        found = set() if gone.is_set() else {*connections, f"127.0.0.1:{port}"}
+        if pair.ranks[0]._exchanges > first + 1:
+            reached.set()
+        return found
 
+    first = pair.ranks[0]._exchanges
     monkeypatch.setattr(module, "peer_endpoints", peers)
     assert reached.wait(_LIMIT)
     wait = _held(pair.ranks[0])
@@ -207,6 +210,27 @@ def test_ranks_do_not_train_again_after_a_failure(pair: Pair) -> None:
 
     with pytest.raises(RankFailedError, match="failed: ValueError"):
         pair.ranks[0].on_training_start()
+
+
+def test_new_strategy_does_not_read_the_failure_of_the_last_one(jobs: list[RendezvousResult], pair: Pair) -> None:
+    """As when a test or a notebook catches an error that every rank raised, and goes on."""
+    wait = _held(pair.ranks[0])
+    pair.ranks[1].report_failure(ValueError("no such luck"))
+    wait()
+    for watchdog in pair.ranks:
+        watchdog.close()
+    follower = Watchdog(jobs[1], pair.heartbeats[1], LaunchedRanks())
+    leader = Watchdog(jobs[0], pair.heartbeats[0], pair.launched)
+
+    for watchdog in (follower, leader):
+        watchdog.start()
+        for _ in range(2):
+            watchdog._exchange()
+    for watchdog in (follower, leader):
+        watchdog.raise_if_failed()
+        watchdog.close()
+
+    assert [beat.run for beat in pair.heartbeats] == [2, 2]
 
 
 def test_ranks_that_fail_together_may_train_again(pair: Pair) -> None:

@@ -39,6 +39,7 @@ class Heartbeat:
     """Progress of one rank, published at every interval.
 
     Attributes:
+        run: Number of the training that the rank is in; a process may train several times in one process group.
         beat: Number of heartbeats published so far.
         collective_seq: Number of collectives entered, failed ones excluded.
         collective: Name of the collective the rank is in, such as "backward"; None between two.
@@ -51,6 +52,7 @@ class Heartbeat:
         connections: Local endpoints, "address:port", of the rank's connections to the store.
     """
 
+    run: int = 0
     beat: int = 0
     collective_seq: int = 0
     collective: str | None = None

@@ -93,7 +93,6 @@ class ProcessGroupManager:
         if _job is not None and self.failure_detection and cluster.world_size() > 1 and self.watchdog is None:
             agent = os.getppid() if AGENT_STORE in os.environ else None
             self.watchdog = Watchdog(_job.result, _job.heartbeat, self.launched, agent)
-            _job.heartbeat.training = True
             self.watchdog.start()
         if self.watchdog is not None:
             self.watchdog.on_training_start()

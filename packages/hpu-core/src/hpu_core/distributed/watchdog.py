@@ -101,7 +101,7 @@ class Watchdog:
             RankFailedError: Rank 0 is gone.
         """
         self._connect()
-        self._heartbeat.connections = list(self._job.connections)
+        self._begin_run()
         publish(self._store, f"heartbeat/{self._info.rank}", asdict(self._heartbeat))
         for thread in self._threads:
             thread.start()
@@ -236,6 +236,14 @@ class Watchdog:
         config = replace(self._job.config, timeout=timedelta(seconds=self._timeouts.stall))
         self._store = self._job.store(open_store(config, server=False))
 
+    def _begin_run(self) -> None:
+        """Number this training one higher than the last, so that nothing left in the store by that one is read."""
+        beat, record = self._heartbeat, try_get(self._store, "leader")
+        # A rank that did not get as far as the others in the last training catches up.
+        beat.run = max(beat.run + 1, record[1]["run"] if record is not None else 0)
+        beat.error, beat.collective, beat.training, beat.stop_requested = None, None, True, False
+        beat.connections = list(self._job.connections)
+
     def _run(self, loop: Callable[[], None]) -> None:
         try:
             loop()
@@ -298,13 +306,13 @@ class Watchdog:
     def _lead(self, now: float) -> RankFailure | None:
         for state in self._ranks[1:]:
             entry = try_get(self._store, f"heartbeat/{state.info.rank}")
-            if entry is not None:
+            if entry is not None and entry[1]["run"] >= self._heartbeat.run:
                 state.update(Heartbeat(**entry[1]), now)
         failure = self._failure or detect_failure(self._ranks, now, self._timeouts)
         beats = [state.heartbeat for state in self._ranks]
         stopping = any(beat.stop_requested for beat in beats)
         decision = (decide_stop(beats, self._decision) if stopping else None) or self._decision
-        record = {"failure": failure and asdict(failure), "stopping": stopping, "decision": asdict(decision)}
+        record = {"run": beats[0].run, "failure": failure and asdict(failure), "stopping": stopping, "decision": asdict(decision)}
         publish(self._store, "leader", record)
         self._on_stop(stopping, decision)
         return failure
@@ -312,9 +320,9 @@ class Watchdog:
     def _follow(self, now: float) -> RankFailure | None:
         leader, own = self._ranks[0], self._ranks[self._info.rank]
         beat, record = try_get(self._store, "heartbeat/0"), try_get(self._store, "leader")
-        if beat is not None:
+        if beat is not None and beat[1]["run"] >= own.heartbeat.run:
             leader.update(Heartbeat(**beat[1]), now)
-        if record is not None:
+        if record is not None and record[1]["run"] >= own.heartbeat.run:
             self._on_stop(record[1]["stopping"], StopDecision(**record[1]["decision"]))
             if record[1]["failure"] is not None:
                 return RankFailure(**record[1]["failure"])
