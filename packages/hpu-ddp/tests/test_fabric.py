@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from hpu_ddp._launchers import FabricHPUMultiProcessingLauncher
 from hpu_ddp._lightning import FabricDDPStrategy, MisconfigurationException
 
 from .conftest import OnRanks, Run
+from .failure_helpers import RANK
 from .modules import BATCHES, loader, weights
 
 _lightning = frameworks.current()
@@ -202,7 +204,7 @@ def test_an_error_ends_the_other_ranks(run: Run) -> None:
     done = run("fabric.py", "popen", "fail")
 
     assert (done.code, done.leaked_pids) == (1, ())
-    assert "failed: KeyError: 'no such luck'; rank 0" in done.output
+    assert re.search(rf"RankFailedError: {RANK.format(rank=1)} failed: KeyError: 'no such luck'", done.output)
 
 
 @pytest.mark.parametrize(
