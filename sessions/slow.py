@@ -27,15 +27,10 @@ def third_party(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
-def two_nodes(session: nox.Session) -> None:
-    """Train on two network namespaces and cut the connection between them; skipped without the right to make them."""
-    run_slow_test(session, "hpu-ddp", "two_nodes")
-
-
-@nox.session(default=False)
-def killed_ranks(session: nox.Session) -> None:
-    """Kill a rank during training and resume, twenty times."""
-    run_slow_test(session, "hpu-ddp", "killed_ranks")
+def faults(session: nox.Session) -> None:
+    """Have a rank fail in every way, on one machine and two, and print a table; `-- --runs 1` for a short one."""
+    install(session, "hpu-ddp", "hpu-deepspeed[deepspeed]", "hpu-sim", *group("demo"))
+    session.run("python", "scripts/faults/measure.py", *session.posargs)
 
 
 @nox.session(default=False)

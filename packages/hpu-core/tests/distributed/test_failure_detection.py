@@ -117,6 +117,15 @@ def test_a_silent_straggler_is_named_as_silent() -> None:
     assert "and has sent no heartbeat for 60 s" in failure.message
 
 
+@pytest.mark.parametrize("collectives", [10, 11], ids=["left since", "the same one"])
+def test_a_silent_rank_is_named_though_its_last_heartbeat_was_from_a_collective(collectives: int) -> None:
+    waiting = _rank(0, 11, "backward", progress=NOW - 101)
+    failure = _detect(waiting, _rank(1, collectives, "setup", progress=NOW - 103, heard=NOW - 103))
+
+    message = f"{_name(1)} has made no progress for 103 s during setup and has sent no heartbeat for 103 s; {_name(0)}"
+    assert failure == RankFailure(f"{message} waits for it during backward", rank=1, stalled_for=103)
+
+
 def test_a_deadlock_names_every_collective() -> None:
     """All ranks have entered as many collectives, but different ones, so that no single rank is at fault."""
     failure = _detect(

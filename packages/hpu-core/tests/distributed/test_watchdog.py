@@ -37,7 +37,7 @@ class Pair:
 
     def __init__(self, jobs: list[RendezvousResult]) -> None:
         self.heartbeats = [Heartbeat(training=True) for _ in jobs]
-        self.launched: Any = mock.Mock(exit_codes=mock.Mock(return_value={}))
+        self.launched: Any = mock.Mock(exit_codes=mock.Mock(return_value={}), ranks=mock.Mock(return_value={1}))
         self.ranks = [
             Watchdog(jobs[0], self.heartbeats[0], self.launched),
             Watchdog(jobs[1], self.heartbeats[1], LaunchedRanks()),
@@ -277,6 +277,7 @@ def test_a_launched_rank_that_hangs_is_killed_by_its_launcher(pair: Pair) -> Non
     """A process that is stopped, or holds Python's lock, does not exit by itself."""
     killed = threading.Event()
     pair.launched.kill.side_effect = lambda rank: killed.set()
+    pair.ranks[1]._closed.set()
     _held(pair.ranks[0])()
 
     assert killed.wait(_LIMIT)

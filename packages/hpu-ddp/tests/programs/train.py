@@ -9,9 +9,7 @@ import argparse
 import ctypes
 import json
 import os
-import shlex
 import signal
-import subprocess
 import sys
 import threading
 from datetime import timedelta
@@ -42,8 +40,6 @@ def fail(how: str) -> None:
         ctypes.PyDLL(None).pause()
     elif how == "terminated":
         os.kill(os.getpid(), signal.SIGTERM)
-    elif how == "cut off":
-        subprocess.run(shlex.split(os.environ["CUT"]), check=True)
 
 
 class Failing(Classifier):

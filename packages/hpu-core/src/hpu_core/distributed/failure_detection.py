@@ -252,24 +252,27 @@ def _peer_of_failed_rank(ranks: Sequence[RankState], now: float, timeouts: Timeo
 
 
 def _stalled_rank(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:
-    waiting = max(ranks, key=lambda rank: rank.waiting_for(now))
-    waited = waiting.waiting_for(now)
-    if waited < timeouts.stall:
+    stalled = [rank for rank in ranks if rank.waiting_for(now) >= timeouts.stall]
+    if not stalled:
         return None
-    last = min(ranks, key=lambda rank: rank.heartbeat.collective_seq)
-    silent = now - last.last_heartbeat_time
-    if last.heartbeat.collective_seq < waiting.heartbeat.collective_seq:
-        stalled = now - last.last_progress_time
-        if stalled < timeouts.stall:
+    # What a silent rank last published may be a collective that it has left since.
+    by_progress = sorted(ranks, key=lambda rank: (rank.heartbeat.collective_seq, rank.last_heartbeat_time))
+    last, waiting = by_progress[0], max(stalled, key=by_progress.index)
+    silent, without_progress = now - last.last_heartbeat_time, now - last.last_progress_time
+    is_silent = silent > timeouts.detection_latency
+    if last.heartbeat.collective_seq < waiting.heartbeat.collective_seq or (is_silent and last is not waiting):
+        if without_progress < timeouts.stall:
             # It makes progress of its own and has not reached the collective yet.
             return None
-        heard = f" and has sent no heartbeat for {silent:.0f} s" if silent > timeouts.detection_latency else ""
+        heard = f" and has sent no heartbeat for {silent:.0f} s" if is_silent else ""
         message = (
-            f"{last.info} has made no progress for {stalled:.0f} s{last.where}{heard}; {waiting.info} waits for it"
+            f"{last.info} has made no progress for {without_progress:.0f} s{last.where}{heard}; {waiting.info} waits "
+            f"for it{waiting.where}"
         )
-        return RankFailure(message + waiting.where, last.info.rank, stalled)
+        return RankFailure(message, last.info.rank, without_progress)
     # All ranks have entered as many collectives, and not the same ones, or the network between them is down.
-    if all(rank.waiting_for(now) >= timeouts.stall for rank in ranks):
+    if len(stalled) == len(ranks):
+        waited = max(rank.waiting_for(now) for rank in ranks)
         places = ", ".join(f"{rank.info}{rank.where}" for rank in ranks)
         return RankFailure(f"no rank has made progress for {waited:.0f} s: {places}", None, waited)
     return None

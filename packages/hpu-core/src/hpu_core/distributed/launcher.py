@@ -91,9 +91,13 @@ class LaunchedRanks:
         codes = {rank: child.poll() for rank, child in self._children().items()}
         return {rank: code for rank, code in codes.items() if code is not None}
 
-    def kill(self, rank: int | None) -> None:
+    def ranks(self) -> set[int]:
+        """Return the ranks that this process launched."""
+        return set(self._children())
+
+    def kill(self, rank: int) -> None:
         """Kill a rank, if this process launched it and it still runs."""
-        child = self._children().get(-1 if rank is None else rank)
+        child = self._children().get(rank)
         if child is not None:
             child.kill()
 

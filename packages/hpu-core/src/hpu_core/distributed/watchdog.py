@@ -76,6 +76,13 @@ class Watchdog:
         self._lock = threading.RLock()
         now = time.monotonic()
         self._ranks = [RankState(info, Heartbeat(training=True), now, now) for info in job.ranks]
+        # Rank 0 judges all others, which judge rank 0 and the ranks that they launched.
+        self._judged = [
+            state
+            for state in self._ranks
+            if state.info.rank != job.config.rank
+            and (job.config.rank == 0 or state.info.rank == 0 or state.info.rank in launched.ranks())
+        ]
         self._connected: set[int] = set()
         self._failure: RankFailure | None = None
         self._failed_at = now
@@ -266,8 +273,10 @@ class Watchdog:
             silent = now - self._last_exchange
             own.update(self._snapshot(), now)
             if self._failure is not None and now - self._failed_at > self._timeouts.exit_grace / 2:
-                # It is stopped, or holds Python's lock: else it would have exited with its stack.
-                self._launched.kill(self._failure.rank)
+                # They are stopped, or hold Python's lock: else they would exit by themselves.
+                for state in self._judged:
+                    if now - state.last_heartbeat_time > self._timeouts.detection_latency:
+                        self._launched.kill(state.info.rank)
             elif self._agent_pid not in {None, os.getppid()}:
                 self._on_failure(RankFailure(f"torchrun's agent (pid {self._agent_pid} on {self._info.host}) exited"))
             elif min(silent, own.waiting_for(now)) >= self._timeouts.stall:
@@ -299,15 +308,15 @@ class Watchdog:
         own, now = self._snapshot(), time.monotonic()
         self._ranks[self._info.rank].update(own, now)
         self._store.set(f"heartbeat/{self._info.rank}", json.dumps(asdict(own)))
+        for state in self._judged:
+            entry = try_get(self._store, f"heartbeat/{state.info.rank}")
+            if entry is not None and entry[1]["run"] >= own.run:
+                state.update(Heartbeat(**entry[1]), now)
         if self._info.rank == 0:
             return self._lead(now)
         return self._follow(now)
 
     def _lead(self, now: float) -> RankFailure | None:
-        for state in self._ranks[1:]:
-            entry = try_get(self._store, f"heartbeat/{state.info.rank}")
-            if entry is not None and entry[1]["run"] >= self._heartbeat.run:
-                state.update(Heartbeat(**entry[1]), now)
         failure = self._failure or detect_failure(self._ranks, now, self._timeouts)
         beats = [state.heartbeat for state in self._ranks]
         stopping = any(beat.stop_requested for beat in beats)
@@ -319,9 +328,7 @@ class Watchdog:
 
     def _follow(self, now: float) -> RankFailure | None:
         leader, own = self._ranks[0], self._ranks[self._info.rank]
-        beat, record = try_get(self._store, "heartbeat/0"), try_get(self._store, "leader")
-        if beat is not None and beat[1]["run"] >= own.heartbeat.run:
-            leader.update(Heartbeat(**beat[1]), now)
+        record = try_get(self._store, "leader")
         if record is not None and record[1]["run"] >= own.heartbeat.run:
             self._on_stop(record[1]["stopping"], StopDecision(**record[1]["decision"]))
             if record[1]["failure"] is not None:

@@ -1,0 +1,238 @@
+"""Measure how a training of several ranks ends when one of them fails, and print one table.
+
+Each run trains on simulated cards, on one machine of two or on two machines of two each, which are network namespaces.
+The last rank fails, or rank 0 where only that makes sense. Seconds count from the failure to the end of the last
+process. A run is counted as wrong if it takes longer than its limit, if a process outlives it, or if the output does
+not name rank and cause.
+
+Usage: `python scripts/faults/measure.py [--runs 20] [--only killed] [--machines 1]`; `nox -s faults` calls it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpu_sim.testing import CompletedProgram, Program, free_port, machine_env
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_IP = shutil.which("ip") or "ip"
+_PROGRAM = Path(__file__).with_name("train.py")
+_DEVICES = 2
+# How long one run may take, start included.
+_RUN_LIMIT = 180.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A way to fail.
+
+    Attributes:
+        name: Value of the program's `--fault`.
+        limit: Seconds after which every process must have ended.
+        error: Pattern of the error of the other ranks; `{rank}` stands for the rank that failed.
+        timeout: The strategy's timeout in seconds.
+        exit_ok: Whether the training ends with exit code 0.
+        rank: The rank that fails; the last one when None.
+        machines: Numbers of machines with which the failure is possible.
+    """
+
+    name: str
+    limit: float
+    error: str
+    timeout: float = 60
+    exit_ok: bool = False
+    rank: int | None = None
+    machines: tuple[int, ...] = (1, 2)
+
+
+_NAMED = r"rank {rank} \(pid \d+ on \S+\)"
+_FAULTS = (
+    Fault("killed", 15, _NAMED + r" exited.*: (killed by signal 9|its (store|connections))"),
+    Fault("killed", 15, _NAMED + r" exited.*: (killed by signal 9|its (store|connections))", rank=0),
+    Fault("raised", 15, _NAMED + r" failed.*: ValueError: an error of the user's"),
+    Fault("left", 15, _NAMED + r" (left the job|exited)"),
+    Fault("hung", 30, _NAMED + r" has made no progress for \d+ s", timeout=30),
+    Fault("stopped", 30, _NAMED + r" has made no progress for \d+ s", timeout=30),
+    Fault("absent", 40, r"rank(s \d,)? {rank} did not join at \S+ within 20 s", timeout=20),
+    Fault("port taken", 15, r"rank 0 cannot open the store at \S+", rank=0, timeout=600),
+    Fault("cut off", 40, r"(has sent no heartbeat|has not answered) for \d+ s", timeout=40, machines=(2,)),
+    Fault("watchdog error", 60, r"failure detection is off on rank {rank}", exit_ok=True),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A training and its failure.
+
+    Attributes:
+        strategy: "ddp" or "deepspeed".
+        api: "Trainer" or "Fabric".
+        machines: Number of machines.
+        fault: The failure.
+    """
+
+    strategy: str
+    api: str
+    machines: int
+    fault: Fault
+
+    @property
+    def rank(self) -> int:
+        """The rank that fails."""
+        return self.machines * _DEVICES - 1 if self.fault.rank is None else self.fault.rank
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Result of one run.
+
+    Attributes:
+        seconds: From the failure to the end of the last process.
+        problems: What is not as promised.
+        output: Output of all machines.
+    """
+
+    seconds: float
+    problems: tuple[str, ...]
+    output: str
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run([_IP, *arguments], check=True, capture_output=True, text=True)  # noqa: S603 - iproute2.
+
+
+class Network:
+    """Context manager of two network namespaces, 10.77.0.1 and 10.77.0.2, with a cable between them."""
+
+    def __enter__(self) -> Network:
+        self.names = [f"hpu-faults-{os.getpid()}-{node}" for node in range(2)]
+        self.links = [f"hpu{os.getpid()}n{node}" for node in range(2)]
+        with ExitStack() as stack:
+            for name in self.names:
+                _ip("netns", "add", name)
+                stack.callback(_ip, "netns", "delete", name)
+                _ip("-n", name, "link", "set", "lo", "up")
+            ends = [(link, "netns", name) for link, name in zip(self.links, self.names, strict=True)]
+            _ip("link", "add", *ends[0], "type", "veth", "peer", *ends[1])
+            for node, (name, link) in enumerate(zip(self.names, self.links, strict=True)):
+                _ip("-n", name, "address", "add", f"10.77.0.{node + 1}/24", "dev", link)
+                _ip("-n", name, "link", "set", link, "up")
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
+def run(case: Case, network: Network, folder: Path) -> Outcome:
+    """Run one training."""
+    fault_file = folder / "fault"
+    options = ["--strategy", case.strategy, "--api", case.api, "--fault", case.fault.name, "--rank", str(case.rank)]
+    options += ["--num-nodes", str(case.machines), "--timeout", str(case.fault.timeout)]
+    shared = {"FAULT_FILE": str(fault_file), "MASTER_PORT": str(free_port())}
+    absent = case.fault.name == "absent"
+    with ExitStack() as stack:
+        programs = []
+        for node in range(case.machines):
+            more = dict(shared)
+            prefix: list[str] = []
+            if case.machines > 1:
+                prefix = [_IP, "netns", "exec", network.names[node]]
+                cut = f"{_IP} link set {network.links[node]} down"
+                more |= {"MASTER_ADDR": "10.77.0.1", "NODE_RANK": str(node), "CUT": cut}
+            if absent:
+                # Of all ranks but the last, each is started by hand.
+                more |= {"MASTER_ADDR": more.get("MASTER_ADDR", "127.0.0.1")}
+            local = range(_DEVICES) if absent else [None]
+            for rank in local:
+                if rank is not None and node * _DEVICES + rank == case.rank:
+                    fault_file.write_text(str(time.monotonic()), encoding="ascii")
+                    continue
+                own = more if rank is None else more | {"LOCAL_RANK": str(rank)}
+                variables = machine_env(_DEVICES, folder / f"machine-{node}", **own)
+                command = [*prefix, sys.executable, str(_PROGRAM), *options]
+                programs.append(stack.enter_context(Program(command, variables, folder)))
+        done = [program.wait(_RUN_LIMIT) for program in programs]
+        ended = time.monotonic()
+    started = float(fault_file.read_text(encoding="ascii")) if fault_file.exists() else ended
+    return _judge(case, done, ended - started)
+
+
+def _judge(case: Case, done: list[CompletedProgram], seconds: float) -> Outcome:
+    output = "\n".join(each.output for each in done)
+    problems = []
+    if seconds > case.fault.limit:
+        problems.append(f"{seconds:.0f} s")
+    if any(each.leaked_pids for each in done):
+        problems.append("processes left")
+    if "LEFT" in output:
+        problems.append("threads or variables left")
+    if re.search(case.fault.error.format(rank=case.rank), output) is None:
+        problems.append("not named")
+    codes = [each.code for each in done]
+    if case.fault.exit_ok != (not any(codes)):
+        problems.append(f"exit codes {codes}")
+    # The machine of the failed rank may have no rank left to report it, the others must.
+    if not case.fault.exit_ok and 0 in codes and case.fault.name != "left":
+        problems.append(f"exit codes {codes}")
+    if case.fault.exit_ok and output.count("FINISHED") != case.machines * _DEVICES:
+        problems.append("not finished")
+    return Outcome(seconds, tuple(problems), output)
+
+
+def _cases(options: argparse.Namespace) -> Iterator[Case]:
+    for strategy, api, machines, fault in itertools.product(("ddp", "deepspeed"), ("Trainer", "Fabric"), (1, 2), _FAULTS):
+        case = Case(strategy, api, machines, fault)
+        selected = {"strategy": strategy, "api": api, "machines": machines, "only": fault.name}
+        if machines in fault.machines and all(getattr(options, name) in {None, value} for name, value in selected.items()):
+            yield case
+
+
+def main() -> int:
+    """Run all cases, print a row for each, and return the number of rows with a problem."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=20, help="runs of each case in which a rank is killed")
+    parser.add_argument("--strategy")
+    parser.add_argument("--api")
+    parser.add_argument("--machines", type=int)
+    parser.add_argument("--only", help="name of a fault")
+    parser.add_argument("--keep", type=Path, help="folder for the output of runs with a problem")
+    options = parser.parse_args()
+    print("| strategy | API | machines | fault | runs | median s | max s | limit s | problems |", flush=True)  # noqa: T201
+    print("|---|---|---|---|---|---|---|---|---|", flush=True)  # noqa: T201
+    wrong = 0
+    with Network() as network:
+        for case in _cases(options):
+            outcomes = []
+            for index in range(options.runs if case.fault.name == "killed" else 1):
+                with tempfile.TemporaryDirectory() as folder:
+                    outcomes.append(run(case, network, Path(folder)))
+                if outcomes[-1].problems and options.keep:
+                    name = f"{case.strategy}-{case.api}-{case.machines}-{case.fault.name}-{case.rank}-{index}.log"
+                    (options.keep / name.replace(" ", "_")).write_text(outcomes[-1].output, encoding="utf-8")
+            seconds = [outcome.seconds for outcome in outcomes]
+            problems = sorted({problem for outcome in outcomes for problem in outcome.problems})
+            wrong += bool(problems)
+            cells = (case.strategy, case.api, case.machines, f"{case.fault.name} (rank {case.rank})", len(outcomes))
+            times = (f"{statistics.median(seconds):.1f}", f"{max(seconds):.1f}", f"{case.fault.limit:g}")
+            print("|", " | ".join(map(str, (*cells, *times, ", ".join(problems) or "none"))), "|", flush=True)  # noqa: T201
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(min(main(), 1))
