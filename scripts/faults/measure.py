@@ -68,7 +68,7 @@ _FAULTS = (
     Fault("left", 15, _NAMED + r" (left the job|exited)"),
     Fault("hung", 30, _NAMED + r" has made no progress for \d+ s", timeout=30),
     Fault("stopped", 30, _NAMED + r" has made no progress for \d+ s", timeout=30),
-    Fault("absent", 40, r"rank(s \d,)? {rank} did not join at \S+ within 20 s", timeout=20),
+    Fault("absent", 25, r"rank(s \d,)? {rank} did not join at \S+ within 20 s", timeout=20),
     Fault("port taken", 15, r"rank 0 cannot open the store at \S+", rank=0, timeout=600),
     Fault("cut off", 40, r"(has sent no heartbeat|has not answered) for \d+ s", timeout=40, machines=(2,)),
     Fault("watchdog error", 60, r"failure detection is off on rank {rank}", exit_ok=True),
@@ -161,7 +161,6 @@ def run(case: Case, network: Network, folder: Path) -> Outcome:
             local = range(_DEVICES) if absent else [None]
             for rank in local:
                 if rank is not None and node * _DEVICES + rank == case.rank:
-                    fault_file.write_text(str(time.monotonic()), encoding="ascii")
                     continue
                 own = more if rank is None else more | {"LOCAL_RANK": str(rank)}
                 variables = machine_env(_DEVICES, folder / f"machine-{node}", **own)
@@ -182,8 +181,7 @@ def _judge(case: Case, done: list[CompletedProgram], seconds: float) -> Outcome:
         problems.append("processes left")
     if "LEFT" in output:
         problems.append("threads or variables left")
-    if re.search(case.fault.error.format(rank=case.rank), output) is None:
-        problems.append("not named")
+    problems += [f"not named by rank {rank}" for rank in _silent_survivors(case, output)]
     codes = [each.code for each in done]
     if case.fault.exit_ok != (not any(codes)):
         problems.append(f"exit codes {codes}")
@@ -193,6 +191,17 @@ def _judge(case: Case, done: list[CompletedProgram], seconds: float) -> Outcome:
     if case.fault.exit_ok and output.count("FINISHED") != case.machines * _DEVICES:
         problems.append("not finished")
     return Outcome(seconds, tuple(problems), output)
+
+
+def _silent_survivors(case: Case, output: str) -> list[int]:
+    """Return the ranks whose output does not name the failure, as it should."""
+    error = case.fault.error.format(rank=case.rank)
+    if case.fault.exit_ok or case.fault.name in {"port taken", "absent"}:
+        # Other ranks are not told by the watchdog, which has not started or has ended.
+        return [] if re.search(error, output) else [case.rank]
+    survivors = set(range(case.machines * _DEVICES)) - {case.rank}
+    named = rf"\[rank ?(\d+)\](?: aborting)?: .*{error}"
+    return sorted(survivors - {int(match[1]) for match in re.finditer(named, output)})
 
 
 def _cases(options: argparse.Namespace) -> Iterator[Case]:

@@ -58,8 +58,6 @@ def fail_before_training(fault: str) -> None:
         # Closed by the end of the process.
         other.detach()
         note_time()
-    elif fault == "absent":
-        note_time()
     elif fault == "watchdog error":
         mock.patch.object(watchdog.Watchdog, "_exchange_heartbeats", side_effect=_raise_later()).start()
 
@@ -159,6 +157,8 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=60)
     options = parser.parse_args()
     rank = int(os.environ.get("NODE_RANK", 0)) * options.devices + int(os.environ.get("LOCAL_RANK", 0))
+    if rank == 0 and options.fault == "absent":
+        note_time()
     if rank == options.rank:
         fail_before_training(options.fault)
     (train_with_trainer if options.api == "Trainer" else train_with_fabric)(make_strategy(options), options)

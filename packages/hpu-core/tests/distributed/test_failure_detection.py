@@ -163,7 +163,7 @@ def test_a_silent_rank_0_is_no_failure_for_a_rank_that_does_not_wait() -> None:
 
 
 @pytest.mark.parametrize(
-    ("timeout", "expected"), [(1800, Timeouts(1790, 5, 1)), (20, Timeouts(10, 5, 1)), (8, Timeouts(4, 2, 0.4))]
+    ("timeout", "expected"), [(1800, Timeouts(1785, 5, 1)), (24, Timeouts(12, 4, 1)), (12, Timeouts(6, 2, 0.6))]
 )
 def test_timeouts_add_up_to_the_strategys(timeout: float, expected: Timeouts) -> None:
     assert Timeouts.from_timeout(timeout) == expected

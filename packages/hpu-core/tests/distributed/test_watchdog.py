@@ -56,14 +56,18 @@ def timeout() -> float:
     return 4 * _LIMIT
 
 
+def _join(world_size: int, timeout: float) -> list[RendezvousResult]:
+    port, limit = free_port(), timedelta(seconds=timeout)
+    configs = [RendezvousConfig("127.0.0.1", port, rank, rank, world_size, limit) for rank in range(world_size)]
+    with ThreadPoolExecutor(world_size) as pool:
+        return list(pool.map(rendezvous, configs))
+
+
 @pytest.fixture
 def jobs(timeout: float, monkeypatch: pytest.MonkeyPatch) -> list[RendezvousResult]:
     """Rendezvous results of two ranks."""
     monkeypatch.delenv(AGENT_STORE, raising=False)
-    port = free_port()
-    configs = [RendezvousConfig("127.0.0.1", port, rank, rank, 2, timedelta(seconds=timeout)) for rank in range(2)]
-    with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(rendezvous, configs))
+    return _join(2, timeout)
 
 
 @pytest.fixture
@@ -155,6 +159,27 @@ def test_a_process_that_died_is_named_with_its_signal(pair: Pair) -> None:
     pair.launched.exit_codes.return_value = {1: -9}
 
     assert str(wait()).endswith("exited: killed by signal 9")
+
+
+@pytest.mark.usefixtures("exits")
+def test_a_process_that_died_is_named_by_its_launcher_on_another_machine(
+    timeout: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 1 launched rank 2."""
+    monkeypatch.delenv(AGENT_STORE, raising=False)
+    launched: Any = mock.Mock(exit_codes=mock.Mock(return_value={}), ranks=mock.Mock(return_value={2}))
+    jobs = _join(3, timeout)
+    watchdogs = [Watchdog(jobs[0], Heartbeat(), LaunchedRanks()), Watchdog(jobs[1], Heartbeat(), launched)]
+    watchdogs.append(Watchdog(jobs[2], Heartbeat(), LaunchedRanks()))
+    for watchdog in watchdogs:
+        watchdog.start()
+    wait = _held(watchdogs[0])
+    launched.exit_codes.return_value = {2: -9}
+
+    assert str(wait()).endswith("exited: killed by signal 9")
+
+    for watchdog in reversed(watchdogs):
+        watchdog.close()
 
 
 @pytest.mark.parametrize("timeout", [8.0])

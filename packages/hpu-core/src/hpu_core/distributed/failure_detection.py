@@ -50,6 +50,7 @@ class Heartbeat:
         stop_batch: The batch before which the rank waits for a `StopDecision`; 0 if none.
         closed: Whether the rank has left the job without an error.
         connections: Local endpoints, "address:port", of the rank's connections to the store.
+        exits: Ranks that this rank launched and that have exited, and why, such as "killed by signal 9".
     """
 
     run: int = 0
@@ -63,6 +64,7 @@ class Heartbeat:
     stop_batch: int = 0
     closed: bool = False
     connections: list[str] = field(default_factory=list)
+    exits: dict[str, str] = field(default_factory=dict)  # JSON has no other keys.
 
     @property
     def is_waiting(self) -> bool:
@@ -125,14 +127,19 @@ class Timeouts:
     @classmethod
     def from_timeout(cls, timeout: float) -> "Timeouts":
         """Return the limits with which every rank has exited `timeout` seconds after it stopped making progress."""
-        exit_grace = min(5.0, timeout / 4)
-        # One grace period for the main thread to raise, one for the process to exit.
-        return cls(timeout - 2 * exit_grace, exit_grace, min(1.0, timeout / 20))
+        exit_grace = min(5.0, timeout / 6)
+        # One grace period each for the main thread to raise, for what cleans up behind it, and for the process to exit.
+        return cls(timeout - 3 * exit_grace, exit_grace, min(1.0, timeout / 20))
+
+    @property
+    def silence(self) -> float:
+        """Time without a heartbeat after which a rank whose connections are closed is dead."""
+        return 2 * self.heartbeat_interval
 
     @property
     def detection_latency(self) -> float:
-        """Time from a failure to the moment every rank has read it: heartbeat, decision, and one interval of slack."""
-        return 3 * self.heartbeat_interval
+        """Time from the death of a rank to the moment every rank has read of it: silence, and two exchanges at most."""
+        return self.silence + 3 * self.heartbeat_interval
 
 
 @dataclass(frozen=True, slots=True)

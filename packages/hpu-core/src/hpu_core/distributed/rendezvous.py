@@ -29,7 +29,7 @@ else:
     # Public here, but not for type checkers.
     from torch.distributed import PrefixStore, Store, TCPStore
 
-__all__ = ["RendezvousConfig", "RendezvousResult", "open_store", "publish", "rendezvous", "try_get"]
+__all__ = ["RendezvousConfig", "RendezvousResult", "is_refused", "open_store", "publish", "rendezvous", "try_get"]
 
 # Version of what ranks write to the store; raised when a reader of the last one could misread it.
 PROTOCOL: Final = 1
@@ -40,6 +40,8 @@ _POLL_INTERVAL: Final = 0.02
 # How much longer than its timeout the store's constructor may take: an interpreter that exits while the constructor
 # raises in another thread aborts.
 _CONNECT_GRACE: Final = 10.0
+# How long a host may take to refuse a connection.
+_REFUSAL_TIMEOUT: Final = 1.0
 _BASE: Final = "hpu_core/rendezvous"
 
 
@@ -154,6 +156,17 @@ def open_store(config: RendezvousConfig, *, server: bool) -> "TCPStore":
         f"rank {config.rank} found no rank 0 at {config.endpoint} within {seconds:g} s: {reason}. Check that rank 0 "
         "runs there, and that MASTER_ADDR and MASTER_PORT are the same on every machine"
     ) from store
+
+
+def is_refused(config: RendezvousConfig) -> bool:
+    """Return whether the host of the store answers that nothing listens at its port, which a lost network does not."""
+    try:
+        socket.create_connection((config.host, config.port), timeout=_REFUSAL_TIMEOUT).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def publish(store: "Store", key: str, value: Mapping[str, Any]) -> None:

@@ -36,7 +36,7 @@ from hpu_core.distributed.failure_detection import (
     detect_leader_failure,
 )
 from hpu_core.distributed.launcher import LaunchedRanks
-from hpu_core.distributed.rendezvous import RendezvousResult, open_store, publish, try_get
+from hpu_core.distributed.rendezvous import RendezvousResult, is_refused, open_store, publish, try_get
 
 __all__ = ["Watchdog"]
 
@@ -217,7 +217,7 @@ class Watchdog:
         self._wake.put(None)
         for thread in self._threads:
             # One that waits for a store out of reach ends with the process.
-            thread.join(self._timeouts.detection_latency)
+            thread.join(self._timeouts.silence)
         atexit.unregister(self._close_at_exit)
         self._finalizer.cancel()
         if self._failure is not None:
@@ -312,6 +312,8 @@ class Watchdog:
             entry = try_get(self._store, f"heartbeat/{state.info.rank}")
             if entry is not None and entry[1]["run"] >= own.run:
                 state.update(Heartbeat(**entry[1]), now)
+                for rank, reason in state.heartbeat.exits.items():
+                    self._ranks[int(rank)].exit_reason = reason
         if self._info.rank == 0:
             return self._lead(now)
         return self._follow(now)
@@ -338,21 +340,25 @@ class Watchdog:
     def _reconnect(self) -> RankFailure | None:
         """Connect anew, as a broken connection is no proof that rank 0 is gone; return the failure where it is."""
         leader, now = self._ranks[0], time.monotonic()
-        if leader.exit_reason is None:
-            try:
+        if leader.exit_reason is None and is_refused(self._job.config):
+            leader.exit_reason = "its store closed"
+        elif leader.exit_reason is None:
+            # Out of reach is not closed: `_monitor` limits how long.
+            with contextlib.suppress(RuntimeError):
                 self._connect()
-            except RuntimeError:
-                leader.exit_reason = "its store closed"
         # Whether rank 0 had finished is not known, so that only a rank that waits for it has a reason to fail.
         own = self._ranks[self._info.rank]
         own.update(self._snapshot(), now)
-        if own.waiting_for(now) > self._timeouts.heartbeat_interval:
+        if leader.exit_reason is not None and own.waiting_for(now) > self._timeouts.heartbeat_interval:
             return RankFailure(f"{leader.info} exited{leader.where}: {leader.exit_reason}", 0, own.waiting_for(now))
         return None
 
     def _update_exits(self) -> None:
-        for rank, code in self._launched.exit_codes().items():
-            self._ranks[rank].exit_reason = describe_exit(code)
+        exits = {rank: describe_exit(code) for rank, code in self._launched.exit_codes().items()}
+        for rank, reason in exits.items():
+            self._ranks[rank].exit_reason = reason
+        with self._lock:
+            self._heartbeat.exits = {str(rank): reason for rank, reason in exits.items()}
         now = time.monotonic()
         peers = peer_endpoints(self._job.config.port)
         for state in self._ranks:
@@ -360,7 +366,7 @@ class Watchdog:
             if not peers.isdisjoint(beat.connections):
                 self._connected.add(rank)
             # A broken connection alone proves nothing while heartbeats arrive.
-            elif rank in self._connected and now - state.last_heartbeat_time > self._timeouts.detection_latency:
+            elif rank in self._connected and now - state.last_heartbeat_time > self._timeouts.silence:
                 state.exit_reason = state.exit_reason or "its connections are closed"
 
     def _on_stop(self, stopping: bool, decision: StopDecision) -> None:
@@ -410,7 +416,7 @@ class Watchdog:
         last_words = self._failure is not None or self._heartbeat.error is not None
         exchanges = self._exchanges + 1
         self._wake.put(None)
-        deadline = time.monotonic() + self._timeouts.detection_latency
+        deadline = time.monotonic() + self._timeouts.silence
         while self._exchanges <= exchanges and time.monotonic() < deadline and not self._is_off:
             time.sleep(_STOP_INTERVAL / 5)
             self._wake.put(None)
