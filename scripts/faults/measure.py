@@ -30,6 +30,8 @@ from hpu_sim.testing import CompletedProgram, Program, free_port, machine_env
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from typing_extensions import Self
+
 _IP = shutil.which("ip") or "ip"
 _PROGRAM = Path(__file__).with_name("train.py")
 _DEVICES = 2
@@ -119,7 +121,7 @@ def _ip(*arguments: str) -> None:
 class Network:
     """Context manager of two network namespaces, 10.77.0.1 and 10.77.0.2, with a cable between them."""
 
-    def __enter__(self) -> Network:
+    def __enter__(self) -> Self:
         self.names = [f"hpu-faults-{os.getpid()}-{node}" for node in range(2)]
         self.links = [f"hpu{os.getpid()}n{node}" for node in range(2)]
         with ExitStack() as stack:
@@ -205,10 +207,14 @@ def _silent_survivors(case: Case, output: str) -> list[int]:
 
 
 def _cases(options: argparse.Namespace) -> Iterator[Case]:
-    for strategy, api, machines, fault in itertools.product(("ddp", "deepspeed"), ("Trainer", "Fabric"), (1, 2), _FAULTS):
+    for strategy, api, machines, fault in itertools.product(
+        ("ddp", "deepspeed"), ("Trainer", "Fabric"), (1, 2), _FAULTS
+    ):
         case = Case(strategy, api, machines, fault)
         selected = {"strategy": strategy, "api": api, "machines": machines, "only": fault.name}
-        if machines in fault.machines and all(getattr(options, name) in {None, value} for name, value in selected.items()):
+        if machines in fault.machines and all(
+            getattr(options, name) in {None, value} for name, value in selected.items()
+        ):
             yield case
 
 
@@ -222,8 +228,8 @@ def main() -> int:
     parser.add_argument("--only", help="name of a fault")
     parser.add_argument("--keep", type=Path, help="folder for the output of runs with a problem")
     options = parser.parse_args()
-    print("| strategy | API | machines | fault | runs | median s | max s | limit s | problems |", flush=True)  # noqa: T201
-    print("|---|---|---|---|---|---|---|---|---|", flush=True)  # noqa: T201
+    print("| strategy | API | machines | fault | runs | median s | max s | limit s | problems |", flush=True)
+    print("|---|---|---|---|---|---|---|---|---|", flush=True)
     wrong = 0
     with Network() as network:
         for case in _cases(options):
@@ -239,7 +245,7 @@ def main() -> int:
             wrong += bool(problems)
             cells = (case.strategy, case.api, case.machines, f"{case.fault.name} (rank {case.rank})", len(outcomes))
             times = (f"{statistics.median(seconds):.1f}", f"{max(seconds):.1f}", f"{case.fault.limit:g}")
-            print("|", " | ".join(map(str, (*cells, *times, ", ".join(problems) or "none"))), "|", flush=True)  # noqa: T201
+            print("|", " | ".join(map(str, (*cells, *times, ", ".join(problems) or "none"))), "|", flush=True)
     return wrong
 
 

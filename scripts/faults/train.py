@@ -80,7 +80,7 @@ class Module(pl.LightningModule):
         self.layer = torch.nn.Linear(16, 4)
         self.fault, self.rank = fault, rank
 
-    def training_step(self, batch: Any, index: int) -> torch.Tensor:
+    def training_step(self, batch: Any) -> torch.Tensor:
         """Return the loss, or fail first."""
         if self.global_rank == self.rank and self.global_step == FAULT_STEP:
             if self.fault == "left":
@@ -156,7 +156,7 @@ def main() -> None:
     parser.add_argument("--num-nodes", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=60)
     options = parser.parse_args()
-    rank = int(os.environ.get("NODE_RANK", 0)) * options.devices + int(os.environ.get("LOCAL_RANK", 0))
+    rank = int(os.environ.get("NODE_RANK", "0")) * options.devices + int(os.environ.get("LOCAL_RANK", "0"))
     if rank == 0 and options.fault == "absent":
         note_time()
     if rank == options.rank:

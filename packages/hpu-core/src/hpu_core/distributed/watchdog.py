@@ -244,7 +244,7 @@ class Watchdog:
         self._store = self._job.store(open_store(config, server=False))
 
     def _begin_run(self) -> None:
-        """Number this training one higher than the last, so that nothing left in the store by that one is read."""
+        """Give this training the next number, with which nothing that the last one left in the store is read."""
         beat, record = self._heartbeat, try_get(self._store, "leader")
         # A rank that did not get as far as the others in the last training catches up.
         beat.run = max(beat.run + 1, record[1]["run"] if record is not None else 0)
@@ -323,7 +323,12 @@ class Watchdog:
         beats = [state.heartbeat for state in self._ranks]
         stopping = any(beat.stop_requested for beat in beats)
         decision = (decide_stop(beats, self._decision) if stopping else None) or self._decision
-        record = {"run": beats[0].run, "failure": failure and asdict(failure), "stopping": stopping, "decision": asdict(decision)}
+        record = {
+            "run": beats[0].run,
+            "failure": failure and asdict(failure),
+            "stopping": stopping,
+            "decision": asdict(decision),
+        }
         publish(self._store, "leader", record)
         self._on_stop(stopping, decision)
         return failure
