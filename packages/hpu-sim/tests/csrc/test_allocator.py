@@ -140,6 +140,15 @@ def test_resetting_takes_the_peak_down_to_what_is_in_use(memory: Callable[[], tu
     assert memory() == (x.untyped_storage().nbytes(), 4000)
 
 
+@pytest.mark.filterwarnings("ignore:The argument 'device'")
+def test_pinning_an_empty_tensor_pins_no_other_empty_tensor() -> None:
+    """Empty tensors share the null pointer, which must not count as pinned."""
+    kept = torch.empty(0).pin_memory("hpu")
+
+    assert kept.numel() == 0
+    assert not torch.empty(0).is_pinned("hpu")
+
+
 @pytest.mark.needs_torch("2.5", "pinned memory for devices other than CUDA")
 def test_pinned_memory_is_the_hosts(memory: Callable[[], tuple[int, int]]) -> None:
     """It is marked, keeps its content, and is not charged to the card."""
