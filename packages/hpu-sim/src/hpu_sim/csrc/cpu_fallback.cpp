@@ -34,10 +34,6 @@ bool is_written(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
-bool uses_default_generator(const c10::OperatorHandle& op) {
-  return op.hasTag(at::Tag::nondeterministic_seeded) && !op.schema().argumentIndexWithName("generator").has_value();
-}
-
 bool is_advanced_index(const std::string& name) {
   return name == "aten::index" || name == "aten::_unsafe_index";
 }
@@ -90,7 +86,7 @@ class CpuFallbackCall {
   void run() {
     const ScopedTraceEvent event("kernel", op_.operator_name().name.c_str());
     try {
-      redispatch_to_cpu();
+      op_.redispatchBoxed(kCpuKeys, &stack_);
     } catch (...) {
       sync_written_args();
       throw;
@@ -113,15 +109,6 @@ class CpuFallbackCall {
     at::Tensor cpu;
     bool is_written;
   };
-
-  void redispatch_to_cpu() {
-    if (C10_UNLIKELY(uses_default_generator(op_))) {
-      const DefaultGeneratorSwap swap;
-      op_.redispatchBoxed(kCpuKeys, &stack_);
-    } else {
-      op_.redispatchBoxed(kCpuKeys, &stack_);
-    }
-  }
 
   // Updates the arguments that the kernel may have resized, also before it threw. Returns the bytes of an argument that
   // has outgrown the memory limit, else 0.
