@@ -127,7 +127,7 @@ def test_another_thread_draws_from_the_hosts_generator_while_the_device_draws() 
 
 @pytest.mark.parametrize(("p", "train"), [(0.25, True), (1.0, True), (0.5, None), (0.5, False)])
 @pytest.mark.parametrize("size", [40, 0])
-def test_dropout_equals_the_hosts(p: float, train: bool | None, size: int) -> None:  # noqa: FBT001 - a parameter
+def test_dropout_equals_the_hosts(p: float, train: bool | None, size: int) -> None:
     """With the same seed, result and mask equal those of the CPU's operator."""
     torch.manual_seed(3)
     host = torch.native_dropout(torch.ones(size), p, train)
