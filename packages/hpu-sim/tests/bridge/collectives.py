@@ -64,8 +64,8 @@ def check_all_reduce_sum() -> None:
     assert x.tolist() == [3, 20]
 
 
-def check_all_reduce_min_max_product() -> None:
-    for operation, expected in ((dist.ReduceOp.MIN, 2), (dist.ReduceOp.MAX, 3), (dist.ReduceOp.PRODUCT, 6)):
+def check_all_reduce_min_max() -> None:
+    for operation, expected in ((dist.ReduceOp.MIN, 2), (dist.ReduceOp.MAX, 3)):
         x = card(RANK + 2)
 
         dist.all_reduce(x, op=operation)
@@ -79,6 +79,14 @@ def check_average_is_refused() -> None:
         call = functools.partial(dist.all_reduce, card(1), op=operation)
 
         assert refused(call, "Unsupported ReduceOp for HCCL process group")
+
+
+def check_product_is_refused() -> None:
+    """Check that hccl refuses a product, which the bridge accepts and the library below it refuses."""
+    for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.bool):
+        call = functools.partial(dist.all_reduce, card(1, dtype=dtype), op=dist.ReduceOp.PRODUCT)
+
+        assert refused(call, "HCCL reduces by SUM, MIN or MAX")
 
 
 def check_host_tensors_are_refused() -> None:

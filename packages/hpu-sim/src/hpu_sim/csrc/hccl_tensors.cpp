@@ -20,8 +20,10 @@ void check_reduction(const char* name, const c10d::ReduceOp& op) {
     case c10d::ReduceOp::SUM:
     case c10d::ReduceOp::MIN:
     case c10d::ReduceOp::MAX:
-    case c10d::ReduceOp::PRODUCT:
       return;
+    case c10d::ReduceOp::PRODUCT:
+      // The bridge accepts it, the library below does not.
+      throw_unsupported(name, "HCCL reduces by SUM, MIN or MAX (simulated), got PRODUCT: gather and multiply instead.");
     default:
       throw_unsupported(name, "Unsupported ReduceOp for HCCL process group");
   }
