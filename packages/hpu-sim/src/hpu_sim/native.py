@@ -20,6 +20,9 @@ class Native(Protocol):
     def set_low_precision_supported(self, supported: bool) -> None:
         """Set whether the device has float16 and float8, as all but the first generation have."""
 
+    def set_int64_supported(self, supported: bool) -> None:
+        """Set whether the device has int64; without it, collectives drop the high bits."""
+
     def register_autocast(self, name: str, policy: str) -> bool:
         """Register an operator's autocast policy, "lower", "fp32" or "promote"; return False if torch lacks it."""
 

@@ -124,6 +124,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     hpu_sim::set_memory_limit(memory_limit);
   });
   m.def("set_low_precision_supported", &hpu_sim::set_low_precision_supported);
+  m.def("set_int64_supported", &hpu_sim::set_int64_supported);
   m.def("register_autocast", &register_autocast);
   m.def("set_listener", &set_listener);
   m.def("finish_backward_passes", &hpu_sim::drain_autograd_engine, py::call_guard<py::gil_scoped_release>());
