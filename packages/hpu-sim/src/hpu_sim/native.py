@@ -35,6 +35,13 @@ class Native(Protocol):
     def set_acquired(self, acquired: bool) -> None:
         """Set whether this process has acquired a device."""
 
+    def check_not_lazy(self, op: str) -> None:
+        """Raise the bridge's error for a function that it has in eager mode only.
+
+        Raises:
+            RuntimeError: In lazy mode.
+        """
+
     def mark_step(self) -> None:
         """End the current graph and run it."""
 

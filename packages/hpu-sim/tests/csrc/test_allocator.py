@@ -109,6 +109,7 @@ def test_a_tensor_that_grows_has_two_memories_for_a_moment(memory: Callable[[], 
 
 
 @pytest.mark.needs_torch("2.3", "storages of this device that Python resizes")
+@pytest.mark.usefixtures("eager_mode")
 def test_a_freed_storage_is_not_charged(memory: Callable[[], tuple[int, int]]) -> None:
     """Its tensor is still there."""
     x = torch.empty(1000, device="hpu")

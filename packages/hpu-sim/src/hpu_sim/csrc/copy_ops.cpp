@@ -74,13 +74,15 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
 }
 
 at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
+  check_not_lazy("aten::_copy_from");
   at::Tensor result = target;
   return copy_(result, source, non_blocking);
 }
 
 at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& target) {
   target.resize_(source.sizes());
-  return copy_from(source, target, /*non_blocking=*/false);
+  at::Tensor result = target;
+  return copy_(result, source, /*non_blocking=*/false);
 }
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {

@@ -80,4 +80,10 @@ GraphRecorder& graph_recorder() {
   return instance;
 }
 
+void check_not_lazy(const std::string& op) {
+  if (graph_recorder().lazy()) {
+    throw_unsupported(op, "This function should not be called in lazy flow");
+  }
+}
+
 }  // namespace hpu_sim

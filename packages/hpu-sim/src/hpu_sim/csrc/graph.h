@@ -68,4 +68,7 @@ class GraphRecorder {
 
 GraphRecorder& graph_recorder();
 
+// Throws the bridge's error for a function that it has in eager mode only.
+void check_not_lazy(const std::string& op);
+
 }  // namespace hpu_sim

@@ -129,6 +129,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_listener", &set_listener);
   m.def("finish_backward_passes", &hpu_sim::drain_autograd_engine, py::call_guard<py::gil_scoped_release>());
   m.def("set_acquired", &hpu_sim::set_acquired);
+  m.def("check_not_lazy", &hpu_sim::check_not_lazy);
   m.def("mark_step", [] { hpu_sim::graph_recorder().flush(); });
   m.def("synchronize", [] { hpu_sim::record_host_sync("synchronize"); });
   m.def("stats", &stats);
