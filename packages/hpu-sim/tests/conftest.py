@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import hpu_sim
-from hpu_sim import subprocess_env
+from hpu_sim import runtime, subprocess_env
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -110,6 +110,15 @@ def statistics() -> Iterator[Callable[[], dict[str, int]]]:
     hpu_sim.reset_stats()
     yield hpu_sim.stats
     native().mark_step()
+
+
+@pytest.fixture
+def eager_mode() -> Iterator[None]:
+    """Run the test in eager mode."""
+    machine = runtime.active_config()
+    runtime.native().configure(machine.devices, False, machine.memory_bytes, runtime.acquire_device)
+    yield
+    runtime.native().configure(machine.devices, machine.lazy, machine.memory_bytes, runtime.acquire_device)
 
 
 @pytest.fixture(scope="session")

@@ -125,3 +125,24 @@ def test_the_mode_variable_is_read_from_the_process(value: str | None, monkeypat
         monkeypatch.setenv("PT_HPU_LAZY_MODE", value)
 
     assert config.lazy_variable() == value
+
+
+@pytest.mark.parametrize(
+    ("generation", "lazy", "variable", "expected"),
+    [
+        ("GAUDI2", "0", None, True),
+        ("GAUDI2", "1", None, False),
+        ("GAUDI", "0", None, False),
+        ("GAUDI2", "1", "1", True),
+        ("GAUDI2", "0", "false", False),
+    ],
+)
+def test_int64_is_stored_in_eager_mode_from_gaudi_2_on(
+    generation: str,
+    lazy: str,
+    variable: str | None,
+    expected: bool,
+) -> None:
+    environment = {} if variable is None else {"PT_ENABLE_INT64_SUPPORT": variable}
+
+    assert SimConfig.create(generation=generation, lazy=lazy).has_int64(environment) is expected

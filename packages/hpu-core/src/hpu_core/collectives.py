@@ -1,7 +1,8 @@
 """Collectives on the tensors of a card, with what HCCL leaves out: averages, and integers that come out exact.
 
 The bridge reduces float32 and bfloat16. It converts anything else to float32 first, so that integers beyond 2**24 come
-out wrong, refuses 16-bit integers, and has no average. Source: the bridge's sources at 1.19.0.
+out wrong, refuses 16-bit integers, and has no average. The library below it has no product. Sources: the bridge's
+sources at 1.19.0, and those of HCL.
 """
 
 import warnings
@@ -20,14 +21,13 @@ _NATIVE: Final = {
     "sum": dist.ReduceOp.SUM,
     "min": dist.ReduceOp.MIN,
     "max": dist.ReduceOp.MAX,
-    "product": dist.ReduceOp.PRODUCT,
 }
-_OPERATIONS: Final = {**_NATIVE, "mean": dist.ReduceOp.AVG}
+_OPERATIONS: Final = {**_NATIVE, "product": dist.ReduceOp.PRODUCT, "mean": dist.ReduceOp.AVG}
 _SYNONYMS: Final = {"avg": "mean", "prod": "product"}
 
-# How the ranks' integers, of shape (ranks, elements), are put together. Sums are of 64 bits, which what is kept of a
+# How the ranks' elements, of shape (ranks, elements), are put together. Sums are of 64 bits, which what is kept of a
 # narrower type is the same of: both count modulo a power of two.
-_EXACT: Final[dict[str, Callable[[Tensor], Tensor]]] = {
+_GATHERED_REDUCE: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "sum": lambda parts: parts.sum(0),
     "mean": lambda parts: torch.div(parts.sum(0), len(parts), rounding_mode="trunc"),
     "min": lambda parts: parts.amin(0),
@@ -39,9 +39,9 @@ _EXACT: Final[dict[str, Callable[[Tensor], Tensor]]] = {
 def all_reduce(tensor: Tensor, group: Any | None, reduce_op: Any) -> Tensor:
     """Put the tensors of all ranks together, in place.
 
-    Floats are reduced by HCCL; a mean is their sum, divided. Integers and booleans are gathered, which moves bits, and
-    put together on each card: exact, one collective, and it takes memory and traffic for the tensor once per rank. A
-    mean of integers is cut off towards zero, as elsewhere in Lightning.
+    Floats are reduced by HCCL; a mean is their sum, divided. Integers and booleans, and products of floats, are gathered,
+    which moves bits, and put together on each card: exact, one collective, and it takes memory and traffic for the
+    tensor once per rank. A mean of integers is cut off towards zero, as elsewhere in Lightning.
 
     Args:
         tensor: On the card, of any shape, which must be the same on all ranks.
@@ -57,8 +57,8 @@ def all_reduce(tensor: Tensor, group: Any | None, reduce_op: Any) -> Tensor:
     operation = _operation(reduce_op)
     check_device(tensor)
     group = dist.group.WORLD if group is None else group
-    if not (tensor.is_floating_point() or tensor.is_complex()):
-        return _reduce_exactly(tensor, group, operation)
+    if operation == "product" or not (tensor.is_floating_point() or tensor.is_complex()):
+        return _reduce_gathered(tensor, group, operation)
     dist.all_reduce(tensor, op=_NATIVE.get(operation, dist.ReduceOp.SUM), group=group)
     return tensor.div_(dist.get_world_size(group)) if operation == "mean" else tensor
 
@@ -130,8 +130,8 @@ def _operation(reduce_op: Any) -> str:
     )
 
 
-def _reduce_exactly(tensor: Tensor, group: Any, operation: str) -> Tensor:
+def _reduce_gathered(tensor: Tensor, group: Any, operation: str) -> Tensor:
     own = tensor.detach().reshape(-1)
     if own.dtype is torch.int16:
         own = own.int()
-    return tensor.copy_(_EXACT[operation](all_gather(own, group)).view_as(tensor))
+    return tensor.copy_(_GATHERED_REDUCE[operation](all_gather(own, group)).view_as(tensor))

@@ -87,6 +87,7 @@ def _initialize(config: SimConfig) -> None:
     native = cast("Native", build.load_extension())
     native.configure(config.devices, config.lazy, config.memory_bytes, runtime.acquire_device)
     native.set_low_precision_supported(config.generation != "GAUDI")
+    native.set_int64_supported(config.has_int64(os.environ))
     autocast.register(native, os.environ)
     runtime.set_active(config, native)
     os.environ.update(subprocess_env.variables(config, os.environ))

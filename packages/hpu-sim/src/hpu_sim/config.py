@@ -17,6 +17,7 @@ GENERATION_VARIABLE: Final = "HPU_SIM_GENERATION"
 RELEASE_VARIABLE: Final = "HPU_SIM_RELEASE"
 MEMORY_VARIABLE: Final = "HPU_SIM_MEMORY"
 LAZY_VARIABLE: Final = "PT_HPU_LAZY_MODE"
+INT64_VARIABLE: Final = "PT_ENABLE_INT64_SUPPORT"
 REPORT_VARIABLE: Final = "HPU_SIM_REPORT"
 REPORT_DETAIL_VARIABLE: Final = "HPU_SIM_REPORT_DETAIL"
 
@@ -52,6 +53,18 @@ class SimConfig:
     def has_less_memory(self) -> bool:
         """Whether a device has less memory than its generation."""
         return self.memory_bytes < MEMORY_BYTES[self.generation]
+
+    def has_int64(self, environment: Mapping[str, str]) -> bool:
+        """Return whether a device stores int64 as such, rather than as int32.
+
+        Args:
+            environment: Environment variables, of which the bridge reads ``PT_ENABLE_INT64_SUPPORT``. By default,
+                Gaudi 2 and later have int64 in eager mode.
+        """
+        value = environment.get(INT64_VARIABLE)
+        if value is None:
+            return not self.lazy and self.generation != "GAUDI"
+        return value.lower() in {"1", "true"}
 
     @classmethod
     def create(

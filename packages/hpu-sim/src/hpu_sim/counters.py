@@ -34,7 +34,7 @@ def stats() -> dict[str, int]:
 
         - ``graphs``: graphs run, each ended by a ``mark_step`` or a host sync (lazy mode; always 0 in eager mode)
         - ``recompilations``: recipe cache misses of a graph whose operators were compiled before in this order, with
-          other shapes or dtypes (lazy mode)
+          other arguments (lazy mode); the comment of ``csrc/recipe_key.h`` says what the key consists of
         - ``host_syncs``: host-device synchronizations: ``.item()``, ``.cpu()``, ``synchronize()``, shapes that depend
           on data
         - ``h2d_copies`` and ``h2d_bytes``: copies from host to device; ``d2h_copies`` and ``d2h_bytes``: from device

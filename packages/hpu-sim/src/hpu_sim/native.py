@@ -20,6 +20,9 @@ class Native(Protocol):
     def set_low_precision_supported(self, supported: bool) -> None:
         """Set whether the device has float16 and float8, as all but the first generation have."""
 
+    def set_int64_supported(self, supported: bool) -> None:
+        """Set whether the device has int64; without it, collectives drop the high bits."""
+
     def register_autocast(self, name: str, policy: str) -> bool:
         """Register an operator's autocast policy, "lower", "fp32" or "promote"; return False if torch lacks it."""
 
@@ -31,6 +34,13 @@ class Native(Protocol):
 
     def set_acquired(self, acquired: bool) -> None:
         """Set whether this process has acquired a device."""
+
+    def check_not_lazy(self, op: str) -> None:
+        """Raise the bridge's error for a function that it has in eager mode only.
+
+        Raises:
+            RuntimeError: In lazy mode.
+        """
 
     def mark_step(self) -> None:
         """End the current graph and run it."""

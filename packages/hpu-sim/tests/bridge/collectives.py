@@ -5,6 +5,7 @@ If a check fails on one rank only, the other one times out, and both report a fa
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import functools
 import inspect
@@ -25,7 +26,7 @@ import hpu_sim
 from hpu_sim.runtime import native
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 # Unset when doctests import this module.
 RANK = int(os.environ.get("RANK", "0"))
@@ -64,8 +65,8 @@ def check_all_reduce_sum() -> None:
     assert x.tolist() == [3, 20]
 
 
-def check_all_reduce_min_max_product() -> None:
-    for operation, expected in ((dist.ReduceOp.MIN, 2), (dist.ReduceOp.MAX, 3), (dist.ReduceOp.PRODUCT, 6)):
+def check_all_reduce_min_max() -> None:
+    for operation, expected in ((dist.ReduceOp.MIN, 2), (dist.ReduceOp.MAX, 3)):
         x = card(RANK + 2)
 
         dist.all_reduce(x, op=operation)
@@ -79,6 +80,14 @@ def check_average_is_refused() -> None:
         call = functools.partial(dist.all_reduce, card(1), op=operation)
 
         assert refused(call, "Unsupported ReduceOp for HCCL process group")
+
+
+def check_product_is_refused() -> None:
+    """Check that hccl refuses a product, which the bridge accepts and the library below it refuses."""
+    for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.bool):
+        call = functools.partial(dist.all_reduce, card(1, dtype=dtype), op=dist.ReduceOp.PRODUCT)
+
+        assert refused(call, "HCCL reduces by SUM, MIN or MAX")
 
 
 def check_host_tensors_are_refused() -> None:
@@ -216,13 +225,36 @@ def check_reduce_scatter() -> None:
     assert x.item() == (3, 20)[RANK]
 
 
+@contextlib.contextmanager
+def int64_on_device() -> Iterator[None]:
+    """Store int64 as such, which lazy mode does not by default."""
+    native().set_int64_supported(True)
+    try:
+        yield
+    finally:
+        native().set_int64_supported(False)
+
+
 def check_reduce_scatter_tensor() -> None:
-    """Check that int64 is exact."""
+    """Check that int64 is exact where the device has it."""
     x = torch.zeros(1, device="hpu", dtype=torch.int64)
 
-    dist.reduce_scatter_tensor(x, card(2**40, 1, dtype=torch.int64))
+    with int64_on_device():
+        dist.reduce_scatter_tensor(x, card(2**40, 1, dtype=torch.int64))
 
     assert x.item() == (2**41, 2)[RANK]
+
+
+def check_lazy_mode_drops_the_high_bits_of_int64() -> None:
+    """Check that collectives see int32, which lazy mode stores for int64."""
+    broadcasted = card(2**40 + 5, dtype=torch.int64)
+    reduced = torch.zeros(1, device="hpu", dtype=torch.int64)
+
+    dist.broadcast(broadcasted, src=0)
+    dist.reduce_scatter_tensor(reduced, card(2**30, 2**31 - 1, dtype=torch.int64))
+
+    assert broadcasted.item() == 5
+    assert reduced.item() == (-(2**31), -2)[RANK]
 
 
 def check_all_to_all() -> None:

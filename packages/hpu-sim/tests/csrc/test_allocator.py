@@ -109,6 +109,7 @@ def test_a_tensor_that_grows_has_two_memories_for_a_moment(memory: Callable[[], 
 
 
 @pytest.mark.needs_torch("2.3", "storages of this device that Python resizes")
+@pytest.mark.usefixtures("eager_mode")
 def test_a_freed_storage_is_not_charged(memory: Callable[[], tuple[int, int]]) -> None:
     """Its tensor is still there."""
     x = torch.empty(1000, device="hpu")
@@ -138,6 +139,15 @@ def test_resetting_takes_the_peak_down_to_what_is_in_use(memory: Callable[[], tu
     hpu_sim.reset_stats()
 
     assert memory() == (x.untyped_storage().nbytes(), 4000)
+
+
+@pytest.mark.filterwarnings("ignore:The argument 'device'")
+def test_pinning_an_empty_tensor_pins_no_other_empty_tensor() -> None:
+    """Empty tensors share the null pointer, which must not count as pinned."""
+    kept = torch.empty(0).pin_memory("hpu")
+
+    assert kept.numel() == 0
+    assert not torch.empty(0).is_pinned("hpu")
 
 
 @pytest.mark.needs_torch("2.5", "pinned memory for devices other than CUDA")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -105,6 +106,36 @@ def test_the_host_does_not_touch_the_cards_generator() -> None:
     functional.dropout(torch.ones(3))
 
     assert torch.equal(hpu.get_rng_state(), before)
+
+
+def test_another_thread_draws_from_the_hosts_generator_while_the_device_draws() -> None:
+    """A seeded `torch.rand` on the CPU does not depend on a random operator that runs on the device meanwhile."""
+    torch.default_generator.manual_seed(3)
+    expected = torch.rand(4)
+    big = torch.ones(1 << 20, device="hpu")
+    device = threading.Thread(target=lambda: [torch.native_dropout(big, 0.5, train=True) for _ in range(20)])
+    drawn = []
+
+    device.start()
+    while device.is_alive():
+        torch.default_generator.manual_seed(3)
+        drawn.append(torch.rand(4))
+
+    assert drawn
+    assert all(torch.equal(each, expected) for each in drawn)
+
+
+@pytest.mark.parametrize(("p", "train"), [(0.25, True), (1.0, True), (0.5, None), (0.5, False)])
+@pytest.mark.parametrize("size", [40, 0])
+def test_dropout_equals_the_hosts(p: float, train: bool | None, size: int) -> None:
+    """With the same seed, result and mask equal those of the CPU's operator."""
+    torch.manual_seed(3)
+    host = torch.native_dropout(torch.ones(size), p, train)
+    torch.manual_seed(3)
+    device = torch.native_dropout(torch.ones(size, device="hpu"), p, train)
+
+    assert [each.dtype for each in device] == [each.dtype for each in host]
+    assert all(torch.equal(mine.cpu(), theirs) for mine, theirs in zip(device, host, strict=True))
 
 
 def test_another_seed_gives_other_numbers() -> None:

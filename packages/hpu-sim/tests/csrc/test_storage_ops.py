@@ -18,6 +18,29 @@ def _set(tensor: Any, *arguments: Any) -> torch.Tensor:
     return result
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        _set,
+        lambda x: _set(x, torch.ones(3, device="hpu")),
+        lambda x: torch.ops.aten._copy_from(x, torch.ones(2)),
+        pytest.param(
+            lambda x: x.untyped_storage().resize_(0),
+            marks=pytest.mark.needs_torch("2.3", "storages of this device that Python resizes"),
+        ),
+    ],
+    ids=["set_", "set_ to a tensor", "_copy_from", "resize of a storage"],
+)
+def test_lazy_mode_refuses_what_the_bridge_has_in_eager_mode_only(call: Callable[[torch.Tensor], object]) -> None:
+    """The tensor stays as it is."""
+    x = torch.ones(2, device="hpu")
+
+    with pytest.raises(RuntimeError, match="This function should not be called in lazy flow"):
+        call(x)
+
+    assert x.tolist() == [1, 1]
+
+
 @pytest.mark.parametrize("device", ["hpu", "hpu:0", torch.device("hpu"), torch.device("hpu", 0)], ids=repr)
 def test_every_name_of_the_card_makes_tensors_on_it(device: str | torch.device) -> None:
     """A process sees its card as index 0."""
@@ -137,6 +160,7 @@ def test_a_view_is_resized_behind_its_offset() -> None:
     assert view.untyped_storage().nbytes() == 6 * 4
 
 
+@pytest.mark.usefixtures("eager_mode")
 def test_set_to_a_tensor_shares_its_memory() -> None:
     """Both tensors are one memory afterwards."""
     x = torch.zeros(2, 3, device="hpu")
@@ -166,6 +190,7 @@ def test_set_to_a_storage_alone_covers_it() -> None:
     assert _set(torch.empty(0, device="hpu"), x.untyped_storage()).tolist() == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.usefixtures("eager_mode")
 def test_set_to_nothing_empties_a_tensor() -> None:
     """It stays on the card, without memory."""
     x = torch.ones(3, device="hpu")
@@ -175,6 +200,7 @@ def test_set_to_nothing_empties_a_tensor() -> None:
     assert (x.numel(), x.device.type) == (0, "hpu")
 
 
+@pytest.mark.usefixtures("eager_mode")
 def test_set_to_memory_of_the_host_is_refused() -> None:
     """A tensor does not change its device that way."""
     with pytest.raises(RuntimeError, match="the devices must match"):
@@ -219,6 +245,7 @@ def test_a_storage_is_on_the_card() -> None:
 
 
 @pytest.mark.needs_torch("2.3", "storages of this device that Python resizes")
+@pytest.mark.usefixtures("eager_mode")
 def test_a_storage_freed_and_made_again_serves_its_tensor() -> None:
     """Sharded training frees a parameter's memory that way between uses."""
     x = torch.ones(4, device="hpu")
@@ -231,6 +258,7 @@ def test_a_storage_freed_and_made_again_serves_its_tensor() -> None:
 
 
 @pytest.mark.needs_torch("2.3", "storages of this device that Python resizes")
+@pytest.mark.usefixtures("eager_mode")
 def test_a_storage_grows_with_its_content() -> None:
     """The bytes that were there stay."""
     x = torch.arange(4.0, device="hpu")

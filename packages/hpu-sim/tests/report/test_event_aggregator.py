@@ -97,6 +97,17 @@ def test_recompilation_has_the_operator_and_its_old_and_new_inputs(listener: _Li
     assert compilation.frame.line == line
 
 
+def test_new_argument_of_a_known_operator_is_a_recompilation(listener: _Listener) -> None:
+    htcore.mark_step()
+    for dim in (0, 1):
+        torch.zeros(5, 5, device="hpu").prod(dim)
+        htcore.mark_step()
+
+    last = listener.aggregator.compilations[-1]
+    assert (last.op, last.is_recompile, last.reason) == ("aten::prod", True, "arguments")
+    assert (last.old_inputs, last.new_inputs) == ("float32[5, 5], dim=0", "float32[5, 5], dim=1")
+
+
 def test_graph_of_new_operators_is_not_a_recompilation(listener: _Listener) -> None:
     x = torch.zeros(3, device="hpu")
     htcore.mark_step()

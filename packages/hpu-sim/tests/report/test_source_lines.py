@@ -136,6 +136,7 @@ def test_two_steps_are_too_few_for_every_step() -> None:
         ({"op": "synchronize"}, "explicit synchronization"),
         ({"op": "aten::nonzero"}, "data-dependent shape: nonzero"),
         ({"kind": "compilation", "op": "aten::mul", "variant": "shapes"}, "new input shapes: mul"),
+        ({"kind": "compilation", "op": "aten::sum", "variant": "arguments"}, "new arguments: sum"),
         ({"kind": "compilation", "op": "aten::mul", "variant": "operators"}, "new operator: mul"),
         ({"kind": "compilation", "op": "", "variant": "end"}, "new end of the graph"),
         (

@@ -11,6 +11,7 @@
 #include "dtypes.h"
 #include "graph.h"
 #include "pinned_allocator.h"
+#include "recipe_key.h"
 
 namespace hpu_sim {
 namespace {
@@ -33,8 +34,9 @@ void record_copy(const at::Tensor& source, const at::Tensor& target, bool non_bl
   if (from_device && is_hpu_tensor(target)) {
     if (graph_recorder().lazy()) {
       static const std::string name = "aten::copy_";
-      const auto describe_inputs = [&source] { return describe(source); };
-      graph_recorder().add({kCopyOpHash, static_cast<uint64_t>(source.numel()), name, describe_inputs});
+      const auto describe_both = [&] { return describe(target) + ", " + describe(source); };
+      graph_recorder().add(
+          {kCopyOpHash, hash_combine(hash_metadata(target), hash_metadata(source)), name, describe_both});
     }
   } else if (from_device) {
     ++counters().d2h_copies;
@@ -72,13 +74,15 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
 }
 
 at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
+  check_not_lazy("aten::_copy_from");
   at::Tensor result = target;
   return copy_(result, source, non_blocking);
 }
 
 at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& target) {
   target.resize_(source.sizes());
-  return copy_from(source, target, /*non_blocking=*/false);
+  at::Tensor result = target;
+  return copy_(result, source, /*non_blocking=*/false);
 }
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {

@@ -18,6 +18,7 @@
 #include "dtypes.h"
 #include "generator.h"
 #include "graph.h"
+#include "recipe_key.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
@@ -34,24 +35,12 @@ bool is_written(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
-bool uses_default_generator(const c10::OperatorHandle& op) {
-  return op.hasTag(at::Tag::nondeterministic_seeded) && !op.schema().argumentIndexWithName("generator").has_value();
-}
-
 bool is_advanced_index(const std::string& name) {
   return name == "aten::index" || name == "aten::_unsafe_index";
 }
 
 bool is_mask(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte;
-}
-
-uint64_t hash_metadata(const at::Tensor& tensor) {
-  uint64_t hash = static_cast<uint64_t>(tensor.scalar_type());
-  for (const auto size : tensor.sizes()) {
-    hash = hash_combine(hash, static_cast<uint64_t>(size));
-  }
-  return hash;
 }
 
 [[noreturn]] void throw_unsupported_layout(const c10::OperatorHandle& op, c10::Layout layout) {
@@ -78,9 +67,10 @@ class CpuFallbackCall {
     check_devices();
     check_generator();
     if (graph_recorder().lazy()) {
-      const auto describe = [this] { return describe_inputs(); };
+      const c10::ArrayRef<c10::IValue> values(&stack_[first], arguments.size());
+      const auto describe = [&] { return describe_arguments(op_, values); };
       const auto op_hash = std::hash<c10::OperatorName>()(op_.operator_name());
-      graph_recorder().add({op_hash, input_hash_, op_.operator_name().name, describe});
+      graph_recorder().add({op_hash, hash_arguments(op_, values), op_.operator_name().name, describe});
     }
     if (C10_UNLIKELY(is_synchronizing())) {
       record_host_sync(op_.operator_name().name);
@@ -90,7 +80,7 @@ class CpuFallbackCall {
   void run() {
     const ScopedTraceEvent event("kernel", op_.operator_name().name.c_str());
     try {
-      redispatch_to_cpu();
+      op_.redispatchBoxed(kCpuKeys, &stack_);
     } catch (...) {
       sync_written_args();
       throw;
@@ -113,15 +103,6 @@ class CpuFallbackCall {
     at::Tensor cpu;
     bool is_written;
   };
-
-  void redispatch_to_cpu() {
-    if (C10_UNLIKELY(uses_default_generator(op_))) {
-      const DefaultGeneratorSwap swap;
-      op_.redispatchBoxed(kCpuKeys, &stack_);
-    } else {
-      op_.redispatchBoxed(kCpuKeys, &stack_);
-    }
-  }
 
   // Updates the arguments that the kernel may have resized, also before it threw. Returns the bytes of an argument that
   // has outgrown the memory limit, else 0.
@@ -149,9 +130,6 @@ class CpuFallbackCall {
         cpu_argument_ = &argument;
       }
       return tensor;
-    }
-    if (graph_recorder().lazy()) {
-      input_hash_ = hash_combine(input_hash_, hash_metadata(tensor));
     }
     has_mask_index_ |= is_mask(tensor) && argument.name() == "indices";
     aliased_args_.push_back({tensor, as_cpu_alias(tensor), is_written(argument)});
@@ -196,10 +174,10 @@ class CpuFallbackCall {
     TORCH_CHECK(!(has_hpu_generator_ && !is_hpu), "Expected a 'cpu' device type for generator but found 'hpu'");
   }
 
-  // Indexing synchronizes with a mask only, whose true elements determine the shape.
+  // Indexing and assignment by an index synchronize with a mask only: the number of its true elements is needed.
   bool is_synchronizing() const {
     if (C10_LIKELY(!op_.hasTag(at::Tag::data_dependent_output) && !op_.hasTag(at::Tag::dynamic_output_shape))) {
-      return false;
+      return has_mask_index_;
     }
     return has_mask_index_ || !is_advanced_index(op_.operator_name().name);
   }
@@ -216,14 +194,6 @@ class CpuFallbackCall {
         " in method ",
         op_.operator_name(),
         ")");
-  }
-
-  std::string describe_inputs() const {
-    std::string text;
-    for (const auto& arg : aliased_args_) {
-      text += (text.empty() ? "" : ", ") + describe(arg.hpu);
-    }
-    return text;
   }
 
   void alias_output(c10::IValue& value) {
@@ -283,7 +253,6 @@ class CpuFallbackCall {
   torch::jit::Stack& stack_;
   c10::SmallVector<AliasedArg, 6> aliased_args_;
   c10::SmallVector<std::pair<c10::Storage, c10::Storage>, 2> output_storages_;
-  uint64_t input_hash_ = 0;
   const c10::Argument* cpu_argument_ = nullptr;
   bool has_mask_index_ = false;
   bool has_hpu_device_arg_ = false;

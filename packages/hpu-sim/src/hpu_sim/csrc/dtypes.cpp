@@ -10,6 +10,7 @@ namespace hpu_sim {
 namespace {
 
 std::atomic<bool> low_precision_supported{true};
+std::atomic<bool> int64_supported{true};
 
 void check_low_precision(c10::ScalarType dtype, const std::string& op) {
   if (C10_LIKELY(low_precision_supported.load(std::memory_order_relaxed))) {
@@ -60,6 +61,14 @@ bool is_float8(c10::ScalarType dtype) {
 
 void set_low_precision_supported(bool supported) {
   low_precision_supported = supported;
+}
+
+void set_int64_supported(bool supported) {
+  int64_supported = supported;
+}
+
+bool is_int64_supported() {
+  return int64_supported.load(std::memory_order_relaxed);
 }
 
 void check_dtype_from_host(c10::ScalarType dtype) {

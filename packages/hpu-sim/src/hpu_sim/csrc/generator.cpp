@@ -18,7 +18,10 @@ class HPUGeneratorImpl final : public c10::GeneratorImpl {
 
   const at::Generator& cpu() const { return cpu_; }
 
-  void set_current_seed(uint64_t seed) override { cpu_.set_current_seed(seed); }
+  void set_current_seed(uint64_t seed) override {
+    const auto lock = lock_state();
+    cpu_.set_current_seed(seed);
+  }
 #if HPU_SIM_TORCH >= 201
   // The state has no offset. Pickling gets it and sets it again.
   void set_offset(uint64_t offset) override {
@@ -26,13 +29,33 @@ class HPUGeneratorImpl final : public c10::GeneratorImpl {
   }
   uint64_t get_offset() const override { return 0; }
 #endif
-  uint64_t current_seed() const override { return cpu_.current_seed(); }
-  uint64_t seed() override { return cpu_.seed(); }
-  void set_state(const c10::TensorImpl& state) override { cpu_.unsafeGetGeneratorImpl()->set_state(state); }
-  c10::intrusive_ptr<c10::TensorImpl> get_state() const override { return cpu_.unsafeGetGeneratorImpl()->get_state(); }
+  uint64_t current_seed() const override {
+    const auto lock = lock_state();
+    return cpu_.current_seed();
+  }
+  uint64_t seed() override {
+    const auto lock = lock_state();
+    return cpu_.seed();
+  }
+  void set_state(const c10::TensorImpl& state) override {
+    const auto lock = lock_state();
+    cpu_.unsafeGetGeneratorImpl()->set_state(state);
+  }
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
+    const auto lock = lock_state();
+    return cpu_.unsafeGetGeneratorImpl()->get_state();
+  }
 
  private:
-  HPUGeneratorImpl* clone_impl() const override { return new HPUGeneratorImpl(cpu_.clone()); }
+  HPUGeneratorImpl* clone_impl() const override {
+    const auto lock = lock_state();
+    return new HPUGeneratorImpl(cpu_.clone());
+  }
+
+  // Torch locks this generator, but CPU kernels draw from `cpu_` and lock that one.
+  std::unique_lock<std::mutex> lock_state() const {
+    return std::unique_lock<std::mutex>(cpu_.unsafeGetGeneratorImpl()->mutex_);
+  }
 
   at::Generator cpu_;
 };
@@ -50,22 +73,6 @@ at::Generator new_generator() {
 
 at::Generator cpu_generator(const at::Generator& hpu) {
   return static_cast<const HPUGeneratorImpl*>(hpu.unsafeGetGeneratorImpl())->cpu();
-}
-
-DefaultGeneratorSwap::DefaultGeneratorSwap() {
-  at::Generator cpu = at::detail::getDefaultCPUGenerator();
-  at::Generator device = cpu_generator(default_generator());
-  std::lock_guard<std::mutex> lock(cpu.mutex());
-  saved_ = cpu.unsafeGetGeneratorImpl()->get_state();
-  cpu.unsafeGetGeneratorImpl()->set_state(*device.unsafeGetGeneratorImpl()->get_state());
-}
-
-DefaultGeneratorSwap::~DefaultGeneratorSwap() {
-  at::Generator cpu = at::detail::getDefaultCPUGenerator();
-  at::Generator device = cpu_generator(default_generator());
-  std::lock_guard<std::mutex> lock(cpu.mutex());
-  device.unsafeGetGeneratorImpl()->set_state(*cpu.unsafeGetGeneratorImpl()->get_state());
-  cpu.unsafeGetGeneratorImpl()->set_state(*saved_);
 }
 
 }  // namespace hpu_sim

@@ -13,16 +13,4 @@ at::Generator new_generator();
 // Returns the CPU generator that holds the state of `hpu`. CPU kernels accept no other kind.
 at::Generator cpu_generator(const at::Generator& hpu);
 
-// Makes CPU kernels that use the CPU's default generator draw from the device's.
-class DefaultGeneratorSwap {
- public:
-  DefaultGeneratorSwap();
-  ~DefaultGeneratorSwap();
-  DefaultGeneratorSwap(const DefaultGeneratorSwap&) = delete;
-  DefaultGeneratorSwap& operator=(const DefaultGeneratorSwap&) = delete;
-
- private:
-  c10::intrusive_ptr<c10::TensorImpl> saved_;
-};
-
 }  // namespace hpu_sim

@@ -10,7 +10,7 @@ void GraphRecorder::add(const GraphNode& node) {
     std::lock_guard<std::mutex> lock(mutex_);
     ++num_ops_;
     op_hash_ = hash_combine(op_hash_, node.op_hash);
-    graph_hash_ = hash_combine(hash_combine(graph_hash_, node.op_hash), node.input_hash);
+    graph_hash_ = hash_combine(hash_combine(graph_hash_, node.op_hash), node.argument_hash);
     if (is_observed()) {
       miss = detect_cache_miss(node);
     }
@@ -24,14 +24,14 @@ std::optional<Diagnostic> GraphRecorder::detect_cache_miss(const GraphNode& node
   if (!known_prefixes_.insert(graph_hash_).second) {
     return std::nullopt;
   }
-  std::string inputs = node.describe_inputs();
-  std::string& last = last_inputs_[op_hash_];
+  std::string arguments = node.describe_arguments();
+  std::string& last = last_arguments_[op_hash_];
   std::optional<Diagnostic> miss;
   if (!has_reported_miss_) {
     has_reported_miss_ = true;
-    miss = Diagnostic{"divergence", node.name, last.empty() ? inputs : last + " -> " + inputs};
+    miss = Diagnostic{"divergence", node.name, last.empty() ? arguments : last + " -> " + arguments};
   }
-  last = std::move(inputs);
+  last = std::move(arguments);
   return miss;
 }
 
@@ -78,6 +78,12 @@ void GraphRecorder::reset_totals() {
 GraphRecorder& graph_recorder() {
   static GraphRecorder instance;
   return instance;
+}
+
+void check_not_lazy(const std::string& op) {
+  if (graph_recorder().lazy()) {
+    throw_unsupported(op, "This function should not be called in lazy flow");
+  }
 }
 
 }  // namespace hpu_sim

@@ -12,20 +12,16 @@
 #include <c10/util/FunctionRef.h>
 
 #include "diagnostics.h"
+#include "recipe_key.h"
 
 namespace hpu_sim {
-
-// Combines `seed` and `value` into a hash that depends on their order.
-inline uint64_t hash_combine(uint64_t seed, uint64_t value) {
-  return (seed ^ (value + 0x9e3779b97f4a7c15ULL)) * 1099511628211ULL;
-}
 
 // An operator call in a graph.
 struct GraphNode {
   uint64_t op_hash;
-  uint64_t input_hash;  // of the shapes and dtypes of its tensor arguments
+  uint64_t argument_hash;  // see recipe_key.h
   const std::string& name;
-  c10::function_ref<std::string()> describe_inputs;  // called for a listener only
+  c10::function_ref<std::string()> describe_arguments;  // called for a listener only
 };
 
 // The graph and the recipe cache of the process. Not per thread, because autograd adds the backward pass of a graph
@@ -44,7 +40,7 @@ class GraphRecorder {
   struct Totals {
     int64_t graphs = 0;
     int64_t compilations = 0;    // recipe cache misses
-    int64_t recompilations = 0;  // misses of a known sequence of operators with new shapes or dtypes
+    int64_t recompilations = 0;  // misses of a known sequence of operators with new arguments
   };
   Totals totals() const;
 
@@ -60,16 +56,19 @@ class GraphRecorder {
   mutable std::mutex mutex_;
   int64_t num_ops_ = 0;
   uint64_t op_hash_ = 0;     // of the graph's operators
-  uint64_t graph_hash_ = 0;  // of the graph's operators and their inputs
+  uint64_t graph_hash_ = 0;  // of the graph's operators and their arguments: the recipe's key
   std::unordered_set<uint64_t> known_op_hashes_;
   std::unordered_set<uint64_t> recipe_cache_;
   Totals totals_;
 
   bool has_reported_miss_ = false;
-  std::unordered_set<uint64_t> known_prefixes_;            // every value that `graph_hash_` has had
-  std::unordered_map<uint64_t, std::string> last_inputs_;  // by `op_hash_`
+  std::unordered_set<uint64_t> known_prefixes_;               // every value that `graph_hash_` has had
+  std::unordered_map<uint64_t, std::string> last_arguments_;  // by `op_hash_`
 };
 
 GraphRecorder& graph_recorder();
+
+// Throws the bridge's error for a function that it has in eager mode only.
+void check_not_lazy(const std::string& op);
 
 }  // namespace hpu_sim

@@ -20,8 +20,10 @@ void check_reduction(const char* name, const c10d::ReduceOp& op) {
     case c10d::ReduceOp::SUM:
     case c10d::ReduceOp::MIN:
     case c10d::ReduceOp::MAX:
-    case c10d::ReduceOp::PRODUCT:
       return;
+    case c10d::ReduceOp::PRODUCT:
+      // The bridge accepts it, the library below does not.
+      throw_unsupported(name, "HCCL reduces by SUM, MIN or MAX (simulated), got PRODUCT: gather and multiply instead.");
     default:
       throw_unsupported(name, "Unsupported ReduceOp for HCCL process group");
   }
@@ -46,6 +48,13 @@ void check_dtype(const char* name, c10::ScalarType dtype) {
   }
 }
 
+// Drops the high bits of int64, which a device without int64 does not store.
+void narrow_to_stored(const at::Tensor& cpu) {
+  if (cpu.scalar_type() == at::kLong && !is_int64_supported()) {
+    cpu.copy_(cpu.to(at::kInt));
+  }
+}
+
 // The alias is never an inference tensor: before torch 2.1, gloo's threads run outside inference mode and must not
 // write to one.
 at::Tensor as_checked_cpu_alias(const char* name, const at::Tensor& tensor) {
@@ -54,7 +63,9 @@ at::Tensor as_checked_cpu_alias(const char* name, const at::Tensor& tensor) {
   }
   check_dtype(name, tensor.scalar_type());
   const c10::InferenceMode off(false);
-  return as_cpu_alias(tensor);
+  auto alias = as_cpu_alias(tensor);
+  narrow_to_stored(alias);
+  return alias;
 }
 
 template <typename Items, typename Function>
@@ -156,6 +167,7 @@ Reduction make_allreduce(const char* name, const c10d::ReduceOp& op, const Tenso
   auto copy_back = [aliases, buffers] {
     for (size_t i = 0; i < aliases.size(); ++i) {
       aliases[i].copy_(buffers[i]);
+      narrow_to_stored(aliases[i]);
     }
   };
   return {std::move(buffers), std::move(copy_back), /*is_converted=*/true};
@@ -192,6 +204,7 @@ Reduction make_reduce_scatter(
     for (size_t i = 0; i < aliases.size(); ++i) {
       const auto numel = aliases[i].numel();
       aliases[i].copy_(buffers[i].narrow(0, rank * numel, numel).view(aliases[i].sizes()));
+      narrow_to_stored(aliases[i]);
     }
   };
   return {std::move(buffers), std::move(copy_part), is_converted};

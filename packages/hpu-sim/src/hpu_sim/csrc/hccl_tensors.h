@@ -1,5 +1,5 @@
 // Conversion of a collective's tensors to what gloo accepts, by HCCL's rules for dtypes and reductions. `name` is the
-// collective's, for diagnostics.
+// collective's, for diagnostics. On a device without int64, collectives drop the high bits of int64 tensors.
 #pragma once
 
 #include <functional>

@@ -6,7 +6,6 @@
 #if HPU_SIM_TORCH >= 205
 
 #include <memory>
-#include <new>
 
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/detail/HPUHooksInterface.h>
@@ -15,6 +14,10 @@
 #include "generator.h"
 #include "guard.h"
 #include "pinned_allocator.h"
+#include "virtual_table.h"
+
+// Newer releases may give the hooks of CUDA a state.
+#define HPU_SIM_LAST_TORCH_WITH_CUDA 215
 
 namespace hpu_sim {
 namespace {
@@ -56,7 +59,7 @@ const bool registered = [] {
 
 #if HPU_SIM_TORCH >= 207
 void disable_cuda_hooks() {
-  auto& cuda = const_cast<at::CUDAHooksInterface&>(at::detail::getCUDAHooks());
+  const at::CUDAHooksInterface& cuda = at::detail::getCUDAHooks();
   if (!cuda.isBuilt()) {
     return;
   }
@@ -68,9 +71,20 @@ void disable_cuda_hooks() {
       " CUDA device(s) as the accelerator, and a process has one accelerator: hide them from the simulated program "
       "with "
       "CUDA_VISIBLE_DEVICES=\"\", or install torch's CPU build.");
-  // CPU builds use the interface class itself. Neither object has state.
-  std::destroy_at(&cuda);
-  new (&cuda) at::CUDAHooksInterface();
+#if HPU_SIM_TORCH <= HPU_SIM_LAST_TORCH_WITH_CUDA
+  // What the hooks are in a CPU build.
+  static const at::CUDAHooksInterface cpu_build;
+  set_virtual_table(const_cast<at::CUDAHooksInterface&>(cuda), cpu_build);
+#endif
+  TORCH_CHECK(
+      !at::detail::getCUDAHooks().isBuilt(),
+      "torch ",
+      TORCH_VERSION,
+      " built for CUDA always uses CUDA as the accelerator (known to be avoidable up to torch ",
+      HPU_SIM_LAST_TORCH_WITH_CUDA / 100,
+      ".",
+      HPU_SIM_LAST_TORCH_WITH_CUDA % 100,
+      "): install torch's CPU build.");
 }
 #else
 void disable_cuda_hooks() {}

@@ -124,10 +124,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     hpu_sim::set_memory_limit(memory_limit);
   });
   m.def("set_low_precision_supported", &hpu_sim::set_low_precision_supported);
+  m.def("set_int64_supported", &hpu_sim::set_int64_supported);
   m.def("register_autocast", &register_autocast);
   m.def("set_listener", &set_listener);
   m.def("finish_backward_passes", &hpu_sim::drain_autograd_engine, py::call_guard<py::gil_scoped_release>());
   m.def("set_acquired", &hpu_sim::set_acquired);
+  m.def("check_not_lazy", &hpu_sim::check_not_lazy);
   m.def("mark_step", [] { hpu_sim::graph_recorder().flush(); });
   m.def("synchronize", [] { hpu_sim::record_host_sync("synchronize"); });
   m.def("stats", &stats);

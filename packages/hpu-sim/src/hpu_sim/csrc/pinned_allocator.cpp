@@ -31,7 +31,8 @@ class PinnedAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) HPU_SIM_ALLOCATE_CONST override {
     void* data = c10::GetCPUAllocator()->raw_allocate(bytes);
-    {
+    // Empty tensors share the null pointer.
+    if (data != nullptr) {
       std::lock_guard<std::mutex> lock(pinned_mutex);
       pinned_blocks().insert(data);
     }

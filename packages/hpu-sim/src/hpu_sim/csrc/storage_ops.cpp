@@ -9,6 +9,7 @@
 #include "alias.h"
 #include "allocator.h"
 #include "dtypes.h"
+#include "graph.h"
 #include "guard.h"
 #include "pinned_allocator.h"
 #include "torch_compat.h"
@@ -103,16 +104,20 @@ at::Tensor& set_storage_offset(
   return self;
 }
 
+// Lazy mode of the bridge has none of the forms without an offset. This one is not refused: stock torch copies storages
+// through it, to load and to deepcopy tensors, where the torch of the bridge does not.
 at::Tensor& set_storage(at::Tensor& self, at::Storage storage) {
   const auto elements = static_cast<int64_t>(storage.nbytes() / self.element_size());
   return set_storage_offset(self, std::move(storage), 0, {elements}, {1});
 }
 
 at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
+  check_not_lazy("aten::set_");
   return set_storage_offset(self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
 }
 
 at::Tensor& set_empty(at::Tensor& self) {
+  check_not_lazy("aten::set_");
   c10::Storage storage(c10::Storage::use_byte_size_t(), 0, device_allocator(), /*resizable=*/true);
   return set_storage_offset(self, std::move(storage), 0, {0}, {1});
 }

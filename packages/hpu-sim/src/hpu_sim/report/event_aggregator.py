@@ -6,7 +6,7 @@ import copy
 import threading
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from hpu_sim.report.formatting import backward_op_name, first_dtype, format_dtypes
+from hpu_sim.report.formatting import backward_op_name, first_dtype, format_dtypes, have_same_shapes
 from hpu_sim.report.frames import backward_caller_frame, call_path
 from hpu_sim.report.optimizer_memory import OptimizerMemoryTracker
 from hpu_sim.report.schema import Compilation
@@ -46,12 +46,12 @@ class EventAggregator:
         self._pending_miss: tuple[SiteCounter, str] | None = None
 
     def on_event(self, kind: str, op: str, detail: str, size: int, frame: FrameType | None) -> None:
-        """Count an event of ``csrc/observer.h``.
+        """Count an event of ``csrc/diagnostics.h``.
 
         Args:
             kind: Kind of event.
             op: Name of the operator or collective.
-            detail: Shapes and dtypes, a dtype, or an error message, depending on the kind.
+            detail: Shapes and dtypes, arguments, a dtype, or an error message, depending on the kind.
             size: Size in bytes.
             frame: Current Python frame of the calling thread; None if the thread runs no Python.
         """
@@ -98,8 +98,7 @@ class EventAggregator:
             self._collectives.add(op, size)
             self._sites.get("collective", op, first_dtype(detail), origin).add(step, size, detail)
         elif kind == "divergence":
-            variant = "shapes" if " -> " in detail else "operators"
-            self._pending_miss = (self._sites.get("compilation", op, variant, origin), detail)
+            self._pending_miss = (self._sites.get("compilation", op, _cache_miss_reason(detail), origin), detail)
         elif kind in {"compilation", "recompilation"}:
             self._handle_compilation(kind == "recompilation", origin)
         elif kind == "dtype":
@@ -156,6 +155,13 @@ class EventAggregator:
     def dropped_events(self) -> int:
         """Number of events without a site because the limit of sites was reached."""
         return self._sites.dropped_events
+
+
+def _cache_miss_reason(detail: str) -> str:
+    before, arrow, after = detail.partition(" -> ")
+    if not arrow:
+        return "operators"
+    return "arguments" if have_same_shapes(before, after) else "shapes"
 
 
 def _backward_operator() -> str:

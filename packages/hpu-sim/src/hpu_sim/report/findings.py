@@ -109,8 +109,8 @@ _RULES: Final = (
     _Rule(
         "performance",
         "Recipe cache misses from changing graphs",
-        "After warm-up, graphs still had new operators or new boundaries. A rare path, such as validation, costs one "
-        "compilation. A path that varies costs one each time.",
+        "After warm-up, graphs still had new operators, arguments, strides or boundaries. A rare path, such as "
+        "validation, costs one compilation. A path that varies costs one each time.",
         lambda line: _is_repeated_compilation(line) and line.site.variant != "shapes",
     ),
     _Rule(

@@ -32,6 +32,10 @@ _STEP: Final = 1024
 
 # Matches a dtype in "Float[64, 8]".
 _DTYPE: Final = re.compile(r"(\w+)(?=\[)")
+# Matches a tensor, without its strides and without arguments such as "dim=[0]".
+_TENSOR: Final = re.compile(r"(?:^|, )(\w+\[[^\]]*\])")
+# Matches a tensor or an argument. Commas within brackets do not separate.
+_INPUT: Final = re.compile(r"(?:[^,\[]|\[[^\]]*\])+")
 _BACKWARD: Final = re.compile(r"^(?:.*::)?(.*?)(?:Backward\d*)?$")
 
 
@@ -77,21 +81,36 @@ def changed_inputs(before: str, after: str) -> tuple[str, str]:
     """Return the inputs of an operator that differ between two calls.
 
     Args:
-        before: Dtypes and shapes of all inputs, as :func:`format_dtypes` returns them.
+        before: Tensors and arguments of ``csrc/recipe_key.h``, as :func:`format_dtypes` returns them.
         after: The same for the later call.
 
     >>> changed_inputs("float32[8], float32[4, 3]", "float32[8], float32[5, 3]")
     ('float32[4, 3]', 'float32[5, 3]')
+    >>> changed_inputs("float32[8, 2], dim=[0]", "float32[8, 2], dim=[1]")
+    ('dim=[0]', 'dim=[1]')
     """
-    old, new = _split_tensors(before), _split_tensors(after)
+    old, new = _split_inputs(before), _split_inputs(after)
     if len(old) != len(new):
         return before, after
     changed = [pair for pair in zip(old, new, strict=True) if pair[0] != pair[1]]
     return ", ".join(pair[0] for pair in changed), ", ".join(pair[1] for pair in changed)
 
 
-def _split_tensors(text: str) -> list[str]:
-    return re.findall(r"\w+\[[^\]]*\]", text)
+def _split_inputs(text: str) -> list[str]:
+    return [item.strip() for item in _INPUT.findall(text)]
+
+
+def have_same_shapes(before: str, after: str) -> bool:
+    """Return whether the tensors of two calls have the same dtypes and shapes.
+
+    Args:
+        before: Tensors and arguments of ``csrc/recipe_key.h``.
+        after: The same for the later call.
+
+    >>> have_same_shapes("Float[8, 2] stride[1, 8], dim=[0]", "Float[8, 2], dim=[1]")
+    True
+    """
+    return _TENSOR.findall(before) == _TENSOR.findall(after)
 
 
 def format_bytes(size: float) -> str:

@@ -96,18 +96,19 @@ class Compilation:
 
     Attributes:
         step: Step in which the graph diverged from all earlier graphs.
-        is_recompile: Whether the same sequence of operators had been compiled before with other shapes or dtypes.
-        reason: First difference: "shapes" for an operator with new input shapes or dtypes, "operators" for a new
-            operator, "end" for a graph that ended earlier than those before.
+        is_recompile: Whether the same sequence of operators had been compiled before with other arguments.
+        reason: First difference: "shapes" for an operator with new input shapes or dtypes, "arguments" for one with new
+            strides, views or non-tensor arguments, "operators" for a new operator, "end" for a graph that ended earlier
+            than those before.
         op: First operator that differs; empty for "end".
-        old_inputs: Previous dtypes and shapes of its inputs; empty unless ``reason`` is "shapes".
-        new_inputs: Current dtypes and shapes of its inputs.
+        old_inputs: Its previous tensors and arguments; empty unless ``reason`` is "shapes" or "arguments".
+        new_inputs: Its current tensors and arguments.
         frame: Frame that called the operator, or that ended the graph; None if the thread ran no Python.
     """
 
     step: int
     is_recompile: bool
-    reason: Literal["shapes", "operators", "end"]
+    reason: Literal["shapes", "arguments", "operators", "end"]
     op: str
     old_inputs: str
     new_inputs: str

@@ -21,7 +21,12 @@ _HOST_SYNCS: Final = {
 #: Occurrences of events in a run, in the order of the report.
 OCCURRENCES: Final = ("every step", "some steps", "start-up", "validation", "teardown", "no training steps")
 
-_CACHE_MISSES: Final = {"shapes": "new input shapes: ", "operators": "new operator: ", "end": "new end of the graph"}
+_CACHE_MISSES: Final = {
+    "shapes": "new input shapes: ",
+    "arguments": "new arguments: ",
+    "operators": "new operator: ",
+    "end": "new end of the graph",
+}
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from habana_frameworks.torch import _torch_2_0, hpu
+from hpu_sim.runtime import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -16,10 +17,14 @@ if TYPE_CHECKING:
 
 
 def patch_torch() -> None:
-    """Register ``torch.hpu``, and patch seeding and ``fork_rng`` to include the device."""
+    """Register ``torch.hpu``, and patch seeding and ``fork_rng`` to include the device.
+
+    Resizing of storages is refused in lazy mode.
+    """
     register: Callable[[str, object], None] = torch._register_device_module  # noqa: SLF001 - torch's API for backends
     register("hpu", hpu)
     _patch_seed()
+    _patch_storage_resize()
     if torch.__version__.startswith("2.0."):
         _torch_2_0.patch()
     else:
@@ -45,6 +50,19 @@ def _patch_seed() -> None:
     for module in (torch, torch.random):
         _replace(module, "manual_seed", manual_seed)
         _replace(module, "seed", seed)
+
+
+def _patch_storage_resize() -> None:
+    # torch resizes an hpu storage through a form of `set_` that lazy mode of the bridge refuses.
+    resize = torch.UntypedStorage.resize_
+
+    @functools.wraps(resize)
+    def resize_(self: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+        if self.device.type == "hpu":
+            native().check_not_lazy("UntypedStorage.resize_")
+        return resize(self, size)
+
+    setattr(torch.UntypedStorage, "resize_", resize_)  # noqa: B010 - mypy forbids to assign a method
 
 
 def _patch_fork_rng() -> None:
