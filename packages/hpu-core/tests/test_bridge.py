@@ -179,6 +179,16 @@ def test_error_of_busy_device_has_status_code(fake_bridge: "FakeBridge", monkeyp
         bridge.open_device()
 
 
+def test_error_of_busy_simulated_device_advises_more_devices(
+    fake_bridge: "FakeBridge", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bridge.load(), "__simulated__", True, raising=False)
+    monkeypatch.setattr(fake_bridge.hpu, "failure", "synStatus=20")
+
+    with pytest.raises(RuntimeError, match=r"until it exits; more simulated cards are `hpu-sim run --devices N`"):
+        bridge.open_device()
+
+
 @pytest.mark.usefixtures("fake_bridge")
 def test_bridge_is_not_simulated() -> None:
     bridge.load()

@@ -2,6 +2,7 @@
 
 import io
 from collections import OrderedDict
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -35,6 +36,30 @@ def test_sparse_tensors(layout: torch.layout) -> None:
     dense = torch.eye(3)
 
     assert torch.equal(_round_trip(dense.to_sparse(layout=layout)).to_dense(), dense)
+
+
+def test_wrapper_of_torch_save_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program may count, encrypt or time what it saves."""
+    saved: list[object] = []
+    torch_save = torch.save
+
+    def save(obj: object, *args: Any, **kwargs: Any) -> None:
+        saved.append(obj)
+        torch_save(obj, *args, **kwargs)
+
+    monkeypatch.setattr(torch, "save", save)
+
+    assert _round_trip({"epoch": 3}) == {"epoch": 3}
+    assert saved == [{"epoch": 3}]
+
+
+def test_replacement_by_the_bridge_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It copies tensors separately, so that they no longer share a storage."""
+    bridge: dict[str, Any] = {"__name__": "habana_frameworks.torch.core", "torch_save": torch.save, "wraps": wraps}
+    exec("@wraps(torch_save)\ndef save(*args, **kwargs): raise AssertionError", bridge)  # noqa: S102 - fake of the bridge
+    monkeypatch.setattr(torch, "save", bridge["save"])
+
+    assert _round_trip({"epoch": 3}) == {"epoch": 3}
 
 
 def test_tensors_without_storage_are_copied_by_torch() -> None:

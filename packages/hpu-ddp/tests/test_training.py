@@ -474,6 +474,26 @@ def test_the_root_device_has_no_index(on_ranks: OnRanks) -> None:
     assert on_ranks(_root_device) == [("hpu", None)] * 2
 
 
+class DeviceRecorder(Classifier):
+    """Classifier that compares its device with those of its batches."""
+
+    comparisons: set[bool]
+
+    def on_train_batch_start(self, batch: tuple[torch.Tensor, ...], batch_idx: int) -> None:
+        self.comparisons |= {tensor.device == self.device for tensor in (*batch, *self.parameters())}
+
+
+def _device_comparisons() -> set[bool]:
+    module = DeviceRecorder()
+    module.comparisons = set()
+    _fit(module)
+    return module.comparisons
+
+
+def test_the_device_of_the_module_is_that_of_its_tensors(on_ranks: OnRanks) -> None:
+    assert on_ranks(_device_comparisons) == [{True}] * 2
+
+
 @pytest.mark.skipif(_lightning.version < Version("2.1"), reason="Requires: Lightning 2.1, which added init_module")
 def test_a_module_can_be_made_on_the_card(on_ranks: OnRanks) -> None:
     """`Trainer.init_module` makes the weights where they are needed."""

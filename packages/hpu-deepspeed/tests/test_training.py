@@ -138,6 +138,20 @@ class ConstantLoss(Classifier):
         self.log("loss", loss, sync_dist=True)
 
 
+class DeviceComparison(Classifier):
+    """Classifier that compares its device with those of its tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.comparisons: set[bool] = set()
+
+    def on_train_batch_start(self, batch: tuple[torch.Tensor, ...], batch_idx: int) -> None:
+        self.comparisons |= {tensor.device == self.device for tensor in (*batch, *self.parameters())}
+
+    def predict_step(self, batch: tuple[torch.Tensor, ...], index: int) -> Any:
+        return {tensor.device == self.device for tensor in (*batch, *self.parameters())}
+
+
 def _loops() -> dict[str, Any]:
     """Fit, validate, test and predict with one module and one strategy."""
     found: dict[str, Any] = {}
@@ -148,6 +162,10 @@ def _loops() -> dict[str, Any]:
     found["fitted"] = float(run.callback_metrics["loss"])
     found["validated"] = run.validate(module, data)[0]["loss"]
     found["tested"] = run.test(module, data)[0]["loss"]
+    found["same_device"] = run.predict(DeviceComparison(), data)[0]
+    recorder = DeviceComparison()
+    trainer(HPUDeepSpeedStrategy(stage=2)).fit(recorder, data)
+    found["same_device"] |= recorder.comparisons
     found["predicted"] = [tuple(scores.shape) for scores in run.predict(module, data)]
     stopping = _callbacks.EarlyStopping("loss", patience=2)
     run = trainer(HPUDeepSpeedStrategy(stage=2), callbacks=[stopping], max_epochs=9)
@@ -186,6 +204,10 @@ def test_early_stopping_stops_all_ranks(loops: list[dict[str, Any]]) -> None:
 
 def test_root_device_has_no_index(loops: list[dict[str, Any]]) -> None:
     assert [found["device"] for found in loops] == ["hpu"] * 2
+
+
+def test_device_of_the_module_is_that_of_its_tensors(loops: list[dict[str, Any]]) -> None:
+    assert [found["same_device"] for found in loops] == [{True}] * 2
 
 
 def test_deterministic_algorithms_stay_disabled(loops: list[dict[str, Any]]) -> None:

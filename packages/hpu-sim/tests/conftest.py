@@ -8,10 +8,8 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 import textwrap
 from typing import TYPE_CHECKING, Final
 
@@ -56,8 +54,6 @@ _WARNINGS: Final = [
     ("ignore", "`torch.cpu.amp.autocast(args...)` is deprecated", "FutureWarning"),  # 2.4, of its own checkpointing
 ]
 
-_runtime_folder = pytest.StashKey[str]()
-
 
 def pytest_configure(config: pytest.Config) -> None:
     """Activate the simulator before any test module imports torch."""
@@ -69,8 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # Doctests import every module. Those of the bridge have the vendor's names and depend on the release, and
     # sitecustomize is imported by Python itself.
     config.option.ignore_glob = [*(config.option.ignore_glob or ()), "*/hpu_sim/bridge*", "*/hpu_sim/site_hook*"]
-    config.stash[_runtime_folder] = tempfile.mkdtemp(prefix="hpu-sim-tests-")
-    os.environ.update(HPU_SIM_RUNTIME_DIR=config.stash[_runtime_folder], PT_HPU_LAZY_MODE="1")
+    os.environ["PT_HPU_LAZY_MODE"] = "1"
     hpu_sim.activate(devices=2)
 
     import torch
@@ -78,11 +73,6 @@ def pytest_configure(config: pytest.Config) -> None:
     # Multithreaded sums are not bitwise reproducible. First of all, because autograd's thread for the device keeps the
     # number that is set when it starts.
     torch.set_num_threads(1)
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove the lock files."""
-    shutil.rmtree(config.stash[_runtime_folder], ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -229,3 +229,17 @@ def test_autoload_during_activation_does_nothing(output_of: Callable[..., str]) 
     """
 
     assert output_of(program, HPU_SIM_DEVICES="2") == "1 2"
+
+
+def test_activation_registers_an_installed_hpu_core(tmp_path: Path, output_of: Callable[..., str]) -> None:
+    """In a notebook torch has called the entry point before the simulator was active."""
+    metadata = tmp_path / "hpu_core_fake-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: hpu-core-fake\nVersion: 1.0\n", encoding="utf-8")
+    (metadata / "entry_points.txt").write_text("[torch.backends]\nhpu_core = fake_core:autoload\n", encoding="utf-8")
+    source = "import os\ndef autoload(): print(os.environ.get('HPU_SIM_DEVICES'))\n"
+    (tmp_path / "fake_core.py").write_text(source, encoding="utf-8")
+
+    output = output_of("import torch, hpu_sim; hpu_sim.activate(devices=2)", PYTHONPATH=str(tmp_path))
+
+    assert output.splitlines()[-1] == "2"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -100,7 +101,7 @@ def test_a_release_is_passed_on(
         (["--memory", "plenty"], "`memory` must be "),
         (["--generation", "GAUDI9"], "`generation` must be one of GAUDI, GAUDI2, GAUDI3, got 'GAUDI9'"),
         (["--release", "0.1"], "`release` must be a SynapseAI release that the simulator knows"),
-        ([], "`script` must be an existing file, got 'missing.py'"),
+        ([], "`script` must be an existing file or a command on PATH, got 'missing.py'"),
     ],
 )
 def test_a_bad_value_is_a_usage_error(arguments: list[str], message: str) -> None:
@@ -113,6 +114,46 @@ def test_a_bad_value_is_a_usage_error(arguments: list[str], message: str) -> Non
     assert errors[0].startswith(f"Error: {message}")
 
 
+def test_a_command_on_the_path_runs_with_the_device(
+    tmp_path: Path, hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """A SCRIPT that is not a file is a command, whose subprocesses are on the same machine."""
+    script = "import os, torch\nprint(torch.ones(1, device='hpu').device, os.environ['RANK'])\n"
+    (tmp_path / "script.py").write_text(script, encoding="utf-8")
+
+    result = hpu_sim_command("run", "--quiet", "torchrun", "--nproc_per_node=1", "script.py")
+
+    assert (result.returncode, result.stdout) == (0, "hpu:0 0\n"), result.stderr
+
+
+def test_a_command_of_another_folder_of_the_path_runs(
+    tmp_path: Path, hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """Commands of hpu-sim's own environment come first, then those of PATH."""
+    tool = tmp_path / "bin" / "my-tool"
+    tool.parent.mkdir()
+    tool.write_text(f"#!{sys.executable}\nimport torch\nprint(torch.hpu.device_count())\n", encoding="utf-8")
+    tool.chmod(0o755)
+
+    result = hpu_sim_command("run", "--devices", "2", "my-tool", PATH=f"{tool.parent}:/usr/bin:/bin")
+
+    assert (result.returncode, result.stdout) == (0, "2\n"), result.stderr
+
+
+def test_a_report_names_the_command_as_typed(
+    tmp_path: Path, hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    hpu_sim_command("run", "--report", "report.json", "python", "-c", "pass")
+
+    assert json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["command"] == ["python", "-c", "pass"]
+
+
+def test_a_bad_machine_name_is_a_usage_error() -> None:
+    result = CliRunner().invoke(cli.main, ["run", "--machine", "auto:1", "missing.py"])
+
+    assert result.output.splitlines()[-1] == "Error: `machine` must be a name without a colon, got 'auto:1'"
+
+
 def test_the_installed_command_fails_without_a_traceback(
     hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
@@ -120,7 +161,10 @@ def test_the_installed_command_fails_without_a_traceback(
     result = hpu_sim_command("run", "missing.py")
 
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.splitlines()[-1] == "Error: `script` must be an existing file, got 'missing.py'"
+    assert (
+        result.stderr.splitlines()[-1]
+        == "Error: `script` must be an existing file or a command on PATH, got 'missing.py'"
+    )
     assert "Traceback" not in result.stderr
 
 

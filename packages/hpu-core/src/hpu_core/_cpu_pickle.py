@@ -8,9 +8,7 @@ import torch
 from torch.nn.parameter import is_lazy
 from torch.serialization import DEFAULT_PROTOCOL
 
-# In lazy mode the bridge replaces `torch.save` by a function that copies every tensor separately, so that tensors no
-# longer share storages. This is the original.
-_torch_save: Callable[..., None] = torch.serialization.save
+_original_save: Callable[..., None] = torch.serialization.save
 
 
 def save(obj: object, file: BinaryIO) -> None:
@@ -23,7 +21,18 @@ def save(obj: object, file: BinaryIO) -> None:
         obj: Object that can be pickled.
         file: File to write to; it need not be seekable.
     """
-    _torch_save(obj, file, pickle_module=_Pickle)
+    _torch_save()(obj, file, pickle_module=_Pickle)
+
+
+def _torch_save() -> Callable[..., None]:
+    """Return `torch.save`, which a program may have wrapped, or torch's own if the bridge has replaced it.
+
+    In lazy mode the bridge's function copies every tensor separately, so that tensors no longer share storages.
+    """
+    save: Callable[..., None] = torch.save
+    # Its `__module__` may be that of the function that it wraps.
+    module = str(getattr(save, "__globals__", {}).get("__name__"))
+    return _original_save if module.startswith("habana_frameworks") else save
 
 
 class _Pickler(pickle.Pickler):

@@ -40,6 +40,15 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
         with super().tensor_init_context(empty_init):
             yield
 
+    def model_to_device(self) -> None:
+        """Move the module to the device, and give its `device` the index that tensors have.
+
+        torch takes "hpu", the root device, and "hpu:0", the device of every tensor, for different devices.
+        """
+        super().model_to_device()  # type: ignore[safe-super] # that of Lightning's strategy, which follows this class
+        if self.model is not None:
+            self.model.to(torch.device("hpu", 0))
+
     def post_backward(self, closure_loss: torch.Tensor) -> None:
         """Close the graph of forward and backward (lazy mode).
 

@@ -306,3 +306,18 @@ print(HPUAccelerator.is_available())
 """
 
     assert output(program, tmp_path, HPU_CORE_AUTOLOAD=autoload) == ["True"]
+
+
+@pytest.mark.parametrize("first", ["import torch", f"import {_PYTORCH}", "import sys"])
+def test_hpu_is_a_name_after_activation(first: str, tmp_path: Path) -> None:
+    """In a notebook the simulator starts after torch, and perhaps after Lightning."""
+    program = f"""
+{first}
+import hpu_sim
+hpu_sim.activate()
+import {_PYTORCH} as pl
+trainer = pl.Trainer(accelerator="hpu", devices=1, logger=False, enable_checkpointing=False)
+print(type(trainer.strategy).__name__)
+"""
+
+    assert output(program, tmp_path) == ["SingleHPUStrategy"]

@@ -97,6 +97,29 @@ def test_root_device_has_no_index(trainer: MakeTrainer) -> None:
     assert trainer().strategy.root_device == torch.device("hpu")
 
 
+class DeviceRecorder(Classifier):
+    """Classifier that compares its device with those of its tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.comparisons: set[bool] = set()
+
+    def training_step(self, batch: tuple[torch.Tensor, ...], index: int) -> Any:
+        self.comparisons |= {tensor.device == self.device for tensor in (*batch, *self.parameters())}
+        return super().training_step(batch, index)
+
+    def configure_optimizers(self) -> Any:
+        self.comparisons |= {parameter.device == self.device for parameter in self.parameters()}
+        return super().configure_optimizers()
+
+
+def test_device_of_the_module_is_that_of_its_tensors(trainer: MakeTrainer) -> None:
+    module = DeviceRecorder()
+    trainer().fit(module, loader())
+
+    assert module.comparisons == {True}
+
+
 def test_batches_are_moved_non_blocking(trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
     moves: list[bool] = []
     to = torch.Tensor.to

@@ -13,6 +13,7 @@ from hpu_core import frameworks
 if TYPE_CHECKING:
     from lightning.fabric.plugins.precision.deepspeed import DeepSpeedPrecision as FabricDeepSpeedPrecision
     from lightning.fabric.strategies.deepspeed import DeepSpeedStrategy as FabricDeepSpeedStrategy
+    from lightning.fabric.utilities.device_dtype_mixin import _update_properties as update_properties
     from lightning.fabric.utilities.exceptions import MisconfigurationException
     from lightning.fabric.utilities.seed import reset_seed
     from lightning.pytorch.core.optimizer import _configure_optimizers as parse_optimizers
@@ -41,6 +42,9 @@ else:
     MockOptimizer = _optimizer._MockOptimizer  # noqa: SLF001 - see above.
     parse_optimizers = _optimizer._configure_optimizers  # noqa: SLF001 - see above.
 
+    # Private, but Lightning 2.0 to 2.6 all have it: sets `LightningModule.device` without moving the module.
+    update_properties = _framework.fabric("utilities.device_dtype_mixin")._update_properties  # noqa: SLF001 - see above.
+
 __all__ = [
     "DeepSpeedPrecision",
     "DeepSpeedStrategy",
@@ -52,6 +56,7 @@ __all__ = [
     "rank_zero_warn",
     "reset_seed",
     "supported_arguments",
+    "update_properties",
 ]
 
 # Arguments that only newer Lightning has, with their defaults.

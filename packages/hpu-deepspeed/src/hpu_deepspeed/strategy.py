@@ -22,6 +22,7 @@ from hpu_deepspeed._lightning import (
     parse_optimizers,
     rank_zero_warn,
     supported_arguments,
+    update_properties,
 )
 from hpu_deepspeed._mixin import HPUDeepSpeedMixin
 from hpu_deepspeed.precision import HPUDeepSpeedPrecisionPlugin
@@ -395,9 +396,16 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
     ) -> tuple[Any, Any]:
         with self._device_index_context():
             engine, optimizer = super()._setup_model_and_optimizer(model, optimizer, lr_scheduler)
+        self._set_module_device(model)
         _nvme_checkpoint.patch_engine(engine)
         return engine, optimizer
 
     def _initialize_deepspeed_inference(self, model: "Module") -> None:
         with self._device_index_context():
             super()._initialize_deepspeed_inference(model)
+        self._set_module_device(model)
+
+    def _set_module_device(self, model: "Module") -> None:
+        # The engine has moved it to "hpu", which torch takes for another device than the "hpu:0" of tensors. Moving it
+        # again would move offloaded parameters, too.
+        update_properties(model, device=torch.device("hpu", 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
 import os
 import sys
@@ -10,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from hpu_sim import features, runtime
+from hpu_sim import features, machine_id, runtime
 from hpu_sim.config import DEFAULT_GENERATION, REPORT_VARIABLE, SimConfig, lazy_variable, memory_variable
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ def activate(
     """Simulate a machine with Gaudi cards in this process and its subprocesses.
 
     The first call on a machine compiles the device, which takes about half a minute. No card is acquired before the
-    first hpu tensor is created. Another call with the same values does nothing.
+    first hpu tensor is created. An installed hpu-core registers "hpu" with Lightning. Another call with the same values
+    does nothing.
 
     Args:
         devices: Number of cards of the machine, 1 to 64. A process uses one of them.
@@ -45,6 +47,7 @@ def activate(
     """
     memory = memory_variable() if memory is None else memory
     _start(SimConfig.create(devices, generation, release, lazy=lazy_variable(), memory=memory))
+    _register_with_lightning()
 
 
 def activate_from_environment() -> None:
@@ -91,6 +94,7 @@ def _initialize(config: SimConfig) -> None:
     autocast.register(native, os.environ)
     runtime.set_active(config, native)
     os.environ.update(subprocess_env.variables(config, os.environ))
+    os.environ.update(machine_id.inherited_or_new(os.environ))
     fake_dist_metadata.register(config.release)
     _add_bridge_to_path(config)
     if os.environ.get(REPORT_VARIABLE):
@@ -99,6 +103,12 @@ def _initialize(config: SimConfig) -> None:
         session = RecordingSession.from_environment(os.environ, config, native)
         runtime.set_recording(session)
         session.start()
+
+
+def _register_with_lightning() -> None:
+    # torch calls the entry point while it is imported, where hpu-core found no device.
+    for entry_point in importlib.metadata.entry_points(group="torch.backends", name="hpu_core"):
+        entry_point.load()()
 
 
 def _bridge_folder() -> Path:

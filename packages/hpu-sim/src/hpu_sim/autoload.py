@@ -16,6 +16,10 @@ def autoload() -> None:
     # Before any import of this package: every `import torch` pays for it.
     if not os.environ.get("HPU_SIM_DEVICES"):
         return
-    from hpu_sim.activation import activate_from_environment
+    from hpu_sim import import_hooks
 
-    activate_from_environment()
+    # torch wraps errors of its entry points. The hook calls this again once torch has executed, outside of that.
+    if not import_hooks.is_executing("torch"):
+        from hpu_sim.activation import activate_from_environment
+
+        activate_from_environment()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import NoReturn
 
 import click
 
-from hpu_sim import signal_forwarding, subprocess_env
+from hpu_sim import machine_id, signal_forwarding, subprocess_env
 from hpu_sim.__about__ import __version__
 from hpu_sim.config import (
     DEFAULT_GENERATION,
@@ -19,6 +20,7 @@ from hpu_sim.config import (
     RELEASE_VARIABLE,
     SimConfig,
 )
+from hpu_sim.machine_id import MACHINE_VARIABLE
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -56,43 +58,71 @@ def main() -> None:
     metavar="FILE",
     help="Write a report of what would be slow or fail on a card to FILE.html or FILE.json. Repeatable.",
 )
+@click.option(
+    "--machine",
+    default=None,
+    metavar="NAME",
+    help="Share the cards of a machine with other runs that name it.  [default: a machine of its own]",
+)
 @click.option("--quiet", is_flag=True, help="Print no summary on stderr.")
 @click.option("-m", "module", is_flag=True, help="Run SCRIPT as a module, like `python -m`.")
-@click.argument("script")
+@click.argument("program", metavar="SCRIPT")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(  # noqa: PLR0913 - one argument per option
     devices: str,
     generation: str,
     release: str | None,
     memory: str | None,
+    machine: str | None,
     *,
     reports: tuple[Path, ...],
     quiet: bool,
     module: bool,
-    script: str,
+    program: str,
     arguments: tuple[str, ...],
 ) -> NoReturn:
-    """Run a Python script on simulated cards.
+    """Run a Python script or a command on simulated cards.
 
-    SCRIPT, ARGUMENTS and the exit code are those of `python SCRIPT ARGUMENTS`.
+    SCRIPT, ARGUMENTS and the exit code are those of `python SCRIPT ARGUMENTS`. A SCRIPT that is not a file is a command
+    on PATH, such as torchrun.
     """
     from hpu_sim.report import merge, runner
 
     try:
         config = SimConfig.create(devices, generation, release, memory=memory or None)
+        name = {} if machine is None else {MACHINE_VARIABLE: machine_id.parse_name(machine)}
+        command = [*_find_program(program, module=module), *arguments]
         for path in reports:
             merge.check_report_path(path)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    if not module and not Path(script).is_file():
-        raise click.UsageError(f"`script` must be an existing file, got {script!r}")
     _build_device()
+    os.environ.update(name)
     os.environ.update(subprocess_env.variables(config, os.environ))
-    command = [sys.executable, *(["-m"] if module else []), script, *arguments]
+    os.environ.update(machine_id.named_or_new(os.environ))
     if quiet and not reports:
-        # With nothing to do afterwards, this process becomes the interpreter.
-        os.execv(sys.executable, command)  # noqa: S606 - no shell needed
-    signal_forwarding.exit_like(runner.run(command, os.environ, reports, quiet=quiet))
+        # With nothing to do afterwards, this process becomes the program.
+        os.execv(command[0], command)  # noqa: S606 - no shell needed
+    shown = [*(["-m"] if module else []), program, *arguments]
+    signal_forwarding.exit_like(runner.run(command, os.environ, reports, shown=shown, quiet=quiet))
+
+
+def _find_program(program: str, *, module: bool) -> list[str]:
+    """Return the start of the command line that runs a script, a module or a command.
+
+    Raises:
+        ValueError: If there is no such file or command.
+    """
+    if module:
+        return [sys.executable, "-m", program]
+    if Path(program).is_file():
+        return [sys.executable, program]
+    # Commands of this environment first, which need not be activated.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    command = shutil.which(program, path=path)
+    if command is None:
+        raise ValueError(f"`script` must be an existing file or a command on PATH, got {program!r}")
+    return [command]
 
 
 @main.command()

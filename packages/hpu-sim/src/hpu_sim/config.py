@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -112,13 +113,18 @@ class SimConfig:
         devices = environment.get(DEVICES_VARIABLE, "")
         if not devices:
             return None
-        return cls.create(
-            devices,
-            environment.get(GENERATION_VARIABLE) or DEFAULT_GENERATION,
-            environment.get(RELEASE_VARIABLE) or None,
-            lazy=environment.get(LAZY_VARIABLE),
-            memory=environment.get(MEMORY_VARIABLE) or None,
-        )
+        try:
+            return cls.create(
+                devices,
+                environment.get(GENERATION_VARIABLE) or DEFAULT_GENERATION,
+                environment.get(RELEASE_VARIABLE) or None,
+                lazy=environment.get(LAZY_VARIABLE),
+                memory=environment.get(MEMORY_VARIABLE) or None,
+            )
+        except ValueError as error:
+            # `devices` is HPU_SIM_DEVICES, and so on.
+            text = re.sub(r"^`(\w+)`", lambda match: f"HPU_SIM_{match[1].upper()}", str(error))
+            raise ValueError(text) from None
 
     def describe(self) -> str:
         """Return a short description, such as ``2 x GAUDI2 on SynapseAI 1.24.1, eager mode``."""

@@ -1,21 +1,21 @@
 """Device locks: one device per process, one process per device.
 
-Each device of the machine has a lock file. The kernel releases the lock when its holder exits, however it exits.
+The lock of a device is an abstract Unix socket, bound under a name of the device and its machine. The kernel releases
+it when its holder exits, however it exits, and nothing is left behind.
 """
 
 from __future__ import annotations
 
-import fcntl
+import errno
+import hashlib
 import os
-import stat
-import tempfile
-from pathlib import Path
+import socket
 from typing import TYPE_CHECKING, Final
+
+from hpu_sim import machine_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-RUNTIME_VARIABLE: Final = "HPU_SIM_RUNTIME_DIR"
 
 # The bridge's texts, which scripts and people search for.
 _FAILED: Final = "Device acquire failed."
@@ -23,17 +23,10 @@ NOT_FOUND: Final = f"synStatus=8 [Device not found] {_FAILED}"
 ALREADY_ACQUIRED: Final = f"synStatus=20 [Device already acquired] {_FAILED}"
 
 
-def runtime_folder() -> Path:
-    """Return the folder of the lock files: ``HPU_SIM_RUNTIME_DIR``, or one per user in the temporary folder."""
-    override = os.environ.get(RUNTIME_VARIABLE)
-    return Path(override) if override else Path(tempfile.gettempdir()) / f"hpu-sim-{os.getuid()}"
-
-
 class DeviceLock:
     """Lock of a device, held until the process exits or :meth:`release` is called.
 
-    Unlike ``filelock.FileLock`` it does not unlock when it is garbage collected. In a forked child that would release
-    the parent's device, because both share the lock.
+    A forked child shares it: the device is free once both have closed their descriptors.
 
     Attributes:
         module_id: Number of the device on its machine.
@@ -56,22 +49,23 @@ def acquire(devices: int, environment: Mapping[str, str]) -> DeviceLock:
 
     Args:
         devices: Number of devices of the machine.
-        environment: Environment of the process.
+        environment: Variables that restrict the choice. The machine is that of this process.
 
     Raises:
         RuntimeError: With the bridge's ``synStatus=8`` text if the module does not exist, with ``synStatus=20`` if no
-            device is free, or if other users can write to the folder of the lock files.
+            device is free.
     """
+    machine = machine_id.current(os.environ)
     named = environment.get("HLS_MODULE_ID")
     if named:
         module_id = _parse_module_id(named, devices)
-        lock = _try_lock(module_id)
+        lock = _try_lock(machine, module_id)
         if lock is not None:
             return lock
         if "HABANA_VISIBLE_MODULES" in environment or devices < _world_size(environment):
             raise RuntimeError(ALREADY_ACQUIRED)
     for module_id in range(devices):
-        lock = _try_lock(module_id)
+        lock = _try_lock(machine, module_id)
         if lock is not None:
             return lock
     raise RuntimeError(ALREADY_ACQUIRED)
@@ -91,43 +85,14 @@ def _world_size(environment: Mapping[str, str]) -> int:
     return 1
 
 
-def _try_lock(module_id: int) -> DeviceLock | None:
-    folder = _open_folder()
-    try:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(f"device-{module_id}.lock", flags, 0o600, dir_fd=folder)
-    finally:
-        os.close(folder)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return DeviceLock(module_id, descriptor)
-
-
-def _open_folder() -> int:
-    """Create the folder of the lock files where it is missing, and return a descriptor of it."""
-    folder = runtime_folder()
-    if os.environ.get(RUNTIME_VARIABLE):
-        # Chosen by the user, who may share it with others on purpose.
-        folder.mkdir(parents=True, exist_ok=True)
-        return os.open(folder, os.O_DIRECTORY | os.O_CLOEXEC)
-    # The temporary folder is open to everyone, so another user may have created this name first.
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        descriptor = os.open(folder, os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError as error:
-        raise _folder_error(folder, f"an error ({error.strerror})") from error
-    status = os.fstat(descriptor)
-    if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        os.close(descriptor)
-        raise _folder_error(folder, f"one of user {status.st_uid} with mode {stat.filemode(status.st_mode)}")
-    return descriptor
-
-
-def _folder_error(folder: Path, got: str) -> RuntimeError:
-    return RuntimeError(
-        f"the folder of device locks {folder} must belong to this user and be writable by nobody else, got {got}; "
-        f"remove it or set {RUNTIME_VARIABLE} to another folder"
-    )
+def _try_lock(machine: str, module_id: int) -> DeviceLock | None:
+    # A hash, because the name of a socket has at most 107 bytes.
+    name = hashlib.sha256(f"{machine} device {module_id}".encode()).hexdigest()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as lock:
+        try:
+            lock.bind(f"\0hpu-sim-{name}")
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            return None
+        return DeviceLock(module_id, lock.detach())

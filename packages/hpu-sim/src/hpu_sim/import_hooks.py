@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 #: Top-level packages of the bridge.
 BRIDGE_PACKAGES: Final = frozenset({"habana_frameworks", "intel_transformer_engine", "torch_hpu"})
 
+_executing: Final[set[str]] = set()
+
 
 def after_import(name: str, callback: Callable[[], None]) -> None:
     """Call ``callback`` once, after a module's import, or now if the module is imported already.
@@ -33,6 +35,20 @@ def after_import(name: str, callback: Callable[[], None]) -> None:
         callback()
     else:
         sys.meta_path.insert(0, _PostImportFinder(name, callback))
+
+
+def is_executing(name: str) -> bool:
+    """Return whether a module of :func:`after_import` executes, so that its callback is still to come.
+
+    Args:
+        name: Full name of the module.
+    """
+    return name in _executing
+
+
+def is_installed() -> bool:
+    """Return whether :func:`import_torch_before_bridge` was called."""
+    return any(isinstance(finder, _BridgeFinder) for finder in sys.meta_path)
 
 
 def import_torch_before_bridge() -> None:
@@ -88,7 +104,11 @@ class _PostImportLoader(Loader):
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
-        self._loader.exec_module(module)
+        _executing.add(module.__name__)
+        try:
+            self._loader.exec_module(module)
+        finally:
+            _executing.discard(module.__name__)
         self._callback()
 
 

@@ -84,6 +84,19 @@ def test_progress_bar_names_all_keys() -> None:
     assert _cause(results.metrics) == "self.log(prog_bar=True) of acc, loss"
 
 
+def test_metric_names_the_callback_that_reads_it() -> None:
+    """The progress bar and the logger connector each read a metric, for two reasons."""
+    results = _module("lightning.pytorch.trainer.connectors.logger_connector.result", _RESULT).ResultCollection(
+        a=_metric("loss", prog_bar=True)
+    )
+    bar = _module("lightning.pytorch.callbacks.checkpoint", _CALLBACK).Checkpoint()
+    user = sys._getframe()
+
+    cause = bar.on_train_epoch_end(lambda: results.metrics(lambda: find_cause(_frame().f_back, user)))
+
+    assert cause == "self.log(prog_bar=True) of loss, read by Checkpoint.on_train_epoch_end"
+
+
 def test_metric_outside_of_the_progress_bar_is_named_alone() -> None:
     results = _module("lightning.pytorch.trainer.connectors.logger_connector.result", _RESULT).ResultCollection(
         a=_metric("lr", prog_bar=False), b=_metric("loss", prog_bar=True)
@@ -110,6 +123,17 @@ def test_callback_is_named_with_its_hook() -> None:
     checkpoint = _module("lightning.pytorch.callbacks.checkpoint", _CALLBACK).Checkpoint()
 
     assert _cause(checkpoint.on_train_epoch_end) == "Checkpoint.on_train_epoch_end"
+
+
+def test_callback_of_the_program_is_named_with_its_hook() -> None:
+    class Peek(_module("lightning.pytorch.callbacks.checkpoint", _CALLBACK).Callback):  # type: ignore[misc] # a fake
+        def on_train_batch_end(self) -> str:
+            return self.read()
+
+        def read(self) -> str:
+            return find_cause(sys._getframe(), sys._getframe())
+
+    assert Peek().on_train_batch_end() == "Peek.on_train_batch_end"
 
 
 def test_method_is_preferred_to_function() -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _run(program: str, reports: list[Path], *, quiet: bool = False) -> int:
-    return runner.run([sys.executable, "-S", "-c", program], os.environ, reports, quiet=quiet)
+    return runner.run([sys.executable, "-S", "-c", program], os.environ, reports, shown=["train.py"], quiet=quiet)
 
 
 @pytest.mark.parametrize(("reports", "detail"), [(["report.json"], "lines"), ([], "counts")])

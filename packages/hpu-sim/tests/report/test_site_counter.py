@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpu_sim.report import site_counter as module
+from hpu_sim.report.schema import DynamicDimension
 from hpu_sim.report.site_counter import MAX_EXAMPLES, CollectiveCounter, Origin, SiteCounter, SiteTable
 
 if TYPE_CHECKING:
@@ -33,6 +34,45 @@ def test_two_calls_in_one_line_share_a_site() -> None:
     _add(sites), _add(sites)  # type: ignore[func-returns-value] # both on one line
 
     assert [site.count for site in sites.sites()] == [2]
+
+
+def test_stacks_below_a_line_have_separate_sites() -> None:
+    """Two functions of a framework read a value below one line of the program."""
+    source = "def {name}(add): add()\n"
+    framework: dict[str, Any] = {"__name__": "lightning.pytorch"}
+    for name in ("each_step", "each_epoch"):
+        exec(compile(source.format(name=name), f"/env/{name}.py", "exec"), framework)  # noqa: S102 - fake of a framework
+    sites = SiteTable()
+
+    def add() -> None:
+        sites.get("host_sync", "item", "", Origin.of(sys._getframe(1))).add(1, 0, "")
+
+    for name in ("each_step", "each_step", "each_epoch"):
+        framework[name](add)
+
+    assert [(site.count, site.stack[0].function) for site in sites.sites()] == [(2, "each_step"), (1, "each_epoch")]
+
+
+def test_loops_of_a_framework_above_a_line_share_a_site() -> None:
+    framework: dict[str, Any] = {"__name__": "lightning.pytorch"}
+    exec(compile("def once(call): call()\ndef again(call): call()\n", "/env/loop.py", "exec"), framework)  # noqa: S102 - as above
+    sites = SiteTable()
+
+    def training_step() -> None:
+        _add(sites)
+
+    for name in ("once", "again"):
+        framework[name](training_step)
+
+    assert [site.count for site in sites.sites()] == [2]
+
+
+def test_varying_dimensions_have_all_their_sizes() -> None:
+    counter = SiteCounter("compilation", "aten::mm", "shapes", None)
+    for rows in (5, 7, 6):
+        counter.add_shapes("float32[4, 3], float32[3, 8]", f"float32[{rows}, 3], float32[3, 8]")
+
+    assert counter.site().dynamic_dimensions == (DynamicDimension("self", 0, (4, 5, 6, 7)),)
 
 
 def test_operators_of_a_line_have_separate_sites() -> None:

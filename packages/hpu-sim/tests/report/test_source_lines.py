@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpu_sim.report.schema import Site, Steps
+from hpu_sim.report.schema import DynamicDimension, Site, Steps
 from hpu_sim.report.source_lines import SourceLine, rank_labels, source_lines
 
 from .factories import make_frame, make_record, make_report, make_site
@@ -56,6 +56,18 @@ def test_different_events_of_a_line_stay_separate(changes: dict[str, object]) ->
     report = make_report(make_record(sites=(make_site(), make_site(**changes))))
 
     assert len(source_lines(report)) == 2
+
+
+def test_stacks_of_a_line_stay_separate() -> None:
+    """Frames of a framework further outside do not matter."""
+    inner = [make_frame(file="/env/lightning/loop.py", line=line, is_user=False) for line in (1, 2)]
+    sites = [
+        make_site(stack=(inner[0], make_frame(), inner[0]), frame_index=1),
+        make_site(stack=(inner[0], make_frame(), inner[1]), frame_index=1),
+        make_site(stack=(inner[1], make_frame(), inner[1]), frame_index=1),
+    ]
+
+    assert len(source_lines(make_report(make_record(sites=tuple(sites))))) == 2
 
 
 def test_most_frequent_line_comes_first() -> None:
@@ -109,6 +121,7 @@ def test_frequency_without_training_steps() -> None:
         ({"steps": 6}, "every step"),
         ({"steps": 5}, "some steps"),
         ({"steps": 1, "last_step": 1}, "start-up"),
+        ({"steps": 1, "first_step": 2, "last_step": 2, "in_first_step": 0}, "start-up"),
         ({"steps": 1, "first_step": 10, "in_first_step": 0}, "teardown"),
         ({"phase": "validation"}, "validation"),
     ],
@@ -137,6 +150,18 @@ def test_two_steps_are_too_few_for_every_step() -> None:
         ({"op": "aten::nonzero"}, "data-dependent shape: nonzero"),
         ({"kind": "compilation", "op": "aten::mul", "variant": "shapes"}, "new input shapes: mul"),
         ({"kind": "compilation", "op": "aten::sum", "variant": "arguments"}, "new arguments: sum"),
+        (
+            {
+                "kind": "compilation",
+                "op": "aten::mm",
+                "variant": "shapes",
+                "dynamic_dimensions": (
+                    DynamicDimension("self", 0, (4, 5)),
+                    DynamicDimension("mat2", 1, tuple(range(1, 12))),
+                ),
+            },
+            "new input shapes: mm, self dimension 0: 4, 5, mat2 dimension 1: 1, 2, 3, 4, 5, 6, 7, ..., 11",
+        ),
         ({"kind": "compilation", "op": "aten::mul", "variant": "operators"}, "new operator: mul"),
         ({"kind": "compilation", "op": "", "variant": "end"}, "new end of the graph"),
         (

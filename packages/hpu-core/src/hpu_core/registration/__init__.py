@@ -75,8 +75,7 @@ def should_autoload() -> bool:
 def register() -> None:
     """Register Gaudi with Lightning, now if it is imported and otherwise once it is. Idempotent.
 
-    A program that calls `hpu_sim.activate()` after `import torch` calls this to use "hpu" as a string. Elsewhere
-    `autoload` does it.
+    `autoload` calls it on `import torch` and `import hpu_core`, and `hpu_sim.activate()` does through the entry point.
     """
     from hpu_core.registration import _import_hook
 

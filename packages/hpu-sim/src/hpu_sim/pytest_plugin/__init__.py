@@ -20,6 +20,8 @@ test.
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 try:
@@ -36,6 +38,16 @@ _HELP = (
     "hpu(devices=None, generation=None, release=None, lazy=None): run on Gaudi cards, or on simulated cards if the "
     "machine has none. None means any; a simulated machine has one GAUDI2 by default."
 )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests() -> None:
+    """Give a session that HPU_SIM_DEVICES asks for a machine of its own, and so each worker of pytest-xdist."""
+    # A session inside of an active process, such as pytester's, shares its machine.
+    if os.environ.get("HPU_SIM_DEVICES") and "hpu_sim.runtime" not in sys.modules:
+        from hpu_sim import machine_id
+
+        os.environ.update(machine_id.named_or_new(os.environ))
 
 
 def pytest_configure(config: pytest.Config) -> None:

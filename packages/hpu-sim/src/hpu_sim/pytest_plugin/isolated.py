@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from hpu_sim import subprocess_env
+from hpu_sim import machine_id, subprocess_env
 from hpu_sim.config import LAZY_VARIABLE, REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
-from hpu_sim.device_lock import RUNTIME_VARIABLE
+from hpu_sim.machine_id import MACHINE_VARIABLE, RUNTIME_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +56,14 @@ _PARENT_ONLY_OPTIONS: Final = frozenset(
     }
 )
 # Variables of the simulated machine or the launcher of this process. HPU_SIM_REPORT covers only this process.
-_SCRUBBED_ENV: Final = ("HLS_MODULE_ID", "ID", "PYTEST_ADDOPTS", REPORT_DETAIL_VARIABLE, REPORT_VARIABLE)
+_SCRUBBED_ENV: Final = (
+    "HLS_MODULE_ID",
+    "ID",
+    "PYTEST_ADDOPTS",
+    REPORT_DETAIL_VARIABLE,
+    REPORT_VARIABLE,
+    RUNTIME_VARIABLE,
+)
 _MAX_OUTPUT_LINES: Final = 60
 
 
@@ -95,7 +102,7 @@ def run(item: pytest.Item, config: SimConfig) -> IsolatedResult:
         done = subprocess.run(  # noqa: S603 - our own module under our own interpreter
             [sys.executable, "-m", "hpu_sim.pytest_plugin.child", str(request)],
             cwd=item.config.invocation_params.dir,
-            env=_child_env(os.environ, config, folder),
+            env=_child_env(os.environ, config),
             stdin=subprocess.DEVNULL,
             stdout=None if inherit_output else subprocess.PIPE,
             stderr=None if inherit_output else subprocess.STDOUT,
@@ -136,10 +143,10 @@ def _is_json_type(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float | str)
 
 
-def _child_env(environment: Mapping[str, str], config: SimConfig, folder: Path) -> dict[str, str]:
+def _child_env(environment: Mapping[str, str], config: SimConfig) -> dict[str, str]:
     kept = {name: value for name, value in environment.items() if name not in _SCRUBBED_ENV}
-    # A lock folder of its own: the devices of this process may be in use.
-    own = {LAZY_VARIABLE: str(int(config.lazy)), RUNTIME_VARIABLE: str(folder / "cards")}
+    # A machine of its own: the devices of this process may be in use.
+    own = {LAZY_VARIABLE: str(int(config.lazy)), MACHINE_VARIABLE: machine_id.new()}
     return {**kept, **subprocess_env.variables(config, kept), **own}
 
 

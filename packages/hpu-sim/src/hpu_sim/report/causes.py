@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_sim.report.frames import package
+from hpu_sim.report.frames import is_program, package
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -30,15 +30,14 @@ def find_cause(frame: FrameType | None, user: FrameType | None) -> str:
         user: Frame of the program to which the event is attributed.
 
     Returns:
-        In order of preference: the call of ``self.log`` or the loggers, the method of a callback or logger, the
-        innermost method, the innermost function. Empty if the program itself called torch.
+        In order of preference: the call of ``self.log`` or the loggers, with the callback that reads the metric; the
+        method of a callback or logger, the innermost method, the innermost function. If the program itself called
+        torch: the hook of the program's callback or logger, else empty.
     """
-    hook = method = function = ""
+    metrics = hook = method = function = ""
     while frame is not None and frame is not user:
         if package(frame) not in _TRANSPARENT:
-            metrics = _logged_metrics(frame)
-            if metrics:
-                return metrics
+            metrics = metrics or _logged_metrics(frame)
             owner = frame.f_locals.get("self")
             name = frame.f_code.co_name
             if owner is not None:
@@ -48,7 +47,20 @@ def find_cause(frame: FrameType | None, user: FrameType | None) -> str:
                 method = method or qualified
             function = function or f"{frame.f_globals.get('__name__')}.{name}"
         frame = frame.f_back
-    return hook or method or function
+    if metrics:
+        return f"{metrics}, read by {hook}" if hook else metrics
+    return hook or method or function or _enclosing_hook(user)
+
+
+def _enclosing_hook(frame: FrameType | None) -> str:
+    """Return the outermost method of a callback or logger among adjacent frames of the program."""
+    hook = ""
+    while frame is not None and is_program(frame):
+        owner = frame.f_locals.get("self")
+        if owner is not None and _is_callback(owner):
+            hook = f"{type(owner).__name__}.{frame.f_code.co_name}"
+        frame = frame.f_back
+    return hook
 
 
 def find_phase(frame: FrameType | None) -> Phase:

@@ -1,4 +1,4 @@
-"""Aggregation of the device's events by source line and training step."""
+"""Aggregation of the device's events by stack, cause and training step."""
 
 from __future__ import annotations
 
@@ -121,9 +121,10 @@ class EventAggregator:
         counter, detail = self._pending_miss or (self._sites.get("compilation", "", "end", origin), "")
         self._pending_miss = None
         counter.add(step, 0, detail)
+        before, _, after = format_dtypes(detail).rpartition(" -> ")
+        counter.add_shapes(before, after)
         if len(self.compilations) < MAX_COMPILATIONS:
             reason: Any = counter.variant
-            before, _, after = format_dtypes(detail).rpartition(" -> ")
             location = None if counter.frame_index is None else counter.stack[counter.frame_index]
             self.compilations.append(Compilation(step, is_recompile, reason, counter.op, before, after, location))
 
@@ -137,7 +138,7 @@ class EventAggregator:
             return histogram.steps(finished)
 
     def sites(self) -> tuple[Site, ...]:
-        """Return the event counters per source line, most frequent first."""
+        """Return the event counters per stack and cause, most frequent first."""
         with self._lock:
             return self._sites.sites()
 

@@ -102,8 +102,13 @@ _RULES: Final = (
     _Rule(
         "performance",
         "Recipe cache misses from dynamic shapes",
-        "A card compiles one recipe per combination of input shapes. Pad batches to a few bucket sizes and use "
-        "drop_last=True.",
+        "A card compiles one recipe per combination of input shapes. Each line names the tensor, the dimension and the "
+        "sizes. Pad batches to a few bucket sizes, multiples of 64 in float32 and of 128 in bfloat16, chosen by the "
+        "longest sample of a batch, and use drop_last=True. Replace unique, nonzero, boolean indexing, one-argument "
+        "where and arange(x, x + 5) by a multiplication with a mask and arange(5) + x. Separate what stays dynamic by "
+        "mark_step(), or compute it on the CPU. On a card, detect_recompilation_auto_model and PT_HPU_METRICS_FILE "
+        "find what remains; PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES=1 lets the bridge find ranges (off by default), and "
+        "PT_HPU_RECIPE_CACHE_CONFIG=folder,false,1024 shares recipes between ranks and runs.",
         lambda line: _is_repeated_compilation(line) and line.site.variant == "shapes",
     ),
     _Rule(

@@ -81,6 +81,27 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
     return installed
 
 
+def distinctive_lines(frame: FrameType | None, user: FrameType | None) -> tuple[tuple[str, int], ...]:
+    """Return file and line of the frames that tell one cause of an event from another.
+
+    These are the frames of the program, and those between the event and its line of the program. Frames of frameworks
+    further outside differ from loop to loop.
+
+    Args:
+        frame: Innermost frame of the stack.
+        user: Frame of the program to which the event is attributed; None if there is none.
+    """
+    lines = []
+    is_inside = True
+    while frame is not None:
+        origin = _origin(frame)
+        if origin == "program" or (is_inside and package(frame) != "hpu_sim"):
+            lines.append((frame.f_code.co_filename, frame.f_lineno))
+        is_inside = is_inside and frame is not user
+        frame = frame.f_back
+    return tuple(lines)
+
+
 def describe_stack(frame: FrameType | None, target: FrameType | None) -> tuple[tuple[Frame, ...], int | None]:
     """Return up to :data:`MAX_STACK_DEPTH` frames, innermost first, without frames of hpu_sim.
 
@@ -111,7 +132,7 @@ def describe_frame(frame: FrameType, line: int) -> Frame:
     """
     code = frame.f_code
     source = linecache.getline(code.co_filename, line, frame.f_globals).strip()
-    return Frame(code.co_filename, line, code.co_name, source, is_user=_origin(frame) == "program")
+    return Frame(code.co_filename, line, code.co_name, source, is_user=is_program(frame))
 
 
 def package(frame: FrameType) -> str:
@@ -121,6 +142,11 @@ def package(frame: FrameType) -> str:
         frame: The frame.
     """
     return str(frame.f_globals.get("__name__")).partition(".")[0]
+
+
+def is_program(frame: FrameType) -> bool:
+    """Return whether a frame belongs to the program."""
+    return _origin(frame) == "program"
 
 
 def _origin(frame: FrameType) -> Literal["program", "installed", "framework"]:

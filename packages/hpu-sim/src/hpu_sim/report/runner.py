@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 REPORT_FAILED = 1
 
 
-def run(command: list[str], environment: Mapping[str, str], reports: Sequence[Path], *, quiet: bool) -> int:
+def run(
+    command: list[str], environment: Mapping[str, str], reports: Sequence[Path], *, shown: Sequence[str], quiet: bool
+) -> int:
     """Run a command, then write the reports and print the summary on stderr.
 
     Args:
@@ -26,6 +28,7 @@ def run(command: list[str], environment: Mapping[str, str], reports: Sequence[Pa
         environment: Environment variables of the program.
         reports: Files to write, checked by :func:`hpu_sim.report.merge.check_report_path`. If empty, only totals are
             recorded, which adds no overhead.
+        shown: Command line that the report shows.
         quiet: Whether to omit the summary.
 
     Returns:
@@ -36,7 +39,7 @@ def run(command: list[str], environment: Mapping[str, str], reports: Sequence[Pa
         exit_code = signal_forwarding.run(command, {**environment, **recording})
         try:
             merge.wait_for_processes(Path(folder))
-            report = merge.merge_records(Path(folder), command[1:], exit_code)
+            report = merge.merge_records(Path(folder), shown, exit_code)
             if not quiet:
                 sys.stderr.write(text.render(report))
             merge.write_report(report, reports)

@@ -43,8 +43,23 @@ class Frame:
 
 
 @dataclass(frozen=True)
+class DynamicDimension:
+    """A dimension of an operator's input that varies between graphs.
+
+    Attributes:
+        tensor: Name of the input, from the operator's schema; "input 1" and the like if that is ambiguous.
+        dimension: Number of the dimension, from 0.
+        sizes: Sizes seen, ascending; only the first ones are kept.
+    """
+
+    tensor: str
+    dimension: int
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Site:
-    """Counters of one kind of event with one cause.
+    """Counters of one kind of event with one cause and one stack.
 
     Attributes:
         kind: Kind of event.
@@ -65,6 +80,7 @@ class Site:
         last_step: Last of these steps.
         max_per_step: Most events in one step; the first step counts only if it is the only one.
         examples: A few distinct event details, such as dtype and shape.
+        dynamic_dimensions: Dimensions that differ from earlier graphs, for "compilation" of variant "shapes".
     """
 
     kind: Kind
@@ -83,6 +99,7 @@ class Site:
     last_step: int
     max_per_step: int
     examples: tuple[str, ...]
+    dynamic_dimensions: tuple[DynamicDimension, ...] = ()
 
     @property
     def frame(self) -> Frame | None:

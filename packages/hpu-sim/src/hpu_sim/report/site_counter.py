@@ -1,13 +1,14 @@
-"""Event counters per source line and cause, in bounded memory."""
+"""Event counters per stack and cause, in bounded memory."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hpu_sim.report.causes import find_cause, find_phase
+from hpu_sim.report.dynamic_shapes import MAX_SIZES, changed_dimensions
 from hpu_sim.report.formatting import format_dtypes
-from hpu_sim.report.frames import call_path, describe_stack, user_frame
-from hpu_sim.report.schema import CollectiveStats, Frame, Kind, Phase, Site
+from hpu_sim.report.frames import call_path, describe_stack, distinctive_lines, user_frame
+from hpu_sim.report.schema import CollectiveStats, DynamicDimension, Frame, Kind, Phase, Site
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType
@@ -32,6 +33,7 @@ class SiteCounter:
         "cause",
         "count",
         "count_in_step",
+        "dimensions",
         "examples",
         "first_step",
         "frame_index",
@@ -64,6 +66,7 @@ class SiteCounter:
         self.count_in_step = 0
         self.max_per_step = 0
         self.examples: list[str] = []
+        self.dimensions: dict[tuple[str, int], set[int]] = {}
 
     def add(self, step: int, size: int, detail: str) -> None:
         """Count an event.
@@ -88,6 +91,18 @@ class SiteCounter:
         if len(self.examples) < MAX_EXAMPLES and detail and detail not in self.examples:
             self.examples.append(detail)
 
+    def add_shapes(self, before: str, after: str) -> None:
+        """Record the dimensions in which the inputs of the operator differ.
+
+        Args:
+            before: Dtypes and shapes of all inputs.
+            after: The same for the later call.
+        """
+        for tensor, dimension, pair in changed_dimensions(self.op, before, after):
+            sizes = self.dimensions.setdefault((tensor, dimension), set())
+            if len(sizes) < MAX_SIZES:
+                sizes.update(pair)
+
     def site(self) -> Site:
         """Return the counters as a site."""
         return Site(
@@ -107,6 +122,10 @@ class SiteCounter:
             last_step=self.last_step,
             max_per_step=self.max_per_step or self.in_first_step,
             examples=tuple(map(format_dtypes, self.examples)),
+            dynamic_dimensions=tuple(
+                DynamicDimension(tensor, dimension, tuple(sorted(sizes)))
+                for (tensor, dimension), sizes in self.dimensions.items()
+            ),
         )
 
 
@@ -173,8 +192,8 @@ class SiteTable:
         """Return the existing counter of a site, else the new one; None if there are too many."""
         user = user_frame(frame)
         counter.cause, counter.phase = find_cause(frame, user), find_phase(frame)
-        file, line = (user.f_code.co_filename, user.f_lineno) if user is not None else ("", 0)
-        key = (counter.kind, counter.op, counter.variant, counter.backward, counter.cause, counter.phase, file, line)
+        lines = distinctive_lines(frame, user)
+        key = (counter.kind, counter.op, counter.variant, counter.backward, counter.cause, counter.phase, lines)
         if key not in self._sites:
             if len(self._sites) >= MAX_SITES:
                 return None

@@ -1,4 +1,4 @@
-"""Source lines: sites of all ranks, merged by line and cause."""
+"""Source lines: sites of all ranks, merged by stack and cause."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Final
 from hpu_sim.report.formatting import op_name
 
 if TYPE_CHECKING:
-    from hpu_sim.report.schema import RankRecord, Report, Site
+    from hpu_sim.report.schema import DynamicDimension, RankRecord, Report, Site
 
 #: Minimum number of training steps to tell a line in the training loop from others.
 MIN_STEPS: Final = 3
+
+#: Number of steps that may have set-up.
+START_UP_STEPS: Final = 2
+_MAX_SIZES: Final = 8
 
 _HOST_SYNCS: Final = {
     "aten::_local_scalar_dense": "scalar read: .item(), float(), a branch on a tensor, printing",
@@ -31,7 +35,7 @@ _CACHE_MISSES: Final = {
 
 @dataclass(frozen=True)
 class SourceLine:
-    """One kind of event with one cause at one source line, on all ranks.
+    """One kind of event with one cause and one stack, on all ranks.
 
     Attributes:
         site: Site of the rank with most events.
@@ -66,7 +70,8 @@ class SourceLine:
         # At least half of the steps after the first one.
         if self.finished >= MIN_STEPS and 2 * self.later_steps >= self.finished - 1:
             return "every step"
-        if self.last_step == 1:
+        # In the second step, gradients and optimizer state exist, and DDP rebuilds its buckets.
+        if self.last_step == 1 or (self.last_step <= START_UP_STEPS and self.finished >= MIN_STEPS):
             return "start-up"
         return "teardown" if self.site.first_step >= self.finished else "some steps"
 
@@ -77,7 +82,8 @@ class SourceLine:
         if site.kind == "host_sync":
             text = _HOST_SYNCS.get(site.op, f"data-dependent shape: {op}")
         elif site.kind == "compilation":
-            text = f"{_CACHE_MISSES[site.variant]}{op}"
+            changes = "".join(f", {_format_dimension(each)}" for each in site.dynamic_dimensions)
+            text = f"{_CACHE_MISSES[site.variant]}{op}{changes}"
         elif site.kind in {"dtype", "collective"}:
             text = f"{op}, {site.variant}"
         elif site.kind in {"h2d", "d2h"}:
@@ -104,6 +110,13 @@ class SourceLine:
         return f"{times} in {site.steps} of {max(self.finished, self.last_step)} steps{most}"
 
 
+def _format_dimension(dynamic: DynamicDimension) -> str:
+    """Return a varying dimension with its sizes, such as ``mat1 dimension 0: 16, 17, 18``."""
+    sizes = dynamic.sizes
+    shown = [*map(str, sizes[: _MAX_SIZES - 1]), "...", str(sizes[-1])] if len(sizes) > _MAX_SIZES else map(str, sizes)
+    return f"{dynamic.tensor} dimension {dynamic.dimension}: {', '.join(shown)}"
+
+
 def rank_labels(report: Report) -> tuple[str, ...]:
     """Return a label for each record: its rank, and its pid if several processes had that rank."""
     ranks = [record.rank for record in report.ranks]
@@ -118,10 +131,19 @@ def source_lines(report: Report) -> tuple[SourceLine, ...]:
     by_line: dict[tuple[object, ...], list[tuple[RankRecord, Site]]] = {}
     for record in report.ranks:
         for site in record.sites:
-            file, line = (site.frame.file, site.frame.line) if site.frame is not None else ("", 0)
-            key = (site.kind, site.op, site.variant, site.cause, site.phase, site.backward, file, line)
+            lines = _distinctive_lines(site)
+            has_line = site.frame_index is not None
+            key = (site.kind, site.op, site.variant, site.cause, site.phase, site.backward, has_line, lines)
             by_line.setdefault(key, []).append((record, site))
     return tuple(sorted(map(_merge, by_line.values()), key=lambda line: -line.count))
+
+
+def _distinctive_lines(site: Site) -> tuple[tuple[str, int], ...]:
+    # As in `hpu_sim.report.frames`: ranks of one program may have been started differently.
+    if site.frame_index is None:
+        return tuple((frame.file, frame.line) for frame in site.stack)
+    frames = enumerate(site.stack)
+    return tuple((frame.file, frame.line) for index, frame in frames if index <= site.frame_index or frame.is_user)
 
 
 def _merge(sites: list[tuple[RankRecord, Site]]) -> SourceLine:

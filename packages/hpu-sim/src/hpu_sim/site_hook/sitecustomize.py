@@ -1,7 +1,6 @@
 """Start-up hook of Python, found where hpu-sim put this folder on PYTHONPATH: ``import torch`` then brings the device.
 
-torch < 2.5 loads no device backends, and newer ones can be told not to. No torch handles a program that imports the
-bridge before torch.
+It does what ``hpu_sim.pth`` does, for an hpu-sim that is not installed in a site folder.
 """
 
 # ruff: noqa: INP001, PTH100, PTH120 - the folder is a path entry; pathlib would slow down every start of Python
@@ -15,11 +14,9 @@ import sys
 def _install_import_hooks() -> None:
     # Subprocesses may run interpreters of other environments, which have no hpu_sim.
     if os.environ.get("HPU_SIM_DEVICES") and importlib.util.find_spec("hpu_sim") is not None:
-        from hpu_sim.autoload import autoload
-        from hpu_sim.import_hooks import after_import, import_torch_before_bridge
+        from hpu_sim import startup
 
-        after_import("torch", autoload)
-        import_torch_before_bridge()
+        startup.install()
 
 
 def _run_next_sitecustomize() -> None:
