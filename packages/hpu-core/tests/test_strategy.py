@@ -1,4 +1,4 @@
-"""SingleHPUStrategy without a device: its arguments, its checkpoint plugin, and when it closes the graph."""
+"""Tests of SingleHPUStrategy without a device: arguments, checkpoint plugin and graph launches."""
 
 import os
 import sys
@@ -33,45 +33,41 @@ _HOOKS: dict[str, Hook] = {
 
 @pytest.fixture
 def strategy(fake_bridge: "FakeBridge") -> SingleHPUStrategy:
-    """A strategy that has its accelerator, as the Trainer leaves it before set-up."""
+    """Return a strategy before `setup_environment`, with its accelerator."""
     return SingleHPUStrategy(accelerator=HPUAccelerator())
 
 
 @pytest.fixture
-def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of Lightning's own hooks in the order in which they are called; they do nothing else."""
-    done: list[str] = []
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Replace Lightning's own hooks, and return the list of their names in the order of the calls."""
+    calls: list[str] = []
     for name in _HOOKS:
-        monkeypatch.setattr(SingleDeviceStrategy, name, lambda *args, name=name, **kwargs: done.append(name))
-    return done
+        monkeypatch.setattr(SingleDeviceStrategy, name, lambda *args, name=name, **kwargs: calls.append(name))
+    return calls
 
 
 @pytest.mark.parametrize("device", ["hpu", "hpu:0", torch.device("hpu"), torch.device("hpu", 0)])
-def test_the_device_has_no_index(device: Any) -> None:
-    """However the one card is spelled, the root device is "hpu"."""
+def test_root_device_has_no_index(device: Any) -> None:
     assert SingleHPUStrategy(device).root_device == torch.device("hpu")
 
 
 @pytest.mark.parametrize("device", ["cpu", torch.device("cuda", 0), "gaudi", None])
-def test_another_device_is_refused(device: Any) -> None:
-    """Anything but an HPU is an error that names it."""
+def test_other_device_raises_an_error(device: Any) -> None:
     with pytest.raises(ValueError, match=r"`device` must be 'hpu', got "):
         SingleHPUStrategy(device)
 
 
-def test_an_index_is_refused() -> None:
-    """A card is not chosen by an index; the error says how."""
+def test_device_index_raises_an_error() -> None:
     with pytest.raises(ValueError, match=r"without an index, got 'hpu:1'.*HLS_MODULE_ID"):
         SingleHPUStrategy("hpu:1")
 
 
-def test_it_derives_from_lightnings_strategy() -> None:
-    """Lightning recognises it as a strategy for a single device."""
+def test_base_class() -> None:
     assert isinstance(SingleHPUStrategy(), SingleDeviceStrategy)
 
 
-def test_it_registers_as_hpu_single() -> None:
-    """The registry makes the strategy from the string, also where Lightning brings its own."""
+def test_strategy_registry() -> None:
+    """Registration replaces Lightning's own strategy of this name."""
     registry = _lightning.fabric("strategies.registry")._StrategyRegistry()
     registry.register("hpu_single", SingleDeviceStrategy, description="Lightning 2.0's own")
 
@@ -80,8 +76,7 @@ def test_it_registers_as_hpu_single() -> None:
     assert isinstance(registry.get("hpu_single"), SingleHPUStrategy)
 
 
-def test_fabrics_twin_registers_as_hpu_single() -> None:
-    """Fabric's registry makes Fabric's strategy from the same string."""
+def test_fabric_strategy_registry() -> None:
     registry = _lightning.fabric("strategies.registry")._StrategyRegistry()
 
     FabricSingleHPUStrategy.register_strategies(registry)
@@ -89,8 +84,7 @@ def test_fabrics_twin_registers_as_hpu_single() -> None:
     assert isinstance(registry.get("hpu_single"), FabricSingleHPUStrategy)
 
 
-def test_set_up_loads_the_bridge_and_opens_the_card(strategy: SingleHPUStrategy) -> None:
-    """Neither happens before the Trainer sets up the environment."""
+def test_setup_environment_opens_the_device(strategy: SingleHPUStrategy) -> None:
     before = (bridge.is_loaded(), bridge.is_open())
     strategy.setup_environment()
 
@@ -98,8 +92,7 @@ def test_set_up_loads_the_bridge_and_opens_the_card(strategy: SingleHPUStrategy)
     assert (bridge.is_loaded(), bridge.is_open()) == (True, True)
 
 
-def test_set_up_honours_visible_modules(strategy: SingleHPUStrategy) -> None:
-    """The card that is opened is one that HABANA_VISIBLE_MODULES allows."""
+def test_setup_environment_selects_a_visible_module(strategy: SingleHPUStrategy) -> None:
     os.environ["HABANA_VISIBLE_MODULES"] = "3"
 
     strategy.setup_environment()
@@ -108,8 +101,8 @@ def test_set_up_honours_visible_modules(strategy: SingleHPUStrategy) -> None:
 
 
 @pytest.mark.skipif(_lightning.version < Version("2.1"), reason="Requires: Lightning 2.1, which added init_module")
-def test_tensors_are_made_on_a_visible_card(strategy: SingleHPUStrategy) -> None:
-    """`Trainer.init_module` opens a card before set-up, and it is one that HABANA_VISIBLE_MODULES allows."""
+def test_tensor_init_context_selects_a_visible_module(strategy: SingleHPUStrategy) -> None:
+    """`Trainer.init_module` opens a device before `setup_environment`."""
     os.environ["HABANA_VISIBLE_MODULES"] = "3"
 
     with strategy.tensor_init_context():
@@ -118,8 +111,7 @@ def test_tensors_are_made_on_a_visible_card(strategy: SingleHPUStrategy) -> None
     assert (loaded, os.environ["HLS_MODULE_ID"]) == (True, "3")
 
 
-def test_without_a_bridge_nothing_is_set(strategy: SingleHPUStrategy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error says what is missing, and no card has been chosen."""
+def test_missing_bridge_raises_an_error(strategy: SingleHPUStrategy, monkeypatch: pytest.MonkeyPatch) -> None:
     os.environ["HABANA_VISIBLE_MODULES"] = "3"
     monkeypatch.setitem(sys.modules, "habana_frameworks", None)
 
@@ -129,8 +121,8 @@ def test_without_a_bridge_nothing_is_set(strategy: SingleHPUStrategy, monkeypatc
     assert "HLS_MODULE_ID" not in os.environ
 
 
-def test_another_accelerator_is_refused(strategy: SingleHPUStrategy) -> None:
-    """`Trainer(strategy=SingleHPUStrategy())` alone comes with the CPU's accelerator; the error says what to add."""
+def test_other_accelerator_raises_an_error(strategy: SingleHPUStrategy) -> None:
+    """Without `accelerator`, Lightning selects the CPU's on this machine."""
     strategy.accelerator = _lightning.pytorch("accelerators").CPUAccelerator()
 
     with pytest.raises(MisconfigurationException, match=r"got CPUAccelerator: pass `accelerator=hpu_core"):
@@ -148,59 +140,53 @@ def test_another_accelerator_is_refused(strategy: SingleHPUStrategy) -> None:
         ("predict_step", ["mark", "predict_step"]),
     ],
 )
-def test_lazy_mode_closes_the_graph(
-    name: str, order: list[str], strategy: SingleHPUStrategy, done: list[str], fake_bridge: "FakeBridge"
+def test_hooks_launch_the_graph_in_lazy_mode(
+    name: str, order: list[str], strategy: SingleHPUStrategy, calls: list[str], fake_bridge: "FakeBridge"
 ) -> None:
-    """After backward, optimizer and validation, and before each evaluation step, the graph is closed once."""
     os.environ["PT_HPU_LAZY_MODE"] = "1"
-    fake_bridge.core.mark_step = lambda: done.append("mark")
+    fake_bridge.core.mark_step = lambda: calls.append("mark")
     strategy.setup_environment()
 
     _HOOKS[name](strategy)
 
-    assert done == order
+    assert calls == order
 
 
 @pytest.mark.parametrize("name", _HOOKS)
-def test_eager_mode_calls_nothing(
-    name: str, strategy: SingleHPUStrategy, done: list[str], fake_bridge: "FakeBridge"
+def test_hooks_do_not_call_the_bridge_in_eager_mode(
+    name: str, strategy: SingleHPUStrategy, calls: list[str], fake_bridge: "FakeBridge"
 ) -> None:
-    """In eager mode the bridge is not even asked."""
-    fake_bridge.core.mark_step = lambda: done.append("mark")
+    fake_bridge.core.mark_step = lambda: calls.append("mark")
     strategy.setup_environment()
 
     _HOOKS[name](strategy)
 
-    assert done == [name]
+    assert calls == [name]
 
 
 @pytest.mark.parametrize("name", [name for name in _HOOKS if name.endswith("_step")])
-def test_steps_return_what_lightnings_return(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Trainer gets the outputs of the module, and the closure's result from the optimizer."""
+def test_steps_return_lightnings_result(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SingleDeviceStrategy, name, lambda *args, **kwargs: "output")
 
     assert _HOOKS[name](SingleHPUStrategy()) == "output"
 
 
-def test_checkpoints_are_written_for_any_machine() -> None:
-    """Without a plugin of the user's, it is HPUCheckpointIO."""
+def test_default_checkpoint_io() -> None:
     assert isinstance(SingleHPUStrategy().checkpoint_io, HPUCheckpointIO)
 
 
 @pytest.mark.parametrize("assign", [False, True])
-def test_a_plugin_of_the_users_stays(assign: bool) -> None:
-    """A plugin is kept, whether it was passed or the Trainer assigned it."""
+def test_checkpoint_io_is_kept(assign: bool) -> None:
     plugin = TorchCheckpointIO()
     strategy = SingleHPUStrategy(checkpoint_io=None if assign else plugin)
     if assign:
         strategy.checkpoint_io = plugin
 
     assert strategy.checkpoint_io is plugin
-    assert not vars(plugin), "only a wrapper is given something to wrap"
+    assert not vars(plugin), "only a wrapper gets a plugin to wrap"
 
 
-def test_an_empty_wrapper_wraps_ours() -> None:
-    """Lightning's asynchronous plugin without one to wrap gets HPUCheckpointIO."""
+def test_wrapper_without_plugin_wraps_hpu_checkpoint_io() -> None:
     wrapper = _lightning.pytorch("plugins.io").AsyncCheckpointIO()
 
     used: Any = SingleHPUStrategy(checkpoint_io=wrapper).checkpoint_io
@@ -209,8 +195,7 @@ def test_an_empty_wrapper_wraps_ours() -> None:
     assert used is wrapper
 
 
-def test_a_wrapper_keeps_what_the_user_wrapped() -> None:
-    """A plugin inside a wrapper is the user's choice as well."""
+def test_wrapper_keeps_its_plugin() -> None:
     plugin = TorchCheckpointIO()
     wrapper = _lightning.pytorch("plugins.io").AsyncCheckpointIO(plugin)
 
@@ -220,12 +205,12 @@ def test_a_wrapper_keeps_what_the_user_wrapped() -> None:
     assert used is wrapper
 
 
-def test_several_devices_are_refused() -> None:
-    """The Trainer assigns the devices it was asked for; training on one of eight must not go unnoticed."""
+def test_several_devices_raise_an_error() -> None:
+    """Lightning's own strategy would train on one of them without a warning."""
     with pytest.raises(MisconfigurationException, match="trains on one card, and the Trainer was asked for 8"):
         SingleHPUStrategy().parallel_devices = [torch.device("hpu")] * 8
 
 
-def test_it_says_which_framework_it_is_for() -> None:
-    """Its representation is what Lightning prints when it refuses it."""
+def test_repr_names_the_framework() -> None:
+    """Lightning prints the repr when it rejects a strategy of the other framework."""
     assert repr(SingleHPUStrategy()).startswith(f"<SingleHPUStrategy of {_lightning.name} ")

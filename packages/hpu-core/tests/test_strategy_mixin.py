@@ -1,4 +1,4 @@
-"""What a strategy accepts as the card of its process."""
+"""Tests of the validation of a strategy's devices."""
 
 import pytest
 import torch
@@ -7,19 +7,17 @@ from hpu_core._strategy_mixin import validate_devices
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda:1", "hpu:1"])
-def test_other_devices_are_refused(device: str) -> None:
-    """The error names the strategy, the device, and what to do."""
-    with pytest.raises(ValueError, match=f"AStrategy trains on HPUs only: .*'{device}'.*HABANA_VISIBLE_MODULES"):
-        validate_devices([torch.device("hpu"), torch.device(device)], "AStrategy")
+def test_other_devices_raise_an_error(device: str) -> None:
+    with pytest.raises(ValueError, match=f"MyStrategy trains on HPUs only: .*'{device}'.*HABANA_VISIBLE_MODULES"):
+        validate_devices([torch.device("hpu"), torch.device(device)], "MyStrategy")
 
 
-def test_several_devices_have_no_index() -> None:
-    """However the cards are spelled, each is "hpu"."""
+def test_device_indices_are_removed() -> None:
     devices = [torch.device("hpu"), torch.device("hpu", 0)]
 
-    assert validate_devices(devices, "AStrategy") == [torch.device("hpu")] * 2
+    assert validate_devices(devices, "MyStrategy") == [torch.device("hpu")] * 2
 
 
-def test_no_devices_are_no_devices() -> None:
-    """The Trainer assigns them later."""
-    assert validate_devices(None, "AStrategy") is None
+def test_none_is_valid() -> None:
+    """The Trainer assigns the devices later."""
+    assert validate_devices(None, "MyStrategy") is None

@@ -1,11 +1,11 @@
-"""Time what hpu-ddp and the simulator add to a DDP step: simulated cards over hccl against Lightning's DDP over gloo.
+"""Step time of DDP on simulated devices over hccl, relative to Lightning's DDP on the CPU over gloo.
 
     python packages/hpu-ddp/bench/step.py [--ranks 1 2 4 8] [--json]
 
-A step is forward, backward with averaged gradients, and AdamW, through Fabric, on one batch that is in place. Each rank
-takes steps of both kinds in turn in one process with one thread, so that whatever else the machine does hits both;
-ratios of neighbours are compared, and their median on rank 0 counts. For figures that count the machine should do
-nothing else. They are simulated: they say nothing about cards. The exit code is 0 whatever they are.
+A step is forward, backward with gradient averaging, and AdamW, through Fabric, on one batch that is on the device. Each
+rank alternates between the two kinds of step in one process with one thread, so other load affects both. The result is
+the median ratio of consecutive steps on rank 0. Run it on an idle machine. The figures are simulated and do not predict
+the speed of real cards. The exit code is always 0.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 _WARM_UP: Final = 10
 _LIMIT: Final = 1.10
-# What the line begins with on which rank 0 says what it found, among what Lightning has to say.
-_MARK: Final = "measured "
+# Distinguishes the line of rank 0's result from Lightning's output.
+_RESULT_PREFIX: Final = "measured "
 
 
 @dataclass(frozen=True)
-class Workload:
-    """What is trained.
+class Benchmark:
+    """Model and number of steps to measure.
 
     Attributes:
         make: Returns a model, a batch and its targets, on the CPU.
-        steps: Steps of each kind on one rank; fewer on more ranks, which share the processors.
+        steps: Steps of each kind on one rank; divided by the number of ranks, which share the processors.
     """
 
     make: Callable[[], tuple[torch.nn.Module, torch.Tensor, torch.Tensor]]
@@ -50,7 +50,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Timing:
-    """What was measured of a workload on a number of ranks; times are medians in milliseconds."""
+    """Result of one benchmark on a number of ranks; times are medians in milliseconds."""
 
     step: str
     ranks: int
@@ -76,21 +76,21 @@ def transformer() -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor]:
 
     layer = nn.TransformerEncoderLayer(256, nhead=4, dim_feedforward=1024, dropout=0.0, batch_first=True)
     encoder = nn.TransformerEncoder(layer, num_layers=4, enable_nested_tensor=False)
-    # Logits as cross entropy wants them: one row per token.
+    # Cross entropy takes logits with one row per token.
     model = nn.Sequential(encoder, nn.Linear(256, 10), nn.Flatten(0, 1))
     return model, torch.randn(8, 64, 256), torch.randint(10, (8 * 64,))
 
 
-WORKLOADS: Final = {"3-layer MLP": Workload(mlp, 200), "4-layer transformer": Workload(transformer, 120)}
+BENCHMARKS: Final = {"3-layer MLP": Benchmark(mlp, 200), "4-layer transformer": Benchmark(transformer, 120)}
 
 
-def make_step(workload: Workload, fabric: Any) -> Callable[[], object]:
-    """Return a function that trains the workload's model by one step with a Fabric."""
+def make_step(benchmark: Benchmark, fabric: Any) -> Callable[[], object]:
+    """Return a function that trains a benchmark's model by one step with Fabric."""
     import torch
     from torch.nn import functional
 
     torch.manual_seed(fabric.global_rank)
-    model, batch, targets = workload.make()
+    model, batch, targets = benchmark.make()
     batch, targets = batch.to(fabric.device), targets.to(fabric.device)
     model, optimizer = fabric.setup(model, torch.optim.AdamW(model.parameters(), foreach=True))
 
@@ -102,8 +102,8 @@ def make_step(workload: Workload, fabric: Any) -> Callable[[], object]:
     return step
 
 
-def launched(ranks: int) -> tuple[Any, Any]:
-    """Return Lightning's Fabric on CPU tensors and ours on simulated cards, both launched on this rank."""
+def launch_both(ranks: int) -> tuple[Any, Any]:
+    """Return Lightning's Fabric on CPU tensors and Fabric on simulated devices, launched on this rank."""
     import torch.distributed as dist
     from lightning.fabric import Fabric
     from lightning.fabric.strategies.ddp import DDPStrategy
@@ -113,8 +113,7 @@ def launched(ranks: int) -> tuple[Any, Any]:
 
     simulated = Fabric(accelerator=HPUAccelerator(), strategy=FabricHPUParallelStrategy(), devices=ranks)
     simulated.launch()
-    # One process has one default group, which is ours; Lightning's DDP exchanges its gradients in another. Buckets are
-    # as ours: how many there are is the user's choice, and not what is compared here.
+    # The default process group is hccl, so Lightning's DDP needs another one. The comparison uses the same buckets.
     gloo = DDPStrategy(
         process_group_backend="gloo",
         process_group=dist.new_group(backend="gloo"),
@@ -127,11 +126,11 @@ def launched(ranks: int) -> tuple[Any, Any]:
 
 
 def measure(name: str, ranks: int) -> Timing:
-    """Time steps of both kinds in turn, on this rank of several."""
-    workload = WORKLOADS[name]
-    cpu, simulated = (make_step(workload, fabric) for fabric in launched(ranks))
+    """Time alternating steps of both kinds on this rank."""
+    benchmark = BENCHMARKS[name]
+    cpu, simulated = (make_step(benchmark, fabric) for fabric in launch_both(ranks))
     seconds: list[tuple[float, float]] = []
-    for count in range(-_WARM_UP, max(20, workload.steps // ranks)):
+    for count in range(-_WARM_UP, max(20, benchmark.steps // ranks)):
         begin = time.perf_counter()
         cpu()
         middle = time.perf_counter()
@@ -140,69 +139,69 @@ def measure(name: str, ranks: int) -> Timing:
         if count >= 0:
             seconds.append((middle - begin, end - middle))
     cpu_ms, simulated_ms = (1000 * statistics.median(times) for times in zip(*seconds, strict=True))
-    ratio = statistics.median(ours / theirs for theirs, ours in seconds)
+    ratio = statistics.median(simulated_time / cpu_time for cpu_time, simulated_time in seconds)
     return Timing(name, ranks, cpu_ms, simulated_ms, ratio)
 
 
-def be_rank(name: str, ranks: int) -> None:
-    """Measure as the rank that the environment says, and print what rank 0 found as JSON."""
+def run_rank(name: str, ranks: int) -> None:
+    """Measure on the rank that the environment defines, and print rank 0's result as JSON."""
     import hpu_sim
 
     hpu_sim.activate(devices=ranks)
 
     import torch
 
-    # Before the first backward pass: autograd's thread for the device keeps the number that it finds.
+    # Before the first backward pass, because autograd's device thread keeps the number of threads at its start.
     torch.set_num_threads(1)
     timing = measure(name, ranks)
     if os.environ["LOCAL_RANK"] == "0":
-        print(_MARK + json.dumps(asdict(timing)), flush=True)
+        print(_RESULT_PREFIX + json.dumps(asdict(timing)), flush=True)
 
 
 def free_port() -> int:
-    """Return a TCP port that nobody listens at."""
+    """Return a free TCP port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def start_ranks(name: str, ranks: int) -> Timing:
-    """Measure a workload on ranks of a machine of their own, and return what rank 0 found.
+def launch_ranks(name: str, ranks: int) -> Timing:
+    """Launch the ranks on a simulated machine of their own, and return the result of rank 0.
 
     Raises:
-        SystemExit: A rank has failed, with what it wrote.
+        SystemExit: A rank failed; the message has its output.
     """
     command = [sys.executable, __file__, "--rank-of", name, "--ranks", str(ranks)]
     rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
     with tempfile.TemporaryDirectory(prefix="hpu-ddp-bench-") as folder, ExitStack() as stack:
         shared = os.environ | rendezvous | {"NODE_RANK": "0", "HPU_SIM_RUNTIME_DIR": folder, "OMP_NUM_THREADS": "1"}
-        # Files, because nobody reads while the ranks run, and one that cannot write would hold up the others.
+        # Files, because a rank that writes to a full pipe would block the others.
         files = [stack.enter_context(Path(folder, f"rank-{rank}").open("w+")) for rank in range(ranks)]
         processes = [
-            subprocess.Popen(command, env=shared | {"LOCAL_RANK": str(rank)}, stdout=file, stderr=file)  # noqa: S603 - its own.
+            subprocess.Popen(command, env=shared | {"LOCAL_RANK": str(rank)}, stdout=file, stderr=file)  # noqa: S603 - this script.
             for rank, file in enumerate(files)
         ]
         codes = [process.wait() for process in processes]
         outputs = [Path(file.name).read_text() for file in files]
     for rank, code in enumerate(codes):
         if code != 0:
-            sys.exit(f"rank {rank} of {ranks} ended with exit code {code}:\n{outputs[rank]}")
-    found = next(line for line in outputs[0].splitlines() if line.startswith(_MARK))
-    return Timing(**json.loads(found.removeprefix(_MARK)))
+            sys.exit(f"rank {rank} of {ranks} exited with code {code}:\n{outputs[rank]}")
+    result = next(line for line in outputs[0].splitlines() if line.startswith(_RESULT_PREFIX))
+    return Timing(**json.loads(result.removeprefix(_RESULT_PREFIX)))
 
 
 def main() -> None:
-    """Measure every workload on every number of ranks and print the medians."""
+    """Measure each benchmark on each number of ranks and print the medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4, 8], metavar="N", help="how many ranks")
-    parser.add_argument("--json", action="store_true", help="print JSON rather than a table")
-    parser.add_argument("--rank-of", choices=WORKLOADS, help=argparse.SUPPRESS)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4, 8], metavar="N", help="numbers of ranks")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--rank-of", choices=BENCHMARKS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank_of is not None:
-        be_rank(options.rank_of, options.ranks[0])
+        run_rank(options.rank_of, options.ranks[0])
         return
 
-    timings = [start_ranks(name, ranks) for name in WORKLOADS for ranks in options.ranks]
+    timings = [launch_ranks(name, ranks) for name in BENCHMARKS for ranks in options.ranks]
     if options.json:
         print(json.dumps([asdict(timing) for timing in timings], indent=2))
         return

@@ -1,1 +1,1 @@
-"""Tests of hpu-ddp. A package, so that the processes of the ranks import these modules as pytest does."""
+"""Tests of hpu-ddp. Ranks import test functions from this package by module name."""

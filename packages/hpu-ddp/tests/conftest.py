@@ -1,4 +1,4 @@
-"""Ranks to call functions on, started once for all tests, and programs that tests start themselves."""
+"""Fixtures: a pool of ranks, and programs with simulated devices."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -19,10 +19,10 @@ Run = Callable[..., CompletedProgram]
 
 @pytest.fixture(scope="session")
 def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnRanks]:
-    """Calls a function of this test module on ranks that share a training, and returns what each of them returned.
+    """Return a function that calls a test function on every rank, and returns the results by rank.
 
-    `on_ranks(function, *arguments, count=2, lazy=False, seconds=60)`. The ranks are the same for all tests that
-    ask for as many, unless a test has failed on them.
+    `on_ranks(function, *arguments, count=2, lazy=False, seconds=60)`. Tests with the same `count` share the ranks,
+    which are restarted after a failure.
     """
     with SharedRankPool(lambda: tmp_path_factory.mktemp("ranks"), prepare=prepare) as ranks:
         yield ranks.call
@@ -30,7 +30,7 @@ def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnRanks]:
 
 @pytest.fixture
 def program(tmp_path: Path) -> Callable[..., Program]:
-    """Makes a program of tests/programs, or of further arguments, on a machine of its own: see `Program`."""
+    """Return a function that makes a `Program` of a script of tests/programs, with its own simulated devices."""
 
     def program(name: str, *arguments: str, devices: int = 2, interpreter: tuple[str, ...] = (), **more: str) -> Any:
         command = [*(interpreter or (sys.executable,)), str(PROGRAMS / name), *arguments]
@@ -41,7 +41,7 @@ def program(tmp_path: Path) -> Callable[..., Program]:
 
 @pytest.fixture
 def run(program: Callable[..., Program]) -> Run:
-    """Runs a program of tests/programs to its end, at most for some seconds, and returns what came of it."""
+    """Return a function that runs a script of tests/programs to completion and returns its `CompletedProgram`."""
 
     def run(name: str, *arguments: str, seconds: float = 150, **options: Any) -> CompletedProgram:
         with program(name, *arguments, **options) as running:

@@ -1,19 +1,19 @@
-"""Failures in the program of these tests.
+"""Timeouts and error patterns of the failure tests.
 
-The program fails on one rank, in the fourth batch. With `--held`, the others wait for it in a call that never returns,
-as HCCL's collectives do; those of the simulator fail when a connection breaks.
+The test program fails on one rank, in the fourth batch. With `--held`, the other ranks block in a call that never
+returns, as in an HCCL collective; the simulator's collectives raise an error when a connection breaks.
 """
 
 import re
 
-# The strategy's timeout in seconds, which is also how long ranks wait for each other at the start.
+# The strategy's timeout, in seconds. It includes the rendezvous.
 TIMEOUT = 60
-# The same where a rank hangs, which is detected after most of it.
+# Shorter for a rank that hangs, because that is detected only near the timeout.
 HANG_TIMEOUT = 30
 
 RANK = r"rank {rank} \(pid \d+ on \S+\)"
 
 
-def names(output: str, rank: int, cause: str) -> bool:
-    """Return whether a RankFailedError names a rank and a cause."""
+def has_rank_error(output: str, rank: int, cause: str) -> bool:
+    """Return whether the output has a RankFailedError that names this rank and cause."""
     return re.search(f"RankFailedError: {RANK.format(rank=rank)} {cause}", output) is not None

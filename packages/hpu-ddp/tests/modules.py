@@ -1,4 +1,4 @@
-"""Small modules to train, their data, and a Trainer for the ranks."""
+"""LightningModules, data and a Trainer for the tests."""
 
 from typing import Any
 
@@ -16,24 +16,24 @@ _Base = frameworks.current().pytorch().LightningModule
 Loader = DataLoader[tuple[torch.Tensor, ...]]
 
 
-def loader(batches: int = BATCHES, ranks: int = 2) -> Loader:
-    """Give each rank batches of two tensors: points of shape (4, 4), and in which of two classes each is, (4,)."""
+def make_loader(batches: int = BATCHES, ranks: int = 2) -> Loader:
+    """Return a DataLoader of points, (4, 4) per batch, and their classes, (4,), with `batches` batches per rank."""
     points = torch.randn(batches * BATCH_SIZE * ranks, 4, generator=torch.Generator().manual_seed(7))
     return DataLoader(TensorDataset(points, (points.sum(1) > 0).long()), batch_size=BATCH_SIZE)
 
 
-def dealt(whole: Loader, rank: int, ranks: int) -> Loader:
-    """Give one rank its part of each batch of all ranks, in order; Lightning's own dealing shuffles.
+def make_sharded_loader(loader: Loader, rank: int, ranks: int) -> Loader:
+    """Return a DataLoader of one rank's samples in order; the sampler that Lightning adds shuffles.
 
-    To be trained with `use_distributed_sampler=False`.
+    Train with `use_distributed_sampler=False`.
     """
-    data = whole.dataset
+    data = loader.dataset
     sampler = DistributedSampler(data, num_replicas=ranks, rank=rank, shuffle=False)  # type: ignore[var-annotated]
-    return DataLoader(data, batch_size=whole.batch_size, sampler=sampler)
+    return DataLoader(data, batch_size=loader.batch_size, sampler=sampler)
 
 
 class Classifier(_Base):  # type: ignore[misc, valid-type] # The class depends on what is installed.
-    """Tells the two classes apart, and keeps the loss of each step on the device."""
+    """Classifier of two classes that records the loss of each step on the device."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,12 +66,12 @@ class Classifier(_Base):  # type: ignore[misc, valid-type] # The class depends o
         return scores
 
     def configure_optimizers(self) -> Any:
-        """Return an optimizer with state."""
+        """Return an optimizer that has state."""
         return torch.optim.Adam(self.parameters(), lr=0.05)
 
 
-def trainer(**options: Any) -> Any:
-    """Make a Trainer for two ranks that writes and shows nothing; the arguments are the Trainer's."""
+def make_trainer(**options: Any) -> Any:
+    """Return a Trainer for two ranks without logging and checkpoints; `options` are arguments of the Trainer."""
     defaults: dict[str, Any] = {
         "accelerator": HPUAccelerator(),
         "devices": 2,
@@ -86,11 +86,11 @@ def trainer(**options: Any) -> Any:
     return frameworks.current().pytorch().Trainer(**{**defaults, **options})
 
 
-def weights(module: torch.nn.Module) -> bytes:
-    """Return the bits of all parameters, to be compared between ranks."""
+def parameter_bytes(module: torch.nn.Module) -> bytes:
+    """Return the bytes of all parameters, for bitwise comparison between ranks."""
     return b"".join(parameter.detach().cpu().numpy().tobytes() for parameter in module.parameters())
 
 
-def numbers(values: list[torch.Tensor]) -> list[float]:
-    """Return scalars as floats."""
+def to_floats(values: list[torch.Tensor]) -> list[float]:
+    """Return scalar tensors as floats."""
     return [float(value) for value in values]

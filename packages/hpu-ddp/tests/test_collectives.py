@@ -1,4 +1,4 @@
-"""What ranks exchange, on simulated cards: each `_function` runs on every rank, each test looks at what it returned."""
+"""Collectives of the Trainer's strategies; the helper functions run on the ranks."""
 
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -11,47 +11,48 @@ from hpu_core import bridge
 from hpu_ddp import HPUDDPStrategy
 
 from .conftest import OnRanks
-from .modules import trainer
+from .modules import make_trainer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# One more than float32 can tell from its neighbours, as which the bridge reduces integers.
-LARGE = 2**24 + 1
+# Not representable in float32, in which the bridge reduces integers.
+INEXACT_AS_FLOAT32 = 2**24 + 1
 
 
 def _strategy() -> HPUDDPStrategy:
-    """Return a strategy whose ranks have met."""
-    strategy: HPUDDPStrategy = trainer().strategy
+    """Return a strategy after rendezvous."""
+    strategy: HPUDDPStrategy = make_trainer().strategy
     strategy.setup_environment()
     return strategy
 
 
 def _reduce() -> list[Any]:
     strategy = _strategy()
-    values = (torch.tensor(1.0 + strategy.global_rank, device="hpu"), torch.tensor(LARGE, device="hpu"))
+    values = (torch.tensor(1.0 + strategy.global_rank, device="hpu"), torch.tensor(INEXACT_AS_FLOAT32, device="hpu"))
     return [strategy.reduce(values[0]).item(), strategy.reduce(values[1], reduce_op="sum").item()]
 
 
-def test_tensors_are_reduced(on_ranks: OnRanks) -> None:
-    """A mean unless something else is asked for; integers come out exact."""
-    assert on_ranks(_reduce) == [[1.5, 2 * LARGE]] * 2
+def test_reduce_tensors(on_ranks: OnRanks) -> None:
+    """The default reduction is the mean, and integers are exact."""
+    assert on_ranks(_reduce) == [[1.5, 2 * INEXACT_AS_FLOAT32]] * 2
 
 
-def _decide() -> list[bool]:
+def _reduce_decisions() -> list[bool]:
     strategy = _strategy()
-    own = strategy.global_rank == 1
+    on_rank_1 = strategy.global_rank == 1
     return [
-        strategy.reduce_boolean_decision(decision, all=every) for every in (True, False) for decision in (own, True)
+        strategy.reduce_boolean_decision(decision, all=all_ranks)
+        for all_ranks in (True, False)
+        for decision in (on_rank_1, True)
     ]
 
 
-def test_decisions_are_reduced(on_ranks: OnRanks) -> None:
-    """Whether all ranks say so, or any: what one says alone, and what both say."""
-    assert on_ranks(_decide) == [[False, True, True, True]] * 2
+def test_reduce_boolean_decision(on_ranks: OnRanks) -> None:
+    assert on_ranks(_reduce_decisions) == [[False, True, True, True]] * 2
 
 
-def _message_of_error(kind: str) -> str:
+def _error_message(kind: str) -> str:
     strategy = _strategy()
     on_cpu = torch.zeros(2)
     calls: dict[str, Callable[[], Any]] = {
@@ -63,24 +64,22 @@ def _message_of_error(kind: str) -> str:
         calls[kind]()
     except ValueError as error:
         return str(error)
-    return "no error"
+    return ""
 
 
 @pytest.mark.parametrize("kind", ["reduce", "gather", "gather with gradients"])
-def test_tensors_on_the_cpu_are_refused(kind: str, on_ranks: OnRanks) -> None:
-    """The error says where the tensor is and how to move it."""
+def test_cpu_tensors_raise_an_error(kind: str, on_ranks: OnRanks) -> None:
     message = "`tensor` must be on 'hpu' for a collective over HCCL, got one on 'cpu': move it with `.to('hpu')`"
 
-    assert on_ranks(_message_of_error, kind) == [message] * 2
+    assert on_ranks(_error_message, kind) == [message] * 2
 
 
-def _reduce_no_tensor() -> Any:
+def _reduce_text() -> Any:
     return _strategy().reduce("text")
 
 
-def test_what_is_no_tensor_is_returned(on_ranks: OnRanks) -> None:
-    """As in Lightning."""
-    assert on_ranks(_reduce_no_tensor) == ["text"] * 2
+def test_reduce_returns_other_objects_unchanged(on_ranks: OnRanks) -> None:
+    assert on_ranks(_reduce_text) == ["text"] * 2
 
 
 def _gather() -> list[list[float]]:
@@ -91,8 +90,7 @@ def _gather() -> list[list[float]]:
     return gathered
 
 
-def test_tensors_are_gathered(on_ranks: OnRanks) -> None:
-    """Every rank has the tensors of all, in the order of the ranks."""
+def test_all_gather_stacks_tensors_by_rank(on_ranks: OnRanks) -> None:
     assert on_ranks(_gather) == [[[0.0, 0.0], [1.0, 1.0]]] * 2
 
 
@@ -105,8 +103,7 @@ def _gather_with_gradients() -> list[float]:
     return gradient
 
 
-def test_gradients_flow_back_to_their_rank(on_ranks: OnRanks) -> None:
-    """What the ranks' losses owe to a part is summed up at the rank that the part came from."""
+def test_all_gather_sums_gradients_on_the_source_rank(on_ranks: OnRanks) -> None:
     assert on_ranks(_gather_with_gradients) == [[2.0, 4.0], [20.0, 40.0]]
 
 
@@ -117,12 +114,11 @@ def _broadcast() -> Any:
     return rank, values.tolist(), values.device.type
 
 
-def test_objects_are_broadcast(on_ranks: OnRanks) -> None:
-    """Objects of any kind arrive, with the tensors in them on the card."""
+def test_broadcast_moves_tensors_to_the_device(on_ranks: OnRanks) -> None:
     assert on_ranks(_broadcast) == [(1, [1.0, 1.0], "hpu")] * 2
 
 
-def _order_of_barrier() -> list[str]:
+def _barrier_calls() -> list[str]:
     strategy = _strategy()
     calls = mock.Mock()
     with (
@@ -133,13 +129,12 @@ def _order_of_barrier() -> list[str]:
     return [name for name, _, _ in calls.mock_calls]
 
 
-def test_a_barrier_waits_for_the_cards(on_ranks: OnRanks) -> None:
-    """A rank enters when its card has finished, because the barrier is one of the hosts, and leaves likewise."""
-    assert on_ranks(_order_of_barrier) == [["synchronize", "barrier", "synchronize"]] * 2
+def test_barrier_synchronizes_devices(on_ranks: OnRanks) -> None:
+    """HCCL's own barrier synchronizes only the hosts."""
+    assert on_ranks(_barrier_calls) == [["synchronize", "barrier", "synchronize"]] * 2
 
 
-def test_without_other_ranks_nothing_is_exchanged() -> None:
-    """Before the ranks have met, each collective returns what it got, also for a tensor on the CPU."""
+def test_collectives_return_their_input_before_rendezvous() -> None:
     strategy, tensor = HPUDDPStrategy(), torch.ones(2)
     strategy.barrier()
 

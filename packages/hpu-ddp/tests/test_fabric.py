@@ -1,4 +1,4 @@
-"""Fabric's strategies: before any rank has met another, on two simulated cards, and in programs of their own."""
+"""Fabric's strategies, on simulated devices."""
 
 import itertools
 import json
@@ -16,18 +16,19 @@ import hpu_sim
 from hpu_core import HPUAccelerator, HPUCheckpointIO, bridge, frameworks
 from hpu_ddp import FabricHPUDDPStrategy, FabricHPUParallelStrategy
 from hpu_ddp._launchers import FabricHPUMultiProcessingLauncher
-from hpu_ddp._lightning import FabricDDPStrategy, MisconfigurationException
+from hpu_ddp._lightning import FabricDDPStrategy
 
 from .conftest import OnRanks, Run
 from .failure_helpers import RANK
-from .modules import BATCHES, loader, weights
+from .modules import BATCHES, make_loader, parameter_bytes
 
 _lightning = frameworks.current()
+_MisconfigurationException = _lightning.fabric("utilities.exceptions").MisconfigurationException
 
 
 @pytest.fixture
-def place() -> Iterator[None]:
-    """An environment that says nothing of ranks, put back as it was afterwards."""
+def clean_environment() -> Iterator[None]:
+    """Remove the variables of distributed jobs from the environment; restore it afterwards."""
     with mock.patch.dict(os.environ):
         for name in ("LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "RANK", "WORLD_SIZE"):
             os.environ.pop(name, None)
@@ -35,7 +36,7 @@ def place() -> Iterator[None]:
 
 
 def _fabric(**options: Any) -> Any:
-    """Make Fabric for two ranks, and have them meet."""
+    """Return Fabric for two ranks, launched."""
     strategy = options.pop("strategy", None) or FabricHPUDDPStrategy()
     fabric = _lightning.fabric().Fabric(accelerator=HPUAccelerator(), strategy=strategy, devices=2, **options)
     fabric.launch()
@@ -51,12 +52,12 @@ def _network() -> torch.nn.Module:
 def _train(
     accumulate: int = 1, batches: int = BATCHES, **options: Any
 ) -> tuple[bytes, list[float], list[dict[str, int]]]:
-    """Train for an epoch; return the weights, the losses, and the card's counters before each batch."""
+    """Train for an epoch; return the weights, the losses, and the device's counters before each batch."""
     fabric = _fabric(**options)
     network = _network()
     network, optimizer = fabric.setup(network, torch.optim.SGD(network.parameters(), lr=0.1))
     losses, counters = [], []
-    for index, (points, classes) in enumerate(fabric.setup_dataloaders(loader(batches))):
+    for index, (points, classes) in enumerate(fabric.setup_dataloaders(make_loader(batches))):
         counters.append(hpu_sim.stats())
         last = (index + 1) % accumulate == 0
         with fabric.no_backward_sync(network, enabled=not last):
@@ -66,7 +67,7 @@ def _train(
             optimizer.step()
             optimizer.zero_grad()
         losses.append(loss.detach())
-    return weights(network), [float(loss) for loss in losses], counters
+    return parameter_bytes(network), [float(loss) for loss in losses], counters
 
 
 def _train_parallel() -> bytes:
@@ -77,42 +78,39 @@ def _train_ddp() -> tuple[bytes, list[float]]:
     return _train()[:2]
 
 
-def test_all_ranks_have_the_same_weights(on_ranks: OnRanks) -> None:
-    """After training, every bit of every weight is the same on all ranks, though each saw other data."""
+def test_ranks_with_different_data_have_the_same_weights(on_ranks: OnRanks) -> None:
     (first, losses), (second, others) = on_ranks(_train_ddp)
 
     assert first == second
-    assert first != weights(_network())
+    assert first != parameter_bytes(_network())
     assert not set(losses) & set(others)
 
 
-def test_both_strategies_are_one(on_ranks: OnRanks) -> None:
-    """The other name trains the same."""
+def test_both_strategies_train_the_same_weights(on_ranks: OnRanks) -> None:
     assert on_ranks(_train_parallel) == [trained for trained, _ in on_ranks(_train_ddp)]
 
 
-def _collectives() -> list[int]:
+def _collectives_per_batch() -> list[int]:
     counters = _train(accumulate=3, batches=12)[2]
     return [after["collectives"] - before["collectives"] for before, after in itertools.pairwise(counters)]
 
 
-def test_accumulation_exchanges_nothing_in_between(on_ranks: OnRanks) -> None:
-    """Without synchronisation, backward is no collective."""
-    # After the first exchange, torch also agrees on the order of the gradients.
-    assert [counts[4:] for counts in on_ranks(_collectives)] == [[0, 1, 0, 0, 1, 0, 0]] * 2
+def test_no_backward_sync_runs_no_collectives(on_ranks: OnRanks) -> None:
+    # DDP also synchronizes the rebuilt buckets after the first all-reduce.
+    assert [counts[4:] for counts in on_ranks(_collectives_per_batch)] == [[0, 1, 0, 0, 1, 0, 0]] * 2
 
 
-def _graphs() -> list[int]:
+def _graphs_per_batch() -> list[int]:
     counters = _train()[2]
     return [after["graphs"] - before["graphs"] for before, after in itertools.pairwise(counters)]
 
 
-def test_a_lazy_step_is_two_graphs(on_ranks: OnRanks) -> None:
-    """Forward and backward are the one, which ends where gradients leave; the optimizer is the other."""
-    assert [counts[2:] for counts in on_ranks(_graphs, lazy=True)] == [[2] * (BATCHES - 3)] * 2
+def test_lazy_step_runs_two_graphs(on_ranks: OnRanks) -> None:
+    """The first graph is forward and backward, up to the all-reduce; the second is the optimizer step."""
+    assert [counts[2:] for counts in on_ranks(_graphs_per_batch, lazy=True)] == [[2] * (BATCHES - 3)] * 2
 
 
-def _exchange() -> tuple[float, int, list[float], str]:
+def _run_collectives() -> tuple[float, int, list[float], str]:
     fabric = _fabric()
     rank = fabric.global_rank
     mean = fabric.all_reduce(torch.tensor(1.0 + rank, device="hpu"))
@@ -122,9 +120,8 @@ def _exchange() -> tuple[float, int, list[float], str]:
     return float(mean), int(total), gathered.tolist(), fabric.broadcast(f"from {rank}", 1)
 
 
-def test_ranks_exchange(on_ranks: OnRanks) -> None:
-    """Means, exact integers, gathered tensors and objects."""
-    assert on_ranks(_exchange) == [(1.5, 2**25 + 2, [0.0, 1.0], "from 1")] * 2
+def test_collectives(on_ranks: OnRanks) -> None:
+    assert on_ranks(_run_collectives) == [(1.5, 2**25 + 2, [0.0, 1.0], "from 1")] * 2
 
 
 def _gather_with_gradients() -> list[float]:
@@ -135,12 +132,11 @@ def _gather_with_gradients() -> list[float]:
     return gradient
 
 
-def test_gradients_flow_back(on_ranks: OnRanks) -> None:
-    """From the losses of both ranks."""
+def test_all_gather_sums_gradients_on_the_source_rank(on_ranks: OnRanks) -> None:
     assert on_ranks(_gather_with_gradients) == [[2.0, 2.0]] * 2
 
 
-def _made_on_the_card() -> tuple[str, str, str]:
+def _device_types() -> tuple[str, str, str]:
     fabric = _fabric()
     with fabric.init_module():
         network = _network()
@@ -150,9 +146,8 @@ def _made_on_the_card() -> tuple[str, str, str]:
 
 
 @pytest.mark.skipif(not hasattr(_lightning.fabric().Fabric, "init_tensor"), reason="Requires: Lightning 2.1")
-def test_modules_and_tensors_can_be_made_on_the_card(on_ranks: OnRanks) -> None:
-    """`init_module` and `init_tensor` make them where they are needed, on a card without an index."""
-    assert on_ranks(_made_on_the_card) == [("hpu", "hpu", "hpu")] * 2
+def test_init_module_and_init_tensor_create_on_the_device(on_ranks: OnRanks) -> None:
+    assert on_ranks(_device_types) == [("hpu", "hpu", "hpu")] * 2
 
 
 def _checkpoint(folder: str) -> tuple[bool, str]:
@@ -163,34 +158,32 @@ def _checkpoint(folder: str) -> tuple[bool, str]:
     other = fabric.setup(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2)))
     fabric.load(path, {"network": other})
     content = torch.load(path, weights_only=True)["network"]
-    return weights(network) == weights(other), content["0.weight"].device.type
+    return parameter_bytes(network) == parameter_bytes(other), content["0.weight"].device.type
 
 
-def test_checkpoints_go_to_the_cpu_and_back(on_ranks: OnRanks, tmp_path: Path) -> None:
-    """What one rank saves all can load, and so can a machine without a card."""
+def test_checkpoint_is_saved_on_the_cpu_and_loaded_by_all_ranks(on_ranks: OnRanks, tmp_path: Path) -> None:
     assert on_ranks(_checkpoint, str(tmp_path)) == [(True, "cpu")] * 2
 
 
-def _refusal(name: str) -> str:
+def _error_message(name: str) -> str:
     strategy = _fabric().strategy
     try:
         getattr(strategy, name)(torch.zeros(1))
     except ValueError as error:
         return str(error)
-    return "no error"
+    return ""
 
 
 @pytest.mark.parametrize("name", ["all_reduce", "all_gather"])
-def test_tensors_on_the_cpu_are_refused(name: str, on_ranks: OnRanks) -> None:
-    """The strategy says so; Fabric itself moves them to the card first."""
-    messages = on_ranks(_refusal, name)
+def test_cpu_tensors_raise_an_error(name: str, on_ranks: OnRanks) -> None:
+    """Fabric itself moves tensors to the device before it calls the strategy."""
+    messages = on_ranks(_error_message, name)
 
     assert all(message.startswith("`tensor` must be on 'hpu'") for message in messages)
 
 
 @pytest.mark.parametrize("start_method", ["popen", "spawn"])
-def test_programs_start_their_ranks(start_method: str, run: Run) -> None:
-    """As with the Trainer: the same script once more for each card, or processes of multiprocessing."""
+def test_launch(start_method: str, run: Run) -> None:
     done = run("fabric.py", start_method)
 
     assert (done.code, done.leaked_pids) == (0, ()), done.output
@@ -199,12 +192,12 @@ def test_programs_start_their_ranks(start_method: str, run: Run) -> None:
     assert len({report["weight"] for report in reports}) == 1
 
 
-def test_an_error_ends_the_other_ranks(run: Run) -> None:
-    """Though Fabric tells its strategy of no error: the end of the program does."""
+def test_error_on_one_rank_raises_on_the_others(run: Run) -> None:
+    """The strategy detects the error at exit, because Fabric reports no exceptions to its strategy."""
     done = run("fabric.py", "popen", "fail")
 
     assert (done.code, done.leaked_pids) == (1, ())
-    assert re.search(rf"RankFailedError: {RANK.format(rank=1)} failed: KeyError: 'no such luck'", done.output)
+    assert re.search(rf"RankFailedError: {RANK.format(rank=1)} failed: KeyError: 'missing feature'", done.output)
 
 
 @pytest.mark.parametrize(
@@ -212,8 +205,7 @@ def test_an_error_ends_the_other_ranks(run: Run) -> None:
     [(FabricHPUParallelStrategy, "hpu_parallel"), (FabricHPUDDPStrategy, "hpu_ddp")],
     ids=["parallel", "ddp"],
 )
-def test_the_names_are_the_trainers(kind: type[FabricHPUParallelStrategy], name: str) -> None:
-    """The registry makes each strategy from its string."""
+def test_strategy_registry(kind: type[FabricHPUParallelStrategy], name: str) -> None:
     registry = _lightning.fabric("strategies.registry")._StrategyRegistry()
 
     kind.register_strategies(registry)
@@ -222,8 +214,7 @@ def test_the_names_are_the_trainers(kind: type[FabricHPUParallelStrategy], name:
     assert issubclass(kind, FabricDDPStrategy)
 
 
-def test_the_defaults_are_the_trainers() -> None:
-    """Intel's for DDP, HCCL, and checkpoints for any machine."""
+def test_defaults() -> None:
     strategy = FabricHPUDDPStrategy(static_graph=True)
 
     options = {"bucket_cap_mb": 230, "gradient_as_bucket_view": True, "find_unused_parameters": False}
@@ -232,8 +223,7 @@ def test_the_defaults_are_the_trainers() -> None:
     assert isinstance(strategy.checkpoint_io, HPUCheckpointIO)
 
 
-def test_the_users_plugin_stays() -> None:
-    """A checkpoint plugin is kept, whether it was passed or assigned."""
+def test_checkpoint_io_is_kept() -> None:
     plugin = HPUCheckpointIO()
     strategy = FabricHPUDDPStrategy()
     strategy.checkpoint_io = plugin
@@ -242,25 +232,23 @@ def test_the_users_plugin_stays() -> None:
     assert FabricHPUDDPStrategy(checkpoint_io=plugin).checkpoint_io is plugin
 
 
-@pytest.mark.usefixtures("place")
-def test_another_accelerator_is_refused() -> None:
-    """Where devices were given by hand and the accelerator was not, the error says which to pass."""
+@pytest.mark.usefixtures("clean_environment")
+def test_other_accelerator_raises_an_error() -> None:
     strategy = FabricHPUDDPStrategy(parallel_devices=[torch.device("hpu")])
     strategy.accelerator = _lightning.fabric("accelerators").CPUAccelerator()
 
-    with pytest.raises(MisconfigurationException, match=r"got CPUAccelerator: pass `accelerator=hpu_core"):
+    with pytest.raises(_MisconfigurationException, match=r"got CPUAccelerator: pass `accelerator=hpu_core"):
         strategy.setup_environment()
 
 
-def test_devices_of_another_kind_are_refused() -> None:
-    """As by the Trainer's strategy."""
+def test_other_devices_raise_an_error() -> None:
     with pytest.raises(ValueError, match="FabricHPUDDPStrategy trains on HPUs only"):
         FabricHPUDDPStrategy().parallel_devices = [torch.device("cpu")]
 
 
-@pytest.mark.usefixtures("place")
-def test_no_card_is_opened_to_start_processes() -> None:
-    """`init_module` in a process that only starts others would take a card from them."""
+@pytest.mark.usefixtures("clean_environment")
+def test_launching_process_opens_no_device() -> None:
+    """`init_module` in the launching process would occupy a rank's device."""
     strategy = FabricHPUDDPStrategy(start_method="spawn", parallel_devices=[torch.device("hpu")] * 2)
     strategy.cluster_environment = _lightning.fabric("plugins.environments").LightningEnvironment()
     strategy._configure_launcher()
@@ -270,9 +258,8 @@ def test_no_card_is_opened_to_start_processes() -> None:
             context()
 
 
-@pytest.mark.usefixtures("place")
-def test_notebooks_may_start_processes() -> None:
-    """In any way that multiprocessing has."""
+@pytest.mark.usefixtures("clean_environment")
+def test_launcher_is_interactive_compatible() -> None:
     strategy = FabricHPUDDPStrategy(start_method="spawn", parallel_devices=[torch.device("hpu")] * 2)
     strategy.cluster_environment = _lightning.fabric("plugins.environments").LightningEnvironment()
     strategy._configure_launcher()
@@ -281,8 +268,7 @@ def test_notebooks_may_start_processes() -> None:
     assert strategy.launcher.is_interactive_compatible
 
 
-def test_processes_are_not_started_beside_an_open_card() -> None:
-    """The card would be missing."""
+def test_launch_with_an_open_device_raises_an_error() -> None:
     launcher = FabricHPUMultiProcessingLauncher(FabricHPUDDPStrategy(start_method="spawn"))
 
     with (
@@ -292,8 +278,7 @@ def test_processes_are_not_started_beside_an_open_card() -> None:
         launcher.launch(print)
 
 
-def test_without_other_ranks_nothing_is_exchanged() -> None:
-    """Before the ranks have met, each collective returns what it got."""
+def test_collectives_return_their_input_before_rendezvous() -> None:
     strategy, tensor = FabricHPUDDPStrategy(), torch.ones(2)
     strategy.barrier()
 
@@ -302,6 +287,6 @@ def test_without_other_ranks_nothing_is_exchanged() -> None:
     assert strategy.broadcast("text", 1) == "text"
 
 
-def test_it_says_which_framework_it_is_for() -> None:
-    """Its representation is what Lightning prints when it refuses it."""
+def test_repr_names_the_framework() -> None:
+    """Lightning prints the repr when it rejects a strategy of the other framework."""
     assert repr(FabricHPUDDPStrategy()).startswith(f"<FabricHPUDDPStrategy of {_lightning.name} ")

@@ -1,4 +1,4 @@
-"""Failures of a rank: every other one raises an error that names it, exits and leaves no process behind."""
+"""Failures of a rank: all others raise `RankFailedError`, exit and leave no process behind."""
 
 import json
 import re
@@ -10,32 +10,30 @@ import pytest
 from hpu_sim.testing import free_port
 
 from .conftest import Run
-from .failure_helpers import TIMEOUT, names
+from .failure_helpers import TIMEOUT, has_rank_error
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_killed_rank_ends_the_training(rank: int, run: Run) -> None:
+def test_killed_rank_is_named(rank: int, run: Run) -> None:
     done = run("train.py", "--timeout", str(TIMEOUT), "--fail", "killed", "--rank", str(rank))
 
     assert done.code != 0
     assert done.leaked_pids == ()
-    assert names(done.output, rank, r"exited.*: (killed by signal 9|its store closed)"), done.output
+    assert has_rank_error(done.output, rank, r"exited.*: (killed by signal 9|its store closed)"), done.output
 
 
-def test_an_error_ends_the_training(run: Run) -> None:
-    """The error of the other rank has the text of the first one."""
+def test_rank_error_is_raised_on_all_ranks(run: Run) -> None:
     done = run("train.py", "--timeout", str(TIMEOUT), "--fail", "raises")
 
     assert (done.code, done.leaked_pids) == (1, ())
-    assert names(done.output, 1, "failed.*: ValueError: no such luck"), done.output
+    assert has_rank_error(done.output, 1, "failed.*: ValueError: invalid batch"), done.output
 
 
-def test_a_rank_that_leaves_ends_the_training(run: Run) -> None:
-    """The other rank does not wait forever for one that has finished alone."""
+def test_rank_that_finishes_before_the_others_is_named(run: Run) -> None:
     done = run("train.py", "--timeout", str(TIMEOUT), "--fail", "leaves")
 
     assert (done.code, done.leaked_pids) == (1, ())
-    assert names(done.output, 1, "left the job; rank 0"), done.output
+    assert has_rank_error(done.output, 1, "left the job; rank 0"), done.output
     assert '{"rank": 1' in done.output
 
 
@@ -46,8 +44,8 @@ def test_a_rank_that_leaves_ends_the_training(run: Run) -> None:
         ("1", r"rank 1 found no rank 0 at 127\.0\.0\.1:\d+ within 2 s: .* Check that rank 0 runs there"),
     ],
 )
-def test_a_rank_that_does_not_join_is_named(present: str, error: str, run: Run) -> None:
-    """The error comes after the strategy's timeout, and before a device is opened."""
+def test_missing_rank_is_named(present: str, error: str, run: Run) -> None:
+    """The error follows the strategy's timeout and precedes the opening of a device."""
     done = run("train.py", "--timeout", "2", LOCAL_RANK=present, MASTER_PORT=str(free_port()))
 
     assert (done.code, done.leaked_pids) == (1, ())
@@ -56,8 +54,8 @@ def test_a_rank_that_does_not_join_is_named(present: str, error: str, run: Run) 
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_on_sigterm_all_ranks_stop(rank: int, run: Run) -> None:
-    """Whichever rank receives it: all stop before the same batch, say so and exit with 0, as Lightning's own do."""
+def test_sigterm_on_one_rank_stops_all_ranks(rank: int, run: Run) -> None:
+    """All ranks stop before the same batch, log it and exit with code 0."""
     done = run("train.py", "--timeout", str(TIMEOUT), "--fail", "terminated", "--rank", str(rank), "--epochs", "50")
 
     assert (done.code, done.leaked_pids) == (0, ())
@@ -66,8 +64,8 @@ def test_on_sigterm_all_ranks_stop(rank: int, run: Run) -> None:
     assert '{"rank"' not in done.output
 
 
-def test_launched_ranks_exit_with_their_launcher(run: Run) -> None:
-    """Another program at MASTER_PORT: rank 0 cannot open the store, and rank 1 does not wait for it."""
+def test_launched_rank_exits_if_its_launcher_fails(run: Run) -> None:
+    """Rank 0 cannot open the store at a port in use, and rank 1 does not wait for it."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         done = run("train.py", "--timeout", "600", MASTER_PORT=str(other.getsockname()[1]), seconds=120)
 
@@ -76,25 +74,25 @@ def test_launched_ranks_exit_with_their_launcher(run: Run) -> None:
     assert "MASTER_PORT must be free" in done.output
 
 
-def test_failure_detection_can_be_switched_off(run: Run) -> None:
+def test_failure_detection_can_be_disabled(run: Run) -> None:
     done = run("train.py", HPU_FAILURE_DETECTION="0")
 
     assert done.code == 0, done.output
     assert done.output.count('{"rank"') == 2
 
 
-def test_a_killed_training_resumes(run: Run, tmp_path: Path) -> None:
-    """Resumed from the last checkpoint, a training reaches the weights of an undisturbed one."""
+def test_resume_after_a_killed_rank(run: Run, tmp_path: Path) -> None:
+    """Resumed from the last checkpoint, a training reaches the same weights as an uninterrupted one."""
     saving = ("--timeout", str(TIMEOUT), "--epochs", "3", "--checkpoints")
-    undisturbed = run("train.py", *saving, str(tmp_path / "undisturbed"))
+    uninterrupted = run("train.py", *saving, str(tmp_path / "uninterrupted"))
     killed = run("train.py", *saving, str(tmp_path / "killed"), "--fail", "killed", "--batch", "8")
     resumed = run("train.py", *saving, str(tmp_path / "killed"))
 
     assert killed.code != 0
     assert resumed.code == 0, resumed.output
-    expected, reached = (
+    expected, actual = (
         [json.loads(line) for line in done.output.splitlines() if line.startswith('{"rank"')]
-        for done in (undisturbed, resumed)
+        for done in (uninterrupted, resumed)
     )
-    assert {report["weights"] for report in reached} == {report["weights"] for report in expected}
-    assert {report["steps"] for report in reached} == {18}
+    assert {report["weights"] for report in actual} == {report["weights"] for report in expected}
+    assert {report["steps"] for report in actual} == {18}

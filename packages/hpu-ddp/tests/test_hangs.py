@@ -1,33 +1,33 @@
-"""Ranks that hang, and ranks held in a collective: all exit within the timeout."""
+"""Hangs: every rank exits within the timeout."""
 
 import re
 
 import pytest
 
 from .conftest import Run
-from .failure_helpers import HANG_TIMEOUT, RANK, names
+from .failure_helpers import HANG_TIMEOUT, RANK, has_rank_error
 
 
-def test_a_stopped_rank_ends_the_training(run: Run) -> None:
-    """Rank 0, which launched it, kills it."""
+def test_stopped_rank_is_killed_and_named(run: Run) -> None:
+    """Rank 0, which launched the stopped rank, kills it."""
     done = run("train.py", "--timeout", str(HANG_TIMEOUT), "--fail", "stopped")
 
     assert done.leaked_pids == ()
-    assert names(done.output, 1, "has made no progress for .* and has sent no heartbeat"), done.output
+    assert has_rank_error(done.output, 1, "has made no progress for .* and has sent no heartbeat"), done.output
 
 
-def test_a_rank_that_hangs_ends_the_training(run: Run) -> None:
-    """It exits, too, and prints its stack."""
+def test_hung_rank_exits_and_is_named(run: Run) -> None:
+    """The rank that hangs prints its stack."""
     done = run("train.py", "--timeout", str(HANG_TIMEOUT), "--fail", "loops")
 
     assert (done.code, done.leaked_pids) == (1, ())
-    assert names(done.output, 1, r"has made no progress for \d+ s.*; rank 0"), done.output
+    assert has_rank_error(done.output, 1, r"has made no progress for \d+ s.*; rank 0"), done.output
     assert re.search(r'train\.py", line \d+ in fail\b', done.output)
 
 
-@pytest.mark.parametrize("how", ["killed", "holds the lock"])
-def test_a_rank_held_in_a_collective_exits(how: str, run: Run) -> None:
-    """A rank that no exception reaches exits after a grace period, and prints the cause before."""
+@pytest.mark.parametrize("how", ["killed", "holds the GIL"])
+def test_rank_blocked_in_a_collective_exits(how: str, run: Run) -> None:
+    """A rank that cannot raise prints the cause and exits after a grace period."""
     done = run("train.py", "--timeout", str(HANG_TIMEOUT), "--fail", how, "--held")
 
     assert done.leaked_pids == ()

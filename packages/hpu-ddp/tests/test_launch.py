@@ -1,4 +1,4 @@
-"""How the processes of a training are started, by whom, and what they are told."""
+"""Launch of the ranks: by the strategy, torchrun, SLURM or the user."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ _STEPS = 12
 
 
 def _reports(done: CompletedProgram) -> list[dict[str, Any]]:
-    """Return what each process that got to the end said, by rank."""
+    """Return the report of each completed process, by rank."""
     assert done.code == 0, done.output
     assert done.leaked_pids == ()
     reports = [json.loads(line) for line in done.output.splitlines() if line.startswith('{"rank"')]
@@ -26,76 +26,72 @@ def _reports(done: CompletedProgram) -> list[dict[str, Any]]:
 
 
 def _check_trained(reports: list[dict[str, Any]], ranks: int) -> None:
-    """Check that as many ranks have trained, each on its own card, and have the same weights."""
+    """Check that all ranks trained, with the same weights."""
     assert [report["rank"] for report in reports] == list(range(ranks))
     assert [report["steps"] for report in reports] == [_STEPS] * ranks
     assert len({report["weights"] for report in reports}) == 1
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What the ranks say of a program that was started like any other."""
-    folder = tmp_path_factory.mktemp("plain")
+def launched_reports(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Return the reports of a script that launches its own ranks."""
+    folder = tmp_path_factory.mktemp("launched_reports")
     command = [sys.executable, str(PROGRAMS / "train.py")]
     with Program(command, machine_env(2, folder / "cards"), folder) as running:
         return _reports(running.wait(60))
 
 
-def test_a_script_starts_itself_again(plain: list[dict[str, Any]]) -> None:
-    """By default, a script is started once, and all ranks train."""
-    _check_trained(plain, 2)
+def test_script_launches_its_ranks(launched_reports: list[dict[str, Any]]) -> None:
+    _check_trained(launched_reports, 2)
 
 
-def test_each_rank_has_its_own_card(plain: list[dict[str, Any]]) -> None:
-    """The starting process is rank 0 and has the first card."""
-    assert [(report["module_id"], report["open"]) for report in plain] == [("0", True), ("1", True)]
+def test_each_rank_opens_its_own_device(launched_reports: list[dict[str, Any]]) -> None:
+    """Rank 0 is the launching process and has the first device."""
+    assert [(report["module_id"], report["open"]) for report in launched_reports] == [("0", True), ("1", True)]
 
 
-def test_the_ranks_meet_at_a_free_port(plain: list[dict[str, Any]]) -> None:
-    """The port that a bridge loaded by `import torch` leaves in the environment is not the one."""
-    ports = {report["port"] for report in plain}
+def test_ranks_rendezvous_on_a_free_port(launched_reports: list[dict[str, Any]]) -> None:
+    """The port that the bridge's import sets is ignored."""
+    ports = {report["port"] for report in launched_reports}
 
     assert len(ports) == 1
     assert "12345" not in ports
 
 
-def test_a_port_of_the_users_is_used(run: Run) -> None:
-    """One that was set when the program started stays."""
+def test_master_port_is_used(run: Run) -> None:
     port = str(free_port())
     reports = _reports(run("train.py", MASTER_PORT=port))
 
     assert [report["port"] for report in reports] == [port, port]
 
 
-def test_visible_modules_are_honoured(run: Run) -> None:
-    """Rank 0 opens the first card that the user names, rank 1 the second."""
+def test_visible_modules_select_devices(run: Run) -> None:
     reports = _reports(run("train.py", devices=4, HABANA_VISIBLE_MODULES="3,1"))
 
     assert [report["module_id"] for report in reports] == ["3", "1"]
 
 
-def test_processes_can_be_spawned(run: Run, plain: list[dict[str, Any]], tmp_path: Path) -> None:
-    """With "spawn" the starting process trains nothing, opens no card and has the weights afterwards."""
+def test_spawn(run: Run, launched_reports: list[dict[str, Any]], tmp_path: Path) -> None:
+    """With "spawn", the launching process opens no device and has the weights afterwards."""
     done = run("train.py", "--start-method", "spawn")
 
     assert done.code == 0, done.output
     (report,) = [json.loads(line) for line in done.output.splitlines() if line.startswith('{"rank"')]
     assert not report["open"]
-    # The simulator keeps a lock for each card that has been opened.
+    # The simulator creates a lock file for each device that a process opens.
     assert len(list((tmp_path / "cards").glob("device-*.lock"))) == 2
-    assert report["weights"] == plain[0]["weights"]
+    assert report["weights"] == launched_reports[0]["weights"]
 
 
-def test_a_notebook_can_spawn(run: Run) -> None:
-    """In an interactive interpreter, which a notebook has, "spawn" is allowed."""
+def test_spawn_in_a_notebook(run: Run) -> None:
+    """An interactive interpreter, as in a notebook, allows "spawn"."""
     done = run("train.py", "--start-method", "spawn", interpreter=(sys.executable, "-i"))
 
     assert done.code == 0, done.output
     assert '"open": false' in done.output
 
 
-def test_torchrun_starts_ranks(run: Run) -> None:
-    """Torchrun's processes find their places and their port."""
+def test_torchrun(run: Run) -> None:
     torchrun = (
         sys.executable,
         "-m",
@@ -109,44 +105,45 @@ def test_torchrun_starts_ranks(run: Run) -> None:
     _check_trained(_reports(run("train.py", interpreter=torchrun)), 2)
 
 
-def _started_apart(
-    program: Callable[..., Program], places: list[dict[str, str]], *arguments: str
+def _run_concurrently(
+    make_program: Callable[..., Program], environments: list[dict[str, str]], *arguments: str
 ) -> list[CompletedProgram]:
-    """Start a program once for each of some environments, at the same time, and wait for all."""
+    """Run a program once in each environment, concurrently."""
     with ExitStack() as running:
-        programs = [running.enter_context(program("train.py", *arguments, **place)) for place in places]
-        return [each.wait(60) for each in programs]
+        programs = [
+            running.enter_context(make_program("train.py", *arguments, **variables)) for variables in environments
+        ]
+        return [program.wait(60) for program in programs]
 
 
-def test_a_person_may_start_each_rank(program: Callable[..., Program]) -> None:
-    """With LOCAL_RANK and a port, every process is a rank and starts no other."""
-    place = {"MASTER_PORT": str(free_port())}
-    done = _started_apart(program, [{**place, "LOCAL_RANK": str(rank)} for rank in range(2)])
+def test_user_launches_each_rank(program: Callable[..., Program]) -> None:
+    """A process with LOCAL_RANK and MASTER_PORT is a rank and launches no other."""
+    variables = {"MASTER_PORT": str(free_port())}
+    done = _run_concurrently(program, [{**variables, "LOCAL_RANK": str(rank)} for rank in range(2)])
 
     _check_trained([report for each in done for report in _reports(each)], 2)
 
 
-def test_slurm_starts_ranks(program: Callable[..., Program]) -> None:
-    """SLURM's variables say which rank a process is; the port follows from the job."""
+def test_slurm(program: Callable[..., Program]) -> None:
     job = {"SLURM_JOB_ID": str(free_port() % 10000), "SLURM_JOB_NAME": "train", "SLURM_NTASKS": "2"}
-    place = {
+    variables = {
         **job,
         "SLURM_NTASKS_PER_NODE": "2",
         "SLURM_NNODES": "1",
         "SLURM_NODEID": "0",
         "SLURM_NODELIST": "localhost",
     }
-    ranks = [{**place, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in range(2)]
+    ranks = [{**variables, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in range(2)]
 
-    _check_trained([report for each in _started_apart(program, ranks) for report in _reports(each)], 2)
+    _check_trained([report for each in _run_concurrently(program, ranks) for report in _reports(each)], 2)
 
 
-def test_several_machines_train_together(program: Callable[..., Program]) -> None:
-    """With the three variables of the documentation, the same script on two machines is one job of four ranks."""
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    # Two machines have cards of the same names; here, both are one machine and must not take each other's.
-    nodes = [{**place, "NODE_RANK": str(node), "HPU_SIM_RUNTIME_DIR": f"cards-{node}"} for node in range(2)]
-    done = _started_apart(program, nodes, "--num-nodes", "2")
+def test_multiple_machines(program: Callable[..., Program]) -> None:
+    """The environment variables in the documentation make one job of two machines."""
+    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    # Both machines are simulated on this one, and their devices have the same names.
+    nodes = [{**variables, "NODE_RANK": str(node), "HPU_SIM_RUNTIME_DIR": f"cards-{node}"} for node in range(2)]
+    done = _run_concurrently(program, nodes, "--num-nodes", "2")
 
     reports = [report for each in done for report in _reports(each)]
     _check_trained(sorted(reports, key=lambda report: int(report["rank"])), 4)
@@ -154,8 +151,8 @@ def test_several_machines_train_together(program: Callable[..., Program]) -> Non
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_contradiction_is_one_error_on_each_rank(rank: int, run: Run) -> None:
-    """Every process says what does not fit together, before it meets another or opens a card."""
+def test_contradictory_environment_raises_one_error_per_rank(rank: int, run: Run) -> None:
+    """The error precedes the rendezvous and the opening of a device."""
     done = run("train.py", LOCAL_RANK=str(rank), WORLD_SIZE="8", NODE_RANK="1", MASTER_PORT="29500")
 
     assert done.code == 1
@@ -164,8 +161,8 @@ def test_a_contradiction_is_one_error_on_each_rank(rank: int, run: Run) -> None:
     assert "simulated card" not in done.output
 
 
-def test_missing_variables_are_one_error(run: Run) -> None:
-    """The error lists all that several machines need, and nothing has been started."""
+def test_missing_variables_raise_one_error(run: Run) -> None:
+    """The error precedes the launch."""
     done = run("train.py", "--num-nodes", "2")
 
     assert done.code == 1
@@ -173,8 +170,7 @@ def test_missing_variables_are_one_error(run: Run) -> None:
     assert done.output.count("Traceback") == 1
 
 
-def test_more_devices_than_cards_are_refused(run: Run) -> None:
-    """A machine with one card cannot train two ranks, and no process is started for the second."""
+def test_more_devices_than_available_raise_an_error(run: Run) -> None:
     done = run("train.py", devices=1)
 
     assert done.code == 1
@@ -183,8 +179,7 @@ def test_more_devices_than_cards_are_refused(run: Run) -> None:
 
 
 @pytest.mark.parametrize("start_method", ["spawn", "fork"])
-def test_a_card_must_not_be_open_in_the_starting_process(start_method: str, run: Run) -> None:
-    """A process that trains nothing would keep the card from one that does; the error says so."""
+def test_launch_with_an_open_device_raises_an_error(start_method: str, run: Run) -> None:
     done = run("train.py", "--start-method", start_method, "--open-early")
 
     assert done.code == 1
@@ -194,6 +189,5 @@ def test_a_card_must_not_be_open_in_the_starting_process(start_method: str, run:
 
 
 @pytest.mark.skipif(find_spec("pytorch_lightning") is None, reason="Requires: pytorch-lightning")
-def test_the_other_framework_trains(run: Run) -> None:
-    """The same program trains with `pytorch_lightning`."""
+def test_pytorch_lightning(run: Run) -> None:
     _check_trained(_reports(run("train.py", HPU_CORE_FRAMEWORK="pytorch_lightning")), 2)

@@ -1,4 +1,4 @@
-"""Several cards give what one card gives, on handwritten digits, and nothing but gradients goes between them."""
+"""Parity of data-parallel and single-device training on handwritten digits, and the cost of a step."""
 
 import functools
 import itertools
@@ -16,9 +16,9 @@ from hpu_core import SingleHPUStrategy, frameworks
 from hpu_ddp import HPUParallelStrategy
 
 from .conftest import OnRanks
-from .modules import Loader, numbers, trainer
+from .modules import Loader, make_trainer, to_floats
 
-# 28 batches of 64 of the 1,797 digits, so that no batch of an epoch is smaller than the others.
+# 28 full batches of the 1,797 digits; the last batch must not be smaller.
 SAMPLES = 1792
 BATCH_SIZE = 64
 STEPS = 100
@@ -29,14 +29,14 @@ _Base = _lightning.pytorch().LightningModule
 
 @functools.cache
 def _digits() -> TensorDataset:
-    """Return images of shape (64,), from 0 to 1, and which digit each is."""
+    """Return images of shape (64,) with values from 0 to 1, and their labels."""
     data = load_digits()
     images = torch.tensor(data.data[:SAMPLES], dtype=torch.float32) / 16
     return TensorDataset(images, torch.tensor(data.target[:SAMPLES]))
 
 
 class Digits(_Base):  # type: ignore[misc, valid-type] # The class depends on what is installed.
-    """Two linear layers, and the loss of each step."""
+    """Two linear layers; records the loss of each step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,12 +53,12 @@ class Digits(_Base):  # type: ignore[misc, valid-type] # The class depends on wh
         return loss
 
     def configure_optimizers(self) -> Any:
-        """Return an optimizer whose steps are as long as the gradient: its last digit must not decide where they go."""
+        """Return SGD, because adaptive steps amplify rounding errors."""
         return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
 
 
-def _data(rank: int, ranks: int) -> Loader:
-    """Give a rank its share of each batch, the same samples in the same order as one card would see them."""
+def _shard(rank: int, ranks: int) -> Loader:
+    """Return a rank's shard of each batch, with the samples in the order of single-device training."""
     sampler = DistributedSampler(_digits(), num_replicas=ranks, rank=rank, shuffle=False)  # type: ignore[var-annotated]
     return DataLoader(_digits(), batch_size=BATCH_SIZE // ranks, sampler=sampler)
 
@@ -67,18 +67,20 @@ def _train(ranks: int) -> tuple[list[float], list[float]]:
     """Train for 100 steps; return the losses, averaged over the ranks, and the weights."""
     module = Digits()
     strategy = HPUParallelStrategy()
-    run = trainer(strategy=strategy, devices=ranks, max_epochs=-1, max_steps=STEPS, use_distributed_sampler=False)
-    run.fit(module, _data(run.global_rank, ranks))
+    trainer = make_trainer(
+        strategy=strategy, devices=ranks, max_epochs=-1, max_steps=STEPS, use_distributed_sampler=False
+    )
+    trainer.fit(module, _shard(trainer.global_rank, ranks))
     losses = strategy.reduce(torch.stack(module.losses), reduce_op="mean")
-    return numbers(list(losses)), _weights(module)
+    return to_floats(list(losses)), _weights(module)
 
 
-def _train_alone() -> tuple[list[float], list[float]]:
+def _train_on_one_device() -> tuple[list[float], list[float]]:
     module = Digits()
     strategy = SingleHPUStrategy()
-    run = trainer(strategy=strategy, devices=1, max_epochs=-1, max_steps=STEPS)
-    run.fit(module, DataLoader(_digits(), batch_size=BATCH_SIZE))
-    return numbers(module.losses), _weights(module)
+    trainer = make_trainer(strategy=strategy, devices=1, max_epochs=-1, max_steps=STEPS)
+    trainer.fit(module, DataLoader(_digits(), batch_size=BATCH_SIZE))
+    return to_floats(module.losses), _weights(module)
 
 
 def _weights(module: torch.nn.Module) -> list[float]:
@@ -87,9 +89,9 @@ def _weights(module: torch.nn.Module) -> list[float]:
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_ranks_train_like_one_card(ranks: int, on_ranks: OnRanks) -> None:
-    """Shares of a batch on several cards give the losses and weights of the whole batch on one, after 100 steps too."""
-    expected_losses, expected_weights = on_ranks(_train_alone, count=2)[0]
+def test_ranks_train_like_one_device(ranks: int, on_ranks: OnRanks) -> None:
+    """Shards of a batch on several devices train like the whole batch on one device."""
+    expected_losses, expected_weights = on_ranks(_train_on_one_device, count=2)[0]
 
     results = on_ranks(_train, ranks, count=ranks)
 
@@ -101,42 +103,40 @@ def test_ranks_train_like_one_card(ranks: int, on_ranks: OnRanks) -> None:
     assert all(weights == results[0][1] for _, weights in results)
 
 
-def _count(bucket_cap_mb: float) -> tuple[int, int, dict[str, set[int]]]:
-    """Return the size of the gradients in bytes, the number of their buckets, and what the steps of this rank took."""
+def _measure_steps(bucket_cap_mb: float) -> tuple[int, int, dict[str, set[int]]]:
+    """Return the size of the gradients in bytes, the number of their buckets, and this rank's counters per step."""
 
-    class Counting(_lightning.pytorch("callbacks").Callback):  # type: ignore[misc] # As for Digits.
+    class StepCounter(_lightning.pytorch("callbacks").Callback):  # type: ignore[misc] # As for Digits.
         def on_train_batch_start(self, *args: Any) -> None:
             seen.append(hpu_sim.stats())
 
-        def on_train_end(self, run: Any, *args: Any) -> None:
-            buckets.extend(run.strategy.model._get_ddp_logging_data()["rebuilt_bucket_sizes"].split(", "))
+        def on_train_end(self, trainer: Any, *args: Any) -> None:
+            buckets.extend(trainer.strategy.model._get_ddp_logging_data()["rebuilt_bucket_sizes"].split(", "))
 
     seen: list[dict[str, int]] = []
     buckets: list[str] = []
     module = Digits()
-    run = trainer(
+    trainer = make_trainer(
         strategy=HPUParallelStrategy(bucket_cap_mb=bucket_cap_mb),
         max_steps=8,
-        callbacks=[Counting()],
+        callbacks=[StepCounter()],
         use_distributed_sampler=False,
     )
-    # Torch 2.0 lets the first bucket have this size instead of what it is told.
+    # torch 2.0 ignores `bucket_cap_mb` for the first bucket.
     with mock.patch.object(dist, "_DEFAULT_FIRST_BUCKET_BYTES", int(bucket_cap_mb * 2**20)):
-        run.fit(module, _data(run.global_rank, 2))
+        trainer.fit(module, _shard(trainer.global_rank, 2))
     size = sum(parameter.numel() * parameter.element_size() for parameter in module.parameters())
-    # In the first step torch arranges the buckets in the order in which gradients come, and the optimizer its state.
+    # In the first step, DDP rebuilds the buckets and the optimizer creates its state.
     steps = itertools.pairwise(seen[2:])
-    differences = [{name: after[name] - before[name] for name in before} for before, after in steps]
-    return size, len(buckets), {name: {step[name] for step in differences} for name in differences[0]}
+    steps_counters = [{name: after[name] - before[name] for name in before} for before, after in steps]
+    return size, len(buckets), {name: {step[name] for step in steps_counters} for name in steps_counters[0]}
 
 
 @pytest.mark.parametrize("lazy", [False, True], ids=["eager", "lazy"])
 @pytest.mark.parametrize(("bucket_cap_mb", "buckets"), [(230, 1), (0.001, 2)])
-def test_a_step_exchanges_its_gradients_and_nothing_else(
-    bucket_cap_mb: float, buckets: int, lazy: bool, on_ranks: OnRanks
-) -> None:
-    """On each rank, a step is one collective per bucket of gradients, and as many bytes as they have."""
-    for size, seen, step in on_ranks(_count, bucket_cap_mb, lazy=lazy):
+def test_step_runs_one_collective_per_bucket(bucket_cap_mb: float, buckets: int, lazy: bool, on_ranks: OnRanks) -> None:
+    """The collectives of a step transfer as many bytes as the gradients have."""
+    for size, seen, step in on_ranks(_measure_steps, bucket_cap_mb, lazy=lazy):
         assert seen == buckets
         assert step["collectives"] == {buckets}
         assert step["collective_bytes"] == {size}
@@ -144,13 +144,13 @@ def test_a_step_exchanges_its_gradients_and_nothing_else(
 
 @pytest.mark.parametrize("lazy", [False, True], ids=["eager", "lazy"])
 @pytest.mark.parametrize("bucket_cap_mb", [230, 0.001])
-def test_no_step_waits(bucket_cap_mb: float, lazy: bool, on_ranks: OnRanks) -> None:
-    """No rank waits for its card, copies anything from it, or anything to it but the next batch's two tensors."""
-    for _, _, step in on_ranks(_count, bucket_cap_mb, lazy=lazy):
+def test_step_does_not_synchronize_with_the_host(bucket_cap_mb: float, lazy: bool, on_ranks: OnRanks) -> None:
+    """A step copies nothing but the next batch's two tensors to the device."""
+    for _, _, step in on_ranks(_measure_steps, bucket_cap_mb, lazy=lazy):
         assert (step["host_syncs"], step["d2h_copies"], step["h2d_copies"]) == ({0}, {0}, {2})
 
 
-def test_a_lazy_step_is_two_graphs(on_ranks: OnRanks) -> None:
-    """As on one card: the first ends where gradients leave, the second is the optimizer's. None is compiled again."""
-    for _, _, step in on_ranks(_count, 230, lazy=True):
+def test_lazy_step_runs_two_graphs_without_recompilation(on_ranks: OnRanks) -> None:
+    """The first graph ends at the all-reduce; the second is the optimizer step."""
+    for _, _, step in on_ranks(_measure_steps, 230, lazy=True):
         assert (step["graphs"], step["recompilations"]) == ({2}, {0})

@@ -1,9 +1,9 @@
-"""What each rank of the tests does before anything else."""
+"""Warning filters of the ranks."""
 
 import sys
 import warnings
 
-# What Lightning and torch say about programs of this size, and what old ones say on a new torch.
+# Warnings of Lightning and torch about small programs and deprecated APIs.
 _HARMLESS = (
     "`isinstance.treespec, LeafSpec.` is deprecated",
     "Checkpoint directory .* exists and is not empty",
@@ -13,16 +13,16 @@ _HARMLESS = (
     "You defined a `validation_step` but have no `val_dataloader`",
     "It is recommended to use `self.log",
     "Using `DistributedSampler` with the dataloaders",
-    # torch's own optimizers for distributed training, which Lightning imports for model averaging.
+    # From torch's distributed optimizers, which Lightning imports for model averaging.
     "`torch.jit.*` is deprecated",
-    # Lightning gathers with gradients by a function that torch 2.13 deprecates.
+    # Deprecated in torch 2.13; Lightning uses it for all-gather with gradients.
     "torch.distributed.nn.functional.all_gather is deprecated",
 )
 
 
 def prepare() -> None:
-    """Make an unexpected warning an error, as in the process of the tests."""
-    # Unless whoever runs the tests has said otherwise, as with a Lightning that is older than this torch.
+    """Turn unexpected warnings into errors, as pytest does in its own process."""
+    # `python -W` takes precedence, for combinations of versions that warn more.
     if sys.warnoptions:
         return
     warnings.simplefilter("error")

@@ -2,7 +2,7 @@
 
 The content is written to a temporary file in the same folder, which is renamed to the target once it is complete and on
 disk. The writer locks its temporary file, and the kernel releases the lock when the process exits in any way. The next
-writer in the folder removes temporary files that nobody locks.
+writer in the folder removes temporary files that are not locked.
 """
 
 import contextlib
@@ -91,7 +91,7 @@ def _buffered_writer(descriptor: int, failures: list[OSError]) -> Iterator[Binar
 
 @contextlib.contextmanager
 def _translate_errors(path: Path, failures: list[OSError]) -> Iterator[None]:
-    """Raise an OSError about the checkpoint if the operating system's error caused what the body raised."""
+    """Raise an OSError about the checkpoint if an error of the operating system caused the body's exception."""
     try:
         yield
     except Exception as error:
@@ -130,7 +130,7 @@ def _create_temporary(folder: Path) -> tuple[Path, int]:
 def _remove_stale_files(folder: Path) -> None:
     """Remove temporary files of processes that have exited."""
     for stale in list(folder.glob(f"{_PREFIX}*{_SUFFIX}")):
-        # Suppressed: the file is gone, belongs to another user, or is locked by its writer.
+        # Suppressed: the file is deleted, belongs to another user, or is locked by its writer.
         with contextlib.suppress(OSError), stale.open("rb+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             stale.unlink()

@@ -57,7 +57,7 @@ class _Pickle:
 
 
 class _StorageCache:
-    """CPU copies of storages, so that tensors which share a storage share its copy."""
+    """CPU copies of storages. Tensors that share a storage share its copy."""
 
     def __init__(self) -> None:
         # By storage address and dtype. Keeping the storage alive prevents reuse of its address.

@@ -1,7 +1,7 @@
 """Workaround for Fabric 2.0, whose `backward` calls the precision plugin and not the strategy.
 
 Later versions call the strategy, which calls the plugin. Without that call, a strategy launches no graph after backward
-in lazy mode, and does not know that its rank is in a collective.
+in lazy mode, and does not record that its rank is in a collective.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,3 @@ class _Backward:
             self._strategy.backward(*args, **kwargs)
         finally:
             self._in_strategy = False
-
-
-# The name that `hpu_core.fabric` uses.
-tell_of_backward = route_backward_through_strategy

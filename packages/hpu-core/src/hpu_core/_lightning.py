@@ -45,11 +45,11 @@ else:
     reset_seed = _framework.fabric("utilities.seed").reset_seed
 
     # Not public, and in this place on every Lightning from 2.0 to 2.6. AsyncCheckpointIO and users' own wrappers
-    # derive from it, and there is no other way to tell that a checkpoint plugin waits for one to wrap.
+    # derive from it, and no public API shows that a checkpoint plugin wraps another one.
     WrappingCheckpointIO = _framework.pytorch("plugins.io.wrapper")._WrappingCheckpointIO  # noqa: SLF001
 
     # Not public, and in these places on every Lightning from 2.0 to 2.6. Lightning's own strategies are built from
-    # them, and there is no other way to start ranks or to create a process group as they do.
+    # them, and Lightning has no public API to launch ranks or to create a process group.
     _launchers = _framework.fabric("strategies.launchers.subprocess_script")
     FabricSubprocessScriptLauncher = _launchers._SubprocessScriptLauncher  # noqa: SLF001
     SubprocessScriptLauncher = _framework.pytorch("strategies.launchers")._SubprocessScriptLauncher  # noqa: SLF001

@@ -1,6 +1,6 @@
 """Workaround for Lightning 2.0, which imports HMP wherever it sees a device.
 
-The bridge has no `habana_frameworks.torch.hpex.hmp` from SynapseAI 1.13 on, so importing Lightning 2.0 beside it fails.
+The bridge has no `habana_frameworks.torch.hpex.hmp` from SynapseAI 1.13 on, so importing Lightning 2.0 with it fails.
 """
 
 from types import ModuleType

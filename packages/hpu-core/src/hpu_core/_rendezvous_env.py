@@ -1,6 +1,6 @@
 """Default MASTER_ADDR and MASTER_PORT that the bridge's import sets, and their removal.
 
-The import sets both to a fixed endpoint where they are unset, so that all jobs of a machine would share one port. Only
+The import sets both to a fixed endpoint where they are unset, and all jobs of a machine would share one port. Only
 variables that the bridge set may be removed, and the user may set the same values. `os.environ` keeps each value as the
 bytes object of its last assignment, so the identity of that object shows who assigned it last.
 """
@@ -60,7 +60,7 @@ def clear() -> None:
 
 @contextlib.contextmanager
 def preserve() -> Iterator[None]:
-    """Undo what the body does to the variables."""
+    """Restore the variables after the body."""
     before = {name: (_stored(name), os.environ.get(name)) for name in _DEFAULTS}
     try:
         yield
@@ -81,7 +81,7 @@ def _stored(name: str) -> object:
 
 
 def _inherited_names() -> frozenset[str]:
-    """Return the names of the variables that this process inherited; every name if the system does not tell."""
+    """Return the names of the variables that this process inherited; every name if the system does not list them."""
     try:
         block = Path("/proc/self/environ").read_bytes()
     except OSError:

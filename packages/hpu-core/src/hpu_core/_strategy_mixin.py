@@ -1,4 +1,4 @@
-"""What a strategy does about the one card of its process, whether it is the Trainer's or Fabric's."""
+"""Base of the strategies for the Trainer and for Fabric: device selection, checkpoints and graph launches."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lightning.fabric.utilities.types import _DEVICE
 
     class _Strategy:
-        """What is used of Lightning's strategies, the Trainer's and Fabric's."""
+        """Part of Lightning's strategies, the Trainer's and Fabric's, that is used here."""
 
         accelerator: Any
         _checkpoint_io: CheckpointIO | None
@@ -29,26 +29,27 @@ else:
 
 
 class HPUStrategyMixin(_Strategy):
-    """Stands before one of Lightning's strategies: a process has one card, and its graphs are closed in lazy mode.
+    """Mixin for strategies on HPU; list it before Lightning's strategy.
 
-    A subclass says by which name Lightning knows it, which card its process takes, and when a graph is closed.
+    A subclass defines the name under which it is registered, selects the device of its process, and launches graphs in
+    lazy mode.
     """
 
     strategy_name: str
 
-    # Decided once, in `setup_environment`, so that a step in eager mode pays for nothing.
+    # Set once in `setup_environment`; None in eager mode, which costs nothing per step.
     _mark_step: Callable[[], None] | None = None
 
     @property
     def checkpoint_io(self) -> "CheckpointIO":
-        """How checkpoints are written and read; `HPUCheckpointIO` unless the user chose otherwise.
+        """Plugin that writes and reads checkpoints; `HPUCheckpointIO` unless the user sets another one.
 
-        A wrapper such as Lightning's AsyncCheckpointIO gets an HPUCheckpointIO to wrap if it has nothing yet.
+        A wrapper such as Lightning's AsyncCheckpointIO wraps an HPUCheckpointIO if it wraps no other plugin.
         """
         if self._checkpoint_io is None:
             self._checkpoint_io = HPUCheckpointIO()
         elif isinstance(self._checkpoint_io, WrappingCheckpointIO):
-            # The wrapper's setter keeps what the user gave it.
+            # The wrapper's setter keeps a plugin that the user set.
             self._checkpoint_io.checkpoint_io = HPUCheckpointIO()
         return self._checkpoint_io
 
@@ -57,13 +58,13 @@ class HPUStrategyMixin(_Strategy):
         self._checkpoint_io = io
 
     def setup_environment(self) -> None:
-        """Load the Gaudi bridge, choose a card and open it.
+        """Load the Gaudi bridge, and select and open the device.
 
         Raises:
             MisconfigurationException: The accelerator is not an HPUAccelerator.
             ModuleNotFoundError: The Gaudi bridge is not installed.
-            RuntimeError: No card could be opened.
-            ValueError: HABANA_VISIBLE_MODULES is malformed.
+            RuntimeError: No device could be opened.
+            ValueError: HABANA_VISIBLE_MODULES is invalid.
         """
         self.check_accelerator()
         self.prepare_device()
@@ -71,7 +72,7 @@ class HPUStrategyMixin(_Strategy):
         super().setup_environment()
 
     def check_accelerator(self) -> None:
-        """Refuse to train with another accelerator, such as the CPU's, which Lightning chooses when it gets none.
+        """Raise an error for another accelerator, such as the CPU's, which Lightning selects by default.
 
         Raises:
             MisconfigurationException: The accelerator is not an HPUAccelerator.
@@ -83,22 +84,22 @@ class HPUStrategyMixin(_Strategy):
             )
 
     def prepare_device(self) -> None:
-        """Load the Gaudi bridge, without which torch has no working "hpu", and choose a card.
+        """Load the Gaudi bridge, which torch needs for "hpu", and select the device.
 
         Raises:
             ModuleNotFoundError: The Gaudi bridge is not installed.
-            ValueError: HABANA_VISIBLE_MODULES is malformed.
+            ValueError: HABANA_VISIBLE_MODULES is invalid.
         """
         bridge.load()
         self.select_device()
 
     @abstractmethod
     def select_device(self) -> None:
-        """Say which card this process is to open, unless it has one open."""
+        """Select the device that this process will open, unless it has opened one."""
 
     @classmethod
     def register_strategies(cls, strategy_registry: "_StrategyRegistry") -> None:
-        """Register the strategy by its `strategy_name`, in place of the one that Lightning 2.0 brings along.
+        """Register the strategy under its `strategy_name`, in place of Lightning 2.0's own.
 
         Args:
             strategy_registry: Lightning's `StrategyRegistry`.
@@ -114,7 +115,7 @@ class HPUStrategyMixin(_Strategy):
 
 
 def validate_device(device: "_DEVICE") -> torch.device:
-    """Return `torch.device("hpu")`, the only device there is.
+    """Return `torch.device("hpu")`, the only valid device.
 
     Raises:
         ValueError: `device` is another one.
@@ -137,11 +138,11 @@ def validate_devices(devices: Sequence[torch.device] | None, strategy: str) -> l
     """Return one `torch.device("hpu")` for each device.
 
     Args:
-        devices: What the user or the Trainer assigned.
-        strategy: The class, for the error.
+        devices: The devices that the user or the Trainer assigned.
+        strategy: Name of the strategy class, for the error message.
 
     Raises:
-        ValueError: One of them is no HPU, or has an index other than 0.
+        ValueError: A device is not an HPU, or has an index other than 0.
     """
     if devices is None:
         return None

@@ -1,8 +1,8 @@
-"""Collectives on the tensors of a card, with what HCCL leaves out: averages, and integers that come out exact.
+"""Collectives on hpu tensors, including the reductions that HCCL lacks: averages and exact integers.
 
-The bridge reduces float32 and bfloat16. It converts anything else to float32 first, so that integers beyond 2**24 come
-out wrong, refuses 16-bit integers, and has no average. The library below it has no product. Sources: the bridge's
-sources at 1.19.0, and those of HCL.
+The bridge reduces float32 and bfloat16 and converts other types to float32, in which integers beyond 2**24 are inexact.
+It rejects 16-bit integers and has no average. The library below it has no product. Sources: the bridge's sources at
+1.19.0, and those of HCL.
 """
 
 import warnings
@@ -25,8 +25,8 @@ _NATIVE: Final = {
 _OPERATIONS: Final = {**_NATIVE, "product": dist.ReduceOp.PRODUCT, "mean": dist.ReduceOp.AVG}
 _SYNONYMS: Final = {"avg": "mean", "prod": "product"}
 
-# How the ranks' elements, of shape (ranks, elements), are put together. Sums are of 64 bits, which what is kept of a
-# narrower type is the same of: both count modulo a power of two.
+# Reductions of the ranks' elements, of shape (ranks, elements). torch sums integers in 64 bits; truncating the sum to a
+# narrower type equals a sum in that type, because both are modulo a power of two.
 _GATHERED_REDUCE: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "sum": lambda parts: parts.sum(0),
     "mean": lambda parts: torch.div(parts.sum(0), len(parts), rounding_mode="trunc"),
@@ -37,22 +37,22 @@ _GATHERED_REDUCE: Final[dict[str, Callable[[Tensor], Tensor]]] = {
 
 
 def all_reduce(tensor: Tensor, group: Any | None, reduce_op: Any) -> Tensor:
-    """Put the tensors of all ranks together, in place.
+    """Reduce a tensor over all ranks, in place.
 
-    Floats are reduced by HCCL; a mean is their sum, divided. Integers and booleans, and products of floats, are gathered,
-    which moves bits, and put together on each card: exact, one collective, and it takes memory and traffic for the
-    tensor once per rank. A mean of integers is cut off towards zero, as elsewhere in Lightning.
+    HCCL reduces floats; the mean is the sum divided by the world size. Integers, booleans and products of floats are
+    gathered in one collective and reduced on each device, which is exact and takes memory and traffic for the tensor
+    once per rank. The mean of integers is truncated towards zero, as in Lightning.
 
     Args:
-        tensor: On the card, of any shape, which must be the same on all ranks.
-        group: The process group; all ranks when None.
-        reduce_op: "mean", "sum", "min", "max" or "product", or the ReduceOp of that name; None is a sum.
+        tensor: An hpu tensor of the same shape on all ranks.
+        group: The process group; all ranks if None.
+        reduce_op: "mean", "sum", "min", "max" or "product", or the ReduceOp of that name; None is "sum".
 
     Returns:
         `tensor`.
 
     Raises:
-        ValueError: The tensor is not on a card, or the operation is another one.
+        ValueError: The tensor is not an hpu tensor, or the operation is unknown.
     """
     operation = _operation(reduce_op)
     check_device(tensor)
@@ -67,11 +67,11 @@ def all_gather(tensor: Tensor, group: Any | None) -> Tensor:
     """Return the tensors of all ranks, of shape `(ranks, *shape)`, without gradients.
 
     Args:
-        tensor: On the card, of the same shape on all ranks.
-        group: The process group; all ranks when None.
+        tensor: An hpu tensor of the same shape on all ranks.
+        group: The process group; all ranks if None.
 
     Raises:
-        ValueError: The tensor is not on a card.
+        ValueError: The tensor is not an hpu tensor.
     """
     check_device(tensor)
     group = dist.group.WORLD if group is None else group
@@ -81,30 +81,34 @@ def all_gather(tensor: Tensor, group: Any | None) -> Tensor:
 
 
 def broadcast(value: T, source: int) -> T:
-    """Return what rank `source` has, an object of any kind; it travels as an hpu tensor."""
+    """Return the object of rank `source`, which is sent as an hpu tensor.
+
+    Args:
+        value: The object; ignored on other ranks.
+        source: The rank that sends it.
+    """
     values = [value]
     dist.broadcast_object_list(values, source, group=dist.group.WORLD, device=torch.device("hpu"))
     return values[0]
 
 
 def barrier() -> None:
-    """Wait until all ranks are here and their cards have finished what they were given."""
-    # HCCL's barrier is one of the hosts, which no card waits for: without this, a rank could pass while the card of
-    # another one still works.
+    """Wait until all ranks have reached this call and their devices have finished all work."""
+    # HCCL's barrier synchronizes only the hosts, so a rank could pass it while another rank's device is busy.
     bridge.synchronize()
     with warnings.catch_warnings():
-        # Newer torch advises to name a device by its index, and a card has none.
+        # Newer torch recommends a device with an index, which HPUs do not have.
         warnings.filterwarnings("ignore", message=r"barrier\(\): using the device under current context")
         dist.barrier()
-    # Should a barrier be a collective of the cards, it has run now.
+    # In case the backend runs the barrier on the device.
     bridge.synchronize()
 
 
 def check_device(tensor: Tensor) -> None:
-    """Check that a tensor is where HCCL can take it from.
+    """Raise an error if a tensor is not an hpu tensor.
 
     Raises:
-        ValueError: It is not on a card.
+        ValueError: The tensor is not an hpu tensor.
     """
     if tensor.device.type != "hpu":
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Training on one Gaudi card with Fabric, and what training on several has in common with it."""
+"""Strategy for one Gaudi device with Fabric, and the base of Fabric's strategies on HPU."""
 
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final
@@ -17,15 +17,14 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 
-# Before, Fabric did not ask the strategy for gradients.
-_ASKS_STRATEGY: Final = Version("2.1.dev0")
+# Older versions of Fabric do not call the strategy's `backward`.
+_CALLS_STRATEGY: Final = Version("2.1.dev0")
 
 
 class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
-    """What Fabric's strategies for one card and for several have in common, as HPUStrategy has for the Trainer's.
+    """Base of Fabric's strategies on HPU; list it before Lightning's strategy.
 
-    Derive from it first, then from Lightning's. In lazy mode, the graph is closed after backward and after the
-    optimizer's step, as with the Trainer.
+    In lazy mode, the graph is launched after the backward pass and after the optimizer step, as with the Trainer.
     """
 
     @property
@@ -35,45 +34,45 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
 
     @precision.setter
     def precision(self, precision: "Precision | None") -> None:
-        if precision is not None and frameworks.current().version < _ASKS_STRATEGY:
-            _fabric_2_0.tell_of_backward(self, precision)
+        if precision is not None and frameworks.current().version < _CALLS_STRATEGY:
+            _fabric_2_0.route_backward_through_strategy(self, precision)
         self._precision = precision
 
     def tensor_init_context(self) -> AbstractContextManager[Any]:
-        """Create tensors directly on the card inside the context, as `Fabric.init_tensor` does."""
+        """Return a context that creates tensors on the device, for `Fabric.init_tensor`."""
         self.prepare_device()
         return super().tensor_init_context()
 
     def module_init_context(self, empty_init: bool | None = None) -> AbstractContextManager[Any]:
-        """Create a module directly on the card inside the context, as `Fabric.init_module` does.
+        """Return a context that creates a module on the device, for `Fabric.init_module`.
 
         Args:
-            empty_init: Whether to leave the weights uninitialised.
+            empty_init: Whether to leave the weights uninitialized.
         """
         self.prepare_device()
         return super().module_init_context(empty_init)
 
     def backward(self, tensor: "Tensor", module: "Module | None", *args: Any, **kwargs: Any) -> None:
-        """Compute gradients, then close the graph of forward and backward (lazy mode).
+        """Compute gradients, then launch the graph of the forward and backward pass (lazy mode).
 
         Args:
             tensor: The loss, scalar.
             module: The module, for the precision plugin.
-            *args: For the precision plugin.
-            **kwargs: For the precision plugin.
+            *args: Further arguments of the precision plugin.
+            **kwargs: Further keyword arguments of the precision plugin.
         """
         super().backward(tensor, module, *args, **kwargs)
         self._mark_step_if_lazy()
 
     def optimizer_step(self, optimizer: "Optimizable", **kwargs: Any) -> Any:
-        """Run the optimizer's step, then close its graph (lazy mode).
+        """Run the optimizer step, then launch its graph (lazy mode).
 
         Args:
             optimizer: The optimizer.
-            **kwargs: For its `step`.
+            **kwargs: Keyword arguments of the optimizer's `step`.
 
         Returns:
-            What the optimizer's `step` returned.
+            The result of the optimizer's `step`.
         """
         result = super().optimizer_step(optimizer, **kwargs)
         self._mark_step_if_lazy()
@@ -81,16 +80,16 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
 
 
 class FabricSingleHPUStrategy(FabricHPUStrategy, FabricSingleDeviceStrategy):
-    """Fabric's twin of SingleHPUStrategy; its name in Lightning is "hpu_single".
+    """Fabric strategy for training on one HPU, registered as "hpu_single".
 
     Args:
-        device: "hpu". A process has one card, so there is no index to choose it by; "hpu:0" means the same.
-        accelerator: The accelerator, when it is not passed to Fabric.
-        checkpoint_io: How checkpoints are written and read; `HPUCheckpointIO` when not given.
-        precision: Fabric's precision plugin; 32 bit when not given.
+        device: "hpu" or "hpu:0". A process has one device, so other indices are invalid.
+        accelerator: The accelerator, if it is not passed to Fabric.
+        checkpoint_io: Plugin that writes and reads checkpoints; `HPUCheckpointIO` if None.
+        precision: Fabric's precision plugin; 32-bit if None.
 
     Raises:
-        ValueError: `device` is no HPU, or has an index other than 0.
+        ValueError: `device` is not an HPU, or has an index other than 0.
     """
 
     strategy_name = "hpu_single"

@@ -8,37 +8,37 @@ from hpu_core import bridge
 from hpu_core.discovery import _visible_modules
 
 _MODULE = "HLS_MODULE_ID"
-# The bridge sets it to the rank, for the names of its logs.
+# The bridge sets it to the rank, and names its log files by it.
 _LOG_ID = "ID"
 
-# What `restore_environment` sets back: the values of both before this module changed them.
+# Original values of the variables, for `restore_environment`.
 _saved: dict[str, str | None] = {}
-# The module that this process selected, which stays selected when the variable is gone.
+# Module that this process selected; it outlives the variable.
 _selected: str | None = None
 
 
 def initialize_hccl(world_size: int, rank: int, local_rank: int) -> tuple[int, int, int]:
-    """Choose this process's card and set its distributed variables, through the bridge. Opens no card.
+    """Initialize HCCL for this process: set its rank and select its device, without opening the device.
 
-    Sets WORLD_SIZE, RANK and LOCAL_RANK, and with more than one process HLS_MODULE_ID, the module (card) that will be
-    opened: the entry of HABANA_VISIBLE_MODULES for this local rank, or the local rank itself. An HLS_MODULE_ID that
-    was inherited from the launching process, which the bridge would keep, is corrected; a single process keeps its
-    own. MASTER_ADDR and MASTER_PORT are left alone, though the bridge's import would set them. No process group is
-    created: `torch.distributed.init_process_group("hccl")` comes next.
+    Sets WORLD_SIZE, RANK and LOCAL_RANK through the bridge. With more than one process, also sets HLS_MODULE_ID, the
+    module that this process opens: the local rank's entry of HABANA_VISIBLE_MODULES, or the local rank itself. An
+    HLS_MODULE_ID inherited from the launching process is replaced, because the bridge would keep it; a single process
+    keeps its own. MASTER_ADDR and MASTER_PORT are unchanged, although the bridge's import sets them. Create the process
+    group afterwards, with `torch.distributed.init_process_group("hccl")`.
 
     Args:
-        world_size: The number of processes, at least 1.
-        rank: This process among all of them, from 0.
-        local_rank: This process among those of its machine, from 0.
+        world_size: Number of processes, at least 1.
+        rank: Global rank of this process, from 0.
+        local_rank: Rank of this process on its machine, from 0.
 
     Returns:
-        (world_size, rank, local_rank) as the bridge confirmed them.
+        (world_size, rank, local_rank) as the bridge returns them.
 
     Raises:
-        TypeError: An argument is no integer.
-        ValueError: An argument is out of range, or HABANA_VISIBLE_MODULES is malformed or has no entry for this rank.
+        TypeError: An argument is not an integer.
+        ValueError: An argument is out of range, or HABANA_VISIBLE_MODULES is invalid or has no entry for this rank.
         ModuleNotFoundError: The Gaudi bridge is not installed.
-        RuntimeError: The process has already opened another card than the one of this rank.
+        RuntimeError: The process has already opened another device than that of its rank.
     """
     world_size = _integer("world_size", world_size)
     rank = _integer("rank", rank)
@@ -48,7 +48,7 @@ def initialize_hccl(world_size: int, rank: int, local_rank: int) -> tuple[int, i
     _check_rank("rank", rank, world_size)
     _check_rank("local_rank", local_rank, world_size)
     module = _module(world_size, local_rank)
-    # Before anything is set: without a bridge, nothing is.
+    # First, because without a bridge the environment must not change.
     bridge.load_hccl()
     _select(module, local_rank)
     _save(_LOG_ID, _MODULE)
@@ -88,7 +88,7 @@ def select_device(world_size: int = 1, local_rank: int = 0) -> None:
 
 
 def _integer(name: str, value: object) -> int:
-    """Return `value` as an int; numpy's integers count, True and False do not."""
+    """Return `value` as an int. Integers of numpy are accepted; booleans are not."""
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         raise TypeError(f"`{name}` must be an integer, got {value!r}")
     return operator.index(value)
@@ -102,7 +102,7 @@ def _check_rank(name: str, value: int, world_size: int) -> None:
 def _module(world_size: int, local_rank: int) -> str | None:
     """Return the module id of this rank's card, or None to leave the choice as it is."""
     if world_size == 1 and os.environ.get(_MODULE):
-        # The user's choice of a card for a single process; there is no launcher that it could come from.
+        # The user set it, because a single process has no launcher.
         return None
     modules = _visible_modules.from_environment()
     if modules is None:
@@ -117,10 +117,10 @@ def _module(world_size: int, local_rank: int) -> str | None:
 
 
 def _select(module: str | None, local_rank: int) -> None:
-    """Have the bridge open `module`; None leaves the choice to it.
+    """Select `module` as the device that the bridge opens; None leaves the selection to the bridge.
 
     Raises:
-        RuntimeError: The process has already opened another one.
+        RuntimeError: The process has already opened another device.
     """
     global _selected  # noqa: PLW0603 - a process opens one device.
     chosen = os.environ.get(_MODULE)

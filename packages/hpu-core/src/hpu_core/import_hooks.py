@@ -1,4 +1,4 @@
-"""Import hooks: actions that run when a module is imported, whoever imports it."""
+"""Import hooks: actions that run when any code imports a module."""
 
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -68,7 +68,7 @@ class PostImportHook(ImportHook):
 
     Args:
         modules: Full names of the modules.
-        callback: Called with the module, before the importing code continues. The import raises what it raises.
+        callback: Called with the module, before the importing code continues. Its exceptions propagate to the import.
     """
 
     def __init__(self, modules: Collection[str], callback: Callable[[ModuleType], object]) -> None:

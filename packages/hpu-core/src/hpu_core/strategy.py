@@ -1,4 +1,4 @@
-"""Training on one Gaudi card, and what training on several has in common with it."""
+"""Strategy for one Gaudi device, and the base of the Trainer's strategies on HPU."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 
 class HPUStrategy(HPUStrategyMixin, Strategy):
-    """What strategies for one card and for several have in common: derive from it first, then from Lightning's.
+    """Base of the Trainer's strategies on HPU; list it before Lightning's strategy.
 
-    In lazy mode, a training step is two graphs: forward and backward; then gradient clipping and the optimizer. The
-    graph is closed after backward (also with manual optimisation), after the optimizer's step, before each validation,
-    test and predict step, and after validation. In eager mode nothing is called.
+    In lazy mode, a training step is two graphs: the forward and backward pass, then gradient clipping and the optimizer
+    step. The graph is launched after each backward pass (also with manual optimization), after the optimizer step,
+    before each validation, test and predict step, and after validation. In eager mode, nothing is called.
     """
 
     @contextmanager
     def tensor_init_context(self, empty_init: bool | None = None) -> Iterator[None]:
-        """Create tensors directly on the card inside the context, as `Trainer.init_module` does.
+        """Return a context that creates tensors on the device, for `Trainer.init_module`.
 
         Args:
-            empty_init: Whether to leave the weights uninitialised.
+            empty_init: Whether to leave the weights uninitialized.
         """
-        # `init_module` (Lightning 2.1 and newer) comes before `setup_environment`.
+        # `init_module` (Lightning 2.1 and newer) precedes `setup_environment`.
         self.prepare_device()
         with super().tensor_init_context(empty_init):
             yield
@@ -50,9 +50,9 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
             self.model.to(torch.device("hpu", 0))
 
     def post_backward(self, closure_loss: torch.Tensor) -> None:
-        """Close the graph of forward and backward (lazy mode).
+        """Launch the graph of the forward and backward pass (lazy mode).
 
-        Lightning 2 calls this after each backward, also after `manual_backward`.
+        Lightning 2 calls this after each backward pass, also after `manual_backward`.
 
         Args:
             closure_loss: The loss, scalar.
@@ -67,53 +67,53 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
         model: "LightningModule | torch.nn.Module | None" = None,
         **kwargs: Any,
     ) -> Any:
-        """Run the closure (forward, backward) and the optimizer's step, then close the step's graph (lazy mode).
+        """Run the closure (forward and backward) and the optimizer step, then launch its graph (lazy mode).
 
         Args:
             optimizer: The optimizer.
             closure: Computes the loss and its gradients.
-            model: The module whose hooks run, the Trainer's when not given.
-            **kwargs: For the optimizer's `step`.
+            model: The module whose hooks run; the Trainer's if None.
+            **kwargs: Keyword arguments of the optimizer's `step`.
 
         Returns:
-            What the optimizer's `step` returned.
+            The result of the optimizer's `step`.
         """
         result = super().optimizer_step(optimizer, closure, model, **kwargs)
         self._mark_step_if_lazy()
         return result
 
     def validation_step(self, *args: Any, **kwargs: Any) -> "STEP_OUTPUT":
-        """Close the graph so far (lazy mode), then run the module's `validation_step`."""
+        """Launch the recorded graph (lazy mode), then run the module's `validation_step`."""
         self._mark_step_if_lazy()
         return super().validation_step(*args, **kwargs)
 
     def on_validation_end(self) -> None:
-        """Close the last validation step's graph (lazy mode), which would become a part of the next training step's."""
+        """Launch the last validation step's graph (lazy mode), or it would join the next training step's."""
         super().on_validation_end()
         self._mark_step_if_lazy()
 
     def test_step(self, *args: Any, **kwargs: Any) -> "STEP_OUTPUT":
-        """Close the graph so far (lazy mode), then run the module's `test_step`."""
+        """Launch the recorded graph (lazy mode), then run the module's `test_step`."""
         self._mark_step_if_lazy()
         return super().test_step(*args, **kwargs)
 
     def predict_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Close the graph so far (lazy mode), then run the module's `predict_step`."""
+        """Launch the recorded graph (lazy mode), then run the module's `predict_step`."""
         self._mark_step_if_lazy()
         return super().predict_step(*args, **kwargs)
 
 
 class SingleHPUStrategy(HPUStrategy, SingleDeviceStrategy):
-    """Trains on the one Gaudi card of this process; its name in Lightning is "hpu_single".
+    """Strategy for training on one HPU, registered as "hpu_single".
 
     Args:
-        device: "hpu". A process has one card, so there is no index to choose it by; "hpu:0" means the same.
-        accelerator: The accelerator, when it is not passed to the Trainer.
-        checkpoint_io: How checkpoints are written and read; `HPUCheckpointIO` when not given.
-        precision_plugin: Lightning's precision plugin; 32 bit when not given.
+        device: "hpu" or "hpu:0". A process has one device, so other indices are invalid.
+        accelerator: The accelerator, if it is not passed to the Trainer.
+        checkpoint_io: Plugin that writes and reads checkpoints; `HPUCheckpointIO` if None.
+        precision_plugin: Lightning's precision plugin; 32-bit if None.
 
     Raises:
-        ValueError: `device` is no HPU, or has an index other than 0.
+        ValueError: `device` is not an HPU, or has an index other than 0.
     """
 
     strategy_name = "hpu_single"
@@ -134,11 +134,11 @@ class SingleHPUStrategy(HPUStrategy, SingleDeviceStrategy):
 
     @property
     def parallel_devices(self) -> list[torch.device]:
-        """Empty, which makes the Trainer assign the devices it was asked for; more than one is refused.
+        """Always empty, so the Trainer assigns the requested devices; more than one raises an error.
 
         Raises:
-            MisconfigurationException: On assigning, several devices. Lightning's own single-device strategy would
-                train on one of them without a word.
+            MisconfigurationException: On assigning, several devices. Lightning's own strategy would train on one of
+                them without a warning.
         """
         return []
 

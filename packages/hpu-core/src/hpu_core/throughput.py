@@ -39,8 +39,8 @@ def peak_flops(generation: str, dtype: torch.dtype) -> float | None:
 def peak_flops_of_machine(dtype: torch.dtype) -> float | None:
     """Return the peak of this machine's devices, see `peak_flops`. Opens no device.
 
-    Simulated devices have the peak of their generation, so that the same metrics are logged. MFU on the simulator says
-    nothing about a card.
+    Simulated devices have the peak of their generation and log the same metrics. MFU on the simulator does not predict
+    that of a card.
 
     Args:
         dtype: Type of the operands.

@@ -1,7 +1,7 @@
-"""Distributed data parallel training on Intel Gaudi (HPU) with PyTorch Lightning: many cards, many machines.
+"""Distributed data-parallel training on Intel Gaudi (HPU) with PyTorch Lightning, on one or more machines.
 
-Importing this package loads neither torch, Lightning nor the Gaudi bridge, starts no process and opens no card:
-every public name is fetched from its module when it is first used.
+Importing this package loads neither torch, Lightning nor the Gaudi bridge, starts no process and opens no device: each
+public name is imported from its module on first access.
 """
 
 from typing import TYPE_CHECKING

@@ -5,9 +5,9 @@ Intel's examples and Optimum Habana use these values throughout; they were not m
 
 from typing import Final
 
-# In MiB. Each collective has a fixed cost on the device, which torch's buckets of 25 MiB do not hide.
+# In MiB. Fewer collectives than with torch's default of 25 MiB amortize their fixed cost on the device.
 BUCKET_CAP_MB: Final = 230
-# Gradients are views of the buckets, which saves a copy of all gradients in memory and in every step.
+# Saves a copy of all gradients in memory and in every step.
 GRADIENT_AS_BUCKET_VIEW: Final = True
-# The search for unused parameters walks the graph and synchronizes with the device in every step.
+# Finding unused parameters traverses the autograd graph and synchronizes with the device in every step.
 FIND_UNUSED_PARAMETERS: Final = False

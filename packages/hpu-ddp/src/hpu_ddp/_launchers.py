@@ -1,4 +1,4 @@
-"""Multiprocessing launchers of the ranks, from a process that must not take a device from them."""
+"""Multiprocessing launchers. The launching process does not open a device."""
 
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ class HPUDDPLauncherMixin(HPUParallelMixin):
     """Mixin for strategies with a `start_method`; list it first.
 
     Attributes:
-        multi_processing_launcher: Launcher for every start method but "popen".
+        multi_processing_launcher: Launcher for all start methods except "popen".
     """
 
     multi_processing_launcher: ClassVar[type[Any]]
@@ -22,7 +22,7 @@ class HPUDDPLauncherMixin(HPUParallelMixin):
         """Load the Gaudi bridge and select the device of this rank.
 
         Raises:
-            RuntimeError: This process only launches others, and must not take a device from them.
+            RuntimeError: This process launches the ranks and does not train.
         """
         cluster = self.cluster_environment
         if self._start_method != "popen" and cluster is not None and not cluster.creates_processes_externally:
@@ -43,17 +43,23 @@ class _HPULauncherMixin:
 
     @property
     def is_interactive_compatible(self) -> bool:
-        """True: every start method works in notebooks, if classes and functions are in a module.
+        """Whether the launcher works in notebooks; always True.
 
-        Lightning allows only "fork" there, which the bridge does not support once it has opened a device.
+        Lightning allows only "fork" there, which the bridge does not support after it has opened a device. The other
+        start methods need classes and functions that can be imported from a module.
         """
         return True
 
     def launch(self, function: Any, *args: Any, **kwargs: Any) -> Any:
-        """Start the ranks, call `function` in each, and return the result of rank 0.
+        """Launch the ranks, call `function` on each, and return the result of rank 0.
+
+        Args:
+            function: The function to call on each rank.
+            *args: Positional arguments of the function.
+            **kwargs: Keyword arguments of the function, and `trainer` for the Trainer's launcher.
 
         Raises:
-            RuntimeError: This process, which trains nothing, has opened a device.
+            RuntimeError: This process has opened a device.
         """
         if bridge.is_open():
             raise RuntimeError(
@@ -66,8 +72,8 @@ class _HPULauncherMixin:
 
 
 class HPUMultiProcessingLauncher(_HPULauncherMixin, MultiProcessingLauncher):
-    """Launcher of the Trainer's ranks with multiprocessing."""
+    """The Trainer's multiprocessing launcher."""
 
 
 class FabricHPUMultiProcessingLauncher(_HPULauncherMixin, FabricMultiProcessingLauncher):
-    """Launcher of Fabric's ranks with multiprocessing."""
+    """Fabric's multiprocessing launcher."""

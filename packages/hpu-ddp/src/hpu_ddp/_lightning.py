@@ -1,55 +1,36 @@
-"""The Lightning names that hpu-ddp builds on, taken from the framework that `hpu_core.frameworks` decided for.
+"""Names of Lightning that hpu-ddp uses, from the framework that `hpu_core.frameworks` selects.
 
-Importing this module imports that Lightning. Type checkers see the names of `lightning`; those of `pytorch_lightning`
-are generated from the same sources.
+Importing this module imports that framework. Type checkers see the names of `lightning`; `pytorch_lightning` has the
+same ones.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lightning.fabric.plugins import CheckpointIO
-    from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
-    from lightning.fabric.plugins.environments.lightning import LightningEnvironment
     from lightning.fabric.strategies.ddp import DDPStrategy as FabricDDPStrategy
     from lightning.fabric.strategies.launchers.multiprocessing import (
         _MultiProcessingLauncher as FabricMultiProcessingLauncher,
     )
-    from lightning.fabric.utilities.distributed import _init_dist_connection as init_dist_connection
-    from lightning.fabric.utilities.exceptions import MisconfigurationException
     from lightning.fabric.utilities.seed import reset_seed
     from lightning.pytorch.strategies import DDPStrategy
     from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher as MultiProcessingLauncher
-    from lightning.pytorch.utilities.exceptions import SIGTERMException
 else:
     from hpu_core import frameworks
 
     _framework = frameworks.current()
 
-    CheckpointIO = _framework.fabric("plugins").CheckpointIO
-    ClusterEnvironment = _framework.fabric("plugins.environments").ClusterEnvironment
     DDPStrategy = _framework.pytorch("strategies").DDPStrategy
     FabricDDPStrategy = _framework.fabric("strategies").DDPStrategy
-    LightningEnvironment = _framework.fabric("plugins.environments").LightningEnvironment
-    MisconfigurationException = _framework.fabric("utilities.exceptions").MisconfigurationException
-    SIGTERMException = _framework.pytorch("utilities.exceptions").SIGTERMException
     reset_seed = _framework.fabric("utilities.seed").reset_seed
 
-    # None of these is public, and each is in this place on every Lightning from 2.0 to 2.6. Lightning's own strategies
-    # are built from them, and there is no other way to start processes or to make a process group as they do.
+    # Private, but in the same modules in Lightning 2.0 to 2.6. Lightning has no public multiprocessing launcher.
     FabricMultiProcessingLauncher = _framework.fabric("strategies.launchers.multiprocessing")._MultiProcessingLauncher  # noqa: SLF001
     MultiProcessingLauncher = _framework.pytorch("strategies.launchers")._MultiProcessingLauncher  # noqa: SLF001
-    init_dist_connection = _framework.fabric("utilities.distributed")._init_dist_connection  # noqa: SLF001
 
 __all__ = [
-    "CheckpointIO",
-    "ClusterEnvironment",
     "DDPStrategy",
     "FabricDDPStrategy",
     "FabricMultiProcessingLauncher",
-    "LightningEnvironment",
-    "MisconfigurationException",
     "MultiProcessingLauncher",
-    "SIGTERMException",
-    "init_dist_connection",
     "reset_seed",
 ]

@@ -1,4 +1,4 @@
-"""Training on many Gaudi cards with Fabric: one process per card, gradients averaged over all of them."""
+"""Data-parallel strategies for Fabric, with one process per device."""
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,28 +18,36 @@ if TYPE_CHECKING:
 
 
 class FabricHPUParallelStrategy(HPUDDPLauncherMixin, FabricHPUParallelStrategyBase, FabricDDPStrategy):
-    """Fabric's twin of HPUParallelStrategy; its name in Lightning is "hpu_parallel".
+    """Fabric strategy for data-parallel training on multiple HPUs, registered as "hpu_parallel".
 
-    In lazy mode, the graph is closed after backward and after the optimizer's step, as with the Trainer.
+    Fabric's counterpart of HPUParallelStrategy. In lazy mode, the graph is executed after the backward pass and after
+    the optimizer step.
 
     Args:
-        accelerator: The accelerator, when it is not passed to Fabric.
-        parallel_devices: One `torch.device("hpu")` per card of this machine; Fabric's `devices` when not given.
-        cluster_environment: How the processes are started; Lightning finds out when it is not given.
-        checkpoint_io: How checkpoints are written and read; `hpu_core.HPUCheckpointIO` when not given.
-        precision: Fabric's precision plugin; 32 bit when not given.
-        process_group_backend: "hccl", or another backend that works on HPUs.
-        timeout: For how long ranks wait for each other, see HPUParallelStrategy.
-        start_method: "popen" starts the script once more per card, the others start processes with multiprocessing:
-            "spawn" is the one for notebooks.
-        bucket_cap_mb: Size of a bucket of gradients, in MiB; 230 is what Intel's examples use.
-        gradient_as_bucket_view: Whether gradients lie in the buckets, which spares a copy of all of them.
-        find_unused_parameters: Whether to look, in each step, for parameters that the loss does not depend on.
-        **kwargs: For torch's DistributedDataParallel.
+        accelerator: The accelerator, if it is not passed to Fabric.
+        parallel_devices: `torch.device("hpu")` for each device of this machine; set by Fabric.
+        cluster_environment: Lightning's cluster environment; detected by Fabric if None.
+        checkpoint_io: Plugin that writes and reads checkpoints; `hpu_core.HPUCheckpointIO` if None.
+        precision: Fabric's precision plugin; 32-bit if None.
+        process_group_backend: Backend of the process group, "hccl" or another one that supports HPU tensors; "hccl" if
+            None.
+        timeout: Timeout of the rendezvous, and of a rank that makes no progress while others wait for it; 30 minutes by
+            default.
+        start_method: How to launch the ranks: "popen" runs the script again for each further device; "spawn", "fork"
+            and "forkserver" use multiprocessing. Notebooks need one of the latter.
+        failure_detection: Whether to run the watchdog, which raises `RankFailedError` on all ranks if one fails, exits
+            or hangs; HPU_FAILURE_DETECTION=0 switches it off as well. Default: ``True``.
+        bucket_cap_mb: Size of the gradient buckets in MiB. Each bucket is one all-reduce, which can overlap with the
+            backward pass. Default: 230 instead of torch's 25.
+        gradient_as_bucket_view: Whether gradients are views of the all-reduce buckets, which saves memory and a copy
+            per step. Default: ``True`` instead of torch's ``False``.
+        find_unused_parameters: Whether to traverse the autograd graph in each forward pass for parameters that do not
+            receive gradients. Default: ``False``.
+        **kwargs: Further arguments of torch's DistributedDataParallel, such as `static_graph`.
 
     Raises:
-        TypeError: `timeout` is no timedelta.
-        ValueError: An argument cannot be honoured; the text names it.
+        TypeError: `timeout` is not a timedelta.
+        ValueError: An argument is invalid; the message names it.
     """
 
     strategy_name = "hpu_parallel"
@@ -79,10 +87,10 @@ class FabricHPUParallelStrategy(HPUDDPLauncherMixin, FabricHPUParallelStrategyBa
         )
 
     def setup_module(self, module: "Module") -> "DistributedDataParallel":
-        """Have a module's gradients averaged over all ranks.
+        """Wrap a module in DistributedDataParallel, which averages its gradients over all ranks.
 
         Args:
-            module: The module, on the card.
+            module: The module, on the device.
         """
         with self.collective("setup"):
             return super().setup_module(module)
@@ -92,16 +100,16 @@ class FabricHPUParallelStrategy(HPUDDPLauncherMixin, FabricHPUParallelStrategyBa
         self.process_groups.init_process_group(self.cluster_environment)
 
     def _determine_ddp_device_ids(self) -> None:
-        # A process has one card, and it has no index.
+        # Each process has one device, without an index.
         return None
 
 
 class FabricHPUDDPStrategy(FabricHPUParallelStrategy):
-    """FabricHPUParallelStrategy under the name "hpu_ddp", which `lightning-habana` had for it."""
+    """FabricHPUParallelStrategy, registered under its `lightning-habana` name "hpu_ddp"."""
 
     strategy_name = "hpu_ddp"
 
 
-# Lightning has one class name in two namespaces.
+# Names without the prefix, as Lightning names Fabric's strategies.
 HPUParallelStrategy = FabricHPUParallelStrategy
 HPUDDPStrategy = FabricHPUDDPStrategy

@@ -1,4 +1,4 @@
-"""Training on many Gaudi cards with the Trainer: one process per card, gradients averaged over all of them."""
+"""Data-parallel strategies for the Trainer, with one process per device."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -20,36 +20,40 @@ if TYPE_CHECKING:
 
 
 class HPUParallelStrategy(HPUDDPLauncherMixin, HPUParallelStrategyBase, DDPStrategy):
-    """Trains on many Gaudi cards with data parallelism; its name in Lightning is "hpu_parallel".
+    """Strategy for data-parallel training on multiple HPUs, registered as "hpu_parallel".
 
-    Each card has a process, and all processes have the same weights at every step, because they average their
-    gradients. Lightning's DDPStrategy does the work; this class adds what a card needs: HCCL, one card per process and
-    none in a process that only starts others, averages that HCCL does not have, exact integers, and an end for all
-    ranks when one of them has failed.
+    Extends Lightning's DDPStrategy with HCCL, one device per process, failure detection, and the reductions that HCCL
+    lacks: averages and exact integers.
 
     Args:
-        accelerator: The accelerator, when it is not passed to the Trainer.
-        parallel_devices: One `torch.device("hpu")` per card of this machine; the Trainer's `devices` when not given.
-        cluster_environment: How the processes are started; Lightning finds out when it is not given.
-        checkpoint_io: How checkpoints are written and read; `hpu_core.HPUCheckpointIO` when not given.
-        precision_plugin: Lightning's precision plugin; 32 bit when not given.
+        accelerator: The accelerator, if it is not passed to the Trainer.
+        parallel_devices: `torch.device("hpu")` for each device of this machine; set by the Trainer.
+        cluster_environment: Lightning's cluster environment; detected by the Trainer if None.
+        checkpoint_io: Plugin that writes and reads checkpoints; `hpu_core.HPUCheckpointIO` if None.
+        precision_plugin: Lightning's precision plugin; 32-bit if None.
         ddp_comm_state: State of `ddp_comm_hook`.
-        ddp_comm_hook: What DDP does instead of averaging a bucket of gradients.
-        ddp_comm_wrapper: Wraps `ddp_comm_hook`.
-        model_averaging_period: After how many steps post-local SGD averages the models.
-        process_group_backend: "hccl", or another backend that works on HPUs.
-        timeout: For how long ranks wait for each other. After this time, and usually much sooner, a training that has
-            lost a rank has ended on all others, with an error that names it.
-        start_method: "popen" starts the script once more per card, the others start processes with multiprocessing:
-            "spawn" is the one for notebooks.
-        bucket_cap_mb: Size of a bucket of gradients, in MiB; 230 is what Intel's examples use.
-        gradient_as_bucket_view: Whether gradients lie in the buckets, which spares a copy of all of them.
-        find_unused_parameters: Whether to look, in each step, for parameters that the loss does not depend on.
-        **kwargs: For torch's DistributedDataParallel.
+        ddp_comm_hook: Communication hook that replaces the all-reduce of each gradient bucket.
+        ddp_comm_wrapper: Communication hook wrapper, such as torch's `fp16_compress_wrapper`.
+        model_averaging_period: Steps between two averages of the model, for post-local SGD.
+        process_group_backend: Backend of the process group, "hccl" or another one that supports HPU tensors; "hccl" if
+            None.
+        timeout: Timeout of the rendezvous, and of a rank that makes no progress while others wait for it; 30 minutes by
+            default.
+        start_method: How to launch the ranks: "popen" runs the script again for each further device; "spawn", "fork"
+            and "forkserver" use multiprocessing. Notebooks need one of the latter.
+        failure_detection: Whether to run the watchdog, which raises `RankFailedError` on all ranks if one fails, exits
+            or hangs; HPU_FAILURE_DETECTION=0 switches it off as well. Default: ``True``.
+        bucket_cap_mb: Size of the gradient buckets in MiB. Each bucket is one all-reduce, which can overlap with the
+            backward pass. Default: 230 instead of torch's 25.
+        gradient_as_bucket_view: Whether gradients are views of the all-reduce buckets, which saves memory and a copy
+            per step. Default: ``True`` instead of torch's ``False``.
+        find_unused_parameters: Whether to traverse the autograd graph in each forward pass for parameters that do not
+            receive gradients. Default: ``False``.
+        **kwargs: Further arguments of torch's DistributedDataParallel, such as `static_graph`.
 
     Raises:
-        TypeError: `timeout` is no timedelta.
-        ValueError: An argument cannot be honoured; the text names it.
+        TypeError: `timeout` is not a timedelta.
+        ValueError: An argument is invalid; the message names it.
     """
 
     strategy_name = "hpu_parallel"
@@ -97,16 +101,16 @@ class HPUParallelStrategy(HPUDDPLauncherMixin, HPUParallelStrategyBase, DDPStrat
         )
 
     def setup_distributed(self) -> None:
-        """Set this process's rank and create the process group."""
+        """Set the rank of this process and create the process group."""
         reset_seed()
         self.set_world_ranks()
         self.process_groups.init_process_group(self.cluster_environment)
 
     def determine_ddp_device_ids(self) -> None:
-        """Return None: a process has one card, and it has no index."""
+        """Return None: each process has one device, without an index."""
 
     def _register_ddp_hooks(self) -> None:
-        # Lightning registers them for CUDA only.
+        # Lightning registers communication hooks on CUDA only.
         hook = self._ddp_comm_hook
         if hook is None:
             return
@@ -117,6 +121,6 @@ class HPUParallelStrategy(HPUDDPLauncherMixin, HPUParallelStrategyBase, DDPStrat
 
 
 class HPUDDPStrategy(HPUParallelStrategy):
-    """HPUParallelStrategy under the name "hpu_ddp", which `lightning-habana` had for it."""
+    """HPUParallelStrategy, registered under its `lightning-habana` name "hpu_ddp"."""
 
     strategy_name = "hpu_ddp"

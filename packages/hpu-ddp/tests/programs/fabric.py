@@ -1,4 +1,4 @@
-"""Trains a layer on two cards with Fabric, as a person's script would: `fabric.py START_METHOD [fail]`."""
+"""Training of a layer on two devices with Fabric: `fabric.py START_METHOD [fail]`."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from hpu_ddp import FabricHPUDDPStrategy
 
 
 def train(fabric: Any) -> None:
-    """Train for a few steps, and say what came of it."""
+    """Train for a few steps and print the result."""
     torch.manual_seed(1)
     layer = torch.nn.Linear(4, 2)
     layer, optimizer = fabric.setup(layer, torch.optim.SGD(layer.parameters(), lr=0.1))
     for step in range(5):
         if "fail" in sys.argv and (step, fabric.global_rank) == (3, 1):
-            raise KeyError("no such luck")
+            raise KeyError("missing feature")
         loss = layer(torch.randn(8, 4).to(fabric.device) + fabric.global_rank).square().mean()
         fabric.backward(loss)
         optimizer.step()
         optimizer.zero_grad()
     report = {"rank": fabric.global_rank, "weight": layer.weight.tolist().__repr__()}
-    # In one piece, because ranks write to the same place at the same time.
+    # One write, because ranks share the output.
     os.write(1, (json.dumps(report) + "\n").encode())
 
 
 def main() -> None:
-    """Start the ranks."""
+    """Launch the ranks."""
     strategy: Any = FabricHPUDDPStrategy(start_method=sys.argv[1])  # type: ignore[arg-type] # One of the literals.
     fabric = frameworks.current().fabric().Fabric(accelerator=HPUAccelerator(), strategy=strategy, devices=2)
     if sys.argv[1] == "popen":

@@ -1,6 +1,6 @@
-"""Trains the small module on two cards, as a person's script would, and does to a rank what the arguments say.
+"""Training of a small module, on two devices by default, with an optional failure of one rank.
 
-Prints one line of JSON per process that gets to the end.
+Each process that completes prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.modules import Classifier, loader, numbers, trainer, weights
+from tests.modules import Classifier, make_loader, make_trainer, parameter_bytes, to_floats
 
 from hpu_core import bridge, frameworks
 from hpu_ddp import HPUDDPStrategy
 
 
 def fail(how: str) -> None:
-    """Have this process fail in some way."""
+    """Make this process fail."""
     if how == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     elif how == "stopped":
         os.kill(os.getpid(), signal.SIGSTOP)
     elif how == "raises":
-        raise ValueError("no such luck")
+        raise ValueError("invalid batch")
     elif how == "loops":
         while True:
             pass
-    elif how == "holds the lock":
-        # Waits for a signal without letting any other thread of Python's run.
+    elif how == "holds the GIL":
+        # PyDLL keeps the GIL during the call.
         ctypes.PyDLL(None).pause()
     elif how == "terminated":
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-class Failing(Classifier):
-    """Fails on one rank, in one batch."""
+class FailingClassifier(Classifier):
+    """Classifier that fails on one rank, in one batch."""
 
     def __init__(self, how: str, rank: int, batch: int, *, held: bool) -> None:
         super().__init__()
@@ -51,55 +51,55 @@ class Failing(Classifier):
         self.module_id: str | None = None
 
     def on_train_start(self) -> None:
-        """Note the device that this rank has selected."""
+        """Record the device that this rank selected."""
         self.module_id = os.environ.get("HLS_MODULE_ID")
 
     def training_step(self, batch: tuple[Any, Any], index: int) -> Any:
-        """Return the loss, or fail first."""
+        """Return the loss, or fail."""
         if self.global_step == self.batch and self.global_rank == self.rank:
             if self.how == "leaves":
                 self.trainer.should_stop = True
-                # So that the rank leaves at once, whatever is left of the epoch.
+                # Ends the epoch after this batch.
                 self.trainer.fit_loop.epoch_loop.max_steps = self.batch + 1
             fail(self.how)
         return super().training_step(batch, index)
 
     def backward(self, loss: Any, *args: Any, **kwargs: Any) -> None:
-        """Compute the gradients; where the rank that fails is awaited for good, as in a collective of HCCL's, do so."""
+        """Run the backward pass; with `held`, block like an HCCL collective that waits for the failed rank."""
         if self.held and self.global_step == self.batch and self.global_rank != self.rank:
-            # Lets other threads of Python's run, and does not return when a connection breaks.
+            # CDLL releases the GIL, and the call does not return when a connection breaks.
             ctypes.CDLL(None).pause()
         super().backward(loss, *args, **kwargs)
 
 
-def arguments() -> argparse.Namespace:
-    """Read the command line."""
+def parse_args() -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--devices", type=int, default=2)
     parser.add_argument("--num-nodes", type=int, default=1)
     parser.add_argument("--start-method", default="popen")
     parser.add_argument("--timeout", type=float, default=60)
     parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--checkpoints", help="a folder to save each epoch's in, and to resume from the last one's")
-    parser.add_argument("--fail", default="", help="how")
-    parser.add_argument("--rank", type=int, default=1, help="which rank fails")
-    parser.add_argument("--batch", type=int, default=3, help="in which batch")
-    parser.add_argument("--open-early", action="store_true", help="open a card before anything is started")
-    parser.add_argument("--held", action="store_true", help="the other ranks wait for the one that fails, as on a card")
+    parser.add_argument("--checkpoints", help="folder to save checkpoints in and to resume from")
+    parser.add_argument("--fail", default="", help="kind of failure")
+    parser.add_argument("--rank", type=int, default=1, help="rank that fails")
+    parser.add_argument("--batch", type=int, default=3, help="batch in which it fails")
+    parser.add_argument("--open-early", action="store_true", help="open a device before the launch")
+    parser.add_argument("--held", action="store_true", help="block the other ranks, as in an HCCL collective")
     return parser.parse_args()
 
 
 def main() -> None:
-    """Train, and say what came of it."""
-    options = arguments()
+    """Train and print the result."""
+    options = parse_args()
     if options.open_early:
         bridge.open_device()
     callbacks = []
     if options.checkpoints:
-        saving = frameworks.current().pytorch("callbacks").ModelCheckpoint
-        callbacks.append(saving(options.checkpoints, save_last=True))
+        checkpoint_class = frameworks.current().pytorch("callbacks").ModelCheckpoint
+        callbacks.append(checkpoint_class(options.checkpoints, save_last=True))
     strategy = HPUDDPStrategy(timeout=timedelta(seconds=options.timeout), start_method=options.start_method)
-    run = trainer(
+    trainer = make_trainer(
         strategy=strategy,
         devices=options.devices,
         num_nodes=options.num_nodes,
@@ -107,24 +107,26 @@ def main() -> None:
         callbacks=callbacks,
         enable_checkpointing=bool(callbacks),
     )
-    module = Failing(options.fail, options.rank, options.batch, held=options.held)
+    module = FailingClassifier(options.fail, options.rank, options.batch, held=options.held)
     last = Path(options.checkpoints or ".", "last.ckpt")
     ranks = options.devices * options.num_nodes
-    run.fit(module, loader(ranks=ranks), ckpt_path=str(last) if options.checkpoints and last.exists() else None)
+    trainer.fit(
+        module, make_loader(ranks=ranks), ckpt_path=str(last) if options.checkpoints and last.exists() else None
+    )
     report = {
-        "rank": run.global_rank,
-        "local_rank": run.local_rank,
+        "rank": trainer.global_rank,
+        "local_rank": trainer.local_rank,
         "open": bridge.is_open(),
         "module_id": module.module_id,
         "variables_left": [name for name in ("HLS_MODULE_ID", "ID") if name in os.environ],
         "threads_left": [thread.name for thread in threading.enumerate() if thread.name.startswith("hpu-")],
         "port": os.environ.get("MASTER_PORT"),
-        "epochs": run.current_epoch,
-        "steps": run.global_step,
-        "losses": numbers(module.losses),
-        "weights": weights(module).hex(),
+        "epochs": trainer.current_epoch,
+        "steps": trainer.global_step,
+        "losses": to_floats(module.losses),
+        "weights": parameter_bytes(module).hex(),
     }
-    # In one piece, because ranks write to the same place at the same time.
+    # One write, because ranks share the output.
     os.write(1, (json.dumps(report) + "\n").encode())
 
 

@@ -42,7 +42,7 @@ def find(load: Callable[[], Any] = lambda: importlib.import_module("pyhlml")) ->
 
 
 def initialize(pyhlml: Any) -> None:
-    """Initialize HLML and discard what pyhlml prints to stdout if the library is missing."""
+    """Initialize HLML and discard the message that pyhlml prints to stdout if the library is missing."""
     with contextlib.redirect_stdout(io.StringIO()):
         pyhlml.hlmlInit()
 

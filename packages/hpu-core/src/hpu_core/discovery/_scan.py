@@ -35,7 +35,7 @@ def scan_sources(sources: Sources) -> ScanResult:
     """Query the sources and merge their devices. Never raises: a source that fails lists no device.
 
     The first source that lists a device decides which devices there are; the later ones add details. `hl-smi` starts a
-    process, so it runs only if no other source lists a device or none knows a device's status.
+    process, so it runs only if no other source lists a device or none has a device's status.
 
     Args:
         sources: The sources to query.

@@ -102,7 +102,7 @@ def _read_device(entry: Path, index: int, nodes: Path) -> HPUDevice:
 
 
 def _read_attribute(entry: Path, name: str) -> str:
-    """Return an attribute of the driver: below `device`, or beside it in the class `habanalabs`."""
+    """Return an attribute of the driver: below `device`, or next to it in the class `habanalabs`."""
     return _read_line(entry / "device" / name) or _read_line(entry / name)
 
 

@@ -1,4 +1,4 @@
-"""Diagnosis of the collected data: whether training can start, and what does not match the SynapseAI release."""
+"""Diagnosis of the collected data: whether training can start, and mismatches with the SynapseAI release."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Diagnosis:
 
     Attributes:
         release: Row of the release table for this machine, None if its release is unknown.
-        problems: All problems; those that block training come first.
+        problems: All problems; those that block training are first.
     """
 
     release: Release | None

@@ -133,5 +133,5 @@ def _two_columns(rows: list[tuple[str, str]]) -> Table:
 
 
 def _text(text: str, style: str = "") -> Text:
-    # Text instead of str, so that rich does not interpret markup in messages of drivers and libraries.
+    # Text instead of str, because rich would interpret markup in messages of drivers and libraries.
     return Text("\n".join(printable(line) if line.strip() else "" for line in text.splitlines()), style=style)

@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 def load_classes(framework: "FrameworkName") -> None:
-    """Import every class that a Trainer accepts, so that jsonargparse finds it among Lightning's subclasses.
+    """Import every class that a Trainer accepts, because jsonargparse searches Lightning's loaded subclasses.
 
     A class that cannot be imported is skipped.
 

@@ -27,7 +27,7 @@ def clone_tensor(original: Callable[..., Any], _: "FrameworkName") -> Callable[.
 
 
 def get_available_flops(original: Callable[..., Any], framework: "FrameworkName") -> Callable[..., Any]:
-    """Return a replacement for `get_available_flops` that knows the peak FLOP/s of Gaudi, for ThroughputMonitor."""
+    """Return a replacement for `get_available_flops` that has the peak FLOP/s of Gaudi, for ThroughputMonitor."""
 
     @functools.wraps(original)
     def wrapper(device: Any, dtype: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Post-import hook on the modules of Lightning that define what hpu-core replaces.
+"""Post-import hook on the modules of Lightning that define the replaced names.
 
 It must target the defining modules: other modules import the names from there.
 """
@@ -41,7 +41,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Stop patching and restore what was patched."""
+    """Stop patching and restore the patched modules."""
     _hook.remove()
     _lightning_2_0.uninstall()
     # The first patched module imports it.

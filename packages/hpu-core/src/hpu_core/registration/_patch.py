@@ -40,7 +40,7 @@ _patches: Final[list[_Patch]] = []
 
 
 def patch(module: ModuleType, framework: "FrameworkName") -> None:
-    """Replace what a module of Lightning defines, in that module and in all that imported it from there.
+    """Replace a name that a module of Lightning defines, in that module and in all modules that imported it.
 
     An original that does not fit the known versions stays, and a warning is logged. The version of Lightning itself is
     checked when a Trainer is constructed, because reading it takes longer than all of this.
