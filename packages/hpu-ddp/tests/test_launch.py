@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hpu_core import frameworks
 from hpu_sim.testing import CompletedProgram, Program, free_port, machine_env
 
 from .conftest import PROGRAMS, Run
@@ -92,6 +93,45 @@ def test_a_notebook_can_spawn(run: Run) -> None:
 
     assert done.code == 0, done.output
     assert '"open": false' in done.output
+
+
+# A cell that defines its module, as notebooks do; its class cannot be imported by a new process.
+_CELL = """
+import torch
+from lightning import LightningModule, Trainer
+
+class Module(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+
+    def training_step(self, batch, index):
+        return self.layer(batch).sum()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+def fit():
+    options = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = Trainer(accelerator="hpu", devices=2, max_steps=2, **options)
+    trainer.fit(Module(), torch.utils.data.DataLoader(torch.randn(16, 4), batch_size=2))
+    print("trained with", trainer.num_devices, trainer.strategy._start_method)
+
+fit()
+fit()
+"""
+
+
+@pytest.mark.skipif(frameworks.current().name != "lightning", reason="Requires: lightning")
+def test_a_notebook_forks_by_default(tmp_path: Path) -> None:
+    """`devices=2` starts the ranks of a module that the notebook defines, as often as the notebook likes."""
+    cell = tmp_path / "cell.py"
+    cell.write_text(_CELL)
+    with Program([sys.executable, "-i", str(cell)], machine_env(2, tmp_path / "cards"), tmp_path) as running:
+        done = running.wait(60)
+
+    assert done.code == 0, done.output
+    assert done.output.count("trained with 2 fork") == 2
 
 
 def test_torchrun_starts_ranks(run: Run) -> None:

@@ -75,7 +75,10 @@ class Plugin:
     Attributes:
         strategies: Strategies by name.
         default_multi_device: Name of the strategy that is the default for several devices or nodes.
+        default_notebook: Name of the strategy that is the default for several devices in an interactive interpreter.
         aliases: Names of Lightning's strategies that mean one of these strategies on HPU.
+        replacements: Names of these strategies by the class of Lightning's whose instances they replace on HPU. The
+            class of such a strategy has a class method `from_lightning(strategy)`, which keeps the arguments.
         precision: Precision plugin classes, constructed with the precision as their only argument.
         precisions: Values of `precision` that Lightning does not accept by itself.
         profilers: "module:Class" of profilers by name.
@@ -83,7 +86,9 @@ class Plugin:
 
     strategies: Mapping[str, ClassPaths] = field(default_factory=dict)
     default_multi_device: str | None = None
+    default_notebook: str | None = None
     aliases: Mapping[str, str] = field(default_factory=dict)
+    replacements: Mapping[str, str] = field(default_factory=dict)
     precision: ClassPaths | None = None
     precisions: frozenset[str] = frozenset()
     profilers: Mapping[str, str] = field(default_factory=dict)

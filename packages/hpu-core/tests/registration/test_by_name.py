@@ -49,9 +49,12 @@ _DDP = """Plugin(
         "hpu_parallel": ClassPaths("peer_classes:Parallel", "peer_classes:FabricParallel"),
         "hpu_ddp": ClassPaths("peer_classes:Parallel", options={"find_unused_parameters": True}),
         "hpu_own": ClassPaths("peer_classes:WithOwnPrecision"),
+        "hpu_notebook": ClassPaths("peer_classes:Parallel", "peer_classes:FabricParallel"),
     },
     default_multi_device="hpu_parallel",
-    aliases={"ddp": "hpu_ddp"},
+    default_notebook="hpu_notebook",
+    aliases={"ddp": "hpu_ddp", "ddp_no_name_of_fabrics": "hpu_parallel"},
+    replacements={"DDPStrategy": "hpu_parallel"},
 )"""
 _PRECISION = """Plugin(
     precision=ClassPaths("peer_classes:TrainerPrecision", "peer_classes:FabricPrecision"),
@@ -66,8 +69,11 @@ from {_FABRIC}.strategies import DDPStrategy as FabricDDPStrategy
 from {_PYTORCH}.profilers import SimpleProfiler
 from {_PYTORCH}.plugins import {_PRECISION_BASE} as Base
 from {_FABRIC}.plugins import Precision as FabricBase
-class Parallel(DDPStrategy): pass
-class FabricParallel(FabricDDPStrategy): pass
+class FromLightning:
+    @classmethod
+    def from_lightning(cls, strategy): return cls(**strategy._ddp_kwargs)
+class Parallel(FromLightning, DDPStrategy): pass
+class FabricParallel(FromLightning, FabricDDPStrategy): pass
 class Profile(SimpleProfiler): pass
 class TrainerPrecision(Base):
     def __init__(self, precision): self.precision = precision
@@ -181,6 +187,87 @@ def test_plugins_provide_strategies(tmp_path: Path, plugin_folder: Path) -> None
     )
 
     assert [result.split()[0] for result in results] == [*["Parallel"] * 4, "FabricParallel"]
+
+
+def test_unknown_strategy_names_the_nearest(tmp_path: Path, plugin_folder: Path) -> None:
+    results = _construct(
+        tmp_path,
+        ("Trainer", {"accelerator": "hpu", "strategy": "hpu_dpp"}),
+        ("Fabric", {"strategy": "hpu_paralel"}),
+        ("Trainer", {"accelerator": "cpu", "strategy": "hpu_singel"}),
+        ("Trainer", {"accelerator": "hpu", "strategy": "zzz"}),
+        PYTHONPATH=str(plugin_folder),
+    )
+
+    start = "ValueError: `strategy` must be the name of a registered strategy, got"
+    assert results == [
+        f"{start} 'hpu_dpp': did you mean 'hpu_ddp'?",
+        f"{start} 'hpu_paralel': did you mean 'hpu_parallel'?",
+        f"{start} 'hpu_singel': did you mean 'hpu_single'?",
+        f"{start} 'zzz': pass 'auto', 'hpu_single', 'hpu_ddp' or 'hpu_deepspeed'",
+    ]
+
+
+def test_alias_that_fabric_does_not_register_is_accepted(tmp_path: Path, plugin_folder: Path) -> None:
+    """Lightning registers more names for the Trainer than for Fabric."""
+    results = _construct(
+        tmp_path,
+        ("Fabric", {"accelerator": "hpu", "devices": 2, "strategy": "ddp_no_name_of_fabrics"}),
+        PYTHONPATH=str(plugin_folder),
+    )
+
+    assert results[0].split()[0] == "FabricParallel"
+
+
+# Prints the strategies that replace instances of Lightning's, or the error.
+_INSTANCES = f"""
+import logging, warnings
+warnings.simplefilter("ignore")
+from {_PYTORCH} import Trainer
+from {_PYTORCH}.strategies import DDPStrategy, SingleDeviceStrategy
+from {_FABRIC} import Fabric
+from {_FABRIC}.strategies import DDPStrategy as FabricDDPStrategy
+logging.disable()
+def show(kind, strategy, **options):
+    try:
+        made = kind(strategy=strategy, accelerator="hpu", **options).strategy
+    except TypeError as error:
+        print(error)
+    else:
+        print(type(made).__name__, made._ddp_kwargs)
+show(Trainer, DDPStrategy(static_graph=True), devices=2, logger=False)
+show(Fabric, FabricDDPStrategy(static_graph=True), devices=2)
+show(Trainer, SingleDeviceStrategy("cpu"), devices=1, logger=False)
+"""
+
+
+def test_instances_of_lightnings_strategies_are_replaced(tmp_path: Path, plugin_folder: Path) -> None:
+    """The replacement keeps their arguments; a class without replacement is an error that names the alternatives."""
+    environment = {"HPU_CORE_FRAMEWORK": _framework.name, "PYTHONPATH": str(plugin_folder)}
+    lines = output(_INSTANCES, tmp_path, HPU_SIM_DEVICES="2", **environment)
+
+    assert lines == [
+        "Parallel {'static_graph': True}",
+        "FabricParallel {'static_graph': True}",
+        (
+            "`strategy` must support Gaudi cards, got Lightning's SingleDeviceStrategy, which does not: pass "
+            "`strategy='hpu_single'` or `strategy='hpu_parallel'`"
+        ),
+    ]
+
+
+def test_notebook_has_a_default_of_its_own(tmp_path: Path, plugin_folder: Path) -> None:
+    program = f"""
+import sys
+sys.ps1 = ">>> "
+from {_PYTORCH} import Trainer
+connector = Trainer(accelerator="hpu", devices=1, logger=False)._accelerator_connector
+connector._parallel_devices *= 2
+print(connector._choose_strategy())
+"""
+    environment = {"HPU_CORE_FRAMEWORK": _framework.name, "PYTHONPATH": str(plugin_folder)}
+
+    assert output(program, tmp_path, HPU_SIM_DEVICES="2", **environment)[-1] == "hpu_notebook"
 
 
 def test_plugins_provide_precision_and_profilers(tmp_path: Path, plugin_folder: Path) -> None:

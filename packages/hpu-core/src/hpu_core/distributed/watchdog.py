@@ -312,7 +312,12 @@ class Watchdog:
         beats = [state.heartbeat for state in self._ranks]
         stopping = any(beat.stop_requested for beat in beats)
         decision = (decide_stop(beats, self._decision) if stopping else None) or self._decision
-        record = {"run": beats[0].run, "failure": failure and asdict(failure), "stopping": stopping, "decision": asdict(decision)}
+        record = {
+            "run": beats[0].run,
+            "failure": failure and asdict(failure),
+            "stopping": stopping,
+            "decision": asdict(decision),
+        }
         publish(self._store, "leader", record)
         self._on_stop(stopping, decision)
         return failure

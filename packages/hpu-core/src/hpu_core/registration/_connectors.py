@@ -5,10 +5,11 @@ Lightning 2.0 to 2.6, so one mixin serves both.
 """
 
 import functools
+import sys
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from hpu_core import frameworks, plugins
-from hpu_core.registration import _registries
+from hpu_core.registration import _registries, _strategy_flags
 
 if TYPE_CHECKING:
     from hpu_core.frameworks import FrameworkName
@@ -69,7 +70,11 @@ class HPUConnectorMixin(_Connector):
     def _check_config_and_set_final_flags(self, **flags: Any) -> None:
         if self._unusable_reason is not None and "hpu" in {flags.get("accelerator"), str(flags.get("strategy"))[:3]}:
             raise self._unusable_reason
-        self._check_strategy_installed(flags.get("strategy"))
+        strategy = flags.get("strategy")
+        if self._unusable_reason is None and (
+            self._may_choose_hpu(flags.get("accelerator")) or str(strategy).lower().startswith("hpu_")
+        ):
+            flags["strategy"] = _strategy_flags.resolve(strategy, self._api)
         precision = flags.get("precision")
         if not _is_plugin_precision(precision):
             super()._check_config_and_set_final_flags(**flags)
@@ -102,17 +107,15 @@ class HPUConnectorMixin(_Connector):
         if len(self._parallel_devices) == 1 and self._num_nodes_flag == 1:
             return "hpu_single"
         for plugin in plugins.installed().values():
+            if _is_interactive() and plugin.default_notebook is not None:
+                return plugin.default_notebook
             if plugin.default_multi_device is not None:
                 return plugin.default_multi_device
         raise plugins.not_installed_error("`devices` or `num_nodes` above 1 on Gaudi", "hpu-ddp")
 
     def _init_strategy(self) -> None:
-        if self._is_hpu(self.accelerator) and isinstance(self._strategy_flag, str):
-            for plugin in plugins.installed().values():
-                self._strategy_flag = plugin.aliases.get(self._strategy_flag, self._strategy_flag)
-            error = plugins.missing_strategy_error(self._strategy_flag)
-            if error is not None:
-                raise error
+        if self._is_hpu(self.accelerator):
+            self._strategy_flag = _strategy_flags.for_hpu(self._strategy_flag, self._api)
         super()._init_strategy()
 
     def _check_and_init_precision(self) -> Any:
@@ -136,12 +139,11 @@ class HPUConnectorMixin(_Connector):
             return super()._check_and_init_precision()
         raise plugins.not_installed_error(f"`precision={precision!r}` on Gaudi", "hpu-precision")
 
-    def _check_strategy_installed(self, strategy: object) -> None:
-        """Raise what to install for an "hpu_" strategy that is not installed; Lightning lists only those that are."""
-        if self._unusable_reason is None and isinstance(strategy, str) and strategy.lower().startswith("hpu_"):
-            error = plugins.missing_strategy_error(strategy.lower())
-            if error is not None:
-                raise error
+    def _may_choose_hpu(self, accelerator: object) -> bool:
+        """Return whether the `accelerator` argument selects HPU, or may once devices are searched."""
+        if accelerator == "hpu" or self._is_hpu(accelerator):
+            return True
+        return accelerator in (None, "auto") and _is_hpu_available()
 
     def _is_hpu(self, accelerator: object) -> bool:
         """Return whether an accelerator is an HPUAccelerator of this connector's framework."""
@@ -216,3 +218,8 @@ def _is_hpu_available() -> bool:
     from hpu_core import discovery
 
     return discovery.is_available()
+
+
+def _is_interactive() -> bool:
+    """Return whether this process is a notebook or an interactive interpreter, as Lightning tells it."""
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive)
