@@ -1,6 +1,7 @@
 """How the processes of a training are started, by whom, and what they are told."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -97,6 +98,7 @@ def test_a_notebook_can_spawn(run: Run) -> None:
 
 # A cell that defines its module, as notebooks do; its class cannot be imported by a new process.
 _CELL = """
+import os
 import torch
 from lightning import LightningModule, Trainer
 
@@ -104,6 +106,9 @@ class Module(LightningModule):
     def __init__(self):
         super().__init__()
         self.layer = torch.nn.Linear(4, 1)
+
+    def on_train_start(self):
+        os.write(1, f"rank {self.global_rank} uses module {os.environ['HLS_MODULE_ID']}\\n".encode())
 
     def training_step(self, batch, index):
         return self.layer(batch).sum()
@@ -132,6 +137,23 @@ def test_a_notebook_forks_by_default(tmp_path: Path) -> None:
 
     assert done.code == 0, done.output
     assert done.output.count("trained with 2 fork") == 2
+
+
+@pytest.mark.skipif(frameworks.current().name != "lightning", reason="Requires: lightning")
+def test_listed_cards_are_used(tmp_path: Path) -> None:
+    """Rank 0 opens the first card that `devices` lists; the list counts the entries of HABANA_VISIBLE_MODULES."""
+    script = tmp_path / "train.py"
+    script.write_text(_CELL.replace("devices=2", "devices=[2, 0]"))
+    environment = machine_env(4, tmp_path / "cards", HABANA_VISIBLE_MODULES="3,2,1")
+    with Program([sys.executable, str(script)], environment, tmp_path) as running:
+        done = running.wait(60)
+
+    assert done.code == 0, done.output
+    # Both trainings of the script, the second in the processes of the first.
+    assert sorted(re.findall(r"rank \d uses module \d", done.output)) == [
+        *["rank 0 uses module 1"] * 2,
+        *["rank 1 uses module 3"] * 2,
+    ]
 
 
 def test_torchrun_starts_ranks(run: Run) -> None:

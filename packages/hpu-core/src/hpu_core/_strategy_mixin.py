@@ -36,6 +36,9 @@ class HPUStrategyMixin(_Strategy):
 
     strategy_name: str
 
+    # Module ids for the local ranks, if the Trainer's or Fabric's `devices` lists cards; set by the connector.
+    module_ids: "tuple[int, ...] | None" = None
+
     # Decided once, in `setup_environment`, so that a step in eager mode pays for nothing.
     _mark_step: Callable[[], None] | None = None
 

@@ -121,6 +121,51 @@ def test_trainer_on_one_device(tmp_path: Path) -> None:
     assert {" ".join(result.split()[::2]) for result in results} == {"SingleHPUStrategy hpu"}
 
 
+def test_single_device_strategy_takes_one_of_several(tmp_path: Path) -> None:
+    """With `devices="auto"`, as Lightning's own SingleDeviceStrategy; a number above 1 is an error."""
+    results = _construct(
+        tmp_path,
+        ("Trainer", {"accelerator": "hpu", "strategy": "hpu_single"}),
+        ("Fabric", {"accelerator": "hpu", "strategy": "hpu_single"}),
+        ("Trainer", {"accelerator": "hpu", "strategy": "hpu_single", "devices": 2}),
+    )
+
+    assert [result.split()[0] for result in results[:2]] == ["SingleHPUStrategy", "FabricSingleHPUStrategy"]
+    assert results[2].startswith("MisconfigurationException: SingleHPUStrategy trains on one card, and ")
+
+
+_LISTED = f"""
+import logging
+from {_PYTORCH} import Trainer
+from {_FABRIC} import Fabric
+from hpu_core import SingleHPUStrategy
+logging.disable()
+for devices in ([1], "1,", "2,0", [5]):
+    for kind in (Trainer, Fabric):
+        try:
+            made = kind(accelerator="hpu", devices=devices, strategy="hpu_parallel")
+        except Exception as error:
+            print(type(error).__name__, error)
+        else:
+            print(made.strategy.num_processes, made.strategy.module_ids)
+print(Trainer(accelerator="hpu", strategy=SingleHPUStrategy(), logger=False).strategy.module_ids)
+"""
+
+
+def test_listed_cards_are_selected(tmp_path: Path, plugin_folder: Path) -> None:
+    """Indices count the entries of HABANA_VISIBLE_MODULES, as with Lightning's CUDA accelerator."""
+    environment = {"HPU_CORE_FRAMEWORK": _framework.name, "PYTHONPATH": str(plugin_folder)}
+    lines = output(_LISTED, tmp_path, HPU_SIM_DEVICES="4", HABANA_VISIBLE_MODULES="3,2,1", **environment)
+
+    error = "`devices` must list cards from 0 to 2, the ones that can be used here, got [5]"
+    assert lines == [
+        *["1 (2,)"] * 4,
+        *["2 (1, 3)"] * 2,
+        *[f"MisconfigurationException {error}"] * 2,
+        "None",
+    ]
+
+
 def test_fabric_on_one_device(tmp_path: Path) -> None:
     results = _construct(
         tmp_path,

@@ -76,7 +76,7 @@ _ROWS = [
     *(
         _Row(connector, name)
         for connector in ("trainer connector instance", "fabric connector instance")
-        for name in ("_accelerator_flag", "_num_nodes_flag", "_parallel_devices", "_strategy_flag")
+        for name in ("_accelerator_flag", "_devices_flag", "_num_nodes_flag", "_parallel_devices", "_strategy_flag")
     ),
     *(_Row("trainer connector instance", name) for name in ("_precision_flag", "_precision_plugin_flag")),
     *(_Row("fabric connector instance", name) for name in ("_precision_input", "_precision_instance")),
@@ -139,7 +139,7 @@ def test_table_has_every_override() -> None:
     private = {
         name for name in vars(_connectors.HPUConnectorMixin) if name.startswith("_") and not name.startswith("__")
     }
-    own = {"_is_hpu", "_may_choose_hpu", "_unusable_reason"}
+    own = {"_is_hpu", "_is_single_device_strategy", "_may_choose_hpu", "_module_ids", "_unusable_reason"}
 
     assert private - own == set(_connectors.REQUIRED)
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         accelerator: Any
         strategy: Any
         _accelerator_flag: Any
+        _devices_flag: Any
         _num_nodes_flag: int
         _parallel_devices: list[Any]
         _strategy_flag: Any
@@ -60,6 +61,9 @@ class HPUConnectorMixin(_Connector):
 
     # The error if this process uses another framework on HPU. Set on construction.
     _unusable_reason: Exception | None = None
+
+    # Module ids of the devices that the user listed by index.
+    _module_ids: tuple[int, ...] | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._unusable_reason = frameworks.unusable_reason(self._framework)
@@ -93,8 +97,13 @@ class HPUConnectorMixin(_Connector):
 
     def _set_parallel_devices_and_init_accelerator(self) -> None:
         is_hpu = self._accelerator_flag == "hpu" or self._is_hpu(self._accelerator_flag)
+        if is_hpu and self._devices_flag == "auto" and self._is_single_device_strategy():
+            self._devices_flag = 1
+        devices = self._devices_flag
         try:
             super()._set_parallel_devices_and_init_accelerator()
+            if is_hpu:
+                self._module_ids = _select_modules(devices)
         except Exception as error:
             # In place, because not every exception can be constructed from a message.
             if is_hpu and len(error.args) == 1 and not _is_hpu_available():
@@ -117,6 +126,8 @@ class HPUConnectorMixin(_Connector):
         if self._is_hpu(self.accelerator):
             self._strategy_flag = _strategy_flags.for_hpu(self._strategy_flag, self._api)
         super()._init_strategy()
+        if self._is_hpu(self.accelerator):
+            self.strategy.module_ids = self._module_ids
 
     def _check_and_init_precision(self) -> Any:
         precision = getattr(self, self._precision_attr)
@@ -144,6 +155,10 @@ class HPUConnectorMixin(_Connector):
         if accelerator == "hpu" or self._is_hpu(accelerator):
             return True
         return accelerator in (None, "auto") and _is_hpu_available()
+
+    def _is_single_device_strategy(self) -> bool:
+        path = _registries.STRATEGY.of(self._api)
+        return self._strategy_flag == "hpu_single" or isinstance(self._strategy_flag, plugins.load(str(path)))
 
     def _is_hpu(self, accelerator: object) -> bool:
         """Return whether an accelerator is an HPUAccelerator of this connector's framework."""
@@ -211,6 +226,17 @@ def _subclass(mixin: type[HPUConnectorMixin], connector: type, framework: "Frame
 def _is_plugin_precision(precision: object) -> bool:
     """Return whether a plugin, but not Lightning, accepts this value of `precision`."""
     return isinstance(precision, str) and any(precision in plugin.precisions for plugin in plugins.installed().values())
+
+
+def _select_modules(devices: object) -> tuple[int, ...] | None:
+    """Return the module ids of listed devices; the error for an invalid list is that of `parse_devices`."""
+    from hpu_core import discovery
+    from hpu_core._lightning import MisconfigurationException
+
+    try:
+        return discovery.select_modules(devices)
+    except ValueError as error:
+        raise MisconfigurationException(str(error)) from None
 
 
 def _is_hpu_available() -> bool:
