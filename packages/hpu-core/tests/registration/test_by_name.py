@@ -1,6 +1,9 @@
 """Tests of names passed to Lightning, in programs that import nothing but Lightning, on simulated devices."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ import torch
 from packaging.version import Version
 
 from hpu_core import frameworks, plugins
+from hpu_core.install_hints import install_command
 
 from .programs import MODULE, QUIET, UNHOOKED, output
 
@@ -215,8 +219,39 @@ def test_error_names_distribution_to_install(tmp_path: Path) -> None:
     )
     needed = ["ddp", "ddp", "ddp", "ddp", "deepspeed", "precision", "profiler", "ddp", "precision"]
 
-    assert [result.rpartition(": pip install ")[2] for result in results] == [f"hpu-{name}" for name in needed]
+    assert [result.rpartition(": ")[2] for result in results] == [install_command(f"hpu-{name}") for name in needed]
     assert all(result.startswith("ModuleNotFoundError: ") for result in results)
+
+
+@pytest.mark.skipif(bool(plugins.installed()), reason="Requires: an environment without the other packages")
+def test_float64_needs_no_other_package(tmp_path: Path) -> None:
+    """No package can provide it."""
+    results = _construct(
+        tmp_path, ("Trainer", {"devices": 1, "precision": 64}), ("Fabric", {"devices": 1, "precision": 64})
+    )
+
+    assert [result.partition(":")[0] for result in results] == ["ValueError"] * 2
+    assert all("a card stores and computes float64 as float32; pass '32-true'" in result for result in results)
+
+
+@pytest.mark.skipif(
+    _framework.version < Version("2.1"), reason="Requires: Lightning 2.1, which logs no line of its own"
+)
+def test_start_names_the_devices(tmp_path: Path) -> None:
+    """One line, as Lightning has for GPUs."""
+    program = f"""
+from {_PYTORCH} import Trainer
+Trainer(accelerator="hpu", devices=1, logger=False)
+Trainer(accelerator="cpu", devices=1, logger=False)
+"""
+    environment = {**os.environ, "HPU_SIM_DEVICES": "8", "HPU_SIM_RUNTIME_DIR": str(tmp_path)}
+    environment["HPU_CORE_FRAMEWORK"] = _framework.name
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    lines = [line for line in done.stderr.splitlines() if line.startswith("HPU available")]
+
+    assert lines == [f"HPU available: True (8 x GAUDI2), using: {used} HPUs" for used in (1, 0)]
 
 
 def test_plugins_provide_strategies(tmp_path: Path, plugin_folder: Path) -> None:

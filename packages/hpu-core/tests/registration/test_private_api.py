@@ -89,6 +89,7 @@ _ROWS = [
     ),
     _Row("plugins.io.async_plugin", "_clone_tensor", _wrapper(_functions.clone_tensor), ("2.5.6", "99")),
     _Row("trainer.setup", "_init_profiler", _wrapper(_functions.init_profiler)),
+    _Row("trainer.setup", "_log_device_info", _wrapper(_functions.log_device_info)),
     _Row("utilities.memory", "is_oom_error", _wrapper(_functions.is_oom_error)),
     _Row("utilities.throughput", "get_available_flops", _wrapper(_functions.get_available_flops), ("2.2", "99")),
     _Row("utilities.cloud_io", "get_filesystem"),

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from hpu_core.discovery import _visible_modules
 from hpu_core.discovery._device import HPUDevice
 from hpu_core.discovery._scan import ScanResult
+from hpu_core.install_hints import install_command
 
 
 class NoHPUError(RuntimeError):
@@ -64,7 +65,7 @@ def no_device_error(result: ScanResult) -> NoHPUError:
         message = "no Gaudi card was found"
         remedy = (
             "On a machine with cards, check that the driver is loaded and that this container was given cards "
-            "(HABANA_VISIBLE_DEVICES). To run without a card, `pip install hpu-sim` and start the program with "
-            "`hpu-sim run`."
+            f"(HABANA_VISIBLE_DEVICES). To run without a card, `{install_command('hpu-sim')}` and start the program "
+            "with `hpu-sim run`."
         )
     return NoHPUError(f"{message}. Searched:{sources}\n{remedy}")

@@ -120,7 +120,8 @@ class HPUConnectorMixin(_Connector):
                 return plugin.default_notebook
             if plugin.default_multi_device is not None:
                 return plugin.default_multi_device
-        raise plugins.not_installed_error("`devices` or `num_nodes` above 1 on Gaudi", "hpu-ddp")
+        asked = f"`devices={len(self._parallel_devices)}`, `num_nodes={self._num_nodes_flag}`"
+        raise plugins.not_installed_error(f"training on several Gaudi cards ({asked})", "hpu-ddp")
 
     def _init_strategy(self) -> None:
         if self._is_hpu(self.accelerator):
@@ -148,6 +149,8 @@ class HPUConnectorMixin(_Connector):
                 return plugins.load(path)(precision)
         if precision == "32-true":
             return super()._check_and_init_precision()
+        if precision == "64-true":
+            raise plugins.float64_error(precision)
         raise plugins.not_installed_error(f"`precision={precision!r}` on Gaudi", "hpu-precision")
 
     def _may_choose_hpu(self, accelerator: object) -> bool:
