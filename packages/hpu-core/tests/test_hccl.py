@@ -230,3 +230,30 @@ def test_device_is_reused_after_the_environment_is_restored() -> None:
 
     assert initialize_hccl(2, 1, 1) == (2, 1, 1)
     assert os.environ["HLS_MODULE_ID"] == "1"
+
+
+def test_listed_modules_are_selected() -> None:
+    """The bridge opens no other card, and the environment is the user's again afterwards."""
+    os.environ["HABANA_VISIBLE_MODULES"] = "4,5,6"
+    os.environ["HLS_MODULE_ID"] = "4"
+    hccl.select_device(2, 1, (6, 5))
+
+    assert (os.environ["HABANA_VISIBLE_MODULES"], os.environ["HLS_MODULE_ID"]) == ("6,5", "5")
+    hccl.restore_environment()
+    assert (os.environ["HABANA_VISIBLE_MODULES"], os.environ["HLS_MODULE_ID"]) == ("4,5,6", "4")
+
+
+def test_listed_module_replaces_the_variable_of_a_single_process() -> None:
+    os.environ["HLS_MODULE_ID"] = "3"
+    hccl.select_device(modules=(1,))
+
+    assert os.environ["HLS_MODULE_ID"] == "1"
+
+
+def test_open_device_stays_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    hccl.select_device(modules=(1,))
+    monkeypatch.setattr(bridge, "is_open", lambda: True)
+
+    with pytest.warns(UserWarning, match=r"^`devices` selects module 2, but this process has already opened module 1"):
+        hccl.select_device(modules=(2,))
+    assert os.environ["HLS_MODULE_ID"] == "1"

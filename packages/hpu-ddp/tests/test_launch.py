@@ -1,6 +1,7 @@
 """Launch of the ranks: by the strategy, torchrun, SLURM or the user."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from hpu_core import frameworks
 from hpu_sim.testing import CompletedProgram, Program, free_port, machine_env
 
 from .conftest import PROGRAMS, Run
@@ -89,6 +91,66 @@ def test_spawn_in_a_notebook(run: Run) -> None:
 
     assert done.code == 0, done.output
     assert '"open": false' in done.output
+
+
+# A cell that defines its module, as notebooks do; its class cannot be imported by a new process.
+_CELL = """
+import os
+import torch
+from lightning import LightningModule, Trainer
+
+class Module(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+
+    def on_train_start(self):
+        os.write(1, f"rank {self.global_rank} uses module {os.environ['HLS_MODULE_ID']}\\n".encode())
+
+    def training_step(self, batch, index):
+        return self.layer(batch).sum()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+def fit():
+    options = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = Trainer(accelerator="hpu", devices=2, max_steps=2, **options)
+    trainer.fit(Module(), torch.utils.data.DataLoader(torch.randn(16, 4), batch_size=2))
+    print("trained with", trainer.num_devices, trainer.strategy._start_method)
+
+fit()
+fit()
+"""
+
+
+@pytest.mark.skipif(frameworks.current().name != "lightning", reason="Requires: lightning")
+def test_a_notebook_forks_by_default(tmp_path: Path) -> None:
+    """`devices=2` starts the ranks of a module that the notebook defines, as often as the notebook likes."""
+    cell = tmp_path / "cell.py"
+    cell.write_text(_CELL)
+    with Program([sys.executable, "-i", str(cell)], machine_env(2, tmp_path / "cards"), tmp_path) as running:
+        done = running.wait(60)
+
+    assert done.code == 0, done.output
+    assert done.output.count("trained with 2 fork") == 2
+
+
+@pytest.mark.skipif(frameworks.current().name != "lightning", reason="Requires: lightning")
+def test_listed_cards_are_used(tmp_path: Path) -> None:
+    """Rank 0 opens the first card that `devices` lists; the list counts the entries of HABANA_VISIBLE_MODULES."""
+    script = tmp_path / "train.py"
+    script.write_text(_CELL.replace("devices=2", "devices=[2, 0]"))
+    environment = machine_env(4, tmp_path / "cards", HABANA_VISIBLE_MODULES="3,2,1")
+    with Program([sys.executable, str(script)], environment, tmp_path) as running:
+        done = running.wait(60)
+
+    assert done.code == 0, done.output
+    # Both trainings of the script, the second in the processes of the first.
+    assert sorted(re.findall(r"rank \d uses module \d", done.output)) == [
+        *["rank 0 uses module 1"] * 2,
+        *["rank 1 uses module 3"] * 2,
+    ]
 
 
 def test_torchrun(run: Run) -> None:

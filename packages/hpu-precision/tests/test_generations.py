@@ -45,6 +45,7 @@ def _run(generation: str, release: str, value: object, runtime_dir: Path) -> str
     ("generation", "release", "value", "expected"),
     [
         ("GAUDI", "1.20.0", 16, "needs Gaudi 2 or newer, and this machine has first-generation Gaudi cards"),
+        ("GAUDI", "1.20.0", "16-true", "needs Gaudi 2 or newer, and this machine has first-generation Gaudi cards"),
         ("GAUDI", "1.20.0", "fp8", "needs Gaudi 2 or newer, and this machine has first-generation Gaudi cards"),
         ("GAUDI", "1.20.0", "bf16-mixed", "torch.bfloat16"),
         ("GAUDI", "1.11.0", 16, "torch.bfloat16"),

@@ -1,5 +1,6 @@
 """Tests of the plugins' arguments, with a faked machine without a bridge."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,12 +77,24 @@ def _lists(plugin: Any) -> OpLists:
         ("bf16", "bf16-mixed"),
         ("bf16-mixed", "bf16-mixed"),
         pytest.param("bf16-true", "bf16-true", marks=_has_half),
+        pytest.param("16-true", "16-true", marks=_has_half),
         ("fp8", "fp8"),
     ],
 )
 def test_precision_is_normalized_to_lightnings_name(value: int | str, name: str, make: Make) -> None:
     """The machine has Gaudi 2 and no HMP."""
     assert make(value).precision == name
+
+
+@pytest.mark.parametrize("value", [64, "64", "64-true"])
+def test_float64_is_rejected_with_the_alternatives(value: int | str, make: Make) -> None:
+    message = (
+        f"`precision` must be at most 32 bit on Gaudi, got {value!r}: a card stores and computes float64 as float32; "
+        "pass '32-true', or train in float64 with `accelerator='cpu'`"
+    )
+
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        make(value)
 
 
 @pytest.mark.parametrize(

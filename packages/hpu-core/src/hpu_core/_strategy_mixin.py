@@ -37,6 +37,9 @@ class HPUStrategyMixin(_Strategy):
 
     strategy_name: str
 
+    # Module ids for the local ranks, if the Trainer's or Fabric's `devices` lists cards; set by the connector.
+    module_ids: "tuple[int, ...] | None" = None
+
     # Set once in `setup_environment`; None in eager mode, which costs nothing per step.
     _mark_step: Callable[[], None] | None = None
 

@@ -75,7 +75,7 @@ class HPUAccelerator(Accelerator):
         try:
             return discovery.parse_devices(devices)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise MisconfigurationException(str(error)) from error
+            raise MisconfigurationException(str(error)) from None
 
     @staticmethod
     def get_parallel_devices(devices: Any) -> list[torch.device]:

@@ -51,8 +51,8 @@ _BRIDGE = "habana_frameworks.torch"
 
 _NOT_INSTALLED = (
     "the Gaudi PyTorch bridge (`habana_frameworks`) is not installed. On a Gaudi machine use Intel's PyTorch image or "
-    'the `habana-torch-plugin` of your SynapseAI release; without a card, `pip install "hpu-sim"` and start the '
-    "program with `hpu-sim run` or HPU_SIM_DEVICES=1."
+    "the `habana-torch-plugin` of your SynapseAI release; without a card, `{install}` and start the program "
+    "with `hpu-sim run` or HPU_SIM_DEVICES=1."
 )
 
 # Texts of the bridge's and the simulator's errors, the former as users report them:
@@ -342,11 +342,18 @@ def _import(name: str) -> ModuleType:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name in {"habana_frameworks", _BRIDGE}:
-                raise ModuleNotFoundError(_NOT_INSTALLED, name=error.name) from error
+                raise ModuleNotFoundError(_not_installed(), name=error.name) from error
             raise ImportError(_import_failure(error), name=name) from error
         except (ImportError, AssertionError, OSError, RuntimeError) as error:
             # The bridge asserts torch's version, loads shared libraries, and rejects stock torch in lazy mode.
             raise ImportError(_import_failure(error), name=name) from error
+
+
+def _not_installed() -> str:
+    # Imported here: every `import torch` imports this module.
+    from hpu_core.install_hints import install_command
+
+    return _NOT_INSTALLED.format(install=install_command("hpu-sim"))
 
 
 def _import_failure(error: Exception) -> str:

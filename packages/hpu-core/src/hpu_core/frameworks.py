@@ -190,7 +190,7 @@ def _first_installed() -> FrameworkName:
             return name
     raise ModuleNotFoundError(
         "this part of hpu-core needs PyTorch Lightning, but neither `lightning` nor `pytorch_lightning` is installed: "
-        'pip install "hpu-core[lightning]"',
+        "pip install lightning",
         name=NAMES[0],
     )
 

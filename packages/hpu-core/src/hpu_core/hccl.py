@@ -2,6 +2,8 @@
 
 import operator
 import os
+import warnings
+from collections.abc import Sequence
 from typing import SupportsIndex
 
 from hpu_core import bridge
@@ -56,10 +58,11 @@ def initialize_hccl(world_size: int, rank: int, local_rank: int) -> tuple[int, i
 
 
 def restore_environment() -> None:
-    """Restore HLS_MODULE_ID and ID to what they were before this module first changed them.
+    """Restore HABANA_VISIBLE_MODULES, HLS_MODULE_ID and ID to what they were before this module first changed them.
 
     The device stays open, and selected: the same process may train again.
     """
+    _visible_modules.select(None)
     while _saved:
         name, value = _saved.popitem()
         if value is None:
@@ -68,23 +71,34 @@ def restore_environment() -> None:
             os.environ[name] = value
 
 
-def select_device(world_size: int = 1, local_rank: int = 0) -> None:
-    """Choose this process's card as `initialize_hccl` does, and set nothing but that: no rank is taken yet.
+def select_device(world_size: int = 1, local_rank: int = 0, modules: Sequence[int] | None = None) -> None:
+    """Select the device of this process as `initialize_hccl` does, without setting its rank.
 
-    For a process that makes tensors on its card before the ranks have met. The only process of a training opens a card
-    that HABANA_VISIBLE_MODULES allows; the bridge by itself would take the first free one. There an HLS_MODULE_ID that
-    is set is the user's choice and stays, and so does a card that is open.
+    For a process that creates tensors on its device before the rendezvous. The only process of a training opens a
+    device that `modules` or HABANA_VISIBLE_MODULES allows; the bridge by itself would open the first free one. Without
+    `modules`, an HLS_MODULE_ID that is set is the user's choice there. An open device stays.
 
     Args:
         world_size: The number of processes.
         local_rank: This process among those of its machine, from 0.
+        modules: Module ids for the local ranks of this machine; None selects by HABANA_VISIBLE_MODULES.
 
     Raises:
-        ValueError: HABANA_VISIBLE_MODULES is malformed or has no entry for this rank.
-        RuntimeError: The process is one of several and has already opened another card than the one of its rank.
+        ValueError: HABANA_VISIBLE_MODULES is invalid, or there is no module for this rank.
+        RuntimeError: The process is one of several and has already opened another device than that of its rank.
     """
-    if world_size > 1 or not bridge.is_open():
-        _select(_module(world_size, local_rank), local_rank)
+    is_kept = world_size == 1 and bridge.is_open()
+    if is_kept and modules is not None and _selected != str(modules[0]):
+        opened = "a card" if _selected is None else f"module {_selected}"
+        warnings.warn(
+            f"`devices` selects module {modules[0]}, but this process has already opened {opened} and keeps it: start "
+            "another program to train on another card",
+            stacklevel=2,
+        )
+    if is_kept:
+        return
+    _visible_modules.select(modules)
+    _select(_module(world_size, local_rank, is_listed=modules is not None), local_rank)
 
 
 def _integer(name: str, value: object) -> int:
@@ -99,12 +113,18 @@ def _check_rank(name: str, value: int, world_size: int) -> None:
         raise ValueError(f"`{name}` must be at least 0 and below `world_size`, which is {world_size}, got {value}")
 
 
-def _module(world_size: int, local_rank: int) -> str | None:
-    """Return the module id of this rank's card, or None to leave the choice as it is."""
-    if world_size == 1 and os.environ.get(_MODULE):
+def _module(world_size: int, local_rank: int, *, is_listed: bool = False) -> str | None:
+    """Return the module id of this rank's device, or None to leave the choice as it is.
+
+    Args:
+        world_size: The number of processes.
+        local_rank: This process among those of its machine.
+        is_listed: Whether the user listed devices in the program, which takes precedence over HLS_MODULE_ID.
+    """
+    if world_size == 1 and os.environ.get(_MODULE) and not is_listed:
         # The user set it, because a single process has no launcher.
         return None
-    modules = _visible_modules.from_environment()
+    modules = _visible_modules.selected()
     if modules is None:
         return None if world_size == 1 else str(local_rank)
     if local_rank >= len(modules):

@@ -26,7 +26,19 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, Literal
 
-__all__ = ["GROUP", "Api", "ClassPaths", "Plugin", "installed", "load", "missing_strategy_error", "not_installed_error"]
+from hpu_core.install_hints import install_command
+
+__all__ = [
+    "GROUP",
+    "Api",
+    "ClassPaths",
+    "Plugin",
+    "float64_error",
+    "installed",
+    "load",
+    "missing_strategy_error",
+    "not_installed_error",
+]
 
 GROUP: Final = "hpu_core.plugins"
 """Entry point group of plugins."""
@@ -75,7 +87,10 @@ class Plugin:
     Attributes:
         strategies: Strategies by name.
         default_multi_device: Name of the strategy that is the default for several devices or nodes.
+        default_notebook: Name of the strategy that is the default for several devices in an interactive interpreter.
         aliases: Names of Lightning's strategies that mean one of these strategies on HPU.
+        replacements: Names of these strategies by the class of Lightning's whose instances they replace on HPU. The
+            class of such a strategy has a class method `from_lightning(strategy)`, which keeps the arguments.
         precision: Precision plugin classes, constructed with the precision as their only argument.
         precisions: Values of `precision` that Lightning does not accept by itself.
         profilers: "module:Class" of profilers by name.
@@ -83,7 +98,9 @@ class Plugin:
 
     strategies: Mapping[str, ClassPaths] = field(default_factory=dict)
     default_multi_device: str | None = None
+    default_notebook: str | None = None
     aliases: Mapping[str, str] = field(default_factory=dict)
+    replacements: Mapping[str, str] = field(default_factory=dict)
     precision: ClassPaths | None = None
     precisions: frozenset[str] = frozenset()
     profilers: Mapping[str, str] = field(default_factory=dict)
@@ -133,8 +150,16 @@ def missing_strategy_error(name: str) -> ModuleNotFoundError | None:
 def not_installed_error(feature: str, distribution: str) -> ModuleNotFoundError:
     """Return the error for a feature whose distribution is not installed."""
     return ModuleNotFoundError(
-        f"{feature} needs {distribution}, which is not installed: pip install {distribution}",
+        f"{feature} needs {distribution}, which is not installed: {install_command(distribution)}",
         name=distribution.replace("-", "_"),
+    )
+
+
+def float64_error(precision: object) -> ValueError:
+    """Return the error for a precision of 64 bit."""
+    return ValueError(
+        f"`precision` must be at most 32 bit on Gaudi, got {precision!r}: a card stores and computes float64 as "
+        "float32; pass '32-true', or train in float64 with `accelerator='cpu'`"
     )
 
 

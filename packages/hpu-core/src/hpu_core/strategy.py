@@ -152,4 +152,4 @@ class SingleHPUStrategy(HPUStrategy, SingleDeviceStrategy):
 
     def select_device(self) -> None:
         """Choose a card that HABANA_VISIBLE_MODULES allows."""
-        hccl.select_device()
+        hccl.select_device(modules=self.module_ids)

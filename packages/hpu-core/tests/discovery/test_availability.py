@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from hpu_core.discovery import HPUDevice, NoHPUError, ScanResult, SourceResult, VisibleModulesError
-from hpu_core.discovery._availability import no_device_error, usable_count
+from hpu_core.discovery._availability import no_device_error, usable_count, usable_modules
 
 
 def _devices(*module_ids: int | None, faulty: Sequence[int] = ()) -> tuple[HPUDevice, ...]:
@@ -49,6 +49,21 @@ def test_missing_module_is_rejected() -> None:
         match=r"^HABANA_VISIBLE_MODULES must list modules of this machine \(0, 1\), got '0,9' with module 9",
     ):
         usable_count(_devices(0, 1), [0, 9])
+
+
+@pytest.mark.parametrize(
+    ("devices", "modules", "expected"),
+    [
+        (_devices(3, 0, 1, faulty=[2]), None, [0, 3]),
+        (_devices(0, 1, 2, 3), (3, 1), [3, 1]),
+        (_devices(None, None), None, [0, 1]),
+        (_devices(None, None), (4, 5, 6), [4, 5]),
+    ],
+    ids=["all", "HABANA_VISIBLE_MODULES", "unknown ids", "unknown ids, HABANA_VISIBLE_MODULES"],
+)
+def test_usable_modules(devices: Sequence[HPUDevice], modules: Sequence[int] | None, expected: list[int]) -> None:
+    """An index of `devices` counts the entries of HABANA_VISIBLE_MODULES, or the module ids in their order."""
+    assert usable_modules(devices, modules) == expected
 
 
 def test_no_devices() -> None:

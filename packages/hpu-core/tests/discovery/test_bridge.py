@@ -51,7 +51,7 @@ def test_devices_of_loaded_bridge() -> None:
 def test_simulated_devices() -> None:
     result = _bridge.find(_FakeBridge(simulated=True, count=1))
 
-    assert [device.simulated for device in result.devices] == [True]
+    assert [(device.simulated, device.module_id) for device in result.devices] == [(True, 0)]
     assert result.message == "counts 1 simulated card"
 
 

@@ -79,3 +79,28 @@ def test_missing_module() -> None:
 
     with pytest.raises(VisibleModulesError, match=f"^{re.escape(message)}$"):
         _visible_modules.check_present([0, 9], [2, 1, 0])
+
+
+@pytest.mark.parametrize("user", ["4,5,6", None])
+def test_selection_is_kept_apart_from_the_users_value(user: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bridge reads the selection, discovery the user's value."""
+    monkeypatch.setenv("HPU_SELECTED_MODULES", "")
+    monkeypatch.delenv("HABANA_VISIBLE_MODULES", raising=False)
+    if user is not None:
+        monkeypatch.setenv("HABANA_VISIBLE_MODULES", user)
+    before = _visible_modules.from_environment()
+    _visible_modules.select([6, 4])
+    _visible_modules.select([5])
+
+    assert (_visible_modules.selected(), _visible_modules.from_environment()) == ((5,), before)
+    _visible_modules.select(None)
+    assert (_visible_modules.selected(), _visible_modules.text()) == (before, user)
+
+
+def test_value_that_the_program_sets_replaces_the_selection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPU_SELECTED_MODULES", "")
+    monkeypatch.delenv("HABANA_VISIBLE_MODULES", raising=False)
+    _visible_modules.select([1])
+    monkeypatch.setenv("HABANA_VISIBLE_MODULES", "3")
+
+    assert _visible_modules.from_environment() == (3,)

@@ -1,6 +1,9 @@
 """Tests of names passed to Lightning, in programs that import nothing but Lightning, on simulated devices."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ import torch
 from packaging.version import Version
 
 from hpu_core import frameworks, plugins
+from hpu_core.install_hints import install_command
 
 from .programs import MODULE, QUIET, UNHOOKED, output
 
@@ -49,9 +53,12 @@ _DDP = """Plugin(
         "hpu_parallel": ClassPaths("peer_classes:Parallel", "peer_classes:FabricParallel"),
         "hpu_ddp": ClassPaths("peer_classes:Parallel", options={"find_unused_parameters": True}),
         "hpu_own": ClassPaths("peer_classes:WithOwnPrecision"),
+        "hpu_notebook": ClassPaths("peer_classes:Parallel", "peer_classes:FabricParallel"),
     },
     default_multi_device="hpu_parallel",
-    aliases={"ddp": "hpu_ddp"},
+    default_notebook="hpu_notebook",
+    aliases={"ddp": "hpu_ddp", "ddp_no_name_of_fabrics": "hpu_parallel"},
+    replacements={"DDPStrategy": "hpu_parallel"},
 )"""
 _PRECISION = """Plugin(
     precision=ClassPaths("peer_classes:TrainerPrecision", "peer_classes:FabricPrecision"),
@@ -66,8 +73,11 @@ from {_FABRIC}.strategies import DDPStrategy as FabricDDPStrategy
 from {_PYTORCH}.profilers import SimpleProfiler
 from {_PYTORCH}.plugins import {_PRECISION_BASE} as Base
 from {_FABRIC}.plugins import Precision as FabricBase
-class Parallel(DDPStrategy): pass
-class FabricParallel(FabricDDPStrategy): pass
+class FromLightning:
+    @classmethod
+    def from_lightning(cls, strategy): return cls(**strategy._ddp_kwargs)
+class Parallel(FromLightning, DDPStrategy): pass
+class FabricParallel(FromLightning, FabricDDPStrategy): pass
 class Profile(SimpleProfiler): pass
 class TrainerPrecision(Base):
     def __init__(self, precision): self.precision = precision
@@ -113,6 +123,51 @@ def test_trainer_on_one_device(tmp_path: Path) -> None:
     results = _construct(tmp_path, *cases, devices=1)
 
     assert {" ".join(result.split()[::2]) for result in results} == {"SingleHPUStrategy hpu"}
+
+
+def test_single_device_strategy_takes_one_of_several(tmp_path: Path) -> None:
+    """With `devices="auto"`, as Lightning's own SingleDeviceStrategy; a number above 1 is an error."""
+    results = _construct(
+        tmp_path,
+        ("Trainer", {"accelerator": "hpu", "strategy": "hpu_single"}),
+        ("Fabric", {"accelerator": "hpu", "strategy": "hpu_single"}),
+        ("Trainer", {"accelerator": "hpu", "strategy": "hpu_single", "devices": 2}),
+    )
+
+    assert [result.split()[0] for result in results[:2]] == ["SingleHPUStrategy", "FabricSingleHPUStrategy"]
+    assert results[2].startswith("MisconfigurationException: SingleHPUStrategy trains on one card, and ")
+
+
+_LISTED = f"""
+import logging
+from {_PYTORCH} import Trainer
+from {_FABRIC} import Fabric
+from hpu_core import SingleHPUStrategy
+logging.disable()
+for devices in ([1], "1,", "2,0", [5]):
+    for kind in (Trainer, Fabric):
+        try:
+            made = kind(accelerator="hpu", devices=devices, strategy="hpu_parallel")
+        except Exception as error:
+            print(type(error).__name__, error)
+        else:
+            print(made.strategy.num_processes, made.strategy.module_ids)
+print(Trainer(accelerator="hpu", strategy=SingleHPUStrategy(), logger=False).strategy.module_ids)
+"""
+
+
+def test_listed_cards_are_selected(tmp_path: Path, plugin_folder: Path) -> None:
+    """Indices count the entries of HABANA_VISIBLE_MODULES, as with Lightning's CUDA accelerator."""
+    environment = {"HPU_CORE_FRAMEWORK": _framework.name, "PYTHONPATH": str(plugin_folder)}
+    lines = output(_LISTED, tmp_path, HPU_SIM_DEVICES="4", HABANA_VISIBLE_MODULES="3,2,1", **environment)
+
+    error = "`devices` must list cards from 0 to 2, the ones that can be used here, got [5]"
+    assert lines == [
+        *["1 (2,)"] * 4,
+        *["2 (1, 3)"] * 2,
+        *[f"MisconfigurationException {error}"] * 2,
+        "None",
+    ]
 
 
 def test_fabric_on_one_device(tmp_path: Path) -> None:
@@ -164,8 +219,39 @@ def test_error_names_distribution_to_install(tmp_path: Path) -> None:
     )
     needed = ["ddp", "ddp", "ddp", "ddp", "deepspeed", "precision", "profiler", "ddp", "precision"]
 
-    assert [result.rpartition(": pip install ")[2] for result in results] == [f"hpu-{name}" for name in needed]
+    assert [result.rpartition(": ")[2] for result in results] == [install_command(f"hpu-{name}") for name in needed]
     assert all(result.startswith("ModuleNotFoundError: ") for result in results)
+
+
+@pytest.mark.skipif(bool(plugins.installed()), reason="Requires: an environment without the other packages")
+def test_float64_needs_no_other_package(tmp_path: Path) -> None:
+    """No package can provide it."""
+    results = _construct(
+        tmp_path, ("Trainer", {"devices": 1, "precision": 64}), ("Fabric", {"devices": 1, "precision": 64})
+    )
+
+    assert [result.partition(":")[0] for result in results] == ["ValueError"] * 2
+    assert all("a card stores and computes float64 as float32; pass '32-true'" in result for result in results)
+
+
+@pytest.mark.skipif(
+    _framework.version < Version("2.1"), reason="Requires: Lightning 2.1, which logs no line of its own"
+)
+def test_start_names_the_devices(tmp_path: Path) -> None:
+    """One line, as Lightning has for GPUs."""
+    program = f"""
+from {_PYTORCH} import Trainer
+Trainer(accelerator="hpu", devices=1, logger=False)
+Trainer(accelerator="cpu", devices=1, logger=False)
+"""
+    environment = {**os.environ, "HPU_SIM_DEVICES": "8", "HPU_SIM_RUNTIME_DIR": str(tmp_path)}
+    environment["HPU_CORE_FRAMEWORK"] = _framework.name
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    lines = [line for line in done.stderr.splitlines() if line.startswith("HPU available")]
+
+    assert lines == [f"HPU available: True (8 x GAUDI2), using: {used} HPUs" for used in (1, 0)]
 
 
 def test_plugins_provide_strategies(tmp_path: Path, plugin_folder: Path) -> None:
@@ -181,6 +267,87 @@ def test_plugins_provide_strategies(tmp_path: Path, plugin_folder: Path) -> None
     )
 
     assert [result.split()[0] for result in results] == [*["Parallel"] * 4, "FabricParallel"]
+
+
+def test_unknown_strategy_names_the_nearest(tmp_path: Path, plugin_folder: Path) -> None:
+    results = _construct(
+        tmp_path,
+        ("Trainer", {"accelerator": "hpu", "strategy": "hpu_dpp"}),
+        ("Fabric", {"strategy": "hpu_paralel"}),
+        ("Trainer", {"accelerator": "cpu", "strategy": "hpu_singel"}),
+        ("Trainer", {"accelerator": "hpu", "strategy": "zzz"}),
+        PYTHONPATH=str(plugin_folder),
+    )
+
+    start = "ValueError: `strategy` must be the name of a registered strategy, got"
+    assert results == [
+        f"{start} 'hpu_dpp': did you mean 'hpu_ddp'?",
+        f"{start} 'hpu_paralel': did you mean 'hpu_parallel'?",
+        f"{start} 'hpu_singel': did you mean 'hpu_single'?",
+        f"{start} 'zzz': pass 'auto', 'hpu_single', 'hpu_ddp' or 'hpu_deepspeed'",
+    ]
+
+
+def test_alias_that_fabric_does_not_register_is_accepted(tmp_path: Path, plugin_folder: Path) -> None:
+    """Lightning registers more names for the Trainer than for Fabric."""
+    results = _construct(
+        tmp_path,
+        ("Fabric", {"accelerator": "hpu", "devices": 2, "strategy": "ddp_no_name_of_fabrics"}),
+        PYTHONPATH=str(plugin_folder),
+    )
+
+    assert results[0].split()[0] == "FabricParallel"
+
+
+# Prints the strategies that replace instances of Lightning's, or the error.
+_INSTANCES = f"""
+import logging, warnings
+warnings.simplefilter("ignore")
+from {_PYTORCH} import Trainer
+from {_PYTORCH}.strategies import DDPStrategy, SingleDeviceStrategy
+from {_FABRIC} import Fabric
+from {_FABRIC}.strategies import DDPStrategy as FabricDDPStrategy
+logging.disable()
+def show(kind, strategy, **options):
+    try:
+        made = kind(strategy=strategy, accelerator="hpu", **options).strategy
+    except TypeError as error:
+        print(error)
+    else:
+        print(type(made).__name__, made._ddp_kwargs)
+show(Trainer, DDPStrategy(static_graph=True), devices=2, logger=False)
+show(Fabric, FabricDDPStrategy(static_graph=True), devices=2)
+show(Trainer, SingleDeviceStrategy("cpu"), devices=1, logger=False)
+"""
+
+
+def test_instances_of_lightnings_strategies_are_replaced(tmp_path: Path, plugin_folder: Path) -> None:
+    """The replacement keeps their arguments; a class without replacement is an error that names the alternatives."""
+    environment = {"HPU_CORE_FRAMEWORK": _framework.name, "PYTHONPATH": str(plugin_folder)}
+    lines = output(_INSTANCES, tmp_path, HPU_SIM_DEVICES="2", **environment)
+
+    assert lines == [
+        "Parallel {'static_graph': True}",
+        "FabricParallel {'static_graph': True}",
+        (
+            "`strategy` must support Gaudi cards, got Lightning's SingleDeviceStrategy, which does not: pass "
+            "`strategy='hpu_single'` or `strategy='hpu_parallel'`"
+        ),
+    ]
+
+
+def test_notebook_has_a_default_of_its_own(tmp_path: Path, plugin_folder: Path) -> None:
+    program = f"""
+import sys
+sys.ps1 = ">>> "
+from {_PYTORCH} import Trainer
+connector = Trainer(accelerator="hpu", devices=1, logger=False)._accelerator_connector
+connector._parallel_devices *= 2
+print(connector._choose_strategy())
+"""
+    environment = {"HPU_CORE_FRAMEWORK": _framework.name, "PYTHONPATH": str(plugin_folder)}
+
+    assert output(program, tmp_path, HPU_SIM_DEVICES="2", **environment)[-1] == "hpu_notebook"
 
 
 def test_plugins_provide_precision_and_profilers(tmp_path: Path, plugin_folder: Path) -> None:

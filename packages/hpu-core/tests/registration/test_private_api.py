@@ -76,7 +76,7 @@ _ROWS = [
     *(
         _Row(connector, name)
         for connector in ("trainer connector instance", "fabric connector instance")
-        for name in ("_accelerator_flag", "_num_nodes_flag", "_parallel_devices", "_strategy_flag")
+        for name in ("_accelerator_flag", "_devices_flag", "_num_nodes_flag", "_parallel_devices", "_strategy_flag")
     ),
     *(_Row("trainer connector instance", name) for name in ("_precision_flag", "_precision_plugin_flag")),
     *(_Row("fabric connector instance", name) for name in ("_precision_input", "_precision_instance")),
@@ -89,6 +89,7 @@ _ROWS = [
     ),
     _Row("plugins.io.async_plugin", "_clone_tensor", _wrapper(_functions.clone_tensor), ("2.5.6", "99")),
     _Row("trainer.setup", "_init_profiler", _wrapper(_functions.init_profiler)),
+    _Row("trainer.setup", "_log_device_info", _wrapper(_functions.log_device_info)),
     _Row("utilities.memory", "is_oom_error", _wrapper(_functions.is_oom_error)),
     _Row("utilities.throughput", "get_available_flops", _wrapper(_functions.get_available_flops), ("2.2", "99")),
     _Row("utilities.cloud_io", "get_filesystem"),
@@ -139,7 +140,7 @@ def test_table_has_every_override() -> None:
     private = {
         name for name in vars(_connectors.HPUConnectorMixin) if name.startswith("_") and not name.startswith("__")
     }
-    own = {"_check_strategy_installed", "_is_hpu", "_unusable_reason"}
+    own = {"_is_hpu", "_is_single_device_strategy", "_may_choose_hpu", "_module_ids", "_unusable_reason"}
 
     assert private - own == set(_connectors.REQUIRED)
 

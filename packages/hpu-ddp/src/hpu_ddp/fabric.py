@@ -7,7 +7,7 @@ from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupMan
 from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
 from hpu_ddp import _defaults
 from hpu_ddp._launchers import FabricHPUMultiProcessingLauncher, HPUDDPLauncherMixin
-from hpu_ddp._lightning import FabricDDPStrategy
+from hpu_ddp._lightning import FabricDDPStrategy, constructor_arguments
 
 if TYPE_CHECKING:
     import torch
@@ -85,6 +85,18 @@ class FabricHPUParallelStrategy(HPUDDPLauncherMixin, FabricHPUParallelStrategyBa
             find_unused_parameters=find_unused_parameters,
             **kwargs,
         )
+
+    @classmethod
+    def from_lightning(cls, strategy: FabricDDPStrategy) -> "FabricHPUParallelStrategy":
+        """Return a strategy with the arguments of one of Lightning's, which replaces it on HPU.
+
+        Args:
+            strategy: Lightning's DDPStrategy, not set up yet.
+
+        Raises:
+            ValueError: It has a process group backend that does not take hpu tensors.
+        """
+        return cls(**constructor_arguments(strategy))
 
     def setup_module(self, module: "Module") -> "DistributedDataParallel":
         """Wrap a module in DistributedDataParallel, which averages its gradients over all ranks.

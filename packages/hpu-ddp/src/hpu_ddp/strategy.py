@@ -10,7 +10,7 @@ from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupMan
 from hpu_core.distributed.strategy import HPUParallelStrategyBase
 from hpu_ddp import _defaults
 from hpu_ddp._launchers import HPUDDPLauncherMixin, HPUMultiProcessingLauncher
-from hpu_ddp._lightning import DDPStrategy, reset_seed
+from hpu_ddp._lightning import DDPStrategy, constructor_arguments, reset_seed
 
 if TYPE_CHECKING:
     import torch
@@ -99,6 +99,18 @@ class HPUParallelStrategy(HPUDDPLauncherMixin, HPUParallelStrategyBase, DDPStrat
             find_unused_parameters=find_unused_parameters,
             **kwargs,
         )
+
+    @classmethod
+    def from_lightning(cls, strategy: DDPStrategy) -> "HPUParallelStrategy":
+        """Return a strategy with the arguments of one of Lightning's, which replaces it on HPU.
+
+        Args:
+            strategy: Lightning's DDPStrategy, not set up yet.
+
+        Raises:
+            ValueError: It has a process group backend that does not take hpu tensors.
+        """
+        return cls(**constructor_arguments(strategy))
 
     def setup_distributed(self) -> None:
         """Set the rank of this process and create the process group."""

@@ -76,6 +76,11 @@ def load() -> ModuleType:
     return deepspeed
 
 
+def logging_level() -> int:
+    """Return the level of DeepSpeed's logger."""
+    return int(load().utils.logging.logger.level)
+
+
 def _device_name(device_index: int | None = None) -> str:  # noqa: ARG001 - DeepSpeed passes an index.
     return "hpu"
 

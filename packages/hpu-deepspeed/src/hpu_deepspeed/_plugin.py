@@ -28,4 +28,5 @@ PLUGIN: Final = Plugin(
         for suffix, options in _OPTIONS.items()
     },
     aliases={f"deepspeed{suffix}": f"hpu_deepspeed{suffix}" for suffix in _OPTIONS},
+    replacements={"DeepSpeedStrategy": "hpu_deepspeed"},
 )

@@ -14,7 +14,12 @@ from hpu_core import frameworks
 from hpu_core.distributed.process_group import TIMEOUT
 from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
 from hpu_deepspeed import _atomic_dir, _config, _deepspeed, _nvme_checkpoint
-from hpu_deepspeed._lightning import FabricDeepSpeedPrecision, FabricDeepSpeedStrategy, supported_arguments
+from hpu_deepspeed._lightning import (
+    FabricDeepSpeedPrecision,
+    FabricDeepSpeedStrategy,
+    constructor_arguments,
+    supported_arguments,
+)
 from hpu_deepspeed._mixin import HPUDeepSpeedMixin
 from hpu_deepspeed.precision import FabricHPUDeepSpeedPrecision
 
@@ -112,6 +117,20 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBas
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__"}}
         super().__init__(**supported_arguments(FabricDeepSpeedStrategy.__init__, **arguments))
+
+    @classmethod
+    def from_lightning(cls, strategy: FabricDeepSpeedStrategy) -> "FabricHPUDeepSpeedStrategy":
+        """Return a strategy with the configuration of one of Lightning's, which replaces it on HPU.
+
+        Args:
+            strategy: Lightning's DeepSpeedStrategy, not set up yet.
+
+        Raises:
+            ValueError: It has an option that is not supported on HPU; see the constructor.
+        """
+        arguments = constructor_arguments(strategy)
+        # Lightning has set the level of DeepSpeed's logger, which the constructor would reset.
+        return cls(**arguments, logging_level=_deepspeed.logging_level())
 
     @staticmethod
     def precision_plugin_for(precision: Any) -> FabricDeepSpeedPrecision:

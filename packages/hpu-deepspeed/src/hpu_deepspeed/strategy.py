@@ -19,6 +19,7 @@ from hpu_deepspeed._lightning import (
     DeepSpeedStrategy,
     MisconfigurationException,
     MockOptimizer,
+    constructor_arguments,
     parse_optimizers,
     rank_zero_warn,
     supported_arguments,
@@ -188,6 +189,20 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__"}}
         super().__init__(**supported_arguments(DeepSpeedStrategy.__init__, **arguments))
+
+    @classmethod
+    def from_lightning(cls, strategy: DeepSpeedStrategy) -> "HPUDeepSpeedStrategy":
+        """Return a strategy with the configuration of one of Lightning's, which replaces it on HPU.
+
+        Args:
+            strategy: Lightning's DeepSpeedStrategy, not set up yet.
+
+        Raises:
+            ValueError: It has an option that is not supported on HPU; see the constructor.
+        """
+        arguments = constructor_arguments(strategy)
+        # Lightning has set the level of DeepSpeed's logger, which the constructor would reset.
+        return cls(**arguments, logging_level=_deepspeed.logging_level())
 
     @staticmethod
     def precision_plugin_for(precision: Any) -> DeepSpeedPrecision:

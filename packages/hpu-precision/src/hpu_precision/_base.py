@@ -110,7 +110,7 @@ class HPUPrecisionBase:
         return fp8.convert_for_training(module, recipe, replace_layers=replace_layers)
 
     def convert_module(self, module: "Module") -> "Module":
-        """Convert the parameters to bfloat16 with "bf16-true"; warn about a module without fp8 layers with "fp8".
+        """Convert the parameters with "bf16-true" and "16-true"; warn about a module without fp8 layers with "fp8".
 
         Args:
             module: The module to train.

@@ -10,12 +10,13 @@ from typing import Any, Final, Literal
 import torch
 
 import hpu_core
+from hpu_core import plugins
 from hpu_precision import _hmp
 from hpu_precision._autocast import AutocastPolicy
 from hpu_precision._fp8 import FP8Converter
 from hpu_precision.op_lists import OpLists, level_op_lists
 
-PrecisionName = Literal["32-true", "16-mixed", "bf16-mixed", "bf16-true", "fp8"]
+PrecisionName = Literal["32-true", "16-mixed", "16-true", "bf16-mixed", "bf16-true", "fp8"]
 
 # Keyed by `str(value)`, so that numbers and strings are equal.
 _PRECISION_NAMES: Final[dict[str, PrecisionName]] = {
@@ -23,11 +24,15 @@ _PRECISION_NAMES: Final[dict[str, PrecisionName]] = {
     "32-true": "32-true",
     "16": "16-mixed",
     "16-mixed": "16-mixed",
+    "16-true": "16-true",
     "bf16": "bf16-mixed",
     "bf16-mixed": "bf16-mixed",
     "bf16-true": "bf16-true",
     "fp8": "fp8",
 }
+
+# Lightning's, which no card supports.
+_FLOAT64: Final = frozenset({"64", "64-true"})
 
 _FIRST_GENERATION: Final = "GAUDI"
 
@@ -69,7 +74,8 @@ class ResolvedPrecision:
         """Dtype of matrix products."""
         if self.fp8 is not None:
             return getattr(torch, "float8_e4m3fn", torch.bfloat16)
-        return {"32-true": torch.float32, "16-mixed": torch.float16}.get(self.name, torch.bfloat16)
+        dtypes = {"32-true": torch.float32, "16-mixed": torch.float16, "16-true": torch.float16}
+        return dtypes.get(self.name, torch.bfloat16)
 
     def forward_context(self) -> AbstractContextManager[Any] | None:
         """Return the context manager for a module's forward pass; None if nothing is cast."""
@@ -109,11 +115,12 @@ def resolve(
         name = "bf16-mixed"
     if options.scaler is not None and name != "16-mixed":
         raise ValueError(f"`scaler` must be None unless precision is '16-mixed', got precision={name!r}")
-    if name in {"32-true", "bf16-true"}:
+    if name in {"32-true", "16-true", "bf16-true"}:
         if _has_lists(options):
             raise ValueError(
                 f"op lists need a mixed precision such as 'bf16-mixed', got {name!r}, which runs every op in one dtype"
             )
+        _validate_generation(name)
         return ResolvedPrecision(name)
     _validate_generation(name)
     scaler = (options.scaler or _make_scaler()) if name == "16-mixed" else None
@@ -124,6 +131,8 @@ def resolve(
 
 def _normalize(precision: object) -> PrecisionName:
     name = None if isinstance(precision, bool) else _PRECISION_NAMES.get(str(precision))
+    if str(precision) in _FLOAT64:
+        raise plugins.float64_error(precision)
     if name is None:
         raise ValueError(
             f"`precision` must be 32, 16 or one of {', '.join(map(repr, _PRECISION_NAMES))}, got {precision!r}: see "
@@ -184,9 +193,9 @@ def _resolve_lists(options: Options) -> OpLists:
 
 def _validate_generation(name: PrecisionName) -> None:
     """Raise if the first generation does not support the precision; an unknown generation is checked in training."""
-    if name == "bf16-mixed" or hpu_core.device_name() != _FIRST_GENERATION:
+    dtype = {"16-mixed": "float16", "16-true": "float16", "fp8": "fp8"}.get(name)
+    if dtype is None or hpu_core.device_name() != _FIRST_GENERATION:
         return
-    dtype = {"16-mixed": "float16", "fp8": "fp8"}[name]
     raise NotImplementedError(
         f"precision={name!r} needs Gaudi 2 or newer, and this machine has first-generation Gaudi cards, which do not "
         f"support {dtype}: use precision='bf16-mixed'"

@@ -24,7 +24,7 @@ class FabricHPUPrecision(HPUPrecisionBase, FabricPrecision):
     """
 
     def convert_input(self, data: Any) -> Any:
-        """Convert a module's inputs to the dtype of its parameters, with "bf16-true"."""
+        """Convert a module's inputs to the dtype of its parameters, with "bf16-true" and "16-true"."""
         return data if self._resolved.autocast is not None else self._delegate.convert_input(data)
 
     def convert_output(self, data: Any) -> Any:
@@ -62,10 +62,10 @@ class FabricHPUPrecision(HPUPrecisionBase, FabricPrecision):
     def _make_delegate(self, resolved: ResolvedPrecision) -> FabricPrecision:
         if resolved.name == "32-true":
             return FabricPrecision()
-        if resolved.name == "bf16-true":
+        if resolved.name in {"16-true", "bf16-true"}:
             if FabricHalfPrecision is None:
-                raise NotImplementedError("precision='bf16-true' needs Lightning 2.1 or newer: use 'bf16-mixed'")
-            return FabricHalfPrecision("bf16-true")
+                raise NotImplementedError(f"precision={resolved.name!r} needs Lightning 2.1 or newer: use 'bf16-mixed'")
+            return FabricHalfPrecision(resolved.name)
         # Fabric's conversions of inputs and outputs are the same for bfloat16, float16 and fp8.
         return FabricMixedPrecision("bf16-mixed" if resolved.scaler is None else "16-mixed", "hpu", resolved.scaler)
 

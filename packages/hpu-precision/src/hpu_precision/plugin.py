@@ -17,7 +17,7 @@ __all__ = ["HPUPrecisionPlugin"]
 
 
 class HPUPrecisionPlugin(HPUPrecisionBase, Precision):
-    """Precision plugin for HPUs: 32 bit, mixed precision, pure bf16 and fp8.
+    """Precision plugin for HPUs: 32 bit, mixed precision, pure bf16 and fp16, and fp8.
 
     In mixed precision, operators of the bf16 list run in the lower precision and those of the fp32 list in float32,
     inside the module's steps. Others run in the dtype of their inputs. Parameters and optimizer states stay in float32.
@@ -27,7 +27,8 @@ class HPUPrecisionPlugin(HPUPrecisionBase, Precision):
     `Trainer(accelerator=HPUAccelerator(), strategy=SingleHPUStrategy(), plugins=[HPUPrecisionPlugin("bf16-mixed")])`.
 
     Args:
-        precision: 32 (or "32", "32-true"), 16 (or "16", "16-mixed"), "bf16" (or "bf16-mixed"), "bf16-true" or "fp8".
+        precision: 32 (or "32", "32-true"), 16 (or "16", "16-mixed"), "bf16" (or "bf16-mixed"), "bf16-true", "16-true"
+            or "fp8".
             The README has a table of what each means on which release and generation.
         device: "hpu"; Lightning's plugins for mixed precision have the same argument.
         opt_level: HMP's optimization level. "O1" uses the op lists; "O2" runs convolutions and matrix products in the
@@ -49,7 +50,7 @@ class HPUPrecisionPlugin(HPUPrecisionBase, Precision):
     """
 
     def convert_input(self, data: Any) -> Any:
-        """Convert a batch to the dtype of the parameters, with "bf16-true"."""
+        """Convert a batch to the dtype of the parameters, with "bf16-true" and "16-true"."""
         return self._delegate.convert_input(data)
 
     def pre_backward(self, tensor: "Tensor", module: "LightningModule") -> Any:  # type: ignore[override] # As Lightning.
@@ -97,8 +98,8 @@ class HPUPrecisionPlugin(HPUPrecisionBase, Precision):
     def _make_delegate(self, resolved: ResolvedPrecision) -> Precision:
         if resolved.name == "16-mixed":
             return MixedPrecision("16-mixed", "hpu", resolved.scaler)
-        if resolved.name == "bf16-true":
+        if resolved.name in {"16-true", "bf16-true"}:
             if HalfPrecision is None:
-                raise NotImplementedError("precision='bf16-true' needs Lightning 2.1 or newer: use 'bf16-mixed'")
-            return HalfPrecision("bf16-true")
+                raise NotImplementedError(f"precision={resolved.name!r} needs Lightning 2.1 or newer: use 'bf16-mixed'")
+            return HalfPrecision(resolved.name)
         return Precision()

@@ -190,11 +190,12 @@ def test_step_with_overflow_is_skipped(trainer: MakeTrainer) -> None:
 
 
 @_has_half
-def test_parameters_are_bf16_in_half_precision(trainer: MakeTrainer) -> None:
+@pytest.mark.parametrize(("value", "dtype"), [("bf16-true", torch.bfloat16), ("16-true", torch.float16)])
+def test_parameters_have_16_bit_in_half_precision(value: str, dtype: torch.dtype, trainer: MakeTrainer) -> None:
     module = Classifier()
-    trainer(HPUPrecisionPlugin("bf16-true")).fit(module, loader())
+    trainer(HPUPrecisionPlugin(value)).fit(module, loader())
 
-    assert {parameter.dtype for parameter in module.parameters()} == {torch.bfloat16}
+    assert {parameter.dtype for parameter in module.parameters()} == {dtype}
 
 
 @_has_half

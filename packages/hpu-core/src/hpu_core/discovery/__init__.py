@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from hpu_core import bridge
 from hpu_core.discovery import _parse_devices, _visible_modules
-from hpu_core.discovery._availability import NoHPUError, no_device_error, usable_count
+from hpu_core.discovery._availability import NoHPUError, no_device_error, usable_count, usable_modules
 from hpu_core.discovery._device import HPUDevice, SourceResult
 from hpu_core.discovery._generation import Generation
 from hpu_core.discovery._scan import ScanResult, Sources, scan_sources
@@ -34,6 +34,7 @@ __all__ = [
     "is_available",
     "parse_devices",
     "scan",
+    "select_modules",
     "synapse_version",
 ]
 
@@ -120,21 +121,49 @@ def synapse_version() -> Version | None:
 def parse_devices(devices: object) -> int:
     """Return the number of devices for the `devices` argument of a Trainer or Fabric.
 
-    A positive int, also as text, is that number. "auto" and -1 are all devices that can be used. The list
-    [0, 1, ..., n-1] is n. Other lists are rejected: the device of a process follows from HABANA_VISIBLE_MODULES and its
-    local rank, never from an index.
+    A positive int, also as text, is that number. "auto" and -1 are all devices that can be used. For a list of indices,
+    such as [1], "1," or "0,1", it is their number; `select_modules` returns which they are.
 
     Args:
         devices: The user's value.
 
     Raises:
         TypeError: `devices` is None, a bool, a float or of another type that Lightning rejects, too.
-        ValueError: `devices` is an invalid value, such as 0, "two" or [1, 3]. `check_devices` checks whether there are
+        ValueError: `devices` is an invalid value, such as 0, "two" or [1, 1]. `check_devices` checks whether there are
             so many devices.
         NoHPUError: `devices` is "auto" or -1, and there is no device.
         VisibleModulesError: HABANA_VISIBLE_MODULES is invalid.
     """
     return _parse_devices.parse(devices, count_all=auto_device_count)
+
+
+def select_modules(devices: object) -> tuple[int, ...] | None:
+    """Return the module ids of the devices that `devices` lists by index.
+
+    An index counts the devices that can be used: the entries of HABANA_VISIBLE_MODULES, or all operational devices in
+    the order of their module ids.
+
+    Args:
+        devices: The user's value.
+
+    Returns:
+        Module ids in the order of the list, or None if `devices` is a number or no device is found.
+
+    Raises:
+        TypeError: An entry of the list is not an int.
+        ValueError: The list is invalid, or has an index without a device.
+        VisibleModulesError: HABANA_VISIBLE_MODULES is invalid.
+    """
+    indices = _parse_devices.parse_indices(devices)
+    found = scan().devices if indices is not None else ()
+    if indices is None or not found:
+        return None
+    modules = usable_modules(found, _visible_modules.from_environment())
+    if max(indices) >= len(modules):
+        raise ValueError(
+            f"`devices` must list cards from 0 to {len(modules) - 1}, the ones that can be used here, got {devices!r}"
+        )
+    return tuple(modules[index] for index in indices)
 
 
 def check_devices(number: int) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from hpu_core.discovery import _visible_modules
 from hpu_core.discovery._device import HPUDevice
 from hpu_core.discovery._scan import ScanResult
+from hpu_core.install_hints import install_command
 
 
 class NoHPUError(RuntimeError):
@@ -33,6 +34,26 @@ def usable_count(devices: Sequence[HPUDevice], modules: Sequence[int] | None) ->
     return sum(device.module_id in modules for device in operational)
 
 
+def usable_modules(devices: Sequence[HPUDevice], modules: Sequence[int] | None) -> list[int]:
+    """Return the module ids of the devices that `usable_count` counts, in the order of their indices.
+
+    If module ids are unknown, they are taken to be 0, 1 and so on, as the bridge does.
+
+    Args:
+        devices: The devices of this machine.
+        modules: Result of `_visible_modules.from_environment`.
+
+    Raises:
+        VisibleModulesError: The list has a module id that no device of this machine has.
+    """
+    count = usable_count(devices, modules)
+    operational = {device.module_id for device in devices if device.is_operational}
+    if None in operational:
+        return list(modules or range(count))[:count]
+    ids = sorted(module for module in operational if module is not None)
+    return ids if modules is None else [module for module in modules if module in ids]
+
+
 def no_device_error(result: ScanResult) -> NoHPUError:
     """Return the error for a scan without a usable device."""
     sources = "".join(f"\n- {source.location}: {source.message}" for source in result.sources)
@@ -44,7 +65,7 @@ def no_device_error(result: ScanResult) -> NoHPUError:
         message = "no Gaudi card was found"
         remedy = (
             "On a machine with cards, check that the driver is loaded and that this container was given cards "
-            "(HABANA_VISIBLE_DEVICES). To run without a card, `pip install hpu-sim` and start the program with "
-            "`hpu-sim run`."
+            f"(HABANA_VISIBLE_DEVICES). To run without a card, `{install_command('hpu-sim')}` and start the program "
+            "with `hpu-sim run`."
         )
     return NoHPUError(f"{message}. Searched:{sources}\n{remedy}")

@@ -64,7 +64,15 @@ def find(bridge: Bridge | None = None) -> SourceResult:
     generation = _generation_of(bridge)
     devices = tuple(
         with_default_memory(
-            HPUDevice(index=index, generation=generation, status=OPERATIONAL, simulated=simulated, source="bridge")
+            HPUDevice(
+                index=index,
+                # Modules of the simulator are numbered like its devices.
+                module_id=index if simulated else None,
+                generation=generation,
+                status=OPERATIONAL,
+                simulated=simulated,
+                source="bridge",
+            )
         )
         for index in range(count)
     )

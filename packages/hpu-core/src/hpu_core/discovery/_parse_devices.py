@@ -7,7 +7,7 @@ from hpu_core.discovery import _visible_modules
 
 _ALL = -1
 _NUMBER = re.compile(r"[0-9]{1,9}")
-_RULE = "a positive int (also as text), 'auto', -1 for all cards, or the list [0, 1, ..., n-1] for n cards"
+_RULE = "a positive int (also as text), 'auto', -1 for all cards, or different indices of cards such as [0, 1] or '1,'"
 
 
 def parse(devices: object, *, count_all: Callable[[], int]) -> int:
@@ -43,12 +43,40 @@ def check(number: int, *, available: int) -> None:
         )
 
 
+def parse_indices(devices: object) -> tuple[int, ...] | None:
+    """Return the indices of cards that `devices` lists, by the rule of Lightning's CUDA accelerator; None for a number.
+
+    Args:
+        devices: The user's value: a list, or text with a comma.
+
+    Raises:
+        TypeError: An entry of the list is not an int.
+        ValueError: The list is empty, or has a negative index or the same index twice.
+    """
+    if isinstance(devices, str) and "," in devices:
+        entries = [entry.strip() for entry in devices.split(",") if entry]
+        if not all(_NUMBER.fullmatch(entry) for entry in entries):
+            raise ValueError(f"`devices` must be {_RULE}, got {devices!r}")
+        indices: Sequence[object] = [int(entry) for entry in entries]
+    elif isinstance(devices, (list, tuple)):
+        indices = devices
+    else:
+        return None
+    numbers = [index for index in indices if isinstance(index, int) and not isinstance(index, bool)]
+    if len(numbers) < len(indices):
+        raise TypeError(f"`devices` must be {_RULE}, got {devices!r}")
+    if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
+        raise ValueError(f"`devices` must be {_RULE}, got {devices!r}")
+    return tuple(numbers)
+
+
 def _parse(devices: object) -> int:
     """Return the number of devices, `_ALL` for all."""
+    indices = parse_indices(devices)
+    if indices is not None:
+        return len(indices)
     if isinstance(devices, str):
         return _parse_text(devices)
-    if isinstance(devices, (list, tuple)):
-        return _parse_indices(devices)
     # bool is a subclass of int.
     if not isinstance(devices, int) or isinstance(devices, bool):
         raise TypeError(f"`devices` must be {_RULE}, got {devices!r}")
@@ -68,20 +96,3 @@ def _validate(number: int, devices: object) -> int:
     if number < 1 and number != _ALL:
         raise ValueError(f"`devices` must be {_RULE}, got {devices!r}")
     return number
-
-
-def _parse_indices(indices: Sequence[object]) -> int:
-    """Return the number of devices for a list of indices.
-
-    Only [0, 1, ..., n-1] is valid, and means n. HABANA_VISIBLE_MODULES and the local rank select the device of a
-    process, so any other list would train on other devices than it names.
-    """
-    for index in indices:
-        if not isinstance(index, int) or isinstance(index, bool):
-            raise TypeError(f"`devices` must be {_RULE}, got {indices!r}")
-    if not indices or list(indices) != list(range(len(indices))):
-        raise ValueError(
-            f"`devices` must be {_RULE}, got {indices!r}. To select cards, set HABANA_VISIBLE_MODULES to their module "
-            "ids (`hpu-info` shows them) before the program starts, and pass their number"
-        )
-    return len(indices)

@@ -15,6 +15,9 @@ VARIABLE: Final = "HABANA_VISIBLE_MODULES"
 
 _MAX_MODULES = 8
 
+# Set beside VARIABLE by `select`: its own value of VARIABLE, then the user's. Processes started later inherit both.
+_SELECTION: Final = "HPU_SELECTED_MODULES"
+
 # The bridge passes the text on unchanged, so signs, spaces and leading zeros are invalid.
 _MODULE = re.compile(r"0|[1-9][0-9]?")
 
@@ -24,12 +27,51 @@ class VisibleModulesError(ValueError):
 
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> tuple[int, ...] | None:
-    """Return the module ids in HABANA_VISIBLE_MODULES, in its order; None if it is not set.
+    """Return the module ids in the user's HABANA_VISIBLE_MODULES, in its order; None if it is not set.
 
     Raises:
         VisibleModulesError: The value is not a list of at most 8 different module ids.
     """
+    return _parse(_user_value(environ))
+
+
+def selected() -> tuple[int, ...] | None:
+    """Return the module ids that the ranks of this machine open, in their order: those of `select`, or the user's.
+
+    Raises:
+        VisibleModulesError: See `from_environment`.
+    """
+    return _parse(os.environ.get(VARIABLE))
+
+
+def select(modules: Sequence[int] | None) -> None:
+    """Set HABANA_VISIBLE_MODULES for the bridge, which opens no other module then.
+
+    The user's value is kept for `from_environment`, also in processes that this one starts.
+
+    Args:
+        modules: Module ids in the order of local ranks; None restores the user's value.
+    """
+    user = _user_value(os.environ)
+    if modules is None:
+        os.environ.pop(_SELECTION, None)
+        if user is None:
+            os.environ.pop(VARIABLE, None)
+        else:
+            os.environ[VARIABLE] = user
+        return
+    os.environ[VARIABLE] = ",".join(map(str, modules))
+    os.environ[_SELECTION] = f"{os.environ[VARIABLE]};{user or ''}"
+
+
+def _user_value(environ: Mapping[str, str]) -> str | None:
     value = environ.get(VARIABLE)
+    selection, separator, user = environ.get(_SELECTION, "").partition(";")
+    # Where they differ, the program has set HABANA_VISIBLE_MODULES since.
+    return (user or None) if separator and selection == value else value
+
+
+def _parse(value: str | None) -> tuple[int, ...] | None:
     if value is None:
         return None
     entries = value.split(",")
@@ -44,7 +86,7 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> tuple[int, ...]
 
 def text(environ: Mapping[str, str] = os.environ) -> str | None:
     """Return HABANA_VISIBLE_MODULES as printable text, None if it is not set."""
-    value = environ.get(VARIABLE)
+    value = _user_value(environ)
     return None if value is None else printable(value)
 
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         cluster_environment: Any
         global_rank: Any
         local_rank: Any
+        module_ids: tuple[int, ...] | None
         node_rank: Any
         num_nodes: Any
         num_processes: Any
@@ -88,7 +89,7 @@ class HPUParallelMixin(_Strategy):
 
     def select_device(self) -> None:
         """Select the device of this rank."""
-        hccl.select_device(self.world_size, self.local_rank)
+        hccl.select_device(self.world_size, self.local_rank, self.module_ids)
 
     def setup_environment(self) -> None:
         """Wait for the other ranks, open this rank's device and create the process group.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from hpu_core import releases
 from hpu_core.discovery._synapse import driver_release
 from hpu_core.info._collect import SystemInfo
+from hpu_core.install_hints import install_command
 from hpu_core.releases import Mismatch, Release
 
 
@@ -72,7 +73,7 @@ def _check_software(system: SystemInfo) -> Iterator[Problem]:
             blocks_training=True,
             message="the Gaudi PyTorch bridge (habana_frameworks) is not installed",
             remedy="Use Intel's PyTorch image or install the habana-torch-plugin of your SynapseAI release. Without a "
-            "card, `pip install hpu-sim` and start the program with `hpu-sim run`.",
+            f"card, `{install_command('hpu-sim')}` and start the program with `hpu-sim run`.",
         )
     if system.lightning.error is not None:
         yield Problem(

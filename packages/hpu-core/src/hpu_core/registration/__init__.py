@@ -14,6 +14,7 @@ Modules:
 - `_import_hook`: the post-import hook and the modules that it waits for
 - `_patch`: replace and restore Lightning's classes and functions
 - `_connectors`: the subclasses of Lightning's connectors
+- `_strategy_flags`: interpretation of the `strategy` argument
 - `_functions`: replacements for functions of Lightning without support for HPU
 - `_cli`: classes that LightningCLI lists
 - `_registries`: entries in Lightning's registries

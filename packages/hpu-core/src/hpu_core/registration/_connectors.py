@@ -5,10 +5,11 @@ Lightning 2.0 to 2.6, so one mixin serves both.
 """
 
 import functools
+import sys
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from hpu_core import frameworks, plugins
-from hpu_core.registration import _registries
+from hpu_core.registration import _registries, _strategy_flags
 
 if TYPE_CHECKING:
     from hpu_core.frameworks import FrameworkName
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         accelerator: Any
         strategy: Any
         _accelerator_flag: Any
+        _devices_flag: Any
         _num_nodes_flag: int
         _parallel_devices: list[Any]
         _strategy_flag: Any
@@ -60,6 +62,9 @@ class HPUConnectorMixin(_Connector):
     # The error if this process uses another framework on HPU. Set on construction.
     _unusable_reason: Exception | None = None
 
+    # Module ids of the devices that the user listed by index.
+    _module_ids: tuple[int, ...] | None = None
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._unusable_reason = frameworks.unusable_reason(self._framework)
         if self._unusable_reason is None:
@@ -69,7 +74,11 @@ class HPUConnectorMixin(_Connector):
     def _check_config_and_set_final_flags(self, **flags: Any) -> None:
         if self._unusable_reason is not None and "hpu" in {flags.get("accelerator"), str(flags.get("strategy"))[:3]}:
             raise self._unusable_reason
-        self._check_strategy_installed(flags.get("strategy"))
+        strategy = flags.get("strategy")
+        if self._unusable_reason is None and (
+            self._may_choose_hpu(flags.get("accelerator")) or str(strategy).lower().startswith("hpu_")
+        ):
+            flags["strategy"] = _strategy_flags.resolve(strategy, self._api)
         precision = flags.get("precision")
         if not _is_plugin_precision(precision):
             super()._check_config_and_set_final_flags(**flags)
@@ -88,8 +97,13 @@ class HPUConnectorMixin(_Connector):
 
     def _set_parallel_devices_and_init_accelerator(self) -> None:
         is_hpu = self._accelerator_flag == "hpu" or self._is_hpu(self._accelerator_flag)
+        if is_hpu and self._devices_flag == "auto" and self._is_single_device_strategy():
+            self._devices_flag = 1
+        devices = self._devices_flag
         try:
             super()._set_parallel_devices_and_init_accelerator()
+            if is_hpu:
+                self._module_ids = _select_modules(devices)
         except Exception as error:
             # In place, because not every exception can be constructed from a message.
             if is_hpu and len(error.args) == 1 and not _is_hpu_available():
@@ -102,18 +116,19 @@ class HPUConnectorMixin(_Connector):
         if len(self._parallel_devices) == 1 and self._num_nodes_flag == 1:
             return "hpu_single"
         for plugin in plugins.installed().values():
+            if _is_interactive() and plugin.default_notebook is not None:
+                return plugin.default_notebook
             if plugin.default_multi_device is not None:
                 return plugin.default_multi_device
-        raise plugins.not_installed_error("`devices` or `num_nodes` above 1 on Gaudi", "hpu-ddp")
+        asked = f"`devices={len(self._parallel_devices)}`, `num_nodes={self._num_nodes_flag}`"
+        raise plugins.not_installed_error(f"training on several Gaudi cards ({asked})", "hpu-ddp")
 
     def _init_strategy(self) -> None:
-        if self._is_hpu(self.accelerator) and isinstance(self._strategy_flag, str):
-            for plugin in plugins.installed().values():
-                self._strategy_flag = plugin.aliases.get(self._strategy_flag, self._strategy_flag)
-            error = plugins.missing_strategy_error(self._strategy_flag)
-            if error is not None:
-                raise error
+        if self._is_hpu(self.accelerator):
+            self._strategy_flag = _strategy_flags.for_hpu(self._strategy_flag, self._api)
         super()._init_strategy()
+        if self._is_hpu(self.accelerator):
+            self.strategy.module_ids = self._module_ids
 
     def _check_and_init_precision(self) -> Any:
         precision = getattr(self, self._precision_attr)
@@ -134,14 +149,19 @@ class HPUConnectorMixin(_Connector):
                 return plugins.load(path)(precision)
         if precision == "32-true":
             return super()._check_and_init_precision()
+        if precision == "64-true":
+            raise plugins.float64_error(precision)
         raise plugins.not_installed_error(f"`precision={precision!r}` on Gaudi", "hpu-precision")
 
-    def _check_strategy_installed(self, strategy: object) -> None:
-        """Raise what to install for an "hpu_" strategy that is not installed; Lightning lists only those that are."""
-        if self._unusable_reason is None and isinstance(strategy, str) and strategy.lower().startswith("hpu_"):
-            error = plugins.missing_strategy_error(strategy.lower())
-            if error is not None:
-                raise error
+    def _may_choose_hpu(self, accelerator: object) -> bool:
+        """Return whether the `accelerator` argument selects HPU, or may once devices are searched."""
+        if accelerator == "hpu" or self._is_hpu(accelerator):
+            return True
+        return accelerator in (None, "auto") and _is_hpu_available()
+
+    def _is_single_device_strategy(self) -> bool:
+        path = _registries.STRATEGY.of(self._api)
+        return self._strategy_flag == "hpu_single" or isinstance(self._strategy_flag, plugins.load(str(path)))
 
     def _is_hpu(self, accelerator: object) -> bool:
         """Return whether an accelerator is an HPUAccelerator of this connector's framework."""
@@ -211,8 +231,24 @@ def _is_plugin_precision(precision: object) -> bool:
     return isinstance(precision, str) and any(precision in plugin.precisions for plugin in plugins.installed().values())
 
 
+def _select_modules(devices: object) -> tuple[int, ...] | None:
+    """Return the module ids of listed devices; the error for an invalid list is that of `parse_devices`."""
+    from hpu_core import discovery
+    from hpu_core._lightning import MisconfigurationException
+
+    try:
+        return discovery.select_modules(devices)
+    except ValueError as error:
+        raise MisconfigurationException(str(error)) from None
+
+
 def _is_hpu_available() -> bool:
     # Imported here: programs that never construct a Trainer need no discovery.
     from hpu_core import discovery
 
     return discovery.is_available()
+
+
+def _is_interactive() -> bool:
+    """Return whether this process is a notebook or an interactive interpreter, as Lightning tells it."""
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive)

@@ -5,12 +5,16 @@ Each factory takes the function that it replaces and the framework that the func
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+from packaging.version import Version
 
 from hpu_core import bridge, frameworks, plugins
 
 if TYPE_CHECKING:
     from hpu_core.frameworks import FrameworkName
+
+_FIRST_WITHOUT_HPU: Final = Version("2.1.dev0")
 
 
 def clone_tensor(original: Callable[..., Any], _: "FrameworkName") -> Callable[..., Any]:
@@ -55,6 +59,19 @@ def init_profiler(original: Callable[..., None], framework: "FrameworkName") -> 
     return wrapper
 
 
+def log_device_info(original: Callable[..., None], framework: "FrameworkName") -> Callable[..., None]:
+    """Return a replacement for `_log_device_info` that also logs a line about HPUs, as Lightning does about GPUs."""
+
+    @functools.wraps(original)
+    def wrapper(trainer: Any) -> None:
+        original(trainer)
+        # Lightning 2.0 logs a line of its own.
+        if frameworks.unusable_reason(framework) is None and frameworks.current().version >= _FIRST_WITHOUT_HPU:
+            _log_hpu_info(trainer)
+
+    return wrapper
+
+
 def is_oom_error(original: Callable[..., Any], _: "FrameworkName") -> Callable[..., Any]:
     """Return a replacement for `is_oom_error` that recognises the bridge's errors, for BatchSizeFinder."""
 
@@ -74,6 +91,16 @@ def plugin_to_compute_dtype(original: Callable[..., Any], _: "FrameworkName") ->
         return original(plugin) if dtype is None else dtype
 
     return wrapper
+
+
+def _log_hpu_info(trainer: Any) -> None:
+    from hpu_core import HPUAccelerator, discovery
+
+    available = discovery.is_available()
+    found = f" ({discovery.device_count()} x {discovery.device_name() or 'HPU'})" if available else ""
+    used = trainer.num_devices if isinstance(trainer.accelerator, HPUAccelerator) else 0
+    log = frameworks.current().pytorch("utilities").rank_zero_info
+    log(f"HPU available: {available}{found}, using: {used} HPUs")
 
 
 def _profiler_path(name: str) -> str | None:

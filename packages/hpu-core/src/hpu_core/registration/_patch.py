@@ -21,6 +21,7 @@ _REPLACEMENTS: "Final[dict[str, Callable[[Any, FrameworkName], Any]]]" = {
     "_Connector": _connectors.fabric_connector,
     "_clone_tensor": _functions.clone_tensor,
     "_init_profiler": _functions.init_profiler,
+    "_log_device_info": _functions.log_device_info,
     "_plugin_to_compute_dtype": _functions.plugin_to_compute_dtype,
     "get_available_flops": _functions.get_available_flops,
     "is_oom_error": _functions.is_oom_error,

@@ -51,6 +51,11 @@ def restore() -> None:
     _registered.clear()
 
 
+def strategy_names(api: "Api") -> list[str]:
+    """Return the names of all strategies of one of Lightning's APIs, sorted."""
+    return sorted(_registries(api)[1])
+
+
 def _registries(api: "Api") -> tuple[Any, Any]:
     """Return Lightning's accelerator registry and strategy registry."""
     framework = frameworks.current()

@@ -1,0 +1,85 @@
+"""Interpretation of the `strategy` argument on HPU: names, aliases, typos, and instances of Lightning's strategies."""
+
+import difflib
+from typing import TYPE_CHECKING, Any, Final
+
+from hpu_core import plugins
+from hpu_core.registration import _registries
+
+if TYPE_CHECKING:
+    from hpu_core.plugins import Api
+
+# Packages whose strategies are Lightning's own.
+_LIGHTNING: Final = frozenset({"lightning", "lightning_fabric", "pytorch_lightning"})
+
+
+def resolve(strategy: Any, api: "Api") -> Any:
+    """Return the `strategy` argument with a name that Lightning's registry of this API has, before Lightning checks it.
+
+    Args:
+        strategy: The user's argument.
+        api: Selects the registry of the Trainer or of Fabric.
+
+    Raises:
+        ModuleNotFoundError: The distribution of the strategy is not installed.
+        ValueError: No strategy has the name.
+    """
+    if not isinstance(strategy, str) or strategy.lower() == "auto":
+        return strategy
+    known = _registries.strategy_names(api)
+    name = strategy.lower()
+    if name in known:
+        return strategy
+    # Fabric has fewer names than the Trainer.
+    alias = _aliases().get(name)
+    if alias is not None:
+        return alias
+    error = plugins.missing_strategy_error(name)
+    if error is not None:
+        raise error
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else "pass 'auto', 'hpu_single', 'hpu_ddp' or 'hpu_deepspeed'"
+    raise ValueError(f"`strategy` must be the name of a registered strategy, got {strategy!r}: {hint}")
+
+
+def for_hpu(strategy: Any, api: "Api") -> Any:
+    """Return the strategy to use on HPU for one of Lightning's, by name or instance; others are returned unchanged.
+
+    Args:
+        strategy: Name or instance that Lightning would use.
+        api: Selects strategies of the Trainer or of Fabric.
+
+    Raises:
+        ModuleNotFoundError: The distribution of the strategy is not installed.
+        TypeError: The instance is of a class of Lightning's that does not support HPU.
+    """
+    if isinstance(strategy, str):
+        name = _aliases().get(strategy, strategy)
+        error = plugins.missing_strategy_error(name)
+        if error is not None:
+            raise error
+        return name
+    kind = type(strategy)
+    if kind.__module__.partition(".")[0] not in _LIGHTNING:
+        return strategy
+    for plugin in plugins.installed().values():
+        replacement = plugin.replacements.get(kind.__name__)
+        path = None if replacement is None else plugin.strategies[replacement].of(api)
+        if path is not None:
+            return plugins.load(path).from_lightning(strategy)
+    raise _unsupported_error(kind.__name__)
+
+
+def _unsupported_error(kind: str) -> Exception:
+    error = plugins.missing_strategy_error(kind.removesuffix("Strategy").lower())
+    if error is not None:
+        return error
+    names = ["hpu_single", *(name for plugin in plugins.installed().values() for name in plugin.replacements.values())]
+    return TypeError(
+        f"`strategy` must support Gaudi cards, got Lightning's {kind}, which does not: pass "
+        f"{' or '.join(f'`strategy={name!r}`' for name in names)}"
+    )
+
+
+def _aliases() -> dict[str, str]:
+    return {alias: name for plugin in plugins.installed().values() for alias, name in plugin.aliases.items()}
