@@ -94,7 +94,8 @@ def plugin_to_compute_dtype(original: Callable[..., Any], _: "FrameworkName") ->
 
 
 def _log_hpu_info(trainer: Any) -> None:
-    from hpu_core import HPUAccelerator, discovery
+    from hpu_core import discovery
+    from hpu_core.accelerator import HPUAccelerator
 
     available = discovery.is_available()
     found = f" ({discovery.device_count()} x {discovery.device_name() or 'HPU'})" if available else ""
