@@ -104,7 +104,7 @@ class DeviceRecorder(Classifier):
         super().__init__()
         self.comparisons: set[bool] = set()
 
-    def training_step(self, batch: tuple[torch.Tensor, ...], index: int) -> Any:
+    def training_step(self, batch: tuple[torch.Tensor, torch.Tensor], index: int) -> Any:
         self.comparisons |= {tensor.device == self.device for tensor in (*batch, *self.parameters())}
         return super().training_step(batch, index)
 
