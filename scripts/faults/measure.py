@@ -70,8 +70,10 @@ _FAULTS = (
     Fault("left", 15, _NAMED + r" (left the job|exited)"),
     Fault("hung", 30, _NAMED + r" has made no progress for \d+ s", timeout=30),
     Fault("stopped", 30, _NAMED + r" has made no progress for \d+ s", timeout=30),
-    Fault("absent", 25, r"rank(s \d,)? {rank} did not join at \S+ within 20 s", timeout=20),
-    Fault("port taken", 15, r"rank 0 cannot open the store at \S+", rank=0, timeout=600),
+    Fault("absent", 30, r"rank(s \d,)? {rank} did not join at \S+ within 20 s", timeout=20),
+    Fault("port taken", 15, r"rank 0 cannot open the store at \S+", rank=0, timeout=600, machines=(1,)),
+    # What listens at the port tells the other machine nothing.
+    Fault("port taken", 40, r"rank 0 cannot open the store at \S+", rank=0, timeout=30, machines=(2,)),
     Fault("cut off", 40, r"(has sent no heartbeat|has not answered) for \d+ s", timeout=40, machines=(2,)),
     Fault("watchdog error", 60, r"failure detection is off on rank {rank}", exit_ok=True),
 )
@@ -140,9 +142,15 @@ class Network:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
+    def connect(self) -> None:
+        """Restore the cable, which a run may have cut."""
+        for name, link in zip(self.names, self.links, strict=True):
+            _ip("-n", name, "link", "set", link, "up")
+
 
 def run(case: Case, network: Network, folder: Path) -> Outcome:
     """Run one training."""
+    network.connect()
     fault_file = folder / "fault"
     options = ["--strategy", case.strategy, "--api", case.api, "--fault", case.fault.name, "--rank", str(case.rank)]
     options += ["--num-nodes", str(case.machines), "--timeout", str(case.fault.timeout)]
