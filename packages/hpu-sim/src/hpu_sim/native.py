@@ -42,6 +42,9 @@ class Native(Protocol):
             RuntimeError: In lazy mode.
         """
 
+    def set_async(self, enabled: bool) -> None:
+        """Set whether non-blocking copies and collectives are deferred; ``csrc/deferred.h`` gives the rules."""
+
     def mark_step(self) -> None:
         """End the current graph and run it."""
 

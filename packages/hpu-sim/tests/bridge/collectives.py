@@ -520,6 +520,26 @@ def check_batch_statistics_of_all_ranks() -> None:
     torch.testing.assert_close(model.running_mean.cpu(), torch.tensor([0.9 * 5 + 0.1 * 1]))
 
 
+def check_async_mode_defers_outputs_until_they_are_waited_for() -> None:
+    """Check that a missing wait leaves old values, and that a wait for the work or the device brings the new ones."""
+    native().set_async(True)
+    try:
+        reduced = card(RANK + 1)
+        work = dist.all_reduce(reduced, async_op=True)
+        assert work is not None
+        assert reduced.item() == RANK + 1
+        work.wait()
+        assert reduced.item() == 3
+
+        gathered = torch.zeros(SIZE, device="hpu")
+        dist.all_gather_into_tensor(gathered, card(RANK + 1), async_op=True)
+        assert gathered.tolist() == [0, 0]
+        native().synchronize()
+        assert gathered.tolist() == [1, 2]
+    finally:
+        native().set_async(False)
+
+
 def report() -> dict[str, str]:
     """Run every check, and return the traceback of each failure, or an empty string."""
     found = {}

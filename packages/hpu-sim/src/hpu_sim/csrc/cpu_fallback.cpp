@@ -13,6 +13,7 @@
 #include "allocator.h"
 #include "autograd_threads.h"
 #include "counters.h"
+#include "deferred.h"
 #include "device_trace.h"
 #include "diagnostics.h"
 #include "dtypes.h"
@@ -131,6 +132,7 @@ class CpuFallbackCall {
       }
       return tensor;
     }
+    deferred_copies().run_for(tensor);
     has_mask_index_ |= is_mask(tensor) && argument.name() == "indices";
     aliased_args_.push_back({tensor, as_cpu_alias(tensor), is_written(argument)});
     return aliased_args_.back().cpu;
