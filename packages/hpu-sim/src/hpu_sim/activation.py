@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from hpu_sim import features, machine_id, runtime
-from hpu_sim.config import DEFAULT_GENERATION, REPORT_VARIABLE, SimConfig, lazy_variable, memory_variable
+from hpu_sim.config import (
+    ASYNC_VARIABLE,
+    DEFAULT_GENERATION,
+    REPORT_VARIABLE,
+    SimConfig,
+    lazy_variable,
+    memory_variable,
+)
 
 if TYPE_CHECKING:
     from hpu_sim.native import Native
@@ -91,6 +98,7 @@ def _initialize(config: SimConfig) -> None:
     native.configure(config.devices, config.lazy, config.memory_bytes, runtime.acquire_device)
     native.set_low_precision_supported(config.generation != "GAUDI")
     native.set_int64_supported(config.has_int64(os.environ))
+    native.set_async(os.environ.get(ASYNC_VARIABLE, "") not in {"", "0"})
     autocast.register(native, os.environ)
     runtime.set_active(config, native)
     os.environ.update(subprocess_env.variables(config, os.environ))

@@ -29,7 +29,7 @@ class Native(Protocol):
     def set_listener(self, listener: Callable[[str, str, str, int], None] | None) -> None:
         """Call ``listener(kind, op, detail, bytes)`` for each event of ``csrc/diagnostics.h``; None removes it."""
 
-    def finish_backward_passes(self) -> None:
+    def drain_autograd_engine(self) -> None:
         """Drain the autograd engine; ``csrc/autograd_threads.h`` gives the reason."""
 
     def set_acquired(self, acquired: bool) -> None:
@@ -41,6 +41,9 @@ class Native(Protocol):
         Raises:
             RuntimeError: In lazy mode.
         """
+
+    def set_async(self, enabled: bool) -> None:
+        """Set whether non-blocking copies and collectives are deferred; ``csrc/deferred.h`` gives the rules."""
 
     def mark_step(self) -> None:
         """End the current graph and run it."""
@@ -55,9 +58,9 @@ class Native(Protocol):
         """Reset the counters to 0, and the memory peak to the bytes in use."""
 
     def start_device_trace(self) -> None:
-        """Start a new trace of the device's work; :meth:`take_device_trace` ends it."""
+        """Start a new trace of the device's work; :meth:`stop_device_trace` ends it."""
 
-    def take_device_trace(self) -> tuple[list[tuple[str, str, int, int, int, int]], int]:
+    def stop_device_trace(self) -> tuple[list[tuple[str, str, int, int, int, int]], int]:
         """Return the trace's events and the number of dropped events, and end the trace.
 
         An event has a kind ("kernel", "h2d", "d2h", "d2d", "collective" or "compilation"), a name, start and end in

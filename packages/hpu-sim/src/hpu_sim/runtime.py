@@ -151,7 +151,7 @@ def _drain_at_exit() -> None:
     """Drain the autograd engine before shutdown."""
     # A forked child has none of its parent's threads.
     if _state.lock is not None:
-        native().finish_backward_passes()
+        native().drain_autograd_engine()
 
 
 def _release_after_fork() -> None:

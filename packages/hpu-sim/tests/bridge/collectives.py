@@ -426,7 +426,7 @@ def check_a_profile_sees_when_collectives_ran() -> None:
     else:
         dist.recv(card(1, 2, 3), 0)
 
-    collectives = [each for each in native().take_device_trace()[0] if each[0] == "collective"]
+    collectives = [each for each in native().stop_device_trace()[0] if each[0] == "collective"]
     assert [(name, size) for _, name, *_, size in collectives] == [("allreduce", 8), (("send", "recv")[RANK], 12)]
     assert all(begin < end for _, _, begin, end, *_ in collectives)
 
@@ -518,6 +518,26 @@ def check_batch_statistics_of_all_ranks() -> None:
 
     assert model.running_mean is not None
     torch.testing.assert_close(model.running_mean.cpu(), torch.tensor([0.9 * 5 + 0.1 * 1]))
+
+
+def check_async_mode_defers_outputs_until_they_are_waited_for() -> None:
+    """Check that a missing wait leaves old values, and that a wait for the work or the device brings the new ones."""
+    native().set_async(True)
+    try:
+        reduced = card(RANK + 1)
+        work = dist.all_reduce(reduced, async_op=True)
+        assert work is not None
+        assert reduced.item() == RANK + 1
+        work.wait()
+        assert reduced.item() == 3
+
+        gathered = torch.zeros(SIZE, device="hpu")
+        dist.all_gather_into_tensor(gathered, card(RANK + 1), async_op=True)
+        assert gathered.tolist() == [0, 0]
+        native().synchronize()
+        assert gathered.tolist() == [1, 2]
+    finally:
+        native().set_async(False)
 
 
 def report() -> dict[str, str]:

@@ -131,10 +131,10 @@ def test_a_compilation_is_in_the_compilers_track(tmp_path: Path) -> None:
 
 def test_nothing_is_recorded_without_a_profile() -> None:
     native().start_device_trace()
-    native().take_device_trace()
+    native().stop_device_trace()
     torch.ones(3, device="hpu").sin()
 
-    assert native().take_device_trace() == ([], 0)
+    assert native().stop_device_trace() == ([], 0)
 
 
 def test_hpu_activity_alone_records_operators() -> None:

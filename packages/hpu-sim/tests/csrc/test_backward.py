@@ -32,7 +32,7 @@ def test_a_program_that_ends_right_after_a_backward_pass_ends_well(
 
 def test_waiting_for_the_thread_changes_no_gradient(statistics: Callable[[], dict[str, int]]) -> None:
     """The pass that is waited with neither copies data nor makes the host wait for the device."""
-    native().finish_backward_passes()
+    native().drain_autograd_engine()
 
     counted = statistics()
     assert (counted["host_syncs"], counted["h2d_copies"], counted["d2h_copies"]) == (0, 0, 0)

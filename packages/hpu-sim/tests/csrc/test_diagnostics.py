@@ -148,7 +148,7 @@ def test_a_refusal_is_told(
     with pytest.raises(RuntimeError, match=words):
         operation()
 
-    ((_, told_op, message, _),) = (event for event in events if event[0] == "refused")
+    ((_, told_op, message, _),) = (event for event in events if event[0] == "unsupported")
     assert told_op.endswith(op)
     assert message.startswith(words)
 

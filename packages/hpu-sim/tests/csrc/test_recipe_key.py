@@ -105,7 +105,7 @@ def cache_misses() -> Iterator[list[tuple[str, str]]]:
 
     def listen(kind: str, op: str, detail: str, size: int) -> None:
         del size
-        if kind == "divergence":
+        if kind == "cache_miss":
             misses.append((op, detail))
 
     native().set_listener(listen)

@@ -216,7 +216,7 @@ def test_collectives_are_counted_per_line_and_in_total() -> None:
 
 def test_unsupported_operation_keeps_its_error_message() -> None:
     aggregator = EventAggregator()
-    _send(aggregator, "refused", "allreduce", "Unsupported ReduceOp for HCCL process group")
+    _send(aggregator, "unsupported", "allreduce", "Unsupported ReduceOp for HCCL process group")
 
     (site,) = aggregator.sites()
     assert (site.kind, site.op) == ("unsupported", "allreduce")

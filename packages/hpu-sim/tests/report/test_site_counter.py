@@ -102,7 +102,7 @@ def test_event_without_a_frame_is_counted() -> None:
 
 
 def test_site_without_events_is_omitted() -> None:
-    """A divergence from earlier graphs counts only once the graph ends."""
+    """A recipe cache miss counts only once the graph ends."""
     sites = SiteTable()
     sites.get("compilation", "mul", "shapes", Origin.of(sys._getframe()))
 

@@ -6,6 +6,7 @@
 #include "alias.h"
 #include "allocator.h"
 #include "counters.h"
+#include "deferred.h"
 #include "device_trace.h"
 #include "diagnostics.h"
 #include "dtypes.h"
@@ -65,10 +66,29 @@ const char* direction(const at::Tensor& source, const at::Tensor& target) {
   return !is_hpu_tensor(source) ? "h2d" : is_hpu_tensor(target) ? "d2d" : "d2h";
 }
 
+// Defers a copy between host and device; false for one that is synchronous on the bridge.
+bool try_defer(const at::Tensor& self, const at::Tensor& source) {
+  if (!is_hpu_tensor(source)) {
+    deferred_copies().push(as_cpu_alias(self), source.detach());
+    return true;
+  }
+  if (!is_hpu_tensor(self) && is_pinned(self.storage().data())) {
+    // Later operators of the device must not change what is copied.
+    deferred_copies().push(self.detach(), as_cpu_alias(source).clone());
+    return true;
+  }
+  return false;
+}
+
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   ensure_acquired();
   record_copy(source, self, non_blocking);
   const ScopedTraceEvent timed(direction(source, self), "aten::copy_", num_bytes(source));
+  deferred_copies().run_for(is_hpu_tensor(source) ? source : self);
+  if (C10_UNLIKELY(is_async() && non_blocking) && try_defer(self, source)) {
+    return self;
+  }
+  deferred_copies().run_for(self);
   as_cpu(self).copy_(as_cpu(source));
   return self;
 }

@@ -1,5 +1,6 @@
 #include "counters.h"
 
+#include "deferred.h"
 #include "diagnostics.h"
 #include "dtypes.h"
 #include "graph.h"
@@ -21,6 +22,7 @@ Counters& counters() {
 void record_host_sync(const std::string& op) {
   ++counters().host_syncs;
   graph_recorder().flush();
+  deferred_copies().run_all();
   rotate_sampling_window();
   if (is_observed()) {
     notify({"host_sync", op, ""});

@@ -21,7 +21,7 @@ struct Counters {
 
 Counters& counters();
 
-// Records a host-device synchronization caused by `op`. In lazy mode it flushes the graph.
+// Records a host-device synchronization caused by `op`. In lazy mode it flushes the graph. Deferred copies take effect.
 void record_host_sync(const std::string& op);
 
 }  // namespace hpu_sim

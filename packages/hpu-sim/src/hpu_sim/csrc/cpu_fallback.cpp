@@ -13,18 +13,18 @@
 #include "allocator.h"
 #include "autograd_threads.h"
 #include "counters.h"
+#include "deferred.h"
 #include "device_trace.h"
 #include "diagnostics.h"
 #include "dtypes.h"
 #include "generator.h"
 #include "graph.h"
+#include "low_precision.h"
 #include "recipe_key.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
 namespace {
-
-constexpr c10::DispatchKeySet kCpuKeys(c10::DispatchKey::CPU);
 
 // As on every accelerator, index tensors and packed lengths may be CPU tensors beside hpu data.
 bool allows_cpu_tensor(const c10::Argument& argument) {
@@ -80,7 +80,11 @@ class CpuFallbackCall {
   void run() {
     const ScopedTraceEvent event("kernel", op_.operator_name().name.c_str());
     try {
-      op_.redispatchBoxed(kCpuKeys, &stack_);
+      if (C10_UNLIKELY(has_low_precision_)) {
+        redispatch_low_precision(op_, stack_);
+      } else {
+        op_.redispatchBoxed(kCpuKeys, &stack_);
+      }
     } catch (...) {
       sync_written_args();
       throw;
@@ -131,6 +135,8 @@ class CpuFallbackCall {
       }
       return tensor;
     }
+    deferred_copies().run_for(tensor);
+    has_low_precision_ |= is_low_precision(tensor.scalar_type());
     has_mask_index_ |= is_mask(tensor) && argument.name() == "indices";
     aliased_args_.push_back({tensor, as_cpu_alias(tensor), is_written(argument)});
     return aliased_args_.back().cpu;
@@ -255,6 +261,7 @@ class CpuFallbackCall {
   c10::SmallVector<std::pair<c10::Storage, c10::Storage>, 2> output_storages_;
   const c10::Argument* cpu_argument_ = nullptr;
   bool has_mask_index_ = false;
+  bool has_low_precision_ = false;
   bool has_hpu_device_arg_ = false;
   bool has_cpu_generator_ = false;
   bool has_hpu_generator_ = false;

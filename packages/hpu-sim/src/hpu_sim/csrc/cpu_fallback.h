@@ -3,8 +3,11 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <c10/core/DispatchKeySet.h>
 
 namespace hpu_sim {
+
+inline constexpr c10::DispatchKeySet kCpuKeys(c10::DispatchKey::CPU);
 
 // Boxed kernel for any operator. The CPU kernel gets CPU aliases of the hpu arguments, and its results become hpu
 // tensors. Nothing is copied, and the numbers equal the CPU's bit for bit.

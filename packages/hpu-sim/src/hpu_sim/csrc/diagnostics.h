@@ -12,7 +12,7 @@
 namespace hpu_sim {
 
 struct Diagnostic {
-  const char* kind;  // host_sync, divergence, compilation, recompilation, h2d, d2h, collective, dtype, refused
+  const char* kind;  // host_sync, cache_miss, compilation, recompilation, h2d, d2h, collective, dtype, unsupported
   std::string op;
   std::string detail;
   int64_t bytes = 0;
@@ -39,7 +39,7 @@ template <typename... Text>
 [[noreturn]] void throw_unsupported(const std::string& op, const Text&... text) {
   const std::string message = c10::str(text...);
   if (is_observed()) {
-    notify({"refused", op, message});
+    notify({"unsupported", op, message});
   }
   TORCH_CHECK(false, message);
 }

@@ -29,7 +29,7 @@ std::optional<Diagnostic> GraphRecorder::detect_cache_miss(const GraphNode& node
   std::optional<Diagnostic> miss;
   if (!has_reported_miss_) {
     has_reported_miss_ = true;
-    miss = Diagnostic{"divergence", node.name, last.empty() ? arguments : last + " -> " + arguments};
+    miss = Diagnostic{"cache_miss", node.name, last.empty() ? arguments : last + " -> " + arguments};
   }
   last = std::move(arguments);
   return miss;

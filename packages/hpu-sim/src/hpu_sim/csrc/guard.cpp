@@ -9,8 +9,10 @@
 
 #include "allocator.h"
 #include "counters.h"
+#include "deferred.h"
 #include "diagnostics.h"
 #include "guard.h"
+#include "hccl_work.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
@@ -28,6 +30,12 @@ std::atomic<int> device_count{1};
 constexpr c10::StreamId kStreamPoolSize = 32;
 std::atomic<c10::StreamId> next_stream{0};
 thread_local c10::StreamId current_stream = 0;
+
+// A program that is told so may read what was copied.
+bool has_no_pending_work() {
+  deferred_copies().run_all();
+  return true;
+}
 
 class HPUGuardImpl final : public c10::impl::DeviceGuardImplInterface {
  public:
@@ -66,7 +74,7 @@ class HPUGuardImpl final : public c10::impl::DeviceGuardImplInterface {
     current_stream = stream.id();
     return previous;
   }
-  bool queryStream(const c10::Stream& /*stream*/) const override { return true; }
+  bool queryStream(const c10::Stream& /*stream*/) const override { return has_no_pending_work(); }
   void synchronizeStream(const c10::Stream& /*stream*/) const override { record_host_sync("Stream.synchronize"); }
 
   void record(
@@ -77,7 +85,7 @@ class HPUGuardImpl final : public c10::impl::DeviceGuardImplInterface {
     static_cast<EventTimestamp*>(*event)->recorded = Clock::now();
   }
   void block(void* /*event*/, const c10::Stream& /*stream*/) const override {}
-  bool queryEvent(void* /*event*/) const override { return true; }
+  bool queryEvent(void* /*event*/) const override { return has_no_pending_work(); }
   void destroyEvent(void* event, c10::DeviceIndex /*index*/) const noexcept override {
     delete static_cast<EventTimestamp*>(event);
   }
@@ -90,7 +98,7 @@ class HPUGuardImpl final : public c10::impl::DeviceGuardImplInterface {
   }
 #endif
 #if HPU_SIM_TORCH >= 205
-  void synchronizeDevice(c10::DeviceIndex /*index*/) const override { record_host_sync("synchronize"); }
+  void synchronizeDevice(c10::DeviceIndex /*index*/) const override { synchronize_device(); }
 #endif
 };
 
@@ -104,6 +112,11 @@ void check_device_index(c10::DeviceIndex index) {
     throw_unsupported(
         "hpu:" + std::to_string(number), "habana active device ", number, " != 0: a process owns one device, hpu:0.");
   }
+}
+
+void synchronize_device() {
+  record_host_sync("synchronize");
+  wait_for_collectives();
 }
 
 void set_device_count(int count) {

@@ -55,9 +55,10 @@ class HcclBackend final : public c10d::Backend {
   }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
-    auto bytes = as_bytes("broadcast", tensors);
+    OutputBuffers buffers;
+    auto bytes = buffers.add(as_bytes("broadcast", tensors));
     record_collective("broadcast", tensors);
-    return enqueue(c10d::OpType::BROADCAST, gloo_->broadcast(bytes, options), tensors);
+    return enqueue(c10d::OpType::BROADCAST, gloo_->broadcast(bytes, options), tensors, buffers.copy_back());
   }
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
@@ -80,14 +81,17 @@ class HcclBackend final : public c10d::Backend {
   }
 
   WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
-    auto to = as_bytes("allgather", outputs);
+    OutputBuffers buffers;
+    auto to = buffers.add(as_bytes("allgather", outputs));
     auto from = as_bytes("allgather", inputs);
     record_collective("allgather", inputs);
-    return enqueue(c10d::OpType::ALLGATHER, gloo_->allgather(to, from, options), concat_lists(outputs));
+    return enqueue(
+        c10d::OpType::ALLGATHER, gloo_->allgather(to, from, options), concat_lists(outputs), buffers.copy_back());
   }
 
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
-    auto to = as_bytes("allgather_base", as_1d(output));
+    OutputBuffers buffers;
+    auto to = buffers.add(as_bytes("allgather_base", as_1d(output)));
     auto from = as_bytes("allgather_base", as_1d(input));
     record_collective("allgather_base", {input});
 #if HPU_SIM_TORCH >= 202
@@ -98,31 +102,38 @@ class HcclBackend final : public c10d::Backend {
     Tensors whole{from};
     auto gloo = gloo_->allgather(parts, whole, options);
 #endif
-    return enqueue(c10d::OpType::_ALLGATHER_BASE, std::move(gloo), {output});
+    return enqueue(c10d::OpType::_ALLGATHER_BASE, std::move(gloo), {output}, buffers.copy_back());
   }
 
 #if HPU_SIM_TORCH >= 202
   WorkPtr allgather_into_tensor_coalesced(
       Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
-    auto to = as_bytes("allgather_into_tensor_coalesced", as_1d(outputs));
+    OutputBuffers buffers;
+    auto to = buffers.add(as_bytes("allgather_into_tensor_coalesced", as_1d(outputs)));
     auto from = as_bytes("allgather_into_tensor_coalesced", as_1d(inputs));
     record_collective("allgather_into_tensor_coalesced", inputs);
-    return enqueue(c10d::OpType::COALESCED, gloo_->allgather_into_tensor_coalesced(to, from, options), outputs);
+    return enqueue(
+        c10d::OpType::COALESCED,
+        gloo_->allgather_into_tensor_coalesced(to, from, options),
+        outputs,
+        buffers.copy_back());
   }
 #endif
 
   WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override {
-    auto to = as_bytes("gather", outputs);
+    OutputBuffers buffers;
+    auto to = buffers.add(as_bytes("gather", outputs));
     auto from = as_bytes("gather", inputs);
     record_collective("gather", inputs);
-    return enqueue(c10d::OpType::GATHER, gloo_->gather(to, from, options), concat_lists(outputs));
+    return enqueue(c10d::OpType::GATHER, gloo_->gather(to, from, options), concat_lists(outputs), buffers.copy_back());
   }
 
   WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override {
-    auto to = as_bytes("scatter", outputs);
+    OutputBuffers buffers;
+    auto to = buffers.add(as_bytes("scatter", outputs));
     auto from = as_bytes("scatter", inputs);
     record_collective("scatter", outputs);
-    return enqueue(c10d::OpType::SCATTER, gloo_->scatter(to, from, options), outputs);
+    return enqueue(c10d::OpType::SCATTER, gloo_->scatter(to, from, options), outputs, buffers.copy_back());
   }
 
   WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) override {
@@ -160,21 +171,26 @@ class HcclBackend final : public c10d::Backend {
       std::vector<int64_t>& output_split,
       std::vector<int64_t>& input_split,
       const c10d::AllToAllOptions& options) override {
-    auto to = as_bytes("alltoall_base", output);
+    OutputBuffers buffers;
+    auto to = buffers.add(as_bytes("alltoall_base", output));
     auto from = as_bytes("alltoall_base", input);
     record_collective("alltoall_base", {input});
     return enqueue(
-        c10d::OpType::ALLTOALL_BASE, gloo_->alltoall_base(to, from, output_split, input_split, options), {output});
+        c10d::OpType::ALLTOALL_BASE,
+        gloo_->alltoall_base(to, from, output_split, input_split, options),
+        {output},
+        buffers.copy_back());
   }
 
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
-    auto to = as_bytes("alltoall", outputs);
+    OutputBuffers buffers;
+    auto to = buffers.add(as_bytes("alltoall", outputs));
     auto from = as_bytes("alltoall", inputs);
     record_collective("alltoall", inputs);
 #if HPU_SIM_TORCH >= 213
-    return enqueue(c10d::OpType::ALLTOALL, gloo_->alltoall(to, from, options), outputs);
+    return enqueue(c10d::OpType::ALLTOALL, gloo_->alltoall(to, from, options), outputs, buffers.copy_back());
 #else
-    return enqueue(c10d::OpType::ALLTOALL, alltoall_flattened(to, from, options), outputs);
+    return enqueue(c10d::OpType::ALLTOALL, alltoall_flattened(to, from, options), outputs, buffers.copy_back());
 #endif
   }
 
@@ -185,9 +201,11 @@ class HcclBackend final : public c10d::Backend {
   }
 
   WorkPtr recv(Tensors& tensors, int source, int tag) override {
-    auto bytes = as_bytes("recv", tensors);
+    OutputBuffers buffers;
+    auto bytes = buffers.add(as_bytes("recv", tensors));
     record_collective("recv", tensors);
-    return make_hccl_work(c10d::OpType::RECV, gloo_->recv(bytes, source, tag), tensors);
+    return make_hccl_work(
+        c10d::OpType::RECV, gloo_->recv(bytes, source, tag), tensors, /*queue=*/nullptr, buffers.copy_back());
   }
 
   // A barrier of the hosts. It does not synchronize the device.
@@ -197,8 +215,8 @@ class HcclBackend final : public c10d::Backend {
   uint64_t getSequenceNumberForGroup() override { return gloo_->getSequenceNumberForGroup(); }
 
  private:
-  WorkPtr enqueue(c10d::OpType type, WorkPtr gloo, Tensors outputs) {
-    return make_hccl_work(type, std::move(gloo), std::move(outputs), queue_);
+  WorkPtr enqueue(c10d::OpType type, WorkPtr gloo, Tensors outputs, std::function<void()> on_completed) {
+    return make_hccl_work(type, std::move(gloo), std::move(outputs), queue_, std::move(on_completed));
   }
 
   template <typename Reduce>

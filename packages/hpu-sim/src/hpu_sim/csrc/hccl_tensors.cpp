@@ -8,6 +8,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "alias.h"
+#include "deferred.h"
 #include "diagnostics.h"
 #include "dtypes.h"
 #include "torch_compat.h"
@@ -63,6 +64,7 @@ at::Tensor as_checked_cpu_alias(const char* name, const at::Tensor& tensor) {
   }
   check_dtype(name, tensor.scalar_type());
   const c10::InferenceMode off(false);
+  deferred_copies().run_for(tensor);
   auto alias = as_cpu_alias(tensor);
   narrow_to_stored(alias);
   return alias;
@@ -157,11 +159,49 @@ TensorLists as_bytes(const char* name, const TensorLists& lists) {
   return map(lists, [name](const Tensors& list) { return as_bytes(name, list); });
 }
 
+at::Tensor OutputBuffers::add(at::Tensor alias) {
+  if (!is_async()) {
+    return alias;
+  }
+  const c10::InferenceMode off(false);
+  auto buffer = alias.clone();
+  aliases_.push_back(std::move(alias));
+  buffers_.push_back(buffer);
+  return buffer;
+}
+
+Tensors OutputBuffers::add(Tensors aliases) {
+  for (auto& alias : aliases) {
+    alias = add(std::move(alias));
+  }
+  return aliases;
+}
+
+TensorLists OutputBuffers::add(TensorLists aliases) {
+  for (auto& list : aliases) {
+    list = add(std::move(list));
+  }
+  return aliases;
+}
+
+std::function<void()> OutputBuffers::copy_back() const {
+  if (aliases_.empty()) {
+    return nullptr;
+  }
+  return [aliases = aliases_, buffers = buffers_] {
+    for (size_t i = 0; i < aliases.size(); ++i) {
+      aliases[i].copy_(buffers[i]);
+    }
+  };
+}
+
 Reduction make_allreduce(const char* name, const c10d::ReduceOp& op, const Tensors& tensors) {
   check_reduction(name, op);
   auto aliases = as_checked_cpu_alias(name, tensors);
   if (are_native(aliases, NativeReduceDtypes::kFloats)) {
-    return {std::move(aliases), nullptr, /*is_converted=*/false};
+    OutputBuffers outputs;
+    auto buffers = outputs.add(std::move(aliases));
+    return {std::move(buffers), outputs.copy_back(), /*is_converted=*/false};
   }
   auto buffers = as_float(aliases);
   auto copy_back = [aliases, buffers] {

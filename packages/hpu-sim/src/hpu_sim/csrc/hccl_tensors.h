@@ -35,6 +35,22 @@ at::Tensor as_bytes(const char* name, const at::Tensor& tensor);
 Tensors as_bytes(const char* name, const Tensors& tensors);
 TensorLists as_bytes(const char* name, const TensorLists& lists);
 
+// What gloo writes the results of a collective to: aliases of the caller's tensors, or with HPU_SIM_ASYNC copies of
+// them, from which `copy_back` copies once the work is waited for.
+class OutputBuffers {
+ public:
+  at::Tensor add(at::Tensor alias);
+  Tensors add(Tensors aliases);
+  TensorLists add(TensorLists aliases);
+
+  // Returns the copying; empty if the results are in the caller's tensors.
+  std::function<void()> copy_back() const;
+
+ private:
+  Tensors aliases_;
+  Tensors buffers_;
+};
+
 // The dtypes that HCCL reduces without conversion.
 enum class NativeReduceDtypes {
   kFloats,         // float32 and bfloat16: allreduce and reduce

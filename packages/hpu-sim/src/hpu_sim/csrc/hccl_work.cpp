@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
+#include "deferred.h"
 #include "device_trace.h"
 
 namespace hpu_sim {
@@ -10,6 +12,13 @@ namespace {
 
 // Set between `start_collective_event` and the construction of the work; `start_ns` is 0 otherwise.
 thread_local TraceEvent started_event{};
+
+std::mutex unwaited_mutex;
+
+std::vector<std::weak_ptr<PendingWork>>& unwaited_works() {
+  static auto* works = new std::vector<std::weak_ptr<PendingWork>>();
+  return *works;
+}
 
 class HcclWork final : public c10d::Work {
  public:
@@ -93,18 +102,23 @@ bool PendingWork::is_completed() {
 }
 
 void PendingWork::finish() {
-  std::call_once(is_finished_, [this] {
+  std::call_once(finish_once_, [this] {
     if (on_completed_) {
       on_completed_();
       on_completed_ = nullptr;  // Releases the buffers.
     }
+    is_finished_ = true;
   });
+}
+
+bool PendingWork::is_done() {
+  return is_async() ? is_finished_.load() : is_completed();
 }
 
 PendingWorkPtr WorkQueue::push(WorkPtr gloo, std::function<void()> on_completed) {
   auto work = std::make_shared<PendingWork>(std::move(gloo), std::move(on_completed));
   const std::lock_guard<std::mutex> lock(mutex_);
-  while (!pending_.empty() && pending_.front()->is_completed()) {
+  while (!pending_.empty() && pending_.front()->is_done()) {
     pending_.pop_front();
   }
   pending_.push_back(work);
@@ -138,10 +152,30 @@ void start_collective_event(const char* name, int64_t bytes) {
   started_event = {"collective", name, now_ns(), 0, current_thread_id(), bytes};
 }
 
+void wait_for_collectives() {
+  std::vector<std::weak_ptr<PendingWork>> works;
+  {
+    const std::lock_guard<std::mutex> lock(unwaited_mutex);
+    works.swap(unwaited_works());
+  }
+  for (const auto& each : works) {
+    if (const auto work = each.lock()) {
+      work->wait();
+    }
+  }
+}
+
 WorkPtr make_hccl_work(
     c10d::OpType type, WorkPtr gloo, Tensors outputs, WorkQueuePtr queue, std::function<void()> on_completed) {
   auto pending = queue ? queue->push(std::move(gloo), std::move(on_completed))
                        : std::make_shared<PendingWork>(std::move(gloo), std::move(on_completed));
+  if (C10_UNLIKELY(is_async())) {
+    const std::lock_guard<std::mutex> lock(unwaited_mutex);
+    auto& works = unwaited_works();
+    works.erase(
+        std::remove_if(works.begin(), works.end(), [](const auto& work) { return work.expired(); }), works.end());
+    works.push_back(pending);
+  }
   return c10::make_intrusive<HcclWork>(type, std::move(pending), std::move(outputs), std::move(queue));
 }
 

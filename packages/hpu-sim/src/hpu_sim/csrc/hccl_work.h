@@ -1,6 +1,7 @@
 // c10d works of hccl, and their order within a process group.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -25,10 +26,14 @@ class PendingWork {
   // Calls `on_completed`, unless it was called before. Gloo's work must have succeeded.
   void finish();
 
+  // Returns whether the work can be forgotten: it is completed, and with HPU_SIM_ASYNC also waited for.
+  bool is_done();
+
  private:
   WorkPtr gloo_;
   std::function<void()> on_completed_;
-  std::once_flag is_finished_;
+  std::once_flag finish_once_;
+  std::atomic<bool> is_finished_{false};
 };
 
 using PendingWorkPtr = std::shared_ptr<PendingWork>;
@@ -55,6 +60,9 @@ class WorkQueue {
 };
 
 using WorkQueuePtr = std::shared_ptr<WorkQueue>;
+
+// Waits for the works that no thread has waited for yet. Only HPU_SIM_ASYNC needs it.
+void wait_for_collectives();
 
 // Starts the trace event of the collective that this thread is about to launch. To be called while a profile is
 // recorded.

@@ -5,6 +5,7 @@
 #include "autocast.h"
 #include "autograd_threads.h"
 #include "counters.h"
+#include "deferred.h"
 #include "device_trace.h"
 #include "diagnostics.h"
 #include "dtypes.h"
@@ -127,15 +128,16 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_int64_supported", &hpu_sim::set_int64_supported);
   m.def("register_autocast", &register_autocast);
   m.def("set_listener", &set_listener);
-  m.def("finish_backward_passes", &hpu_sim::drain_autograd_engine, py::call_guard<py::gil_scoped_release>());
+  m.def("drain_autograd_engine", &hpu_sim::drain_autograd_engine, py::call_guard<py::gil_scoped_release>());
   m.def("set_acquired", &hpu_sim::set_acquired);
   m.def("check_not_lazy", &hpu_sim::check_not_lazy);
+  m.def("set_async", &hpu_sim::set_async);
   m.def("mark_step", [] { hpu_sim::graph_recorder().flush(); });
-  m.def("synchronize", [] { hpu_sim::record_host_sync("synchronize"); });
+  m.def("synchronize", &hpu_sim::synchronize_device, py::call_guard<py::gil_scoped_release>());
   m.def("stats", &stats);
   m.def("reset_stats", &reset_stats);
   m.def("start_device_trace", &hpu_sim::start_device_trace);
-  m.def("take_device_trace", &stop_device_trace);
+  m.def("stop_device_trace", &stop_device_trace);
   m.def("memory_stats", &memory_stats);
   m.def("reset_peak_memory", &hpu_sim::reset_peak_memory);
   m.def("reset_accumulated_memory", &hpu_sim::reset_accumulated_memory);

@@ -97,13 +97,13 @@ class EventAggregator:
         elif kind == "collective":
             self._collectives.add(op, size)
             self._sites.get("collective", op, first_dtype(detail), origin).add(step, size, detail)
-        elif kind == "divergence":
+        elif kind == "cache_miss":
             self._pending_miss = (self._sites.get("compilation", op, _cache_miss_reason(detail), origin), detail)
         elif kind in {"compilation", "recompilation"}:
             self._handle_compilation(kind == "recompilation", origin)
         elif kind == "dtype":
             self._sites.get("dtype", op, detail, origin).add(step, 0, "")
-        elif kind == "refused":
+        elif kind == "unsupported":
             self._sites.get("unsupported", op, "", origin).add(step, 0, detail)
 
     def _handle_copy(self, kind: Literal["h2d", "d2h"], detail: str, size: int, origin: Origin) -> None:

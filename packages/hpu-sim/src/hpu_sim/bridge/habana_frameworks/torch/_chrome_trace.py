@@ -35,7 +35,7 @@ def device_trace_events(device_events: Iterable[DeviceEvent], trace: dict[str, A
     """Return the trace events of a device's work.
 
     Args:
-        device_events: Events of :meth:`hpu_sim.native.Native.take_device_trace`.
+        device_events: Events of :meth:`hpu_sim.native.Native.stop_device_trace`.
         trace: Trace exported by torch, whose operators are linked to the work.
 
     Returns:

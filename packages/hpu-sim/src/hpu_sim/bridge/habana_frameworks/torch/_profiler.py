@@ -63,7 +63,7 @@ def _start_device_trace(original: Callable[..., Any]) -> Callable[..., Any]:
 def _stop_device_trace(original: Callable[..., Any]) -> Callable[..., Any]:
     def stop_trace(self: Any) -> Any:
         if _records_hpu(self):
-            setattr(self, _TRACE_ATTRIBUTE, native().take_device_trace())
+            setattr(self, _TRACE_ATTRIBUTE, native().stop_device_trace())
         return original(self)
 
     return stop_trace

@@ -1,0 +1,162 @@
+#include "low_precision.h"
+
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/List.h>
+
+#include "cpu_fallback.h"
+#include "dtypes.h"
+#include "torch_compat.h"
+
+namespace hpu_sim {
+namespace {
+
+// All dispatch macros of torch raise this text.
+bool lacks_dtype(const c10::Error& error) {
+  const std::string message = error.what_without_backtrace();
+  const auto position = message.find("not implemented for '");
+  if (position == std::string::npos) {
+    return false;
+  }
+  const auto dtype = message.substr(position + std::string("not implemented for '").size());
+  return dtype.rfind("Half", 0) == 0 || dtype.rfind("BFloat16", 0) == 0 || dtype.rfind("Float8", 0) == 0;
+}
+
+// One call of an operator on float32 copies of its low-precision arguments.
+class Float32Call {
+ public:
+  Float32Call(const c10::OperatorHandle& op, torch::jit::Stack arguments) : op_(op), stack_(std::move(arguments)) {}
+
+  // Returns the results.
+  torch::jit::Stack run() {
+    const auto& schema = op_.schema().arguments();
+    for (size_t i = 0; i < schema.size(); ++i) {
+      widen(stack_[i], schema[i]);
+    }
+    op_.redispatchBoxed(kCpuKeys, &stack_);
+    for (const auto& copy : copies_) {
+      if (copy.is_written) {
+        copy.narrow.resize_(copy.wide.sizes());
+        copy.narrow.copy_(copy.wide);
+      }
+    }
+    for (auto& value : stack_) {
+      round(value);
+    }
+    return std::move(stack_);
+  }
+
+ private:
+  struct Copy {
+    at::Tensor narrow;
+    at::Tensor wide;
+    bool is_written;
+  };
+
+  at::Tensor widen(const at::Tensor& tensor, const c10::Argument& argument) {
+    if (!tensor.defined() || !c10::isFloatingType(tensor.scalar_type())) {
+      return tensor;
+    }
+    if (!argument.is_out() && !tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+      has_other_dtype_ |= input_dtype_.has_value() && *input_dtype_ != tensor.scalar_type();
+      input_dtype_ = tensor.scalar_type();
+    }
+    if (!is_low_precision(tensor.scalar_type())) {
+      return tensor;
+    }
+    const bool is_written = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+    copies_.push_back({tensor, tensor.to(at::kFloat), is_written});
+    return copies_.back().wide;
+  }
+
+  void widen(c10::IValue& value, const c10::Argument& argument) {
+    if (value.isTensor()) {
+      value = widen(value.toTensor(), argument);
+    } else if (value.isTensorList()) {
+      auto tensors = value.toTensorVector();
+      for (auto& tensor : tensors) {
+        tensor = widen(tensor, argument);
+      }
+      value = c10::List<at::Tensor>(std::move(tensors));
+    } else if (value.isInt() && argument.name() == "dtype") {
+      result_dtype_ = static_cast<c10::ScalarType>(value.toInt());
+      if (is_low_precision(*result_dtype_)) {
+        value = static_cast<int64_t>(at::kFloat);
+      }
+    }
+  }
+
+  // Results are rounded to the dtype that is asked for, or to the common dtype of the inputs.
+  at::Tensor round(const at::Tensor& tensor) const {
+    for (const auto& copy : copies_) {
+      if (copy.wide.is_same(tensor)) {
+        return copy.narrow;
+      }
+    }
+    const auto dtype = result_dtype_.has_value() ? result_dtype_ : has_other_dtype_ ? kNoDtype : input_dtype_;
+    const bool is_rounded = tensor.defined() && tensor.scalar_type() == at::kFloat && dtype.has_value();
+    return is_rounded && is_low_precision(*dtype) ? tensor.to(*dtype) : tensor;
+  }
+
+  void round(c10::IValue& value) const {
+    if (value.isTensor()) {
+      value = round(value.toTensor());
+    } else if (value.isTensorList()) {
+      auto tensors = value.toTensorVector();
+      for (auto& tensor : tensors) {
+        tensor = round(tensor);
+      }
+      value = c10::List<at::Tensor>(std::move(tensors));
+    }
+  }
+
+  static constexpr std::optional<c10::ScalarType> kNoDtype = std::nullopt;
+
+  const c10::OperatorHandle& op_;
+  torch::jit::Stack stack_;
+  std::vector<Copy> copies_;
+  std::optional<c10::ScalarType> input_dtype_;
+  std::optional<c10::ScalarType> result_dtype_;
+  bool has_other_dtype_ = false;
+};
+
+}  // namespace
+
+bool is_low_precision(c10::ScalarType dtype) {
+  return dtype == at::kBFloat16 || dtype == at::kHalf || is_float8(dtype);
+}
+
+void redispatch_low_precision(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const auto first = stack.end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size());
+  const torch::jit::Stack arguments(first, stack.end());
+  const size_t size_below = stack.size() - arguments.size();
+  std::exception_ptr error;
+  try {
+    op.redispatchBoxed(kCpuKeys, &stack);
+    return;
+  } catch (const c10::Error& caught) {
+    if (!lacks_dtype(caught)) {
+      throw;
+    }
+    error = std::current_exception();
+  }
+  torch::jit::Stack results;
+  try {
+    results = Float32Call(op, arguments).run();
+  } catch (const c10::Error& caught) {
+    // Neither is there a kernel for float32: the first error names the dtype of the program.
+    if (std::string(caught.what_without_backtrace()).find("not implemented for 'Float'") != std::string::npos) {
+      std::rethrow_exception(error);
+    }
+    throw;
+  }
+  stack.resize(size_below);
+  for (auto& result : results) {
+    stack.push_back(std::move(result));
+  }
+}
+
+}  // namespace hpu_sim

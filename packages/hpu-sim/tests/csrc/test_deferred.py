@@ -1,0 +1,122 @@
+"""Opt-in asynchrony: a missing wait gives wrong numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import torch
+from habana_frameworks.torch import hpu
+
+from hpu_sim.runtime import native
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.needs_torch("2.5", "pinned memory for devices other than CUDA")
+
+
+@pytest.fixture
+def asynchronous() -> Iterator[None]:
+    """Run the test as with HPU_SIM_ASYNC=1."""
+    native().set_async(True)
+    yield
+    native().synchronize()
+    native().set_async(False)
+
+
+@pytest.fixture
+def source() -> torch.Tensor:
+    """Return three ones in pinned memory."""
+    return torch.ones(3).pin_memory()
+
+
+@pytest.fixture
+def target() -> torch.Tensor:
+    """Return three zeros in pinned memory."""
+    return torch.zeros(3).pin_memory()
+
+
+_WAITS: Final[dict[str, Callable[[torch.Tensor], object]]] = {
+    "operator on the target": lambda x: x + 1,
+    "synchronize": lambda _: hpu.synchronize(),
+    "item of another tensor": lambda _: torch.zeros(1, device="hpu").item(),
+}
+
+
+@pytest.mark.usefixtures("asynchronous")
+def test_a_copy_to_the_device_reads_a_source_that_was_overwritten_too_early(source: torch.Tensor) -> None:
+    x = source.to("hpu", non_blocking=True)
+    source.fill_(2)
+
+    assert x.tolist() == [2, 2, 2]
+
+
+@pytest.mark.usefixtures("asynchronous")
+@pytest.mark.parametrize("wait", _WAITS)
+def test_a_copy_to_the_device_has_read_its_source_after_a_wait(wait: str, source: torch.Tensor) -> None:
+    x = source.to("hpu", non_blocking=True)
+    _WAITS[wait](x)
+    source.fill_(2)
+
+    assert x.tolist() == [1, 1, 1]
+
+
+@pytest.mark.usefixtures("asynchronous")
+def test_copies_to_one_target_take_effect_in_order(source: torch.Tensor, target: torch.Tensor) -> None:
+    x = torch.empty(3, device="hpu")
+    x.copy_(source, non_blocking=True)
+    x.copy_(target, non_blocking=True)
+
+    assert x.tolist() == [0, 0, 0]
+
+
+@pytest.mark.usefixtures("asynchronous")
+def test_a_copy_to_pinned_memory_is_not_there_before_a_wait(target: torch.Tensor) -> None:
+    x = torch.ones(3, device="hpu")
+
+    target.copy_(x, non_blocking=True)
+    x.fill_(5)
+    before = target.tolist()
+    hpu.synchronize()
+
+    assert before == [0, 0, 0]
+    assert target.tolist() == [1, 1, 1]
+
+
+@pytest.mark.usefixtures("asynchronous")
+def test_an_event_that_has_passed_makes_a_copy_visible(target: torch.Tensor) -> None:
+    target.copy_(torch.ones(3, device="hpu"), non_blocking=True)
+    event = hpu.Event()
+    event.record()
+
+    assert event.query()
+    assert target.tolist() == [1, 1, 1]
+
+
+@pytest.mark.usefixtures("asynchronous")
+def test_blocking_copies_are_not_deferred(source: torch.Tensor) -> None:
+    x = source.to("hpu")
+    source.fill_(2)
+
+    assert x.tolist() == [1, 1, 1]
+
+
+def test_nothing_is_deferred_by_default(source: torch.Tensor, target: torch.Tensor) -> None:
+    x = source.to("hpu", non_blocking=True)
+    source.fill_(2)
+    target.copy_(x, non_blocking=True)
+
+    assert target.tolist() == [1, 1, 1]
+
+
+def test_the_variable_switches_it_on(output_of: Callable[..., str]) -> None:
+    program = """
+    import torch
+    source = torch.ones(1).pin_memory()
+    x = source.to("hpu", non_blocking=True)
+    source.fill_(2)
+    print(x.item())
+    """
+
+    assert output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_ASYNC="1").splitlines()[-1] == "2.0"
