@@ -142,7 +142,13 @@ def _expected(parameters: str, found: Any) -> list[tuple[str, str]]:
     given = function.args
     import torch
 
-    known = {"torch": torch, "timedelta": timedelta, "Format": getattr(inspect.getmodule(found), "Format", None)}
+    module = inspect.getmodule(found)
+    known = {
+        "torch": torch,
+        "timedelta": timedelta,
+        "Format": getattr(module, "Format", None),
+        "Mode": getattr(module, "RotaryPosEmbeddingMode", None),
+    }
 
     def value(node: ast.expr | None) -> str:
         return "" if node is None else repr(eval(ast.unparse(node), known))  # noqa: S307 - own document

@@ -1,4 +1,4 @@
-"""Fused normalization and attention."""
+"""Fused kernels and normalization."""
 
 from __future__ import annotations
 
@@ -6,8 +6,19 @@ from typing import Any
 
 import pytest
 import torch
-from habana_frameworks.torch.hpex.kernels import FusedSDPA
-from habana_frameworks.torch.hpex.normalization import FusedClipNorm, FusedRMSNorm
+from habana_frameworks.torch.hpex.kernels import (
+    CTCLoss,
+    CustomSoftmax,
+    FusedSDPA,
+    PySDPA,
+    RotaryPosEmbeddingHelperV1,
+    RotaryPosEmbeddingHelperV2,
+    RotaryPosEmbeddingHelperV3,
+    RotaryPosEmbeddingMode,
+    apply_rotary_pos_emb,
+    fp8_fused_sdpa,
+)
+from habana_frameworks.torch.hpex.normalization import FusedClipNorm, FusedRMSNorm, RmsNormBwdMode
 from torch.nn import functional
 
 
@@ -62,8 +73,15 @@ def test_clipping_is_not_a_host_sync() -> None:
     assert hpu_sim.stats()["host_syncs"] == before
 
 
-@pytest.mark.parametrize("options", [{}, {"use_stages": False, "bwd_mode": 1, "fast_math": True}])
-def test_rms_normalization_follows_the_formula(options: dict[str, bool]) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"use_stages": False, "bwd_mode": 1, "fast_math": True},
+        {"bwd_mode": RmsNormBwdMode.STATIC_CASE_WIDTH_PARTITIONING},
+    ],
+)
+def test_rms_normalization_follows_the_formula(options: dict[str, Any]) -> None:
     """The choice of a kernel does not matter."""
     rows, gamma = torch.randn(3, 4, device="hpu"), torch.randn(4, device="hpu")
 
@@ -142,3 +160,125 @@ def test_attention_has_gradients() -> None:
     FusedSDPA.apply(*heads).sum().backward()
 
     assert all(tensor.grad is not None for tensor in heads)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool], ids=str)
+def test_attention_takes_a_mask_and_the_causal_flag(dtype: torch.dtype) -> None:
+    """Attention of torch accepts one of them only."""
+    heads = _heads()
+    allowed = ~torch.eye(5, dtype=torch.bool, device="hpu")
+    allowed[0, 0] = True
+    mask = allowed if dtype == torch.bool else torch.zeros(5, 5, device="hpu").masked_fill(~allowed, -torch.inf)
+
+    output = FusedSDPA.apply(*heads, mask, 0.0, True)
+
+    expected = functional.scaled_dot_product_attention(*heads, attn_mask=allowed & allowed.new_ones(5, 5).tril())
+    torch.testing.assert_close(output, expected)
+
+
+def test_attention_in_python_is_the_same() -> None:
+    heads = _heads()
+
+    assert torch.equal(PySDPA.apply(*heads, None, 0.0, True), FusedSDPA.apply(*heads, None, 0.0, True))
+
+
+@pytest.mark.needs_torch("2.1", "float8")
+def test_float8_attention_returns_output_and_maxima() -> None:
+    """Quantizers measure with it before they know a scale, on tensors in any dtype."""
+    query, key, value = _heads()
+    probabilities = (query @ key.mT * 0.5).softmax(-1)
+
+    output, amax_s, amax_o = fp8_fused_sdpa(query, key, value, softmax_mode="fast", is_amax_s=True)
+
+    torch.testing.assert_close(output, probabilities @ value)
+    assert (amax_s, amax_o.numel()) == (probabilities.max(), 0)
+
+
+@pytest.mark.needs_torch("2.1", "float8")
+def test_float8_functions_are_the_operators() -> None:
+    """Models import them from a module with a name of its own."""
+    from habana_frameworks.torch.hpex.kernels.Fp8Ops import cast_to_fp8_v2
+
+    assert cast_to_fp8_v2(torch.ones(1, device="hpu"))[0].dtype == torch.float8_e5m2
+
+
+def _rotated(rows: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Return the rotation of Llama and GPT-NeoX, as their models compute it."""
+    first, second = rows.chunk(2, -1)
+    return rows * cos + torch.cat((-second, first), -1) * sin
+
+
+def _tables() -> tuple[torch.Tensor, torch.Tensor]:
+    angles = torch.outer(torch.arange(9.0), 100 ** -torch.arange(0, 1, 0.25)).repeat(1, 2)
+    return angles.cos().to("hpu")[None, None], angles.sin().to("hpu")[None, None]
+
+
+def test_rotary_helper_1_starts_at_an_offset() -> None:
+    query, (cos, sin) = torch.randn(2, 3, 5, 8, device="hpu"), _tables()
+
+    output = RotaryPosEmbeddingHelperV1.apply(query, cos, sin, 2)
+
+    torch.testing.assert_close(output, _rotated(query, cos[..., 2:7, :], sin[..., 2:7, :]))
+
+
+def test_rotary_helper_2_takes_positions() -> None:
+    query, (cos, sin) = torch.randn(2, 3, 4, 8, device="hpu"), _tables()
+    positions = torch.tensor([[0, 1, 2, 3], [5, 6, 7, 8]]).to("hpu")
+
+    output = RotaryPosEmbeddingHelperV2.apply(query, cos, sin, positions)
+
+    own = cos[0, 0][positions].unsqueeze(1), sin[0, 0][positions].unsqueeze(1)
+    torch.testing.assert_close(output, _rotated(query, *own))
+
+
+def test_rotary_helper_3_takes_one_table() -> None:
+    """ChatGLM rotates the first half of the features, each pair of neighbours together."""
+    rows, batch, heads, features = 4, 2, 3, 8
+    query = torch.randn(rows, batch, heads, features, device="hpu")
+    angles = torch.rand(6, batch, 2)
+    cache = torch.stack((angles.cos(), angles.sin()), -1).to("hpu")
+    pairs = query[..., :4].reshape(rows, batch, heads, 2, 2)
+    cos, sin = cache[:rows, :, None, :, 0], cache[:rows, :, None, :, 1]
+    turned = torch.stack(
+        (pairs[..., 0] * cos - pairs[..., 1] * sin, pairs[..., 1] * cos + pairs[..., 0] * sin), -1
+    ).flatten(-2)
+
+    output = RotaryPosEmbeddingHelperV3.apply(query, cache)
+
+    torch.testing.assert_close(output, torch.cat((turned, query[..., 4:]), -1))
+
+
+def test_neighbours_are_rotated_in_pairwise_mode() -> None:
+    query, angles = torch.randn(1, 2, 4, 6, device="hpu"), torch.rand(1, 1, 4, 3)
+    cos, sin = (each.repeat_interleave(2, -1).to("hpu") for each in (angles.cos(), angles.sin()))
+    turned = torch.stack((-query[..., 1::2], query[..., ::2]), -1).flatten(-2)
+
+    output = apply_rotary_pos_emb(query, cos, sin, None, 0, RotaryPosEmbeddingMode.PAIRWISE)
+
+    torch.testing.assert_close(output, query * cos + turned * sin)
+
+
+def test_rotation_has_gradients() -> None:
+    query = torch.randn(1, 1, 2, 8, device="hpu", dtype=torch.float64, requires_grad=True)
+    cos, sin = (each.double() for each in _tables())
+
+    assert torch.autograd.gradcheck(lambda rows: RotaryPosEmbeddingHelperV1.apply(rows, cos, sin, 0), (query,))
+
+
+def test_custom_softmax_is_over_the_last_dimension() -> None:
+    rows = torch.randn(2, 3, device="hpu")
+
+    torch.testing.assert_close(CustomSoftmax.apply(rows, 1), rows.softmax(-1))
+
+
+def test_ctc_loss_equals_torchs() -> None:
+    """Targets beyond their length may have any value, such as the -100 of transformers."""
+    log_probs = torch.randn(6, 2, 4).log_softmax(-1).to("hpu").requires_grad_()
+    targets, inputs, lengths = torch.tensor([[1, 2, 3], [2, 1, -100]]), torch.tensor([6, 5]), torch.tensor([3, 2])
+    expected = functional.ctc_loss(log_probs.cpu(), targets, inputs, lengths, 0, "sum", True)
+
+    loss = CTCLoss.apply(log_probs, targets.to("hpu"), inputs.to("hpu"), lengths.to("hpu"), 0, "sum", True)
+
+    torch.testing.assert_close(loss.cpu(), expected)
+    loss.backward()
+    assert log_probs.grad is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,10 +10,17 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["FusedClipNorm", "FusedRMSNorm"]
+__all__ = ["FusedClipNorm", "FusedRMSNorm", "RmsNormBwdMode"]
 
 # Avoids a division by zero, as in torch.nn.utils.clip_grad_norm_.
 _EPS = 1e-6
+
+
+class RmsNormBwdMode(enum.Enum):
+    """Kernels of the backward pass of :class:`FusedRMSNorm`."""
+
+    DEFAULT = 0
+    STATIC_CASE_WIDTH_PARTITIONING = 1
 
 
 class FusedClipNorm:
@@ -54,7 +62,7 @@ class FusedRMSNorm:
         gamma: torch.Tensor,
         eps: float,
         use_stages: bool = True,
-        bwd_mode: int = 0,
+        bwd_mode: int | RmsNormBwdMode = 0,
         fast_math: bool = False,
     ) -> torch.Tensor:
         """Return ``data`` normalized over its last dimension, times ``gamma``.

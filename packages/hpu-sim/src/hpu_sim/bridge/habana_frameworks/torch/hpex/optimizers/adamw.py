@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from habana_frameworks.torch._operators import optimizer_adamw
+from habana_frameworks.torch._operators.optimizers import optimizer_adamw
 
 from ._base import FusedOptimizer, parameters_with_gradients, validate  # Relative, for type checkers.
 

@@ -1,0 +1,43 @@
+"""Operators of ``torch.ops.hpu``, each computed by the plain torch formula.
+
+Their schemas are those of bridge 1.19, the earliest whose source is public. As on a card none of them has a gradient;
+those that training needs have a backward operator.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from habana_frameworks.torch._operators import attention, experts, float8, int4, optimizers, others, rotary, softmax
+from habana_frameworks.torch.utils.internal import is_lazy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Holds the registrations.
+_library = torch.library.Library("hpu", "DEF")
+
+
+def define_operators() -> None:
+    """Define the operators in torch. Some exist in one mode only, and the schema of AdamW depends on it."""
+    operators = [*int4.OPERATORS, *experts.OPERATORS, *attention.OPERATORS, *rotary.OPERATORS, *softmax.OPERATORS]
+    operators += [*others.OPERATORS, *optimizers.OPERATORS]
+    operators += [*others.LAZY_OPERATORS, *optimizers.LAZY_OPERATORS] if is_lazy() else optimizers.EAGER_OPERATORS
+    # torch has float8 from 2.1 on.
+    if hasattr(torch, "float8_e5m2"):
+        operators += [*float8.OPERATORS, *attention.FLOAT8_OPERATORS]
+    for schema, function in operators:
+        _library.define(schema)
+        _library.impl(schema.partition("(")[0], _without_gradient(function), "HPU")
+
+
+def _without_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with torch.no_grad():
+            return function(*args, **kwargs)
+
+    return call

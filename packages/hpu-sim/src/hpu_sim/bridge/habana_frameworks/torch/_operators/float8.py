@@ -1,0 +1,273 @@
+"""Casts, matrix products, convolution and reductions of float8 tensors.
+
+A scale is a tensor, a number or a list of numbers; the schemas have one overload for each. Casts saturate. Numbers are
+rounded to nearest even where a card would round stochastically. Products are computed in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Union
+
+import torch
+from torch.nn import functional
+
+from hpu_sim.runtime import active_config
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Scale of an operand, as the overloads take it.
+Scale = Union[torch.Tensor, float, "Sequence[float]", None]
+
+#: Largest float8_e4m3fn number. Gaudi 2 reserves the top exponent as IEEE 754 does, so its numbers end at 240.
+E4M3_MAX: Final = {"GAUDI2": 240.0, "GAUDI3": 448.0}
+
+
+def is_float8(dtype: torch.dtype) -> bool:
+    """Return whether a dtype is one of the device's float8 dtypes."""
+    # torch before 2.1 has none.
+    return str(dtype) in {"torch.float8_e4m3fn", "torch.float8_e5m2"}
+
+
+def saturate(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return a tensor in another dtype; for float8, numbers beyond its range become its largest."""
+    if not is_float8(dtype):
+        return tensor.to(dtype)
+    limit = torch.finfo(dtype).max
+    if dtype == torch.float8_e4m3fn:
+        limit = E4M3_MAX.get(active_config().generation, limit)
+    return tensor.clamp(-limit, limit).to(dtype)
+
+
+def scaled(tensor: torch.Tensor, scale: Scale, shape: Sequence[int] | None = None) -> torch.Tensor:
+    """Return a tensor multiplied by a scale.
+
+    Args:
+        tensor: Tensor in a dtype that can be multiplied.
+        scale: Scale; None for 1.
+        shape: Shape of the scale, if it is not that of the tensor or list.
+    """
+    if scale is None:
+        return tensor
+    if not isinstance(scale, torch.Tensor):
+        scale = torch.tensor(scale, dtype=torch.float32, device=tensor.device)
+    factor = scale.to(tensor.dtype)
+    return tensor * (factor if shape is None else factor.reshape(list(shape)))
+
+
+def amax_of(tensor: torch.Tensor, *, requested: bool) -> torch.Tensor:
+    """Return the maximum of the absolute values if it is requested, else an empty tensor."""
+    return tensor.abs().max().float() if requested else torch.empty(0, device=tensor.device)
+
+
+def cast_to_fp8_v2(  # noqa: PLR0913, PLR0917 - the bridge's signature
+    input: torch.Tensor,  # noqa: A002 - the bridge's name
+    scale: Scale = None,
+    stochastic_rounding: bool = False,
+    is_amax: bool = False,
+    dtype: torch.dtype | None = None,
+    scale_shape: Sequence[int] | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the input times ``scale`` in float8, and the absolute maximum of the input."""
+    del stochastic_rounding
+    target = torch.float8_e5m2 if dtype is None else dtype
+    return saturate(scaled(input, scale, scale_shape), target), amax_of(input, requested=is_amax)
+
+
+def _cast_to_fp8(
+    input: torch.Tensor,  # noqa: A002 - the bridge's name
+    scale: torch.Tensor | None,
+    stochastic_rounding: bool,
+    out: torch.Tensor,
+    amax: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    del stochastic_rounding
+    out.copy_(saturate(scaled(input, scale), out.dtype))
+    amax.copy_(amax_of(input, requested=True).reshape(amax.shape))
+    return out, amax
+
+
+def _cast_to_fp8_hybrid(
+    input: torch.Tensor,  # noqa: A002 - the bridge's name
+    scale_152: torch.Tensor | None = None,
+    scale_143: torch.Tensor | None = None,
+    stochastic_rounding: bool = False,
+    is_amax: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    del stochastic_rounding
+    wide = saturate(scaled(input, scale_152), torch.float8_e5m2)
+    narrow = saturate(scaled(input, scale_143), torch.float8_e4m3fn)
+    return wide, narrow, amax_of(input, requested=is_amax)
+
+
+def cast_from_fp8(
+    input: torch.Tensor,  # noqa: A002 - the bridge's name
+    scale: Scale,
+    out_dtype: torch.dtype,
+    scale_shape: Sequence[int] | None = None,
+) -> torch.Tensor:
+    """Return a float8 tensor in a wider dtype, multiplied by ``scale``."""
+    return scaled(input.to(out_dtype), scale, scale_shape)
+
+
+def fp8_gemm_v2(  # noqa: PLR0913, PLR0917 - the bridge's signature
+    A: torch.Tensor,  # noqa: N803 - the bridge's name
+    trans_A: bool,  # noqa: N803 - as above
+    B: torch.Tensor,  # noqa: N803 - as above
+    trans_B: bool,  # noqa: N803 - as above
+    D: torch.Tensor | None,  # noqa: N803 - as above
+    out_dtype: torch.dtype,
+    A_scale_inv: Scale = None,  # noqa: N803 - as above
+    B_scale_inv: Scale = None,  # noqa: N803 - as above
+    bias: torch.Tensor | None = None,
+    accumulate: bool = False,
+    B_scale_shape: Sequence[int] | None = None,  # noqa: N803 - as above
+) -> torch.Tensor:
+    """Return the matrix product times both scales, plus the bias, plus ``D`` if ``accumulate``."""
+    left = A.float().mT if trans_A else A.float()
+    right = B.float().mT if trans_B else B.float()
+    product = scaled(scaled(left @ right, A_scale_inv), B_scale_inv, B_scale_shape)
+    if bias is not None:
+        product = product + bias.float()
+    if accumulate and D is not None:
+        product = product + D.float()
+    return saturate(product, out_dtype)
+
+
+def _fp8_gemm(*args: Any) -> torch.Tensor:
+    *inputs, out = args
+    result: torch.Tensor = out.copy_(fp8_gemm_v2(*inputs))
+    return result
+
+
+def _conv2d_fp8(  # noqa: PLR0913, PLR0917 - the bridge's signature
+    input: torch.Tensor,  # noqa: A002 - the bridge's name
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: Sequence[int] = (1, 1),
+    padding: Sequence[int] = (0, 0),
+    dilation: Sequence[int] = (1, 1),
+    groups: int = 1,
+    out_dtype: torch.dtype | None = None,
+    scale_input: Scale = None,
+    scale_weight: Scale = None,
+) -> torch.Tensor:
+    output = functional.conv2d(
+        input.float(), weight.float(), None, tuple(stride), tuple(padding), tuple(dilation), groups
+    )
+    if isinstance(scale_weight, torch.Tensor) and scale_weight.numel() > 1:
+        # One scale per output channel.
+        scale_weight = scale_weight.reshape(-1, 1, 1)
+    output = scaled(scaled(output, scale_input), scale_weight)
+    if bias is not None:
+        output = output + bias.float().reshape(-1, 1, 1)
+    wide = torch.bfloat16 if is_float8(input.dtype) else input.dtype
+    return saturate(output, wide if out_dtype is None else out_dtype)
+
+
+def _softmax_fp8(  # noqa: PLR0913, PLR0917 - the bridge's signature
+    input: torch.Tensor,  # noqa: A002 - the bridge's name
+    dim: int,
+    input_scale: Scale = None,
+    output_scale: Scale = None,
+    inv_attn_heads: Scale = None,
+    fused_add: torch.Tensor | None = None,
+) -> torch.Tensor:
+    logits = scaled(scaled(input.float(), input_scale), inv_attn_heads)
+    if fused_add is not None:
+        logits = logits + fused_add.float()
+    dtype = input.dtype if output_scale is None else torch.float8_e4m3fn
+    return saturate(scaled(logits.softmax(dim), output_scale), dtype)
+
+
+def _sum_fp8(
+    self: torch.Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, out_dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    total = self.float().sum(dim=list(dim) if dim else list(range(self.dim())), keepdim=keepdim)
+    return saturate(total, self.dtype if out_dtype is None else out_dtype)
+
+
+_CAST: Final = "bool stochastic_rounding=False, bool is_amax=False, ScalarType? dtype=None, int[]? scale_shape=None"
+_GEMM: Final = "Tensor A, bool trans_A, Tensor B, bool trans_B, Tensor? D, ScalarType out_dtype"
+_GEMM_REST: Final = "Tensor? bias=None, bool accumulate=False, int[]? B_scale_shape=None"
+_CONV: Final = (
+    "Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, SymInt[2] padding=0, SymInt[2] dilation=1, "
+    "int groups=1, ScalarType? out_dtype=None"
+)
+_ADD: Final = "Tensor? fused_add=None"
+
+#: Schemas and functions.
+OPERATORS: Final = (
+    (
+        (
+            "cast_to_fp8(Tensor input, Tensor? scale, bool stochastic_rounding, Tensor(a!) out, Tensor(b!) amax) -> "
+            "(Tensor(a!), Tensor(b!))"
+        ),
+        _cast_to_fp8,
+    ),
+    (f"cast_to_fp8_v2(Tensor input, Tensor? scale=None, {_CAST}) -> (Tensor, Tensor)", cast_to_fp8_v2),
+    (f"cast_to_fp8_v2.scalar(Tensor input, float scale, {_CAST}) -> (Tensor, Tensor)", cast_to_fp8_v2),
+    (f"cast_to_fp8_v2.scalar_list(Tensor input, float[] scale, {_CAST}) -> (Tensor, Tensor)", cast_to_fp8_v2),
+    (
+        (
+            "cast_to_fp8_hybrid(Tensor input, Tensor? scale_152=None, Tensor? scale_143=None, "
+            "bool stochastic_rounding=False, bool is_amax=False) -> (Tensor, Tensor, Tensor)"
+        ),
+        _cast_to_fp8_hybrid,
+    ),
+    (
+        "cast_from_fp8(Tensor input, Tensor? scale, ScalarType out_dtype, int[]? scale_shape=None) -> Tensor",
+        cast_from_fp8,
+    ),
+    (
+        "cast_from_fp8.scalar(Tensor input, float scale, ScalarType out_dtype, int[]? scale_shape=None) -> Tensor",
+        cast_from_fp8,
+    ),
+    (
+        (
+            "cast_from_fp8.scalar_list(Tensor input, float[] scale, ScalarType out_dtype, int[]? scale_shape=None) "
+            "-> Tensor"
+        ),
+        cast_from_fp8,
+    ),
+    (
+        (
+            "fp8_gemm(Tensor A, bool trans_A, Tensor B, bool trans_B, Tensor D, ScalarType out_dtype, "
+            "Tensor? A_scale_inv, Tensor? B_scale_inv, Tensor? bias, bool accumulate, Tensor(a!) out) -> Tensor(a!)"
+        ),
+        _fp8_gemm,
+    ),
+    (
+        f"fp8_gemm_v2({_GEMM}, Tensor? A_scale_inv=None, Tensor? B_scale_inv=None, {_GEMM_REST}) -> Tensor",
+        fp8_gemm_v2,
+    ),
+    (f"fp8_gemm_v2.scalar({_GEMM}, float A_scale_inv, float B_scale_inv, {_GEMM_REST}) -> Tensor", fp8_gemm_v2),
+    (
+        f"fp8_gemm_v2.scalar_list({_GEMM}, float[] A_scale_inv, float[] B_scale_inv, {_GEMM_REST}) -> Tensor",
+        fp8_gemm_v2,
+    ),
+    (f"conv2d_fp8({_CONV}, Tensor? scale_input=None, Tensor? scale_weight=None) -> Tensor", _conv2d_fp8),
+    (f"conv2d_fp8.scalar({_CONV}, float scale_input=1.0, float scale_weight=1.0) -> Tensor", _conv2d_fp8),
+    (
+        (
+            "softmax_fp8(Tensor input, int dim, Tensor? input_scale=None, Tensor? output_scale=None, "
+            f"Tensor? inv_attn_heads=None, {_ADD}) -> Tensor"
+        ),
+        _softmax_fp8,
+    ),
+    (
+        (
+            "softmax_fp8.Scalar_scales(Tensor input, int dim, float input_scale, float output_scale, "
+            f"Tensor? inv_attn_heads=None, {_ADD}) -> Tensor"
+        ),
+        _softmax_fp8,
+    ),
+    (
+        (
+            "softmax_fp8.Scalar(Tensor input, int dim, float input_scale, float output_scale, float inv_attn_heads, "
+            f"{_ADD}) -> Tensor"
+        ),
+        _softmax_fp8,
+    ),
+    ("sum_fp8(Tensor self, int[1]? dim=None, bool keepdim=False, ScalarType? out_dtype=None) -> Tensor", _sum_fp8),
+)

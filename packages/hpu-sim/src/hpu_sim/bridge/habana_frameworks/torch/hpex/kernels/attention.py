@@ -1,0 +1,122 @@
+"""Scaled dot product attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from habana_frameworks.torch._operators.attention import fp8_attention, padding_mask
+from habana_frameworks.torch._operators.float8 import amax_of
+
+__all__ = ["FusedSDPA", "PySDPA", "fp8_fused_sdpa"]
+
+
+class FusedSDPA:
+    """Fused scaled dot product attention."""
+
+    @staticmethod
+    def apply(  # noqa: PLR0913, PLR0917 - the bridge's signature
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        softmax_mode: str = "None",
+        recompute: Any = None,
+        valid_seq_len: torch.Tensor | None = None,
+        seq_padding_type: str = "None",
+    ) -> torch.Tensor:
+        """Return the scaled dot product attention.
+
+        Args:
+            query: Queries of shape ``(batch, heads, queries, features)``.
+            key: Keys of shape ``(batch, heads, keys, features)``.
+            value: Values of shape ``(batch, heads, keys, features)``.
+            attn_mask: Tensor added to the scores, or a bool tensor that is False for masked positions.
+            dropout_p: Dropout probability.
+            is_causal: Whether queries attend to earlier keys only.
+            scale: Factor of the scores; None for ``features ** -0.5``.
+            softmax_mode: Ignored.
+            recompute: Ignored.
+            valid_seq_len: Number of keys per sequence that are not padding, of shape ``(batch,)``.
+            seq_padding_type: ``"left"`` if padding precedes the keys, else it follows them.
+        """
+        del softmax_mode, recompute
+        if valid_seq_len is not None:
+            attn_mask = padding_mask(key, valid_seq_len, from_left=seq_padding_type == "left")
+            if is_causal:
+                # torch accepts a mask or the flag, not both.
+                attn_mask = attn_mask & attn_mask.new_ones(query.shape[-2], key.shape[-2]).tril()
+                is_causal = False
+        elif attn_mask is not None and is_causal:
+            causal = attn_mask.new_ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
+            attn_mask = (
+                attn_mask & causal if attn_mask.dtype == torch.bool else attn_mask.masked_fill(~causal, -torch.inf)
+            )
+            is_causal = False
+        if scale is not None:
+            # torch 2.0 has no such argument.
+            query = query * (scale * query.shape[-1] ** 0.5)
+        return functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal
+        )
+
+
+class PySDPA(FusedSDPA):
+    """Attention in Python with the arguments of :class:`FusedSDPA`."""
+
+
+def fp8_fused_sdpa(  # noqa: PLR0913, PLR0917 - the bridge's signature
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    softmax_mode: str = "None",
+    d_scale_q: torch.Tensor | float | None = None,
+    d_scale_k: torch.Tensor | float | None = None,
+    d_scale_v: torch.Tensor | float | None = None,
+    q_scale_s: torch.Tensor | float | None = None,
+    q_scale_o: torch.Tensor | float | None = None,
+    d_scale_s: torch.Tensor | float | None = None,
+    is_amax_s: bool = False,
+    is_amax_o: bool = False,
+    valid_seq_len: torch.Tensor | None = None,
+    seq_padding_type: str = "None",
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the attention of float8 tensors, and the absolute maxima of probabilities and output.
+
+    Args:
+        query: Queries of shape ``(batch, heads, queries, features)``.
+        key: Keys of shape ``(batch, heads, keys, features)``.
+        value: Values of shape ``(batch, heads, keys, features)``.
+        attn_mask: Tensor added to the scores, or a bool tensor that is False for masked positions.
+        dropout_p: Dropout probability.
+        is_causal: Whether queries attend to earlier keys only.
+        scale: Factor of the scores; None for ``features ** -0.5``.
+        softmax_mode: Ignored.
+        d_scale_q: Factor of the queries.
+        d_scale_k: Factor of the keys.
+        d_scale_v: Factor of the values.
+        q_scale_s: Factor of the probabilities before their cast to float8; None for no cast.
+        q_scale_o: Factor of the output before its cast to float8; None for no cast.
+        d_scale_s: Factor of the probabilities after the cast.
+        is_amax_s: Whether to return the maximum of the probabilities; else it is an empty tensor.
+        is_amax_o: Whether to return the absolute maximum of the output; else it is an empty tensor.
+        valid_seq_len: Number of keys per sequence that are not padding, of shape ``(batch,)``.
+        seq_padding_type: ``"left"`` if padding precedes the keys, else it follows them.
+    """
+    del softmax_mode
+    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    scales = (d_scale_q, d_scale_k, d_scale_v, q_scale_s, q_scale_o, d_scale_s)
+    padding = (valid_seq_len, seq_padding_type)
+    output, probabilities, _, exact = fp8_attention(
+        query, key, value, attn_mask, dropout_p, factor, is_causal, *scales, *padding
+    )
+    return output, amax_of(probabilities, requested=is_amax_s), amax_of(exact, requested=is_amax_o)

@@ -1,0 +1,82 @@
+"""Detection of the submodules of a model whose input shapes change, each of which compiles recipes on a card."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["detect_recompilation_auto_model"]
+
+
+class detect_recompilation_auto_model(torch.nn.Module):  # noqa: N801 - the bridge's name
+    """Wrapper of a model that records the input shapes of its submodules.
+
+    ::
+
+        model = detect_recompilation_auto_model(model)
+        for batch in loader:
+            model(batch)
+        model.analyse_dynamicity()
+
+    Args:
+        model: The model.
+        mdlname: Name of the model in the table and in the name of the CSV file.
+        waittime: Time to wait for a card after each submodule, in seconds; ignored.
+        csv_out: Whether :meth:`analyse_dynamicity` also writes ``<mdlname>_dynamicity.csv``.
+    """
+
+    def __init__(
+        self, model: torch.nn.Module, mdlname: str | None = None, waittime: float = 1, csv_out: bool = False
+    ) -> None:
+        super().__init__()
+        del waittime
+        self.model = model
+        self._name = mdlname or type(model).__name__
+        self._csv_out = csv_out
+        # By submodule, in the order of their first call: the input shapes and how often each occurred.
+        self._shapes: dict[str, dict[tuple[Any, ...], int]] = {}
+        for name, module in model.named_modules(prefix=self._name):
+            module.register_forward_pre_hook(self._recorder(name))
+
+    def _recorder(self, name: str) -> Any:
+        def record(module: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
+            del module
+            shapes = self._shapes.setdefault(name, {})
+            key = tuple(tuple(tensor.shape) for tensor in _tensors(inputs))
+            shapes[key] = shapes.get(key, 0) + 1
+
+        return record
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the model."""
+        return self.model(*args, **kwargs)
+
+    def analyse_dynamicity(self) -> list[tuple[str, int, int]]:
+        """Print the submodules with several input shapes.
+
+        Returns:
+            Name, number of calls and number of input shapes of each of them.
+        """
+        rows = [(name, sum(shapes.values()), len(shapes)) for name, shapes in self._shapes.items() if len(shapes) > 1]
+        for name, calls, shapes in rows:
+            print(f"{name}: {shapes} input shapes in {calls} calls")  # noqa: T201 - as the bridge does
+        if self._csv_out:
+            with Path(f"{self._name}_dynamicity.csv").open("w", encoding="utf-8", newline="") as file:
+                csv.writer(file).writerows([("module", "calls", "input shapes"), *rows])
+        return rows
+
+
+def _tensors(inputs: Any) -> Iterator[torch.Tensor]:
+    if isinstance(inputs, torch.Tensor):
+        yield inputs
+    elif isinstance(inputs, tuple | list):
+        for each in inputs:
+            yield from _tensors(each)
+    elif isinstance(inputs, dict):
+        yield from _tensors(list(inputs.values()))

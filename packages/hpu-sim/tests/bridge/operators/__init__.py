@@ -1,0 +1,1 @@
+"""Tests of the operators of `torch.ops.hpu`, by module of `habana_frameworks.torch._operators`."""

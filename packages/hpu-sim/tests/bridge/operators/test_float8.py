@@ -1,0 +1,175 @@
+"""Operators of float8 tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+pytestmark = pytest.mark.needs_torch("2.1", "float8")
+
+
+def _float8(*shape: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a float8 tensor on the device, and its values in float32."""
+    narrow = torch.randn(*shape).to(torch.float8_e4m3fn)
+    return narrow.to("hpu"), narrow.float()
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(11)
+
+
+def test_casts_to_float8_and_back() -> None:
+    """The cast to float8 also returns the absolute maximum on request."""
+    rows = torch.tensor([0.5, -1.0, 2.0], device="hpu")
+    scale = torch.tensor(4.0, device="hpu")
+
+    quantized, amax = torch.ops.hpu.cast_to_fp8_v2(rows, scale, False, True, dtype=torch.float8_e4m3fn)
+    back = torch.ops.hpu.cast_from_fp8(quantized, 1 / scale, torch.float32)
+
+    assert quantized.dtype == torch.float8_e4m3fn
+    assert amax.item() == 2
+    assert torch.equal(back, rows)
+
+
+def test_a_cast_to_float8_needs_no_scale() -> None:
+    """E5M2 is the default dtype, and the absolute maximum is empty unless requested."""
+    quantized, amax = torch.ops.hpu.cast_to_fp8_v2(torch.tensor([3.0], device="hpu"))
+
+    assert (quantized.dtype, amax.numel()) == (torch.float8_e5m2, 0)
+    assert torch.ops.hpu.cast_from_fp8(quantized, None, torch.bfloat16).tolist() == [3]
+
+
+def test_a_cast_to_float8_clamps_to_the_range_of_the_device() -> None:
+    """Gaudi 2's E4M3 has a smaller range than torch's."""
+    rows = torch.tensor([1e9, -1e9], device="hpu")
+
+    small, _ = torch.ops.hpu.cast_to_fp8_v2(rows, None, dtype=torch.float8_e4m3fn)
+    large, _ = torch.ops.hpu.cast_to_fp8_v2(rows, None, dtype=torch.float8_e5m2)
+
+    assert small.float().tolist() == [240, -240]
+    assert large.float().tolist() == [57344, -57344]
+
+
+@pytest.mark.parametrize(
+    ("scale", "options"),
+    [(4.0, {}), ([4.0, 2.0], {"scale_shape": [2, 1]}), (torch.tensor([4.0, 2.0]), {"scale_shape": [2, 1]})],
+    ids=["number", "list", "tensor"],
+)
+def test_a_scale_may_be_a_number_a_list_or_a_tensor(scale: Any, options: dict[str, Any]) -> None:
+    rows = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    scale = scale.to("hpu") if isinstance(scale, torch.Tensor) else scale
+    factor = 4.0 if isinstance(scale, float) else torch.tensor([[4.0], [2.0]])
+
+    narrow, _ = torch.ops.hpu.cast_to_fp8_v2(rows.to("hpu"), scale, False, False, torch.float8_e5m2, **options)
+    wide = torch.ops.hpu.cast_from_fp8(narrow, scale, torch.float32, **options)
+
+    assert torch.equal(narrow.cpu().float(), rows * factor)
+    assert torch.equal(wide.cpu(), rows * factor * factor)
+
+
+def test_a_cast_into_given_tensors() -> None:
+    rows = torch.tensor([1.0, -3.0], device="hpu")
+    out, amax = torch.empty(2, dtype=torch.float8_e5m2, device="hpu"), torch.zeros(1, device="hpu")
+
+    torch.ops.hpu.cast_to_fp8(rows, torch.tensor(2.0, device="hpu"), False, out, amax)
+
+    assert (out.float().tolist(), amax.tolist()) == ([2, -6], [3])
+
+
+def test_a_hybrid_cast_has_both_formats() -> None:
+    rows = torch.tensor([1.0, -3.0], device="hpu")
+    scales = torch.tensor(2.0, device="hpu"), torch.tensor(4.0, device="hpu")
+
+    wide, narrow, amax = torch.ops.hpu.cast_to_fp8_hybrid(rows, *scales, False, True)
+
+    assert (wide.dtype, wide.float().tolist()) == (torch.float8_e5m2, [2, -6])
+    assert (narrow.dtype, narrow.float().tolist(), amax.item()) == (torch.float8_e4m3fn, [4, -12], 3)
+
+
+@pytest.mark.parametrize("scales", [(2.0, 0.5), ([2.0], [0.5]), (torch.tensor(2.0), torch.tensor(0.5)), (None, None)])
+@pytest.mark.parametrize("trans", [False, True])
+def test_a_matrix_product(scales: tuple[Any, Any], trans: bool) -> None:
+    """It is multiplied by both scales, and gets the bias and the addend."""
+    left, wide_left = _float8(4, 3)
+    right, wide_right = _float8(5, 3) if trans else _float8(3, 5)
+    bias, addend = torch.randn(5), torch.randn(4, 5)
+    product = wide_left @ (wide_right.mT if trans else wide_right)
+    inverse = [each.to("hpu") if isinstance(each, torch.Tensor) else each for each in scales]
+
+    output = torch.ops.hpu.fp8_gemm_v2(
+        left, False, right, trans, addend.to("hpu"), torch.float32, *inverse, bias.to("hpu"), True
+    )
+
+    torch.testing.assert_close(output.cpu(), product * (1.0) + bias + addend)
+
+
+def test_a_matrix_product_has_a_scale_per_column() -> None:
+    left, wide_left = _float8(4, 3)
+    right, wide_right = _float8(3, 5)
+    scale = torch.rand(5)
+
+    output = torch.ops.hpu.fp8_gemm_v2(
+        left, False, right, False, None, torch.float32, None, scale.to("hpu"), B_scale_shape=[1, 5]
+    )
+
+    torch.testing.assert_close(output.cpu(), wide_left @ wide_right * scale)
+
+
+def test_a_matrix_product_into_a_given_tensor() -> None:
+    left, wide_left = _float8(4, 3)
+    right, wide_right = _float8(3, 5)
+    out = torch.zeros(4, 5, dtype=torch.bfloat16, device="hpu")
+
+    torch.ops.hpu.fp8_gemm(left, False, right, False, out, torch.bfloat16, None, None, None, False, out)
+
+    assert torch.equal(out.cpu(), (wide_left @ wide_right).bfloat16())
+
+
+@pytest.mark.parametrize("scales", [(2.0, 0.25), (torch.tensor(2.0), torch.tensor([0.25, 0.5, 1.0, 2.0]))])
+def test_a_convolution(scales: tuple[Any, Any]) -> None:
+    """A weight may have one scale per output channel."""
+    images, wide_images = _float8(2, 3, 6, 6)
+    kernels, wide_kernels = _float8(4, 3, 3, 3)
+    bias = torch.randn(4)
+    factor = scales[0] * scales[1]
+    expected = functional.conv2d(wide_images, wide_kernels, stride=2, padding=1)
+    expected = expected * (factor.reshape(-1, 1, 1) if isinstance(factor, torch.Tensor) else factor)
+    given = [each.to("hpu") if isinstance(each, torch.Tensor) else each for each in scales]
+
+    output = torch.ops.hpu.conv2d_fp8(images, kernels, bias.to("hpu"), [2, 2], [1, 1], [1, 1], 1, torch.float32, *given)
+
+    torch.testing.assert_close(output.cpu(), expected + bias.reshape(-1, 1, 1), rtol=1e-5, atol=1e-5)
+
+
+def test_a_softmax_without_output_scale_keeps_the_dtype() -> None:
+    """Logits are divided by the number of heads, and the mask is added, before the softmax."""
+    logits, mask = torch.randn(2, 4), torch.tensor([0.0, 0.0, 0.0, -1e9])
+    heads = torch.tensor(0.5)
+
+    output = torch.ops.hpu.softmax_fp8(logits.to("hpu"), -1, None, None, heads.to("hpu"), mask.to("hpu"))
+
+    torch.testing.assert_close(output.cpu(), (logits * 0.5 + mask).softmax(-1))
+
+
+@pytest.mark.parametrize("heads", [(), (0.5,)])
+def test_a_softmax_with_scales_is_in_float8(heads: tuple[float, ...]) -> None:
+    logits, wide = _float8(2, 4)
+    factor = heads[0] if heads else 1.0
+
+    output = torch.ops.hpu.softmax_fp8(logits, -1, 2.0, 8.0, *heads)
+
+    assert output.dtype == torch.float8_e4m3fn
+    assert torch.equal(output.cpu(), ((wide * 2 * factor).softmax(-1) * 8).to(torch.float8_e4m3fn))
+
+
+@pytest.mark.parametrize(("dim", "keepdim"), [(None, False), ([0], True)])
+def test_a_sum(dim: list[int] | None, keepdim: bool) -> None:
+    rows, wide = _float8(3, 4)
+
+    output = torch.ops.hpu.sum_fp8(rows, dim, keepdim, torch.float32)
+
+    torch.testing.assert_close(output.cpu(), wide.sum() if dim is None else wide.sum(dim, keepdim))
