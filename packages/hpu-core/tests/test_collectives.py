@@ -207,16 +207,26 @@ def test_a_barrier_waits_for_the_cards(on_ranks: OnRanks) -> None:
     assert on_ranks(_order_of_barrier) == [["synchronize", "barrier", "synchronize"]] * 2
 
 
-@pytest.mark.parametrize("name", ["all_reduce", "all_gather"])
-def test_tensors_on_the_cpu_are_refused(name: str) -> None:
+def _reduce_on_cpu() -> tuple[list[float], list[int], bool]:
+    floats, integers = torch.tensor([1.5 + dist.get_rank()]), torch.tensor([LARGE])
+    reduced = collectives.all_reduce(floats, None, "mean")
+    return reduced.tolist(), collectives.all_reduce(integers, None, "sum").tolist(), reduced is floats
+
+
+def test_tensor_on_the_cpu_is_reduced_on_the_device(on_ranks: OnRanks) -> None:
+    """The result is in the tensor that was passed."""
+    assert on_ranks(_reduce_on_cpu) == [([2.0], [2 * LARGE], True)] * 2
+
+
+def test_gathered_tensor_on_the_cpu_is_refused() -> None:
     """The error says where the tensor is and how to move it."""
-    arguments = (None, "sum") if name == "all_reduce" else (None,)
     with pytest.raises(ValueError, match="must be on 'hpu' for a collective over HCCL, got one on 'cpu': move"):
-        getattr(collectives, name)(torch.zeros(2), *arguments)
+        collectives.all_gather(torch.zeros(2), None)
 
 
-def test_unknown_operations_are_refused() -> None:
-    """The error lists those that there are."""
+@pytest.mark.parametrize("error", [ValueError, TypeError])
+def test_unknown_operations_are_refused(error: type[Exception]) -> None:
+    """The error lists those that there are; `lightning-habana` raised a TypeError."""
     message = "`reduce_op` must be 'sum', 'min', 'max', 'product', 'mean' or the ReduceOp of that name, got 'median'"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(error, match=message):
         collectives.all_reduce(torch.zeros(2), None, "median")

@@ -55,7 +55,6 @@ def _message_of_error(kind: str) -> str:
     strategy = _strategy()
     on_cpu = torch.zeros(2)
     calls: dict[str, Callable[[], Any]] = {
-        "reduce": lambda: strategy.reduce(on_cpu),
         "gather": lambda: strategy.all_gather(on_cpu),
         "gather with gradients": lambda: strategy.all_gather(on_cpu, sync_grads=True),
     }
@@ -66,7 +65,7 @@ def _message_of_error(kind: str) -> str:
     return "no error"
 
 
-@pytest.mark.parametrize("kind", ["reduce", "gather", "gather with gradients"])
+@pytest.mark.parametrize("kind", ["gather", "gather with gradients"])
 def test_tensors_on_the_cpu_are_refused(kind: str, on_ranks: OnRanks) -> None:
     """The error says where the tensor is and how to move it."""
     message = "`tensor` must be on 'hpu' for a collective over HCCL, got one on 'cpu': move it with `.to('hpu')`"

@@ -28,6 +28,10 @@ else:
     _Strategy = object
 
 
+class _AcceleratorError(MisconfigurationException, AssertionError):
+    """The accelerator is not an HPUAccelerator. `lightning-habana` raised an AssertionError."""
+
+
 class HPUStrategyMixin(_Strategy):
     """Stands before one of Lightning's strategies: a process has one card, and its graphs are closed in lazy mode.
 
@@ -80,7 +84,7 @@ class HPUStrategyMixin(_Strategy):
             MisconfigurationException: The accelerator is not an HPUAccelerator.
         """
         if not isinstance(self.accelerator, HPUAccelerator):
-            raise MisconfigurationException(
+            raise _AcceleratorError(
                 f"{type(self).__name__} needs an HPUAccelerator, got {type(self.accelerator).__name__}: pass "
                 "`accelerator=hpu_core.HPUAccelerator()` as well"
             )

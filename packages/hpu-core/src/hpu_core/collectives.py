@@ -16,6 +16,11 @@ from hpu_core import bridge
 
 T = TypeVar("T")
 
+
+class _ReduceOpError(ValueError, TypeError):
+    """An unknown reduce operation. `lightning-habana` raised a TypeError."""
+
+
 _NATIVE: Final = {
     "sum": dist.ReduceOp.SUM,
     "min": dist.ReduceOp.MIN,
@@ -44,7 +49,8 @@ def all_reduce(tensor: Tensor, group: Any | None, reduce_op: Any) -> Tensor:
     mean of integers is cut off towards zero, as elsewhere in Lightning.
 
     Args:
-        tensor: On the card, of any shape, which must be the same on all ranks.
+        tensor: A tensor of any shape, which must be the same on all ranks. One on the CPU is copied to the device and
+            its result back, which is a host-device synchronization.
         group: The process group; all ranks when None.
         reduce_op: "mean", "sum", "min", "max" or "product", or the ReduceOp of that name; None is a sum.
 
@@ -52,9 +58,11 @@ def all_reduce(tensor: Tensor, group: Any | None, reduce_op: Any) -> Tensor:
         `tensor`.
 
     Raises:
-        ValueError: The tensor is not on a card, or the operation is another one.
+        ValueError: The tensor is on another device, or the operation is another one. The latter is a TypeError, too.
     """
     operation = _operation(reduce_op)
+    if tensor.device.type == "cpu":
+        return tensor.copy_(all_reduce(tensor.to("hpu"), group, operation))
     check_device(tensor)
     group = dist.group.WORLD if group is None else group
     if not (tensor.is_floating_point() or tensor.is_complex()):
@@ -124,7 +132,7 @@ def _operation(reduce_op: Any) -> str:
         for name, operation in _OPERATIONS.items():
             if reduce_op == operation:
                 return name
-    raise ValueError(
+    raise _ReduceOpError(
         f"`reduce_op` must be {', '.join(map(repr, _OPERATIONS))} or the ReduceOp of that name, got {reduce_op!r}: "
         "HCCL has no other"
     )
