@@ -28,6 +28,8 @@ def test_an_error_ends_the_training(run: Run) -> None:
 
     assert (done.code, done.leaked_pids) == (1, ())
     assert names(done.output, 1, "failed.*: ValueError: no such luck"), done.output
+    # That of the rank that failed.
+    assert done.output.count("Traceback (most recent call last)") == 1, done.output
 
 
 def test_a_rank_that_leaves_ends_the_training(run: Run) -> None:
