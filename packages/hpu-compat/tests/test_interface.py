@@ -3,6 +3,8 @@
 import functools
 import importlib
 import inspect
+import json
+from importlib import resources
 from typing import Any
 
 import pytest
@@ -94,7 +96,7 @@ def test_constructors_accept_the_same_arguments(path: str) -> None:
     signature.bind(**{name: name for name in ARGUMENTS[path].split() if name != "*"})
 
 
-@pytest.mark.parametrize("devices", [[0, 2], 1.5, "two"])
+@pytest.mark.parametrize("devices", [[0, 0], 1.5, "two"])
 def test_invalid_devices_raise_misconfiguration_exception(devices: Any) -> None:
     with pytest.raises(_MISCONFIGURATION, match="`devices`"):
         lightning_habana.HPUAccelerator.parse_devices(devices)
@@ -124,6 +126,43 @@ def test_register_strategies_registers_the_archived_names() -> None:
         getattr(lightning_habana, name).register_strategies(registry)
 
     assert sorted(registry) == ["hpu_ddp", "hpu_parallel", "hpu_single"]
+
+
+@pytest.mark.parametrize(("name", "default"), [("inference_measure", "measure"), ("inference_quant", "quantize")])
+def test_default_configurations_of_fp8_are_those_of_hpu_precision(name: str, default: str) -> None:
+    """Programs read them to change an entry."""
+    file = resources.files("lightning_habana.pytorch.plugins.quant_config") / f"{name}.json"
+    ours = resources.files("hpu_precision") / f"fp8_configs/{default}.json"
+
+    assert json.loads(file.read_text()) == json.loads(ours.read_text())
+
+
+@pytest.mark.parametrize("strategy", [lightning_habana.HPUDDPStrategy, lightning_habana.fabric.HPUDDPStrategy])
+def test_errors_are_caught_by_the_archived_types(strategy: Any) -> None:
+    """The archived package asserted the accelerator and the backend."""
+    for error in (AssertionError, ValueError):
+        with pytest.raises(error, match="`process_group_backend` must be 'hccl'"):
+            strategy(process_group_backend="gloo")
+    for error in (AssertionError, _MISCONFIGURATION):
+        with pytest.raises(error, match="needs an HPUAccelerator, got object"):
+            strategy(accelerator=object()).setup_environment()
+
+
+@pytest.mark.parametrize("strategy", [lightning_habana.HPUDDPStrategy, lightning_habana.fabric.HPUDDPStrategy])
+def test_setup_hccl_env_can_be_overridden(strategy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    class Own(strategy):  # type: ignore[misc] # The class is a parameter.
+        def setup_hccl_env(self) -> None:
+            calls.append("setup_hccl_env")
+
+    made: Any = Own()
+    monkeypatch.setattr(made.process_groups, "init_process_group", lambda _: calls.append("init_process_group"))
+    made.cluster_environment = frameworks.current().fabric("plugins.environments").LightningEnvironment()
+    made.parallel_devices = [torch.device("hpu")] * 2
+    (made.setup_distributed if hasattr(made, "setup_distributed") else made._setup_distributed)()
+
+    assert calls == ["setup_hccl_env", "init_process_group"]
 
 
 def test_hpu_available_equals_is_available() -> None:

@@ -199,14 +199,25 @@ def test_barrier_synchronizes_devices(on_ranks: OnRanks) -> None:
     assert on_ranks(_barrier_calls) == [["synchronize", "barrier", "synchronize"]] * 2
 
 
-@pytest.mark.parametrize("name", ["all_reduce", "all_gather"])
-def test_cpu_tensors_raise_an_error(name: str) -> None:
-    arguments = (None, "sum") if name == "all_reduce" else (None,)
+def _reduce_on_cpu() -> tuple[list[float], list[int], bool]:
+    floats, integers = torch.tensor([1.5 + dist.get_rank()]), torch.tensor([LARGE])
+    reduced = collectives.all_reduce(floats, None, "mean")
+    return reduced.tolist(), collectives.all_reduce(integers, None, "sum").tolist(), reduced is floats
+
+
+def test_cpu_tensor_is_reduced_on_the_device(on_ranks: OnRanks) -> None:
+    """The result is in the tensor that was passed."""
+    assert on_ranks(_reduce_on_cpu) == [([2.0], [2 * LARGE], True)] * 2
+
+
+def test_gather_of_a_cpu_tensor_raises_an_error() -> None:
     with pytest.raises(ValueError, match="must be on 'hpu' for a collective over HCCL, got one on 'cpu': move"):
-        getattr(collectives, name)(torch.zeros(2), *arguments)
+        collectives.all_gather(torch.zeros(2), None)
 
 
-def test_unknown_reduce_op_raises_an_error() -> None:
+@pytest.mark.parametrize("error", [ValueError, TypeError])
+def test_unknown_reduce_op_raises_an_error(error: type[Exception]) -> None:
+    """`lightning-habana` raised a TypeError."""
     message = "`reduce_op` must be 'sum', 'min', 'max', 'product', 'mean' or the ReduceOp of that name, got 'median'"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(error, match=message):
         collectives.all_reduce(torch.zeros(2), None, "median")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpu_core import plugins
+from hpu_core.install_hints import install_command
 
 MakePlugin = Callable[[Path, str, str], None]
 
@@ -74,7 +75,7 @@ def test_broken_plugin_is_skipped_with_warning(
 @pytest.mark.usefixtures("nothing_installed")
 def test_error_names_missing_distribution(name: str, distribution: str) -> None:
     assert str(plugins.missing_strategy_error(name)) == (
-        f"`strategy='{name}'` on Gaudi needs {distribution}, which is not installed: pip install {distribution}"
+        f"`strategy='{name}'` on Gaudi needs {distribution}, which is not installed: {install_command(distribution)}"
     )
 
 

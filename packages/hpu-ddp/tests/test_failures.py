@@ -27,6 +27,8 @@ def test_rank_error_is_raised_on_all_ranks(run: Run) -> None:
 
     assert (done.code, done.leaked_pids) == (1, ())
     assert has_rank_error(done.output, 1, "failed.*: ValueError: invalid batch"), done.output
+    # The traceback of the rank that failed.
+    assert done.output.count("Traceback (most recent call last)") == 1, done.output
 
 
 def test_rank_that_finishes_before_the_others_is_named(run: Run) -> None:

@@ -184,10 +184,18 @@ def test_training_arguments_are_rejected_for_inference(options: dict[str, Any], 
         plugin.convert_modules(nn.Linear(4, 4), inference=True, **options)
 
 
-@pytest.mark.parametrize("options", [{"quant": False}, {"quant": {}}, {"fp8_data_path": "fp8"}])
+@pytest.mark.parametrize("options", [{"quant": False}, {"quant": {}}])
 def test_inference_arguments_are_rejected_for_training(options: dict[str, Any], plugin: Any) -> None:
-    with pytest.raises(ValueError, match="`quant` and `fp8_data_path` must not be set for training"):
+    with pytest.raises(ValueError, match="`quant` must not be set for training"):
         plugin.convert_modules(nn.Linear(4, 4), **options)
+
+
+def test_directory_of_measurements_is_ignored_for_training(plugin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the archived package."""
+    monkeypatch.setattr(bridge, "transformer_engine", object)
+    module = nn.Linear(4, 4)
+
+    assert plugin.convert_modules(module, inference=False, fp8_data_path="fp8") is module
 
 
 def test_inference_is_initialized_once_in_the_first_step(

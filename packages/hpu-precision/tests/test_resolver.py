@@ -116,7 +116,7 @@ def test_default_is_32_bit(make: Make) -> None:
     assert make().precision == "32-true"
 
 
-@pytest.mark.parametrize("value", [64, "64-true", "16-true", "half", None, True, 16.0, ["bf16"]])
+@pytest.mark.parametrize("value", ["half", None, True, 16.0, ["bf16"]])
 def test_unknown_precision_is_rejected(value: object, make: Make) -> None:
     """The error lists the valid values."""
     with pytest.raises(ValueError, match=r"`precision` must be 32, 16 or one of '32', .*'fp8', got "):

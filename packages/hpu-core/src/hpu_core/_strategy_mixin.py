@@ -28,6 +28,10 @@ else:
     _Strategy = object
 
 
+class _AcceleratorError(MisconfigurationException, AssertionError):
+    """The accelerator is not an HPUAccelerator. `lightning-habana` raised an AssertionError."""
+
+
 class HPUStrategyMixin(_Strategy):
     """Mixin for strategies on HPU; list it before Lightning's strategy.
 
@@ -81,7 +85,7 @@ class HPUStrategyMixin(_Strategy):
             MisconfigurationException: The accelerator is not an HPUAccelerator.
         """
         if not isinstance(self.accelerator, HPUAccelerator):
-            raise MisconfigurationException(
+            raise _AcceleratorError(
                 f"{type(self).__name__} needs an HPUAccelerator, got {type(self.accelerator).__name__}: pass "
                 "`accelerator=hpu_core.HPUAccelerator()` as well"
             )

@@ -17,6 +17,11 @@ from hpu_core import bridge
 
 T = TypeVar("T")
 
+
+class _ReduceOpError(ValueError, TypeError):
+    """An unknown reduce operation. `lightning-habana` raised a TypeError."""
+
+
 _NATIVE: Final = {
     "sum": dist.ReduceOp.SUM,
     "min": dist.ReduceOp.MIN,
@@ -44,7 +49,8 @@ def all_reduce(tensor: Tensor, group: Any | None, reduce_op: Any) -> Tensor:
     once per rank. The mean of integers is truncated towards zero, as in Lightning.
 
     Args:
-        tensor: An hpu tensor of the same shape on all ranks.
+        tensor: A tensor of the same shape on all ranks. One on the CPU is copied to the device and its result back, which
+            is a host-device synchronization.
         group: The process group; all ranks if None.
         reduce_op: "mean", "sum", "min", "max" or "product", or the ReduceOp of that name; None is "sum".
 
@@ -52,9 +58,11 @@ def all_reduce(tensor: Tensor, group: Any | None, reduce_op: Any) -> Tensor:
         `tensor`.
 
     Raises:
-        ValueError: The tensor is not an hpu tensor, or the operation is unknown.
+        ValueError: The tensor is on another device, or the operation is unknown; the latter is also a TypeError.
     """
     operation = _operation(reduce_op)
+    if tensor.device.type == "cpu":
+        return tensor.copy_(all_reduce(tensor.to("hpu"), group, operation))
     check_device(tensor)
     group = dist.group.WORLD if group is None else group
     if operation == "product" or not (tensor.is_floating_point() or tensor.is_complex()):
@@ -128,7 +136,7 @@ def _operation(reduce_op: Any) -> str:
         for name, operation in _OPERATIONS.items():
             if reduce_op == operation:
                 return name
-    raise ValueError(
+    raise _ReduceOpError(
         f"`reduce_op` must be {', '.join(map(repr, _OPERATIONS))} or the ReduceOp of that name, got {reduce_op!r}: "
         "HCCL has no other"
     )

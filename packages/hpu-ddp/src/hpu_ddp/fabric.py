@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
+from hpu_core import hccl
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
 from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
 from hpu_ddp import _defaults
@@ -107,8 +108,13 @@ class FabricHPUParallelStrategy(HPUDDPLauncherMixin, FabricHPUParallelStrategyBa
         with self.collective("setup"):
             return super().setup_module(module)
 
+    def setup_hccl_env(self) -> None:
+        """Set this process's rank and module for the bridge, before its device is opened; subclasses may extend it."""
+        hccl.initialize_hccl(self.world_size, self.global_rank, self.local_rank)
+
     def _setup_distributed(self) -> None:
         self._set_world_ranks()
+        self.setup_hccl_env()
         self.process_groups.init_process_group(self.cluster_environment)
 
     def _determine_ddp_device_ids(self) -> None:

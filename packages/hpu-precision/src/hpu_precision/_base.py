@@ -88,7 +88,7 @@ class HPUPrecisionBase:
             recipe: For training: the engine's recipe, such as `DelayedScaling()`; the engine's default if None.
             quant: For inference: True to quantize and False to measure, both with the default configuration; or a
                 configuration of Neural Compressor, as a dict or the path of a JSON file.
-            fp8_data_path: For inference: directory of the measurements.
+            fp8_data_path: For inference: directory of the measurements. Ignored for training.
 
         Returns:
             The converted module.
@@ -105,8 +105,8 @@ class HPUPrecisionBase:
             if replace_layers or recipe is not None:
                 raise ValueError("`replace_layers` and `recipe` must not be set for inference: they are for training")
             return fp8.convert_for_inference(module, quant, fp8_data_path)
-        if quant is not True or fp8_data_path is not None:
-            raise ValueError("`quant` and `fp8_data_path` must not be set for training: they are for inference")
+        if quant is not True:
+            raise ValueError("`quant` must not be set for training: it is for inference")
         return fp8.convert_for_training(module, recipe, replace_layers=replace_layers)
 
     def convert_module(self, module: "Module") -> "Module":

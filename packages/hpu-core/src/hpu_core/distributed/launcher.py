@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_core._lightning import FabricSubprocessScriptLauncher, SubprocessScriptLauncher
+from hpu_core.distributed import excepthook
 from hpu_core.distributed.environment import LAUNCHER_PID
 
 __all__ = ["FabricHPUSubprocessScriptLauncher", "HPUSubprocessScriptLauncher", "LaunchedRanks"]
@@ -47,6 +48,7 @@ class _HPULauncherMixin(_Launcher):
     def launch(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Start the script once more for each further local rank, then call `function`."""
         self.validate()
+        excepthook.install()
         return super().launch(function, *args, **kwargs)
 
     def kill(self, signum: Any) -> None:

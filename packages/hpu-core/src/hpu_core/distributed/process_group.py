@@ -38,6 +38,10 @@ class _Job:
 _job: _Job | None = None
 
 
+class _BackendError(ValueError, AssertionError):
+    """A backend that does not take hpu tensors. `lightning-habana` raised an AssertionError."""
+
+
 class ProcessGroupManager:
     """Rendezvous, default process group and watchdog of one strategy.
 
@@ -157,7 +161,7 @@ def _validate_backend(name: str | None) -> str:
     if name in {None, BACKEND}:
         return BACKEND
     if not _supports_hpu(str(name)):
-        raise ValueError(
+        raise _BackendError(
             f"`process_group_backend` must be 'hccl' or a backend that is registered for 'hpu', got {name!r}: leave it "
             "out"
         )

@@ -1,0 +1,52 @@
+"""Tests of the exception hook of rank processes."""
+
+import sys
+
+import pytest
+
+from hpu_core.distributed import excepthook
+from hpu_core.distributed.failure_detection import RankFailedError
+
+
+def _fail(error: Exception) -> None:
+    raise error from OSError("connection closed")
+
+
+def _printed(error: Exception, capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(type(error)) as raised:
+        _fail(error)
+    sys.excepthook(raised.type, raised.value, raised.tb)
+    return capsys.readouterr().err
+
+
+@pytest.fixture(autouse=True)
+def hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install the hook for one test."""
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    monkeypatch.delenv("HPU_SHORT_ERRORS", raising=False)
+    excepthook.install()
+
+
+def test_failure_of_another_rank_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its own traceback, and that of the error that showed it, are those of a rank that waited."""
+    text = _printed(RankFailedError("rank 1 (pid 7 on node) failed: KeyError: 'key'"), capsys)
+
+    assert text.count("\n") == 1
+    assert text.endswith("RankFailedError: rank 1 (pid 7 on node) failed: KeyError: 'key'\n")
+
+
+def test_other_errors_have_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Traceback (most recent call last)" in _printed(ValueError("two"), capsys)
+
+
+def test_short_errors_are_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPU_SHORT_ERRORS", "1")
+
+    assert _printed(ValueError("two"), capsys) == "ValueError: two\n"
+
+
+def test_hook_of_the_program_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "excepthook", print)
+    excepthook.install()
+
+    assert sys.excepthook is print
