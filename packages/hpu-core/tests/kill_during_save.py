@@ -14,7 +14,7 @@ import torch
 
 from hpu_core import HPUCheckpointIO
 
-# Half a megabyte, so that a kill is likely to hit the write as well as everything else.
+# Half a megabyte, which makes the write long enough for some kills to interrupt it.
 _NUMEL = 1 << 17
 
 

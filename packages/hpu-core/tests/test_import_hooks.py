@@ -104,7 +104,7 @@ def test_module_keeps_its_loader(make_hook: MakeHook) -> None:
 
 
 def test_spec_gives_source_without_import(make_hook: MakeHook) -> None:
-    """A spec from `find_spec` has what the module's own loader has, and running no module calls no callback."""
+    """A spec from `find_spec` has the methods of the module's own loader, and finding it calls no callback."""
     called_with: list[ModuleType] = []
     make_hook(called_with.append).install()
     spec = importlib.util.find_spec(_NAME)

@@ -15,7 +15,7 @@ _FOLDER = Path(__file__).parent / "simulated"
 @pytest.mark.parametrize(("mode", "lazy"), [("lazy", "1"), ("eager", "0")])
 def test_on_simulator(mode: str, lazy: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'tests'}"]
-    # Two devices, so that a test which requests both is not rejected for lack of devices.
+    # Some tests request two devices.
     environment = machine_env(2, tmp_path / "locks", PT_HPU_LAZY_MODE=lazy)
     with Program([*command, str(_FOLDER)], environment) as program:
         done = program.wait(800)

@@ -89,7 +89,7 @@ def test_untracked_import_is_not_cleared(tmp_path: Path) -> None:
 
 
 def test_inherited_marker_proves_nothing(tmp_path: Path) -> None:
-    """If the process inherited the variable that the bridge sets first, the order of variables says nothing."""
+    """The order of variables is inconclusive if the process inherited the variable that the bridge sets first."""
     remaining = _remaining(tmp_path, "bridge_first", before=_SET_DEFAULTS, TORCHINDUCTOR_COMPILE_THREADS="1")
 
     assert remaining == "localhost 12345"

@@ -32,7 +32,7 @@ def make_sharded_loader(loader: Loader, rank: int, ranks: int) -> Loader:
     return DataLoader(data, batch_size=loader.batch_size, sampler=sampler)
 
 
-class Classifier(_Base):  # type: ignore[misc, valid-type] # The class depends on what is installed.
+class Classifier(_Base):  # type: ignore[misc, valid-type] # The class depends on the framework.
     """Classifier of two classes that records the loss of each step on the device."""
 
     def __init__(self) -> None:

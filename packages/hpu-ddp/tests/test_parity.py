@@ -35,7 +35,7 @@ def _digits() -> TensorDataset:
     return TensorDataset(images, torch.tensor(data.target[:SAMPLES]))
 
 
-class Digits(_Base):  # type: ignore[misc, valid-type] # The class depends on what is installed.
+class Digits(_Base):  # type: ignore[misc, valid-type] # The class depends on the framework.
     """Two linear layers; records the loss of each step."""
 
     def __init__(self) -> None:

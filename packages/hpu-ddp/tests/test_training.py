@@ -157,7 +157,7 @@ def test_gradient_accumulation_trains_like_larger_batches(on_ranks: OnRanks) -> 
 
 
 def _collectives_per_batch(**options: Any) -> list[int]:
-    class CollectiveCounter(_callbacks.Callback):  # type: ignore[misc, name-defined] # The class depends on what is installed.
+    class CollectiveCounter(_callbacks.Callback):  # type: ignore[misc, name-defined] # The class depends on the framework.
         def on_train_batch_start(self, *args: Any) -> None:
             self.before = hpu_sim.stats()["collectives"]
 

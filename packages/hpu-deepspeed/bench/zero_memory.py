@@ -178,7 +178,7 @@ def measure(ranks: int, disk: str) -> None:
 
     lightning: Any = frameworks.current().pytorch()
 
-    class Model(lightning.LightningModule):  # type: ignore[misc] # The class depends on what is installed.
+    class Model(lightning.LightningModule):  # type: ignore[misc] # The class depends on the framework.
         """Stack of linear layers trained on random data."""
 
         def __init__(self, baseline: int) -> None:

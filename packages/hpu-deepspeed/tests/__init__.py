@@ -1,1 +1,1 @@
-"""Tests of hpu-deepspeed. A package, so that rank processes import these modules under the same names as pytest."""
+"""Tests of hpu-deepspeed. Ranks import test functions from this package by module name."""

@@ -93,7 +93,7 @@ def compute_loss(net: torch.nn.Module, batch: tuple[torch.Tensor, ...]) -> torch
     return torch.nn.functional.cross_entropy(net(images.to(dtype)).float(), classes)
 
 
-class Classifier(_Base):  # type: ignore[misc, valid-type] # The class depends on what is installed.
+class Classifier(_Base):  # type: ignore[misc, valid-type] # The class depends on the framework.
     """Digit classifier that records each step's loss, averaged over the ranks."""
 
     def __init__(self, net: str = "mlp", lr: float = 0.02) -> None:

@@ -231,7 +231,7 @@ _OTHER_DTYPES = {"manual optimization": "torch.float32", **({"float16": "torch.f
 
 @pytest.mark.parametrize(("block", "dtype"), _OTHER_DTYPES.items())
 def test_float16_and_manual_optimization_have_the_same_losses(block: str, dtype: str, blocks: Blocks) -> None:
-    """The initial loss scale is small, so that DeepSpeed skips no step."""
+    """DeepSpeed skips no step, because the initial loss scale is small."""
     assert blocks[block]["dtype"] == dtype
     assert blocks[block]["losses"] == pytest.approx(blocks["ZeRO-1"]["losses"], abs=0.01)
 

@@ -38,7 +38,7 @@ def _fake_versions(monkeypatch: pytest.MonkeyPatch, deepspeed: str | None, plugi
     monkeypatch.setattr(bridge, "plugin_version", lambda: plugin)
 
 
-def test_missing_deepspeed_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_deepspeed_error_names_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names the upstream package and Intel's fork."""
     _fake_versions(monkeypatch, None)
 

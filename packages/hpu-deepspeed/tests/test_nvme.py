@@ -21,7 +21,7 @@ BLOCK = 64
 
 @pytest.fixture
 def handle() -> _nvme.AioHandle:
-    """Return a handle with a small block size, so that each tensor has several blocks."""
+    """Return a handle with a small block size, which splits each tensor into several blocks."""
     return _nvme.AioHandle(BLOCK, 4, False, True, 1)
 
 
@@ -59,13 +59,11 @@ def test_wait_returns_the_number_of_tensors(handle: _nvme.AioHandle, tmp_path: P
     assert (handle.wait(), handle.wait()) == (3, 0)
 
 
-def test_the_system_may_take_it_in_parts(
+def test_partial_reads_and_writes_are_continued(
     handle: _nvme.AioHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A write or a read that stops early is gone on with."""
-    whole = {"preadv": os.preadv, "pwritev": os.pwritev}
-    for name, transfer in whole.items():
-        monkeypatch.setattr(os, name, lambda file, parts, at, go=transfer: go(file, [parts[0][:7]], at))
+    for name, call in {"preadv": os.preadv, "pwritev": os.pwritev}.items():
+        monkeypatch.setattr(os, name, lambda file, buffers, at, call=call: call(file, [buffers[0][:7]], at))
     written = torch.arange(1000, dtype=torch.float32)
     handle.async_pwrite(written, str(tmp_path / "file"))
     handle.wait()

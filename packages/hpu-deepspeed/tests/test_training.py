@@ -35,7 +35,7 @@ _callbacks = frameworks.current().pytorch("callbacks")
 _Callback: Any = _callbacks.Callback
 
 
-class StepRecorder(_Callback):  # type: ignore[misc] # The class depends on what is installed.
+class StepRecorder(_Callback):  # type: ignore[misc] # The class depends on the framework.
     """Callback that records the learning rate and the number of steps at each batch."""
 
     def __init__(self) -> None:

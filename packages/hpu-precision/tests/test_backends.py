@@ -54,7 +54,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 _FP32, _BF16 = "torch.float32", "torch.bfloat16"
 
-# By the lists in backends_program.py. Their bf16 list has relu, which HMP knows and the bridge's lists do not.
+# By the lists in backends_program.py. Their bf16 list has relu, which HMP supports and the bridge's lists do not.
 _EXPECTED = {
     "a function of the bf16 list": _BF16,
     "a layer of the bf16 list": _BF16,

@@ -44,18 +44,18 @@ else:
     rank_zero_info = _framework.pytorch("utilities").rank_zero_info
     reset_seed = _framework.fabric("utilities.seed").reset_seed
 
-    # Not public, and in this place on every Lightning from 2.0 to 2.6. AsyncCheckpointIO and users' own wrappers
-    # derive from it, and no public API shows that a checkpoint plugin wraps another one.
+    # Private, but in the same module in Lightning 2.0 to 2.6. AsyncCheckpointIO and users' own wrappers derive from it,
+    # and no public API shows that a checkpoint plugin wraps another one.
     WrappingCheckpointIO = _framework.pytorch("plugins.io.wrapper")._WrappingCheckpointIO  # noqa: SLF001
 
-    # Not public, and in these places on every Lightning from 2.0 to 2.6. Lightning's own strategies are built from
-    # them, and Lightning has no public API to launch ranks or to create a process group.
+    # Private, but in the same modules in Lightning 2.0 to 2.6, which has no public API to launch ranks or to create a
+    # process group.
     _launchers = _framework.fabric("strategies.launchers.subprocess_script")
     FabricSubprocessScriptLauncher = _launchers._SubprocessScriptLauncher  # noqa: SLF001
     SubprocessScriptLauncher = _framework.pytorch("strategies.launchers")._SubprocessScriptLauncher  # noqa: SLF001
     init_dist_connection = _framework.fabric("utilities.distributed")._init_dist_connection  # noqa: SLF001
 
-    # Not exported either, and where Lightning's own checkpoint plugin gets its file systems on all of these versions.
+    # Not exported, but Lightning's own checkpoint plugin uses it in all of these versions.
     get_filesystem = _framework.fabric("utilities.cloud_io").get_filesystem
 
 __all__ = [

@@ -1,1 +1,1 @@
-"""Tests of hpu_core.info. A package, so that its modules may be named as those of other folders."""
+"""Tests of hpu_core.info. A package, because other test folders have modules of the same names."""

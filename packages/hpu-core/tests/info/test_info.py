@@ -21,7 +21,7 @@ from hpu_core.info._collect import SystemInfo
 MakeSystem = Callable[..., SystemInfo]
 On = Callable[..., Result]
 
-# Before 8.2, click's runner gives both streams as one unless it is told otherwise.
+# Before 8.2, click's runner merges both streams by default.
 _SEPARATE: dict[str, Any] = {"mix_stderr": False} if Version(metadata.version("click")) < Version("8.2") else {}
 _RUNNER = CliRunner(**_SEPARATE)
 

@@ -100,7 +100,7 @@ def test_report_without_card_lists_the_sources(bare_system: SystemInfo) -> None:
 
 
 def test_usable_cards(make_system: MakeSystem, make_card: MakeCard) -> None:
-    """The number of usable cards stands with the variable that limits it."""
+    """The report shows the number of usable cards and the variable that limits it."""
     screen = _screen(make_system(devices=(make_card(0), make_card(1)), usable=1, visible_modules="1"))
 
     assert "Gaudi cards: 2 found, 1 usable with HABANA_VISIBLE_MODULES=1" in screen
@@ -125,7 +125,7 @@ def test_problems(make_system: MakeSystem) -> None:
 
 
 def test_markup_is_not_interpreted(make_system: MakeSystem, make_card: MakeCard) -> None:
-    """Text of a driver may look like markup or control sequences."""
+    """Text of a driver may contain markup or control sequences."""
     screen = _screen(
         make_system(devices=(make_card(status="[red]\x1b[31m"),), bridge=BridgeInfo(installed=True, version="[b]"))
     )

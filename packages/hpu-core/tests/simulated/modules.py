@@ -19,7 +19,7 @@ def loader() -> "DataLoader[tuple[torch.Tensor, ...]]":
     return DataLoader(TensorDataset(points, (points.sum(1) > 0).long()), batch_size=BATCH_SIZE)
 
 
-class Classifier(_LightningModule):  # type: ignore[misc, valid-type] # The class depends on what is installed.
+class Classifier(_LightningModule):  # type: ignore[misc, valid-type] # The class depends on the framework.
     """Classifier that keeps the loss of each training step on the device."""
 
     def __init__(self) -> None:

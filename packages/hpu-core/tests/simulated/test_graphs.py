@@ -17,7 +17,7 @@ Callback = frameworks.current().pytorch("callbacks").Callback
 MakeTrainer = Callable[..., Any]
 
 
-class Counters(Callback):  # type: ignore[misc, valid-type] # The class depends on what is installed.
+class Counters(Callback):  # type: ignore[misc, valid-type] # The class depends on the framework.
     """Callback that records the simulator's counters at the start of each batch."""
 
     def __init__(self) -> None:

@@ -42,7 +42,7 @@ def atomic_dir(path: Path, rank: int, local_rank: int, barrier: Callable[[], Non
     barrier()
     yield partial
     barrier()
-    # Rank 0's host commits first. If the partial directory of another host is gone afterwards, it is the same one.
+    # Rank 0's host commits first. If another host's partial directory is missing afterwards, it is the same one.
     if rank == 0:
         _commit(partial, path)
     barrier()

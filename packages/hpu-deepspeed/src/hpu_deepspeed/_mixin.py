@@ -77,7 +77,7 @@ class HPUDeepSpeedMixin(HPUParallelMixin):
             strategy_registry.register(name, cls, description=cls.__name__, override=True, **classes.options)
 
     def _make_process_group(self) -> None:
-        """Validate what only ranks can check, create the process group, and make DeepSpeed use it."""
+        """Validate the configuration as far as only ranks can, and create the process group for DeepSpeed."""
         reset_seed()
         _config.require_compiler(self.config)
         _nvme.validate(self.config)

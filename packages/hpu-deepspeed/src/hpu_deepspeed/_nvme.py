@@ -102,7 +102,7 @@ class AioHandle:
             OSError: A file cannot be read or written, or is too short; the error names the file.
         """
         pending, self._pending = self._pending, []
-        # Waits for every block before raising, so that none is in flight afterwards.
+        # Waits for every block before raising, because none may be in flight afterwards.
         errors = [block.exception() for blocks in pending for block in blocks]
         for error in errors:
             if error is not None:
@@ -160,7 +160,7 @@ def _transfer_block(transfer: _Transfer, flags: int, memory: memoryview, filenam
     try:
         _transfer_fully(transfer, descriptor, memory, offset)
     except OSError as error:
-        # `preadv` and `pwritev` know the descriptor only.
+        # `preadv` and `pwritev` only have the descriptor.
         error.filename = filename
         raise
     finally:

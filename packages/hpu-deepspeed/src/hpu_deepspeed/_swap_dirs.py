@@ -72,7 +72,7 @@ def create(offloads: Iterable[dict[str, Any]]) -> list[SwapDir]:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Lock a parent directory, so that other processes do not remove a new swap directory before it is locked."""
+    """Lock a parent directory, or other processes could remove a new swap directory before it is locked."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):

@@ -50,7 +50,7 @@ class AutocastPolicy:
             _bridge_env.export_op_lists(lists)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Drop the state of this process, so that a spawned process selects its own backend."""
+        """Drop the state of this process, because a spawned process selects its own backend."""
         return {**self.__dict__, "_backend": None, "_is_enabled": False}
 
     @contextmanager

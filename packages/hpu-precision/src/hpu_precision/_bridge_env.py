@@ -31,7 +31,7 @@ def export_op_lists(lists: OpLists) -> None:
         lists: The op lists. Names that the bridge is not known to accept are left out.
     """
     lower, fp32 = (translate_names(bridge_op_names(), names) for names in (lists.lower, lists.fp32))
-    # One of the bridge's names can stand for two operators, one in each list.
+    # One of the bridge's names can denote two operators, one in each list.
     fp32 -= lower
     if lists == _State.lists or bridge.is_loaded() or not lower or not fp32:
         return

@@ -132,7 +132,7 @@ def _replace_linear(module: nn.Module, engine: ModuleType, replaced: dict[nn.Mod
             params_dtype=module.weight.dtype,
             device=module.weight.device,
         )
-        # The same parameter objects, so that optimizers and tied weights stay valid.
+        # Keeping the parameter objects keeps optimizers and tied weights valid.
         layer.weight, layer.bias = module.weight, module.bias
         layer.train(module.training)
         replaced[module] = layer

@@ -58,7 +58,7 @@ def convert(hmp: ModuleType, lists: OpLists) -> None:
     with tempfile.TemporaryDirectory(prefix="hpu-precision-") as directory:
         paths = [
             write_op_names(Path(directory, "bf16.txt"), lower),
-            # One of HMP's names can stand for two operators, and HMP accepts a name in one list only.
+            # One of HMP's names can denote two operators, and HMP accepts a name in one list only.
             write_op_names(Path(directory, "fp32.txt"), translate_names(hmp_op_names(), lists.fp32) - lower),
         ]
         hmp.convert(opt_level="O1", bf16_file_path=paths[0], fp32_file_path=paths[1], isVerbose=False)

@@ -1,4 +1,4 @@
-"""Names in op lists and the torch operators that they stand for.
+"""Names in op lists and the torch operators that they denote.
 
 HMP's lists use the names of Python functions ("cross_entropy", "truediv" for `/`). The bridge's autocast lists use the
 names of torch operators ("cross_entropy_loss"). Both are accepted on every release.

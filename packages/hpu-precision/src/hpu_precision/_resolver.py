@@ -18,7 +18,7 @@ from hpu_precision.op_lists import OpLists, level_op_lists
 
 PrecisionName = Literal["32-true", "16-mixed", "16-true", "bf16-mixed", "bf16-true", "fp8"]
 
-# Keyed by `str(value)`, so that numbers and strings are equal.
+# Keyed by `str(value)`, because numbers and strings are equivalent.
 _PRECISION_NAMES: Final[dict[str, PrecisionName]] = {
     "32": "32-true",
     "32-true": "32-true",

@@ -19,7 +19,7 @@ def loader() -> "DataLoader[tuple[torch.Tensor, ...]]":
     return DataLoader(TensorDataset(points, (points.sum(1) > 0).long()), batch_size=BATCH_SIZE)
 
 
-class Classifier(_Base):  # type: ignore[misc, valid-type] # The class depends on what is installed.
+class Classifier(_Base):  # type: ignore[misc, valid-type] # The class depends on the framework.
     """Classifier that records its losses, and the dtype of its scores in each loop."""
 
     def __init__(self) -> None:

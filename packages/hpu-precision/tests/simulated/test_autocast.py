@@ -217,7 +217,7 @@ def test_dtypes_at_level_o2(data: torch.Tensor) -> None:
 
 
 def test_float16_is_rejected_in_training_on_the_first_generation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bridge is asked if the generation was unknown when the plugin was created."""
+    """The generation is read from the bridge if it was unknown when the plugin was created."""
     autocast = AutocastPolicy(default_op_lists(), torch.float16, verbose=False, log=print)
     monkeypatch.setattr(bridge, "is_fp16_supported", lambda: False)
 
