@@ -200,14 +200,14 @@ def test_barrier_synchronizes_devices(on_ranks: OnRanks) -> None:
 
 
 def _reduce_on_cpu() -> tuple[list[float], list[int], bool]:
-    floats, integers = torch.tensor([1.5 + dist.get_rank()]), torch.tensor([LARGE])
+    floats, integers = torch.tensor([1.5 + dist.get_rank()]), torch.tensor([INEXACT])
     reduced = collectives.all_reduce(floats, None, "mean")
     return reduced.tolist(), collectives.all_reduce(integers, None, "sum").tolist(), reduced is floats
 
 
 def test_cpu_tensor_is_reduced_on_the_device(on_ranks: OnRanks) -> None:
     """The result is in the tensor that was passed."""
-    assert on_ranks(_reduce_on_cpu) == [([2.0], [2 * LARGE], True)] * 2
+    assert on_ranks(_reduce_on_cpu) == [([2.0], [2 * INEXACT], True)] * 2
 
 
 def test_gather_of_a_cpu_tensor_raises_an_error() -> None:

@@ -49,8 +49,8 @@ def all_reduce(tensor: Tensor, group: Any | None, reduce_op: Any) -> Tensor:
     once per rank. The mean of integers is truncated towards zero, as in Lightning.
 
     Args:
-        tensor: A tensor of the same shape on all ranks. One on the CPU is copied to the device and its result back, which
-            is a host-device synchronization.
+        tensor: A tensor of the same shape on all ranks. One on the CPU is copied to the device and back, which is a
+            host-device synchronization.
         group: The process group; all ranks if None.
         reduce_op: "mean", "sum", "min", "max" or "product", or the ReduceOp of that name; None is "sum".
 

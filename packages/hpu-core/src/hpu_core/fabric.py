@@ -109,5 +109,5 @@ class FabricSingleHPUStrategy(FabricHPUStrategy, FabricSingleDeviceStrategy):
         )
 
     def select_device(self) -> None:
-        """Choose a card that HABANA_VISIBLE_MODULES allows."""
+        """Select a device that `devices` or HABANA_VISIBLE_MODULES allows."""
         hccl.select_device(modules=self.module_ids)

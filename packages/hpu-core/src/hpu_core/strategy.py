@@ -151,5 +151,5 @@ class SingleHPUStrategy(HPUStrategy, SingleDeviceStrategy):
             )
 
     def select_device(self) -> None:
-        """Choose a card that HABANA_VISIBLE_MODULES allows."""
+        """Select a device that `devices` or HABANA_VISIBLE_MODULES allows."""
         hccl.select_device(modules=self.module_ids)

@@ -60,7 +60,8 @@ def _patch_storage_resize() -> None:
     def resize_(self: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
         if self.device.type == "hpu":
             native().check_not_lazy("UntypedStorage.resize_")
-        return resize(self, size)
+        resized: torch.UntypedStorage = resize(self, size)
+        return resized
 
     setattr(torch.UntypedStorage, "resize_", resize_)  # noqa: B010 - mypy forbids to assign a method
 
