@@ -355,7 +355,7 @@ _EXPECTED = {
     "no dict": "TypeError: `config` must be a dict or the path of a JSON file, got [",
     "no dict in a file": "array.json' must contain a JSON object, got []",
     "offload": "TypeError: `offload_optimizer` in the DeepSpeed config must be a dict, got True",
-    "backend": "ValueError: `process_group_backend` must be 'hccl' or a backend that is registered",
+    "backend": "`process_group_backend` must be 'hccl' or a backend that is registered",
     "timeout": "TypeError: `timeout` must be a datetime.timedelta, got 30",
     "batch": "which is 8 x 1 x 2 = 16, got 7",
     "clipping": "ValueError: `gradient_clip_val=0.5` of the Trainer and `gradient_clipping: 1.0`",
