@@ -101,11 +101,18 @@ def barrier() -> None:
     # another one still works.
     bridge.synchronize()
     with warnings.catch_warnings():
-        # Newer torch advises to name a device by its index, and a card has none.
-        warnings.filterwarnings("ignore", message=r"barrier\(\): using the device under current context")
+        ignore_barrier_warning()
         dist.barrier()
     # Should a barrier be a collective of the cards, it has run now.
     bridge.synchronize()
+
+
+def ignore_barrier_warning() -> None:
+    """Filter torch's warning about a barrier of a process group without `device_id`, also for barriers of libraries.
+
+    It advises to pass a device with an index, which an HPU does not have.
+    """
+    warnings.filterwarnings("ignore", message=r"barrier\(\): using the device under current context")
 
 
 def check_device(tensor: Tensor) -> None:

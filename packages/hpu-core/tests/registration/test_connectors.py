@@ -116,7 +116,9 @@ def test_error_without_device_points_to_hpu_info(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(discovery, "is_available", lambda: False)
     trainer = frameworks.current().pytorch().Trainer
 
-    with pytest.raises(MisconfigurationException, match=r"`HPUAccelerator` can not run .* `hpu-info` lists where .* `hpu-sim run`"):
+    with pytest.raises(
+        MisconfigurationException, match=r"`HPUAccelerator` can not run .* `hpu-info` lists where .* `hpu-sim run`"
+    ):
         trainer(accelerator=HPUAccelerator(), devices=1, logger=False)
 
 
