@@ -141,7 +141,7 @@ def test_other_errors_without_device_are_unchanged(error: Exception, monkeypatch
     base = _connector(*_connectors.REQUIRED)
     base._set_parallel_devices_and_init_accelerator = fail  # type: ignore[attr-defined]
     connector: Any = _connectors.trainer_connector(base, frameworks.current().name)()
-    connector._accelerator_flag = "hpu"
+    connector._accelerator_flag, connector._devices_flag = "hpu", 1
     text = str(error)
 
     with pytest.raises(type(error)) as raised:

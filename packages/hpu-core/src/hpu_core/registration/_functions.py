@@ -94,11 +94,12 @@ def plugin_to_compute_dtype(original: Callable[..., Any], _: "FrameworkName") ->
 
 
 def _log_hpu_info(trainer: Any) -> None:
-    from hpu_core import HPUAccelerator, discovery
+    from hpu_core import discovery
 
     available = discovery.is_available()
     found = f" ({discovery.device_count()} x {discovery.device_name() or 'HPU'})" if available else ""
-    used = trainer.num_devices if isinstance(trainer.accelerator, HPUAccelerator) else 0
+    # Accelerators of older Lightnings have no name.
+    used = trainer.num_devices if getattr(trainer.accelerator, "name", str)() == "hpu" else 0
     log = frameworks.current().pytorch("utilities").rank_zero_info
     log(f"HPU available: {available}{found}, using: {used} HPUs")
 
