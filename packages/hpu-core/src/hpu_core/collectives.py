@@ -105,11 +105,18 @@ def barrier() -> None:
     # HCCL's barrier synchronizes only the hosts, so a rank could pass it while another rank's device is busy.
     bridge.synchronize()
     with warnings.catch_warnings():
-        # Newer torch recommends a device with an index, which HPUs do not have.
-        warnings.filterwarnings("ignore", message=r"barrier\(\): using the device under current context")
+        ignore_barrier_warning()
         dist.barrier()
     # In case the backend runs the barrier on the device.
     bridge.synchronize()
+
+
+def ignore_barrier_warning() -> None:
+    """Filter torch's warning about a barrier of a process group without `device_id`, also for barriers of libraries.
+
+    It advises to pass a device with an index, which an HPU does not have.
+    """
+    warnings.filterwarnings("ignore", message=r"barrier\(\): using the device under current context")
 
 
 def check_device(tensor: Tensor) -> None:

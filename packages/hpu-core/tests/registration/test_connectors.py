@@ -116,7 +116,9 @@ def test_error_without_device_points_to_hpu_info(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(discovery, "is_available", lambda: False)
     trainer = frameworks.current().pytorch().Trainer
 
-    with pytest.raises(MisconfigurationException, match=r"`HPUAccelerator` can not run .* `hpu-info` lists where"):
+    with pytest.raises(
+        MisconfigurationException, match=r"`HPUAccelerator` can not run .* `hpu-info` lists where .* `hpu-sim run`"
+    ):
         trainer(accelerator=HPUAccelerator(), devices=1, logger=False)
 
 
@@ -139,7 +141,7 @@ def test_other_errors_without_device_are_unchanged(error: Exception, monkeypatch
     base = _connector(*_connectors.REQUIRED)
     base._set_parallel_devices_and_init_accelerator = fail  # type: ignore[attr-defined]
     connector: Any = _connectors.trainer_connector(base, frameworks.current().name)()
-    connector._accelerator_flag = "hpu"
+    connector._accelerator_flag, connector._devices_flag = "hpu", 1
     text = str(error)
 
     with pytest.raises(type(error)) as raised:

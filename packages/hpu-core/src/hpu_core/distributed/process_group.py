@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import torch.distributed as dist
 
-from hpu_core import hccl
+from hpu_core import collectives, hccl
 from hpu_core._lightning import ClusterEnvironment, init_dist_connection
 from hpu_core.distributed.environment import AGENT_STORE, LAUNCHER_PID, validate_environment
 from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, describe_exit
@@ -112,6 +112,7 @@ class ProcessGroupManager:
         if not dist.is_initialized() and _job is not None:
             # Without `device_id`, which Lightning passes from 2.5.5 on: torch wants one with an index.
             init_dist_connection(cluster, self.backend, timeout=self.timeout, store=_job.result.store())
+            collectives.ignore_barrier_warning()
         elif not _supports_hpu(dist.get_backend()):
             raise RuntimeError(
                 f"the process group must have a backend that takes hpu tensors, got {dist.get_backend()!r}: call "

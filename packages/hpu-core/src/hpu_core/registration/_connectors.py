@@ -107,7 +107,8 @@ class HPUConnectorMixin(_Connector):
         except Exception as error:
             # In place, because not every exception can be constructed from a message.
             if is_hpu and len(error.args) == 1 and not _is_hpu_available():
-                error.args = (f"{error} `hpu-info` lists where hpu-core searched for Gaudi cards.",)
+                advice = "`hpu-info` lists where hpu-core searched for Gaudi cards; `hpu-sim run` simulates cards."
+                error.args = (f"{error} {advice}",)
             raise
 
     def _choose_strategy(self) -> Any:

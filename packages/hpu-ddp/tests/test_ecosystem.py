@@ -1,0 +1,106 @@
+"""Features of Lightning and torchmetrics that users combine with two cards, each on both ranks."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torchmetrics
+
+import hpu_sim
+from hpu_core import frameworks
+
+from .conftest import OnRanks
+from .modules import BATCHES, Classifier, loader, trainer, weights
+
+_lightning = frameworks.current()
+_callbacks = _lightning.pytorch("callbacks")
+
+
+def _save_asynchronously(folder: str) -> bool:
+    """Train with checkpoints that another thread writes; return whether the last one has this rank's weights."""
+    run = trainer(
+        plugins=[_lightning.pytorch("plugins.io").AsyncCheckpointIO()],
+        callbacks=[_callbacks.ModelCheckpoint(folder, save_last=True)],
+        enable_checkpointing=True,
+        max_epochs=2,
+    )
+    module = Classifier()
+    run.fit(module, loader())
+    run.strategy.barrier()
+    saved = torch.load(Path(folder, "last.ckpt"), map_location="cpu", weights_only=False)["state_dict"]
+    return all(torch.equal(saved[name], value.cpu()) for name, value in module.state_dict().items())
+
+
+def test_asynchronous_checkpoint_has_the_weights_of_all_ranks(on_ranks: OnRanks, tmp_path: Path) -> None:
+    assert on_ranks(_save_asynchronously, str(tmp_path)) == [True, True]
+
+
+def _average_weights() -> tuple[bytes, bool]:
+    """Train with an average of the weights; return it, and whether it differs from the last step's weights."""
+    averaging = _callbacks.EMAWeightAveraging(decay=0.5)
+    module = Classifier()
+    trainer(callbacks=[averaging]).fit(module, loader())
+    plain = Classifier()
+    trainer().fit(plain, loader())
+    return weights(module), weights(module) != weights(plain)
+
+
+@pytest.mark.skipif(not hasattr(_callbacks, "EMAWeightAveraging"), reason="Requires: Lightning 2.6.1")
+def test_averaged_weights_are_the_same_on_all_ranks(on_ranks: OnRanks) -> None:
+    first, second = on_ranks(_average_weights)
+
+    assert first == second
+    assert first[1]
+
+
+class _Measured(Classifier):
+    """Updates a collection of metrics in each step, and computes it once per epoch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        options: dict[str, Any] = {"task": "multiclass", "num_classes": 2}
+        self.metrics = torchmetrics.MetricCollection(
+            {"accuracy": torchmetrics.Accuracy(**options), "f1": torchmetrics.F1Score(**options)}
+        )
+        self.syncs: list[int] = []
+        self.computed: dict[str, float] = {}
+
+    def training_step(self, batch: tuple[torch.Tensor, torch.Tensor], index: int) -> torch.Tensor | None:
+        before = hpu_sim.stats()["host_syncs"]
+        self.metrics.update(self.net(batch[0]), batch[1])
+        self.syncs.append(hpu_sim.stats()["host_syncs"] - before)
+        return super().training_step(batch, index)
+
+    def on_train_epoch_end(self) -> None:
+        self.computed = {name: float(value) for name, value in self.metrics.compute().items()}
+
+
+def _measure() -> tuple[list[int], dict[str, float]]:
+    module = _Measured()
+    trainer().fit(module, loader())
+    return module.syncs, module.computed
+
+
+def test_metrics_are_computed_over_all_ranks(on_ranks: OnRanks) -> None:
+    """`compute` communicates once per epoch. `update` synchronizes in the first step only, to find shared states."""
+    first, second = on_ranks(_measure)
+
+    assert first[1] == second[1]
+    assert first[1].keys() == {"accuracy", "f1"}
+    assert first[0][0] > 0
+    assert first[0][1:] == [0] * (BATCHES - 1)
+
+
+def _train_compiled() -> tuple[bytes, bytes]:
+    """Train a module that is compiled before the Trainer sees it, and one that is not."""
+    plain = Classifier()
+    trainer().fit(plain, loader())
+    module = Classifier()
+    trainer().fit(torch.compile(module, backend="hpu_backend"), loader())
+    return weights(module), weights(plain)
+
+
+def test_compiled_module_trains_as_the_plain_one(on_ranks: OnRanks) -> None:
+    for compiled, plain in on_ranks(_train_compiled):
+        assert compiled == plain
