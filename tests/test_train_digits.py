@@ -34,7 +34,7 @@ def run(devices: int, mode: str, folder: Path) -> Output:
     Args:
         devices: Number of cards.
         mode: Value of PT_HPU_LAZY_MODE.
-        folder: Folder of the cards' lock files, so that other programs on this machine take no card.
+        folder: Folder that names the simulated machine, so that other programs take none of its cards.
     """
     command = [str(HPU_SIM), "run", "--devices", str(devices), str(ROOT / "examples" / "train_digits.py")]
     environment = os.environ | {"PT_HPU_LAZY_MODE": mode, "HPU_SIM_RUNTIME_DIR": str(folder), "COLUMNS": "100"}

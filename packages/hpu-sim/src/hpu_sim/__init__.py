@@ -3,7 +3,7 @@
 The simulator is off by default, and everything that could be mistaken for a card says "simulated". There are three ways
 to activate it::
 
-    HPU_SIM_DEVICES=2 python train.py          # torch >= 2.5
+    HPU_SIM_DEVICES=2 python train.py
     hpu-sim run --devices 2 train.py
     hpu_sim.activate(devices=2)                # at the top of a program
 

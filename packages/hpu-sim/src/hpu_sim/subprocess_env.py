@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def variables(config: SimConfig, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables with which ``import torch`` brings a machine's device in a subprocess.
 
-    torch >= 2.5 loads the device by the variables of the machine alone. The site hook on ``PYTHONPATH`` loads it with
-    older torch, and for programs that import the bridge first.
+    An installed hpu-sim loads the device by the variables of the machine alone. The site hook on ``PYTHONPATH`` loads
+    it where Python does not read ``hpu_sim.pth``.
 
     Args:
         config: The machine.

@@ -56,7 +56,7 @@ def machine_env(devices: int, lock_folder: Path, **more: str) -> dict[str, str]:
 
     Args:
         devices: Number of devices of the machine.
-        lock_folder: Folder for device locks. Processes of one machine share it.
+        lock_folder: Folder that names the machine. Nothing is written there.
         **more: Additional variables.
     """
     own = {name: value for name, value in os.environ.items() if name not in _SCRUBBED_ENV}

@@ -71,7 +71,7 @@ class RankPool:
 
     Args:
         count: Number of ranks, each with a device.
-        folder: Folder for device locks and logs.
+        folder: Folder for logs, which also names the machine.
         lazy: Whether lazy mode is on; None for the default of the simulated release.
         prepare: Function at module level that each rank calls first.
 
