@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
 import nox
 
 from sessions.environments import install, isolated_sim_env
@@ -14,6 +19,40 @@ def op_sweep(session: nox.Session) -> None:
     """Compare all operators of torch's operator database on the simulated device with the CPU; `-- --dtype float32`."""
     install(session, "hpu-sim", *group("sweep"))
     session.run("python", "packages/hpu-sim/sweep/op_sweep.py", *session.posargs, env=isolated_sim_env(session))
+
+
+# Without -fsanitize=vptr: torch hides the type information of its classes.
+_SANITIZERS = "-fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=undefined"
+
+
+@nox.session(default=False)
+def sanitizers(session: nox.Session) -> None:
+    """Run the device's own tests with AddressSanitizer and UndefinedBehaviorSanitizer; the build takes minutes."""
+    install_suite(session, "hpu-sim")
+    folder = Path(session.create_tmp()).resolve()
+    compiler = os.environ.get("CXX") or shutil.which("c++") or session.error("needs a C++ compiler")
+    wrapper = folder / "c++"
+    # The compiler itself must not load the sanitizers.
+    wrapper.write_text(
+        f'#!/bin/sh\nunset LD_PRELOAD\nexec {compiler} {_SANITIZERS} -fno-omit-frame-pointer -g1 "$@"\n',
+        encoding="utf-8",
+    )
+    wrapper.chmod(0o755)
+    # Python is not built with the sanitizers, so it has to load them first, and libstdc++ for the exceptions.
+    libraries = [_runtime_library(compiler, name) for name in ("libasan.so", "libubsan.so", "libstdc++.so.6")]
+    env = isolated_sim_env(session) | {
+        "CXX": str(wrapper),
+        "HPU_SIM_CACHE": str(folder / "cache"),
+        "LD_PRELOAD": " ".join(libraries),
+        # Python and torch never free some of their memory.
+        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
+        "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+    }
+    session.run("pytest", *(session.posargs or ["packages/hpu-sim/tests/csrc"]), env=env)
+
+
+def _runtime_library(compiler: str, name: str) -> str:
+    return subprocess.check_output([compiler, f"-print-file-name={name}"], text=True).strip()  # noqa: S603
 
 
 @nox.session(default=False)

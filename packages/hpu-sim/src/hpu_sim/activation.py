@@ -11,10 +11,11 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from hpu_sim import features, machine_id, runtime
+from hpu_sim import features, machine_id, op_support, runtime
 from hpu_sim.config import (
     ASYNC_VARIABLE,
     DEFAULT_GENERATION,
+    PLACE_ON_CPU_VARIABLE,
     REPORT_VARIABLE,
     SimConfig,
     lazy_variable,
@@ -96,6 +97,8 @@ def _initialize(config: SimConfig) -> None:
 
     native = cast("Native", build.load_extension())
     native.configure(config.devices, config.lazy, config.memory_bytes, runtime.acquire_device)
+    native.register_operators(op_support.device_operators(lazy=config.lazy))
+    native.set_cpu_placement_allowed(os.environ.get(PLACE_ON_CPU_VARIABLE, "") != "none")
     native.set_low_precision_supported(config.generation != "GAUDI")
     native.set_int64_supported(config.has_int64(os.environ))
     native.set_async(os.environ.get(ASYNC_VARIABLE, "") not in {"", "0"})

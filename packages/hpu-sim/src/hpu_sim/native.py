@@ -17,6 +17,15 @@ class Native(Protocol):
     def configure(self, devices: int, lazy: bool, memory_limit: int, acquire: Callable[[], None]) -> None:
         """Configure the machine: devices, mode, memory per device in bytes, and the function that acquires a device."""
 
+    def register_operators(self, device_operators: frozenset[str]) -> None:
+        """Register the operators; those of :func:`hpu_sim.op_support.device_operators` have a device kernel."""
+
+    def set_cpu_placement_allowed(self, allowed: bool) -> None:
+        """Set whether operators without a device kernel run on the CPU."""
+
+    def cpu_placement_counts(self) -> dict[str, int]:
+        """Return the number of calls of each operator without a device kernel."""
+
     def set_low_precision_supported(self, supported: bool) -> None:
         """Set whether the device has float16 and float8, as all but the first generation have."""
 

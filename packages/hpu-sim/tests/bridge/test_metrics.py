@@ -70,7 +70,7 @@ def test_statistics_come_in_the_bridges_order() -> None:
         "TotalTime",
         "AvgTime",
     ]
-    assert hpu.metric_global("cpu_fallback").stats() == [("TotalNumber", 0), ("FallbackOps", {})]
+    assert [name for name, _ in hpu.metric_global("cpu_fallback").stats()] == ["TotalNumber", "FallbackOps"]
     assert [name for name, _ in hpu.metric_global("memory_defragmentation").stats()] == [
         "TotalNumber",
         "TotalSuccessful",

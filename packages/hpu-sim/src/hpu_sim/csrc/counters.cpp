@@ -19,13 +19,13 @@ Counters& counters() {
   return instance;
 }
 
-void record_host_sync(const std::string& op) {
+void record_host_sync(const std::string& op, const char* kind) {
   ++counters().host_syncs;
   graph_recorder().flush();
   deferred_copies().run_all();
   rotate_sampling_window();
   if (is_observed()) {
-    notify({"host_sync", op, ""});
+    notify({kind, op, ""});
   }
 }
 

@@ -21,7 +21,8 @@ struct Counters {
 
 Counters& counters();
 
-// Records a host-device synchronization caused by `op`. In lazy mode it flushes the graph. Deferred copies take effect.
-void record_host_sync(const std::string& op);
+// Records a host-device synchronization caused by `op`, as a diagnostic of this kind. In lazy mode it flushes the
+// graph. Deferred copies take effect.
+void record_host_sync(const std::string& op, const char* kind = "host_sync");
 
 }  // namespace hpu_sim

@@ -12,7 +12,8 @@
 namespace hpu_sim {
 
 struct Diagnostic {
-  const char* kind;  // host_sync, cache_miss, compilation, recompilation, h2d, d2h, collective, dtype, unsupported
+  // host_sync, cpu_fallback, cache_miss, compilation, recompilation, h2d, d2h, collective, dtype, unsupported
+  const char* kind;
   std::string op;
   std::string detail;
   int64_t bytes = 0;

@@ -5,6 +5,7 @@
 #include "autocast.h"
 #include "autograd_threads.h"
 #include "counters.h"
+#include "cpu_placement.h"
 #include "deferred.h"
 #include "device_trace.h"
 #include "diagnostics.h"
@@ -114,7 +115,6 @@ void reset_stats() {
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   hpu_sim::disable_cuda_hooks();
-  hpu_sim::register_explicit_fallbacks();
   hpu_sim::register_collectives();
 
   m.def("configure", [](int devices, bool lazy, int64_t memory_limit, py::function acquire) {
@@ -124,6 +124,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     hpu_sim::graph_recorder().set_lazy(lazy);
     hpu_sim::set_memory_limit(memory_limit);
   });
+  m.def("register_operators", [](const std::unordered_set<std::string>& device_operators) {
+    hpu_sim::register_cpu_placement(device_operators);
+    hpu_sim::register_explicit_fallbacks();
+  });
+  m.def("set_cpu_placement_allowed", &hpu_sim::set_cpu_placement_allowed);
+  m.def("cpu_placement_counts", &hpu_sim::cpu_placement_counts);
   m.def("set_low_precision_supported", &hpu_sim::set_low_precision_supported);
   m.def("set_int64_supported", &hpu_sim::set_int64_supported);
   m.def("register_autocast", &register_autocast);

@@ -89,9 +89,9 @@ class EventAggregator:
         if self._step_tracker.on_event(origin.path):
             self._histogram.end_step()
         step = self._step_tracker.step
-        if kind == "host_sync":
+        if kind in {"host_sync", "cpu_fallback"}:
             self._histogram.host_syncs += 1
-            self._sites.get("host_sync", op, "", origin).add(step, 0, "")
+            self._sites.get("host_sync" if kind == "host_sync" else "cpu_fallback", op, "", origin).add(step, 0, "")
         elif kind in {"h2d", "d2h"}:
             self._handle_copy("h2d" if kind == "h2d" else "d2h", detail, size, origin)
         elif kind == "collective":

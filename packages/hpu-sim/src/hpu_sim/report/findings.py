@@ -101,6 +101,13 @@ _RULES: Final = (
     ),
     _Rule(
         "performance",
+        "Operators that a card runs on the CPU",
+        "The bridge 1.19 has no kernel for these operators: the host waits for the card, and tensors are copied both "
+        "ways. PT_HPU_PLACE_ON_CPU=none refuses them. Use other operators, or compute on the CPU outside of the step.",
+        lambda line: line.site.kind == "cpu_fallback",
+    ),
+    _Rule(
+        "performance",
         "Recipe cache misses from dynamic shapes",
         "A card compiles one recipe per combination of input shapes. Each line names the tensor, the dimension and the "
         "sizes. Pad batches to a few bucket sizes, multiples of 64 in float32 and of 128 in bfloat16, chosen by the "

@@ -29,6 +29,11 @@ MAX_RANKS_WITH_CHARTS: Final = 8
 _SECTIONS: Final = (
     ("Host-device synchronization", ("host_sync",), "The host waited until the device was idle."),
     (
+        "CPU fallbacks",
+        ("cpu_fallback",),
+        "Operators without a kernel in the bridge 1.19, which a card runs on the CPU.",
+    ),
+    (
         "Recipe cache misses by line",
         ("compilation",),
         "First operator of a new graph that differs from all earlier ones.",

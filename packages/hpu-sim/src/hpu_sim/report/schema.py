@@ -18,7 +18,7 @@ SCHEMA_VERSION: Final = 1
 Detail = Literal["counts", "lines"]
 #: Part of the run: training includes everything outside of validation, test and prediction loops.
 Phase = Literal["training", "validation"]
-Kind = Literal["host_sync", "compilation", "h2d", "d2h", "collective", "dtype", "unsupported"]
+Kind = Literal["host_sync", "cpu_fallback", "compilation", "h2d", "d2h", "collective", "dtype", "unsupported"]
 
 _T = TypeVar("_T")
 

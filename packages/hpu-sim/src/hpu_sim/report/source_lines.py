@@ -81,6 +81,8 @@ class SourceLine:
         site, op = self.site, op_name(self.site.op)
         if site.kind == "host_sync":
             text = _HOST_SYNCS.get(site.op, f"data-dependent shape: {op}")
+        elif site.kind == "cpu_fallback":
+            text = f"no kernel on the card: {op}"
         elif site.kind == "compilation":
             changes = "".join(f", {_format_dimension(each)}" for each in site.dynamic_dimensions)
             text = f"{_CACHE_MISSES[site.variant]}{op}{changes}"

@@ -37,6 +37,10 @@ def _recipe_cache() -> dict[str, int]:
     return {"TotalHit": counters["graphs"] - counters["compilations"], "TotalMiss": counters["compilations"]}
 
 
+def _cpu_fallback() -> dict[str, int]:
+    return native().cpu_placement_counts()
+
+
 def _no_counts() -> dict[str, int]:
     return {}
 
@@ -45,9 +49,9 @@ def _format_graph_compilation(counts: dict[str, int]) -> list[tuple[str, Any]]:
     return [("TotalNumber", counts["TotalNumber"]), ("TotalTime", 0), ("AvgTime", 0)]
 
 
-def _format_cpu_fallback(_: dict[str, int]) -> list[tuple[str, Any]]:
-    # Not counted: the simulator does not know which operators a card would run on the CPU.
-    return [("TotalNumber", 0), ("FallbackOps", {})]
+def _format_cpu_fallback(counts: dict[str, int]) -> list[tuple[str, Any]]:
+    fallbacks = {op: count for op, count in counts.items() if count}
+    return [("TotalNumber", sum(fallbacks.values())), ("FallbackOps", fallbacks)]
 
 
 def _format_memory_defragmentation(_: dict[str, int]) -> list[tuple[str, Any]]:
@@ -67,7 +71,7 @@ def _format_recipe_cache(counts: dict[str, int]) -> list[tuple[str, Any]]:
 
 _METRICS: Final = {
     "graph_compilation": (_graph_compilation, _format_graph_compilation),
-    "cpu_fallback": (_no_counts, _format_cpu_fallback),
+    "cpu_fallback": (_cpu_fallback, _format_cpu_fallback),
     "memory_defragmentation": (_no_counts, _format_memory_defragmentation),
 }
 _CACHE_METRICS: Final = {"recipe_cache": (_recipe_cache, _format_recipe_cache)}
@@ -125,7 +129,9 @@ class Metric:
         now = self._read()
         for key, value in now.items():
             # `hpu_sim.reset_stats()` zeroes the device's counters, below the baseline.
-            self._counts[key] += value - self._baseline[key] if value >= self._baseline[key] else value
+            # An operator has no count before its first CPU fallback.
+            baseline = self._baseline.get(key, 0)
+            self._counts[key] = self._counts.get(key, 0) + (value - baseline if value >= baseline else value)
         self._baseline = now
 
 
