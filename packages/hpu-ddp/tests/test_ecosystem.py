@@ -11,7 +11,7 @@ import hpu_sim
 from hpu_core import frameworks
 
 from .conftest import OnRanks
-from .modules import BATCHES, Classifier, loader, trainer, weights
+from .modules import BATCHES, Classifier, make_loader, make_trainer, parameter_bytes
 
 _lightning = frameworks.current()
 _callbacks = _lightning.pytorch("callbacks")
@@ -19,14 +19,14 @@ _callbacks = _lightning.pytorch("callbacks")
 
 def _save_asynchronously(folder: str) -> bool:
     """Train with checkpoints that another thread writes; return whether the last one has this rank's weights."""
-    run = trainer(
+    run = make_trainer(
         plugins=[_lightning.pytorch("plugins.io").AsyncCheckpointIO()],
         callbacks=[_callbacks.ModelCheckpoint(folder, save_last=True)],
         enable_checkpointing=True,
         max_epochs=2,
     )
     module = Classifier()
-    run.fit(module, loader())
+    run.fit(module, make_loader())
     run.strategy.barrier()
     saved = torch.load(Path(folder, "last.ckpt"), map_location="cpu", weights_only=False)["state_dict"]
     return all(torch.equal(saved[name], value.cpu()) for name, value in module.state_dict().items())
@@ -40,10 +40,10 @@ def _average_weights() -> tuple[bytes, bool]:
     """Train with an average of the weights; return it, and whether it differs from the last step's weights."""
     averaging = _callbacks.EMAWeightAveraging(decay=0.5)
     module = Classifier()
-    trainer(callbacks=[averaging]).fit(module, loader())
+    make_trainer(callbacks=[averaging]).fit(module, make_loader())
     plain = Classifier()
-    trainer().fit(plain, loader())
-    return weights(module), weights(module) != weights(plain)
+    make_trainer().fit(plain, make_loader())
+    return parameter_bytes(module), parameter_bytes(module) != parameter_bytes(plain)
 
 
 @pytest.mark.skipif(not hasattr(_callbacks, "EMAWeightAveraging"), reason="Requires: Lightning 2.6.1")
@@ -78,7 +78,7 @@ class _Measured(Classifier):
 
 def _measure() -> tuple[list[int], dict[str, float]]:
     module = _Measured()
-    trainer().fit(module, loader())
+    make_trainer().fit(module, make_loader())
     return module.syncs, module.computed
 
 
@@ -95,10 +95,10 @@ def test_metrics_are_computed_over_all_ranks(on_ranks: OnRanks) -> None:
 def _train_compiled() -> tuple[bytes, bytes]:
     """Train a module that is compiled before the Trainer sees it, and one that is not."""
     plain = Classifier()
-    trainer().fit(plain, loader())
+    make_trainer().fit(plain, make_loader())
     module = Classifier()
-    trainer().fit(torch.compile(module, backend="hpu_backend"), loader())
-    return weights(module), weights(plain)
+    make_trainer().fit(torch.compile(module, backend="hpu_backend"), make_loader())
+    return parameter_bytes(module), parameter_bytes(plain)
 
 
 def test_compiled_module_trains_as_the_plain_one(on_ranks: OnRanks) -> None:
