@@ -54,7 +54,7 @@ def _patch_seed() -> None:
 
 def _patch_storage_resize() -> None:
     # torch resizes an hpu storage through a form of `set_` that lazy mode of the bridge refuses.
-    resize = torch.UntypedStorage.resize_
+    resize: Callable[[torch.UntypedStorage, int], torch.UntypedStorage] = torch.UntypedStorage.resize_
 
     @functools.wraps(resize)
     def resize_(self: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
