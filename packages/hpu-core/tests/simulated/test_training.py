@@ -229,8 +229,16 @@ def test_several_devices_are_rejected(trainer: MakeTrainer) -> None:
         trainer(devices=2)
 
 
+def test_strategy_of_lightning_for_other_devices_is_rejected(trainer: MakeTrainer) -> None:
+    with pytest.raises(TypeError, match=r"got Lightning's SingleDeviceStrategy, .*: pass `strategy='hpu_single'`"):
+        trainer(strategy=_lightning.pytorch("strategies").SingleDeviceStrategy("cpu"))
+
+
 def test_error_without_strategy_names_it(trainer: MakeTrainer) -> None:
-    run = trainer(strategy=_lightning.pytorch("strategies").SingleDeviceStrategy("cpu"))
+    class OwnStrategy(_lightning.pytorch("strategies").SingleDeviceStrategy):  # type: ignore[misc] # As for Classifier.
+        pass
+
+    run = trainer(strategy=OwnStrategy("cpu"))
 
     with pytest.raises(MisconfigurationException, match=r"pass `strategy=hpu_core\.SingleHPUStrategy\(\)`"):
         run.fit(Classifier(), loader())
