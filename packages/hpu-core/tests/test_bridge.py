@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -317,3 +317,19 @@ def test_initialize_inference(fake_bridge: "FakeBridge") -> None:
 )
 def test_is_out_of_memory(error: Exception, expected: bool) -> None:
     assert bridge.is_out_of_memory(error) is expected
+
+
+def _function_of(module: str) -> Any:
+    """Return a function that is defined in a module of a name, and says that it is torch's."""
+    namespace: dict[str, Any] = {"__name__": module}
+    exec("def save(): pass", namespace)  # noqa: S102 - a constant.
+    namespace["save"].__module__ = "torch.serialization"
+    return namespace["save"]
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [("habana_frameworks.torch.core.torch_overwrites", True), ("habana_frameworks_of_ours", False), ("torch", False)],
+)
+def test_functions_of_the_bridge_are_recognized(module: str, expected: bool) -> None:
+    assert bridge.is_own_function(_function_of(module)) is expected

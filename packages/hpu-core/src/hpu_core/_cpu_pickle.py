@@ -8,6 +8,8 @@ import torch
 from torch.nn.parameter import is_lazy
 from torch.serialization import DEFAULT_PROTOCOL
 
+from hpu_core import bridge
+
 _original_save: Callable[..., None] = torch.serialization.save
 
 
@@ -30,9 +32,7 @@ def _torch_save() -> Callable[..., None]:
     In lazy mode the bridge's function copies every tensor separately, so that tensors no longer share storages.
     """
     save: Callable[..., None] = torch.save
-    # Its `__module__` may be that of the function that it wraps.
-    module = str(getattr(save, "__globals__", {}).get("__name__"))
-    return _original_save if module.startswith("habana_frameworks") else save
+    return _original_save if bridge.is_own_function(save) else save
 
 
 class _Pickler(pickle.Pickler):

@@ -32,6 +32,7 @@ __all__ = [
     "is_loaded",
     "is_open",
     "is_out_of_memory",
+    "is_own_function",
     "is_simulated",
     "load",
     "load_hccl",
@@ -175,6 +176,17 @@ def is_open() -> bool:
     """Return whether this process has opened its device. Imports nothing."""
     hpu = sys.modules.get(f"{_BRIDGE}.hpu")
     return hpu is not None and bool(hpu.is_initialized())
+
+
+def is_own_function(function: object) -> bool:
+    """Return whether a function is defined in the bridge, such as one that replaces torch's. Imports nothing.
+
+    Args:
+        function: Any callable.
+    """
+    # `__module__` may be that of the function that it wraps.
+    module = str(getattr(function, "__globals__", {}).get("__name__"))
+    return f"{module}.".startswith(f"{_BRIDGE.partition('.')[0]}.")
 
 
 def synchronize() -> None:
