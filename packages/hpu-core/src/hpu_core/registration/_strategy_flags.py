@@ -60,7 +60,7 @@ def for_hpu(strategy: Any, api: "Api") -> Any:
             raise error
         return name
     kind = type(strategy)
-    if kind.__module__.partition(".")[0] not in _LIGHTNING:
+    if kind.__module__.partition(".")[0] not in _LIGHTNING or _is_single_hpu(strategy):
         return strategy
     for plugin in plugins.installed().values():
         replacement = plugin.replacements.get(kind.__name__)
@@ -68,6 +68,11 @@ def for_hpu(strategy: Any, api: "Api") -> Any:
         if path is not None:
             return plugins.load(path).from_lightning(strategy)
     raise _unsupported_error(kind.__name__)
+
+
+def _is_single_hpu(strategy: Any) -> bool:
+    """Return whether the strategy is Lightning's for a single device, and the device an HPU; Fabric trains with it."""
+    return type(strategy).__name__ == "SingleDeviceStrategy" and strategy.root_device.type == "hpu"
 
 
 def _unsupported_error(kind: str) -> Exception:
