@@ -6,7 +6,6 @@ that recomputes keeps the maximum and the reciprocal sum of each row, and the se
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Final
 
 import torch
@@ -50,6 +49,12 @@ def _scores(  # noqa: PLR0913, PLR0917 - the bridge's arguments
     return scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask.float()
 
 
+def _softmax_statistics(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the maximum and the reciprocal sum of each row, with which a backward pass recomputes the softmax."""
+    maximum = scores.amax(-1, keepdim=True)
+    return maximum, (scores - maximum).exp().sum(-1, keepdim=True).reciprocal()
+
+
 def _dropout(shape: torch.Size, p: float, device: torch.device, seed: torch.Tensor | None = None) -> torch.Tensor:
     """Return factors for the probabilities: 0 for dropped ones, else what keeps their mean."""
     generator = None
@@ -91,6 +96,7 @@ def _sdpa_fwd(  # noqa: PLR0913, PLR0917 - the bridge's signature
     softmax_mode: str,
     valid_seq_len: torch.Tensor | None,
     seq_padding_type: str,
+    *,
     seed: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     del softmax_mode
@@ -102,7 +108,7 @@ def _sdpa_fwd(  # noqa: PLR0913, PLR0917 - the bridge's signature
 
 
 def _sdpa_fwd_dropout_seed(seed: torch.Tensor, *arguments: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return functools.partial(_sdpa_fwd, seed=seed)(*arguments)
+    return _sdpa_fwd(*arguments, seed=seed)
 
 
 def _sdpa_bwd(  # noqa: PLR0913, PLR0917 - the bridge's signature
@@ -134,6 +140,7 @@ def _sdpa_recomp_fwd(  # noqa: PLR0913, PLR0917 - the bridge's signature
     softmax_mode: str,
     valid_seq_len: torch.Tensor | None,
     seq_padding_type: str,
+    *,
     seed: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     del softmax_mode
@@ -147,15 +154,13 @@ def _sdpa_recomp_fwd(  # noqa: PLR0913, PLR0917 - the bridge's signature
     output = (weights @ v.float()).to(q.dtype)
     if not requires_backward:
         return output, empty, empty, empty
-    maximum = scores.amax(-1, keepdim=True)
-    reciprocal = (scores - maximum).exp().sum(-1, keepdim=True).reciprocal()
-    return output, maximum, reciprocal, empty if seed is None else seed
+    return output, *_softmax_statistics(scores), empty if seed is None else seed
 
 
 def _sdpa_recomp_fwd_dropout_seed(
     seed: torch.Tensor, *arguments: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    return functools.partial(_sdpa_recomp_fwd, seed=seed)(*arguments)
+    return _sdpa_recomp_fwd(*arguments, seed=seed)
 
 
 def _sdpa_recomp_bwd(  # noqa: PLR0913, PLR0917 - the bridge's signature
@@ -271,8 +276,7 @@ def _fp8_sdpa_recomp_fwd(  # noqa: PLR0913, PLR0917 - the bridge's signature
     if requires_backward:
         query, key = scaled(q.float(), d_scale_q), scaled(k.float(), d_scale_k)
         scores = _scores(query, key, attention_mask, scale, is_causal, valid_seq_len, seq_padding_type)
-        maximum = scores.amax(-1, keepdim=True)
-        reciprocal = (scores - maximum).exp().sum(-1, keepdim=True).reciprocal()
+        maximum, reciprocal = _softmax_statistics(scores)
     amaxes = amax_of(probabilities, requested=is_amax_s), amax_of(exact, requested=is_amax_0)
     return output, maximum, reciprocal, empty, *amaxes
 

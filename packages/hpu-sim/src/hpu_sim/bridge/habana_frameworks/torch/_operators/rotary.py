@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: Mode in which an element is rotated with the next one; otherwise with the one half of the features away.
 PAIRWISE: Final = 1
@@ -42,11 +45,7 @@ def rotary_pos_embedding(  # noqa: PLR0913, PLR0917 - the bridge's signature
     mode: int,
 ) -> torch.Tensor:
     """Return the input rotated by the angles of its positions. Features beyond those of the angles stay."""
-    cos, sin = (at_positions(each, input.shape[-2], position_ids, offset) for each in (cos, sin))
-    features = cos.shape[-1]
-    rotated, rest = input[..., :features], input[..., features:]
-    output = (rotated * cos + rotate(rotated, mode) * sin).to(input.dtype)
-    return torch.cat((output, rest), -1) if rest.shape[-1] else output
+    return _rotate_by_angles(input, sin, cos, position_ids, offset, lambda part, sines: rotate(part, mode) * sines)
 
 
 def _rotary_pos_embedding_backward(  # noqa: PLR0913, PLR0917 - the bridge's signature
@@ -57,10 +56,21 @@ def _rotary_pos_embedding_backward(  # noqa: PLR0913, PLR0917 - the bridge's sig
     offset: int,
     mode: int,
 ) -> torch.Tensor:
-    cos, sin = (at_positions(each, grad_in.shape[-2], position_ids, offset) for each in (cos, sin))
+    return _rotate_by_angles(grad_in, sin, cos, position_ids, offset, lambda part, sines: -rotate(part * sines, mode))
+
+
+def _rotate_by_angles(  # noqa: PLR0913, PLR0917 - the bridge's arguments
+    tensor: torch.Tensor,
+    sin: torch.Tensor,
+    cos: torch.Tensor,
+    position_ids: torch.Tensor | None,
+    offset: int,
+    sine_term: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> torch.Tensor:
+    cos, sin = (at_positions(each, tensor.shape[-2], position_ids, offset) for each in (cos, sin))
     features = cos.shape[-1]
-    rotated, rest = grad_in[..., :features], grad_in[..., features:]
-    output = (rotated * cos - rotate(rotated * sin, mode)).to(grad_in.dtype)
+    part, rest = tensor[..., :features], tensor[..., features:]
+    output = (part * cos + sine_term(part, sin)).to(tensor.dtype)
     return torch.cat((output, rest), -1) if rest.shape[-1] else output
 
 
