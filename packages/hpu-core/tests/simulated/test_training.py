@@ -235,7 +235,7 @@ def test_strategy_of_lightning_for_other_devices_is_rejected(trainer: MakeTraine
 
 
 def test_error_without_strategy_names_it(trainer: MakeTrainer) -> None:
-    class OwnStrategy(_lightning.pytorch("strategies").SingleDeviceStrategy):  # type: ignore[misc] # As for Classifier.
+    class OwnStrategy(_lightning.pytorch("strategies").SingleDeviceStrategy):  # type: ignore[misc] # The class depends on the framework.
         pass
 
     run = trainer(strategy=OwnStrategy("cpu"))

@@ -62,4 +62,4 @@ def constructor_arguments(strategy: "DDPStrategy | FabricDDPStrategy") -> dict[s
     """
     attributes = {name: getattr(strategy, name) for name in _ATTRIBUTES.values() if name in vars(strategy)}
     arguments = {name: attributes[key] for name, key in _ATTRIBUTES.items() if key in attributes}
-    return {**arguments, **strategy._ddp_kwargs}  # noqa: SLF001 - see above.
+    return {**arguments, **strategy._ddp_kwargs}  # noqa: SLF001 - no public attribute has them.
