@@ -242,6 +242,20 @@ def test_summary_is_available_after_the_run(export: bool, tmp_path: Path) -> Non
     assert "aten::addmm" in profiler.summary()
 
 
+def test_function_events_are_those_of_the_last_trace(tmp_path: Path) -> None:
+    profiler = HPUProfiler(max_traces=2, schedule=torch.profiler.schedule(wait=0, warmup=1, active=1))
+    trainer(tmp_path, profiler).fit(Model(), loader(4))
+
+    names = [event.name for event in profiler.function_events or ()]
+    assert "aten::addmm" in names
+    # torch names every step "ProfilerStep*" there. Two steps were recorded, one in each trace.
+    assert len([name for name in names if name.startswith("ProfilerStep")]) == 1
+
+
+def test_no_function_events_before_a_run() -> None:
+    assert HPUProfiler().function_events is None
+
+
 @pytest.mark.parametrize("key", sorted(HPUProfiler.AVAILABLE_SORT_KEYS))
 def test_summary_accepts_each_sort_key(key: str, tmp_path: Path) -> None:
     profiler = HPUProfiler(dirpath=tmp_path, sort_by_key=key)

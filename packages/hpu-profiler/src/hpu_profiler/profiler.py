@@ -22,6 +22,7 @@ from hpu_profiler.trace.reader import TraceError, read_trace
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from torch.autograd.profiler_util import EventList
     from torch.profiler import ProfilerAction, ProfilerActivity
 
     from hpu_profiler.trace.model import Trace
@@ -103,6 +104,7 @@ class HPUProfiler(PyTorchProfiler):
         # Before anything that can raise: PyTorchProfiler's `__del__` stops the sessions.
         self._sessions = SessionManager("", self._create_session)
         self._is_active = False
+        self._last_recording: Any = None
         super().__init__(
             dirpath=dirpath,
             filename=filename,
@@ -244,6 +246,16 @@ class HPUProfiler(PyTorchProfiler):
             if writer.errors:
                 raise OSError("HPUProfiler: " + " ".join(writer.errors))
 
+    @property
+    def function_events(self) -> EventList | None:
+        """Events of the last trace, which torch parses on first access; None before the first trace."""
+        return None if self._last_recording is None else self._last_recording.function_events
+
+    @function_events.setter
+    def function_events(self, events: EventList | None) -> None:
+        # PyTorchProfiler resets its attribute.
+        self._last_recording = events
+
     def _init_kineto(self, profiler_kwargs: Any) -> None:
         """Do nothing; PyTorchProfiler would look up names of torch that the bridge may replace later."""
 
@@ -311,6 +323,8 @@ class HPUProfiler(PyTorchProfiler):
         return self._writer
 
     def _write_trace(self, kind: str, profile: Any) -> None:
+        # The session's profile gets another one for the next trace.
+        self._last_recording = profile.profiler
         writer = self._get_writer()
         writer.write(self._prepare_filename(action_name=kind or None, extension=""), profile.export_chrome_trace)
         if self._export_to_flame_graph and self.dirpath is not None:
