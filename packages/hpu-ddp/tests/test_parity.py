@@ -1,4 +1,4 @@
-"""Parity of data-parallel and single-device training on handwritten digits, and the cost of a step."""
+"""Parity of data-parallel and single-device training of a classifier, and the cost of a step."""
 
 import functools
 import itertools
@@ -8,7 +8,6 @@ from unittest import mock
 import pytest
 import torch
 import torch.distributed as dist
-from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import hpu_sim
@@ -18,7 +17,7 @@ from hpu_ddp import HPUParallelStrategy
 from .conftest import OnRanks
 from .modules import Loader, make_trainer, to_floats
 
-# 28 full batches of the 1,797 digits; the last batch must not be smaller.
+# 28 full batches; the last batch must not be smaller.
 SAMPLES = 1792
 BATCH_SIZE = 64
 STEPS = 100
@@ -28,14 +27,15 @@ _Base = _lightning.pytorch().LightningModule
 
 
 @functools.cache
-def _digits() -> TensorDataset:
-    """Return images of shape (64,) with values from 0 to 1, and their labels."""
-    data = load_digits()
-    images = torch.tensor(data.data[:SAMPLES], dtype=torch.float32) / 16
-    return TensorDataset(images, torch.tensor(data.target[:SAMPLES]))
+def _dataset() -> TensorDataset:
+    """Return images of shape (64,) with values from 0 to 1 around 10 centers, and their classes."""
+    generator = torch.Generator().manual_seed(7)
+    labels = torch.randint(10, (SAMPLES,), generator=generator)
+    centers = torch.rand(10, 64, generator=generator)
+    return TensorDataset((centers[labels] + torch.rand(SAMPLES, 64, generator=generator)) / 2, labels)
 
 
-class Digits(_Base):  # type: ignore[misc, valid-type] # The class depends on the framework.
+class ImageClassifier(_Base):  # type: ignore[misc, valid-type] # The class depends on the framework.
     """Two linear layers; records the loss of each step."""
 
     def __init__(self) -> None:
@@ -47,8 +47,8 @@ class Digits(_Base):  # type: ignore[misc, valid-type] # The class depends on th
 
     def training_step(self, batch: tuple[torch.Tensor, torch.Tensor], index: int) -> torch.Tensor:
         """Return the loss, scalar."""
-        images, digits = batch
-        loss: torch.Tensor = torch.nn.functional.cross_entropy(self.net(images), digits)
+        images, labels = batch
+        loss: torch.Tensor = torch.nn.functional.cross_entropy(self.net(images), labels)
         self.losses.append(loss.detach())
         return loss
 
@@ -59,13 +59,13 @@ class Digits(_Base):  # type: ignore[misc, valid-type] # The class depends on th
 
 def _shard(rank: int, ranks: int) -> Loader:
     """Return a rank's shard of each batch, with the samples in the order of single-device training."""
-    sampler = DistributedSampler(_digits(), num_replicas=ranks, rank=rank, shuffle=False)  # type: ignore[var-annotated]
-    return DataLoader(_digits(), batch_size=BATCH_SIZE // ranks, sampler=sampler)
+    sampler = DistributedSampler(_dataset(), num_replicas=ranks, rank=rank, shuffle=False)  # type: ignore[var-annotated]
+    return DataLoader(_dataset(), batch_size=BATCH_SIZE // ranks, sampler=sampler)
 
 
 def _train(ranks: int) -> tuple[list[float], list[float]]:
     """Train for 100 steps; return the losses, averaged over the ranks, and the weights."""
-    module = Digits()
+    module = ImageClassifier()
     strategy = HPUParallelStrategy()
     trainer = make_trainer(
         strategy=strategy, devices=ranks, max_epochs=-1, max_steps=STEPS, use_distributed_sampler=False
@@ -76,10 +76,10 @@ def _train(ranks: int) -> tuple[list[float], list[float]]:
 
 
 def _train_on_one_device() -> tuple[list[float], list[float]]:
-    module = Digits()
+    module = ImageClassifier()
     strategy = SingleHPUStrategy()
     trainer = make_trainer(strategy=strategy, devices=1, max_epochs=-1, max_steps=STEPS)
-    trainer.fit(module, DataLoader(_digits(), batch_size=BATCH_SIZE))
+    trainer.fit(module, DataLoader(_dataset(), batch_size=BATCH_SIZE))
     return to_floats(module.losses), _weights(module)
 
 
@@ -106,7 +106,7 @@ def test_ranks_train_like_one_device(ranks: int, on_ranks: OnRanks) -> None:
 def _measure_steps(bucket_cap_mb: float) -> tuple[int, int, dict[str, set[int]]]:
     """Return the size of the gradients in bytes, the number of their buckets, and this rank's counters per step."""
 
-    class StepCounter(_lightning.pytorch("callbacks").Callback):  # type: ignore[misc] # As for Digits.
+    class StepCounter(_lightning.pytorch("callbacks").Callback):  # type: ignore[misc] # As for ImageClassifier.
         def on_train_batch_start(self, *args: Any) -> None:
             seen.append(hpu_sim.stats())
 
@@ -115,7 +115,7 @@ def _measure_steps(bucket_cap_mb: float) -> tuple[int, int, dict[str, set[int]]]
 
     seen: list[dict[str, int]] = []
     buckets: list[str] = []
-    module = Digits()
+    module = ImageClassifier()
     trainer = make_trainer(
         strategy=HPUParallelStrategy(bucket_cap_mb=bucket_cap_mb),
         max_steps=8,

@@ -9,7 +9,6 @@ from unittest import mock
 
 import torch
 from packaging.version import Version
-from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from hpu_core import HPUAccelerator, frameworks
@@ -37,18 +36,20 @@ Loader = DataLoader[tuple[torch.Tensor, ...]]
 
 
 @functools.cache
-def digits() -> TensorDataset:
-    """Return images of shape (64,) with values from 0 to 1, and their classes."""
-    data = load_digits()
-    return TensorDataset(torch.tensor(data.data, dtype=torch.float32) / 16, torch.tensor(data.target))
+def dataset() -> TensorDataset:
+    """Return 1,792 images of shape (64,) with values from 0 to 1 around 10 centers, and their classes."""
+    generator = torch.Generator().manual_seed(7)
+    labels = torch.randint(10, (1792,), generator=generator)
+    centers = torch.rand(10, 64, generator=generator)
+    return TensorDataset((centers[labels] + torch.rand(1792, 64, generator=generator)) / 2, labels)
 
 
 def loader(rank: int, ranks: int, batches: int) -> Loader:
-    """Return a rank's part of each batch of 16 digits, in the order in which a single device would see them.
+    """Return a rank's part of each batch of 16 images, in the order in which a single device would see them.
 
     Use it with `use_distributed_sampler=False`, because Lightning's sampler shuffles.
     """
-    data = torch.utils.data.Subset(digits(), range(batches * BATCH_SIZE))
+    data = torch.utils.data.Subset(dataset(), range(batches * BATCH_SIZE))
     sampler = DistributedSampler(data, num_replicas=ranks, rank=rank, shuffle=False)  # type: ignore[var-annotated]
     return DataLoader(data, batch_size=BATCH_SIZE // ranks, sampler=sampler)
 
