@@ -108,7 +108,7 @@ def validate_source(config: object) -> None:
         )
 
 
-def validate(config: Config) -> None:
+def validate(config: Config, more_options: frozenset[str] = frozenset()) -> None:
     """Validate the options that do not depend on the Trainer.
 
     Unknown options at the top level and in `aio` are a warning, because DeepSpeed ignores them and a newer release may
@@ -116,12 +116,13 @@ def validate(config: Config) -> None:
 
     Args:
         config: DeepSpeed's configuration.
+        more_options: Names of options at the top level that are known as well.
 
     Raises:
         TypeError: A section is of the wrong type.
         ValueError: An option has an invalid value, or one in `zero_optimization` is unknown.
     """
-    _warn_unknown(config, _known_options(), "the DeepSpeed config")
+    _warn_unknown(config, _known_options() | more_options, "the DeepSpeed config")
     # Lightning writes `thread_count`, the name in older DeepSpeed releases.
     aio = _string_constants("deepspeed.runtime.swap_tensor.constants") | {"thread_count"}
     _warn_unknown(config.get("aio") or {}, aio, "`aio` in the DeepSpeed config")

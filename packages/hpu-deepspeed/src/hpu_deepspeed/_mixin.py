@@ -37,6 +37,8 @@ class HPUDeepSpeedMixin(HPUParallelMixin):
 
     config: Any
     _timeout: timedelta | None
+    # Options in `config` that the strategy reads, and not DeepSpeed's engine for training.
+    _own_options: frozenset[str] = frozenset()
     # Whether `root_device` has an index, see `_device_index_context`.
     _has_device_index = False
 
@@ -58,7 +60,7 @@ class HPUDeepSpeedMixin(HPUParallelMixin):
         self._timeout = self.process_groups.timeout
         # Lightning modifies the configuration, and the user may pass the same dict to another strategy.
         self.config = copy.deepcopy(self.config)
-        _config.validate(self.config)
+        _config.validate(self.config, self._own_options)
         _config.fill_defaults(self.config)
 
     @property

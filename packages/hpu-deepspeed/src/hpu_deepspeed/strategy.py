@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -13,7 +14,7 @@ from packaging.version import Version
 from hpu_core import frameworks
 from hpu_core.distributed.process_group import TIMEOUT
 from hpu_core.distributed.strategy import HPUParallelStrategyBase
-from hpu_deepspeed import _atomic_dir, _config, _deepspeed, _nvme_checkpoint
+from hpu_deepspeed import _atomic_dir, _config, _deepspeed, _inference, _nvme_checkpoint
 from hpu_deepspeed._lightning import (
     DeepSpeedPrecision,
     DeepSpeedStrategy,
@@ -40,6 +41,7 @@ __all__ = ["HPUDeepSpeedStrategy"]
 
 # Lightning 2.0 requires CUDA in `init_deepspeed`, later releases in `setup_environment`.
 _LIGHTNING_2_1: Final = Version("2.1.dev0")
+_PRECISION_DTYPES: Final = {"32": torch.float32, "bf16": torch.bfloat16, "16": torch.float16}
 
 
 class _SkipCudaCheck(DeepSpeedStrategy):
@@ -74,6 +76,8 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
     - The module's optimizer and scheduler take precedence over those in the configuration, with a warning.
     - Checkpoints are written atomically.
     - The configuration is validated before training starts.
+    - `dtype`, `tensor_parallel`, `replace_with_kernel_inject` and `enable_cuda_graph`, as arguments or in `config`,
+      make `validate`, `test` and `predict` use DeepSpeed's inference engine instead of the engine that trains.
 
     Args:
         accelerator: The accelerator, if it is not passed to the Trainer.
@@ -126,6 +130,10 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         timeout: How long ranks wait for each other; 30 minutes if None. HCCL collectives never time out by themselves.
         exclude_frozen_parameters: Whether to leave frozen parameters out of checkpoints. Needs Lightning 2.5.5.
         failure_detection: Whether ranks watch each other; HPU_FAILURE_DETECTION=0 switches it off as well.
+        dtype: Data type of the weights in the inference engine; that of the Trainer's `precision` if None.
+        tensor_parallel: Options for tensor parallelism in the inference engine, such as `{"tp_size": 2}`.
+        replace_with_kernel_inject: Whether the inference engine replaces modules by DeepSpeed's own kernels.
+        enable_cuda_graph: Ignored by the inference engine on HPU; for configurations that were written for CUDA.
 
     Raises:
         ImportError: DeepSpeed is too old.
@@ -136,6 +144,7 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
     """
 
     strategy_name = "hpu_deepspeed"
+    _own_options = frozenset(_inference.OPTIONS)
 
     def __init__(  # noqa: PLR0913, PLR0917 - the signature of Lightning's strategy.
         self,
@@ -186,9 +195,15 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         timeout: timedelta | None = TIMEOUT,
         exclude_frozen_parameters: bool = False,
         failure_detection: bool = True,
+        dtype: torch.dtype | None = None,
+        tensor_parallel: dict[str, Any] | None = None,
+        replace_with_kernel_inject: bool | None = None,
+        enable_cuda_graph: bool | None = None,
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__"}}
+        inference = {name: arguments.pop(name) for name in _inference.OPTIONS}
         super().__init__(**supported_arguments(DeepSpeedStrategy.__init__, **arguments))
+        self._inference_options = _inference.take_options(self.config, inference)
 
     @classmethod
     def from_lightning(cls, strategy: DeepSpeedStrategy) -> "HPUDeepSpeedStrategy":
@@ -342,7 +357,10 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
 
         Raises:
             TypeError: `weights_only` is not None and this Lightning does not support it.
+            ValueError: The directory has no whole weights for the inference engine.
         """
+        if _inference.is_engine(self.model):
+            return self._load_for_inference(_atomic_dir.resolve(checkpoint_path), weights_only)
         _deepspeed.patch_weight_loading(self.model)
         options = supported_arguments(DeepSpeedStrategy.load_checkpoint, weights_only=weights_only)
         return super().load_checkpoint(_atomic_dir.resolve(checkpoint_path), **options)
@@ -417,8 +435,23 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
 
     def _initialize_deepspeed_inference(self, model: "Module") -> None:
         with self._device_index_context():
-            super()._initialize_deepspeed_inference(model)
+            if self._inference_options:
+                dtype = _PRECISION_DTYPES[self.precision_plugin.precision.partition("-")[0]]
+                self.model = _inference.create_engine(model, self._inference_options, dtype)
+            else:
+                super()._initialize_deepspeed_inference(model)
         self._set_module_device(model)
+
+    def _load_for_inference(self, path: Path, weights_only: bool | None) -> dict[str, Any]:
+        """Load a file or directory into the module of the inference engine."""
+        if path.is_dir():
+            checkpoint = _inference.load_directory(path)
+        else:
+            method = super(DeepSpeedStrategy, self).load_checkpoint
+            checkpoint = method(path, **supported_arguments(method, weights_only=weights_only))
+        module: Any = self.lightning_module
+        module.load_state_dict(checkpoint["state_dict"], strict=getattr(module, "strict_loading", True))
+        return checkpoint
 
     def _set_module_device(self, model: "Module") -> None:
         # The engine has moved it to "hpu", which torch takes for another device than the "hpu:0" of tensors. Moving it

@@ -1,0 +1,105 @@
+"""DeepSpeed's inference engine: its options, and checkpoints for it."""
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from hpu_deepspeed import _deepspeed
+
+#: Options of the engine that HPUDeepSpeedStrategy takes as arguments.
+OPTIONS: Final[tuple[str, ...]] = ("dtype", "tensor_parallel", "replace_with_kernel_inject", "enable_cuda_graph")
+_MODEL_STATES: Final = "mp_rank_00_model_states.pt"
+# Lightning's name for the directory of the engine's files.
+_TAG: Final = "checkpoint"
+
+
+def take_options(config: dict[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of the inference engine, and remove them from the configuration.
+
+    Args:
+        config: DeepSpeed's configuration, modified in place. "tensor_parallel" without "tp_size" stays, because it
+            configures training.
+        arguments: Arguments of the strategy by name, None if not given. They take precedence.
+
+    Returns:
+        Options for `deepspeed.init_inference`; empty if neither has any.
+
+    Raises:
+        TypeError: `tensor_parallel` is not a dict.
+        ValueError: The configuration partitions the parameters, or `dtype` is unknown.
+    """
+    tensor_parallel = config.get("tensor_parallel")
+    trains_in_parallel = isinstance(tensor_parallel, Mapping) and "tp_size" not in tensor_parallel
+    names = [name for name in OPTIONS if name in config and not (name == "tensor_parallel" and trains_in_parallel)]
+    options = {name: config.pop(name) for name in names}
+    options.update((name, value) for name, value in arguments.items() if value is not None)
+    if not options:
+        return {}
+    zero = config.get("zero_optimization")
+    if isinstance(zero, Mapping) and zero.get("stage") == 3:  # noqa: PLR2004 - the stage.
+        raise ValueError(
+            f"`{next(iter(options))}` needs `stage` 0, 1 or 2, because DeepSpeed's inference engine does not partition "
+            "parameters, got stage 3"
+        )
+    if not isinstance(options.get("tensor_parallel", {}), Mapping):
+        raise TypeError(
+            f"`tensor_parallel` must be a dict such as {{'tp_size': 2}}, got {options['tensor_parallel']!r}"
+        )
+    if "dtype" in options:
+        options["dtype"] = _parse_dtype(options["dtype"])
+    return options
+
+
+def create_engine(module: torch.nn.Module, options: Mapping[str, Any], dtype: torch.dtype) -> Any:
+    """Return DeepSpeed's inference engine for a module, which it moves to the device.
+
+    Args:
+        module: The LightningModule, whose weights are converted in place.
+        options: See `take_options`.
+        dtype: Data type of the weights if the options have none.
+    """
+    return _deepspeed.load().init_inference(module, config={"dtype": dtype, **options})
+
+
+def is_engine(model: object) -> bool:
+    """Return whether a model is DeepSpeed's inference engine."""
+    return isinstance(model, importlib.import_module("deepspeed.inference.engine").InferenceEngine)
+
+
+def load_directory(path: Path) -> dict[str, Any]:
+    """Load a checkpoint directory that HPUDeepSpeedStrategy wrote in stage 0, 1 or 2.
+
+    Args:
+        path: The directory.
+
+    Returns:
+        The Trainer's state, with the module's weights as "state_dict".
+
+    Raises:
+        ValueError: The directory does not have whole weights.
+    """
+    file = path / _TAG / _MODEL_STATES
+    if not file.is_file():
+        raise ValueError(
+            f"the checkpoint {str(path)!r} must be a file, or a directory of ZeRO stage 0, 1 or 2, to be loaded into "
+            "DeepSpeed's inference engine: convert it with `convert_zero_checkpoint_to_fp32_state_dict`"
+        )
+    # DeepSpeed stores objects of its own in the file.
+    checkpoint: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=False)
+    weights = checkpoint.pop("module")
+    # Lightning 2.0 wraps the module.
+    checkpoint["state_dict"] = {name.removeprefix("_forward_module."): value for name, value in weights.items()}
+    return checkpoint
+
+
+def _parse_dtype(dtype: object) -> torch.dtype:
+    names = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+    parsed = names.get(dtype) or getattr(torch, dtype.removeprefix("torch."), None) if isinstance(dtype, str) else dtype
+    if not isinstance(parsed, torch.dtype):
+        raise ValueError(  # noqa: TRY004 - as for an unknown name.
+            f"`dtype` must be a torch.dtype or its name, such as torch.bfloat16 or 'bf16', got {dtype!r}"
+        )
+    return parsed

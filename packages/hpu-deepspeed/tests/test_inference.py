@@ -1,0 +1,110 @@
+"""DeepSpeed's inference engine in `trainer.test` and `trainer.predict`."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hpu_deepspeed import HPUDeepSpeedStrategy, _inference
+
+from .conftest import OnRanks
+from .modules import Classifier, loader, to_floats, trainer
+
+
+def _predict(checkpoint: str | None = None, **options: Any) -> tuple[str, str, list[float]]:
+    """Return the engine's class, the data type of the weights, and the scores of two batches."""
+    strategy = HPUDeepSpeedStrategy(stage=1, **options)
+    run = trainer(strategy)
+    scores = run.predict(Classifier(), loader(run.global_rank, 2, 2), ckpt_path=checkpoint)
+    engine = type(strategy.model).__name__
+    return engine, str(scores[0].dtype), to_floats([score for batch in scores for score in batch.flatten()])
+
+
+def _fit(folder: str) -> str:
+    run = trainer(HPUDeepSpeedStrategy(stage=1), max_epochs=1)
+    run.fit(Classifier(), loader(run.global_rank, 2, 2))
+    run.save_checkpoint(f"{folder}/trained.ckpt")
+    return f"{folder}/trained.ckpt"
+
+
+def _test(**options: Any) -> float:
+    run = trainer(HPUDeepSpeedStrategy(**options))
+    (metrics,) = run.test(Classifier(), loader(run.global_rank, 2, 2), verbose=False)
+    return float(metrics["loss"])
+
+
+@pytest.mark.parametrize("as_config", [False, True])
+def test_options_select_the_inference_engine(as_config: bool, on_ranks: OnRanks) -> None:
+    options: dict[str, Any] = {"dtype": "bf16", "replace_with_kernel_inject": False, "tensor_parallel": {"tp_size": 1}}
+
+    for engine, dtype, _ in on_ranks(_predict_with, {"config": options} if as_config else options):
+        assert engine == "InferenceEngine"
+        assert dtype == "torch.bfloat16"
+
+
+def _predict_with(options: dict[str, Any]) -> tuple[str, str, list[float]]:
+    return _predict(**options)
+
+
+def _compare_engines() -> tuple[list[float], list[float], float, float]:
+    return _predict()[2], _predict(enable_cuda_graph=True)[2], _test(), _test(enable_cuda_graph=True)
+
+
+def test_scores_and_metrics_equal_those_of_the_training_engine(on_ranks: OnRanks) -> None:
+    for scores, inference_scores, loss, inference_loss in on_ranks(_compare_engines):
+        assert inference_scores == pytest.approx(scores)
+        assert inference_loss == pytest.approx(loss)
+
+
+def _predict_from_checkpoint(folder: str) -> tuple[list[float], list[float], list[float]]:
+    checkpoint = _fit(folder)
+    return _predict(checkpoint)[2], _predict(checkpoint, enable_cuda_graph=False)[2], _predict()[2]
+
+
+def test_checkpoint_directory_is_loaded(on_ranks: OnRanks, tmp_path: Path) -> None:
+    for scores, inference_scores, untrained in on_ranks(_predict_from_checkpoint, str(tmp_path)):
+        assert inference_scores == pytest.approx(scores)
+        assert inference_scores != pytest.approx(untrained)
+
+
+def test_options_are_removed_from_the_config() -> None:
+    config = {"dtype": "bf16", "zero_optimization": {"stage": 2}}
+
+    assert _inference.take_options(config, {"tensor_parallel": {"tp_size": 2}}) == {
+        "dtype": torch.bfloat16,
+        "tensor_parallel": {"tp_size": 2},
+    }
+    assert config == {"zero_optimization": {"stage": 2}}
+
+
+def test_tensor_parallelism_for_training_stays_in_the_config() -> None:
+    config = {"tensor_parallel": {"autotp_size": 2}}
+
+    assert _inference.take_options(config, {}) == {}
+    assert config == {"tensor_parallel": {"autotp_size": 2}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stage", "error", "message"),
+    [
+        (
+            {"dtype": "half precision"},
+            2,
+            ValueError,
+            "`dtype` must be a torch.dtype or its name, .* got 'half precision'",
+        ),
+        ({"tensor_parallel": 2}, 2, TypeError, "`tensor_parallel` must be a dict such as .* got 2"),
+        ({"dtype": torch.float}, 3, ValueError, "`dtype` needs `stage` 0, 1 or 2, .* got stage 3"),
+    ],
+)
+def test_invalid_options_are_an_error(
+    arguments: dict[str, Any], stage: int, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        _inference.take_options({"zero_optimization": {"stage": stage}}, arguments)
+
+
+def test_directory_without_whole_weights_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="must be a file, or a directory of ZeRO stage 0, 1 or 2"):
+        _inference.load_directory(tmp_path)
