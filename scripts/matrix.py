@@ -31,9 +31,9 @@ HEADER = """# Tested releases
 
 <!-- Written by `nox -t matrix` from matrix.json. -->
 
-One row for each SynapseAI release: the tests of each package with the release's torch (the stock build), Lightning and
-DeepSpeed, on simulated cards of this release. Only the package and the packages that it requires are installed. Nothing
-was measured on a card. Tests that a suite runs in a process of their own count as one.
+The tests of each package with the torch (the stock build), Lightning and DeepSpeed of a SynapseAI release, on simulated
+cards of this release. Only the package and the packages that it requires are installed. Nothing was measured on a card.
+"264 + 4" is 264 tests that passed and 4 that were skipped. The tests of a subprocess of a suite count as one.
 """
 
 
@@ -88,10 +88,8 @@ def describe(cell: Cell | None) -> str:
         return "skipped"
     if "reason" in cell:
         return f"failed: {cell['reason']}"
-    parts = [f"{len(cell['failed'])} failed"] if cell["failed"] else []
-    parts += [f"{cell['passed']} passed"]
-    parts += [f"{cell['skipped']} skipped"] if cell["skipped"] else []
-    return ", ".join(parts)
+    failed = f"{len(cell['failed'])} failed, " if cell["failed"] else ""
+    return f"{failed}{cell['passed']} + {cell['skipped']}"
 
 
 def make_table(releases: dict[str, str], packages: list[str], cells: dict[tuple[str, str], Cell]) -> list[list[str]]:
@@ -116,10 +114,12 @@ def make_table(releases: dict[str, str], packages: list[str], cells: dict[tuple[
 
 def make_page(releases: dict[str, str], packages: list[str], cells: dict[tuple[str, str], Cell]) -> str:
     """Return the documentation page; the arguments are those of `make_table`."""
-    header, *rows = make_table(releases, packages, cells)
+    table = make_table(releases, packages, cells)
+    # A column for each release, because a table that is wider than the page is cut off.
+    header, *rows = zip(*table, strict=True)
     text = [HEADER, "| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     text += ["| " + " | ".join(row) + " |" for row in rows]
-    if not_run := sorted(releases.keys() - {row[0] for row in rows}, key=list(releases).index):
+    if not_run := sorted(releases.keys() - {row[0] for row in table}, key=list(releases).index):
         text += ["", f"Not run: {', '.join(not_run)}."]
     if failed := [f"- {_name(cell)}: `{test}`" for cell in cells.values() for test in cell.get("failed", ())]:
         text += ["", "## Failed tests", "", *failed]
@@ -128,7 +128,10 @@ def make_page(releases: dict[str, str], packages: list[str], cells: dict[tuple[s
     reasons: Counter[str] = Counter()
     for cell in cells.values():
         reasons.update(cell.get("skips", {}))
-    text += [f"- {count} tests in all rows: {reason}" for reason, count in sorted(reasons.items())]
+    text += [
+        f"- {count} {'test' if count == 1 else 'tests'} in all columns: {reason}"
+        for reason, count in sorted(reasons.items())
+    ]
     return "\n".join(text) + "\n"
 
 
