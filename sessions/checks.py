@@ -36,6 +36,6 @@ def types(session: nox.Session) -> None:
     install(session, *group("types"), *PACKAGES, *test_requirements(*PACKAGES.values()))
     # One run per package, because two packages may have test modules of the same name.
     for package in PACKAGES.values():
-        folders = [package.path / name for name in ("src", "tests", "third_party", "trials", "bench")]
+        folders = [package.path / name for name in ("src", "tests", "third_party", "bench")]
         session.run("mypy", *(str(folder) for folder in folders if any(folder.rglob("*.py"))))
     session.run("mypy", "noxfile.py", "sessions", "scripts", "docs_runner", "examples", "tests", "docs/conf.py")

@@ -11,7 +11,16 @@ import nox
 
 from sessions.environments import install, isolated_sim_env
 from sessions.packages import group
-from sessions.testing import install_suite
+from sessions.testing import install_suite, per_suite, suite_paths
+
+
+@nox.session(default=False)
+@per_suite
+def slow(session: nox.Session, suite: str) -> None:
+    """Run the tests marked `slow`, which `tests` leaves out; "slow(hpu-core)" those of one suite."""
+    install_suite(session, suite)
+    # Exit code 5 is a suite without such tests.
+    session.run("pytest", "-m", "slow", *(session.posargs or suite_paths(suite)), success_codes=[0, 5])
 
 
 @nox.session(default=False)
@@ -70,15 +79,3 @@ def faults(session: nox.Session) -> None:
     """Have a rank fail in every way, on one machine and two, and print a table; `-- --runs 1` for a short one."""
     install(session, "hpu-ddp", "hpu-deepspeed[deepspeed]", "hpu-sim", *group("demo"))
     session.run("python", "scripts/faults/measure.py", *session.posargs)
-
-
-@nox.session(default=False)
-def cpu_adam(session: nox.Session) -> None:
-    """Train with DeepSpeed's CPU Adam, which it compiles; skipped without a compiler."""
-    run_slow_test(session, "hpu-deepspeed", "cpu_adam")
-
-
-def run_slow_test(session: nox.Session, package: str, name: str) -> None:
-    """Run a file of a package's trials/, which pytest does not collect with the other tests."""
-    install_suite(session, package)
-    session.run("pytest", *session.posargs, f"packages/{package}/trials/test_{name}.py")

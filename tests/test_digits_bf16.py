@@ -15,8 +15,10 @@ HPU_SIM = Path(sys.executable).with_name("hpu-sim")
 
 @pytest.mark.parametrize(
     ("release", "options"),
-    [("1.11.0", []), ("1.24.1", ["--default-lists"])],
-    ids=["HMP, own lists", "autocast, default lists"],
+    [
+        pytest.param("1.11.0", [], marks=pytest.mark.slow, id="HMP, own lists"),
+        pytest.param("1.24.1", ["--default-lists"], id="autocast, default lists"),
+    ],
 )
 def test_bf16_reaches_the_accuracy_of_32_bit(release: str, options: list[str], tmp_path: Path) -> None:
     """The accuracy in bf16 is at least 95 %, and within 1 % of that in 32 bit."""

@@ -69,11 +69,16 @@ if __name__ == "__main__":
 @pytest.mark.parametrize(
     ("release", "arguments", "expected"),
     [
-        ("1.24.1", {"precision": 16}, "torch.float16"),
-        ("1.24.1", {"precision": 16, "bf16_ops": ["linear", "relu"]}, "torch.bfloat16"),
-        ("1.11.0", {"precision": 16}, "torch.bfloat16"),
+        pytest.param("1.24.1", {"precision": 16}, "torch.float16", id="fp16"),
+        pytest.param(
+            "1.24.1",
+            {"precision": 16, "bf16_ops": ["linear", "relu"]},
+            "torch.bfloat16",
+            marks=pytest.mark.slow,
+            id="own lists",
+        ),
+        pytest.param("1.11.0", {"precision": 16}, "torch.bfloat16", marks=pytest.mark.slow, id="HMP"),
     ],
-    ids=["fp16", "own lists", "HMP"],
 )
 def test_ranks_train_in_the_precision_with_equal_weights(
     release: str, arguments: dict[str, Any], expected: str, tmp_path: Path

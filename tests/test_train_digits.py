@@ -45,7 +45,7 @@ def run(devices: int, mode: str, folder: Path) -> Output:
     return Output(
         dict([cell.strip() for cell in row.strip("│").split("│")] for row in rows),
         # The line may follow another rank's progress bar.
-        sorted(re.findall(r"rank \d+ of .+? weights \w+", result.stdout)),
+        sorted(re.findall(r"rank \d+ of .+? weights [0-9a-f]{12}", result.stdout)),
     )
 
 

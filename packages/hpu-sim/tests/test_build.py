@@ -338,16 +338,19 @@ def _kill_while_compiling(folder: Path, cache: Path, start_python: Callable[...,
         os.close(started)
 
 
+@pytest.mark.slow
 def test_a_killed_build_leaves_nothing_to_load(rebuild: _Rebuild) -> None:
     """The cache holds its workspace and no entry."""
     assert build.build_key() not in rebuild.after_kill
     assert any(name.startswith(f"{build.build_key()}.build-") for name in rebuild.after_kill)
 
 
+@pytest.mark.slow
 def test_the_device_is_built_after_a_killed_build(rebuild: _Rebuild) -> None:
     assert [result[:2] for result in rebuild.results] == [(0, "hpu_sim_native\n")] * 2
 
 
+@pytest.mark.slow
 def test_processes_that_start_together_build_once(rebuild: _Rebuild) -> None:
     """One process builds, the other waits for the lock."""
     message = f"hpu-sim: compiling the simulated device for {build.build_key()}, once, in about half a minute\n"
@@ -355,6 +358,7 @@ def test_processes_that_start_together_build_once(rebuild: _Rebuild) -> None:
     assert sorted(error for _, _, error in rebuild.results) == ["", message]
 
 
+@pytest.mark.slow
 def test_a_build_cleans_up(rebuild: _Rebuild) -> None:
     """The cache holds the entry and at most its lock."""
     key = build.build_key()
@@ -362,6 +366,7 @@ def test_a_build_cleans_up(rebuild: _Rebuild) -> None:
     assert rebuild.final in ([key], [key, f"{key}.lock"])
 
 
+@pytest.mark.slow
 def test_an_entry_has_the_checksum_of_its_library(rebuild: _Rebuild) -> None:
     assert list(rebuild.metadata) == ["sha256"]
     assert re.fullmatch("[0-9a-f]{64}", rebuild.metadata["sha256"])

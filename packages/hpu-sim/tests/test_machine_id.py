@@ -141,12 +141,11 @@ def test_programs_side_by_side_have_a_card_each(
 @pytest.mark.parametrize(
     ("arguments", "variables"),
     [
-        (["--machine", "lab"], {}),
-        ([], {"HPU_SIM_MACHINE": "lab"}),
-        ([], {"HPU_SIM_RUNTIME_DIR": "cards"}),
-        ([], _SLURM),
+        pytest.param(["--machine", "lab"], {}, id="option"),
+        pytest.param([], {"HPU_SIM_MACHINE": "lab"}, marks=pytest.mark.slow, id="name"),
+        pytest.param([], {"HPU_SIM_RUNTIME_DIR": "cards"}, marks=pytest.mark.slow, id="folder"),
+        pytest.param([], _SLURM, marks=pytest.mark.slow, id="job"),
     ],
-    ids=["option", "name", "folder", "job"],
 )
 def test_programs_share_a_machine_on_purpose(
     arguments: list[str], variables: dict[str, str], start: Callable[..., subprocess.Popen[str]]

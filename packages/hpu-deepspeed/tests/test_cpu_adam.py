@@ -1,20 +1,14 @@
 """Test of DeepSpeed's CPU Adam, which DeepSpeed compiles on first use."""
 
-from __future__ import annotations
-
 import shutil
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hpu_deepspeed import HPUDeepSpeedStrategy
-from hpu_sim.testing import SharedRankPool
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from tests.modules import Classifier, loader, to_floats, trainer
+from .conftest import OnRanks
+from .modules import Classifier, loader, to_floats, trainer
 
 BATCHES = 6
 LR = 0.01
@@ -42,14 +36,14 @@ def _train_both() -> tuple[tuple[str, list[float]], tuple[str, list[float]]]:
     return compiled, _train(Classifier(lr=LR), stage=2, offload_optimizer=True)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(_TIMEOUT)
 @pytest.mark.skipif(
     shutil.which("c++") is None or shutil.which("ninja") is None,
     reason="Requires: a C++ compiler and ninja, to compile DeepSpeed's Adam for the CPU",
 )
-def test_cpu_adam_has_the_losses_of_torchs_adam(tmp_path: Path) -> None:
-    with SharedRankPool(lambda: tmp_path) as ranks:
-        ((name, losses), (_, expected)), _ = ranks.call(_train_both, seconds=_TIMEOUT)
+def test_cpu_adam_has_the_losses_of_torchs_adam(on_ranks: OnRanks) -> None:
+    ((name, losses), (_, expected)), _ = on_ranks(_train_both, seconds=_TIMEOUT)
 
     assert name == "DeepSpeedCPUAdam"
     assert losses == pytest.approx(expected, abs=1e-5)
