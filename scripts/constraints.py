@@ -193,8 +193,9 @@ def gaudi_constraints(table: dict[str, Any], row: dict[str, Any]) -> str:
     comment = f"SynapseAI {row['release']} on a machine with cards. torch is the image's own and is not named here."
     lines = [*lightning_lines(table, row), *related_constraints(table, None, matching_lightnings(table, row))]
     if "deepspeed" in row:
-        fork = f"# The vendor's fork: {DEEPSPEED_FORK}, ref {row['deepspeed_ref']}."
-        lines += [fork, f"deepspeed=={row['deepspeed']}"]
+        # Not a constraint, because no index has the fork, and pip could not solve a requirement of DeepSpeed.
+        command = f'pip install "deepspeed @ git+{DEEPSPEED_FORK}@{row["deepspeed_ref"]}"'
+        lines += [f"# DeepSpeed {row['deepspeed']}, the vendor's fork, is on no index: {command}"]
     return write_lines(comment, lines)
 
 

@@ -38,6 +38,12 @@ def test_gaudi_constraints_never_name_torch(release: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("release", TABLE["release"], ids=RELEASES)
+def test_gaudi_constraints_can_be_solved(release: dict[str, Any]) -> None:
+    """The fork of DeepSpeed is on no index, so a constraint on it would forbid every installation of DeepSpeed."""
+    assert "deepspeed" not in requirements(constraints.gaudi_constraints(TABLE, release))
+
+
+@pytest.mark.parametrize("release", TABLE["release"], ids=RELEASES)
 @pytest.mark.parametrize("name", ["lightning", "pytorch-lightning"])
 @pytest.mark.parametrize("version", ["2.6.2", "2.6.3"])
 def test_unsafe_lightning_is_excluded(release: dict[str, Any], name: str, version: str) -> None:
