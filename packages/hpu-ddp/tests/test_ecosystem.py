@@ -11,7 +11,7 @@ import hpu_sim
 from hpu_core import frameworks
 
 from .conftest import OnRanks
-from .modules import BATCHES, Classifier, make_loader, make_trainer, parameter_bytes
+from .modules import BATCHES, Classifier, make_loader, make_trainer, parameter_bytes, to_floats
 
 _lightning = frameworks.current()
 _callbacks = _lightning.pytorch("callbacks")
@@ -104,3 +104,32 @@ def _train_compiled() -> tuple[bytes, bytes]:
 def test_compiled_module_trains_as_the_plain_one(on_ranks: OnRanks) -> None:
     for compiled, plain in on_ranks(_train_compiled):
         assert compiled == plain
+
+
+class _DropoutClassifier(Classifier):
+    """Classifier whose losses depend on the generator of each rank's device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net.append(torch.nn.Dropout(0.5))
+
+
+def _resume_with_dropout(folder: str) -> tuple[list[float], list[float]]:
+    """Return the losses of the second epoch of this rank, without and with an interruption before it."""
+    losses = []
+    for seed, checkpoint in ((5, None), (6, f"{folder}/epoch=0.ckpt")):
+        module = _DropoutClassifier()
+        saving = _callbacks.ModelCheckpoint(folder, filename="{epoch}", save_top_k=-1)
+        run = make_trainer(callbacks=[saving], enable_checkpointing=True, max_epochs=2)
+        torch.manual_seed(seed + run.global_rank)
+        run.fit(module, make_loader(), ckpt_path=checkpoint)
+        losses.append(to_floats(module.losses[-BATCHES:]))
+    return losses[0], losses[1]
+
+
+def test_resumed_dropout_draws_the_numbers_of_an_uninterrupted_training(on_ranks: OnRanks, tmp_path: Path) -> None:
+    (expected, resumed), (other_expected, other_resumed) = on_ranks(_resume_with_dropout, str(tmp_path))
+
+    assert resumed == expected
+    assert other_resumed == other_expected
+    assert expected != other_expected

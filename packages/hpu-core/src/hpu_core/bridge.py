@@ -14,15 +14,19 @@ import sys
 import warnings
 from collections.abc import Callable
 from types import ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hpu_core import _rendezvous_env
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = [
     "clear_default_rendezvous_env",
     "device_count",
     "device_name",
     "generation",
+    "get_rng_state",
     "hmp",
     "initialize_distributed",
     "initialize_inference",
@@ -43,6 +47,7 @@ __all__ = [
     "open_device",
     "plugin_version",
     "set_inference_env",
+    "set_rng_state",
     "synchronize",
     "track_rendezvous_env",
     "transformer_engine",
@@ -192,6 +197,22 @@ def is_own_function(function: object) -> bool:
 def synchronize() -> None:
     """Wait until the device has finished all work. Opens the device."""
     _import(f"{_BRIDGE}.hpu").synchronize()
+
+
+def get_rng_state() -> "torch.Tensor":
+    """Return the state of the device's generator, a uint8 tensor on the CPU. Opens the device."""
+    state: torch.Tensor = _import(f"{_BRIDGE}.hpu").get_rng_state()
+    return state
+
+
+def set_rng_state(state: "torch.Tensor") -> None:
+    """Set the state of the device's generator. Opens the device.
+
+    Args:
+        state: A result of `get_rng_state`.
+    """
+    # torch 2.13 crashes on a view into a larger tensor.
+    _import(f"{_BRIDGE}.hpu").set_rng_state(state.clone())
 
 
 def memory_stats() -> dict[str, int]:

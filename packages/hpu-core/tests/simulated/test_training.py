@@ -146,6 +146,36 @@ def test_checkpoint_resumes(trainer: MakeTrainer, tmp_path: Path) -> None:
     assert losses(resumed) == losses(complete)[BATCHES:]
 
 
+class _DropoutClassifier(Classifier):
+    """Classifier whose losses depend on the device's generator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net.append(torch.nn.Dropout(0.5))
+
+
+def test_resumed_dropout_draws_the_numbers_of_an_uninterrupted_training(trainer: MakeTrainer, tmp_path: Path) -> None:
+    complete, resumed = _DropoutClassifier(), _DropoutClassifier()
+    for module, checkpoint in ((complete, None), (resumed, tmp_path / "epoch=0.ckpt")):
+        # The second run would draw other numbers.
+        torch.manual_seed(5 if checkpoint is None else 6)
+        saving = _lightning.pytorch("callbacks").ModelCheckpoint(str(tmp_path), filename="{epoch}", save_top_k=-1)
+        run = trainer(max_epochs=2, enable_checkpointing=True, callbacks=saving)
+        run.fit(module, loader(), ckpt_path=checkpoint)
+
+    assert losses(resumed) == losses(complete)[BATCHES:]
+
+
+def test_checkpoint_of_weights_only_has_no_generator_state(trainer: MakeTrainer, tmp_path: Path) -> None:
+    run = trainer()
+    run.fit(Classifier(), loader())
+    run.save_checkpoint(tmp_path / "full.ckpt")
+    run.save_checkpoint(tmp_path / "weights.ckpt", weights_only=True)
+
+    assert "hpu_random_states" in torch.load(tmp_path / "full.ckpt", weights_only=True)
+    assert "hpu_random_states" not in torch.load(tmp_path / "weights.ckpt", weights_only=True)
+
+
 def test_checkpoint_has_cpu_tensors(trainer: MakeTrainer, tmp_path: Path) -> None:
     run = trainer()
     run.fit(Classifier(), loader())
