@@ -181,7 +181,7 @@ def test_gather_of_a_cpu_tensor_raises_an_error(on_ranks: OnRanks) -> None:
     assert all(message.startswith("`tensor` must be on 'hpu'") for message in messages)
 
 
-@pytest.mark.parametrize("start_method", ["popen", "spawn"])
+@pytest.mark.parametrize("start_method", ["popen", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_launch(start_method: str, run: Run) -> None:
     done = run("fabric.py", start_method)
 

@@ -55,7 +55,7 @@ def test_missing_rank_is_named(present: str, error: str, run: Run) -> None:
     assert "simulated card" not in done.output
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_sigterm_on_one_rank_stops_all_ranks(rank: int, run: Run) -> None:
     """All ranks stop before the same batch, log it and exit with code 0."""
     done = run("train.py", "--timeout", str(TIMEOUT), "--fail", "terminated", "--rank", str(rank), "--epochs", "50")
@@ -76,6 +76,7 @@ def test_launched_rank_exits_if_its_launcher_fails(run: Run) -> None:
     assert "MASTER_PORT must be free" in done.output
 
 
+@pytest.mark.slow
 def test_failure_detection_can_be_disabled(run: Run) -> None:
     done = run("train.py", HPU_FAILURE_DETECTION="0")
 
@@ -83,6 +84,7 @@ def test_failure_detection_can_be_disabled(run: Run) -> None:
     assert done.output.count('{"rank"') == 2
 
 
+@pytest.mark.slow
 def test_resume_after_a_killed_rank(run: Run, tmp_path: Path) -> None:
     """Resumed from the last checkpoint, a training reaches the same weights as an uninterrupted one."""
     saving = ("--timeout", str(TIMEOUT), "--epochs", "3", "--checkpoints")

@@ -25,7 +25,7 @@ def test_hung_rank_exits_and_is_named(run: Run) -> None:
     assert re.search(r'train\.py", line \d+ in fail\b', done.output)
 
 
-@pytest.mark.parametrize("how", ["killed", "holds the GIL"])
+@pytest.mark.parametrize("how", ["killed", pytest.param("holds the GIL", marks=pytest.mark.slow)])
 def test_rank_blocked_in_a_collective_exits(how: str, run: Run) -> None:
     """A rank that cannot raise prints the cause and exits after a grace period."""
     done = run("train.py", "--timeout", str(HANG_TIMEOUT), "--fail", how, "--held")

@@ -60,6 +60,7 @@ def test_ranks_rendezvous_on_a_free_port(launched_reports: list[dict[str, Any]])
     assert "12345" not in ports
 
 
+@pytest.mark.slow
 def test_master_port_is_used(run: Run) -> None:
     port = str(free_port())
     reports = _reports(run("train.py", MASTER_PORT=port))
@@ -67,6 +68,7 @@ def test_master_port_is_used(run: Run) -> None:
     assert [report["port"] for report in reports] == [port, port]
 
 
+@pytest.mark.slow
 def test_visible_modules_select_devices(run: Run) -> None:
     reports = _reports(run("train.py", devices=4, HABANA_VISIBLE_MODULES="3,1"))
 
@@ -85,6 +87,7 @@ def test_spawn(run: Run, launched_reports: list[dict[str, Any]]) -> None:
     assert report["weights"] == launched_reports[0]["weights"]
 
 
+@pytest.mark.slow
 def test_spawn_in_a_notebook(run: Run) -> None:
     """An interactive interpreter, as in a notebook, allows "spawn"."""
     done = run("train.py", "--start-method", "spawn", interpreter=(sys.executable, "-i"))
@@ -178,6 +181,7 @@ def _run_concurrently(
         return [program.wait(60) for program in programs]
 
 
+@pytest.mark.slow
 def test_user_launches_each_rank(program: Callable[..., Program]) -> None:
     """A process with LOCAL_RANK and MASTER_PORT is a rank and launches no other."""
     variables = {"MASTER_PORT": str(free_port())}
@@ -212,7 +216,7 @@ def test_multiple_machines(program: Callable[..., Program]) -> None:
     assert [report["module_id"] for report in reports] == ["0", "1", "0", "1"]
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_contradictory_environment_raises_one_error_per_rank(rank: int, run: Run) -> None:
     """The error precedes the rendezvous and the opening of a device."""
     done = run("train.py", LOCAL_RANK=str(rank), WORLD_SIZE="8", NODE_RANK="1", MASTER_PORT="29500")
@@ -223,6 +227,7 @@ def test_contradictory_environment_raises_one_error_per_rank(rank: int, run: Run
     assert "simulated card" not in done.output
 
 
+@pytest.mark.slow
 def test_missing_variables_raise_one_error(run: Run) -> None:
     """The error precedes the launch."""
     done = run("train.py", "--num-nodes", "2")
@@ -240,7 +245,7 @@ def test_more_devices_than_available_raise_an_error(run: Run) -> None:
     assert "simulated card" not in done.output
 
 
-@pytest.mark.parametrize("start_method", ["spawn", "fork"])
+@pytest.mark.parametrize("start_method", ["spawn", pytest.param("fork", marks=pytest.mark.slow)])
 def test_launch_with_an_open_device_raises_an_error(start_method: str, run: Run) -> None:
     done = run("train.py", "--start-method", start_method, "--open-early")
 

@@ -88,7 +88,7 @@ def _weights(module: torch.nn.Module) -> list[float]:
     return flat
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_ranks_train_like_one_device(ranks: int, on_ranks: OnRanks) -> None:
     """Shards of a batch on several devices train like the whole batch on one device."""
     expected_losses, expected_weights = on_ranks(_train_on_one_device, count=2)[0]
