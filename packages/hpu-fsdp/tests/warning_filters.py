@@ -13,6 +13,7 @@ _HARMLESS = (
     "You defined a `validation_step` but have no `val_dataloader`",
     "It is recommended to use `self.log",
     "Using `DistributedSampler` with the dataloaders",
+    "FSDP with `.*-true` enables computation in lower precision",
     # From torch's distributed optimizers, which Lightning imports for model averaging.
     "`torch.jit.*` is deprecated",
     # Deprecated in torch 2.13; Lightning uses it for all-gather with gradients.
