@@ -98,6 +98,7 @@ _PACKAGES: Final = (
     "hpu_core",
     "hpu_ddp",
     "hpu_deepspeed",
+    "hpu_fsdp",
     "hpu_precision",
     "hpu_profiler",
     "hpu_sim",

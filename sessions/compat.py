@@ -27,6 +27,7 @@ LIGHTNING_TESTS = {
     "hpu-ddp": ("tests/test_training.py", "tests/test_fabric.py"),
     "hpu-compat": ("tests",),
     "hpu-deepspeed": ("tests",),
+    "hpu-fsdp": ("tests",),
 }
 
 

@@ -10,7 +10,7 @@ import types
 import pytest
 
 # Packages that load a public name when it is first used; hpu-sim and hpu-compat have tests of their own.
-_LAZY = ("hpu_core", "hpu_ddp", "hpu_deepspeed", "hpu_precision", "hpu_profiler")
+_LAZY = ("hpu_core", "hpu_ddp", "hpu_deepspeed", "hpu_fsdp", "hpu_precision", "hpu_profiler")
 
 _FRAMEWORKS = frozenset({"lightning", "lightning_fabric", "pytorch_lightning"})
 _HEAVY = frozenset({*_FRAMEWORKS, "habana_frameworks", "pyhlml", "subprocess", "torch"})
@@ -23,6 +23,7 @@ _STATEMENTS = {
     ),
     "strategies of hpu-ddp": ("from hpu_ddp import *", frozenset({"habana_frameworks"})),
     "strategies of hpu-deepspeed": ("from hpu_deepspeed import *", frozenset({"habana_frameworks"})),
+    "strategies of hpu-fsdp": ("from hpu_fsdp import *", frozenset({"habana_frameworks"})),
     "op lists of hpu-precision": (
         "from hpu_precision import OpLists; OpLists.create(bf16_ops=['linear'])",
         _FRAMEWORKS | {"habana_frameworks"},

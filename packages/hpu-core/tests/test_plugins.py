@@ -70,6 +70,8 @@ def test_broken_plugin_is_skipped_with_warning(
         ("ddp_spawn", "hpu-ddp"),
         ("hpu_deepspeed_stage_3_offload", "hpu-deepspeed"),
         ("deepspeed", "hpu-deepspeed"),
+        ("fsdp_cpu_offload", "hpu-fsdp"),
+        ("hpu_model_parallel", "hpu-fsdp"),
     ],
 )
 @pytest.mark.usefixtures("nothing_installed")
@@ -81,7 +83,7 @@ def test_error_names_missing_distribution(name: str, distribution: str) -> None:
 
 @pytest.mark.usefixtures("nothing_installed")
 def test_unknown_strategy_is_left_to_lightning() -> None:
-    assert plugins.missing_strategy_error("fsdp") is None
+    assert plugins.missing_strategy_error("xla") is None
 
 
 def test_unknown_strategy_of_installed_distribution_is_left_to_lightning(monkeypatch: pytest.MonkeyPatch) -> None:

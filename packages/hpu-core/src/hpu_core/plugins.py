@@ -55,6 +55,10 @@ _DISTRIBUTIONS: Final = {
     "ddp": "hpu-ddp",
     "hpu_deepspeed": "hpu-deepspeed",
     "deepspeed": "hpu-deepspeed",
+    "hpu_fsdp": "hpu-fsdp",
+    "fsdp": "hpu-fsdp",
+    "hpu_model_parallel": "hpu-fsdp",
+    "modelparallel": "hpu-fsdp",
 }
 
 

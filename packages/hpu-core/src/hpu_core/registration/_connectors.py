@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 REQUIRED: Final = (
     "_check_and_init_precision",
     "_check_config_and_set_final_flags",
+    "_check_strategy_and_fallback",
     "_choose_auto_accelerator",
     "_choose_strategy",
     "_init_strategy",
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
         def _check_and_init_precision(self) -> Any: ...
         def _check_config_and_set_final_flags(self, **flags: Any) -> None: ...
+        def _check_strategy_and_fallback(self) -> None: ...
         def _choose_auto_accelerator(self) -> str: ...
         def _choose_strategy(self) -> Any: ...
         def _init_strategy(self) -> None: ...
@@ -124,9 +126,13 @@ class HPUConnectorMixin(_Connector):
         asked = f"`devices={len(self._parallel_devices)}`, `num_nodes={self._num_nodes_flag}`"
         raise plugins.not_installed_error(f"training on several Gaudi cards ({asked})", "hpu-ddp")
 
-    def _init_strategy(self) -> None:
+    def _check_strategy_and_fallback(self) -> None:
+        # First: Lightning's check refuses its FSDPStrategy, by name or instance, with another accelerator than CUDA.
         if self._is_hpu(self.accelerator):
             self._strategy_flag = _strategy_flags.for_hpu(self._strategy_flag, self._api)
+        super()._check_strategy_and_fallback()
+
+    def _init_strategy(self) -> None:
         super()._init_strategy()
         if self._is_hpu(self.accelerator):
             self.strategy.module_ids = self._module_ids

@@ -30,6 +30,7 @@ _FRAMEWORKS: Final = frozenset(
         "hpu_core",
         "hpu_ddp",
         "hpu_deepspeed",
+        "hpu_fsdp",
         "hpu_precision",
         "hpu_profiler",
         "hpu_sim",

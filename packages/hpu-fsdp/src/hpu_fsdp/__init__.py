@@ -1,0 +1,33 @@
+"""Fully sharded data-parallel training on Intel Gaudi (HPU) with PyTorch Lightning.
+
+Importing this package loads neither torch, Lightning nor the Gaudi bridge, starts no process and opens no device: each
+public name is imported from its module on first access.
+"""
+
+from typing import TYPE_CHECKING
+
+from hpu_core import lazy_exports as _lazy_exports
+
+if TYPE_CHECKING:
+    from hpu_fsdp.__about__ import __version__
+    from hpu_fsdp.fabric import FabricHPUFSDPStrategy
+    from hpu_fsdp.precision import FabricHPUFSDPPrecision, HPUFSDPPrecision
+    from hpu_fsdp.strategy import HPUFSDPStrategy
+
+__all__ = [
+    "FabricHPUFSDPPrecision",
+    "FabricHPUFSDPStrategy",
+    "HPUFSDPPrecision",
+    "HPUFSDPStrategy",
+    "__version__",
+]
+
+__getattr__, __dir__ = _lazy_exports.lazy_exports(
+    __name__,
+    {
+        "hpu_fsdp.__about__": ["__version__"],
+        "hpu_fsdp.fabric": ["FabricHPUFSDPStrategy"],
+        "hpu_fsdp.precision": ["FabricHPUFSDPPrecision", "HPUFSDPPrecision"],
+        "hpu_fsdp.strategy": ["HPUFSDPStrategy"],
+    },
+)

@@ -1,0 +1,202 @@
+"""Setup that FSDP needs on HPU: eager mode, an open device before a device mesh is built, and materialized modules."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
+from torch.distributed.fsdp.wrap import enable_wrap
+from torch.nn import Module
+
+from hpu_core import bridge
+from hpu_fsdp import _torch
+from hpu_fsdp._lightning import fsdp_arguments
+
+if TYPE_CHECKING:
+    from hpu_core.distributed.process_group import ProcessGroupManager
+
+    class _Strategy:
+        """Part of Lightning's parallel strategies, the Trainer's and Fabric's, that is used here."""
+
+        accelerator: Any
+        cluster_environment: Any
+        cpu_offload: Any
+        mixed_precision_config: Any
+        num_nodes: Any
+        num_processes: Any
+        process_groups: ProcessGroupManager
+        root_device: torch.device
+        world_size: Any
+
+        def collective(self, name: str, group: Any | None = None) -> AbstractContextManager[None]: ...
+        def setup_environment(self) -> None: ...
+
+else:
+    _Strategy = object
+
+# The index that every tensor on the device has.
+DEVICE: Final = torch.device("hpu", 0)
+
+SHARDING_STRATEGIES: Final = tuple(strategy.name for strategy in ShardingStrategy)
+_STATE_DICT_TYPES: Final = ("full", "sharded")
+
+
+class ShardedSetupMixin(_Strategy):
+    """Mixin for strategies that shard parameters; list it after hpu-core's base and before Lightning's strategy."""
+
+    def setup_environment(self) -> None:
+        """Create the process group, open the device, and then run Lightning's setup, which builds device meshes.
+
+        Raises:
+            RuntimeError: The bridge is in lazy mode, which cannot free the storage of a parameter.
+        """
+        if bridge.is_lazy():
+            raise RuntimeError(
+                f"{type(self).__name__} needs eager mode, got lazy mode, which cannot free the storage of a gathered "
+                "parameter: set PT_HPU_LAZY_MODE=0 before the program starts"
+            )
+        # Before Lightning's, which passes `device_id`: torch wants one with an index there.
+        self.process_groups.init_process_group(self.cluster_environment)
+        # torch opens a device of its own choice when it builds a mesh in a process without one.
+        self.accelerator.setup_device(self.root_device)
+        self._prepare_mesh()
+        super().setup_environment()
+
+    def _prepare_mesh(self) -> None:
+        """Build a device mesh that Lightning would build for another device; subclasses may override it."""
+
+
+class FSDPSetupMixin(ShardedSetupMixin):
+    """Mixin for strategies with FullyShardedDataParallel; list it as ShardedSetupMixin."""
+
+    sharding_strategy: Any
+
+    def _prepare_mesh(self) -> None:
+        arguments = fsdp_arguments(self)
+        mesh = arguments.get("device_mesh")
+        if self.world_size == 1:
+            # Gathering, freeing and scattering on one device copies everything for nothing.
+            self.sharding_strategy = ShardingStrategy.NO_SHARD
+            arguments.pop("device_mesh", None)
+            return
+        if mesh is None and arguments.get("process_group") is None and "HYBRID" in self.sharding_strategy.name:
+            # torch would take all devices of the machine for those of this job.
+            mesh = (self.num_nodes, self.num_processes)
+        if mesh is not None:
+            arguments["device_mesh"] = _make_hybrid_mesh(mesh, self.world_size)
+
+    def _wrapping_context(self) -> AbstractContextManager[Any]:
+        """Return a context in which torch's `wrap` shards modules, after they are moved to the device."""
+        return enable_wrap(
+            wrapper_cls=self._wrap,
+            cpu_offload=self.cpu_offload,
+            mixed_precision=self.mixed_precision_config,
+            sharding_strategy=self.sharding_strategy,
+            **fsdp_arguments(self),
+        )
+
+    def _wrap(self, module: Module, **arguments: Any) -> FullyShardedDataParallel:
+        with self._preparing(module):
+            return FullyShardedDataParallel(module, **{**fsdp_arguments(self), **arguments})
+
+    @contextmanager
+    def _preparing(self, module: Module) -> Iterator[None]:
+        """Move a module to the device and return a context in which to wrap it.
+
+        Raises:
+            ValueError: The module has no parameters.
+        """
+        if next(module.parameters(), None) is None:
+            raise ValueError(
+                f"the module must have parameters to shard, got {type(module).__name__} without any: pass "
+                "`strategy='hpu_ddp'`"
+            )
+        move_to_device(module)
+        if has_meta_tensors(module):
+            fsdp_arguments(self).setdefault("param_init_fn", materialize)
+        with self.collective("setup"), _torch.ignore_no_shard_warning(self.sharding_strategy):
+            yield
+
+
+def has_meta_tensors(module: Module) -> bool:
+    """Return whether a parameter or buffer of a module is on the meta device."""
+    return any(tensor.is_meta for tensors in (module.parameters(), module.buffers()) for tensor in tensors)
+
+
+def move_to_device(module: Module) -> None:
+    """Move the parameters and buffers of a module to the device, except those on the meta device."""
+
+    def move(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor if tensor.is_meta or tensor.device == DEVICE else tensor.to(DEVICE)
+
+    module._apply(move)  # noqa: SLF001 - `Module.to` refuses tensors on the meta device.
+
+
+def materialize(module: Module) -> None:
+    """Allocate the parameters and buffers of one module, without its children, and initialize them.
+
+    Args:
+        module: Module on the meta device.
+
+    Raises:
+        TypeError: The module has no `reset_parameters`.
+    """
+    if not any(tensor.is_meta for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False))):
+        return
+    reset: Callable[[], None] | None = getattr(module, "reset_parameters", None)
+    if reset is None:
+        raise TypeError(
+            f"{type(module).__name__} must have a method `reset_parameters` to be created on the meta device: define "
+            "it, or pass `param_init_fn` to the strategy"
+        )
+    module.to_empty(device=DEVICE, recurse=False)
+    reset()
+
+
+def validate_options(sharding_strategy: object, state_dict_type: object, arguments: dict[str, Any]) -> None:
+    """Raise an error for options of FSDP that are not valid on HPU.
+
+    Raises:
+        TypeError: The arguments have a `device_id`.
+        ValueError: An option is unknown.
+    """
+    name = sharding_strategy.upper() if isinstance(sharding_strategy, str) else sharding_strategy
+    if not isinstance(name, ShardingStrategy) and name not in SHARDING_STRATEGIES:
+        raise ValueError(
+            f"`sharding_strategy` must be {', '.join(map(repr, SHARDING_STRATEGIES))}, got {sharding_strategy!r}"
+        )
+    if state_dict_type not in _STATE_DICT_TYPES:
+        raise ValueError(f"`state_dict_type` must be 'full' or 'sharded', got {state_dict_type!r}")
+    if arguments.get("device_id") is not None:
+        raise TypeError(
+            f"`device_id` must not be set, got {arguments['device_id']!r}: a process has one device, to which the "
+            "strategy moves the module"
+        )
+
+
+def _make_hybrid_mesh(mesh: Any, world_size: int) -> DeviceMesh:
+    """Return the device mesh of hybrid sharding.
+
+    Args:
+        mesh: Number of replicas and of ranks that share one, or a mesh.
+        world_size: Number of ranks.
+
+    Raises:
+        ValueError: The mesh has not as many devices as there are ranks, or is not one of HPUs.
+    """
+    if isinstance(mesh, DeviceMesh):
+        if mesh.device_type != "hpu":
+            raise ValueError(
+                f"`device_mesh` must be a mesh of 'hpu', got one of {mesh.device_type!r}: pass "
+                "`(replication size, sharding size)` instead"
+            )
+        return mesh
+    replicas, shards = mesh
+    if replicas * shards != world_size:
+        raise ValueError(
+            f"`device_mesh` must have as many devices as there are ranks ({world_size}), got "
+            f"{replicas} x {shards} = {replicas * shards}"
+        )
+    return init_device_mesh("hpu", (replicas, shards))

@@ -1,0 +1,200 @@
+"""FSDP strategy for Fabric."""
+
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
+from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
+from hpu_fsdp import _setup, _torch
+from hpu_fsdp._lightning import (
+    FabricFSDPPrecision,
+    FabricFSDPStrategy,
+    constructor_arguments,
+    copy_activation_checkpointing,
+)
+from hpu_fsdp.precision import FabricHPUFSDPPrecision
+
+if TYPE_CHECKING:
+    import torch
+    from lightning.fabric.accelerators.accelerator import Accelerator
+    from lightning.fabric.plugins import ClusterEnvironment, Precision
+    from torch import Tensor
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import CPUOffload, MixedPrecision, ShardingStrategy
+    from torch.nn import Module
+    from torch.optim import Optimizer
+
+__all__ = ["FabricHPUFSDPStrategy", "HPUFSDPStrategy"]
+
+
+class FabricHPUFSDPStrategy(FabricHPUParallelStrategyBase, _setup.FSDPSetupMixin, FabricFSDPStrategy):
+    """Fabric strategy for fully sharded data-parallel training on multiple HPUs, registered as "hpu_fsdp".
+
+    Fabric's counterpart of HPUFSDPStrategy. The arguments that both have mean the same.
+
+    Args:
+        accelerator: The accelerator, if it is not passed to Fabric.
+        parallel_devices: `torch.device("hpu")` for each device of this machine; set by Fabric.
+        cluster_environment: Lightning's cluster environment; detected by Fabric if None.
+        precision: A `FabricHPUFSDPPrecision`, or Lightning's FSDPPrecision, which is replaced by one; 32-bit if None.
+        process_group_backend: See HPUFSDPStrategy.
+        timeout: See HPUFSDPStrategy.
+        cpu_offload: See HPUFSDPStrategy.
+        mixed_precision: See HPUFSDPStrategy.
+        auto_wrap_policy: See HPUFSDPStrategy.
+        activation_checkpointing_policy: See HPUFSDPStrategy.
+        sharding_strategy: See HPUFSDPStrategy.
+        state_dict_type: "sharded" by default, as in Lightning.
+        device_mesh: See HPUFSDPStrategy.
+        failure_detection: See HPUFSDPStrategy.
+        **kwargs: Further arguments of torch's FullyShardedDataParallel.
+
+    Raises:
+        TypeError: `timeout` is not a timedelta, `device_id` is set, or the precision plugin is not one for FSDP.
+        ValueError: An argument is invalid; the message names it.
+    """
+
+    strategy_name = "hpu_fsdp"
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the arguments of Lightning's strategy.
+        self,
+        accelerator: "Accelerator | None" = None,
+        parallel_devices: "list[torch.device] | None" = None,
+        cluster_environment: "ClusterEnvironment | None" = None,
+        precision: "Precision | None" = None,
+        process_group_backend: str | None = BACKEND,
+        timeout: timedelta | None = TIMEOUT,
+        cpu_offload: "bool | CPUOffload | None" = None,
+        mixed_precision: "MixedPrecision | None" = None,
+        auto_wrap_policy: Any | None = None,
+        activation_checkpointing_policy: Any | None = None,
+        sharding_strategy: "ShardingStrategy | Literal['FULL_SHARD', 'SHARD_GRAD_OP', 'NO_SHARD', 'HYBRID_SHARD']" = (
+            "FULL_SHARD"
+        ),
+        state_dict_type: Literal["full", "sharded"] = "sharded",
+        device_mesh: "tuple[int, int] | DeviceMesh | None" = None,
+        *,
+        failure_detection: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        _setup.validate_options(sharding_strategy, state_dict_type, kwargs)
+        self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
+        super().__init__(
+            accelerator=accelerator,
+            parallel_devices=parallel_devices,
+            cluster_environment=cluster_environment,
+            precision=precision,
+            process_group_backend=self.process_groups.backend,
+            timeout=self.process_groups.timeout,
+            cpu_offload=cpu_offload,
+            mixed_precision=mixed_precision,
+            auto_wrap_policy=auto_wrap_policy,
+            activation_checkpointing_policy=activation_checkpointing_policy,
+            sharding_strategy=sharding_strategy,
+            state_dict_type=state_dict_type,
+            device_mesh=device_mesh,
+            **kwargs,
+        )
+        self._sharded_modules: list[Module] = []
+
+    @classmethod
+    def from_lightning(cls, strategy: FabricFSDPStrategy) -> "FabricHPUFSDPStrategy":
+        """Return a strategy with the arguments of one of Lightning's, which replaces it on HPU.
+
+        Args:
+            strategy: Lightning's FSDPStrategy, not set up yet.
+
+        Raises:
+            ValueError: It has a process group backend that does not take hpu tensors.
+        """
+        replacement = cls(**constructor_arguments(strategy))
+        copy_activation_checkpointing(strategy, replacement)
+        return replacement
+
+    @staticmethod
+    def precision_plugin_for(precision: Any) -> FabricHPUFSDPPrecision:
+        """Return the precision plugin for Fabric's `precision`.
+
+        Args:
+            precision: Fabric's value.
+
+        Raises:
+            ValueError: FSDP does not support the precision.
+        """
+        return FabricHPUFSDPPrecision(precision)
+
+    @property
+    def precision(self) -> FabricHPUFSDPPrecision:
+        """Fabric's precision plugin, a FabricHPUFSDPPrecision."""
+        if not isinstance(self._precision, FabricHPUFSDPPrecision):
+            self._precision = FabricHPUFSDPPrecision()
+        return self._precision
+
+    @precision.setter
+    def precision(self, plugin: "Precision | None") -> None:
+        if plugin is None or isinstance(plugin, FabricHPUFSDPPrecision):
+            self._precision = plugin
+        elif isinstance(plugin, FabricFSDPPrecision):
+            # Lightning's own enters autocast for CUDA.
+            self._precision = FabricHPUFSDPPrecision(plugin.precision)
+        else:
+            raise TypeError(
+                f"`precision` must be a FabricHPUFSDPPrecision with FSDP, got {type(plugin).__name__}: pass "
+                f"`precision={plugin.precision!r}` to Fabric, or `FabricHPUFSDPPrecision(..., autocast=plugin)`"
+            )
+
+    def setup_module(self, module: "Module") -> "Module":
+        """Move a module to the device and shard it.
+
+        Args:
+            module: The module.
+
+        Raises:
+            ValueError: The module has no parameters.
+        """
+        with self._preparing(module):
+            sharded = super().setup_module(module)
+        self._sharded_modules.append(sharded)
+        return sharded
+
+    def module_sharded_context(self) -> AbstractContextManager[Any]:
+        """Return a context in which torch's `wrap` shards modules."""
+        return self._wrapping_context()
+
+    def backward(self, tensor: "Tensor", module: "Module | None", *args: Any, **kwargs: Any) -> None:
+        """Compute gradients and reduce them, without those that the optimizer has cleared since the forward pass.
+
+        Args:
+            tensor: The loss, scalar.
+            module: The module, for the precision plugin.
+            *args: For the precision plugin.
+            **kwargs: For the precision plugin.
+        """
+        for sharded in self._sharded_modules:
+            _torch.drop_cleared_gradients(sharded)
+        super().backward(tensor, module, *args, **kwargs)
+
+    def clip_gradients_norm(
+        self,
+        module: "Module",
+        optimizer: "Optimizer",
+        max_norm: float,
+        norm_type: float = 2.0,
+        error_if_nonfinite: bool = True,
+    ) -> "Tensor":
+        """Clip gradients by their norm over all ranks, and return the norm.
+
+        Args:
+            module: The sharded module.
+            optimizer: Its optimizer.
+            max_norm: Maximum norm.
+            norm_type: Order of the norm.
+            error_if_nonfinite: Ignored, as in Lightning.
+        """
+        with self.collective("gradient clipping"):
+            return super().clip_gradients_norm(module, optimizer, max_norm, norm_type, error_if_nonfinite)
+
+
+# The name without the prefix, as Lightning names Fabric's strategies.
+HPUFSDPStrategy = FabricHPUFSDPStrategy

@@ -1,0 +1,194 @@
+"""Precision plugins for FSDP."""
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+from hpu_core import bridge, frameworks, plugins
+from hpu_fsdp._lightning import FabricFSDPPrecision, FSDPPrecision, MisconfigurationException
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from torch.optim import Optimizer
+
+    from hpu_core.plugins import Api
+
+    class _FSDPPrecision:
+        """Part of Lightning's precision plugins for FSDP that is used here."""
+
+        def __init__(self, precision: Any) -> None: ...
+        def convert_module(self, module: Module) -> Module: ...
+        def forward_context(self) -> AbstractContextManager[Any]: ...
+
+else:
+    _FSDPPrecision = object
+
+__all__ = ["AutocastPlugin", "FabricHPUFSDPPrecision", "HPUFSDPPrecision"]
+
+_PRECISIONS: Final = ("32-true", "bf16-mixed", "bf16-true", "16-mixed", "16-true")
+# The Trainer's aliases from earlier versions of Lightning.
+_ALIASES: Final = {"32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed"}
+
+
+class AutocastPlugin(Protocol):
+    """Precision plugin with the context of a module's step, such as hpu-precision's."""
+
+    def forward_context(self) -> AbstractContextManager[Any]:
+        """Return the context."""
+        ...
+
+
+class _HPUFSDPPrecision(_FSDPPrecision):
+    """Mixin for the Trainer's and Fabric's plugin; list it before Lightning's."""
+
+    _api: "Api"
+    precision: Any
+    scaler: Any
+
+    def __init__(
+        self,
+        precision: Any = "32-true",
+        scaler: ShardedGradScaler | None = None,
+        *,
+        autocast: AutocastPlugin | None = None,
+    ) -> None:
+        name = normalize_precision(precision)
+        if scaler is not None and name != "16-mixed":
+            raise ValueError(f"`scaler` must be None with `precision={name!r}`, which scales no loss, got {scaler!r}")
+        # Lightning creates a scaler for CUDA with "16-mixed", and refuses one that is passed. Otherwise the two mixed
+        # precisions differ in their dtype only.
+        super().__init__("bf16-mixed" if name == "16-mixed" else name)
+        self.precision = name
+        self.scaler = (scaler or ShardedGradScaler("hpu")) if name == "16-mixed" else None
+        self._autocast = autocast
+        if autocast is None and "mixed" in name:
+            self._autocast = _installed_autocast(name, self._api)
+
+    def convert_module(self, module: "Module") -> "Module":
+        """Convert the parameters with "bf16-true" and "16-true".
+
+        Args:
+            module: The module to train.
+
+        Raises:
+            NotImplementedError: The precision is float16, which the devices do not support.
+        """
+        if self.precision.startswith("16") and not bridge.is_fp16_supported():
+            raise NotImplementedError(f"precision={self.precision!r} needs Gaudi 2 or newer: use 'bf16-mixed'")
+        return super().convert_module(module)
+
+    def forward_context(self) -> AbstractContextManager[Any]:
+        """Return the context of a module's step: autocast in mixed precision, otherwise the parameters' dtype."""
+        if "mixed" not in self.precision:
+            return super().forward_context()
+        if self._autocast is not None:
+            return self._autocast.forward_context()
+        dtype = torch.bfloat16 if self.precision == "bf16-mixed" else torch.float16
+        # torch's cache of cast weights would keep gathered parameters alive.
+        return torch.autocast("hpu", dtype=dtype, cache_enabled=False)
+
+    def __repr__(self) -> str:
+        return frameworks.describe(self)
+
+
+class HPUFSDPPrecision(_HPUFSDPPrecision, FSDPPrecision):
+    """Precision plugin for `HPUFSDPStrategy`.
+
+    In mixed precision, parameters are gathered and gradients reduced in the lower precision, and the step runs in
+    autocast. Autocast follows hpu-precision's op lists if that package is installed. The sharded parameters and the
+    optimizer's states stay in float32.
+
+    Args:
+        precision: "32-true", "bf16-mixed", "bf16-true", "16-mixed" or "16-true"; also "32", "bf16" and "16", as in the
+            Trainer. float16 needs Gaudi 2 or newer.
+        scaler: Gradient scaler for "16-mixed"; `ShardedGradScaler("hpu")` if None.
+        autocast: Plugin whose `forward_context` casts in mixed precision, such as
+            `HPUPrecisionPlugin("bf16-mixed", bf16_ops=[...])` of hpu-precision.
+
+    Attributes:
+        root_module: The module that the strategy has sharded, for gradient clipping.
+
+    Raises:
+        ValueError: `precision` is not supported, or does not use a scaler.
+    """
+
+    _api = "pytorch"
+
+    root_module: "Module | None" = None
+
+    def clip_grad_by_norm(self, optimizer: "Optimizer", clip_val: float = 0.0) -> None:  # noqa: ARG002 - FSDP clips all.
+        """Clip the gradients by their norm over the parameters of all ranks.
+
+        Args:
+            optimizer: Optimizer whose gradients to clip; the only one of the module.
+            clip_val: Maximum norm; 0 disables clipping.
+
+        Raises:
+            MisconfigurationException: The module is not wrapped as a whole.
+        """
+        if clip_val <= 0:
+            return
+        if not isinstance(self.root_module, FullyShardedDataParallel):
+            raise MisconfigurationException(
+                "`gradient_clip_algorithm='norm'` needs a module that is wrapped in FullyShardedDataParallel as a "
+                f"whole, got {type(self.root_module).__name__}: leave the wrapping to the strategy, or clip by value"
+            )
+        clip_gradients(self.root_module, clip_val)
+
+
+class FabricHPUFSDPPrecision(_HPUFSDPPrecision, FabricFSDPPrecision):
+    """Precision plugin for Fabric's `HPUFSDPStrategy`.
+
+    Args:
+        precision: See HPUFSDPPrecision.
+        scaler: See HPUFSDPPrecision.
+        autocast: See HPUFSDPPrecision.
+
+    Raises:
+        ValueError: `precision` is not supported, or does not use a scaler.
+    """
+
+    _api = "fabric"
+
+
+def clip_gradients(module: FullyShardedDataParallel, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+    """Clip gradients by their norm over all ranks, and return the norm.
+
+    Args:
+        module: The sharded module.
+        max_norm: Maximum norm.
+        norm_type: Order of the norm.
+    """
+    return module.clip_grad_norm_(max_norm=max_norm, norm_type=norm_type)
+
+
+def normalize_precision(precision: object) -> Any:
+    """Return Lightning's canonical name of a precision.
+
+    Raises:
+        ValueError: FSDP does not support the precision.
+
+    >>> normalize_precision("bf16"), normalize_precision(32), normalize_precision("16-true")
+    ('bf16-mixed', '32-true', '16-true')
+    """
+    name = _ALIASES.get(str(precision), precision)
+    if name == "64-true":
+        raise plugins.float64_error(name)
+    if name not in _PRECISIONS:
+        raise ValueError(
+            f"`precision` must be {', '.join(map(repr, _PRECISIONS[:-1]))} or {_PRECISIONS[-1]!r} with FSDP, got "
+            f"{precision!r}"
+        )
+    return name
+
+
+def _installed_autocast(precision: str, api: "Api") -> AutocastPlugin | None:
+    """Return the precision plugin of an installed distribution, None if there is none."""
+    for plugin in plugins.installed().values():
+        path = plugin.precision.of(api) if plugin.precision else None
+        if path is not None:
+            return cast("AutocastPlugin", plugins.load(path)(precision))
+    return None

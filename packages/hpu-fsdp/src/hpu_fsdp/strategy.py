@@ -1,0 +1,200 @@
+"""FSDP strategy for the Trainer."""
+
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
+from hpu_core.distributed.strategy import HPUParallelStrategyBase
+from hpu_fsdp import _setup, _torch
+from hpu_fsdp._lightning import FSDPPrecision, FSDPStrategy, constructor_arguments, copy_activation_checkpointing
+from hpu_fsdp.precision import HPUFSDPPrecision
+
+if TYPE_CHECKING:
+    import torch
+    from lightning.fabric.plugins import CheckpointIO, ClusterEnvironment
+    from lightning.pytorch import Trainer
+    from lightning.pytorch.accelerators import Accelerator
+    from lightning.pytorch.plugins.precision import Precision
+    from torch import Tensor
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import CPUOffload, MixedPrecision, ShardingStrategy
+    from torch.nn import Module
+
+__all__ = ["HPUFSDPStrategy"]
+
+
+class HPUFSDPStrategy(HPUParallelStrategyBase, _setup.FSDPSetupMixin, FSDPStrategy):
+    """Strategy for fully sharded data-parallel training on multiple HPUs, registered as "hpu_fsdp".
+
+    Extends Lightning's FSDPStrategy with HCCL, one device per process, failure detection, and gradient clipping by
+    norm. It needs eager mode. On a single device, nothing is sharded.
+
+    Args:
+        accelerator: The accelerator, if it is not passed to the Trainer.
+        parallel_devices: `torch.device("hpu")` for each device of this machine; set by the Trainer.
+        cluster_environment: Lightning's cluster environment; detected by the Trainer if None.
+        checkpoint_io: Plugin that writes and reads full checkpoints; `hpu_core.HPUCheckpointIO` if None.
+        precision_plugin: An `HPUFSDPPrecision`, or Lightning's FSDPPrecision, which is replaced by one; 32-bit if None.
+        process_group_backend: Backend of the process group, "hccl" or another one that supports HPU tensors; "hccl" if
+            None.
+        timeout: Timeout of the rendezvous, and of a rank that makes no progress while others wait for it; 30 minutes by
+            default.
+        cpu_offload: Whether to keep parameters, gradients and optimizer states in host memory.
+        mixed_precision: torch's MixedPrecision, instead of the precision plugin's.
+        auto_wrap_policy: Set of module classes to wrap each by itself, or a policy of `torch.distributed.fsdp.wrap`.
+        activation_checkpointing_policy: The same for modules whose activations are recomputed in the backward pass.
+        sharding_strategy: "FULL_SHARD" shards parameters, gradients and optimizer states; "SHARD_GRAD_OP" keeps
+            parameters gathered between forward and backward; "HYBRID_SHARD" and "_HYBRID_SHARD_ZERO2" do so within a
+            machine and replicate across machines; "NO_SHARD" replicates.
+        state_dict_type: "full" saves a checkpoint in one file, "sharded" in a folder with a file per rank.
+        device_mesh: Number of replicas, and of ranks that share one, for hybrid sharding; or a mesh of 'hpu' with these
+            dimensions. Default: machines, and devices of a machine.
+        failure_detection: Whether to run the watchdog, which raises `RankFailedError` on all ranks if one fails, exits
+            or hangs; HPU_FAILURE_DETECTION=0 switches it off as well. Default: ``True``.
+        **kwargs: Further arguments of torch's FullyShardedDataParallel, such as `limit_all_gathers`,
+            `use_orig_params`, `param_init_fn` and `sync_module_states`.
+
+    Raises:
+        TypeError: `timeout` is not a timedelta, `device_id` is set, or the precision plugin is not one for FSDP.
+        ValueError: An argument is invalid; the message names it.
+    """
+
+    strategy_name = "hpu_fsdp"
+    # Lightning refuses the names in its own list with another accelerator than CUDA.
+    _registered_strategies: list[str] = []  # noqa: RUF012 - as Lightning's.
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the arguments of Lightning's strategy.
+        self,
+        accelerator: "Accelerator | None" = None,
+        parallel_devices: "list[torch.device] | None" = None,
+        cluster_environment: "ClusterEnvironment | None" = None,
+        checkpoint_io: "CheckpointIO | None" = None,
+        precision_plugin: "Precision | None" = None,
+        process_group_backend: str | None = BACKEND,
+        timeout: timedelta | None = TIMEOUT,
+        cpu_offload: "bool | CPUOffload | None" = None,
+        mixed_precision: "MixedPrecision | None" = None,
+        auto_wrap_policy: Any | None = None,
+        activation_checkpointing_policy: Any | None = None,
+        sharding_strategy: "ShardingStrategy | Literal['FULL_SHARD', 'SHARD_GRAD_OP', 'NO_SHARD', 'HYBRID_SHARD']" = (
+            "FULL_SHARD"
+        ),
+        state_dict_type: Literal["full", "sharded"] = "full",
+        device_mesh: "tuple[int, int] | DeviceMesh | None" = None,
+        *,
+        failure_detection: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        _setup.validate_options(sharding_strategy, state_dict_type, kwargs)
+        self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
+        super().__init__(
+            accelerator=accelerator,
+            parallel_devices=parallel_devices,
+            cluster_environment=cluster_environment,
+            checkpoint_io=checkpoint_io,
+            precision_plugin=precision_plugin,
+            process_group_backend=self.process_groups.backend,
+            timeout=self.process_groups.timeout,
+            cpu_offload=cpu_offload,
+            mixed_precision=mixed_precision,
+            auto_wrap_policy=auto_wrap_policy,
+            activation_checkpointing_policy=activation_checkpointing_policy,
+            sharding_strategy=sharding_strategy,
+            state_dict_type=state_dict_type,
+            device_mesh=device_mesh,
+            **kwargs,
+        )
+
+    @classmethod
+    def from_lightning(cls, strategy: FSDPStrategy) -> "HPUFSDPStrategy":
+        """Return a strategy with the arguments of one of Lightning's, which replaces it on HPU.
+
+        Args:
+            strategy: Lightning's FSDPStrategy, not set up yet.
+
+        Raises:
+            ValueError: It has a process group backend that does not take hpu tensors.
+        """
+        replacement = cls(**constructor_arguments(strategy))
+        copy_activation_checkpointing(strategy, replacement)
+        return replacement
+
+    @staticmethod
+    def precision_plugin_for(precision: Any) -> HPUFSDPPrecision:
+        """Return the precision plugin for the Trainer's `precision`.
+
+        Args:
+            precision: The Trainer's value.
+
+        Raises:
+            ValueError: FSDP does not support the precision.
+        """
+        return HPUFSDPPrecision(precision)
+
+    @property
+    def precision_plugin(self) -> HPUFSDPPrecision:
+        """The precision plugin, an HPUFSDPPrecision."""
+        if not isinstance(self._precision_plugin, HPUFSDPPrecision):
+            self._precision_plugin = HPUFSDPPrecision()
+        return self._precision_plugin
+
+    @precision_plugin.setter
+    def precision_plugin(self, plugin: "Precision | None") -> None:
+        if plugin is None or isinstance(plugin, HPUFSDPPrecision):
+            self._precision_plugin = plugin
+        elif isinstance(plugin, FSDPPrecision):
+            # Lightning's own enters autocast for CUDA.
+            self._precision_plugin = HPUFSDPPrecision(plugin.precision)
+        else:
+            raise TypeError(
+                f"`precision_plugin` must be an HPUFSDPPrecision with FSDP, got {type(plugin).__name__}: pass "
+                f"`precision={plugin.precision!r}` to the Trainer, or `HPUFSDPPrecision(..., autocast=plugin)`"
+            )
+
+    def setup(self, trainer: "Trainer") -> None:
+        """Move the module to the device, shard it, and set it up for training or evaluation.
+
+        Args:
+            trainer: The Trainer.
+        """
+        super().setup(trainer)
+        self.precision_plugin.root_module = self.model
+
+    def model_sharded_context(self) -> AbstractContextManager[Any]:  # type: ignore[override] # Lightning decorates it.
+        """Return a context in which torch's `wrap` shards modules, for `configure_model`."""
+        return self._wrapping_context()
+
+    def pre_backward(self, closure_loss: "Tensor") -> None:
+        """Drop gradients that the optimizer has cleared since the forward pass.
+
+        Args:
+            closure_loss: The loss, scalar.
+        """
+        super().pre_backward(closure_loss)
+        if self.model is not None:
+            _torch.drop_cleared_gradients(self.model)
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module's `training_step`, which gathers parameters."""
+        with self.collective("forward"):
+            return super().training_step(*args, **kwargs)
+
+    def validation_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module's `validation_step`, which gathers parameters."""
+        with self.collective("forward"):
+            return super().validation_step(*args, **kwargs)
+
+    def test_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module's `test_step`, which gathers parameters."""
+        with self.collective("forward"):
+            return super().test_step(*args, **kwargs)
+
+    def predict_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module's `predict_step`, which gathers parameters."""
+        with self.collective("forward"):
+            return super().predict_step(*args, **kwargs)
+
+    def _setup_model(self, model: "Module") -> "Module":
+        with self._preparing(model):
+            return super()._setup_model(model)

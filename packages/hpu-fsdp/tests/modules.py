@@ -1,0 +1,133 @@
+"""LightningModules, data and a Trainer for the tests."""
+
+import functools
+from typing import Any
+
+import torch
+from sklearn.datasets import load_digits
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+from hpu_core import HPUAccelerator, SingleHPUStrategy, frameworks
+
+# The last batch must not be smaller.
+SAMPLES = 1792
+BATCH_SIZE = 64
+STEPS = 20
+
+_lightning = frameworks.current()
+_Base = _lightning.pytorch().LightningModule
+
+Loader = DataLoader[tuple[torch.Tensor, ...]]
+
+
+@functools.cache
+def digits() -> TensorDataset:
+    """Return images of shape (64,) with values from 0 to 1, and their labels."""
+    data = load_digits()
+    images = torch.tensor(data.data[:SAMPLES], dtype=torch.float32) / 16
+    return TensorDataset(images, torch.tensor(data.target[:SAMPLES]))
+
+
+def make_loader(rank: int = 0, ranks: int = 1) -> Loader:
+    """Return a DataLoader of a rank's shard of each batch, with the samples in the order of one rank."""
+    sampler = DistributedSampler(digits(), num_replicas=ranks, rank=rank, shuffle=False)  # type: ignore[var-annotated]
+    return DataLoader(digits(), batch_size=BATCH_SIZE // ranks, sampler=sampler)
+
+
+class Layer(torch.nn.Linear):
+    """Linear layer of its own class: attention reads the weight of its torch.nn.Linear, which must not be wrapped."""
+
+
+class Perceptron(torch.nn.Sequential):
+    """Three linear layers."""
+
+    def __init__(self) -> None:
+        super().__init__(Layer(64, 32), torch.nn.Tanh(), Layer(32, 32), torch.nn.Tanh(), Layer(32, 10))
+
+
+class Transformer(torch.nn.Module):
+    """Four transformer layers over the eight rows of an image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = Layer(8, 32)
+        self.layers = torch.nn.ModuleList(
+            torch.nn.TransformerEncoderLayer(32, 2, 64, dropout=0.0, batch_first=True) for _ in range(4)
+        )
+        self.head = Layer(32, 10)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the scores, (batch, 10)."""
+        rows = self.embed(images.view(-1, 8, 8))
+        for layer in self.layers:
+            rows = layer(rows)
+        scores: torch.Tensor = self.head(rows.mean(1))
+        return scores
+
+
+NETWORKS = {"perceptron": Perceptron, "transformer": Transformer}
+# Modules that are wrapped each by itself.
+UNITS = {Layer, torch.nn.TransformerEncoderLayer}
+
+
+def make_network(name: str = "perceptron") -> torch.nn.Module:
+    """Return a network with the same weights in every process."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        return NETWORKS[name]()
+
+
+class Digits(_Base):  # type: ignore[misc, valid-type] # The class depends on the framework.
+    """Classifier of handwritten digits that records the loss of each step."""
+
+    def __init__(self, network: str = "perceptron", optimizer: str = "sgd") -> None:
+        super().__init__()
+        self.net = make_network(network)
+        self.optimizer = optimizer
+        self.losses: list[torch.Tensor] = []
+
+    def training_step(self, batch: tuple[torch.Tensor, torch.Tensor], index: int) -> torch.Tensor:
+        """Return the loss, scalar."""
+        images, labels = batch
+        loss: torch.Tensor = torch.nn.functional.cross_entropy(self.net(images).float(), labels)
+        self.losses.append(loss.detach())
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        """Return SGD, because adaptive steps amplify rounding errors, or an optimizer with more state."""
+        parameters = self.trainer.model.parameters()
+        if self.optimizer == "sgd":
+            return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+        return torch.optim.AdamW(parameters, lr=0.003)
+
+
+def make_trainer(**options: Any) -> Any:
+    """Return a Trainer for two ranks without logging and checkpoints; `options` are arguments of the Trainer."""
+    defaults: dict[str, Any] = {
+        "accelerator": HPUAccelerator(),
+        "devices": 2,
+        "max_epochs": -1,
+        "max_steps": STEPS,
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "use_distributed_sampler": False,
+    }
+    return _lightning.pytorch().Trainer(**{**defaults, **options})
+
+
+def train(module: Any, trainer: Any, **options: Any) -> list[float]:
+    """Train on this rank's shard of the digits; return the losses, averaged over the ranks."""
+    ranks = trainer.world_size
+    trainer.fit(module, make_loader(trainer.global_rank, ranks), **options)
+    losses = torch.stack(module.losses)
+    return [float(loss) for loss in trainer.strategy.reduce(losses, reduce_op="mean")]
+
+
+def train_on_one_device(network: str = "perceptron", steps: int = STEPS, **options: Any) -> list[float]:
+    """Train on the whole batches; return the losses."""
+    module = Digits(network)
+    trainer = make_trainer(strategy=SingleHPUStrategy(), devices=1, max_steps=steps, **options)
+    trainer.fit(module, make_loader())
+    return [float(loss) for loss in module.losses]

@@ -1,0 +1,75 @@
+"""Parity of sharded training and training on one device, on handwritten digits."""
+
+from typing import Any
+
+import pytest
+
+from hpu_fsdp import HPUFSDPStrategy
+
+from .conftest import OnRanks
+from .modules import UNITS, Digits, make_trainer, train, train_on_one_device
+
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "FULL_SHARD": {},
+    "SHARD_GRAD_OP": {"sharding_strategy": "SHARD_GRAD_OP"},
+    "NO_SHARD": {"sharding_strategy": "NO_SHARD"},
+    "HYBRID_SHARD": {"sharding_strategy": "HYBRID_SHARD", "device_mesh": (1, 2)},
+    "_HYBRID_SHARD_ZERO2": {"sharding_strategy": "_HYBRID_SHARD_ZERO2"},
+    "offload": {"cpu_offload": True},
+}
+
+
+def train_sharded(network: str = "perceptron", steps: int = 20, **options: Any) -> list[float]:
+    """Train with FSDP on two ranks; return the losses."""
+    strategy = HPUFSDPStrategy(auto_wrap_policy=set(UNITS), **options)
+    return train(Digits(network), make_trainer(strategy=strategy, max_steps=steps))
+
+
+def _train_all() -> dict[str, list[float]]:
+    return {name: train_sharded(**options) for name, options in STRATEGIES.items()}
+
+
+@pytest.fixture(scope="module")
+def expected(on_ranks: OnRanks) -> list[float]:
+    """Losses of one device."""
+    losses: list[float] = on_ranks(train_on_one_device)[0]
+    return losses
+
+
+@pytest.fixture(scope="module")
+def sharded(on_ranks: OnRanks) -> list[dict[str, list[float]]]:
+    """Losses of two ranks, by strategy."""
+    return on_ranks(_train_all)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_two_ranks_train_like_one_device(
+    strategy: str, sharded: list[dict[str, list[float]]], expected: list[float]
+) -> None:
+    """Shards of a batch on several devices train like the whole batch on one device."""
+    assert expected[-1] < expected[0] * 0.75
+    for losses in sharded:
+        assert losses[strategy] == pytest.approx(expected, abs=1e-5)
+
+
+def _train_transformers() -> tuple[list[float], list[float]]:
+    return train_on_one_device("transformer", steps=5), train_sharded("transformer", steps=5)
+
+
+def test_transformer_trains_like_on_one_device(on_ranks: OnRanks) -> None:
+    for expected, losses in on_ranks(_train_transformers):
+        assert losses == pytest.approx(expected, abs=1e-5)
+
+
+def _train_on_single_rank() -> tuple[list[float], list[float], str]:
+    strategy = HPUFSDPStrategy(auto_wrap_policy=set(UNITS), sharding_strategy="HYBRID_SHARD")
+    losses = train(Digits(), make_trainer(strategy=strategy, devices=1))
+    return train_on_one_device(), losses, strategy.sharding_strategy.name
+
+
+def test_single_rank_does_not_shard(on_ranks: OnRanks) -> None:
+    """On one device, no parameter is gathered or freed."""
+    [(expected, losses, strategy)] = on_ranks(_train_on_single_rank, count=1)
+
+    assert losses == pytest.approx(expected, abs=1e-6)
+    assert strategy == "NO_SHARD"

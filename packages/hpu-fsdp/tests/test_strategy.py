@@ -1,0 +1,124 @@
+"""The strategies of the Trainer and of Fabric before the rendezvous."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.fsdp import ShardingStrategy
+
+from hpu_core import HPUAccelerator, HPUCheckpointIO, frameworks
+from hpu_fsdp import (
+    FabricHPUFSDPPrecision,
+    FabricHPUFSDPStrategy,
+    HPUFSDPPrecision,
+    HPUFSDPStrategy,
+    _setup,
+    _torch,
+)
+from hpu_fsdp._lightning import FabricFSDPPrecision, FabricFSDPStrategy, FSDPPrecision, FSDPStrategy
+
+_lightning = frameworks.current()
+
+BOTH = pytest.mark.parametrize("kind", [HPUFSDPStrategy, FabricHPUFSDPStrategy])
+
+
+def test_base_classes() -> None:
+    assert issubclass(HPUFSDPStrategy, FSDPStrategy)
+    assert issubclass(FabricHPUFSDPStrategy, FabricFSDPStrategy)
+
+
+def test_default_checkpoint_io() -> None:
+    assert isinstance(HPUFSDPStrategy().checkpoint_io, HPUCheckpointIO)
+
+
+@BOTH
+def test_defaults_are_lightnings(kind: Any) -> None:
+    strategy = kind()
+
+    assert strategy.sharding_strategy is ShardingStrategy.FULL_SHARD
+    assert strategy._state_dict_type == ("full" if kind is HPUFSDPStrategy else "sharded")
+    assert strategy.process_group_backend == "hccl"
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"sharding_strategy": "ZERO"}, ValueError, r"`sharding_strategy` must be 'FULL_SHARD', .*got 'ZERO'"),
+        ({"state_dict_type": "local"}, ValueError, "`state_dict_type` must be 'full' or 'sharded', got 'local'"),
+        ({"device_id": 0}, TypeError, "`device_id` must not be set, got 0"),
+        ({"process_group_backend": "gloo"}, ValueError, "`process_group_backend` must be 'hccl'"),
+        ({"timeout": 60}, TypeError, "`timeout` must be a datetime.timedelta, got 60"),
+        ({"timeout": timedelta(0)}, ValueError, "`timeout` must be more than 0 seconds"),
+    ],
+    ids=["sharding_strategy", "state_dict_type", "device_id", "backend", "timeout", "no timeout"],
+)
+def test_invalid_options(kind: Any, options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        kind(**options)
+
+
+def test_other_precision_plugin_is_refused() -> None:
+    plugin = _lightning.pytorch("plugins.precision").HalfPrecision("bf16-true")
+
+    with pytest.raises(TypeError, match="must be an HPUFSDPPrecision with FSDP, got HalfPrecision"):
+        HPUFSDPStrategy(precision_plugin=plugin)
+
+
+def test_fabric_refuses_other_precision_plugin() -> None:
+    plugin = _lightning.fabric("plugins.precision.half").HalfPrecision("bf16-true")
+
+    with pytest.raises(TypeError, match="must be a FabricHPUFSDPPrecision with FSDP, got HalfPrecision"):
+        FabricHPUFSDPStrategy(precision=plugin)
+
+
+def test_lightnings_precision_plugin_is_replaced() -> None:
+    """Lightning's own enters autocast for CUDA."""
+    trainers = HPUFSDPStrategy(precision_plugin=FSDPPrecision("bf16-mixed")).precision_plugin
+    fabrics = FabricHPUFSDPStrategy(precision=FabricFSDPPrecision("bf16-true")).precision
+
+    assert (type(trainers), trainers.precision) == (HPUFSDPPrecision, "bf16-mixed")
+    assert (type(fabrics), fabrics.precision) == (FabricHPUFSDPPrecision, "bf16-true")
+
+
+@BOTH
+def test_cpu_accelerator_is_refused(kind: Any) -> None:
+    strategy = kind(accelerator=_lightning.fabric("accelerators").CPUAccelerator())
+
+    with pytest.raises(AssertionError, match="needs an HPUAccelerator, got CPUAccelerator"):
+        strategy.setup_environment()
+
+
+def test_hybrid_mesh_must_have_a_device_per_rank() -> None:
+    with pytest.raises(ValueError, match=r"as many devices as there are ranks \(8\), got 3 x 2 = 6"):
+        _setup._make_hybrid_mesh((3, 2), 8)
+
+
+@BOTH
+def test_module_without_parameters_is_refused(kind: Any) -> None:
+    strategy = kind(accelerator=HPUAccelerator())
+
+    with (
+        pytest.raises(ValueError, match="the module must have parameters to shard, got Tanh without any"),
+        strategy._preparing(torch.nn.Tanh()),
+    ):
+        pass
+
+
+def test_module_without_reset_parameters_cannot_be_materialized() -> None:
+    class Scale(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.factor = torch.nn.Parameter(torch.ones(3, device="meta"))
+
+    with pytest.raises(TypeError, match="Scale must have a method `reset_parameters`"):
+        _setup.materialize(Scale())
+
+
+def test_torch_has_the_private_names() -> None:
+    """The handle of a sharded module, and its method that drops gradients."""
+    from torch.distributed.fsdp._flat_param import FlatParamHandle
+
+    assert callable(FlatParamHandle._reset_flat_param_grad_info_if_needed)
+    assert {name for name in _torch._UNSHARDED_AFTER_FORWARD if name in ShardingStrategy.__members__}

@@ -1,0 +1,238 @@
+"""Features of the Trainer and of Fabric on two simulated devices; the helper functions run on both ranks."""
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp.wrap import wrap
+
+import hpu_sim
+from hpu_core import HPUAccelerator, SingleHPUStrategy, frameworks
+from hpu_fsdp import FabricHPUFSDPStrategy, HPUFSDPStrategy
+
+from .conftest import OnRanks
+from .modules import UNITS, Digits, Layer, Perceptron, make_loader, make_network, make_trainer, train
+
+_lightning = frameworks.current()
+
+STEPS = 6
+
+
+def _fit(module: Digits, *, sharded: bool, options: dict[str, Any] | None = None, **trainer_options: Any) -> list[float]:
+    """Train on one device or with FSDP; return the losses."""
+    strategy = HPUFSDPStrategy(auto_wrap_policy=set(UNITS), **(options or {})) if sharded else SingleHPUStrategy()
+    trainer = make_trainer(strategy=strategy, devices=2 if sharded else 1, max_steps=STEPS, **trainer_options)
+    if sharded:
+        return train(module, trainer)
+    trainer.fit(module, make_loader())
+    return [float(loss) for loss in module.losses]
+
+
+class WrappedDigits(Digits):
+    """Classifier that wraps its layers itself."""
+
+    def configure_model(self) -> None:
+        """Wrap the layers on the CPU, each by itself."""
+        if not isinstance(self.net, FullyShardedDataParallel):
+            self.net = wrap(self.net)
+
+
+class LayerOptimizers(Digits):
+    """Classifier with an optimizer per layer."""
+
+    def configure_optimizers(self) -> Any:
+        """Return two optimizers."""
+        return [torch.optim.SGD(self.net[layer].parameters(), lr=0.1) for layer in (0, 2)]
+
+
+def _compare() -> dict[str, tuple[list[float], list[float]]]:
+    """Return the losses of one device and of FSDP, by feature."""
+    features: dict[str, dict[str, Any]] = {
+        "clipping": {"gradient_clip_val": 0.05},
+        "accumulation": {"accumulate_grad_batches": 2},
+    }
+    losses = {
+        name: (_fit(Digits(), sharded=False, **options), _fit(Digits(), sharded=True, **options))
+        for name, options in features.items()
+    }
+    plain = _fit(Digits(), sharded=False)
+    recompute = {"activation_checkpointing_policy": {Layer}}
+    losses["activation checkpointing"] = (plain, _fit(Digits(), sharded=True, options=recompute))
+    losses["unlimited all-gathers"] = (plain, _fit(Digits(), sharded=True, options={"limit_all_gathers": False}))
+    losses["flat parameters"] = (plain, _fit(Digits(), sharded=True, options={"use_orig_params": False}))
+    losses["broadcast weights"] = (plain, _fit(Digits(), sharded=True, options={"sync_module_states": True}))
+    losses["accumulation with SHARD_GRAD_OP"] = (
+        losses["accumulation"][0],
+        _fit(Digits(), sharded=True, options={"sharding_strategy": "SHARD_GRAD_OP"}, accumulate_grad_batches=2),
+    )
+    trainer = make_trainer(strategy=HPUFSDPStrategy(), max_steps=STEPS)
+    losses["own wrapping"] = (plain, train(WrappedDigits(), trainer))
+    return losses
+
+
+@pytest.fixture(scope="module")
+def compared(on_ranks: OnRanks) -> list[dict[str, tuple[list[float], list[float]]]]:
+    """Losses of one device and of FSDP, by rank and feature."""
+    return on_ranks(_compare, seconds=150)
+
+
+@pytest.mark.parametrize(
+    "feature",
+    [
+        "clipping",
+        "accumulation",
+        "accumulation with SHARD_GRAD_OP",
+        "activation checkpointing",
+        "unlimited all-gathers",
+        "flat parameters",
+        "broadcast weights",
+        "own wrapping",
+    ],
+)
+def test_feature_trains_like_on_one_device(
+    feature: str, compared: list[dict[str, tuple[list[float], list[float]]]]
+) -> None:
+    for rank in compared:
+        expected, losses = rank[feature]
+        assert losses == pytest.approx(expected, abs=1e-5)
+
+
+def _mixed(precision: str) -> tuple[list[float], torch.dtype]:
+    module = Digits()
+    strategy = HPUFSDPStrategy(auto_wrap_policy=set(UNITS))
+    losses = train(module, make_trainer(strategy=strategy, max_steps=STEPS, precision=precision))
+    return losses, next(module.parameters()).dtype
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed", "bf16-true"])
+def test_lower_precision_trains(precision: str, on_ranks: OnRanks, compared: Any) -> None:
+    """Losses are near those of float32, and mixed precision keeps float32 weights."""
+    expected = compared[0]["flat parameters"][0]
+
+    for losses, dtype in on_ranks(_mixed, precision):
+        assert losses == pytest.approx(expected, rel=0.02)
+        assert losses != expected
+        assert dtype == (torch.bfloat16 if precision.endswith("true") else torch.float32)
+
+
+def _materialize() -> tuple[str, str, int, bool]:
+    """Train a module that is created on the meta device."""
+
+    class Empty(Digits):
+        def configure_model(self) -> None:
+            with torch.device("meta"):
+                self.net = Perceptron()
+
+    module = Empty()
+    trainer = make_trainer(strategy=HPUFSDPStrategy(auto_wrap_policy=set(UNITS)), max_steps=2)
+    losses = train(module, trainer)
+    parameter = next(trainer.model.parameters())
+    return str(parameter.device), type(trainer.model).__name__, len(losses), losses[0] < 3
+
+
+def test_module_on_the_meta_device_is_materialized(on_ranks: OnRanks) -> None:
+    assert on_ranks(_materialize) == [("hpu:0", "FullyShardedDataParallel", 2, True)] * 2
+
+
+def _count_collectives(sharding: str) -> tuple[list[int], list[dict[str, int]]]:
+    """Return the padded bytes of each wrapped unit, and the device's counters of each step."""
+    seen: list[dict[str, int]] = []
+
+    class Counter(_lightning.pytorch("callbacks").Callback):  # type: ignore[misc] # The class depends on the framework.
+        def on_train_batch_start(self, *args: Any) -> None:
+            seen.append(hpu_sim.stats())
+
+    strategy = HPUFSDPStrategy(auto_wrap_policy=set(UNITS), sharding_strategy=sharding)
+    trainer = make_trainer(strategy=strategy, max_steps=5, callbacks=[Counter()])
+    train(Digits(), trainer)
+    units = [part for part in FullyShardedDataParallel.fsdp_modules(trainer.model) if part._handle is not None]
+    sizes = [unit._handle.flat_param._padded_unsharded_size.numel() * 4 for unit in units]
+    steps = [{name: after[name] - before[name] for name in before} for before, after in itertools.pairwise(seen[2:])]
+    return sizes, steps
+
+
+@pytest.mark.parametrize(("sharding", "gathers"), [("FULL_SHARD", 2), ("SHARD_GRAD_OP", 1)])
+def test_collectives_of_a_step_equal_the_formula(sharding: str, gathers: int, on_ranks: OnRanks) -> None:
+    """Each unit is gathered before its forward and, with FULL_SHARD, its backward pass, and reduced once.
+
+    Freeing a gathered unit is a host-device synchronization.
+    """
+    for sizes, steps in on_ranks(_count_collectives, sharding):
+        assert len(sizes) == 3
+        for step in steps:
+            assert step["collectives"] == (gathers + 1) * len(sizes)
+            assert step["host_syncs"] == gathers * len(sizes)
+
+
+class _Fabric:
+    """Training with Fabric's loop."""
+
+    def __init__(self, **options: Any) -> None:
+        strategy = FabricHPUFSDPStrategy(auto_wrap_policy=set(UNITS), **options)
+        self.fabric = _lightning.fabric().Fabric(accelerator=HPUAccelerator(), devices=2, strategy=strategy)
+        self.fabric.launch()
+        network = make_network()
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
+        self.network, self.optimizer = self.fabric.setup(network, optimizer)
+
+    def train(self, accumulate: int = 1, clip: float = 0.0) -> list[float]:
+        """Return the losses, averaged over the ranks."""
+        losses = []
+        loader = make_loader(self.fabric.global_rank, 2)
+        for index, (images, labels) in zip(range(STEPS), loader, strict=False):
+            last = (index + 1) % accumulate == 0
+            with self.fabric.no_backward_sync(self.network, enabled=not last):
+                loss = torch.nn.functional.cross_entropy(self.network(images.to("hpu")), labels.to("hpu"))
+                self.fabric.backward(loss / accumulate)
+            if last:
+                if clip:
+                    self.fabric.clip_gradients(self.network, self.optimizer, max_norm=clip)
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+            losses.append(float(self.fabric.all_reduce(loss.detach())))
+        return losses
+
+
+def _train_with_fabric() -> dict[str, list[float]]:
+    return {
+        "plain": _Fabric().train(),
+        "SHARD_GRAD_OP": _Fabric(sharding_strategy="SHARD_GRAD_OP").train(),
+        "accumulation": _Fabric().train(accumulate=2),
+        "clipping": _Fabric().train(clip=0.05),
+    }
+
+
+def test_fabric_trains_like_the_trainer(on_ranks: OnRanks, compared: Any) -> None:
+    expected = {name: compared[0][name][0] for name in ("accumulation", "clipping", "flat parameters")}
+
+    for losses in on_ranks(_train_with_fabric, seconds=120):
+        assert losses["plain"] == pytest.approx(expected["flat parameters"], abs=1e-5)
+        assert losses["SHARD_GRAD_OP"] == pytest.approx(losses["plain"], abs=1e-6)
+        assert losses["accumulation"] == pytest.approx(expected["accumulation"][:STEPS], abs=1e-5)
+        assert losses["clipping"] == pytest.approx(expected["clipping"], abs=1e-5)
+
+
+def _train_lazily() -> str:
+    with pytest.raises(RuntimeError) as error:
+        train(Digits(), make_trainer(strategy=HPUFSDPStrategy(), devices=1))
+    return str(error.value)
+
+
+def test_lazy_mode_is_refused_with_the_variable_to_set(on_ranks: OnRanks) -> None:
+    [message] = on_ranks(_train_lazily, count=1, lazy=True)
+
+    assert message.startswith("HPUFSDPStrategy needs eager mode, got lazy mode")
+    assert message.endswith("set PT_HPU_LAZY_MODE=0 before the program starts")
+
+
+def _train_with_two_optimizers() -> str:
+    with pytest.raises(RuntimeError) as error:
+        train(LayerOptimizers(), make_trainer(strategy=HPUFSDPStrategy()))
+    return str(error.value)
+
+
+def test_several_optimizers_need_manual_optimization(on_ranks: OnRanks) -> None:
+    for message in on_ranks(_train_with_two_optimizers):
+        assert "Training with multiple optimizers is only supported with manual optimization" in message

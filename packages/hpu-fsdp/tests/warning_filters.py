@@ -1,0 +1,31 @@
+"""Warning filters of the ranks."""
+
+import sys
+import warnings
+
+# Warnings of Lightning and torch about small programs and deprecated APIs.
+_HARMLESS = (
+    "`isinstance.treespec, LeafSpec.` is deprecated",
+    "Checkpoint directory .* exists and is not empty",
+    "Starting from v1.9.0, `tensorboardX` has been removed",
+    "The '.*_dataloader' does not have many workers",
+    "The number of training batches .* is smaller than the logging interval",
+    "You defined a `validation_step` but have no `val_dataloader`",
+    "It is recommended to use `self.log",
+    "Using `DistributedSampler` with the dataloaders",
+    "FSDP with `.*-true` enables computation in lower precision",
+    # From torch's distributed optimizers, which Lightning imports for model averaging.
+    "`torch.jit.*` is deprecated",
+    # Deprecated in torch 2.13; Lightning uses it for all-gather with gradients.
+    "torch.distributed.nn.functional.all_gather is deprecated",
+)
+
+
+def prepare() -> None:
+    """Turn unexpected warnings into errors, as pytest does in its own process."""
+    # `python -W` takes precedence, for combinations of versions that warn more.
+    if sys.warnoptions:
+        return
+    warnings.simplefilter("error")
+    for message in _HARMLESS:
+        warnings.filterwarnings("ignore", message=message)
