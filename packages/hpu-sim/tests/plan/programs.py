@@ -29,7 +29,8 @@ class Attention(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the mean score of each class."""
-        return self.head(self.block(self.embedding(tokens))).mean(dim=1)
+        scores: Tensor = self.head(self.block(self.embedding(tokens)))
+        return scores.mean(dim=1)
 
 
 def mlp() -> tuple[nn.Module, Tensor]:

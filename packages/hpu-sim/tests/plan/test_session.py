@@ -37,7 +37,7 @@ def test_step_has_no_effect_without_a_plan() -> None:
 
 
 def test_the_program_ends_after_its_steps() -> None:
-    begun = []
+    begun: list[torch.Tensor] = []
 
     recording = _plan(begun.append)
 

@@ -36,8 +36,8 @@ def require_torch() -> None:
     if version < MINIMUM_TORCH:
         minimum = ".".join(map(str, MINIMUM_TORCH))
         raise PlanError(
-            f"`hpu-sim plan` needs torch {minimum} or newer, for its tools for memory, got {torch.__version__}; plan in "
-            "an environment with a newer torch"
+            f"`hpu-sim plan` needs torch {minimum} or newer, for its tools for memory, got {torch.__version__}; plan "
+            "in an environment with a newer torch"
         )
 
 
