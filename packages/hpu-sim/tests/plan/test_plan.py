@@ -8,7 +8,7 @@ import json
 import pytest
 
 from hpu_sim.plan import text
-from hpu_sim.plan.compare import make_plan
+from hpu_sim.plan.compare import make_plan, strategy_plan
 from hpu_sim.plan.recording import MemorySample, Recording
 from hpu_sim.plan.schema import Plan
 from hpu_sim.plan.session import Options, record_call
@@ -25,7 +25,7 @@ def recording() -> Recording:
 
 @pytest.fixture(scope="module")
 def plan(recording: Recording) -> Plan:
-    return make_plan([recording], ["GAUDI2", "GAUDI3"])
+    return make_plan(recording.command, [strategy_plan(recording, each) for each in ("GAUDI2", "GAUDI3")])
 
 
 def test_each_generation_has_a_row(plan: Plan) -> None:
@@ -60,7 +60,7 @@ def test_a_plan_that_does_not_fit_says_so(recording: Recording) -> None:
     setup = recording.setup.samples
     recording.setup.samples = [*setup, sample]
     try:
-        plan = make_plan([recording], ["GAUDI3"])
+        plan = make_plan((), [strategy_plan(recording, "GAUDI3")])
     finally:
         recording.setup.samples = setup
 

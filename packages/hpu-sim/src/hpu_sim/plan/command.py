@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -18,29 +19,60 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpu_sim.config import SimConfig
+    from hpu_sim.plan.recording import Recording
+    from hpu_sim.plan.schema import Plan
+
+#: Strategies of `--compare`; None is the program's own.
+COMPARED: Final = (None, "auto", "deepspeed_stage_1", "deepspeed_stage_2", "deepspeed_stage_3")
+
+
+class Planner:
+    """Plans of a program, which runs again for each choice that changes what it does.
+
+    Args:
+        program: Python file.
+        arguments: Its arguments.
+    """
+
+    def __init__(self, program: str, arguments: Sequence[str]) -> None:
+        self._program = program
+        self._arguments = arguments
+        self._recordings: dict[Options, Recording] = {}
+
+    def record(self, options: Options) -> Recording:
+        """Return the recording with the options; a stage of ZeRO is accounted for around data-parallel training.
+
+        Args:
+            options: What the user asks for.
+        """
+        from hpu_sim.plan import zero
+
+        if options.strategy in zero.STAGES:
+            return zero.apply(self.record(dataclasses.replace(options, strategy="auto")), options.strategy)
+        if options not in self._recordings:
+            self._recordings[options] = record(self._program, self._arguments, options)
+        return self._recordings[options]
 
 
 def run(  # noqa: PLR0913 - one argument per option
     configs: Sequence[SimConfig],
-    nodes: int,
-    strategies: Sequence[str | None],
+    choices: Sequence[Options],
     program: str,
     arguments: Sequence[str],
     *,
-    precision: str | None,
-    batch_size: int | None,
-    json_path: Path | None,
+    finds_batch: bool = False,
+    html_path: Path | None = None,
+    json_path: Path | None = None,
 ) -> int:
     """Plan a program, print the table and return the exit code.
 
     Args:
         configs: Simulated machine of each generation.
-        nodes: Number of boxes.
-        strategies: Strategies; None for the program's own.
+        choices: What to plan.
         program: Python file.
         arguments: Its arguments.
-        precision: Precision that replaces the program's; None for its own.
-        batch_size: Batch size that replaces the program's; None for its own.
+        finds_batch: Whether to plan the largest batch that fits.
+        html_path: File for the page; None for none.
         json_path: File for the JSON; None for none.
 
     Raises:
@@ -49,17 +81,37 @@ def run(  # noqa: PLR0913 - one argument per option
     first = configs[0]
     activation.activate(first.devices, first.generation, first.release.version)
 
-    from hpu_sim.plan import compare, text
+    from hpu_sim.plan import html, text
 
-    recordings = []
-    for strategy in strategies:
-        options = Options(first.devices, nodes, strategy, precision, batch_size)
-        try:
-            recordings.append(record(program, arguments, options))
-        except PlanError as error:
-            raise click.ClickException(str(error)) from error
-    plan = compare.make_plan(recordings, [each.generation for each in configs])
+    planner = Planner(program, arguments)
+    try:
+        plan = _make_plan(planner, choices, [each.generation for each in configs], finds_batch=finds_batch)
+    except PlanError as error:
+        raise click.ClickException(str(error)) from error
+    if html_path is not None:
+        html_path.write_text(html.render(plan), encoding="utf-8")
     if json_path is not None:
         json_path.write_text(json.dumps(plan.to_dict(), indent=1) + "\n", encoding="utf-8")
     sys.stdout.write(text.render(plan))
     return 0 if plan.fits else DOES_NOT_FIT
+
+
+def _make_plan(planner: Planner, choices: Sequence[Options], generations: Sequence[str], *, finds_batch: bool) -> Plan:
+    from hpu_sim.plan import compare, search
+
+    plans = []
+    seen = set()
+    for options in choices:
+        for generation in generations:
+            chosen, recording = options, planner.record(options)
+            if (recording.strategy, generation) in seen:
+                continue
+            seen.add((recording.strategy, generation))
+            if finds_batch and (found := search.find_batch(planner.record, options, generation)) is not None:
+                chosen, recording = found
+            plan = compare.strategy_plan(recording, generation)
+            if not plan.fits and len(choices) == 1:
+                advice = search.advise(planner.record, chosen, recording, generation)
+                plan = dataclasses.replace(plan, advice=advice)
+            plans.append(plan)
+    return compare.make_plan(planner.record(choices[0]).command, plans)

@@ -33,20 +33,20 @@ MAX_MODULES: Final = 10
 MAX_SPANS: Final = 400
 
 
-def make_plan(recordings: Sequence[Recording], generations: Sequence[str]) -> Plan:
-    """Return the plan of every recording on every generation.
+def make_plan(command: Sequence[str], strategies: Sequence[StrategyPlan]) -> Plan:
+    """Return a plan with its heading.
 
     Args:
-        recordings: One per strategy.
-        generations: Generations, such as ``"GAUDI2"``.
+        command: Program and arguments.
+        strategies: Plans of strategies and generations.
     """
     return Plan(
         schema_version=SCHEMA_VERSION,
         predicted=True,
         disclaimer=PREDICTED,
-        command=recordings[0].command,
+        command=tuple(command),
         memory_categories=CATEGORIES,
-        strategies=tuple(strategy_plan(each, generation) for each in recordings for generation in generations),
+        strategies=tuple(strategies),
     )
 
 

@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim import import_hooks
+from hpu_sim.plan import zero
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +53,8 @@ def _init(original: Any, session: Session) -> Any:
         kwargs["num_nodes"] = options.nodes
         if options.strategy is not None:
             kwargs["strategy"] = options.strategy
+        elif _is_deepspeed(kwargs.get("strategy")):
+            session.zero = _zero_name(kwargs.pop("strategy"))
         elif options.world_size > 1 and kwargs.get("strategy") in {"hpu_single", "single_device"}:
             kwargs.pop("strategy")
         if options.precision is not None:
@@ -62,10 +65,41 @@ def _init(original: Any, session: Session) -> Any:
     return init
 
 
+def _is_deepspeed(strategy: Any) -> bool:
+    return "deepspeed" in (strategy if isinstance(strategy, str) else type(strategy).__name__).lower()
+
+
+def _zero_name(strategy: Any) -> str:
+    """Return the name in :data:`hpu_sim.plan.zero.STAGES` of a strategy of DeepSpeed, a name or an object."""
+    if isinstance(strategy, str):
+        name = strategy.replace("hpu_deepspeed", "deepspeed")
+        return name if name in zero.STAGES else "deepspeed"
+    config = (getattr(strategy, "config", None) or {}).get("zero_optimization", {})
+    name = f"deepspeed_stage_{config.get('stage', 2)}"
+    offloads = "offload_optimizer" in config
+    return f"{name}_offload" if offloads and f"{name}_offload" in zero.STAGES else name
+
+
+def _checkpoint_blocks(model: Any) -> None:
+    """Recompute the activations of repeated blocks: the outermost modules of a class that a container has twice."""
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
+
+    chosen: set[Any] = set()
+    for module in model.modules():
+        kinds = [type(child) for child in module.children()]
+        for child in module.children():
+            inside = any(child is part for each in chosen for part in each.modules())
+            if kinds.count(type(child)) > 1 and any(True for _ in child.children()) and not inside:
+                chosen.add(child)
+    apply_activation_checkpointing(model, check_fn=lambda module: module in chosen)
+
+
 def _fit(original: Any, session: Session, package: str) -> Any:
     @functools.wraps(original)
     def fit(self: Any, model: Any, *args: Any, **kwargs: Any) -> None:
         kwargs.pop("ckpt_path", None)
+        if session.options.checkpoint:
+            _checkpoint_blocks(model)
         _prepare(self, model, session, package)
         original(self, model, *args, **kwargs)
 

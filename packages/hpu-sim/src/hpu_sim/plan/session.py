@@ -36,6 +36,7 @@ class Options:
         strategy: Strategy that replaces the program's; None for its own.
         precision: Precision that replaces the program's; None for its own.
         batch_size: Batch size per rank that replaces the program's; None for its own.
+        checkpoint: Whether to recompute the activations of repeated blocks in the backward pass.
         rank: Rank to plan.
     """
 
@@ -44,6 +45,7 @@ class Options:
     strategy: str | None = None
     precision: str | None = None
     batch_size: int | None = None
+    checkpoint: bool = False
     rank: int = 0
 
     @property
@@ -59,12 +61,17 @@ class Session:
         device: Fake device.
         options: What the user asks for.
         command: Program and arguments.
+
+    Attributes:
+        recording: What is known so far.
+        zero: Strategy of DeepSpeed that the program asks for, which is accounted for and not run.
     """
 
     def __init__(self, device: FakeDevice, options: Options, command: Sequence[str]) -> None:
         self.device = device
         self.options = options
         self.recording = Recording(tuple(command), options.rank, options.world_size, options.devices)
+        self.zero: str | None = None
         device.step = self.recording.setup
 
     def begin_step(self, batch: Any = None) -> None:
@@ -100,6 +107,7 @@ class Session:
         sizes = [sum(each.numel() for each in module.parameters(recurse=False)) for module in model.modules()]
         self.recording.largest_module = max(sizes, default=0)
         self.device.tracker.name_modules(model)
+        self.device.tracker.track_external(model)
 
     def result(self) -> Recording:
         """Return the recording.
@@ -175,7 +183,7 @@ def record_call(call: Any, options: Options, command: Sequence[str] = ()) -> Rec
 
     torch_tools.require_torch()
 
-    from hpu_sim.plan import frameworks, patches
+    from hpu_sim.plan import frameworks, patches, zero
     from hpu_sim.plan.fake_device import FakeDevice
 
     device = FakeDevice()
@@ -195,7 +203,7 @@ def record_call(call: Any, options: Options, command: Sequence[str] = ()) -> Rec
         _current = None
     recording = session.result()
     patches.describe_mode(recording)
-    return recording
+    return zero.apply(recording, session.zero) if session.zero else recording
 
 
 @contextlib.contextmanager

@@ -26,7 +26,8 @@ def render(plan: Plan) -> str:
         parts += _details(each)
     for each in plan.strategies:
         parts += _advice(each)
-    parts += [f"  note: {note}" for note in first.notes]
+    notes = dict.fromkeys(note for each in plan.strategies for note in each.notes)
+    parts += [f"  note: {note}" for note in notes]
     return "\n".join(parts) + "\n"
 
 
