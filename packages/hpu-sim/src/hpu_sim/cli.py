@@ -125,6 +125,72 @@ def _find_program(program: str, *, module: bool) -> list[str]:
     return [command]
 
 
+@main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--devices", default=1, show_default=True, type=click.IntRange(1, 8), help="Cards per box, 1 to 8.")
+@click.option("--nodes", default=1, show_default=True, type=click.IntRange(1), help="Number of boxes.")
+@click.option(
+    "--generation",
+    default=DEFAULT_GENERATION,
+    show_default=True,
+    metavar="G[,G]",
+    help="Generations to compare: GAUDI, GAUDI2, GAUDI3.",
+)
+@click.option("--release", default=None, help="SynapseAI release.  [default: the newest well-known one]")
+@click.option("--strategy", default=None, metavar="S[,S]", help="Strategies to compare instead of the script's own.")
+@click.option("--compare", is_flag=True, help="Compare the script's strategy with DDP and ZeRO 1 to 3.")
+@click.option("--precision", default=None, help="Precision instead of the script's own.")
+@click.option("--batch-size", default=None, type=click.IntRange(1), help="Batch size per card instead of the script's.")
+@click.option("--find-batch", is_flag=True, help="Plan the largest batch size per card that fits.")
+@click.option(
+    "--html", "html_path", default=None, type=click.Path(path_type=Path), metavar="FILE", help="Write a page."
+)
+@click.option(
+    "--json", "json_path", default=None, type=click.Path(path_type=Path), metavar="FILE", help="Write the plan as JSON."
+)
+@click.argument("program", metavar="SCRIPT", type=click.Path(exists=True, dir_okay=False))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def plan(  # noqa: PLR0913 - one argument per option
+    *,
+    devices: int,
+    nodes: int,
+    generation: str,
+    release: str | None,
+    strategy: str | None,
+    compare: bool,
+    precision: str | None,
+    batch_size: int | None,
+    find_batch: bool,
+    html_path: Path | None,
+    json_path: Path | None,
+    program: str,
+    arguments: tuple[str, ...],
+) -> None:
+    """Predict memory, collectives and step time of a script on a job of cards.
+
+    SCRIPT runs as one rank of NODES x DEVICES until its training steps are known. Its tensors on cards have no data.
+    The exit code is 1 if nothing that was planned fits in memory. Everything is predicted, and nothing is measured.
+    """
+    from hpu_sim.plan import command
+    from hpu_sim.plan.session import Options
+
+    try:
+        configs = [SimConfig.create(devices, each.strip(), release) for each in generation.split(",")]
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    # A machine of its own: a plan uses no device of another run.
+    os.environ.pop(machine_id.RUNTIME_VARIABLE, None)
+    os.environ[MACHINE_VARIABLE] = machine_id.new()
+    _build_device()
+    strategies: list[str | None] = [None]
+    if strategy or compare:
+        strategies = [each.strip() for each in strategy.split(",")] if strategy else list(command.COMPARED)
+    choices = [Options(devices, nodes, each, precision, batch_size) for each in strategies]
+    code = command.run(
+        configs, choices, program, arguments, finds_batch=find_batch, html_path=html_path, json_path=json_path
+    )
+    sys.exit(code)
+
+
 @main.command()
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.argument("reports", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE]...")

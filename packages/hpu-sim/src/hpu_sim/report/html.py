@@ -74,7 +74,13 @@ def render(report: Report) -> str:
         world_sizes=WORLD_SIZES,
         stages=estimate_zero_stages(first) if first else (),
         max_lines=MAX_LINES,
+        style=style(),
     )
+
+
+def style() -> str:
+    """Return the style sheet of the report, which the planner's page shares."""
+    return resources.files("hpu_sim.report").joinpath("page.css").read_text("utf-8")
 
 
 def _template() -> jinja2.Template:

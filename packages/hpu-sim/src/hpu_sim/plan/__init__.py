@@ -1,0 +1,27 @@
+"""Plans: memory, collectives and step time of an unmodified training script, predicted without a card.
+
+One process runs the program as one rank of the job. Tensors on ``hpu`` have shapes and no data. On the command line
+this is ``hpu-sim plan``; from Python::
+
+    from hpu_sim import plan
+
+    result = plan.run("train.py", nodes=8, devices=8, generations=("GAUDI3",))
+    assert result.fits
+
+A program without a Trainer marks its training step, which has no effect outside of a plan::
+
+    for batch in loader:
+        with plan.step():
+            train(batch)
+
+The data flow one way: :mod:`~hpu_sim.plan.session` runs the program on :mod:`~hpu_sim.plan.fake_device`, which records;
+the models of memory, collectives and time read the recording; :mod:`~hpu_sim.plan.compare` makes plans of it, which
+are rendered as text, JSON and HTML. Importing this package imports neither torch nor Lightning.
+"""
+
+from hpu_sim.plan.errors import PlanError
+from hpu_sim.plan.runner import run
+from hpu_sim.plan.schema import Plan
+from hpu_sim.plan.session import step
+
+__all__ = ["Plan", "PlanError", "run", "step"]

@@ -1,0 +1,117 @@
+"""The command `hpu-sim plan`, after its options are validated."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from hpu_sim import activation
+from hpu_sim.plan.errors import PlanError
+from hpu_sim.plan.runner import DOES_NOT_FIT
+from hpu_sim.plan.session import Options, record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from hpu_sim.config import SimConfig
+    from hpu_sim.plan.recording import Recording
+    from hpu_sim.plan.schema import Plan
+
+#: Strategies of `--compare`; None is the program's own.
+COMPARED: Final = (None, "auto", "deepspeed_stage_1", "deepspeed_stage_2", "deepspeed_stage_3")
+
+
+class Planner:
+    """Plans of a program, which runs again for each choice that changes what it does.
+
+    Args:
+        program: Python file.
+        arguments: Its arguments.
+    """
+
+    def __init__(self, program: str, arguments: Sequence[str]) -> None:
+        self._program = program
+        self._arguments = arguments
+        self._recordings: dict[Options, Recording] = {}
+
+    def record(self, options: Options) -> Recording:
+        """Return the recording with the options; a stage of ZeRO is accounted for around data-parallel training.
+
+        Args:
+            options: What the user asks for.
+        """
+        from hpu_sim.plan import zero
+
+        if options.strategy in zero.STAGES:
+            return zero.apply(self.record(dataclasses.replace(options, strategy="auto")), options.strategy)
+        if options not in self._recordings:
+            self._recordings[options] = record(self._program, self._arguments, options)
+        return self._recordings[options]
+
+
+def run(  # noqa: PLR0913 - one argument per option
+    configs: Sequence[SimConfig],
+    choices: Sequence[Options],
+    program: str,
+    arguments: Sequence[str],
+    *,
+    finds_batch: bool = False,
+    html_path: Path | None = None,
+    json_path: Path | None = None,
+) -> int:
+    """Plan a program, print the table and return the exit code.
+
+    Args:
+        configs: Simulated machine of each generation.
+        choices: What to plan.
+        program: Python file.
+        arguments: Its arguments.
+        finds_batch: Whether to plan the largest batch that fits.
+        html_path: File for the page; None for none.
+        json_path: File for the JSON; None for none.
+
+    Raises:
+        click.ClickException: If the program cannot be planned.
+    """
+    first = configs[0]
+    activation.activate(first.devices, first.generation, first.release.version)
+
+    from hpu_sim.plan import html, text
+
+    planner = Planner(program, arguments)
+    try:
+        plan = _make_plan(planner, choices, [each.generation for each in configs], finds_batch=finds_batch)
+    except PlanError as error:
+        raise click.ClickException(str(error)) from error
+    if html_path is not None:
+        html_path.write_text(html.render(plan), encoding="utf-8")
+    if json_path is not None:
+        json_path.write_text(json.dumps(plan.to_dict(), indent=1) + "\n", encoding="utf-8")
+    sys.stdout.write(text.render(plan))
+    return 0 if plan.fits else DOES_NOT_FIT
+
+
+def _make_plan(planner: Planner, choices: Sequence[Options], generations: Sequence[str], *, finds_batch: bool) -> Plan:
+    from hpu_sim.plan import compare, search
+
+    plans = []
+    seen = set()
+    for options in choices:
+        for generation in generations:
+            chosen, recording = options, planner.record(options)
+            if (recording.strategy, generation) in seen:
+                continue
+            seen.add((recording.strategy, generation))
+            if finds_batch and (found := search.find_batch(planner.record, options, generation)) is not None:
+                chosen, recording = found
+            plan = compare.strategy_plan(recording, generation)
+            if not plan.fits and len(choices) == 1:
+                advice = search.advise(planner.record, chosen, recording, generation)
+                plan = dataclasses.replace(plan, advice=advice)
+            plans.append(plan)
+    return compare.make_plan(planner.record(choices[0]).command, plans)

@@ -1,0 +1,362 @@
+"""Fake device: tensors on ``hpu`` with shapes and without data, and the recorder of what a program does with them.
+
+Operators on CPU tensors run as usual, so a program loads and prepares its data for real. An operator with a tensor on
+``hpu`` runs under torch's FakeTensorMode. Large weights are fake from their creation, on any device.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakIdKeyDictionary
+
+from hpu_sim.plan import torch_tools
+from hpu_sim.plan.errors import PlanError
+from hpu_sim.plan.flops import count_flops, matmul_shape
+from hpu_sim.plan.memory_tracker import make_memory_tracker
+from hpu_sim.plan.recording import Collective, MemorySample, Operation, StepRecording
+from hpu_sim.plan.schema import HostRead
+from hpu_sim.report import frames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Self
+
+    from hpu_sim.plan.recording import Phase
+
+#: Weights of at least this size are fake from their creation.
+LARGE_BYTES: Final = 1 << 20
+# A loop that waits for a value to change would never end, because the value is made up.
+_MAX_READS_OF_A_LINE: Final = 10_000
+# Position of the tensors that a rank contributes, where it is not the first argument. As in the simulator's counters.
+_SECOND_ARGUMENT: Final = frozenset(
+    {
+        "allgather_",
+        "_allgather_base_",
+        "allgather_into_tensor_coalesced_",
+        "gather_",
+        "alltoall_",
+        "alltoall_base_",
+        "reduce_scatter_",
+        "_reduce_scatter_base_",
+        "reduce_scatter_tensor_coalesced_",
+    }
+)
+# Names of functional collectives among those of the simulator's counters.
+_FUNCTIONAL: Final = {
+    "all_reduce": "allreduce",
+    "all_gather_into_tensor": "allgather_base",
+    "reduce_scatter_tensor": "reduce_scatter_base",
+    "all_to_all_single": "alltoall_base",
+    "broadcast": "broadcast",
+}
+_FACTORIES: Final = frozenset({"empty", "empty_strided", "zeros", "ones", "full", "rand", "randn", "normal"})
+# Operators that read only the selected rows of their first tensor.
+_GATHERS: Final = frozenset({"embedding", "index_select", "gather", "index", "_index", "take"})
+
+
+class FakeDevice(TorchDispatchMode):
+    """Mode that gives ``hpu`` tensors no data and records operators, collectives and memory.
+
+    Args:
+        read_value: Value that a read of a tensor of the given dtype returns.
+    """
+
+    def __init__(self, read_value: Callable[[torch.dtype], Any] | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # torch's
+        module = torch_tools.fake_tensor_module()
+        self._fake_class = module.FakeTensor
+        self.fake_mode = module.FakeTensorMode(allow_non_fake_inputs=True)
+        self._unsupported = (module.UnsupportedOperatorException, module.UnsupportedFakeTensorException)
+        self._dynamic = (module.DynamicOutputShapeException, module.DataDependentOutputException)
+        self._read_value = read_value or _placeholder
+        self._formulas = torch_tools.flop_formulas()
+        self._storage_ids: Any = WeakIdKeyDictionary()
+        self._next_storage = 0
+        self._pending: dict[int, int] = {}
+        # The boxed object does not keep the Python part of a work alive.
+        self._works: list[Any] = []
+        self.step = StepRecording()
+        self.is_recording = False
+        self.host_reads: dict[tuple[str, str], HostRead] = {}
+        self.error: PlanError | None = None
+        self.tracker = make_memory_tracker(self._on_memory)
+
+    def __enter__(self) -> Self:
+        super().__enter__()  # type: ignore[no-untyped-call] # torch's
+        self.tracker.__enter__()
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.tracker.__exit__(*args)
+        super().__exit__(*args)  # type: ignore[no-untyped-call] # torch's
+
+    def begin(self, step: StepRecording) -> None:
+        """Record into a step from now on."""
+        self.step = step
+        self._pending.clear()
+        self._works.clear()
+        self.is_recording = True
+        self._on_memory(tuple(self.tracker.bytes))
+
+    def remove_data(self, parameter: torch.nn.Parameter) -> None:
+        """Make a parameter fake on its device; it stays the same object."""
+        with self.fake_mode, torch.no_grad():
+            fake = torch.empty_strided(
+                parameter.shape, parameter.stride(), dtype=parameter.dtype, device=parameter.device
+            )
+        torch.utils.swap_tensors(parameter, torch.nn.Parameter(fake, requires_grad=parameter.requires_grad))
+
+    @property
+    def phase(self) -> Phase:
+        """Part of the step."""
+        if not self.is_recording:
+            return "setup"
+        if self.tracker.is_optimizing:
+            return "optimizer"
+        return "backward" if torch_tools.is_backward() else "forward"
+
+    def __torch_dispatch__(  # noqa: PLR0911 - one return per kind of operator
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if any(each is not torch.Tensor and each.__name__ == "DTensor" for each in types):
+            return NotImplemented  # torch turns it into operators on local tensors, which come here again.
+        if func.namespace == "prim":
+            return func(*args, **kwargs)  # The device or layout of a tensor.
+        if func.namespace == "c10d":
+            return self._run_collective(func, args, kwargs)
+        if not self._is_fake(func, types, args, kwargs):
+            return func(*args, **kwargs)
+        name = func._schema.name.partition("::")[2]  # noqa: SLF001 - the only name without the overload
+        if name in {"_local_scalar_dense", "equal", "is_nonzero"}:
+            return self._read(name, args)
+        if name == "wait_tensor":
+            self._wait(args[0])
+            return args[0]
+        result = self._call(func, args, kwargs)
+        if func.namespace == "_c10d_functional":
+            self._record_functional(name, args, result)
+        elif self.is_recording:
+            self._record(func, name, args, kwargs, result)
+        return result
+
+    def _is_fake(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        if any(issubclass(each, self._fake_class) for each in types):
+            return True
+        device = kwargs.get("device")
+        if device is not None and torch.device(device).type == "hpu":
+            return True
+        return func.__name__.partition(".")[0] in _FACTORIES and _is_large(args) and _is_in_constructor()
+
+    def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            with self.fake_mode:
+                return func(*args, **kwargs)
+        except self._dynamic as error:
+            raise self._fail(
+                f"the shape of the result of {func} depends on data, which a plan does not have (and on a card it is a "
+                "host sync and a new graph): use a mask, torch.where or a fixed number of elements"
+            ) from error
+        except self._unsupported as error:
+            raise self._fail(
+                f"the operator {func} has no shape function: register one with torch.library.register_fake"
+            ) from error
+
+    def _fail(self, problem: str) -> PlanError:
+        self.error = PlanError(problem, _location()[0])
+        return self.error
+
+    def _read(self, name: str, args: tuple[Any, ...]) -> Any:
+        tensor = args[0]
+        value = True if name == "equal" else self._read_value(tensor.dtype)
+        if tensor.device.type == "hpu" and self.is_recording:
+            self.record_host_read(name, repr(value))
+        return value
+
+    def record_host_read(self, operator: str, assumed: str) -> None:
+        """Record that the program reads a tensor's data on the host.
+
+        Args:
+            operator: What reads it.
+            assumed: Value that the plan assumes; empty for a copy to the host.
+
+        Raises:
+            PlanError: If the same line has read too often.
+        """
+        location, source = _location()
+        key = (location, operator)
+        count = self.host_reads[key].count + 1 if key in self.host_reads else 1
+        self.host_reads[key] = HostRead(location, source, operator, assumed, count)
+        if count > _MAX_READS_OF_A_LINE:
+            raise self._fail(
+                f"the line reads a value more than {_MAX_READS_OF_A_LINE} times, and a plan has no values: it assumed "
+                f"{assumed} each time. Do not plan a loop whose end depends on a value"
+            )
+        if self.is_recording:
+            self.step.operations.append(
+                Operation("host_read", self.phase, self.tracker.module, "", 0, None, (), (), 0, (), host_sync=True)
+            )
+
+    def location_of(self, error: BaseException) -> str:
+        """Return the line of the program that raised an error; empty if none did."""
+        found, traceback = "", error.__traceback__
+        while traceback is not None:
+            if frames.is_program(traceback.tb_frame):
+                found = f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"
+            traceback = traceback.tb_next
+        return found
+
+    def _on_memory(self, by_category: tuple[int, ...]) -> None:
+        self.step.samples.append(MemorySample(len(self.step.operations), self.phase, by_category))
+
+    def _storage_id(self, tensor: torch.Tensor) -> int:
+        storage = tensor.untyped_storage()
+        found = self._storage_ids.get(storage)
+        if found is None:
+            found = self._storage_ids[storage] = self._next_storage
+            self._next_storage += 1
+        return int(found)
+
+    def _record(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        inputs = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
+        outputs = [each for each in tree_leaves(result) if isinstance(each, torch.Tensor)]
+        if not any(each.device.type == "hpu" for each in (*inputs, *outputs)):
+            return
+        if any(each.device.type != "hpu" for each in outputs) and name in {"_to_copy", "copy_"}:
+            self.record_host_read(name, "")
+            return
+        if func.is_view or name in {"detach", "alias", "lift_fresh", "_unsafe_view", "empty", "empty_strided"}:
+            self.step.views += 1
+            return
+        reads = tuple((self._storage_id(each), _nbytes(each)) for each in inputs)
+        writes = tuple((self._storage_id(each), _nbytes(each)) for each in outputs)
+        if name in _GATHERS and reads and writes:
+            reads = ((reads[0][0], writes[0][1]), *reads[1:])
+        waits = tuple(sorted({self._pending.pop(each) for each, _ in reads if each in self._pending}))
+        flops = count_flops(self._formulas, func, args, kwargs, result)
+        key = hash((str(func), tuple((each.shape, each.dtype) for each in inputs)))
+        first = next((each for each in (*inputs, *outputs) if each.is_floating_point()), (*inputs, *outputs)[0])
+        self.step.operations.append(
+            Operation(
+                name=f"{func.namespace}.{name}",
+                phase=self.phase,
+                module=self.tracker.module,
+                dtype=str(first.dtype).removeprefix("torch."),
+                flops=flops,
+                matmul=matmul_shape(name, args, result) if flops else None,
+                reads=reads,
+                writes=writes,
+                key=key,
+                waits_for=waits,
+            )
+        )
+
+    def _run_collective(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name = func._schema.name.partition("::")[2]  # noqa: SLF001 - as above
+        tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
+        names = [argument.name for argument in func._schema.arguments]  # noqa: SLF001 - as above
+        values = dict(zip(names, args, strict=False)) | kwargs
+        if not any(isinstance(each, self._fake_class) for each in tensors):
+            _run_for_equal_ranks(name, args, len(torch_tools.group_ranks(values["process_group"])))
+        if name != "barrier" and any(each.device.type == "hpu" for each in tensors):
+            payload = args[1] if name in _SECOND_ARGUMENT else args[0]
+            self._record_collective(
+                name.strip("_").removesuffix("_"),
+                tree_leaves(payload),
+                tensors,
+                torch_tools.group_ranks(values["process_group"]),
+                is_async=bool(values.get("async_op", True)),
+            )
+        work = torch_tools.finished_work(args[0])
+        self._works.append(work)
+        return work.boxed() if len(func._schema.returns) == 1 else (args[0], work.boxed())  # noqa: SLF001 - as above
+
+    def _record_functional(self, name: str, args: tuple[Any, ...], result: Any) -> None:
+        plain = name.removesuffix("_").removesuffix("_coalesced").removesuffix("_out")
+        group = next(each for each in reversed(args) if isinstance(each, str))
+        tensors = [each for each in tree_leaves((args, result)) if isinstance(each, torch.Tensor)]
+        payload = [each for each in tree_leaves(args[0]) if isinstance(each, torch.Tensor)]
+        ranks = torch_tools.group_ranks(group)
+        self._record_collective(_FUNCTIONAL.get(plain, plain), payload, tensors, ranks, is_async=True)
+
+    def _record_collective(
+        self,
+        name: str,
+        payload: list[torch.Tensor],
+        tensors: list[torch.Tensor],
+        ranks: tuple[int, ...],
+        *,
+        is_async: bool,
+    ) -> None:
+        size = sum(_nbytes(each) for each in payload)
+        total = max(size, *(_nbytes(each) for each in tensors))
+        for tensor in tensors:
+            self.tracker.mark_communication(tensor)
+            self._pending[self._storage_id(tensor)] = len(self.step.collectives)
+        self.step.collectives.append(
+            Collective(name, self.phase, size, total, ranks, is_async, len(self.step.operations))
+        )
+
+    def _wait(self, tensor: torch.Tensor) -> None:
+        """Keep the collective pending: the operator that reads the tensor waits for it."""
+        self._storage_id(tensor)
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    return int(tensor.numel()) * tensor.element_size()
+
+
+def _run_for_equal_ranks(name: str, args: tuple[Any, ...], world_size: int) -> None:
+    """Run a collective with values, as if every rank contributed what this one does.
+
+    ``torch.tensor(1, device="hpu")`` has a value, because no mode sees its creation. Frameworks compare such numbers
+    over ranks, for example the length of the data.
+    """
+    if name == "allreduce_":
+        for tensor in args[0]:
+            if torch_tools.is_sum(args[2]):
+                tensor.mul_(world_size)
+    elif name in {"allgather_", "_allgather_base_"}:
+        outputs = args[0] if isinstance(args[0], torch.Tensor) else args[0][0]
+        source = args[1] if isinstance(args[1], torch.Tensor) else args[1][0]
+        for output in outputs.view(world_size, -1) if isinstance(outputs, torch.Tensor) else outputs:
+            output.copy_(source.view_as(output))
+
+
+def _placeholder(dtype: torch.dtype) -> Any:
+    """Return False, 1 or 1.0: a value that neither skips a step nor divides by zero."""
+    if dtype is torch.bool:
+        return False
+    return 1.0 if dtype.is_floating_point else 1
+
+
+def _is_large(args: tuple[Any, ...]) -> bool:
+    size = args[0] if args else ()
+    return isinstance(size, (list, tuple)) and math.prod(size) * torch.get_default_dtype().itemsize >= LARGE_BYTES
+
+
+def _is_in_constructor() -> bool:
+    """Return whether the constructor of a module calls this."""
+    frame = sys._getframe(2)  # noqa: SLF001 - `inspect` is too slow for every factory
+    caller: Any = frame
+    while caller is not None:
+        if caller.f_code.co_name == "__init__" and isinstance(caller.f_locals.get("self"), torch.nn.Module):
+            return True
+        caller = caller.f_back
+    return False
+
+
+def _location() -> tuple[str, str]:
+    """Return the line of the program that runs, and its text."""
+    frame = frames.user_frame(frames.backward_caller_frame() or sys._getframe(1))  # noqa: SLF001 - as above
+    if frame is None:
+        return "", ""
+    described = frames.describe_frame(frame, frame.f_lineno)
+    return f"{described.file}:{described.line}", described.source

@@ -1,0 +1,179 @@
+"""Take-over of Lightning's Trainer: `Trainer.fit` runs the planned steps, then the program ends."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from hpu_sim import import_hooks
+from hpu_sim.plan import zero
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hpu_sim.plan.session import Session
+
+_TRAINERS: Final = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
+# Callbacks of Lightning that write files, read values for people, or need validation.
+_DROPPED: Final = ("Checkpoint", "ProgressBar", "ModelSummary", "EarlyStopping", "LearningRateMonitor", "Timer")
+
+
+@contextlib.contextmanager
+def taken_over(session: Session) -> Iterator[None]:
+    """Take over the Trainer of either distribution of Lightning, imported now or later."""
+    replaced: list[tuple[Any, str, Any]] = []
+    active = True
+
+    def replace(name: str) -> None:
+        trainer_class = sys.modules[name].Trainer
+        if active:
+            replaced.extend((trainer_class, each, getattr(trainer_class, each)) for each in ("__init__", "fit"))
+            trainer_class.__init__ = _init(trainer_class.__init__, session)
+            trainer_class.fit = _fit(trainer_class.fit, session, name.removesuffix(".trainer.trainer"))
+
+    for name in _TRAINERS:
+        import_hooks.after_import(name, functools.partial(replace, name))
+    try:
+        yield
+    finally:
+        active = False
+        for owner, attribute, value in replaced:
+            setattr(owner, attribute, value)
+
+
+def _init(original: Any, session: Session) -> Any:
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        options = session.options
+        kwargs["accelerator"] = "hpu"
+        kwargs["devices"] = options.devices
+        kwargs["num_nodes"] = options.nodes
+        if options.strategy is not None:
+            kwargs["strategy"] = options.strategy
+        elif _is_deepspeed(kwargs.get("strategy")):
+            session.zero = _zero_name(kwargs.pop("strategy"))
+        elif options.world_size > 1 and kwargs.get("strategy") in {"hpu_single", "single_device"}:
+            kwargs.pop("strategy")
+        if options.precision is not None:
+            kwargs["precision"] = options.precision
+        kwargs.update(logger=False, fast_dev_run=False)
+        original(self, *args, **kwargs)
+
+    return init
+
+
+def _is_deepspeed(strategy: Any) -> bool:
+    return "deepspeed" in (strategy if isinstance(strategy, str) else type(strategy).__name__).lower()
+
+
+def _zero_name(strategy: Any) -> str:
+    """Return the name in :data:`hpu_sim.plan.zero.STAGES` of a strategy of DeepSpeed, a name or an object."""
+    if isinstance(strategy, str):
+        name = strategy.replace("hpu_deepspeed", "deepspeed")
+        return name if name in zero.STAGES else "deepspeed"
+    config = (getattr(strategy, "config", None) or {}).get("zero_optimization", {})
+    name = f"deepspeed_stage_{config.get('stage', 2)}"
+    offloads = "offload_optimizer" in config
+    return f"{name}_offload" if offloads and f"{name}_offload" in zero.STAGES else name
+
+
+def _checkpoint_blocks(model: Any) -> None:
+    """Recompute the activations of repeated blocks: the outermost modules of a class that a container has twice."""
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
+
+    chosen: set[Any] = set()
+    for module in model.modules():
+        kinds = [type(child) for child in module.children()]
+        for child in module.children():
+            inside = any(child is part for each in chosen for part in each.modules())
+            if kinds.count(type(child)) > 1 and any(True for _ in child.children()) and not inside:
+                chosen.add(child)
+    apply_activation_checkpointing(model, check_fn=lambda module: module in chosen)
+
+
+def _fit(original: Any, session: Session, package: str) -> Any:
+    @functools.wraps(original)
+    def fit(self: Any, model: Any, *args: Any, **kwargs: Any) -> None:
+        kwargs.pop("ckpt_path", None)
+        if session.options.checkpoint:
+            _checkpoint_blocks(model)
+        _prepare(self, model, session, package)
+        original(self, model, *args, **kwargs)
+
+    return fit
+
+
+def _prepare(trainer: Any, model: Any, session: Session, package: str) -> None:
+    """Limit a Trainer to the planned steps, without validation, files and messages."""
+    recording = session.recording
+    callback_class = importlib.import_module(f"{package}.callbacks").Callback
+    dropped = tuple(getattr(importlib.import_module(f"{package}.callbacks"), name, callback_class) for name in _DROPPED)
+    dropped = tuple(each for each in dropped if each is not callback_class)
+    trainer.callbacks = [each for each in trainer.callbacks if not isinstance(each, dropped)]
+    trainer.callbacks.append(_make_callback(callback_class, session))
+    trainer.limit_val_batches = 0
+    trainer.num_sanity_val_steps = 0
+    trainer.fit_loop.max_epochs = -1
+    recording.strategy = getattr(trainer.strategy, "strategy_name", type(trainer.strategy).__name__)
+    recording.precision = str(trainer.precision)
+    recording.accumulate = int(trainer.accumulate_grad_batches)
+    recording.compiled = hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None
+    # The session needs nothing moved back, and moving swaps tensors that the memory tracker refers to.
+    trainer.strategy.teardown = lambda: None
+    if session.options.batch_size is not None:
+        _resize_batches(trainer, session.options.batch_size)
+
+
+def _make_callback(base: type[Any], session: Session) -> Any:
+    class PlanCallback(base):  # type: ignore[misc] # Lightning's class is Any here
+        """Marks the steps of the plan."""
+
+        def __init__(self) -> None:
+            self.has_step = False
+
+        def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's signature
+            session.describe_model(pl_module)
+
+        def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002 - Lightning's signature
+            if not self.has_step:
+                self.has_step = True
+                self.step_before = trainer.global_step
+                session.begin_step(batch)
+            session.device.tracker.in_closure = True
+
+        def on_before_optimizer_step(self, *args: Any) -> None:
+            del args
+            session.device.tracker.in_closure = False
+
+        def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
+            del args
+            session.device.tracker.in_closure = False
+            if trainer.global_step != self.step_before:
+                self.has_step = False
+                session.end_step()
+
+    return PlanCallback()
+
+
+def _resize_batches(trainer: Any, size: int) -> None:
+    """Repeat or cut the samples of every batch on the host."""
+    import torch
+    from torch.utils._pytree import tree_leaves, tree_map_only
+
+    original = trainer.strategy.batch_to_device
+
+    def batch_to_device(batch: Any, *args: Any, **kwargs: Any) -> Any:
+        first = next((each for each in tree_leaves(batch) if isinstance(each, torch.Tensor) and each.dim()), None)
+        if first is not None:
+            samples = torch.arange(size) % len(first)
+            batch = tree_map_only(
+                torch.Tensor,
+                lambda each: each[samples] if each.dim() and len(each) == len(first) else each,
+                batch,
+            )
+        return original(batch, *args, **kwargs)
+
+    trainer.strategy.batch_to_device = batch_to_device

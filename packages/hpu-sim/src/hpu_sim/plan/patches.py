@@ -1,0 +1,171 @@
+"""Functions of torch and of the bridge that need data or other processes, replaced while a program is planned."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from hpu_sim.plan import torch_tools
+from hpu_sim.plan.errors import PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hpu_sim.plan.fake_device import FakeDevice
+    from hpu_sim.plan.recording import Recording
+    from hpu_sim.plan.session import Session
+
+
+@contextlib.contextmanager
+def applied(session: Session) -> Iterator[None]:
+    """Apply the replacements, and make the fake process group of a job with several ranks."""
+    import torch
+    import torch.distributed as dist
+
+    options, device = session.options, session.device
+    has_group = options.world_size > 1
+    if has_group:
+        torch_tools.init_fake_process_group(options.rank, options.world_size)
+    with contextlib.ExitStack() as stack:
+        _replace(stack, torch.utils, "swap_tensors", _swap_tensors(torch.utils.swap_tensors, device))
+        _replace(stack, torch.nn.Module, "_apply", _apply(torch.nn.Module._apply, device))  # noqa: SLF001
+        _replace(stack, torch.Tensor, "numpy", _host_copy(torch.Tensor.numpy, device, _zeros_numpy))
+        _replace(stack, torch.Tensor, "tolist", _host_copy(torch.Tensor.tolist, device, _zeros_list))
+        if has_group:
+            for name, function in _group_functions().items():
+                _replace(stack, dist, name, function)
+            _replace(stack, dist.distributed_c10d, "new_group", _new_group(dist.new_group))
+            _replace(stack, dist, "new_group", dist.distributed_c10d.new_group)
+            import torch.nn.parallel.distributed as ddp
+
+            _replace(stack, ddp, "_verify_param_shape_across_processes", _do_nothing)
+        _replace_mark_step(stack, session)
+        try:
+            yield
+        finally:
+            if has_group and dist.is_initialized():
+                dist.destroy_process_group()
+
+
+def _replace(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
+    stack.callback(setattr, owner, name, getattr(owner, name))
+    setattr(owner, name, value)
+
+
+def _replace_mark_step(stack: contextlib.ExitStack, session: Session) -> None:
+    """Count the graphs that ``mark_step`` ends."""
+    from habana_frameworks.torch import core
+
+    def mark_step(*args: Any, **kwargs: Any) -> None:
+        del args, kwargs
+        session.device.step.graph_ends.append(len(session.device.step.operations))
+
+    _replace(stack, core, "mark_step", mark_step)
+
+
+def _swap_tensors(original: Callable[..., None], device: FakeDevice) -> Callable[..., None]:
+    def swap_tensors(first: Any, second: Any) -> None:
+        torch_tools.clear_fake_memo(device.fake_mode)
+        original(first, second)
+
+    return swap_tensors
+
+
+def _apply(original: Callable[..., Any], device: FakeDevice) -> Callable[..., Any]:
+    """Return a method that keeps a parameter the same object when it loses its data: shared ones stay shared."""
+    import torch
+
+    fake_class = torch_tools.fake_tensor_module().FakeTensor
+
+    def apply(self: Any, fn: Callable[[Any], Any], recurse: bool = True) -> Any:
+        for parameter in self._parameters.values():
+            if parameter is None or isinstance(parameter, fake_class) or parameter.device.type == "meta":
+                continue
+            # An empty tensor instead of the parameter, to which torch's converter would keep weak references.
+            if isinstance(fn(torch.empty(0, dtype=parameter.dtype, device=parameter.device)), fake_class):
+                device.remove_data(parameter)
+        return original(self, fn, recurse)
+
+    return apply
+
+
+def _host_copy(original: Callable[..., Any], device: FakeDevice, zeros: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return a method that gives a fake tensor zeros and records the line."""
+    fake_class = torch_tools.fake_tensor_module().FakeTensor
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(self, fake_class):
+            return original(self, *args, **kwargs)
+        device.record_host_read(original.__name__, "zeros")
+        return zeros(self)
+
+    return method
+
+
+def _zeros_numpy(tensor: Any) -> Any:
+    import torch
+
+    return torch.zeros(tensor.shape, dtype=tensor.dtype).numpy()
+
+
+def _zeros_list(tensor: Any) -> Any:
+    import torch
+
+    return torch.zeros(tensor.shape, dtype=tensor.dtype).tolist()
+
+
+def _do_nothing(*args: Any, **kwargs: Any) -> None:
+    del args, kwargs
+
+
+def _group_functions() -> dict[str, Callable[..., Any]]:
+    """Return functions that exchange no objects: a plan has one rank, whose own object stands for all."""
+
+    def broadcast_object_list(object_list: list[Any], *args: Any, **kwargs: Any) -> None:
+        del object_list, args, kwargs
+
+    def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
+        del group
+        object_list[:] = [obj] * len(object_list)
+
+    def init_process_group(*args: Any, **kwargs: Any) -> None:
+        del args, kwargs  # The plan has made it.
+
+    return {
+        "broadcast_object_list": broadcast_object_list,
+        "all_gather_object": all_gather_object,
+        "init_process_group": init_process_group,
+    }
+
+
+def _new_group(original: Callable[..., Any]) -> Callable[..., Any]:
+    def new_group(*args: Any, **kwargs: Any) -> Any:
+        return original(*args, **{**kwargs, "backend": "fake"})
+
+    return new_group
+
+
+def explain(error: Exception, device: FakeDevice) -> Exception:
+    """Return the planner's own error if one caused this error; else the error itself.
+
+    Args:
+        error: What the program raised.
+        device: The fake device.
+    """
+    if device.error is not None:
+        return device.error
+    if isinstance(error, PlanError):
+        return error
+    if "FakeTensor" in str(error) or "fake tensor" in str(error).lower():
+        return PlanError(
+            f"the program needs the data of a tensor on the device, which a plan does not have: {error}",
+            device.location_of(error),
+        )
+    return error
+
+
+def describe_mode(recording: Recording) -> None:
+    """Record whether the bridge is in lazy mode."""
+    from hpu_sim import runtime
+
+    recording.lazy = runtime.active_config().lazy

@@ -1,0 +1,270 @@
+"""Data model of a plan, and its JSON encoding. Everything in it is predicted and not measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hpu_sim.report.schema import from_dict, to_dict
+
+#: Incremented when a reader of the JSON has to change.
+SCHEMA_VERSION: Final = 1
+
+#: What every output of the planner says.
+PREDICTED: Final = "predicted, not measured"
+
+
+@dataclass(frozen=True)
+class HostRead:
+    """A line that reads a value of the device on the host.
+
+    Attributes:
+        location: ``file:line`` of the program.
+        source: Text of the line.
+        operator: Operator that reads.
+        assumed: Value that the plan assumed; empty for a copy to the host.
+        count: Number of reads in a step.
+    """
+
+    location: str
+    source: str
+    operator: str
+    assumed: str
+    count: int
+
+
+@dataclass(frozen=True)
+class MemoryPoint:
+    """Memory at one moment of a step.
+
+    Attributes:
+        after: Number of operators of the step before it.
+        phase: Part of the step.
+        by_category: Bytes by category, in the order of :attr:`Plan.memory_categories`.
+    """
+
+    after: int
+    phase: str
+    by_category: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Memory of a rank's device.
+
+    Attributes:
+        peak_bytes: Highest memory of the setup and the planned steps.
+        peak_phase: Part of the step with the peak.
+        at_peak: Bytes by category at the peak.
+        moments: Highest memory of each part of a step after the first.
+        points: Memory over a step after the first.
+    """
+
+    peak_bytes: int
+    peak_phase: str
+    at_peak: dict[str, int]
+    moments: dict[str, int]
+    points: tuple[MemoryPoint, ...]
+
+
+@dataclass(frozen=True)
+class CollectivePlan:
+    """Collectives of a step with the same name, group and phase.
+
+    Attributes:
+        name: Collective.
+        phase: Part of the step.
+        count: Calls per step.
+        bytes: Bytes per step that the rank contributes.
+        ranks: Ranks of the group.
+        boxes: Boxes that the group spans.
+    """
+
+    name: str
+    phase: str
+    count: int
+    bytes: int
+    ranks: int
+    boxes: int
+
+
+@dataclass(frozen=True)
+class ModulePlan:
+    """One module's part of a step.
+
+    Attributes:
+        name: Qualified name.
+        flops: Floating-point operations, backward included.
+        seconds: Seconds in the slow prediction.
+        bound: What limits most of it.
+    """
+
+    name: str
+    flops: int
+    seconds: float
+    bound: str
+
+
+@dataclass(frozen=True)
+class TimePlan:
+    """Duration of a step, as a range.
+
+    Attributes:
+        fast_seconds: Step with all efficiencies at the optimistic end.
+        slow_seconds: Step with all efficiencies at the pessimistic end.
+        bounds: Share of the slow step by what limits it: matrix engine, memory, network, host.
+        compilation_seconds: Seconds to compile the graphs once, fast and slow; zero in eager mode.
+    """
+
+    fast_seconds: float
+    slow_seconds: float
+    bounds: dict[str, float]
+    compilation_seconds: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class SpanPlan:
+    """Part of the timeline of the slow prediction; neighbours with the same limit are merged.
+
+    Attributes:
+        stream: "compute" or "network".
+        name: What runs.
+        phase: Part of the step.
+        bound: What limits it.
+        start: Seconds since the start of the step.
+        end: As ``start``.
+    """
+
+    stream: str
+    name: str
+    phase: str
+    bound: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class InputPlan:
+    """Tensor of the batch that was drawn.
+
+    Attributes:
+        dtype: Type of its elements.
+        shape: Shape on one rank.
+        bytes: Size.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Change that needs less memory.
+
+    Attributes:
+        title: The change.
+        peak_bytes: Peak with the change.
+        fits: Whether that fits.
+        cost: What it costs.
+    """
+
+    title: str
+    peak_bytes: int
+    fits: bool
+    cost: str
+
+
+@dataclass(frozen=True)
+class StrategyPlan:
+    """Plan of one strategy on one generation.
+
+    Attributes:
+        strategy: Name of the strategy.
+        generation: Generation of the devices.
+        devices: Devices per box.
+        nodes: Number of boxes.
+        rank: Rank that was planned.
+        precision: Precision.
+        lazy: Whether the bridge is in lazy mode.
+        parameters: Number of parameters.
+        trainable: Number of those that are trained.
+        flops: Floating-point operations of a step on this rank.
+        graphs: Graphs to compile; None in eager mode, where operators are compiled one by one.
+        inputs: The batch.
+        usable_bytes: Memory of a device that a program can use.
+        fits: Whether the peak fits in it.
+        memory: Memory.
+        collectives: Collectives of a step.
+        time: Duration of a step.
+        spans: Timeline of the slow prediction.
+        modules: Modules that take most time.
+        host_reads: Lines that read a value in a step.
+        advice: Changes that need less memory, cheapest first.
+        notes: Limits of this plan.
+    """
+
+    strategy: str
+    generation: str
+    devices: int
+    nodes: int
+    rank: int
+    precision: str
+    lazy: bool
+    parameters: int
+    trainable: int
+    flops: int
+    graphs: int | None
+    inputs: tuple[InputPlan, ...]
+    usable_bytes: int
+    fits: bool
+    memory: MemoryPlan
+    collectives: tuple[CollectivePlan, ...]
+    time: TimePlan
+    spans: tuple[SpanPlan, ...]
+    modules: tuple[ModulePlan, ...]
+    host_reads: tuple[HostRead, ...]
+    advice: tuple[Advice, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Plans of a program, one per strategy and generation.
+
+    Attributes:
+        schema_version: :data:`SCHEMA_VERSION`.
+        predicted: Always True: nothing was measured.
+        disclaimer: :data:`PREDICTED`.
+        command: Program and arguments.
+        memory_categories: Names of the categories of :attr:`MemoryPoint.by_category`.
+        strategies: The plans.
+    """
+
+    schema_version: int
+    predicted: bool
+    disclaimer: str
+    command: tuple[str, ...]
+    memory_categories: tuple[str, ...]
+    strategies: tuple[StrategyPlan, ...]
+
+    @property
+    def fits(self) -> bool:
+        """Whether any of the plans fits."""
+        return any(each.fits for each in self.strategies)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as JSON types."""
+        return dict(to_dict(self))
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Plan:
+        """Return the plan that :meth:`to_dict` encoded.
+
+        Args:
+            data: Parsed JSON.
+
+        Raises:
+            ValueError: If ``data`` is not a plan of this schema version.
+        """
+        return from_dict(cls, data)

@@ -1,0 +1,253 @@
+"""Planning session: a program runs as one rank of a job on the fake device until its steps are recorded."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import runpy
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from hpu_sim.plan.errors import PlanComplete, PlanError
+from hpu_sim.plan.recording import Recording, StepRecording
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import torch
+
+    from hpu_sim.plan.fake_device import FakeDevice
+
+#: Steps of a plan on one device, and on several. The optimizer makes its state in the first one, and DDP its final
+#: buckets in the second.
+STEPS: Final = 2
+STEPS_OF_RANKS: Final = 3
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asks for beside the program.
+
+    Attributes:
+        devices: Ranks per box; None for what the program asks for.
+        nodes: Number of boxes; None for what the program asks for.
+        strategy: Strategy that replaces the program's; None for its own.
+        precision: Precision that replaces the program's; None for its own.
+        batch_size: Batch size per rank that replaces the program's; None for its own.
+        checkpoint: Whether to recompute the activations of repeated blocks in the backward pass.
+        rank: Rank to plan.
+    """
+
+    devices: int = 1
+    nodes: int = 1
+    strategy: str | None = None
+    precision: str | None = None
+    batch_size: int | None = None
+    checkpoint: bool = False
+    rank: int = 0
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return self.devices * self.nodes
+
+
+class Session:
+    """One program's run on the fake device.
+
+    Args:
+        device: Fake device.
+        options: What the user asks for.
+        command: Program and arguments.
+
+    Attributes:
+        recording: What is known so far.
+        zero: Strategy of DeepSpeed that the program asks for, which is accounted for and not run.
+    """
+
+    def __init__(self, device: FakeDevice, options: Options, command: Sequence[str]) -> None:
+        self.device = device
+        self.options = options
+        self.recording = Recording(tuple(command), options.rank, options.world_size, options.devices)
+        self.zero: str | None = None
+        device.step = self.recording.setup
+
+    def begin_step(self, batch: Any = None) -> None:
+        """Begin a step.
+
+        Args:
+            batch: Its batch, of which the tensors' dtypes, shapes and bytes are recorded.
+        """
+        step = StepRecording(inputs=_describe(batch))
+        self.recording.steps.append(step)
+        self.device.host_reads.clear()
+        self.device.begin(step)
+
+    def end_step(self) -> None:
+        """End a step.
+
+        Raises:
+            PlanComplete: If it was the last one.
+        """
+        self.device.is_recording = False
+        if len(self.recording.steps) >= (STEPS if self.options.world_size == 1 else STEPS_OF_RANKS):
+            raise PlanComplete
+
+    def describe_model(self, model: torch.nn.Module) -> None:
+        """Record the size of a model, and name its modules for the operators.
+
+        Args:
+            model: The module that is trained.
+        """
+        parameters = list({id(each): each for each in model.parameters()}.values())
+        self.recording.parameters = sum(each.numel() for each in parameters)
+        self.recording.trainable = sum(each.numel() for each in parameters if each.requires_grad)
+        sizes = [sum(each.numel() for each in module.parameters(recurse=False)) for module in model.modules()]
+        self.recording.largest_module = max(sizes, default=0)
+        self.device.tracker.name_modules(model)
+        self.device.tracker.track_external(model)
+
+    def result(self) -> Recording:
+        """Return the recording.
+
+        Raises:
+            PlanError: If no step was recorded.
+        """
+        self.recording.host_reads = list(self.device.host_reads.values())
+        if not self.recording.steps:
+            raise PlanError(
+                "the program ended without a training step: it must call Trainer.fit, use Fabric, or mark a step with "
+                "`with hpu_sim.plan.step():`"
+            )
+        return self.recording
+
+
+_current: Session | None = None
+
+
+def current() -> Session | None:
+    """Return the session of this process; None if it plans nothing."""
+    return _current
+
+
+@contextlib.contextmanager
+def step() -> Iterator[None]:
+    """Mark a training step of a program without a Trainer, for `hpu-sim plan`.
+
+    Without a plan it has no effect. A plan ends the program after the second marked step.
+    """
+    session = current()
+    if session is None:
+        yield
+        return
+    session.begin_step()
+    yield
+    session.end_step()
+
+
+def record(program: str | Path, arguments: Sequence[str], options: Options) -> Recording:
+    """Run a program on the fake device until its steps are recorded.
+
+    Args:
+        program: Python file.
+        arguments: Its arguments.
+        options: What the user asks for.
+
+    Raises:
+        PlanError: If the program cannot be planned; the message has its line.
+    """
+    path = str(program)
+
+    def run() -> None:
+        with _script_arguments(path, arguments):
+            runpy.run_path(path, run_name="__main__")
+
+    return record_call(run, options, (path, *arguments))
+
+
+def record_call(call: Any, options: Options, command: Sequence[str] = ()) -> Recording:
+    """Call a function on the fake device until its steps are recorded.
+
+    Args:
+        call: Function without arguments.
+        options: What the user asks for.
+        command: Name of the program for reports.
+
+    Raises:
+        PlanError: If the program cannot be planned.
+    """
+    global _current  # noqa: PLW0603 - one program runs at a time
+    from hpu_sim.plan import torch_tools
+
+    torch_tools.require_torch()
+
+    from hpu_sim.plan import frameworks, patches, zero
+    from hpu_sim.plan.fake_device import FakeDevice
+
+    device = FakeDevice()
+    session = Session(device, options, command)
+    _current = session
+    try:
+        with _rank_variables(options), patches.applied(session), frameworks.taken_over(session), device:
+            call()
+    except PlanComplete:
+        pass
+    except SystemExit as error:
+        if error.code not in {0, None}:
+            raise PlanError(f"the program exited with {error.code!r} before its first training step") from error
+    except Exception as error:
+        raise patches.explain(error, device) from error
+    finally:
+        _current = None
+    recording = session.result()
+    patches.describe_mode(recording)
+    return zero.apply(recording, session.zero) if session.zero else recording
+
+
+@contextlib.contextmanager
+def _script_arguments(path: str, arguments: Sequence[str]) -> Iterator[None]:
+    """Give a script its arguments and its folder on the import path."""
+    argv, folders = sys.argv, list(sys.path)
+    sys.argv = [path, *arguments]
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    try:
+        yield
+    finally:
+        sys.argv = argv
+        sys.path[:] = folders
+
+
+@contextlib.contextmanager
+def _rank_variables(options: Options) -> Iterator[None]:
+    """Set the variables that a launcher sets for a rank, so that no process is launched."""
+    before = dict(os.environ)
+    node_rank, local_rank = divmod(options.rank, options.devices)
+    if options.world_size > 1:
+        os.environ.update(
+            LOCAL_RANK=str(local_rank),
+            LOCAL_WORLD_SIZE=str(options.devices),
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT="29500",
+            NODE_RANK=str(node_rank),
+            GROUP_RANK=str(node_rank),
+            RANK=str(options.rank),
+            WORLD_SIZE=str(options.world_size),
+        )
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _describe(batch: Any) -> tuple[tuple[str, tuple[int, ...], int], ...]:
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    tensors = [each for each in tree_leaves(batch) if isinstance(each, torch.Tensor)]
+    return tuple(
+        (str(each.dtype).removeprefix("torch."), tuple(each.shape), each.numel() * each.element_size())
+        for each in tensors
+    )

@@ -1,0 +1,76 @@
+"""A plan agrees with a run of the same program on the simulated device."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import nn
+
+import hpu_sim
+from hpu_sim import plan
+from hpu_sim.plan.memory import memory_plan
+from hpu_sim.plan.session import Options, record_call
+from hpu_sim.testing import RankPool
+
+from .programs import BATCH, MODELS, run_on_device, train
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.needs_torch("2.8", "the tools of the planner")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_peak_memory_is_that_of_the_device(model: str) -> None:
+    recording = record_call(functools.partial(train, MODELS[model]), Options())
+    planned = memory_plan(recording).peak_bytes
+
+    assert planned == pytest.approx(run_on_device(MODELS[model]), rel=0.01)
+
+
+def test_flops_of_an_mlp_are_those_of_the_formula() -> None:
+    recording = record_call(functools.partial(train, MODELS["mlp"]), Options())
+
+    # Forward and the weights' gradients of both layers, and the gradient of the second layer's input.
+    assert recording.steady.flops == 2 * BATCH * (2 * (64 * 128 + 128 * 10) + 128 * 10)
+
+
+def test_large_weights_are_not_allocated() -> None:
+    """A layer of 64 TiB is planned on any machine."""
+
+    def program() -> None:
+        layer = nn.Linear(1 << 22, 1 << 22, bias=False)
+        with plan.step():
+            layer.to("hpu")(torch.rand(1, 1 << 22).to("hpu")).sum().backward()
+
+    recording = record_call(program, Options())
+
+    assert memory_plan(recording).at_peak["parameters"] == 1 << 46
+
+
+def _train_rank(model: str) -> list[dict[str, int]]:
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        dist.init_process_group("hccl")
+    hpu_sim.reset_stats()
+    return train(MODELS[model], wrap=True)
+
+
+def test_ddp_has_the_collectives_and_memory_of_two_ranks(tmp_path: Path) -> None:
+    """Every step has the same number of collectives with the same bytes, and the peak is the same."""
+    with RankPool(2, tmp_path) as ranks:
+        measured = ranks.call(_train_rank, "mlp")[0]
+    recording = record_call(functools.partial(train, MODELS["mlp"], wrap=True), Options(devices=2))
+
+    per_step = [
+        (after["collectives"] - before["collectives"], after["collective_bytes"] - before["collective_bytes"])
+        for before, after in itertools.pairwise(measured)
+    ]
+    planned = [(len(step.collectives), sum(each.bytes for each in step.collectives)) for step in recording.steps]
+    assert planned[1:] == per_step
+    assert memory_plan(recording).peak_bytes == pytest.approx(measured[-1]["peak_bytes"], rel=0.01)

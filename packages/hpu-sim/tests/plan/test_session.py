@@ -1,0 +1,122 @@
+"""Programs that a plan records, and programs that it cannot plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import nn
+
+from hpu_sim import plan
+from hpu_sim.plan.session import Options, record, record_call
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from hpu_sim.plan.recording import Recording
+
+pytestmark = pytest.mark.needs_torch("2.8", "the tools of the planner")
+
+
+def _plan(step: Callable[[torch.Tensor], object]) -> Recording:
+    def program() -> None:
+        for _ in range(3):
+            with plan.step():
+                step(torch.ones(4, device="hpu"))
+
+    return record_call(program, Options())
+
+
+def test_step_has_no_effect_without_a_plan() -> None:
+    with plan.step():
+        value = torch.ones(2, device="hpu").sum().item()
+
+    assert value == 2
+
+
+def test_the_program_ends_after_its_steps() -> None:
+    begun: list[torch.Tensor] = []
+
+    recording = _plan(begun.append)
+
+    assert len(begun) == len(recording.steps) == 2
+
+
+def test_parameters_stay_shared() -> None:
+    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
+    second.weight = first.weight
+    model = nn.Sequential(first, second)
+
+    def program() -> None:
+        model.to("hpu")
+        with plan.step():
+            pass
+
+    record_call(program, Options())
+
+    assert first.weight is second.weight
+    assert first.weight.device.type == "hpu"
+
+
+def test_reading_a_value_names_the_line() -> None:
+    """The plan continues with a made-up value and lists the read as a host sync."""
+    recording = _plan(lambda x: x.sum().item())
+
+    (read,) = recording.host_reads
+    assert read.location.startswith(__file__)
+    assert "x.sum().item()" in read.source
+    assert (read.assumed, read.count) == ("1.0", 1)
+
+
+def test_numpy_in_a_step_names_the_line() -> None:
+    recording = _plan(lambda x: x.cpu().numpy())
+
+    assert {read.operator for read in recording.host_reads} == {"_to_copy", "numpy"}
+
+
+def test_a_shape_that_depends_on_data_is_refused() -> None:
+    with pytest.raises(plan.PlanError, match=rf"{__file__}:\d+: the shape of the result of aten.nonzero"):
+        _plan(lambda x: x.nonzero())
+
+
+def test_an_operator_without_a_shape_function_is_refused() -> None:
+    library = torch.library.Library("hpu_sim_test_plan", "FRAGMENT")
+    library.define("custom(Tensor x) -> Tensor")
+    library.impl("custom", lambda x: x, "HPU")
+
+    with pytest.raises(plan.PlanError, match=r"register one with torch\.library\.register_fake"):
+        _plan(torch.ops.hpu_sim_test_plan.custom)
+
+
+def test_a_program_without_a_step_is_refused() -> None:
+    with pytest.raises(plan.PlanError, match="without a training step"):
+        record_call(lambda: None, Options())
+
+
+def test_an_error_of_the_program_is_its_own() -> None:
+    def program() -> None:
+        raise LookupError("no such thing")
+
+    with pytest.raises(LookupError, match="no such thing"):
+        record_call(program, Options())
+
+
+def test_a_script_has_its_arguments_and_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "neighbour.py").write_text("SIZE = 3\n")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\n"
+        "import torch\n"
+        "from hpu_sim import plan\n"
+        "from neighbour import SIZE\n"
+        "assert __name__ == '__main__'\n"
+        "for _ in range(2):\n"
+        "    with plan.step():\n"
+        "        torch.ones(SIZE, int(sys.argv[1]), device='hpu').relu()\n"
+    )
+
+    recording = record(script, ["5"], Options())
+
+    assert recording.steady.operations[-1].writes[0][1] == 3 * 5 * 4

@@ -1,0 +1,42 @@
+"""Canary of the private names of torch that the planner uses."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+
+from hpu_sim.plan import torch_tools
+from hpu_sim.plan.errors import PlanError
+
+
+@pytest.mark.needs_torch("2.8", "the tools of the planner")
+def test_the_memory_tracker_has_what_the_planner_overrides() -> None:
+    tracker, categories, updates = torch_tools.mem_tracker_names()
+
+    for name in (
+        "_update_snap",
+        "_update_peak_stats",
+        "_pre_fw_hook",
+        "_post_fw_hook",
+        "_pre_bw_hook",
+        "_post_bw_hook",
+    ):
+        assert callable(getattr(tracker, name))
+    assert list(inspect.signature(tracker._update_snap).parameters) == [
+        "self",
+        "u_type",
+        "winfo",
+        "old_mem_consumed",
+        "old_reftype",
+    ]
+    assert {each.name for each in categories} == {"PARAM", "BUFFER", "GRAD", "ACT", "TEMP", "OPT", "OTH"}
+    assert {each.name for each in updates} == {"ADD", "DEL", "REF", "SIZE"}
+
+
+def test_an_older_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", "2.7.1+cpu")
+
+    with pytest.raises(PlanError, match=r"needs torch 2\.8 or newer.*got 2\.7\.1"):
+        torch_tools.require_torch()
