@@ -1,0 +1,26 @@
+"""Fixtures: a clean environment, and the profile of hypothesis for cheap tests."""
+
+import os
+from collections.abc import Iterator
+from unittest import mock
+
+import pytest
+
+# Variables that the developer's shell may have set.
+_VARIABLES = (
+    "HPU_CORE_FRAMEWORK",
+    "PT_HPU_LAZY_MODE",
+    "PT_HPU_RECIPE_CACHE_CONFIG",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+)
+
+
+@pytest.fixture(autouse=True)
+def environment() -> Iterator[None]:
+    """Unset variables that select a framework, a mode or a rank; restore the environment afterwards."""
+    with mock.patch.dict(os.environ):
+        for name in _VARIABLES:
+            os.environ.pop(name, None)
+        yield
