@@ -17,6 +17,17 @@ _VARIABLES = (
 )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Ignore warnings of Lightning about very small programs."""
+    for message in (
+        "You defined a `validation_step` but have no `val_dataloader`",
+        "The number of training batches .* is smaller than the logging interval",
+        "The '.*_dataloader' does not have many workers",
+        "Checkpoint directory .* exists and is not empty",
+    ):
+        config.addinivalue_line("filterwarnings", f"ignore:{message}")
+
+
 @pytest.fixture(autouse=True)
 def environment() -> Iterator[None]:
     """Unset variables that select a framework, a mode or a rank; restore the environment afterwards."""

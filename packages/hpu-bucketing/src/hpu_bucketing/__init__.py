@@ -10,14 +10,29 @@ from hpu_core import lazy_exports as _lazy_exports
 
 if TYPE_CHECKING:
     from hpu_bucketing.__about__ import __version__
+    from hpu_bucketing.collate import BucketCollate
+    from hpu_bucketing.datamodule import BucketDataModuleMixin
+    from hpu_bucketing.loader import BucketDataLoader
     from hpu_bucketing.plan.bucket_plan import BucketPlan
+    from hpu_bucketing.sampler import BucketBatchSampler
 
-__all__ = ["BucketPlan", "__version__"]
+__all__ = [
+    "BucketBatchSampler",
+    "BucketCollate",
+    "BucketDataLoader",
+    "BucketDataModuleMixin",
+    "BucketPlan",
+    "__version__",
+]
 
 __getattr__, __dir__ = _lazy_exports.lazy_exports(
     __name__,
     {
         "hpu_bucketing.__about__": ["__version__"],
+        "hpu_bucketing.collate": ["BucketCollate"],
+        "hpu_bucketing.datamodule": ["BucketDataModuleMixin"],
+        "hpu_bucketing.loader": ["BucketDataLoader"],
         "hpu_bucketing.plan.bucket_plan": ["BucketPlan"],
+        "hpu_bucketing.sampler": ["BucketBatchSampler"],
     },
 )
