@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from unittest import mock
 
 import pytest
+import torch
 
 # Variables that the developer's shell may have set.
 _VARIABLES = (
@@ -18,7 +19,8 @@ _VARIABLES = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Ignore warnings of Lightning about very small programs."""
+    """Ignore warnings of Lightning about very small programs, and use one thread, which is faster for them."""
+    torch.set_num_threads(1)
     for message in (
         "You defined a `validation_step` but have no `val_dataloader`",
         "The number of training batches .* is smaller than the logging interval",

@@ -48,7 +48,7 @@ def test_ranks_share_bucket_and_number_of_batches(
 def test_every_sample_is_drawn_once_but_for_the_rest(
     lengths: list[int], ranks: int, size: dict[str, int], options: dict[str, Any]
 ) -> None:
-    """Samples that fill no batch are left out with `drop_last`, and otherwise repeated, two batches a bucket at most."""
+    """Samples that fill no batch are left out with `drop_last`, otherwise repeated; two batches a bucket at most."""
     samplers = _samplers(ranks, lengths, _PLAN, **size, **options)
     counts = Counter(chain.from_iterable(chain.from_iterable(samplers)))
     most = sum(2 * ranks * size for size in samplers[0].batch_sizes)

@@ -10,6 +10,9 @@ from hpu_core import lazy_exports as _lazy_exports
 
 if TYPE_CHECKING:
     from hpu_bucketing.__about__ import __version__
+    from hpu_bucketing.callbacks.graphs import HPUGraphs
+    from hpu_bucketing.callbacks.monitor import RecompilationError, RecompilationMonitor, RecompilationWarning
+    from hpu_bucketing.callbacks.warmup import HPUWarmup
     from hpu_bucketing.collate import BucketCollate
     from hpu_bucketing.datamodule import BucketDataModuleMixin
     from hpu_bucketing.loader import BucketDataLoader
@@ -22,6 +25,11 @@ __all__ = [
     "BucketDataLoader",
     "BucketDataModuleMixin",
     "BucketPlan",
+    "HPUGraphs",
+    "HPUWarmup",
+    "RecompilationError",
+    "RecompilationMonitor",
+    "RecompilationWarning",
     "__version__",
 ]
 
@@ -29,6 +37,9 @@ __getattr__, __dir__ = _lazy_exports.lazy_exports(
     __name__,
     {
         "hpu_bucketing.__about__": ["__version__"],
+        "hpu_bucketing.callbacks.graphs": ["HPUGraphs"],
+        "hpu_bucketing.callbacks.monitor": ["RecompilationError", "RecompilationMonitor", "RecompilationWarning"],
+        "hpu_bucketing.callbacks.warmup": ["HPUWarmup"],
         "hpu_bucketing.collate": ["BucketCollate"],
         "hpu_bucketing.datamodule": ["BucketDataModuleMixin"],
         "hpu_bucketing.loader": ["BucketDataLoader"],
