@@ -34,6 +34,7 @@ __all__ = [
     "LightningModule",
     "Trainer",
     "rank_zero_info",
+    "reset_epoch_logs",
     "run_training_pass",
     "without_effects",
     "wrapped_model",
@@ -77,6 +78,21 @@ def run_training_pass(trainer: Trainer, batch: Any, batch_idx: int) -> None:
     }
     names = inspect.signature(make_closure).parameters
     make_closure(**{name: value for name, value in arguments.items() if name in names}).closure()
+
+
+def reset_epoch_logs(trainer: Trainer) -> None:
+    """Reset the values that `training_step` logs for an epoch, before its first batch.
+
+    Lightning resets them in the first batch's `self.log`. In lazy mode this makes another graph of that batch.
+
+    Args:
+        trainer: The Trainer, in `on_train_epoch_start`.
+    """
+    run: Any = trainer
+    if run._results is not None:  # noqa: SLF001 - has no public name
+        run._results.reset(metrics=False, fx="training_step")  # noqa: SLF001 - as above
+        # Lightning resets them if this is another hook than the one that has logged before.
+        run._logger_connector._current_fx = "training_step"  # noqa: SLF001 - as above
 
 
 @contextlib.contextmanager

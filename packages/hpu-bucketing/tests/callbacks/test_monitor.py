@@ -14,7 +14,7 @@ from hpu_bucketing import (
     RecompilationMonitor,
     RecompilationWarning,
 )
-from hpu_bucketing.callbacks.monitor import tensor_shapes
+from hpu_bucketing.callbacks._shapes import tensor_shapes
 from hpu_core import frameworks
 
 from ..modules import LENGTHS, PLAN, Embeddings, Tokens, loader, trainer  # noqa: TID252 - pytest gives tests no absolute name

@@ -81,13 +81,15 @@ def test_nothing_compiles_after_warm_up(width: int, accumulate: int, tmp_path: P
     _fit(tmp_path, warmup, monitor, counts, model=Plain(width), **options)
 
     assert all(record.compilations for record in warmup.records)
-    assert len(set(counts.counts[grace - 1 :])) == 1
+    # An epoch has ten batches. Between epochs, the mean of the logged losses compiles.
+    assert len(set(counts.counts[grace - 1 : 10])) == 1
+    assert len(set(counts.counts[10:])) == 1
 
 
 def test_without_warm_up_each_bucket_compiles(tmp_path: Path) -> None:
     counts, monitor = Counts(), RecompilationMonitor()
 
-    _fit(tmp_path, monitor, counts, model=Plain(11), max_epochs=2, limit_val_batches=0)
+    _fit(tmp_path, monitor, counts, model=Plain(11), limit_val_batches=0)
 
     assert monitor.violations == []
     assert len(set(counts.counts)) >= 3
@@ -142,14 +144,14 @@ def test_replay_does_not_overwrite_outputs(tmp_path: Path) -> None:
 
 
 def test_zeroed_gradients_are_not_kept(tmp_path: Path) -> None:
-    """With `set_to_none=False`, the gradients' tensors live on, and the backward graph has to add to zeros."""
+    """With `set_to_none=False`, the gradients' tensors live on, and each backward pass adds to them."""
 
     class Zeroing(Plain):
         def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: torch.optim.Optimizer) -> None:
             optimizer.zero_grad(set_to_none=False)
 
     plain = _fit(tmp_path, model=Zeroing())
-    graphs = _fit(tmp_path, HPUGraphs("body"), model=Zeroing())
+    graphs = _fit(tmp_path, HPUGraphs("body", have_grad_accumulation=True), model=Zeroing())
 
     assert _values(graphs.losses) == pytest.approx(_values(plain.losses), rel=1e-5)
 
@@ -172,7 +174,7 @@ def test_unused_parameters_need_an_option(tmp_path: Path) -> None:
             super().__init__()
             self.body.register_parameter("unused", torch.nn.Parameter(torch.ones(1)))
 
-    with pytest.raises(RuntimeError, match="unused|not have been used"):
+    with pytest.raises(RuntimeError, match=r"unused|not have been used"):
         _fit(tmp_path, HPUGraphs("body"), model=Unused())
     model = Unused()
     _fit(tmp_path, HPUGraphs("body", allow_unused_input=True), model=model)
@@ -252,6 +254,7 @@ def test_forward_of_the_program_is_kept(tmp_path: Path) -> None:
     assert 0 < len(calls) < 20
 
 
+@pytest.mark.filterwarnings("ignore:You are using a custom batch sampler")
 @pytest.mark.parametrize("run", ["validate", "test", "predict"])
 def test_evaluation_alone_runs_as_graphs(run: str, tmp_path: Path) -> None:
     class Model(Plain):

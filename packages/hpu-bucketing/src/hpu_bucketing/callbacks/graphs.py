@@ -36,6 +36,8 @@ class HPUGraphs(Callback):
         mode: "auto" for graphs in lazy mode and torch.compile in eager mode; "graphs" or "compile" to require one.
         max_graphs: Largest number of graphs: of buckets, and of other shapes such as that of a last batch.
         allow_unused_input: Whether parameters and inputs of the module may have no gradient.
+        have_grad_accumulation: Whether gradients of several passes are added up: by `accumulate_grad_batches`, which
+            None takes for the answer, or because the model zeroes them with `set_to_none=False`.
         disable_tensor_cache: Whether to free the tensors of a graph between its replays.
         clone_outputs: Whether to copy the module's outputs, which the next replay overwrites otherwise. Without it,
             neither keep nor log them.
@@ -48,6 +50,7 @@ class HPUGraphs(Callback):
         mode: Mode = "auto",
         max_graphs: int = 10,
         allow_unused_input: bool = False,
+        have_grad_accumulation: bool | None = None,
         disable_tensor_cache: bool = False,
         clone_outputs: bool = True,
     ) -> None:
@@ -59,6 +62,7 @@ class HPUGraphs(Callback):
         self._mode = mode
         self._max_graphs = max_graphs
         self._allow_unused_input = allow_unused_input
+        self._have_grad_accumulation = have_grad_accumulation
         self._disable_tensor_cache = disable_tensor_cache
         self._clone_outputs = clone_outputs
         # Modules whose `forward` is replaced, and the instance attribute that each had before.
@@ -83,11 +87,12 @@ class HPUGraphs(Callback):
         if kind == "compile":
             self._compile(module)
             return
+        accumulates = self._have_grad_accumulation
         bridge.cache_hpu_graphs(
             module,
             max_graphs=self._max_graphs,
             allow_unused_input=self._allow_unused_input,
-            have_grad_accumulation=trainer.accumulate_grad_batches > 1,
+            have_grad_accumulation=trainer.accumulate_grad_batches > 1 if accumulates is None else accumulates,
             disable_tensor_cache=self._disable_tensor_cache,
         )
         self._own_outputs(module)

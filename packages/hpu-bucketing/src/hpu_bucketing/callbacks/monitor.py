@@ -6,17 +6,15 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-from torch.utils._pytree import tree_flatten
-
 from hpu_bucketing._compilations import compilation_count
 from hpu_bucketing._lightning import Callback, LightningModule, Trainer
+from hpu_bucketing.callbacks._shapes import tensor_shapes
 from hpu_bucketing.callbacks.warmup import HPUWarmup
 from hpu_bucketing.loader import BucketDataLoader
 from hpu_core import bridge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from hpu_bucketing.plan.bucket_plan import BucketPlan
 
@@ -70,8 +68,7 @@ class RecompilationMonitor(Callback):
         """
         del pl_module
         self._seen, self._steps = set(), 0
-        callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined] # an attribute in all versions
-        self._may_add_buckets = not any(isinstance(callback, HPUWarmup) for callback in callbacks)
+        self._may_add_buckets = not _warmups(trainer)
         self._start_row()
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
@@ -83,7 +80,10 @@ class RecompilationMonitor(Callback):
             batch: The batch.
             batch_idx: Its index in the epoch.
         """
-        del trainer, pl_module, batch, batch_idx
+        del pl_module, batch, batch_idx
+        if self._steps == 0:
+            # Only now, because the warm-up may come after this callback.
+            self._seen = {shape for warmup in _warmups(trainer) for shape in warmup.tensor_shapes}
         self._count = compilation_count()
 
     def on_train_batch_end(
@@ -109,9 +109,6 @@ class RecompilationMonitor(Callback):
         after = compilation_count()
         compiled = len(new) > 0 if after is None or self._count is None else after > self._count
         expected = self._steps < self._grace_steps or (self._may_add_buckets and bool(new) and _is_bucket(new, plan))
-        if after is None and not self._may_add_buckets and plan is not None and _is_bucket(new, plan):
-            # Where nothing counts compilations, the warm-up stands for those of the buckets.
-            expected = True
         self._seen.update(new)
         self._steps += 1
         if info is not None:
@@ -143,21 +140,9 @@ class RecompilationMonitor(Callback):
         return metrics
 
 
-def tensor_shapes(batch: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the name and shape of each tensor of a batch.
-
-    Args:
-        batch: A tensor, or a mapping or sequence with tensors.
-    """
-    if isinstance(batch, torch.Tensor):
-        yield "batch", tuple(batch.shape)
-        return
-    items = batch.items() if hasattr(batch, "items") else enumerate(batch) if isinstance(batch, (list, tuple)) else ()
-    for key, value in items:
-        name = key if isinstance(key, str) else f"batch[{key}]"
-        for index, leaf in enumerate(tree_flatten(value)[0]):
-            if isinstance(leaf, torch.Tensor):
-                yield name if leaf is value else f"{name}[{index}]", tuple(leaf.shape)
+def _warmups(trainer: Trainer) -> list[HPUWarmup]:
+    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined] # an attribute in all versions
+    return [callback for callback in callbacks if isinstance(callback, HPUWarmup)]
 
 
 def _is_bucket(shapes: Sequence[tuple[str, tuple[int, ...]]], plan: BucketPlan | None) -> bool:
@@ -180,6 +165,11 @@ def _describe(
     simulated = " (simulated)" if bridge.is_simulated() else ""
     what = f"a graph was compiled after the warm-up{simulated}" if counted else "a card would compile a graph"
     place = f"{rank}{what} in batch {batch_idx} of epoch {trainer.current_epoch}"
+    if not new and batch_idx == 0:
+        return (
+            f"{place}, though no tensor of the batch has a new shape: work between epochs, such as metrics that are "
+            "logged for an epoch, became part of the first graph. HPUWarmup launches it before the first batch"
+        )
     if not new:
         return (
             f"{place}, though no tensor of the batch has a new shape: the model has an operation whose result depends "

@@ -18,10 +18,12 @@ from hpu_bucketing._lightning import (
     LightningModule,
     Trainer,
     rank_zero_info,
+    reset_epoch_logs,
     run_training_pass,
     without_effects,
 )
 from hpu_bucketing.callbacks._preserve import preserve_state
+from hpu_bucketing.callbacks._shapes import tensor_shapes
 from hpu_bucketing.loader import BucketDataLoader
 from hpu_core import bridge
 
@@ -74,6 +76,7 @@ class HPUWarmup(Callback):
 
     Attributes:
         records: The warm-up of each shape, after it.
+        tensor_shapes: Name and shape of each tensor of the batches.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class HPUWarmup(Callback):
         self._compile_only = compile_only
         self._progress_bar = progress_bar
         self.records: list[WarmupRecord] = []
+        self.tensor_shapes: set[tuple[str, tuple[int, ...]]] = set()
         if recipe_cache is not None:
             _set_recipe_cache(Path(recipe_cache), recipe_cache_mb)
 
@@ -109,6 +113,7 @@ class HPUWarmup(Callback):
                 "leave the callback out"
             )
         batches = self._batches if self._batches is not None else list(_loader(trainer).warmup_batches())
+        self.tensor_shapes = {shape for _, batch in batches for shape in tensor_shapes(batch)}
         if _is_compiled(pl_module):
             raise_compile_limits(len(batches))
         with without_effects(trainer), preserve_state(pl_module, pl_module.device):
@@ -117,6 +122,20 @@ class HPUWarmup(Callback):
         for record in self.records:
             rank_zero_info(_describe(record))
         rank_zero_info(f"warm-up of {len(self.records)} shapes took {total:.1f} s{_simulated()}")
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Launch work between epochs, such as the reset of metrics logged for an epoch, as a graph of its own.
+
+        In lazy mode it would become part of the first batch's graph, which is then another one.
+
+        Args:
+            trainer: The Trainer.
+            pl_module: The model.
+        """
+        del pl_module
+        if bridge.is_loaded():
+            reset_epoch_logs(trainer)
+            bridge.mark_step()
 
     def _run(self, trainer: Trainer, batches: list[tuple[tuple[int, ...], Any]]) -> Iterator[WarmupRecord]:
         shown = self._progress_bar and trainer.is_global_zero and trainer.progress_bar_callback is not None
