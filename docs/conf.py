@@ -50,6 +50,7 @@ _EXTERNAL: Final = (
     "datetime",
     "lightning",
     "lightning_fabric",
+    "numpy",
     "os",
     "packaging",
     "pathlib",
@@ -94,6 +95,7 @@ nitpick_ignore_regex = [
 
 # Packages whose public names must all have an entry; the names of lightning_habana belong to other packages.
 _PACKAGES: Final = (
+    "hpu_bucketing",
     "hpu_compat",
     "hpu_core",
     "hpu_ddp",

@@ -10,7 +10,7 @@ import types
 import pytest
 
 # Packages that load a public name when it is first used; hpu-sim and hpu-compat have tests of their own.
-_LAZY = ("hpu_core", "hpu_ddp", "hpu_deepspeed", "hpu_fsdp", "hpu_precision", "hpu_profiler")
+_LAZY = ("hpu_bucketing", "hpu_core", "hpu_ddp", "hpu_deepspeed", "hpu_fsdp", "hpu_precision", "hpu_profiler")
 
 _FRAMEWORKS = frozenset({"lightning", "lightning_fabric", "pytorch_lightning"})
 _HEAVY = frozenset({*_FRAMEWORKS, "habana_frameworks", "pyhlml", "subprocess", "torch"})
@@ -27,6 +27,10 @@ _STATEMENTS = {
     "op lists of hpu-precision": (
         "from hpu_precision import OpLists; OpLists.create(bf16_ops=['linear'])",
         _FRAMEWORKS | {"habana_frameworks"},
+    ),
+    "plans of hpu-bucketing": (
+        "from hpu_bucketing import BucketPlan; BucketPlan.from_lengths([1, 2], 1)",
+        _FRAMEWORKS | {"habana_frameworks", "torch"},
     ),
     "report of hpu-profiler": (
         "import hpu_profiler.cli, hpu_profiler.report.html",

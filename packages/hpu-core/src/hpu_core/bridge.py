@@ -6,15 +6,16 @@ process acquires a device exclusively until it exits; a launcher must never do t
 Source of the facts: the bridge's Python sources at 1.19.0 and a later snapshot of 2025. None of this was run on a card.
 """
 
+import contextlib
 import functools
 import importlib
 import importlib.metadata
 import importlib.util
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hpu_core import _rendezvous_env
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
+    "cache_hpu_graphs",
     "clear_default_rendezvous_env",
+    "compile_only",
     "device_count",
     "device_name",
     "generation",
@@ -51,6 +54,7 @@ __all__ = [
     "synchronize",
     "track_rendezvous_env",
     "transformer_engine",
+    "wrap_in_hpu_graph",
 ]
 
 _BRIDGE = "habana_frameworks.torch"
@@ -231,6 +235,76 @@ def metric(name: str) -> dict[str, object]:
     return {} if counter is None else dict(counter.stats())
 
 
+@contextlib.contextmanager
+def compile_only() -> Iterator[bool]:
+    """Return a context in which graphs are compiled and not executed, where the bridge has a flag for it.
+
+    The flag, PT_COMPILE_ONLY_MODE, is in the sources of bridge 1.19. A serving engine recognizes older bridges by the
+    KeyError.
+
+    Yields:
+        Whether the bridge has the flag.
+
+    Raises:
+        ModuleNotFoundError: The bridge is not installed.
+    """
+    load()
+    with contextlib.ExitStack() as stack:
+        try:
+            setting = _import(f"{_BRIDGE}.internal.bridge_config").env_setting
+            stack.enter_context(setting("PT_COMPILE_ONLY_MODE", True))
+        except (AttributeError, ImportError, KeyError):
+            yield False
+        else:
+            yield True
+
+
+def cache_hpu_graphs(
+    module: object,
+    *,
+    max_graphs: int,
+    allow_unused_input: bool = False,
+    have_grad_accumulation: bool = False,
+    disable_tensor_cache: bool = False,
+) -> None:
+    """Replace a module's `forward` by one that captures an HPU graph of forward and backward per set of input shapes.
+
+    Args:
+        module: The `torch.nn.Module`, changed in place.
+        max_graphs: Largest number of graphs to keep.
+        allow_unused_input: Whether inputs and parameters may have no gradient.
+        have_grad_accumulation: Whether gradients of several passes are added up.
+        disable_tensor_cache: Whether to free the tensors of a graph between its replays.
+
+    Raises:
+        ModuleNotFoundError: The bridge is not installed.
+        RuntimeError: The bridge is in eager mode, where it has no graphs.
+    """
+    cacher = _graph_function("ModuleCacher")
+    cacher(max_graphs)(
+        model=module,
+        inplace=True,
+        allow_unused_input=allow_unused_input,
+        have_grad_accumulation=have_grad_accumulation,
+        disable_tensor_cache=disable_tensor_cache,
+    )
+
+
+def wrap_in_hpu_graph(module: object, *, max_graphs: int | None = None, disable_tensor_cache: bool = False) -> None:
+    """Replace a module's `forward` by one that captures an HPU graph per set of input shapes, without gradients.
+
+    Args:
+        module: The `torch.nn.Module`, changed in place.
+        max_graphs: Largest number of graphs; further shapes run without one. None for no limit.
+        disable_tensor_cache: Whether to free the tensors of a graph between its replays.
+
+    Raises:
+        ModuleNotFoundError: The bridge is not installed.
+        RuntimeError: The bridge is in eager mode, where it has no graphs.
+    """
+    _graph_function("wrap_in_hpu_graph")(module, disable_tensor_cache=disable_tensor_cache, max_graphs=max_graphs)
+
+
 def device_count() -> int:
     """Return the number of devices that the driver reports, regardless of HABANA_VISIBLE_MODULES. Opens no device."""
     return int(_import(f"{_BRIDGE}.hpu").device_count())
@@ -359,6 +433,14 @@ def clear_default_rendezvous_env() -> None:
     Variables that the user set stay, and so do those of a bridge whose import `track_rendezvous_env` has not seen.
     """
     _rendezvous_env.clear()
+
+
+def _graph_function(name: str) -> Callable[..., Any]:
+    # Up to 1.19 eager mode lacks the names; later bridges raise at the first capture.
+    if not is_lazy():
+        raise RuntimeError(f"{name} needs lazy mode (PT_HPU_LAZY_MODE=1); use torch.compile in eager mode")
+    function: Callable[..., Any] = getattr(_import(f"{_BRIDGE}.hpu"), name)
+    return function
 
 
 def _is_being_imported(name: str) -> bool:

@@ -297,6 +297,19 @@ def test_a_cached_module_trains_as_the_module_itself(model: torch.nn.Module, use
         assert _same(cached, plain, gradients=True)
 
 
+def test_gradients_of_replays_are_added_up(model: torch.nn.Module) -> None:
+    """With `have_grad_accumulation`, a replay does not overwrite the gradients of the one before."""
+    model.eval()
+    plain = copy.deepcopy(model)
+    cached = hpu.ModuleCacher()(model, have_grad_accumulation=True)
+
+    for rows in (_rows(), 2 * _rows(), 3 * _rows()):
+        for net in (cached, plain):
+            net(rows).pow(2).sum().backward()
+
+    assert _same(cached, plain, gradients=True)
+
+
 def test_a_module_cacher_evicts_graphs(model: torch.nn.Module) -> None:
     """It evicts the least recently used graph, or the least frequently used one."""
     for use_lfu, kept in ((False, [5, 7]), (True, [3, 7])):

@@ -49,13 +49,14 @@ class ModuleCacher:
             inplace: Whether to change the model itself instead of a copy that shares its parameters.
             allow_unused_input: Whether inputs and parameters may have no gradient.
             asynchronous: Ignored: replays are synchronous.
-            have_grad_accumulation: Ignored: gradients accumulate as without graphs.
+            have_grad_accumulation: Whether gradients are copied out of the tensors of the capture, so that those of
+                several passes can be added up. Otherwise the next replay overwrites them.
             log_frequency: Calls between two log messages.
             verbose: Whether to log.
             disable_tensor_cache: Ignored: captures keep their tensors.
             dry_run: Ignored: captures run their operators.
         """
-        del asynchronous, have_grad_accumulation, disable_tensor_cache, dry_run
+        del asynchronous, disable_tensor_cache, dry_run
         target = model if inplace else copy.copy(model)
         run = model.forward
         parameters = list(model.parameters())
@@ -67,7 +68,13 @@ class ModuleCacher:
             key = input_hash((args, kwargs, model.training, torch.is_grad_enabled()))
             if key not in self._graphs:
                 self._evict(use_lfu)
-                self._graphs[key] = GraphedCall(run, (args, kwargs), parameters, allow_unused_input=allow_unused_input)
+                self._graphs[key] = GraphedCall(
+                    run,
+                    (args, kwargs),
+                    parameters,
+                    allow_unused_input=allow_unused_input,
+                    copy_gradients=have_grad_accumulation,
+                )
             self._uses[key] += 1
             self._graphs.move_to_end(key)
             return self._graphs[key]((args, kwargs))

@@ -30,6 +30,7 @@ class GraphedCall:
         arguments: Positional and keyword arguments of the capture, whose tensors are copied.
         parameters: Further tensors that require gradients, such as a module's.
         allow_unused_input: Whether inputs and parameters may have no gradient.
+        copy_gradients: Whether to return copies of the gradients, which the next replay does not overwrite.
 
     Raises:
         RuntimeError: If the function cannot be captured, or an input has no gradient.
@@ -42,7 +43,9 @@ class GraphedCall:
         parameters: Sequence[torch.Tensor] = (),
         *,
         allow_unused_input: bool = False,
+        copy_gradients: bool = False,
     ) -> None:
+        self.copy_gradients = copy_gradients
         leaves, self._structure = tree_flatten(arguments)
         static_leaves = [_static_input(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self._tensor_indices = [i for i, leaf in enumerate(static_leaves) if isinstance(leaf, torch.Tensor)]
@@ -108,7 +111,8 @@ class _Replay(torch.autograd.Function):
             else:
                 target.copy_(source)
         call.backward.graph.replay()
-        return None, *(None if grad is None else grad.detach() for grad in call.backward.outputs)
+        outputs = [None if grad is None else grad.detach() for grad in call.backward.outputs]
+        return None, *(grad.clone() if call.copy_gradients and grad is not None else grad for grad in outputs)
 
 
 def make_graphed_callables(  # noqa: PLR0913, PLR0917 - the bridge's signature

@@ -1,0 +1,1 @@
+"""Callbacks of a Trainer: `warmup`, `monitor` and `graphs`."""

@@ -1,0 +1,223 @@
+"""Callback that runs a module as HPU graphs, or compiled in eager mode."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch.utils._pytree import tree_map
+
+from hpu_bucketing._compilations import raise_compile_limits
+from hpu_bucketing._lightning import Callback, LightningModule, Trainer, rank_zero_info
+from hpu_core import bridge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["HPUGraphs"]
+
+Mode = Literal["auto", "graphs", "compile"]
+
+
+class HPUGraphs(Callback):
+    """Callback that replays HPU graphs of a module in lazy mode, and compiles it in eager mode.
+
+    Training captures forward and backward, one graph per set of input shapes (the bridge's ModuleCacher). Evaluation
+    captures the forward pass (`wrap_in_hpu_graph`). Only the module's `forward` is replaced, so keys of checkpoints,
+    the gradients' synchronization, clipping and the optimizer are as without graphs. In eager mode, where there are no
+    HPU graphs, it is `torch.compile(backend="hpu_backend", dynamic=False)`. On other devices it does nothing.
+
+    Captured passes have rules: no collective, no operation on the CPU, and no control flow that depends on values
+    inside the module. Every graph holds memory, so their number is bounded.
+
+    Args:
+        module: Name of the part of the model to run as graphs, such as "model" or "model.encoder"; "" for the model
+            itself, whose `training_step` then has to call `self(...)`.
+        mode: "auto" for graphs in lazy mode and torch.compile in eager mode; "graphs" or "compile" to require one.
+        max_graphs: Largest number of graphs: of buckets, and of other shapes such as that of a last batch.
+        allow_unused_input: Whether parameters and inputs of the module may have no gradient.
+        have_grad_accumulation: Whether gradients of several passes are added up: by `accumulate_grad_batches`, which
+            None takes for the answer, or because the model zeroes them with `set_to_none=False`.
+        disable_tensor_cache: Whether to free the tensors of a graph between its replays.
+        clone_outputs: Whether to copy the module's outputs, which the next replay overwrites otherwise. Without it,
+            neither keep nor log them.
+    """
+
+    def __init__(  # noqa: PLR0913 - options of the bridge's functions
+        self,
+        module: str = "",
+        *,
+        mode: Mode = "auto",
+        max_graphs: int = 10,
+        allow_unused_input: bool = False,
+        have_grad_accumulation: bool | None = None,
+        disable_tensor_cache: bool = False,
+        clone_outputs: bool = True,
+    ) -> None:
+        if mode not in {"auto", "graphs", "compile"}:
+            raise ValueError(f"`mode` must be 'auto', 'graphs' or 'compile', got {mode!r}")
+        if max_graphs < 1:
+            raise ValueError(f"`max_graphs` must be a positive int, got {max_graphs!r}")
+        self._name = module
+        self._mode = mode
+        self._max_graphs = max_graphs
+        self._allow_unused_input = allow_unused_input
+        self._have_grad_accumulation = have_grad_accumulation
+        self._disable_tensor_cache = disable_tensor_cache
+        self._clone_outputs = clone_outputs
+        # Modules whose `forward` is replaced, and the instance attribute that each had before.
+        self._replaced: list[tuple[torch.nn.Module, Callable[..., Any] | None]] = []
+        self._evaluating = False
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Replace the module's `forward` for training.
+
+        Args:
+            trainer: The Trainer.
+            pl_module: The model.
+
+        Raises:
+            AttributeError: The model has no such part.
+            RuntimeError: `mode` is not possible in the bridge's mode.
+        """
+        kind = self._kind(pl_module)
+        if kind is None:
+            return
+        module = self._replace(pl_module)
+        if kind == "compile":
+            self._compile(module)
+            return
+        accumulates = self._have_grad_accumulation
+        bridge.cache_hpu_graphs(
+            module,
+            max_graphs=self._max_graphs,
+            allow_unused_input=self._allow_unused_input,
+            have_grad_accumulation=trainer.accumulate_grad_batches > 1 if accumulates is None else accumulates,
+            disable_tensor_cache=self._disable_tensor_cache,
+        )
+        self._own_outputs(module)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Restore the module's `forward`.
+
+        Args:
+            trainer: The Trainer.
+            pl_module: The model.
+        """
+        del trainer, pl_module
+        self._restore_all()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Restore the module's `forward`, because the model may be used again.
+
+        Args:
+            trainer: The Trainer.
+            pl_module: The model.
+            exception: What ended the run.
+        """
+        del trainer, pl_module, exception
+        self._restore_all()
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Replace the module's `forward` for an evaluation.
+
+        Args:
+            trainer: The Trainer.
+            pl_module: The model.
+        """
+        del trainer
+        kind = self._kind(pl_module)
+        # The compiled `forward` of the training is also that of the evaluation.
+        if kind is None or (kind == "compile" and self._replaced):
+            return
+        module = self._replace(pl_module)
+        self._evaluating = True
+        if kind == "compile":
+            self._compile(module)
+            return
+        bridge.wrap_in_hpu_graph(module, max_graphs=self._max_graphs, disable_tensor_cache=self._disable_tensor_cache)
+        self._own_outputs(module)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Restore the `forward` of before the evaluation, and free its graphs.
+
+        Args:
+            trainer: The Trainer.
+            pl_module: The model.
+        """
+        del trainer, pl_module
+        if self._evaluating:
+            self._restore()
+            self._evaluating = False
+
+    on_test_start = on_predict_start = on_validation_start
+    on_test_end = on_predict_end = on_validation_end
+
+    def _kind(self, pl_module: LightningModule) -> Literal["graphs", "compile"] | None:
+        """Return how to run the module; None on other devices than HPU."""
+        if pl_module.device.type != "hpu":
+            return None
+        lazy = bridge.is_lazy()
+        if self._mode == "graphs" and not lazy:
+            raise RuntimeError(
+                "HPU graphs exist in lazy mode only, and the bridge is in eager mode: set PT_HPU_LAZY_MODE=1, or pass "
+                "mode='auto' for torch.compile with backend='hpu_backend'"
+            )
+        if self._mode == "compile" and lazy:
+            raise RuntimeError(
+                "torch.compile needs the bridge's eager mode: set PT_HPU_LAZY_MODE=0, or pass mode='auto'"
+            )
+        return "graphs" if lazy else "compile"
+
+    def _replace(self, pl_module: LightningModule) -> torch.nn.Module:
+        """Return the module with the `forward` of before the training; note the one that it has."""
+        try:
+            module = pl_module.get_submodule(self._name)
+        except AttributeError as error:
+            names = [name for name, _ in pl_module.named_children()]
+            raise AttributeError(
+                f"`module` must be a part of the model, such as one of {names}, got {self._name!r}"
+            ) from error
+        self._replaced.append((module, vars(module).pop("forward", None)))
+        # One that the program has set is what to run as a graph, also in an evaluation within a training.
+        original = self._replaced[0][1]
+        if original is not None:
+            module.forward = original
+        return module
+
+    def _compile(self, module: torch.nn.Module) -> None:
+        raise_compile_limits(self._max_graphs)
+        module.forward = torch.compile(module.forward, backend="hpu_backend", dynamic=False)
+        rank_zero_info(
+            "HPUGraphs compiles in eager mode, which has no HPU graphs: backend='hpu_backend', dynamic=False"
+        )
+
+    def _own_outputs(self, module: torch.nn.Module) -> None:
+        if not self._clone_outputs:
+            return
+        replay = module.forward
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            return tree_map(_clone, replay(*args, **kwargs))
+
+        module.forward = forward
+
+    def _restore(self) -> None:
+        module, forward = self._replaced.pop()
+        # The bridge adds these functions to a module that it wraps.
+        clear = vars(module).pop("clear_cache", None)
+        vars(module).pop("clear_inputs", None)
+        if clear is not None:
+            clear()
+        vars(module).pop("forward", None)
+        if forward is not None:
+            module.forward = forward
+
+    def _restore_all(self) -> None:
+        while self._replaced:
+            self._restore()
+        self._evaluating = False
+
+
+def _clone(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else value

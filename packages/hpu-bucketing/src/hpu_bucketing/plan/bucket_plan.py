@@ -1,0 +1,307 @@
+"""Boundaries of buckets with the reasons for them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+
+from hpu_bucketing.plan.curve import CostModel, CurvePoint, Grouping, compile_waits, find_knee
+from hpu_bucketing.plan.distribution import Histogram, as_lengths, batch_maxima, cell_histogram, round_up
+from hpu_bucketing.plan.optimum import Boundaries, grid_boundaries, optimal_boundaries, padded_size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["BucketPlan", "evaluate"]
+
+# Batches that are drawn to estimate the maxima of several dimensions, which are not independent.
+_DRAWN_BATCHES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class BucketPlan:
+    """Boundaries of buckets. A sample belongs to the smallest bucket that it fits into.
+
+    Attributes:
+        dimensions: Boundaries of each dimension, ascending. The shapes are their combinations.
+        curve: Consequences of each number of buckets that was considered; empty for boundaries given by hand.
+        reason: Why these boundaries were chosen.
+        grouping: The distribution that padding was computed for: "bucket", that of single lengths, because a batch has
+            samples of one bucket; or "random", that of the longest of `batch_size` samples.
+        batch_size: Number of samples per batch of the computation.
+    """
+
+    dimensions: tuple[Boundaries, ...]
+    curve: tuple[CurvePoint, ...] = field(default=(), repr=False)
+    reason: str = field(default="", repr=False)
+    grouping: Grouping = "bucket"
+    batch_size: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.dimensions or not all(self.dimensions):
+            raise ValueError(f"`dimensions` must have boundaries for each dimension, got {self.dimensions!r}")
+        for limits in self.dimensions:
+            if limits[0] < 1 or any(a >= b for a, b in itertools.pairwise(limits)):
+                raise ValueError(f"boundaries must be positive and ascending, got {limits!r}")
+
+    @classmethod
+    def from_boundaries(cls, *dimensions: Sequence[int]) -> BucketPlan:
+        """Return a plan with boundaries given by hand.
+
+        >>> BucketPlan.from_boundaries([128, 512]).fit(200)
+        (512,)
+
+        Args:
+            *dimensions: Boundaries of each dimension.
+        """
+        return cls(tuple(tuple(sorted(set(limits))) for limits in dimensions), reason="given by hand")
+
+    @classmethod
+    def from_lengths(  # noqa: PLR0913 - each is a fact about the training
+        cls,
+        lengths: ArrayLike,
+        batch_size: int,
+        *,
+        grouping: Grouping = "bucket",
+        align: int | Sequence[int] = 128,
+        max_buckets: int = 16,
+        num_buckets: int | None = None,
+        ranks: int = 1,
+        epochs: int = 1,
+        seconds_per_compilation: float = 25.0,
+        tokens_per_second: float | None = None,
+        min_saving: float = 0.01,
+    ) -> BucketPlan:
+        """Choose boundaries for lengths.
+
+        For one dimension, the boundaries of each number of buckets are the exact optimum on the alignment. For several,
+        each dimension is the optimum given the others, and batch maxima of `grouping="random"` are drawn.
+
+        >>> plan = BucketPlan.from_lengths([100] * 90 + [1000] * 10, batch_size=4, align=64)
+        >>> plan.dimensions
+        ((128, 1024),)
+
+        Args:
+            lengths: Length of each sample, `(samples,)` or `(samples, dimensions)`.
+            batch_size: Number of samples per batch of one rank.
+            grouping: "bucket" for a `BucketBatchSampler`, "random" for a shuffled DataLoader whose batches are padded
+                to the bucket of their longest sample.
+            align: Boundaries are multiples of it, or of one number per dimension. The vendor recommends 64 for float32
+                and 128 for bfloat16.
+            max_buckets: Largest number of shapes to consider.
+            num_buckets: Number of shapes; None to choose it by the knee of the curve.
+            ranks: Number of ranks.
+            epochs: Number of epochs of the training.
+            seconds_per_compilation: Time to compile one graph.
+            tokens_per_second: Tokens that a rank trains on per second. With it, the number of buckets of the least
+                estimated time is chosen.
+            min_saving: Without `tokens_per_second`, a bucket pays if it saves this share of the tokens.
+
+        Raises:
+            ValueError: An argument is out of its range.
+        """
+        array = as_lengths(lengths)
+        steps = _validate(array, batch_size, grouping, align, max_buckets if num_buckets is None else num_buckets)
+        costs = CostModel(ranks, epochs, seconds_per_compilation, tokens_per_second, min_saving)
+        draws = batch_size if grouping == "random" else 1
+        aligned = round_up(array, steps)
+        one, all_ranks = _step_sizes(aligned, draws), _step_sizes(aligned, draws * (ranks if draws > 1 else 1))
+        limit = max_buckets if num_buckets is None else num_buckets
+        if array.shape[1] == 1:
+            candidates: list[tuple[Boundaries, ...]] = [(limits,) for limits in optimal_boundaries(one, limit)]
+        else:
+            candidates = _best_grids(one, limit)
+        real = float(np.prod(array, axis=1, dtype=np.float64).mean())
+        points = tuple(_point(each, one, all_ranks, real, len(array), costs, grouping) for each in candidates)
+        if num_buckets is None:
+            knee, reason = find_knee(points, costs)
+        else:
+            knee, reason = len(points) - 1, f"`num_buckets` is {num_buckets}"
+        return cls(points[knee].boundaries, points, reason, grouping, batch_size)
+
+    @property
+    def boundaries(self) -> Boundaries:
+        """Boundaries of the only dimension.
+
+        Raises:
+            ValueError: The plan has several dimensions.
+        """
+        if len(self.dimensions) != 1:
+            raise ValueError(f"the plan has {len(self.dimensions)} dimensions: use `dimensions`")
+        return self.dimensions[0]
+
+    @property
+    def shapes(self) -> tuple[Boundaries, ...]:
+        """Padded sizes of the buckets, the smallest first."""
+        return tuple(sorted(itertools.product(*self.dimensions), key=lambda shape: (math.prod(shape), shape)))
+
+    @property
+    def chosen(self) -> CurvePoint | None:
+        """Point of the curve with the chosen boundaries."""
+        return next((point for point in self.curve if point.boundaries == self.dimensions), None)
+
+    def fit(self, size: int | Sequence[int]) -> Boundaries:
+        """Return the padded size of the smallest bucket that a sample fits into.
+
+        Args:
+            size: Length of the sample, or one per dimension.
+
+        Raises:
+            ValueError: The sample does not fit into the largest bucket.
+        """
+        sizes = (int(size),) if np.ndim(size) == 0 else tuple(size)  # type: ignore[arg-type] # numpy's ints too
+        if len(sizes) != len(self.dimensions):
+            raise ValueError(f"`size` must have {len(self.dimensions)} dimensions, got {sizes!r}")
+        return tuple(_smallest(limits, value) for limits, value in zip(self.dimensions, sizes, strict=True))
+
+    def assign(self, lengths: ArrayLike) -> NDArray[np.int64]:
+        """Return the index in `shapes` of each sample's bucket.
+
+        Args:
+            lengths: Lengths, `(samples,)` or `(samples, dimensions)`.
+
+        Raises:
+            ValueError: A sample does not fit into the largest bucket.
+        """
+        array = as_lengths(lengths)
+        if array.shape[1] != len(self.dimensions):
+            raise ValueError(f"`lengths` must have {len(self.dimensions)} dimensions, got {array.shape[1]}")
+        flat = np.zeros(len(array), dtype=np.int64)
+        for dimension, limits in enumerate(self.dimensions):
+            _smallest(limits, int(array[:, dimension].max()))
+            flat = flat * len(limits) + np.searchsorted(np.asarray(limits), array[:, dimension])
+        grid = list(itertools.product(*self.dimensions))
+        ranks = {shape: index for index, shape in enumerate(self.shapes)}
+        return np.asarray([ranks[shape] for shape in grid], dtype=np.int64)[flat]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as values of JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> BucketPlan:
+        """Return the plan of `to_dict`'s values, also after JSON."""
+        curve = tuple(
+            CurvePoint(**{**point, "boundaries": _tuples(point["boundaries"])}) for point in values.get("curve", ())
+        )
+        return cls(**{**values, "dimensions": _tuples(values["dimensions"]), "curve": curve})
+
+
+def evaluate(
+    boundaries: Sequence[Sequence[int]],
+    lengths: ArrayLike,
+    batch_size: int,
+    *,
+    grouping: Grouping = "bucket",
+    costs: CostModel | None = None,
+) -> CurvePoint:
+    """Return the consequences of boundaries, such as those of a rule in `baselines`.
+
+    Args:
+        boundaries: Boundaries of each dimension.
+        lengths: Length of each sample.
+        batch_size: Number of samples per batch of one rank.
+        grouping: How samples meet in a batch.
+        costs: Price of a compilation.
+    """
+    costs = costs or CostModel()
+    array = as_lengths(lengths)
+    draws = batch_size if grouping == "random" else 1
+    one, all_ranks = _step_sizes(array, draws), _step_sizes(array, draws * (costs.ranks if draws > 1 else 1))
+    real = float(np.prod(array, axis=1, dtype=np.float64).mean())
+    limits = tuple(tuple(limits) for limits in boundaries)
+    return _point(limits, one, all_ranks, real, len(array), costs, grouping)
+
+
+def _validate(
+    lengths: NDArray[np.int64], batch_size: int, grouping: str, align: int | Sequence[int], buckets: int
+) -> tuple[int, ...]:
+    """Return the alignment of each dimension."""
+    if batch_size < 1:
+        raise ValueError(f"`batch_size` must be a positive int, got {batch_size!r}")
+    if buckets < 1:
+        raise ValueError(f"the number of buckets must be a positive int, got {buckets!r}")
+    if grouping not in get_args(Grouping):
+        raise ValueError(f"`grouping` must be 'bucket' or 'random', got {grouping!r}")
+    dimensions = lengths.shape[1]
+    steps = (align,) * dimensions if isinstance(align, int) else tuple(align)
+    if len(steps) != dimensions or min(steps) < 1:
+        raise ValueError(f"`align` must be a positive int, or one for each of {dimensions} dimensions, got {align!r}")
+    return steps
+
+
+def _step_sizes(sizes: NDArray[np.int64], draws: int) -> Histogram:
+    """Return the distribution of the longest of some samples, in each dimension."""
+    if sizes.shape[1] == 1:
+        return batch_maxima(cell_histogram(sizes), draws)
+    if draws == 1:
+        return cell_histogram(sizes)
+    generator = np.random.default_rng(0)
+    drawn = generator.integers(len(sizes), size=(_DRAWN_BATCHES, draws))
+    return cell_histogram(sizes[drawn].max(axis=1))
+
+
+def _best_grids(histogram: Histogram, max_shapes: int) -> list[tuple[Boundaries, ...]]:
+    """Return the best grid for each number of shapes that pads less than every smaller one."""
+    best: dict[int, tuple[float, tuple[Boundaries, ...]]] = {}
+    for grid in grid_boundaries(histogram, max_shapes):
+        size, shapes = padded_size(histogram, grid), _occupied(histogram, grid)
+        if shapes not in best or size < best[shapes][0]:
+            best[shapes] = (size, grid)
+    grids: list[tuple[Boundaries, ...]] = []
+    least = math.inf
+    for shapes in sorted(best):
+        size, grid = best[shapes]
+        if size < least:
+            least = size
+            grids.append(grid)
+    return grids
+
+
+def _occupied(histogram: Histogram, boundaries: Sequence[Sequence[int]]) -> int:
+    """Return the number of shapes that occur."""
+    cells = histogram.values.reshape(len(histogram.values), -1)[np.asarray(histogram.counts) > 0]
+    columns = [np.searchsorted(np.asarray(limits), cells[:, index]) for index, limits in enumerate(boundaries)]
+    return len(np.unique(np.stack(columns), axis=1).T)
+
+
+def _point(  # noqa: PLR0913, PLR0917 - a pure function of all of them
+    boundaries: tuple[Boundaries, ...],
+    one: Histogram,
+    all_ranks: Histogram,
+    real: float,
+    samples: int,
+    costs: CostModel,
+    grouping: Grouping,
+) -> CurvePoint:
+    padded = padded_size(one, boundaries) / float(one.counts.sum())
+    slowest = padded_size(all_ranks, boundaries) / float(all_ranks.counts.sum())
+    shapes = _occupied(one, boundaries)
+    waits = compile_waits(shapes, costs.ranks, grouping)
+    return CurvePoint(
+        boundaries=boundaries,
+        compilations=shapes,
+        padding_share=1 - real / padded,
+        compile_waits=waits,
+        rank_wait_share=1 - padded / slowest,
+        seconds=costs.seconds(samples * slowest, waits),
+    )
+
+
+def _smallest(limits: Boundaries, value: int) -> int:
+    if value > limits[-1]:
+        raise ValueError(
+            f"a sample of length {value} does not fit into the largest bucket, {limits[-1]}: truncate or drop it, or "
+            "make the plan from all lengths"
+        )
+    return next(limit for limit in limits if limit >= value)
+
+
+def _tuples(values: Sequence[Sequence[int]]) -> tuple[Boundaries, ...]:
+    return tuple(tuple(limits) for limits in values)

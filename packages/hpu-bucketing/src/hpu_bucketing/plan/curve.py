@@ -1,0 +1,122 @@
+"""Curve of padding, compilations, waits and time over the number of buckets, and its knee."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hpu_bucketing.plan.optimum import Boundaries
+
+__all__ = ["CostModel", "CurvePoint", "Grouping", "compile_waits", "find_knee"]
+
+Grouping = Literal["bucket", "random"]
+"""How samples meet in a batch: "bucket", all of one bucket, or "random", as they come."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """Consequences of a choice of buckets.
+
+    Attributes:
+        boundaries: Boundaries of each dimension.
+        compilations: Number of shapes, each compiled once.
+        padding_share: Share of padding in the tokens of all batches.
+        compile_waits: How often the job waits for a compilation, at most.
+        rank_wait_share: Share of the time of steps in which a rank waits for the one with the longest batch.
+        seconds: Estimated time of the training in seconds; None without `tokens_per_second`.
+    """
+
+    boundaries: tuple[Boundaries, ...]
+    compilations: int
+    padding_share: float
+    compile_waits: int
+    rank_wait_share: float
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """Price of a compilation, in time or in tokens.
+
+    Attributes:
+        ranks: Number of ranks.
+        epochs: Number of epochs that the compilations are spread over.
+        seconds_per_compilation: Time to compile a graph. Users report 15 to 38 s for a large one.
+        tokens_per_second: Tokens, padding included, that a rank trains on per second; None if it is unknown.
+        min_saving: Without `tokens_per_second`, a bucket pays if it saves this share of the tokens without padding.
+    """
+
+    ranks: int = 1
+    epochs: int = 1
+    seconds_per_compilation: float = 25.0
+    tokens_per_second: float | None = None
+    min_saving: float = 0.01
+
+    def __post_init__(self) -> None:
+        for name in ("ranks", "epochs"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be a positive int, got {getattr(self, name)!r}")
+        if self.tokens_per_second is not None and self.tokens_per_second <= 0:
+            raise ValueError(f"`tokens_per_second` must be positive or None, got {self.tokens_per_second!r}")
+
+    def seconds(self, tokens: float, waits: int) -> float | None:
+        """Return the estimated time of a training; None without `tokens_per_second`.
+
+        Args:
+            tokens: Tokens of an epoch with padding, each step counted with the longest batch of all ranks.
+            waits: Number of waits for a compilation.
+        """
+        if self.tokens_per_second is None:
+            return None
+        training = self.epochs * tokens / (self.ranks * self.tokens_per_second)
+        return training + waits * self.seconds_per_compilation
+
+
+def compile_waits(shapes: int, ranks: int, grouping: Grouping) -> int:
+    """Return how often a job waits for a compilation, at most.
+
+    Ranks that are in the same bucket at each step compile together. Otherwise each rank meets its own new shape while
+    the others wait: ranks * (shapes - 1) + 1 waits, by the vendor's documentation.
+    """
+    return shapes if grouping == "bucket" else ranks * (shapes - 1) + 1
+
+
+def find_knee(points: Sequence[CurvePoint], costs: CostModel) -> tuple[int, str]:
+    """Return the index of the point to choose, and a sentence that explains it.
+
+    Args:
+        points: One point per number of buckets, ascending.
+        costs: Price of a compilation.
+    """
+    if costs.tokens_per_second is not None:
+        times = [point.seconds or 0.0 for point in points]
+        knee = min(range(len(points)), key=times.__getitem__)
+        return knee, (
+            f"The estimated time is least with {_count(points[knee])}, {times[knee]:,.0f} s. "
+            f"{_neighbors(points, knee, times)}"
+        )
+    tokens = [1 / (1 - point.padding_share) for point in points]
+    prices = [size + costs.min_saving * point.compilations for size, point in zip(tokens, points, strict=True)]
+    knee = min(range(len(points)), key=prices.__getitem__)
+    reason = f"{_count(points[knee])} pad {points[knee].padding_share:.1%}"
+    if knee:
+        reason += f", {_count(points[knee - 1])} {points[knee - 1].padding_share:.1%}"
+    if knee + 1 < len(points):
+        reason += f", {_count(points[knee + 1])} {points[knee + 1].padding_share:.1%}"
+    return knee, f"{reason}. A bucket counts if it saves {costs.min_saving:.1%} of the tokens."
+
+
+def _count(point: CurvePoint) -> str:
+    return f"{point.compilations} bucket{'s' if point.compilations != 1 else ''}"
+
+
+def _neighbors(points: Sequence[CurvePoint], knee: int, times: Sequence[float]) -> str:
+    parts = [
+        f"{_count(points[index])}: {times[index] - times[knee]:,.0f} s more"
+        for index in (knee - 1, knee + 1)
+        if 0 <= index < len(points)
+    ]
+    return "; ".join(parts) + "." if parts else "There is no other choice."

@@ -1,0 +1,276 @@
+"""Batch sampler that keeps all ranks in the same bucket at each step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch.distributed
+from torch.utils.data.distributed import DistributedSampler
+
+from hpu_bucketing.plan.distribution import as_lengths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from hpu_bucketing.plan.bucket_plan import BucketPlan
+
+__all__ = ["BatchInfo", "BucketBatchSampler"]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchInfo:
+    """Batch of this rank, known without reading its tensors.
+
+    Attributes:
+        shape: Padded sizes of its bucket.
+        samples: Number of samples.
+        tokens: Sum of the samples' sizes.
+        padded_tokens: The same with padding.
+    """
+
+    shape: tuple[int, ...]
+    samples: int
+    tokens: int
+    padded_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Schedule:
+    """Steps of an epoch for all ranks.
+
+    Attributes:
+        epoch: The epoch.
+        num_replicas: Number of ranks.
+        buckets: Bucket of each step.
+        samples: Samples of all ranks in each step.
+    """
+
+    epoch: int
+    num_replicas: int
+    buckets: list[int]
+    samples: list[NDArray[np.int64]]
+
+
+class BucketBatchSampler(DistributedSampler[list[int]]):
+    """Batch sampler whose batches have samples of one bucket, the same bucket on all ranks at each step.
+
+    Every shape is compiled once by all ranks together, and no rank waits for the longer batch of another one. All ranks
+    have equally many batches. All batches of a bucket have the same number of samples, because a smaller last batch
+    would be a shape of its own. So samples that are left over in a bucket fill a batch of a longer bucket, and a batch
+    that cannot be filled repeats samples, or is left out with `drop_last`.
+
+    It derives from torch's DistributedSampler, which Lightning never replaces by one of its own; in a DataLoader of
+    torch itself it still needs `Trainer(use_distributed_sampler=False)`, in a `BucketDataLoader` nothing.
+
+    Args:
+        lengths: Length of each sample, `(samples,)` or `(samples, dimensions)`.
+        plan: The buckets.
+        batch_size: Number of samples per batch of one rank. Give this or `max_tokens`.
+        max_tokens: Number of tokens per batch, padding included: batches of short samples have more of them.
+        num_replicas: Number of ranks; None for that of the default process group at the time of iteration, or 1.
+        rank: This rank; None for that in the default process group, or 0.
+        shuffle: Whether samples and batches are in random order.
+        seed: Seed of the order, equal on all ranks.
+        drop_last: Whether to leave out samples that do not fill a batch, instead of repeating some.
+
+    Raises:
+        ValueError: An argument is out of its range, or a sample does not fit into the largest bucket.
+    """
+
+    def __init__(  # noqa: PLR0913 - those of torch's DistributedSampler, and the plan
+        self,
+        lengths: ArrayLike,
+        plan: BucketPlan,
+        *,
+        batch_size: int | None = None,
+        max_tokens: int | None = None,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+    ) -> None:
+        # The base class requires a data set and reads the process group at once, which a launcher has not created yet.
+        if (num_replicas is None) != (rank is None) or (rank is not None and not 0 <= rank < (num_replicas or 0)):
+            raise ValueError(f"`rank` must be from 0 to `num_replicas` - 1, got {rank!r} of {num_replicas!r}")
+        array = as_lengths(lengths)
+        self.plan = plan
+        self.batch_sizes = _batch_sizes(plan, batch_size, max_tokens)
+        self.shuffle = shuffle
+        self.seed = seed
+        self.drop_last = drop_last
+        self.epoch = 0
+        self.position = 0
+        self._start = 0
+        self._expected_batches: int | None = None
+        self._place = None if num_replicas is None or rank is None else (num_replicas, rank)
+        self._buckets = plan.assign(array)
+        self._tokens = np.prod(array, axis=1)
+        self._schedule: _Schedule | None = None
+
+    @property
+    def num_replicas(self) -> int:  # type: ignore[override] # the base class has an attribute
+        """Number of ranks."""
+        return self._ranks()[0]
+
+    @property
+    def rank(self) -> int:  # type: ignore[override] # as above
+        """This rank."""
+        return self._ranks()[1]
+
+    def __len__(self) -> int:
+        """Return the number of batches of each rank in an epoch, which is the same in all epochs."""
+        return len(self._steps().buckets)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yield the batches of this rank; after `load_state_dict`, those that are left of the epoch."""
+        start, expected = self._start, self._expected_batches
+        self._start, self._expected_batches = 0, None
+        if expected is not None and expected != len(self):
+            raise ValueError(
+                f"the sampler's state is of an epoch of {expected} batches per rank, and this one has {len(self)}: to "
+                "resume within an epoch, keep the data set, the plan, the batch size and the number of ranks"
+            )
+        replicas, rank = self._ranks()
+        steps = self._steps()
+        for step in range(start, len(steps.buckets)):
+            self.position = step + 1
+            yield steps.samples[step][rank::replicas].tolist()
+
+    @property
+    def start(self) -> int:
+        """Index of the batch that the next iteration begins with."""
+        return self._start
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch, which decides the order. Another epoch begins with its first batch.
+
+        Args:
+            epoch: Number of the epoch.
+        """
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.position = self._start = 0
+            self._expected_batches = None
+
+    def state_dict(self) -> dict[str, int]:
+        """Return the state, which is the same on all ranks."""
+        return {
+            "epoch": self.epoch,
+            "position": self.position,
+            "seed": self.seed,
+            "num_batches": len(self),
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, int]) -> None:
+        """Continue after the batches that had been drawn when the state was saved.
+
+        Args:
+            state_dict: A result of `state_dict`.
+        """
+        self.epoch, self.seed = state_dict["epoch"], state_dict["seed"]
+        self.position = self._start = state_dict["position"]
+        # Checked when the epoch continues: the process group may not exist yet.
+        self._expected_batches = state_dict["num_batches"] if self._start else None
+
+    def batch_info(self, step: int) -> BatchInfo:
+        """Return facts about a batch of this rank.
+
+        Args:
+            step: Index of the batch in the epoch.
+        """
+        replicas, rank = self._ranks()
+        steps = self._steps()
+        samples = steps.samples[step][rank::replicas]
+        shape = self.plan.shapes[steps.buckets[step]]
+        return BatchInfo(shape, len(samples), int(self._tokens[samples].sum()), len(samples) * math.prod(shape))
+
+    def samples_of_shapes(self) -> dict[tuple[int, ...], list[int]]:
+        """Return a batch for each shape that occurs, the largest first: samples of that bucket, repeated if too few.
+
+        The batches are those of a warm-up. They are the same on all ranks.
+        """
+        batches = {}
+        for bucket in sorted(set(self._steps().buckets), reverse=True):
+            (samples,) = np.nonzero(self._buckets == bucket)
+            batches[self.plan.shapes[bucket]] = np.resize(samples, self.batch_sizes[bucket]).tolist()
+        return batches
+
+    def _ranks(self) -> tuple[int, int]:
+        if self._place is not None:
+            return self._place
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            return torch.distributed.get_world_size(), torch.distributed.get_rank()
+        return 1, 0
+
+    def _steps(self) -> _Schedule:
+        replicas = self._ranks()[0]
+        if self._schedule is None or self._schedule.epoch != self.epoch or self._schedule.num_replicas != replicas:
+            self._schedule = self._make_schedule(replicas)
+        return self._schedule
+
+    def _make_schedule(self, replicas: int) -> _Schedule:
+        generator = np.random.default_rng((self.seed, self.epoch))
+        order = generator.permutation(len(self._buckets)) if self.shuffle else np.arange(len(self._buckets))
+        order = order[np.argsort(self._buckets[order], kind="stable")]
+        ends = np.cumsum(np.bincount(self._buckets, minlength=len(self.batch_sizes)))
+        steps: list[tuple[int, NDArray[np.int64]]] = []
+        remainders = []
+        for bucket, samples in enumerate(np.split(order, ends[:-1])):
+            size = replicas * self.batch_sizes[bucket]
+            full = len(samples) // size * size
+            steps += [(bucket, samples[first : first + size]) for first in range(0, full, size)]
+            remainders.append(samples[full:])
+        if len(self.plan.dimensions) == 1:
+            # The longest first, so that shorter ones fill its batch.
+            remainders = [np.concatenate(remainders[::-1])]
+        for samples in remainders:
+            steps += self._remainder_steps(samples, replicas)
+        if self.shuffle:
+            steps = [steps[index] for index in generator.permutation(len(steps))]
+        buckets = [bucket for bucket, _ in steps]
+        return _Schedule(self.epoch, replicas, buckets, [samples for _, samples in steps])
+
+    def _remainder_steps(self, samples: NDArray[np.int64], replicas: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Yield steps for samples that do not fill batches of their own buckets.
+
+        Each rank's batch begins with a sample of the step's own bucket, because a collate function pads to the bucket
+        of the longest sample that it sees.
+
+        Args:
+            samples: The samples, by descending bucket.
+            replicas: Number of ranks.
+        """
+        while len(samples):
+            bucket = int(self._buckets[samples[0]])
+            size = replicas * self.batch_sizes[bucket]
+            own = samples[: min(replicas, int((self._buckets[samples] == bucket).sum()))]
+            others = samples[len(own) : len(own) + size - replicas]
+            missing = size - len(own) - len(others)
+            if missing and self.drop_last:
+                samples = samples[len(own) :]
+                continue
+            drawn = np.concatenate([np.resize(own, replicas), others])
+            yield bucket, np.concatenate([drawn, np.resize(drawn, size - len(drawn))])
+            samples = samples[len(own) + len(others) :]
+
+
+def _batch_sizes(plan: BucketPlan, batch_size: int | None, max_tokens: int | None) -> tuple[int, ...]:
+    """Return the number of samples per batch of each bucket."""
+    if (batch_size is None) == (max_tokens is None):
+        raise ValueError(f"give either `batch_size` or `max_tokens`, got {batch_size!r} and {max_tokens!r}")
+    if batch_size is not None:
+        if batch_size < 1:
+            raise ValueError(f"`batch_size` must be a positive int, got {batch_size!r}")
+        return (batch_size,) * len(plan.shapes)
+    sizes = tuple((max_tokens or 0) // math.prod(shape) for shape in plan.shapes)
+    if min(sizes) < 1:
+        raise ValueError(
+            f"`max_tokens` must be at least the largest bucket, {math.prod(plan.shapes[-1])}, got {max_tokens!r}"
+        )
+    return sizes

@@ -1,0 +1,57 @@
+"""Tests of the curve's knee."""
+
+import pytest
+
+from hpu_bucketing.plan.curve import CostModel, CurvePoint, compile_waits, find_knee
+
+
+def _points(*padding: float, seconds: tuple[float, ...] | None = None) -> list[CurvePoint]:
+    return [
+        CurvePoint(((64 * (index + 1),),), index + 1, share, index + 1, 0.0, seconds[index] if seconds else None)
+        for index, share in enumerate(padding)
+    ]
+
+
+def test_knee_is_the_last_bucket_that_saves_enough() -> None:
+    knee, reason = find_knee(_points(0.5, 0.2, 0.1, 0.099), CostModel())
+
+    assert knee == 2
+    assert (
+        reason
+        == "3 buckets pad 10.0%, 2 buckets 20.0%, 4 buckets 9.9%. A bucket counts if it saves 1.0% of the tokens."
+    )
+
+
+def test_knee_looks_beyond_a_bucket_that_saves_nothing() -> None:
+    knee, _ = find_knee(_points(0.5, 0.5, 0.1), CostModel())
+
+    assert knee == 2
+
+
+def test_knee_of_a_known_speed_takes_the_least_time() -> None:
+    knee, reason = find_knee(_points(0.5, 0.2, 0.1, seconds=(900.0, 700.0, 725.0)), CostModel(tokens_per_second=1.0))
+
+    assert knee == 1
+    assert reason == "The estimated time is least with 2 buckets, 700 s. 1 bucket: 200 s more; 3 buckets: 25 s more."
+
+
+def test_only_choice_is_the_knee() -> None:
+    assert find_knee(_points(0.5, seconds=(9.0,)), CostModel(tokens_per_second=1.0))[1].endswith(
+        "There is no other choice."
+    )
+
+
+def test_estimated_time_has_training_and_compilations() -> None:
+    costs = CostModel(ranks=2, epochs=3, seconds_per_compilation=10.0, tokens_per_second=100.0)
+
+    assert costs.seconds(1000.0, 4) == 3 * 1000 / 200 + 40
+
+
+def test_ranks_in_one_bucket_wait_once_per_shape() -> None:
+    assert [compile_waits(5, 8, grouping) for grouping in ("bucket", "random")] == [5, 33]
+
+
+@pytest.mark.parametrize(("name", "value"), [("ranks", 0), ("epochs", 0), ("tokens_per_second", 0.0)])
+def test_invalid_costs_are_an_error(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"`{name}` must be .*got {value}"):
+        CostModel(**{name: value})  # type: ignore[arg-type]
