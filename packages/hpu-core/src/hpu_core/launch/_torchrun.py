@@ -1,0 +1,32 @@
+"""Jobs that torchrun starts."""
+
+from hpu_core.launch._job import Job, Launch, describe_command
+
+
+def torchrun(job: Job) -> Launch:
+    """Return the command of each machine.
+
+    Raises:
+        ValueError: There are several machines and no address.
+    """
+    options = [(["torchrun"], "the agent of a machine: it starts the ranks, and ends all of them if one fails")]
+    notes = []
+    if job.nodes == 1:
+        options.append((["--standalone"], "one machine: the agent chooses a free port"))
+    else:
+        if job.address is None:
+            raise ValueError("`--address` must be the address of the first machine for torchrun on several machines")
+        notes.append(f"Run this on each of the {job.nodes} machines. They wait for each other.")
+        endpoint = f"--rdzv-endpoint={job.address}:{job.port}"
+        options += [
+            ([f"--nnodes={job.nodes}"], "machines"),
+            (["--rdzv-backend=c10d"], "the agents agree on the ranks by torch's TCPStore"),
+            ([endpoint], "the first machine, which serves the store; no other port is needed"),
+            ([f"--rdzv-id={job.job_name}"], "the same on all machines"),
+        ]
+    options += [
+        ([f"--nproc-per-node={job.devices}"], "one rank for each card"),
+        ([f"--max-restarts={job.max_restarts}"], "how often all ranks start again after a failure, from `ckpt_path`"),
+        (job.program, f"needs `devices={job.devices}, num_nodes={job.nodes}`"),
+    ]
+    return describe_command(options, notes)

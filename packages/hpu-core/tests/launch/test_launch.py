@@ -1,0 +1,190 @@
+"""Tests of the command `hpu-launch`."""
+
+import os
+import shlex
+import subprocess
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from hpu_core import launch
+
+ENGINES = ["torchrun", "mpirun", "slurm", "kubernetes", "kubernetes-mpi"]
+MACHINES = ("--nodes", "2", "--devices", "4", "--address", "node-1", "--hosts", "node-1,node-2", "--image", "image:1")
+SCRIPT = ("train.py", "--learning rate", "0.1")
+
+
+def _print(*arguments: str) -> str:
+    result = CliRunner().invoke(launch.main, arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def _words(text: str) -> list[str]:
+    # shlex does not join lines.
+    return shlex.split(text.replace("\\\n", ""), comments=True)
+
+
+def _refuse(*arguments: str) -> str:
+    result = CliRunner().invoke(launch.main, arguments)
+    assert result.exit_code == 2
+    return result.output
+
+
+def _manifest(engine: str, *arguments: str) -> Any:
+    return yaml.safe_load(_print("--engine", engine, *MACHINES, *arguments, *SCRIPT))
+
+
+@pytest.mark.parametrize("engine", ["torchrun", "mpirun"])
+def test_printed_command_is_a_shells(engine: str) -> None:
+    """Comments and line ends do not change the words."""
+    text = _print("--engine", engine, *MACHINES, *SCRIPT)
+
+    assert _words(text)[0] == engine
+    assert _words(text)[-3:] == list(SCRIPT)
+    assert "needs `devices=4, num_nodes=2`" in text
+
+
+def test_torchrun_on_one_machine_chooses_its_port() -> None:
+    words = _words(_print("--engine", "torchrun", "--devices", "2", "train.py"))
+
+    assert words == ["torchrun", "--standalone", "--nproc-per-node=2", "--max-restarts=0", "train.py"]
+
+
+def test_torchrun_on_several_machines_shares_an_endpoint() -> None:
+    words = _words(_print("--engine", "torchrun", *MACHINES, "--port", "1234", "--max-restarts", "3", *SCRIPT))
+
+    assert {"--nnodes=2", "--rdzv-endpoint=node-1:1234", "--max-restarts=3"} <= set(words)
+
+
+def test_mpirun_names_the_hosts_and_the_first_ones_port() -> None:
+    words = _words(_print("--engine", "mpirun", *MACHINES, *SCRIPT))
+
+    assert words[words.index("-np") + 1] == "8"
+    assert words[words.index("--host") + 1] == "node-1:4,node-2:4"
+    assert {"MASTER_ADDR=node-1", "MASTER_PORT=29500"} <= set(words)
+
+
+def test_mpirun_binds_ranks_only_to_given_cores() -> None:
+    """By default, Open MPI binds a rank of two to one core, which its data loaders share."""
+    free = _words(_print("--engine", "mpirun", "--devices", "2", "train.py"))
+    bound = _words(_print("--engine", "mpirun", "--devices", "2", "--cpus", "6", "train.py"))
+
+    assert free[free.index("--bind-to") + 1] == "none"
+    assert bound[bound.index("--bind-to") + 1] == "core"
+    assert bound[bound.index("--map-by") + 1] == "ppr:2:node:PE=6"
+
+
+@pytest.mark.parametrize(("rank", "expected"), [("0", "0 0"), ("5", "1 1")])
+def test_ranks_of_open_mpi_get_lightnings_variables(rank: str, expected: str) -> None:
+    words = _words(_print("--engine", "mpirun", *MACHINES, *SCRIPT))
+    shell = ["/bin/bash", *words[words.index("bash") + 1 : words.index("python")]]
+    variables = {
+        "OMPI_COMM_WORLD_RANK": rank,
+        "OMPI_COMM_WORLD_LOCAL_RANK": str(int(rank) % 4),
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
+    }
+    command = [*shell, "sh", "-c", "echo $LOCAL_RANK $NODE_RANK"]
+    done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == expected.split()
+
+
+def test_slurm_starts_a_task_for_each_card() -> None:
+    text = _print("--engine", "slurm", *MACHINES, "--time", "1-02:00:00", *SCRIPT)
+
+    directives = [_words(line.removeprefix("#SBATCH"))[0] for line in text.splitlines() if line.startswith("#SBATCH")]
+    assert {"--job-name=train", "--nodes=2", "--ntasks-per-node=4", "--time=1-02:00:00"} <= set(directives)
+    assert text.splitlines()[0] == "#!/bin/bash"
+    assert _words(text.splitlines()[-1]) == ["srun", "python", *SCRIPT]
+
+
+def test_slurm_isolates_cards_by_gres_or_by_machine() -> None:
+    """Without a name for the cards, SLURM would give the same ones to several jobs."""
+    assert "--exclusive" in _print("--engine", "slurm", "train.py")
+    assert "--exclusive" not in _print("--engine", "slurm", "--gres", "gpu:HL-225:8", "train.py")
+
+
+def test_batch_script_is_valid() -> None:
+    text = _print("--engine", "slurm", "--cpus", "4", *SCRIPT)
+
+    assert subprocess.run(["/bin/bash", "-n"], input=text, text=True, check=False).returncode == 0
+
+
+def test_pytorchjob_has_a_pod_for_each_machine() -> None:
+    manifest = _manifest("kubernetes")
+
+    replicas = manifest["spec"]["pytorchReplicaSpecs"]
+    assert {kind: replica["replicas"] for kind, replica in replicas.items()} == {"Master": 1, "Worker": 1}
+    (container,) = replicas["Worker"]["template"]["spec"]["containers"]
+    assert (container["name"], container["image"]) == ("pytorch", "image:1")
+    assert container["command"][-3:] == list(SCRIPT)
+    assert "--nnodes=2 --nproc-per-node=4" in container["command"][2]
+
+
+def test_mpijob_has_a_launcher_without_cards() -> None:
+    manifest = _manifest("kubernetes-mpi")
+
+    assert manifest["spec"]["slotsPerWorker"] == 4
+    replicas = manifest["spec"]["mpiReplicaSpecs"]
+    (launcher,) = replicas["Launcher"]["template"]["spec"]["containers"]
+    assert "resources" not in launcher
+    assert launcher["command"][-4:] == ["python", *SCRIPT]
+    assert replicas["Worker"]["replicas"] == 2
+
+
+@pytest.mark.parametrize(("engine", "replicas"), [("kubernetes", "pytorch"), ("kubernetes-mpi", "mpi")])
+def test_pods_get_their_share_of_a_machine(engine: str, replicas: str) -> None:
+    manifest = _manifest(engine, "--cpus", "6")
+
+    (container,) = manifest["spec"][f"{replicas}ReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    expected = {"habana.ai/gaudi": 4, "hugepages-2Mi": "47500Mi", "memory": "205Gi", "cpu": 24}
+    assert container["resources"] == {"requests": expected, "limits": expected}
+
+
+@pytest.mark.parametrize(
+    ("script", "name"), [("train.py", "train"), ("a/b/My_Script 2.py", "my-script-2"), ("7b.py", "job-7b")]
+)
+def test_job_is_named_after_the_script(script: str, name: str) -> None:
+    assert f"--job-name={name}\n" in _print("--engine", "slurm", script)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--engine", "slurm", "--devices", "0"), "`--devices` must be at least 1, got 0"),
+        (("--engine", "slurm", "--nodes", "-1"), "`--nodes` must be at least 1, got -1"),
+        (("--engine", "slurm", "--port", "0"), "`--port` must be from 1 to 65535, got 0"),
+        (("--engine", "slurm", "--time", "soon"), "`--time` must be HH:MM:SS or DAYS-HH:MM:SS, got 'soon'"),
+        (("--engine", "slurm", "--name", "My job"), "`--name` must be at most 53 lower-case letters"),
+        (("--engine", "torchrun", "--nodes", "2"), "`--address` must be the address of the first machine"),
+        (("--engine", "mpirun", "--nodes", "2", "--hosts", "a"), "`--hosts` must have as many host names as"),
+        (("--engine", "kubernetes"), "`--image` must be a container image"),
+        (("--engine", "kubernetes-mpi"), "`--image` must be a container image"),
+    ],
+)
+def test_invalid_option_is_an_error(arguments: tuple[str, ...], message: str) -> None:
+    assert message in " ".join(_refuse(*arguments, "train.py").split())
+
+
+def test_run_passes_the_script_to_the_engine(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "sbatch"
+    program.write_text(f"#!/bin/sh\ncat > {tmp_path}/submitted\nexit 3\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    result = CliRunner().invoke(launch.main, ["--engine", "slurm", "--run", "train.py"])
+
+    assert result.exit_code == 3
+    assert (tmp_path / "submitted").read_text() == _print("--engine", "slurm", "train.py").rstrip("\n")
+
+
+def test_run_names_a_missing_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+
+    result = CliRunner().invoke(launch.main, ["--engine", "slurm", "--run", "train.py"])
+
+    assert result.exit_code == 1
+    assert "`sbatch` is not installed on this machine" in result.output
