@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from packaging.version import Version
 
-from hpu_core import frameworks
+from hpu_core import atomic_dir, frameworks
 from hpu_core.distributed.process_group import TIMEOUT
 from hpu_core.distributed.strategy import HPUParallelStrategyBase
-from hpu_deepspeed import _atomic_dir, _config, _deepspeed, _nvme_checkpoint
+from hpu_deepspeed import _config, _deepspeed, _nvme_checkpoint
 from hpu_deepspeed._lightning import (
     DeepSpeedPrecision,
     DeepSpeedStrategy,
@@ -345,7 +345,7 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         """
         _deepspeed.patch_weight_loading(self.model)
         options = supported_arguments(DeepSpeedStrategy.load_checkpoint, weights_only=weights_only)
-        return super().load_checkpoint(_atomic_dir.resolve(checkpoint_path), **options)
+        return super().load_checkpoint(atomic_dir.resolve(checkpoint_path), **options)
 
     def teardown(self) -> None:
         """Release the engine's parameters and the device."""
