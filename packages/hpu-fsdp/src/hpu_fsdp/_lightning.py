@@ -22,9 +22,12 @@ if frameworks.current().version < _OLDEST:
 if TYPE_CHECKING:
     from lightning.fabric.plugins.precision.fsdp import FSDPPrecision as FabricFSDPPrecision
     from lightning.fabric.strategies.fsdp import FSDPStrategy as FabricFSDPStrategy
+    from lightning.fabric.strategies.model_parallel import ModelParallelStrategy as FabricModelParallelStrategy
     from lightning.fabric.utilities.exceptions import MisconfigurationException
+    from lightning.pytorch import LightningModule
     from lightning.pytorch.plugins.precision.fsdp import FSDPPrecision
-    from lightning.pytorch.strategies import FSDPStrategy
+    from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
+    from lightning.pytorch.utilities import rank_zero_warn
 else:
     _framework = frameworks.current()
 
@@ -32,6 +35,11 @@ else:
     FSDPStrategy = _framework.pytorch("strategies").FSDPStrategy
     FabricFSDPPrecision = _framework.fabric("plugins.precision.fsdp").FSDPPrecision
     FabricFSDPStrategy = _framework.fabric("strategies").FSDPStrategy
+    LightningModule = _framework.pytorch().LightningModule
+    rank_zero_warn = _framework.pytorch("utilities").rank_zero_warn
+    # Lightning 2.3 has other ones, which need torch 2.3 and not 2.4.
+    FabricModelParallelStrategy = getattr(_framework.fabric("strategies"), "ModelParallelStrategy", object)
+    ModelParallelStrategy = getattr(_framework.pytorch("strategies"), "ModelParallelStrategy", object)
     MisconfigurationException = _framework.fabric("utilities.exceptions").MisconfigurationException
 
 __all__ = [
@@ -39,10 +47,14 @@ __all__ = [
     "FSDPStrategy",
     "FabricFSDPPrecision",
     "FabricFSDPStrategy",
+    "FabricModelParallelStrategy",
+    "LightningModule",
     "MisconfigurationException",
+    "ModelParallelStrategy",
     "constructor_arguments",
     "copy_activation_checkpointing",
     "fsdp_arguments",
+    "rank_zero_warn",
 ]
 
 # Attributes in which Lightning 2.3 to 2.6 keep the arguments of FSDPStrategy, the Trainer's and Fabric's, by argument.

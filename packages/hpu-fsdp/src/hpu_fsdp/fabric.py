@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
 from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
-from hpu_fsdp import _setup, _torch
+from hpu_fsdp import _checkpoint, _setup, _torch
 from hpu_fsdp._lightning import (
     FabricFSDPPrecision,
     FabricFSDPStrategy,
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 __all__ = ["FabricHPUFSDPStrategy", "HPUFSDPStrategy"]
 
 
-class FabricHPUFSDPStrategy(FabricHPUParallelStrategyBase, _setup.FSDPSetupMixin, FabricFSDPStrategy):
+class FabricHPUFSDPStrategy(
+    _checkpoint.FabricCheckpointMixin, FabricHPUParallelStrategyBase, _setup.FSDPSetupMixin, FabricFSDPStrategy
+):
     """Fabric strategy for fully sharded data-parallel training on multiple HPUs, registered as "hpu_fsdp".
 
     Fabric's counterpart of HPUFSDPStrategy. The arguments that both have mean the same.
