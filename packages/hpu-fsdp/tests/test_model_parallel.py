@@ -61,7 +61,7 @@ def _strategy(data: int, **options: Any) -> HPUModelParallelStrategy:
 def _fit(
     module: Digits, strategy: Any, steps: int = STEPS, folder: Path | None = None, **options: Any
 ) -> tuple[list[float], Any]:
-    """Train, saving a checkpoint in `folder` at the end of each epoch of two steps; return the losses and the Trainer."""
+    """Train, saving each epoch of two steps in `folder`; return the losses and the Trainer."""
     checkpoint = _lightning.pytorch("callbacks").ModelCheckpoint
     callbacks = [checkpoint(folder, every_n_train_steps=2, filename="{step}")] if folder else []
     trainer = make_trainer(

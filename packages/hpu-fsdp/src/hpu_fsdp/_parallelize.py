@@ -10,7 +10,7 @@ from packaging.version import Version
 from torch.nn import Module
 
 from hpu_fsdp import _setup, _torch
-from hpu_fsdp._lightning import rank_zero_warn
+from hpu_fsdp._lightning import check_version, rank_zero_warn
 
 # The first torch whose custom operators for FSDP2 have HPU kernels, and its SynapseAI release.
 _TORCH: Final = Version("2.7.dev0")
@@ -48,7 +48,7 @@ class ModelParallelSetupMixin(_setup.ShardedSetupMixin):
 
 
 def check_versions(strategy: str) -> None:
-    """Raise an error if torch is too old for FSDP2 on HPU.
+    """Raise an error if torch or Lightning is too old for FSDP2 on HPU.
 
     Args:
         strategy: Name of the strategy.
@@ -56,6 +56,7 @@ def check_versions(strategy: str) -> None:
     Raises:
         ImportError: It is.
     """
+    check_version(strategy)
     if Version(torch.__version__) < _TORCH:
         raise ImportError(
             f"{strategy} needs torch 2.7 or newer, which comes with SynapseAI {_RELEASE}, got {torch.__version__}: "

@@ -10,6 +10,7 @@ from hpu_fsdp import _checkpoint, _setup, _torch
 from hpu_fsdp._lightning import (
     FabricFSDPPrecision,
     FabricFSDPStrategy,
+    check_version,
     constructor_arguments,
     copy_activation_checkpointing,
 )
@@ -53,6 +54,7 @@ class FabricHPUFSDPStrategy(
         **kwargs: Further arguments of torch's FullyShardedDataParallel.
 
     Raises:
+        ImportError: Lightning is older than 2.3.
         TypeError: `timeout` is not a timedelta, `device_id` is set, or the precision plugin is not one for FSDP.
         ValueError: An argument is invalid; the message names it.
     """
@@ -80,6 +82,7 @@ class FabricHPUFSDPStrategy(
         failure_detection: bool = True,
         **kwargs: Any,
     ) -> None:
+        check_version(type(self).__name__)
         _setup.validate_options(sharding_strategy, state_dict_type, kwargs)
         self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
         super().__init__(

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
 from hpu_core.distributed.strategy import HPUParallelStrategyBase
 from hpu_fsdp import _checkpoint, _setup, _steps, _torch
-from hpu_fsdp._lightning import FSDPPrecision, FSDPStrategy, constructor_arguments, copy_activation_checkpointing
+from hpu_fsdp._lightning import (
+    FSDPPrecision,
+    FSDPStrategy,
+    check_version,
+    constructor_arguments,
+    copy_activation_checkpointing,
+)
 from hpu_fsdp.precision import HPUFSDPPrecision
 
 if TYPE_CHECKING:
@@ -64,6 +70,7 @@ class HPUFSDPStrategy(
             `use_orig_params`, `param_init_fn` and `sync_module_states`.
 
     Raises:
+        ImportError: Lightning is older than 2.3.
         TypeError: `timeout` is not a timedelta, `device_id` is set, or the precision plugin is not one for FSDP.
         ValueError: An argument is invalid; the message names it.
     """
@@ -96,6 +103,7 @@ class HPUFSDPStrategy(
         failure_detection: bool = True,
         **kwargs: Any,
     ) -> None:
+        check_version(type(self).__name__)
         _setup.validate_options(sharding_strategy, state_dict_type, kwargs)
         self.async_save = _checkpoint.validate_async_save(async_save, is_sharded=state_dict_type == "sharded")
         self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
