@@ -78,6 +78,12 @@ def cpu_adam(session: nox.Session) -> None:
     run_slow_test(session, "hpu-deepspeed", "cpu_adam")
 
 
+@nox.session(default=False)
+def sharding(session: nox.Session) -> None:
+    """Compare FSDP, FSDP2 and tensor parallelism with one device, on up to 4 devices, and run out of memory without."""
+    run_slow_test(session, "hpu-fsdp", "sharding")
+
+
 def run_slow_test(session: nox.Session, package: str, name: str) -> None:
     """Run a file of a package's trials/, which pytest does not collect with the other tests."""
     install_suite(session, package)

@@ -41,6 +41,15 @@ class WrappedDigits(Digits):
             self.net = wrap(self.net)
 
 
+class FrozenDigits(Digits):
+    """Classifier with frozen and trained parameters in each layer, as LoRA has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for layer in (0, 2, 4):
+            self.net[layer].weight.requires_grad_(False)
+
+
 class LayerOptimizers(Digits):
     """Classifier with an optimizer per layer."""
 
@@ -69,6 +78,7 @@ def _compare() -> dict[str, tuple[list[float], list[float]]]:
         losses["accumulation"][0],
         _fit(Digits(), sharded=True, options={"sharding_strategy": "SHARD_GRAD_OP"}, accumulate_grad_batches=2),
     )
+    losses["frozen parameters"] = (_fit(FrozenDigits(), sharded=False), _fit(FrozenDigits(), sharded=True))
     trainer = make_trainer(strategy=HPUFSDPStrategy(), max_steps=STEPS)
     losses["own wrapping"] = (plain, train(WrappedDigits(), trainer))
     return losses
@@ -90,6 +100,7 @@ def compared(on_ranks: OnRanks) -> list[dict[str, tuple[list[float], list[float]
         "unlimited all-gathers",
         "flat parameters",
         "broadcast weights",
+        "frozen parameters",
         "own wrapping",
     ],
 )
