@@ -12,7 +12,7 @@ import lightning_habana
 from .conftest import Run
 from .interface import MODULES
 
-_PEERS = ("hpu_ddp", "hpu_deepspeed", "hpu_precision", "hpu_profiler")
+_PEERS = ("hpu_ddp", "hpu_deepspeed", "hpu_fsdp", "hpu_precision", "hpu_profiler")
 _HEAVY = (*_PEERS, "torch", "lightning", "pytorch_lightning", "lightning_fabric", "habana_frameworks", "subprocess")
 
 # Imports modules, and prints the heavy ones that are loaded and the changed environment variables.

@@ -14,6 +14,7 @@ import hpu_compat._unsupported
 import hpu_core.fabric
 import hpu_ddp
 import hpu_deepspeed
+import hpu_fsdp
 import hpu_precision
 import hpu_profiler
 import lightning_habana
@@ -53,8 +54,8 @@ def test_all_is_that_of_the_archived_package(module: str) -> None:
         (lightning_habana.HPUDataModule, hpu_compat._unsupported.HPUDataModule),
         (lightning_habana.HPUDeepSpeedPrecisionPlugin, hpu_deepspeed.HPUDeepSpeedPrecisionPlugin),
         (lightning_habana.HPUDeepSpeedStrategy, hpu_deepspeed.HPUDeepSpeedStrategy),
-        (lightning_habana.HPUFSDPPrecision, hpu_compat._unsupported.HPUFSDPPrecision),
-        (lightning_habana.HPUFSDPStrategy, hpu_compat._unsupported.HPUFSDPStrategy),
+        (lightning_habana.HPUFSDPPrecision, hpu_fsdp.HPUFSDPPrecision),
+        (lightning_habana.HPUFSDPStrategy, hpu_fsdp.HPUFSDPStrategy),
         (lightning_habana.HPUParallelStrategy, hpu_ddp.HPUParallelStrategy),
         (lightning_habana.HPUPrecisionPlugin, hpu_precision.HPUPrecisionPlugin),
         (lightning_habana.HPUProfiler, hpu_profiler.HPUProfiler),
@@ -62,6 +63,8 @@ def test_all_is_that_of_the_archived_package(module: str) -> None:
         (lightning_habana.fabric.HPUAccelerator, hpu_core.HPUAccelerator),
         (lightning_habana.fabric.HPUCheckpointIO, hpu_core.HPUCheckpointIO),
         (lightning_habana.fabric.HPUDDPStrategy, hpu_ddp.FabricHPUDDPStrategy),
+        (lightning_habana.fabric.HPUFSDPStrategy, hpu_fsdp.FabricHPUFSDPStrategy),
+        (_get("lightning_habana.fabric.plugins.HPUFSDPPrecision"), hpu_fsdp.FabricHPUFSDPPrecision),
         (lightning_habana.fabric.HPUParallelStrategy, hpu_ddp.FabricHPUParallelStrategy),
         (lightning_habana.fabric.HPUPrecision, hpu_precision.FabricHPUPrecision),
         (lightning_habana.fabric.SingleHPUStrategy, hpu_core.fabric.FabricSingleHPUStrategy),

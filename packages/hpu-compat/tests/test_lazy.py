@@ -14,6 +14,7 @@ from hpu_core.install_hints import install_command
 _NAMES = {
     "hpu_ddp": "HPUParallelStrategy",
     "hpu_deepspeed": "HPUDeepSpeedStrategy",
+    "hpu_fsdp": "HPUFSDPStrategy",
     "hpu_precision": "HPUPrecisionPlugin",
     "hpu_profiler": "HPUProfiler",
 }

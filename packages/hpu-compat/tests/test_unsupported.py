@@ -9,11 +9,6 @@ from hpu_compat import _unsupported
     ("unsupported", "message"),
     [
         (
-            _unsupported.HPUFSDPStrategy,
-            r"^HPUFSDPStrategy is not supported yet: use HPUDeepSpeedStrategy\(stage=3\)",
-        ),
-        (_unsupported.HPUFSDPPrecision, r"^HPUFSDPPrecision is not supported yet, like HPUFSDPStrategy"),
-        (
             _unsupported.HPUDataModule,
             r"^HPUDataModule is not supported: .* needs torchvision and `habana_dataloader` .* use a Data",
         ),

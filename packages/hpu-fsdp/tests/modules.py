@@ -70,7 +70,7 @@ NETWORKS = {"perceptron": Perceptron, "transformer": Transformer}
 UNITS = {Layer, torch.nn.TransformerEncoderLayer}
 
 
-def make_network(name: str = "perceptron") -> torch.nn.Module:
+def make_network(name: str = "perceptron") -> Any:
     """Return a network with the same weights in every process."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)

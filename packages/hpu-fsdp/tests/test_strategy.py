@@ -2,9 +2,11 @@
 
 from datetime import timedelta
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
+from packaging.version import Version
 from torch.distributed.fsdp import ShardingStrategy
 
 from hpu_core import HPUAccelerator, HPUCheckpointIO, frameworks
@@ -104,6 +106,14 @@ def test_module_without_parameters_is_refused(kind: Any) -> None:
         strategy._preparing(torch.nn.Tanh()),
     ):
         pass
+
+
+@pytest.mark.parametrize("kind", [HPUFSDPStrategy, FabricHPUFSDPStrategy, HPUFSDPPrecision, FabricHPUFSDPPrecision])
+def test_older_lightning_is_refused(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frameworks, "current", lambda: mock.Mock(version=Version("2.2.5")))
+
+    with pytest.raises(ImportError, match=rf"{kind.__name__} needs Lightning 2.3 or newer, got 2.2.5: upgrade"):
+        kind()
 
 
 def test_module_without_reset_parameters_cannot_be_materialized() -> None:

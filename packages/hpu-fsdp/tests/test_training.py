@@ -20,7 +20,9 @@ _lightning = frameworks.current()
 STEPS = 6
 
 
-def _fit(module: Digits, *, sharded: bool, options: dict[str, Any] | None = None, **trainer_options: Any) -> list[float]:
+def _fit(
+    module: Digits, *, sharded: bool, options: dict[str, Any] | None = None, **trainer_options: Any
+) -> list[float]:
     """Train on one device or with FSDP; return the losses."""
     strategy = HPUFSDPStrategy(auto_wrap_policy=set(UNITS), **(options or {})) if sharded else SingleHPUStrategy()
     trainer = make_trainer(strategy=strategy, devices=2 if sharded else 1, max_steps=STEPS, **trainer_options)
@@ -31,12 +33,21 @@ def _fit(module: Digits, *, sharded: bool, options: dict[str, Any] | None = None
 
 
 class WrappedDigits(Digits):
-    """Classifier that wraps its layers itself."""
+    """Classifier that wraps its network itself."""
 
     def configure_model(self) -> None:
-        """Wrap the layers on the CPU, each by itself."""
+        """Wrap the network on the CPU."""
         if not isinstance(self.net, FullyShardedDataParallel):
             self.net = wrap(self.net)
+
+
+class FrozenDigits(Digits):
+    """Classifier with frozen and trained parameters in each layer, as LoRA has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for layer in (0, 2, 4):
+            self.net[layer].weight.requires_grad_(False)
 
 
 class LayerOptimizers(Digits):
@@ -67,6 +78,7 @@ def _compare() -> dict[str, tuple[list[float], list[float]]]:
         losses["accumulation"][0],
         _fit(Digits(), sharded=True, options={"sharding_strategy": "SHARD_GRAD_OP"}, accumulate_grad_batches=2),
     )
+    losses["frozen parameters"] = (_fit(FrozenDigits(), sharded=False), _fit(FrozenDigits(), sharded=True))
     trainer = make_trainer(strategy=HPUFSDPStrategy(), max_steps=STEPS)
     losses["own wrapping"] = (plain, train(WrappedDigits(), trainer))
     return losses
@@ -88,6 +100,7 @@ def compared(on_ranks: OnRanks) -> list[dict[str, tuple[list[float], list[float]
         "unlimited all-gathers",
         "flat parameters",
         "broadcast weights",
+        "frozen parameters",
         "own wrapping",
     ],
 )
@@ -136,7 +149,7 @@ def test_module_on_the_meta_device_is_materialized(on_ranks: OnRanks) -> None:
     assert on_ranks(_materialize) == [("hpu:0", "FullyShardedDataParallel", 2, True)] * 2
 
 
-def _count_collectives(sharding: str) -> tuple[list[int], list[dict[str, int]]]:
+def _count_collectives(sharding: Any) -> tuple[list[int], list[dict[str, int]]]:
     """Return the padded bytes of each wrapped unit, and the device's counters of each step."""
     seen: list[dict[str, int]] = []
 
@@ -148,7 +161,8 @@ def _count_collectives(sharding: str) -> tuple[list[int], list[dict[str, int]]]:
     trainer = make_trainer(strategy=strategy, max_steps=5, callbacks=[Counter()])
     train(Digits(), trainer)
     units = [part for part in FullyShardedDataParallel.fsdp_modules(trainer.model) if part._handle is not None]
-    sizes = [unit._handle.flat_param._padded_unsharded_size.numel() * 4 for unit in units]
+    handles: list[Any] = [unit._handle for unit in units]
+    sizes = [handle.flat_param._padded_unsharded_size.numel() * 4 for handle in handles]
     steps = [{name: after[name] - before[name] for name in before} for before, after in itertools.pairwise(seen[2:])]
     return sizes, steps
 

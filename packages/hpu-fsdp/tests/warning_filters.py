@@ -6,10 +6,13 @@ import warnings
 # Warnings of Lightning and torch about small programs and deprecated APIs.
 _HARMLESS = (
     "`isinstance.treespec, LeafSpec.` is deprecated",
+    "Be aware that when using `ckpt_path`, callbacks",
     "Checkpoint directory .* exists and is not empty",
     "Starting from v1.9.0, `tensorboardX` has been removed",
+    "The `srun` command is available on your system but is not used",
     "The '.*_dataloader' does not have many workers",
     "The number of training batches .* is smaller than the logging interval",
+    "You're resuming from a checkpoint that ended before the epoch ended",
     "You defined a `validation_step` but have no `val_dataloader`",
     "It is recommended to use `self.log",
     "Using `DistributedSampler` with the dataloaders",
@@ -27,5 +30,7 @@ def prepare() -> None:
     if sys.warnoptions:
         return
     warnings.simplefilter("error")
+    # torch's sharded tensors and checkpoints use its own deprecated names.
+    warnings.filterwarnings("ignore", module=r"torch\.")
     for message in _HARMLESS:
         warnings.filterwarnings("ignore", message=message)

@@ -5,7 +5,7 @@ A program may import such a name without using it, for example for `isinstance`.
 
 from typing import Any, ClassVar
 
-__all__ = ["HPUDataModule", "HPUFSDPPrecision", "HPUFSDPStrategy", "MediaApiDataLoader"]
+__all__ = ["HPUDataModule", "MediaApiDataLoader"]
 
 
 class _Unsupported:
@@ -15,29 +15,6 @@ class _Unsupported:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise NotImplementedError(f"{type(self).__name__} {self._message}")
-
-
-class HPUFSDPStrategy(_Unsupported):
-    """Fully sharded data parallelism on HPUs.
-
-    Raises:
-        NotImplementedError: Always.
-    """
-
-    _message = (
-        "is not supported yet: use HPUDeepSpeedStrategy(stage=3), which shards parameters, gradients and optimizer "
-        "states as well"
-    )
-
-
-class HPUFSDPPrecision(_Unsupported):
-    """Precision plugin of HPUFSDPStrategy.
-
-    Raises:
-        NotImplementedError: Always.
-    """
-
-    _message = "is not supported yet, like HPUFSDPStrategy"
 
 
 class _MediaLoader(_Unsupported):

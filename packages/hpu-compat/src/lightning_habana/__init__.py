@@ -13,10 +13,11 @@ from hpu_compat import _conflict, _lazy, _targets, autoload
 from lightning_habana.__about__ import __version__
 
 if TYPE_CHECKING:
-    from hpu_compat._unsupported import HPUDataModule, HPUFSDPPrecision, HPUFSDPStrategy
+    from hpu_compat._unsupported import HPUDataModule
     from hpu_core import HPUAccelerator, HPUCheckpointIO, SingleHPUStrategy
     from hpu_ddp import HPUDDPStrategy, HPUParallelStrategy
     from hpu_deepspeed import HPUDeepSpeedPrecisionPlugin, HPUDeepSpeedStrategy
+    from hpu_fsdp import HPUFSDPPrecision, HPUFSDPStrategy
     from hpu_precision import HPUPrecisionPlugin
     from hpu_profiler import HPUProfiler
 

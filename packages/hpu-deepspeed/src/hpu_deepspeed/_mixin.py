@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
+from hpu_core import atomic_dir
 from hpu_core.distributed.process_group import ProcessGroupManager
 from hpu_core.distributed.strategy import HPUParallelMixin
-from hpu_deepspeed import _atomic_dir, _config, _deepspeed, _nvme
+from hpu_deepspeed import _config, _deepspeed, _nvme
 from hpu_deepspeed._lightning import reset_seed
 from hpu_deepspeed._plugin import PLUGIN
 
@@ -103,5 +104,5 @@ class HPUDeepSpeedMixin(HPUParallelMixin):
     def _atomic_checkpoint(self, path: Any) -> Iterator[Path]:
         """Yield the directory to which the ranks write a checkpoint that replaces `path` once it is complete."""
         target = Path(os.fspath(self.broadcast(path)))
-        with _atomic_dir.atomic_dir(target, self.global_rank, self.local_rank, self.barrier) as partial:
+        with atomic_dir.atomic_dir(target, self.global_rank, self.local_rank, self.barrier) as partial:
             yield partial

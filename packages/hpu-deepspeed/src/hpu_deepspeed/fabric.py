@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from packaging.version import Version
 
-from hpu_core import frameworks
+from hpu_core import atomic_dir, frameworks
 from hpu_core.distributed.process_group import TIMEOUT
 from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
-from hpu_deepspeed import _atomic_dir, _config, _deepspeed, _nvme_checkpoint
+from hpu_deepspeed import _config, _deepspeed, _nvme_checkpoint
 from hpu_deepspeed._lightning import (
     FabricDeepSpeedPrecision,
     FabricDeepSpeedStrategy,
@@ -200,7 +200,7 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBas
         _deepspeed.alias_moved_optimizer()
         options = supported_arguments(FabricDeepSpeedStrategy.load_checkpoint, strict=strict, weights_only=weights_only)
         with self._torch_optimizer_in(state):
-            return super().load_checkpoint(_atomic_dir.resolve(path), state, **options)
+            return super().load_checkpoint(atomic_dir.resolve(path), state, **options)
 
     @contextmanager
     def _torch_optimizer_in(self, state: Any) -> Iterator[None]:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from packaging.version import Version
 
-from hpu_core import frameworks
+from hpu_core import atomic_dir, frameworks
 from hpu_core.distributed.process_group import TIMEOUT
 from hpu_core.distributed.strategy import HPUParallelStrategyBase
-from hpu_deepspeed import _atomic_dir, _config, _deepspeed, _inference, _nvme_checkpoint
+from hpu_deepspeed import _config, _deepspeed, _inference, _nvme_checkpoint
 from hpu_deepspeed._lightning import (
     DeepSpeedPrecision,
     DeepSpeedStrategy,
@@ -360,10 +360,10 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
             ValueError: The directory has no whole weights for the inference engine.
         """
         if _inference.is_engine(self.model):
-            return self._load_for_inference(_atomic_dir.resolve(checkpoint_path), weights_only)
+            return self._load_for_inference(atomic_dir.resolve(checkpoint_path), weights_only)
         _deepspeed.patch_weight_loading(self.model)
         options = supported_arguments(DeepSpeedStrategy.load_checkpoint, weights_only=weights_only)
-        return super().load_checkpoint(_atomic_dir.resolve(checkpoint_path), **options)
+        return super().load_checkpoint(atomic_dir.resolve(checkpoint_path), **options)
 
     def teardown(self) -> None:
         """Release the engine's parameters and the device."""

@@ -10,28 +10,28 @@ from packaging.version import Version
 
 from hpu_core import frameworks
 
-# Its connectors refuse subclasses of FSDPStrategy before 2.3.
-_OLDEST: Final = Version("2.3.dev0")
-
-if frameworks.current().version < _OLDEST:
-    raise ImportError(
-        f"hpu-fsdp needs Lightning 2.3 or newer, got {frameworks.current().version}: upgrade Lightning, or train with "
-        "`strategy='hpu_ddp'` or `strategy='hpu_deepspeed'`"
-    )
-
 if TYPE_CHECKING:
     from lightning.fabric.plugins.precision.fsdp import FSDPPrecision as FabricFSDPPrecision
     from lightning.fabric.strategies.fsdp import FSDPStrategy as FabricFSDPStrategy
+    from lightning.fabric.strategies.model_parallel import ModelParallelStrategy as FabricModelParallelStrategy
     from lightning.fabric.utilities.exceptions import MisconfigurationException
+    from lightning.pytorch import LightningModule
     from lightning.pytorch.plugins.precision.fsdp import FSDPPrecision
-    from lightning.pytorch.strategies import FSDPStrategy
+    from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
+    from lightning.pytorch.utilities import rank_zero_warn
 else:
     _framework = frameworks.current()
 
-    FSDPPrecision = _framework.pytorch("plugins.precision.fsdp").FSDPPrecision
+    # Lightning 2.0 has another one. Classes whose base is missing can be imported and not constructed.
+    FSDPPrecision = getattr(_framework.pytorch("plugins.precision.fsdp"), "FSDPPrecision", object)
     FSDPStrategy = _framework.pytorch("strategies").FSDPStrategy
     FabricFSDPPrecision = _framework.fabric("plugins.precision.fsdp").FSDPPrecision
     FabricFSDPStrategy = _framework.fabric("strategies").FSDPStrategy
+    LightningModule = _framework.pytorch().LightningModule
+    rank_zero_warn = _framework.pytorch("utilities").rank_zero_warn
+    # From Lightning 2.3 on.
+    FabricModelParallelStrategy = getattr(_framework.fabric("strategies"), "ModelParallelStrategy", object)
+    ModelParallelStrategy = getattr(_framework.pytorch("strategies"), "ModelParallelStrategy", object)
     MisconfigurationException = _framework.fabric("utilities.exceptions").MisconfigurationException
 
 __all__ = [
@@ -39,11 +39,19 @@ __all__ = [
     "FSDPStrategy",
     "FabricFSDPPrecision",
     "FabricFSDPStrategy",
+    "FabricModelParallelStrategy",
+    "LightningModule",
     "MisconfigurationException",
+    "ModelParallelStrategy",
+    "check_version",
     "constructor_arguments",
     "copy_activation_checkpointing",
     "fsdp_arguments",
+    "rank_zero_warn",
 ]
+
+# Its connectors refuse subclasses of FSDPStrategy before 2.3, and its ModelParallelStrategy knows no other torch.
+_FIRST: Final = {"FSDP": Version("2.3.dev0"), "ModelParallel": Version("2.4.dev0")}
 
 # Attributes in which Lightning 2.3 to 2.6 keep the arguments of FSDPStrategy, the Trainer's and Fabric's, by argument.
 _ATTRIBUTES: Final = {
@@ -62,6 +70,24 @@ _ATTRIBUTES: Final = {
 }
 # Fabric's strategies have this attribute and no such argument.
 _NO_ARGUMENTS: Final = {FabricFSDPStrategy: {"checkpoint_io"}}
+
+
+def check_version(name: str) -> None:
+    """Raise an error if Lightning is too old for a class.
+
+    Args:
+        name: Name of the class.
+
+    Raises:
+        ImportError: It is.
+    """
+    version = frameworks.current().version
+    first = next(first for part, first in _FIRST.items() if part in name)
+    if version < first:
+        raise ImportError(
+            f"{name} needs Lightning {first.major}.{first.minor} or newer, got {version}: upgrade Lightning, or train "
+            "with `strategy='hpu_ddp'` or `strategy='hpu_deepspeed'`"
+        )
 
 
 def constructor_arguments(strategy: "FSDPStrategy | FabricFSDPStrategy") -> dict[str, Any]:

@@ -10,7 +10,11 @@ PLUGIN: Final = Plugin(
     strategies={
         "hpu_fsdp": ClassPaths(*_FSDP),
         "hpu_fsdp_offload": ClassPaths(*_FSDP, options={"cpu_offload": True}),
+        "hpu_model_parallel": ClassPaths(
+            "hpu_fsdp.model_parallel:HPUModelParallelStrategy",
+            "hpu_fsdp.fabric_model_parallel:FabricHPUModelParallelStrategy",
+        ),
     },
     aliases={"fsdp": "hpu_fsdp", "fsdp_cpu_offload": "hpu_fsdp_offload"},
-    replacements={"FSDPStrategy": "hpu_fsdp"},
+    replacements={"FSDPStrategy": "hpu_fsdp", "ModelParallelStrategy": "hpu_model_parallel"},
 )

@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.distributed.fsdp.wrap import enable_wrap
 from torch.nn import Module
@@ -15,6 +14,8 @@ from hpu_fsdp import _torch
 from hpu_fsdp._lightning import fsdp_arguments
 
 if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
     from hpu_core.distributed.process_group import ProcessGroupManager
 
     class _Strategy:
@@ -176,7 +177,7 @@ def validate_options(sharding_strategy: object, state_dict_type: object, argumen
         )
 
 
-def _make_hybrid_mesh(mesh: Any, world_size: int) -> DeviceMesh:
+def _make_hybrid_mesh(mesh: Any, world_size: int) -> "DeviceMesh":
     """Return the device mesh of hybrid sharding.
 
     Args:
@@ -186,6 +187,9 @@ def _make_hybrid_mesh(mesh: Any, world_size: int) -> DeviceMesh:
     Raises:
         ValueError: The mesh has not as many devices as there are ranks, or is not one of HPUs.
     """
+    # From torch 2.2 on, as Lightning's argument.
+    from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
     if isinstance(mesh, DeviceMesh):
         if mesh.device_type != "hpu":
             raise ValueError(

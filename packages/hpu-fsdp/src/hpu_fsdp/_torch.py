@@ -1,14 +1,24 @@
 """Private names of torch that hpu-fsdp uses, and functions that depend on torch's version."""
 
+import functools
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.nn import Module
 
-__all__ = ["drop_cleared_gradients", "ignore_no_shard_warning"]
+__all__ = [
+    "ShardedTensor",
+    "count_resharded_units",
+    "drop_cleared_gradients",
+    "force_sum_reduction",
+    "ignore_no_shard_warning",
+    "sharded_parameters",
+]
 
 # Strategies that keep parameters unsharded between forward and backward.
 _UNSHARDED_AFTER_FORWARD = frozenset({"SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"})
@@ -28,6 +38,72 @@ def drop_cleared_gradients(module: Module) -> None:
         handle: Any = part._handle  # noqa: SLF001 - torch has no public name for it.
         if handle is not None and part.sharding_strategy.name in _UNSHARDED_AFTER_FORWARD:
             handle._reset_flat_param_grad_info_if_needed()  # noqa: SLF001 - as above.
+
+
+def sharded_parameters(module: Module) -> list[Any]:
+    """Return the parameters of a module that are DTensors."""
+    from torch.distributed.tensor import DTensor
+
+    return [parameter for parameter in module.parameters() if isinstance(parameter, DTensor)]
+
+
+def force_sum_reduction(module: Module) -> None:
+    """Restrict the reductions of modules with `fully_shard` to sums, and divide by the number of ranks apart from them.
+
+    Args:
+        module: Module with such modules.
+
+    Raises:
+        ValueError: A module has its own divide factor, and torch can apply it only in the reduction.
+    """
+    for name, group in _parameter_groups(module):
+        if hasattr(group, "force_sum_reduction_for_comms"):
+            # The attribute of `FSDPModule.set_force_sum_reduction_for_comms`, torch 2.9 and newer.
+            group.force_sum_reduction_for_comms = True
+            continue
+        if getattr(group, "reduce_scatter_reduce_op", None) is not None:
+            raise ValueError(
+                f"module {name!r} must not have a divide factor with torch {torch.__version__}, which multiplies in "
+                "the collective: HCCL only sums; leave it out, or use torch 2.9 or newer"
+            )
+        _replace_divide_factors()
+
+
+def count_resharded_units(module: Module) -> int:
+    """Return the number of modules with `fully_shard` that free their parameters after the forward pass."""
+    return sum(group.post_forward_mesh_info is not None for _, group in _parameter_groups(module))
+
+
+def _parameter_groups(module: Module) -> Iterator[tuple[str, Any]]:
+    """Yield the parameter group of each module with `fully_shard`, with the module's name."""
+    from torch.distributed.fsdp import FSDPModule
+
+    for name, part in module.named_modules():
+        if isinstance(part, FSDPModule):
+            state: Any = part._get_fsdp_state()  # noqa: SLF001 - torch has no public name for it.
+            # Several groups from torch 2.12 on.
+            groups = getattr(state, "_fsdp_param_groups", None)
+            if groups is None:
+                groups = [state._fsdp_param_group] if state._fsdp_param_group is not None else []  # noqa: SLF001
+            for group in groups:
+                yield name, group
+
+
+def _replace_divide_factors() -> None:
+    """Replace torch's helper that chooses between averages and sums, for "hpu"; torch 2.7 has no other way."""
+    from torch.distributed.fsdp._fully_shard import _fsdp_collectives
+
+    helper: Any = _fsdp_collectives._get_gradient_divide_factors  # noqa: SLF001 - as above.
+    if hasattr(helper, "__wrapped__"):
+        return
+
+    @functools.wraps(helper)
+    def sum_on_hpu(*args: Any, **kwargs: Any) -> Any:
+        # MTIA is torch's one device without averages.
+        arguments = ["mtia" if value == "hpu" else value for value in args]
+        return helper(*arguments, **{key: "mtia" if value == "hpu" else value for key, value in kwargs.items()})
+
+    _fsdp_collectives._get_gradient_divide_factors = sum_on_hpu  # noqa: SLF001
 
 
 @contextmanager

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
 from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
-from hpu_fsdp import _setup, _torch
+from hpu_fsdp import _checkpoint, _setup, _torch
 from hpu_fsdp._lightning import (
     FabricFSDPPrecision,
     FabricFSDPStrategy,
+    check_version,
     constructor_arguments,
     copy_activation_checkpointing,
 )
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["FabricHPUFSDPStrategy", "HPUFSDPStrategy"]
 
 
-class FabricHPUFSDPStrategy(FabricHPUParallelStrategyBase, _setup.FSDPSetupMixin, FabricFSDPStrategy):
+class FabricHPUFSDPStrategy(
+    _checkpoint.FabricCheckpointMixin, FabricHPUParallelStrategyBase, _setup.FSDPSetupMixin, FabricFSDPStrategy
+):
     """Fabric strategy for fully sharded data-parallel training on multiple HPUs, registered as "hpu_fsdp".
 
     Fabric's counterpart of HPUFSDPStrategy. The arguments that both have mean the same.
@@ -51,6 +54,7 @@ class FabricHPUFSDPStrategy(FabricHPUParallelStrategyBase, _setup.FSDPSetupMixin
         **kwargs: Further arguments of torch's FullyShardedDataParallel.
 
     Raises:
+        ImportError: Lightning is older than 2.3.
         TypeError: `timeout` is not a timedelta, `device_id` is set, or the precision plugin is not one for FSDP.
         ValueError: An argument is invalid; the message names it.
     """
@@ -78,6 +82,7 @@ class FabricHPUFSDPStrategy(FabricHPUParallelStrategyBase, _setup.FSDPSetupMixin
         failure_detection: bool = True,
         **kwargs: Any,
     ) -> None:
+        check_version(type(self).__name__)
         _setup.validate_options(sharding_strategy, state_dict_type, kwargs)
         self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
         super().__init__(

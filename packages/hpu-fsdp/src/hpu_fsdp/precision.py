@@ -1,5 +1,6 @@
 """Precision plugins for FSDP."""
 
+import inspect
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
@@ -8,7 +9,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
 from hpu_core import bridge, frameworks, plugins
-from hpu_fsdp._lightning import FabricFSDPPrecision, FSDPPrecision, MisconfigurationException
+from hpu_fsdp._lightning import FabricFSDPPrecision, FSDPPrecision, MisconfigurationException, check_version
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -55,6 +56,7 @@ class _HPUFSDPPrecision(_FSDPPrecision):
         *,
         autocast: AutocastPlugin | None = None,
     ) -> None:
+        check_version(type(self).__name__)
         name = normalize_precision(precision)
         if scaler is not None and name != "16-mixed":
             raise ValueError(f"`scaler` must be None with `precision={name!r}`, which scales no loss, got {scaler!r}")
@@ -62,7 +64,7 @@ class _HPUFSDPPrecision(_FSDPPrecision):
         # precisions differ in their dtype only.
         super().__init__("bf16-mixed" if name == "16-mixed" else name)
         self.precision = name
-        self.scaler = (scaler or ShardedGradScaler("hpu")) if name == "16-mixed" else None
+        self.scaler = (scaler or _make_scaler()) if name == "16-mixed" else None
         self._autocast = autocast
         if autocast is None and "mixed" in name:
             self._autocast = _installed_autocast(name, self._api)
@@ -163,6 +165,13 @@ def clip_gradients(module: FullyShardedDataParallel, max_norm: float, norm_type:
         norm_type: Order of the norm.
     """
     return module.clip_grad_norm_(max_norm=max_norm, norm_type=norm_type)
+
+
+def _make_scaler() -> ShardedGradScaler:
+    # torch before 2.3 supports CUDA only, and has no such argument.
+    if "device" not in inspect.signature(ShardedGradScaler).parameters:
+        raise NotImplementedError("precision='16-mixed' needs torch 2.3 or newer with FSDP: use 'bf16-mixed'")
+    return ShardedGradScaler("hpu")
 
 
 def normalize_precision(precision: object) -> Any:

@@ -6,8 +6,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
 from hpu_core.distributed.strategy import HPUParallelStrategyBase
-from hpu_fsdp import _setup, _torch
-from hpu_fsdp._lightning import FSDPPrecision, FSDPStrategy, constructor_arguments, copy_activation_checkpointing
+from hpu_fsdp import _checkpoint, _setup, _steps, _torch
+from hpu_fsdp._lightning import (
+    FSDPPrecision,
+    FSDPStrategy,
+    check_version,
+    constructor_arguments,
+    copy_activation_checkpointing,
+)
 from hpu_fsdp.precision import HPUFSDPPrecision
 
 if TYPE_CHECKING:
@@ -24,7 +30,13 @@ if TYPE_CHECKING:
 __all__ = ["HPUFSDPStrategy"]
 
 
-class HPUFSDPStrategy(HPUParallelStrategyBase, _setup.FSDPSetupMixin, FSDPStrategy):
+class HPUFSDPStrategy(
+    _checkpoint.TrainerCheckpointMixin,
+    _steps.ForwardMixin,
+    HPUParallelStrategyBase,
+    _setup.FSDPSetupMixin,
+    FSDPStrategy,
+):
     """Strategy for fully sharded data-parallel training on multiple HPUs, registered as "hpu_fsdp".
 
     Extends Lightning's FSDPStrategy with HCCL, one device per process, failure detection, and gradient clipping by
@@ -50,17 +62,21 @@ class HPUFSDPStrategy(HPUParallelStrategyBase, _setup.FSDPSetupMixin, FSDPStrate
         state_dict_type: "full" saves a checkpoint in one file, "sharded" in a folder with a file per rank.
         device_mesh: Number of replicas, and of ranks that share one, for hybrid sharding; or a mesh of 'hpu' with these
             dimensions. Default: machines, and devices of a machine.
+        async_save: Whether to write sharded checkpoints on another thread, after they are copied to host memory. The
+            next save and the end of training wait for it. Default: ``False``.
         failure_detection: Whether to run the watchdog, which raises `RankFailedError` on all ranks if one fails, exits
             or hangs; HPU_FAILURE_DETECTION=0 switches it off as well. Default: ``True``.
         **kwargs: Further arguments of torch's FullyShardedDataParallel, such as `limit_all_gathers`,
             `use_orig_params`, `param_init_fn` and `sync_module_states`.
 
     Raises:
+        ImportError: Lightning is older than 2.3.
         TypeError: `timeout` is not a timedelta, `device_id` is set, or the precision plugin is not one for FSDP.
         ValueError: An argument is invalid; the message names it.
     """
 
     strategy_name = "hpu_fsdp"
+    weights_key = "model"
     # Lightning refuses the names in its own list with another accelerator than CUDA.
     _registered_strategies: list[str] = []  # noqa: RUF012 - as Lightning's.
 
@@ -83,10 +99,13 @@ class HPUFSDPStrategy(HPUParallelStrategyBase, _setup.FSDPSetupMixin, FSDPStrate
         state_dict_type: Literal["full", "sharded"] = "full",
         device_mesh: "tuple[int, int] | DeviceMesh | None" = None,
         *,
+        async_save: bool = False,
         failure_detection: bool = True,
         **kwargs: Any,
     ) -> None:
+        check_version(type(self).__name__)
         _setup.validate_options(sharding_strategy, state_dict_type, kwargs)
+        self.async_save = _checkpoint.validate_async_save(async_save, is_sharded=state_dict_type == "sharded")
         self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
         super().__init__(
             accelerator=accelerator,
@@ -175,25 +194,10 @@ class HPUFSDPStrategy(HPUParallelStrategyBase, _setup.FSDPSetupMixin, FSDPStrate
         if self.model is not None:
             _torch.drop_cleared_gradients(self.model)
 
-    def training_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the module's `training_step`, which gathers parameters."""
-        with self.collective("forward"):
-            return super().training_step(*args, **kwargs)
-
-    def validation_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the module's `validation_step`, which gathers parameters."""
-        with self.collective("forward"):
-            return super().validation_step(*args, **kwargs)
-
-    def test_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the module's `test_step`, which gathers parameters."""
-        with self.collective("forward"):
-            return super().test_step(*args, **kwargs)
-
-    def predict_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the module's `predict_step`, which gathers parameters."""
-        with self.collective("forward"):
-            return super().predict_step(*args, **kwargs)
+    @property
+    def saves_sharded(self) -> bool:
+        """Whether checkpoints are folders with a file per rank."""
+        return self._state_dict_type == "sharded"
 
     def _setup_model(self, model: "Module") -> "Module":
         with self._preparing(model):

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 from hpu_compat import _lazy, _targets
 
 if TYPE_CHECKING:
-    from hpu_compat._unsupported import HPUFSDPPrecision, HPUFSDPStrategy
     from hpu_core import HPUAccelerator, HPUCheckpointIO
     from hpu_core.fabric import FabricSingleHPUStrategy as SingleHPUStrategy
     from hpu_ddp import FabricHPUDDPStrategy as HPUDDPStrategy
     from hpu_ddp import FabricHPUParallelStrategy as HPUParallelStrategy
+    from hpu_fsdp import FabricHPUFSDPPrecision as HPUFSDPPrecision
+    from hpu_fsdp import FabricHPUFSDPStrategy as HPUFSDPStrategy
     from hpu_precision import FabricHPUPrecision as HPUPrecision
 
 __all__ = [

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from hpu_compat import _lazy, _targets
 
 if TYPE_CHECKING:
-    from hpu_compat._unsupported import HPUFSDPPrecision
     from hpu_core import HPUCheckpointIO
+    from hpu_fsdp import FabricHPUFSDPPrecision as HPUFSDPPrecision
     from hpu_precision import FabricHPUPrecision as HPUPrecision
 
 __all__ = [

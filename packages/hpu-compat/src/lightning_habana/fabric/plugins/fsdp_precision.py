@@ -1,11 +1,11 @@
-"""Placeholder for the precision plugin of FSDP, which is not supported."""
+"""Re-export of hpu-fsdp's precision plugin."""
 
 from typing import TYPE_CHECKING
 
 from hpu_compat import _lazy, _targets
 
 if TYPE_CHECKING:
-    from hpu_compat._unsupported import HPUFSDPPrecision
+    from hpu_fsdp import FabricHPUFSDPPrecision as HPUFSDPPrecision
 
 __all__ = [
     "HPUFSDPPrecision",

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from hpu_compat import _lazy, _targets
 
 if TYPE_CHECKING:
-    from hpu_compat._unsupported import HPUFSDPStrategy
     from hpu_core.fabric import FabricSingleHPUStrategy as SingleHPUStrategy
     from hpu_ddp import FabricHPUDDPStrategy as HPUDDPStrategy
     from hpu_ddp import FabricHPUParallelStrategy as HPUParallelStrategy
+    from hpu_fsdp import FabricHPUFSDPStrategy as HPUFSDPStrategy
 
 __all__ = [
     "HPUDDPStrategy",

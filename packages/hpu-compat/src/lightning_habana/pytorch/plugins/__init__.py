@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from hpu_compat import _lazy, _targets
 
 if TYPE_CHECKING:
-    from hpu_compat._unsupported import HPUFSDPPrecision
     from hpu_core import HPUCheckpointIO
     from hpu_deepspeed import HPUDeepSpeedPrecisionPlugin
+    from hpu_fsdp import HPUFSDPPrecision
     from hpu_precision import HPUPrecisionPlugin
 
 

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from hpu_compat import _lazy, _targets
 
 if TYPE_CHECKING:
-    from hpu_compat._unsupported import HPUFSDPStrategy
     from hpu_core import SingleHPUStrategy
     from hpu_ddp import HPUDDPStrategy, HPUParallelStrategy
     from hpu_deepspeed import HPUDeepSpeedStrategy
+    from hpu_fsdp import HPUFSDPStrategy
 
 
 __all__ = [

@@ -1,11 +1,11 @@
-"""Placeholder for the FSDP strategy, which is not supported."""
+"""Re-export of hpu-fsdp's strategy."""
 
 from typing import TYPE_CHECKING
 
 from hpu_compat import _lazy, _targets
 
 if TYPE_CHECKING:
-    from hpu_compat._unsupported import HPUFSDPStrategy
+    from hpu_fsdp import HPUFSDPStrategy
 
 __all__ = [
     "HPUFSDPStrategy",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hpu_deepspeed import _atomic_dir
+from hpu_core import atomic_dir
 
 
 def _no_barrier() -> None:
@@ -13,27 +13,27 @@ def _no_barrier() -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    with _atomic_dir.atomic_dir(path, 0, 0, _no_barrier) as partial:
+    with atomic_dir.atomic_dir(path, 0, 0, _no_barrier) as partial:
         partial.mkdir()
         (partial / "weights").write_text(text)
 
 
 def _fail(path: Path) -> None:
-    with _atomic_dir.atomic_dir(path, 0, 0, _no_barrier) as partial:
+    with atomic_dir.atomic_dir(path, 0, 0, _no_barrier) as partial:
         partial.mkdir()
         (partial / "shard").write_text("half")
         raise OSError("disk is full")
 
 
 def _read(path: Path) -> str:
-    return (_atomic_dir.resolve(path) / "weights").read_text()
+    return (atomic_dir.resolve(path) / "weights").read_text()
 
 
 @pytest.fixture(params=["exchange", "no exchange"])
 def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a path on a file system with atomic exchange, and on one without."""
     if request.param == "no exchange":
-        monkeypatch.setattr(_atomic_dir, "_exchange", lambda *_: False)
+        monkeypatch.setattr(atomic_dir, "_exchange", lambda *_: False)
     return tmp_path / "deep" / "last.ckpt"
 
 
@@ -91,7 +91,7 @@ def test_next_write_removes_partial_content(path: Path) -> None:
 
 def test_partial_directory_is_not_named_like_a_checkpoint(path: Path) -> None:
     """Lightning finds the last checkpoint by its name."""
-    with _atomic_dir.atomic_dir(path, 0, 0, _no_barrier) as partial:
+    with atomic_dir.atomic_dir(path, 0, 0, _no_barrier) as partial:
         partial.mkdir()
 
         assert "last" not in partial.name
@@ -121,7 +121,7 @@ def test_previous_content_survives_a_kill(call: int, tmp_path: Path, monkeypatch
     path = tmp_path / "last.ckpt"
     _write(path, "old")
     with monkeypatch.context() as patch:
-        patch.setattr(_atomic_dir, "_exchange", lambda *_: False)
+        patch.setattr(atomic_dir, "_exchange", lambda *_: False)
         patch.setattr(Path, "rename", _kill_at(call))
         with pytest.raises(_Killed):
             _write(path, "new")
@@ -132,10 +132,10 @@ def test_previous_content_survives_a_kill(call: int, tmp_path: Path, monkeypatch
 def test_ranks_of_one_host_commit_once(tmp_path: Path) -> None:
     """The second rank neither clears nor moves the partial directory."""
     path = tmp_path / "last.ckpt"
-    with _atomic_dir.atomic_dir(path, 0, 0, _no_barrier) as partial:
+    with atomic_dir.atomic_dir(path, 0, 0, _no_barrier) as partial:
         partial.mkdir()
         (partial / "first").touch()
-        with _atomic_dir.atomic_dir(path, 1, 1, _no_barrier) as same:
+        with atomic_dir.atomic_dir(path, 1, 1, _no_barrier) as same:
             (same / "second").touch()
 
     assert sorted(file.name for file in path.iterdir()) == ["first", "second"]
@@ -146,7 +146,7 @@ def test_second_host_with_shared_file_system_changes_nothing(tmp_path: Path) -> 
     path = tmp_path / "last.ckpt"
     _write(path, "new")
 
-    with _atomic_dir.atomic_dir(path, 8, 0, _no_barrier):
+    with atomic_dir.atomic_dir(path, 8, 0, _no_barrier):
         pass
 
     assert _read(path) == "new"
@@ -155,7 +155,21 @@ def test_second_host_with_shared_file_system_changes_nothing(tmp_path: Path) -> 
 
 def test_second_host_with_own_file_system_commits(tmp_path: Path) -> None:
     path = tmp_path / "last.ckpt"
-    with _atomic_dir.atomic_dir(path, 8, 0, _no_barrier) as partial:
+    with atomic_dir.atomic_dir(path, 8, 0, _no_barrier) as partial:
         partial.mkdir()
 
     assert path.is_dir()
+
+
+def test_prepared_file_replaces_a_directory(tmp_path: Path) -> None:
+    """A checkpoint in one file replaces a sharded one."""
+    path = tmp_path / "last.ckpt"
+    path.mkdir()
+    (path / "weights").write_text("old")
+
+    partial = atomic_dir.prepare(path, 0, _no_barrier)
+    partial.write_text("new")
+    atomic_dir.commit(partial, path)
+
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]

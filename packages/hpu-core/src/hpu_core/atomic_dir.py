@@ -1,4 +1,4 @@
-"""Atomic replacement of a directory that several processes write together."""
+"""Atomic replacement of a directory that several processes write together, such as a sharded checkpoint."""
 
 import contextlib
 import ctypes
@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+__all__ = ["atomic_dir", "commit", "prepare", "resolve"]
+
 # Lightning must not take a partial directory for a checkpoint when it looks for the last one.
-_PREFIX: Final = ".hpu-deepspeed-"
+_PREFIX: Final = ".hpu-core-"
 
 # Constants of renameat2(2), Linux 3.15 and newer.
 _AT_FDCWD: Final = -100
@@ -34,22 +36,34 @@ def atomic_dir(path: Path, rank: int, local_rank: int, barrier: Callable[[], Non
     Yields:
         An empty directory to write to.
     """
+    partial = prepare(path, local_rank, barrier)
+    yield partial
+    barrier()
+    # Rank 0's host commits first. If another host's partial directory is missing afterwards, it is the same one.
+    if rank == 0:
+        commit(partial, path)
+    barrier()
+    if rank != 0 and local_rank == 0:
+        with contextlib.suppress(FileNotFoundError):
+            commit(partial, path)
+    barrier()
+
+
+def prepare(path: Path, local_rank: int, barrier: Callable[[], None]) -> Path:
+    """Return a path next to `path` that does not exist, for a directory that `commit` moves there later.
+
+    Args:
+        path: Directory to replace. Its parent is created if missing.
+        local_rank: Rank of this process on its host.
+        barrier: Function that blocks until all ranks have called it.
+    """
     partial = _sibling(path, "partial")
     if local_rank == 0:
         partial.parent.mkdir(parents=True, exist_ok=True)
         _remove(partial)
         _remove(_sibling(path, "ready"))
     barrier()
-    yield partial
-    barrier()
-    # Rank 0's host commits first. If another host's partial directory is missing afterwards, it is the same one.
-    if rank == 0:
-        _commit(partial, path)
-    barrier()
-    if rank != 0 and local_rank == 0:
-        with contextlib.suppress(FileNotFoundError):
-            _commit(partial, path)
-    barrier()
+    return partial
 
 
 def resolve(path: "str | os.PathLike[str]") -> Path:
@@ -59,8 +73,12 @@ def resolve(path: "str | os.PathLike[str]") -> Path:
     return previous if not os.path.lexists(path) and previous.exists() else path
 
 
-def _commit(partial: Path, path: Path) -> None:
-    """Flush a directory to disk, move it to `path` and remove the previous content.
+def commit(partial: Path, path: Path) -> None:
+    """Flush a directory or file to disk, move it to `path` and remove the previous content.
+
+    Args:
+        partial: The complete directory or file.
+        path: Where it moves to.
 
     Raises:
         FileNotFoundError: Another host has already moved the directory; `path` is untouched.
@@ -108,6 +126,8 @@ def _remove(path: Path) -> None:
 
 
 def _fsync_tree(path: Path) -> None:
+    if path.is_file():
+        _fsync(path)
     for parent, _, files in os.walk(path):
         for name in files:
             _fsync(Path(parent, name))

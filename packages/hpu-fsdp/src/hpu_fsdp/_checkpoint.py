@@ -1,0 +1,358 @@
+"""Checkpoints: atomic replacement, asynchronous saves, and errors for checkpoints of other strategies."""
+
+import copy
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint import state_dict_saver
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+
+from hpu_core import atomic_dir, frameworks
+from hpu_core.checkpoint import HPUCheckpointIO
+from hpu_fsdp._torch import ShardedTensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lightning.fabric.utilities.types import _PATH
+
+    class _Strategy:
+        """Part of Lightning's parallel strategies, the Trainer's and Fabric's, that is used here."""
+
+        global_rank: Any
+        local_rank: Any
+
+        def barrier(self, *args: Any, **kwargs: Any) -> None: ...
+        def broadcast(self, obj: Any, src: int = 0) -> Any: ...
+        def teardown(self) -> None: ...
+        def load_checkpoint(self, *args: Any, **kwargs: Any) -> Any: ...
+        def remove_checkpoint(self, filepath: _PATH) -> None: ...
+        def save_checkpoint(self, *args: Any, **kwargs: Any) -> None: ...
+
+else:
+    _Strategy = object
+
+# Lightning's file with everything but weights and optimizer states, which it writes last.
+METADATA: Final = "meta.pt"
+
+
+@dataclass(frozen=True, slots=True)
+class _PendingSave:
+    """A save whose files another thread writes.
+
+    Attributes:
+        written: Done when this rank has written its files; on rank 0, when all have.
+        committed: On rank 0, done when the checkpoint is in its place; elsewhere `written`.
+    """
+
+    written: "Future[Any]"
+    committed: "Future[Any]"
+
+
+class CheckpointMixin(_Strategy):
+    """Mixin for strategies that save sharded checkpoints; list it before Lightning's strategy.
+
+    Attributes:
+        weights_key: Key of the weights in a sharded checkpoint; None if the program chooses it.
+    """
+
+    weights_key: str | None = None
+
+    _pending_save: _PendingSave | None = None
+    # Collectives on CPU tensors, for the thread that writes.
+    _cpu_group: Any | None = None
+    _writer: ThreadPoolExecutor | None = None
+
+    def finish_save(self) -> None:
+        """Wait until the last asynchronous save is complete; every rank must call it.
+
+        Raises:
+            Exception: The save failed, and the previous checkpoint is unchanged.
+        """
+        pending, self._pending_save = self._pending_save, None
+        if pending is None:
+            return
+        pending.committed.result()
+        self.barrier()
+
+    def _executor(self) -> ThreadPoolExecutor:
+        if self._writer is None:
+            self._writer = ThreadPoolExecutor(1, "hpu-fsdp-save")
+        return self._writer
+
+    def teardown(self) -> None:
+        """Finish the last asynchronous save, and tear the strategy down."""
+        try:
+            self.finish_save()
+        finally:
+            if self._writer is not None:
+                self._writer.shutdown()
+                self._writer = None
+            super().teardown()
+
+    @contextmanager
+    def _replacing(self, path: Path) -> Iterator[Path]:
+        """Yield a path that replaces `path` when the block ends on all ranks; one that fails keeps the old content."""
+        self.finish_save()
+        with atomic_dir.atomic_dir(path, self.global_rank, self.local_rank, self.barrier) as partial:
+            yield partial
+
+    def _save_async(self, checkpoint: dict[str, Any], path: Path) -> None:
+        """Copy a sharded checkpoint to host memory on this thread, and write it on another one.
+
+        Args:
+            checkpoint: The Trainer's checkpoint with sharded states.
+            path: Directory to replace.
+        """
+        self.finish_save()
+        partial = atomic_dir.prepare(path, self.local_rank, self.barrier)
+        state: dict[str, Any] = {str(self.weights_key): checkpoint.pop("state_dict")}
+        optimizers = checkpoint.pop("optimizer_states", [])
+        state.update({f"optimizer_{index}": optimizer for index, optimizer in enumerate(optimizers)})
+        if self._cpu_group is None:
+            self._cpu_group = dist.new_group(backend="gloo")
+        if self.global_rank == 0:
+            partial.mkdir()
+            HPUCheckpointIO().save_checkpoint(checkpoint, partial / METADATA)
+        self.barrier()
+        written = self._executor().submit(
+            state_dict_saver.save, _copy_to_cpu(state), checkpoint_id=partial, process_group=self._cpu_group
+        )
+        committed = _commit_after(written, partial, path) if self.global_rank == 0 else written
+        self._pending_save = _PendingSave(written, committed)
+
+    def _check_loadable(self, path: Path) -> None:
+        """Raise an error for a folder that is not a checkpoint of this strategy.
+
+        Raises:
+            ValueError: It is not; the message says what it is.
+        """
+        if not path.is_dir():
+            return
+        if not (path / METADATA).is_file():
+            kind = "a checkpoint of DeepSpeed" if _is_deepspeed(path) else "a folder without that file"
+            raise ValueError(
+                f"the checkpoint must be one file, or a folder with {METADATA} that {type(self).__name__} has saved, "
+                f"got {str(path)!r}, {kind}"
+            )
+        if self.weights_key is None:
+            return
+        keys = FileSystemReader(path).read_metadata().state_dict_metadata
+        if not any(key.startswith(f"{self.weights_key}.") for key in keys):
+            found = sorted({key.partition(".")[0] for key in keys})
+            raise ValueError(
+                f"the checkpoint must have weights under {self.weights_key!r}, got {str(path)!r} with "
+                f"{', '.join(map(repr, found))}, of another strategy: convert it with `python -m "
+                f"{frameworks.current().fabric().__name__}.utilities.consolidate_checkpoint {path}`"
+            )
+
+
+class TrainerCheckpointMixin(CheckpointMixin):
+    """CheckpointMixin of the Trainer's strategies.
+
+    Attributes:
+        async_save: Whether to write sharded checkpoints on another thread.
+    """
+
+    async_save: bool
+    checkpoint_io: Any
+
+    @property
+    def saves_sharded(self) -> bool:
+        """Whether checkpoints are folders with a file per rank."""
+        raise NotImplementedError
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], filepath: "_PATH", storage_options: Any | None = None
+    ) -> None:
+        """Save a checkpoint that replaces `filepath` once it is complete on all ranks.
+
+        Args:
+            checkpoint: State of module and Trainer.
+            filepath: File, or folder for sharded states.
+            storage_options: Not supported, as in Lightning.
+
+        Raises:
+            IsADirectoryError: A full checkpoint cannot replace a folder that is not a checkpoint.
+            TypeError: `storage_options` is set.
+        """
+        path = Path(self.broadcast(filepath))
+        if self.saves_sharded:
+            is_atomic = storage_options is None and is_replaceable(path)
+        else:
+            # Other plugins may write later, or to another place.
+            is_atomic = is_sharded(path) and type(self.checkpoint_io) is HPUCheckpointIO
+        if not is_atomic:
+            super().save_checkpoint(checkpoint, path, storage_options)
+        elif self.async_save:
+            self._save_async(checkpoint, path)
+        else:
+            with self._replacing(path) as partial:
+                super().save_checkpoint(checkpoint, partial)
+                if self.saves_sharded and self.global_rank == 0:
+                    HPUCheckpointIO().save_checkpoint(checkpoint, partial / METADATA)
+
+    def remove_checkpoint(self, filepath: "_PATH") -> None:
+        """Remove a checkpoint, after an asynchronous save that may replace it as the last good one.
+
+        Args:
+            filepath: File or folder.
+        """
+        if self._pending_save is None:
+            super().remove_checkpoint(filepath)
+            return
+
+        def remove(committed: "Future[Any]") -> None:
+            if committed.exception() is None:
+                super(TrainerCheckpointMixin, self).remove_checkpoint(filepath)
+
+        self._pending_save.committed.add_done_callback(remove)
+
+    def load_checkpoint(self, checkpoint_path: "_PATH", weights_only: bool | None = None) -> dict[str, Any]:
+        """Load module and optimizer states, and return the rest of the checkpoint.
+
+        Args:
+            checkpoint_path: A full or a sharded checkpoint, saved on any number of devices.
+            weights_only: As in `torch.load`.
+
+        Raises:
+            ValueError: It is a checkpoint of another strategy.
+        """
+        self.finish_save()
+        path = atomic_dir.resolve(self.broadcast(checkpoint_path))
+        self._check_loadable(path)
+        # Lightning before 2.6 has no such argument.
+        options = {} if weights_only is None else {"weights_only": weights_only}
+        loaded: dict[str, Any] = super().load_checkpoint(path, **options)
+        return loaded
+
+
+class FabricCheckpointMixin(CheckpointMixin):
+    """CheckpointMixin of Fabric's strategies."""
+
+    def save_checkpoint(
+        self,
+        path: "_PATH",
+        state: dict[str, Any],
+        storage_options: Any | None = None,
+        filter: "dict[str, Callable[[str, Any], bool]] | None" = None,  # noqa: A002 - Lightning's name.
+    ) -> None:
+        """Save a checkpoint that replaces `path` once it is complete on all ranks.
+
+        Args:
+            path: File, or folder for sharded states.
+            state: The sharded module, its optimizers and other objects.
+            storage_options: Not supported, as in Lightning.
+            filter: Functions that select what to save of an object; not for sharded checkpoints.
+
+        Raises:
+            IsADirectoryError: A full checkpoint cannot replace a folder that is not a checkpoint.
+            TypeError: `storage_options` is set.
+        """
+        target = Path(self.broadcast(path))
+        state = {key: _to_cpu(value) for key, value in state.items()}
+        if storage_options is not None or (target.is_dir() and not is_replaceable(target)):
+            super().save_checkpoint(target, state, storage_options, filter)
+            return
+        with self._replacing(target) as partial:
+            super().save_checkpoint(partial, state, None, filter)
+
+    def load_checkpoint(
+        self, path: "_PATH", state: Any | None = None, strict: bool = True, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """Load the states of the given objects, and return the rest of the checkpoint.
+
+        Args:
+            path: A full or a sharded checkpoint, saved on any number of devices.
+            state: The sharded module, or objects by name.
+            strict: Whether the keys must match.
+            weights_only: As in `torch.load`.
+
+        Raises:
+            ValueError: It is a checkpoint of another strategy.
+        """
+        source = atomic_dir.resolve(self.broadcast(path))
+        self._check_loadable(source)
+        # Lightning before 2.6 has no such argument.
+        options = {} if weights_only is None else {"weights_only": weights_only}
+        loaded: dict[str, Any] = super().load_checkpoint(source, state, strict, **options)
+        return loaded
+
+
+def _commit_after(written: "Future[Any]", partial: Path, path: Path) -> "Future[None]":
+    """Return a future that moves a checkpoint to its place when `written` is done."""
+    committed: Future[None] = Future()
+
+    def commit(_: "Future[Any]") -> None:
+        try:
+            # torch writes on rank 0 last, when all other ranks have written.
+            written.result()
+            atomic_dir.commit(partial, path)
+        except BaseException as error:  # noqa: BLE001 - `result` raises it.
+            committed.set_exception(error)
+        else:
+            committed.set_result(None)
+
+    written.add_done_callback(commit)
+    return committed
+
+
+def is_sharded(path: Path) -> bool:
+    """Return whether a path is a sharded checkpoint of Lightning's."""
+    return path.is_dir() and (path / METADATA).is_file()
+
+
+def is_replaceable(path: Path) -> bool:
+    """Return whether a sharded checkpoint may replace what is at a path: nothing, a file, a checkpoint, no files."""
+    return not path.is_dir() or is_sharded(path) or not any(path.iterdir())
+
+
+def validate_async_save(async_save: bool, *, is_sharded: bool) -> bool:
+    """Return `async_save`.
+
+    Raises:
+        ValueError: It is set and checkpoints are not sharded.
+    """
+    if async_save and not is_sharded:
+        raise ValueError(
+            "`async_save` must be False for full checkpoints, got True: save sharded ones, or use Lightning's "
+            "AsyncCheckpointIO"
+        )
+    return async_save
+
+
+def _map(function: "Callable[[torch.Tensor], Any]", value: Any) -> Any:
+    """Return a copy of nested containers with a function applied to their tensors; other objects stay."""
+    if isinstance(value, (torch.Tensor, ShardedTensor)):
+        return function(value)
+    if type(value) in {list, tuple}:
+        return type(value)(_map(function, item) for item in value)
+    if isinstance(value, dict):
+        return {key: _map(function, item) for key, item in value.items()}
+    return value
+
+
+def _to_cpu(value: Any) -> Any:
+    """Return tensors and containers of tensors on the CPU; other objects, such as modules, are returned unchanged."""
+    return _map(lambda tensor: tensor.detach().cpu(), value)
+
+
+def _copy_to_cpu(state: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of a state in host memory, which training does not change."""
+
+    def copy_tensor(tensor: Any) -> Any:
+        # A sharded tensor, which is on the CPU, copies its shards.
+        return copy.deepcopy(tensor) if isinstance(tensor, ShardedTensor) else tensor.detach().clone().cpu()
+
+    copied: dict[str, Any] = _map(copy_tensor, state)
+    return copied
+
+
+def _is_deepspeed(path: Path) -> bool:
+    return (path / "latest").is_file() or next(path.glob("**/*mp_rank_*"), None) is not None

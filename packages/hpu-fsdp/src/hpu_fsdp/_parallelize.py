@@ -1,0 +1,96 @@
+"""Setup of modules that the program shards with `fully_shard` and `parallelize_module`."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+from packaging.version import Version
+from torch.nn import Module
+
+from hpu_fsdp import _setup, _torch
+from hpu_fsdp._lightning import check_version, rank_zero_warn
+
+# The first torch whose custom operators for FSDP2 have HPU kernels, and its SynapseAI release.
+_TORCH: Final = Version("2.7.dev0")
+_RELEASE: Final = "1.22"
+
+
+class ModelParallelSetupMixin(_setup.ShardedSetupMixin):
+    """Mixin for strategies with a device mesh; list it as ShardedSetupMixin."""
+
+    def _finish_parallelization(self, module: Module) -> None:
+        """Restrict reductions to sums, and check the sharded parameters.
+
+        Raises:
+            ValueError: No parameter is sharded, a mesh is not one of HPUs, or a reduction needs another operation.
+        """
+        meshes = {parameter.device_mesh.device_type for parameter in _torch.sharded_parameters(module)}
+        if not meshes and self.world_size > 1:
+            raise ValueError(
+                f"the module must have sharded parameters, got {type(module).__name__} without any: call `fully_shard` "
+                "or `parallelize_module` with the strategy's device mesh, and check that the plan names its modules"
+            )
+        if meshes - {"hpu"}:
+            raise ValueError(
+                f"device meshes must be of 'hpu', got {', '.join(map(repr, sorted(meshes)))}: pass the strategy's "
+                "`device_mesh`"
+            )
+        _torch.force_sum_reduction(module)
+        units = _torch.count_resharded_units(module)
+        if units and self.world_size > 1:
+            rank_zero_warn(
+                f"`fully_shard(reshard_after_forward=True)` frees the gathered parameters of {units} modules in each "
+                "forward pass, and each is a host-device synchronization in eager mode: pass "
+                "`reshard_after_forward=False` if the parameters fit in memory"
+            )
+
+
+def check_versions(strategy: str) -> None:
+    """Raise an error if torch or Lightning is too old for FSDP2 on HPU.
+
+    Args:
+        strategy: Name of the strategy.
+
+    Raises:
+        ImportError: It is.
+    """
+    check_version(strategy)
+    if Version(torch.__version__) < _TORCH:
+        raise ImportError(
+            f"{strategy} needs torch 2.7 or newer, which comes with SynapseAI {_RELEASE}, got {torch.__version__}: "
+            "upgrade, or pass `strategy='hpu_fsdp'`"
+        )
+
+
+@contextmanager
+def plan_errors() -> Iterator[None]:
+    """Return a context in which a plan of `parallelize_module` that names no module is an error.
+
+    Raises:
+        ValueError: A plan names no module. torch warns.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="Parallelize plan key")
+        try:
+            yield
+        except UserWarning as warning:
+            raise ValueError(f"a plan of `parallelize_module` must name a module: {warning}") from warning
+
+
+def model_parallel_arguments(strategy: Any) -> dict[str, Any]:
+    """Return the arguments that a ModelParallelStrategy of Lightning was constructed with.
+
+    Args:
+        strategy: The Trainer's or Fabric's strategy, not set up yet.
+    """
+    names = (
+        "data_parallel_size",
+        "parallelize_fn",
+        "process_group_backend",
+        "save_distributed_checkpoint",
+        "tensor_parallel_size",
+        "timeout",
+    )
+    return {name: vars(strategy)[f"_{name}"] for name in names if f"_{name}" in vars(strategy)}

@@ -1,0 +1,110 @@
+"""Strategy for FSDP2 and tensor parallelism for Fabric."""
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
+from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
+from hpu_fsdp import _checkpoint, _parallelize
+from hpu_fsdp._lightning import FabricModelParallelStrategy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.nn import Module
+
+__all__ = ["FabricHPUModelParallelStrategy", "HPUModelParallelStrategy"]
+
+
+class FabricHPUModelParallelStrategy(
+    _checkpoint.FabricCheckpointMixin,
+    FabricHPUParallelStrategyBase,
+    _parallelize.ModelParallelSetupMixin,
+    FabricModelParallelStrategy,
+):
+    """Fabric strategy for FSDP2 and tensor parallelism on multiple HPUs, which replaces Lightning's on HPU.
+
+    Fabric's counterpart of HPUModelParallelStrategy. The arguments that both have mean the same.
+
+    Args:
+        parallelize_fn: Function that shards a module, called with the module and the device mesh; returns the module.
+        data_parallel_size: See HPUModelParallelStrategy.
+        tensor_parallel_size: See HPUModelParallelStrategy.
+        save_distributed_checkpoint: See HPUModelParallelStrategy.
+        process_group_backend: See HPUModelParallelStrategy.
+        timeout: See HPUModelParallelStrategy.
+        failure_detection: See HPUModelParallelStrategy.
+
+    Raises:
+        ImportError: torch is older than 2.7, or Lightning older than 2.4.
+        TypeError: `parallelize_fn` is not a function, or `timeout` is not a timedelta.
+        ValueError: An argument is invalid; the message names it.
+    """
+
+    strategy_name = "hpu_model_parallel"
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the arguments of Lightning's strategy.
+        self,
+        parallelize_fn: "Callable[[Any, DeviceMesh], Any] | None" = None,
+        data_parallel_size: Literal["auto"] | int = "auto",
+        tensor_parallel_size: Literal["auto"] | int = "auto",
+        save_distributed_checkpoint: bool = True,
+        process_group_backend: str | None = BACKEND,
+        timeout: timedelta | None = TIMEOUT,
+        *,
+        failure_detection: bool = True,
+    ) -> None:
+        _parallelize.check_versions(type(self).__name__)
+        if not callable(parallelize_fn):
+            raise TypeError(
+                f"`parallelize_fn` must be a function of a module and a device mesh, got {parallelize_fn!r}: pass "
+                "`strategy=FabricHPUModelParallelStrategy(parallelize_fn)` instead of a name"
+            )
+        self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
+        super().__init__(
+            parallelize_fn=parallelize_fn,
+            data_parallel_size=data_parallel_size,
+            tensor_parallel_size=tensor_parallel_size,
+            save_distributed_checkpoint=save_distributed_checkpoint,
+            process_group_backend=self.process_groups.backend,
+            timeout=self.process_groups.timeout,
+        )
+        self._user_parallelize_fn = parallelize_fn
+        self._parallelize_fn = self._parallelize
+
+    @classmethod
+    def from_lightning(cls, strategy: "FabricModelParallelStrategy") -> "FabricHPUModelParallelStrategy":
+        """Return a strategy with the arguments of one of Lightning's, which replaces it on HPU.
+
+        Args:
+            strategy: Lightning's ModelParallelStrategy, not set up yet.
+
+        Raises:
+            ValueError: It has a process group backend that does not take hpu tensors.
+        """
+        return cls(**_parallelize.model_parallel_arguments(strategy))
+
+    def setup_module(self, module: "Module") -> "Module":
+        """Shard a module with `parallelize_fn` and materialize it.
+
+        Args:
+            module: The module.
+
+        Raises:
+            ValueError: `parallelize_fn` has sharded no parameter, or over another mesh.
+        """
+        with self.collective("setup"):
+            return super().setup_module(module)
+
+    def _parallelize(self, module: Any, mesh: "DeviceMesh") -> Any:
+        with _parallelize.plan_errors():
+            sharded = self._user_parallelize_fn(module, mesh)
+        # Lightning refuses other results.
+        if hasattr(sharded, "modules"):
+            self._finish_parallelization(sharded)
+        return sharded
+
+
+# The name without the prefix, as Lightning names Fabric's strategies.
+HPUModelParallelStrategy = FabricHPUModelParallelStrategy

@@ -1,0 +1,116 @@
+"""Strategy for FSDP2 and tensor parallelism for the Trainer."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal
+
+from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
+from hpu_core.distributed.strategy import HPUParallelStrategyBase
+from hpu_fsdp import _checkpoint, _parallelize, _steps
+from hpu_fsdp._lightning import LightningModule, ModelParallelStrategy
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+__all__ = ["HPUModelParallelStrategy"]
+
+
+class HPUModelParallelStrategy(
+    _checkpoint.TrainerCheckpointMixin,
+    _steps.ForwardMixin,
+    HPUParallelStrategyBase,
+    _parallelize.ModelParallelSetupMixin,
+    ModelParallelStrategy,
+):
+    """Strategy for FSDP2 and tensor parallelism on multiple HPUs, registered as "hpu_model_parallel".
+
+    Extends Lightning's ModelParallelStrategy with HCCL, one device per process, and failure detection. The module
+    shards itself in `configure_model`, with `fully_shard` and `parallelize_module` over `self.device_mesh`, whose
+    dimensions are "data_parallel" and "tensor_parallel". Gradients are summed and divided, because HCCL has no average.
+    It needs eager mode and torch 2.7 or newer.
+
+    Args:
+        data_parallel_size: Number of replicas or shards of the data; the number of machines by default.
+        tensor_parallel_size: Number of devices that share the tensors of a layer; the devices of a machine by default.
+        save_distributed_checkpoint: Whether checkpoints are folders with a file per rank, instead of one file.
+        process_group_backend: Backend of the process group, "hccl" or another one that supports HPU tensors; "hccl" if
+            None.
+        timeout: Timeout of the rendezvous, and of a rank that makes no progress while others wait for it; 30 minutes by
+            default.
+        async_save: Whether to write sharded checkpoints on another thread, after they are copied to host memory. The
+            next save and the end of training wait for it. Default: ``False``.
+        failure_detection: Whether to run the watchdog, which raises `RankFailedError` on all ranks if one fails, exits
+            or hangs; HPU_FAILURE_DETECTION=0 switches it off as well. Default: ``True``.
+
+    Raises:
+        ImportError: torch is older than 2.7, or Lightning older than 2.4.
+        TypeError: `timeout` is not a timedelta.
+        ValueError: An argument is invalid; the message names it.
+    """
+
+    strategy_name = "hpu_model_parallel"
+    weights_key = "state_dict"
+
+    def __init__(  # noqa: PLR0913 - the arguments of Lightning's strategy.
+        self,
+        data_parallel_size: Literal["auto"] | int = "auto",
+        tensor_parallel_size: Literal["auto"] | int = "auto",
+        save_distributed_checkpoint: bool = True,
+        process_group_backend: str | None = BACKEND,
+        timeout: timedelta | None = TIMEOUT,
+        *,
+        async_save: bool = False,
+        failure_detection: bool = True,
+    ) -> None:
+        _parallelize.check_versions(type(self).__name__)
+        self.async_save = _checkpoint.validate_async_save(async_save, is_sharded=save_distributed_checkpoint)
+        self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
+        super().__init__(
+            data_parallel_size=data_parallel_size,
+            tensor_parallel_size=tensor_parallel_size,
+            save_distributed_checkpoint=save_distributed_checkpoint,
+            process_group_backend=self.process_groups.backend,
+            timeout=self.process_groups.timeout,
+        )
+
+    @classmethod
+    def from_lightning(cls, strategy: ModelParallelStrategy) -> "HPUModelParallelStrategy":
+        """Return a strategy with the arguments of one of Lightning's, which replaces it on HPU.
+
+        Args:
+            strategy: Lightning's ModelParallelStrategy, not set up yet.
+
+        Raises:
+            ValueError: It has a process group backend that does not take hpu tensors.
+        """
+        return cls(**_parallelize.model_parallel_arguments(strategy))
+
+    @property
+    def saves_sharded(self) -> bool:
+        """Whether checkpoints are folders with a file per rank."""
+        return self._save_distributed_checkpoint
+
+    @contextmanager
+    def model_sharded_context(self) -> Iterator[None]:
+        """Return the context of `configure_model`, in which a plan that names no module is an error."""
+        with _parallelize.plan_errors(), super().model_sharded_context():
+            yield
+
+    def setup(self, trainer: "Trainer") -> None:
+        """Check the sharded module, materialize it, and set it up for training or evaluation.
+
+        Args:
+            trainer: The Trainer.
+
+        Raises:
+            ValueError: `configure_model` has sharded no parameter, or over another mesh.
+        """
+        if self.model is not None and self.overrides_configure_model():
+            self._finish_parallelization(self.model)
+        super().setup(trainer)
+
+    def overrides_configure_model(self) -> bool:
+        """Return whether the module has its own `configure_model`; Lightning refuses one that has not."""
+        module = self.lightning_module
+        return module is not None and type(module).configure_model is not LightningModule.configure_model

@@ -1,0 +1,211 @@
+"""Checkpoints on two simulated devices; the helper functions run on both ranks."""
+
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch.distributed.checkpoint import state_dict_saver
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+from hpu_core import SingleHPUStrategy, frameworks
+from hpu_fsdp import HPUFSDPStrategy
+
+from .conftest import OnRanks
+from .modules import UNITS, Digits, make_network, make_trainer, train
+from .test_training import _Fabric
+
+# torch's checkpoints use its own deprecated names.
+pytestmark = pytest.mark.filterwarnings(r"ignore::UserWarning:torch\.", r"ignore::FutureWarning:torch\.")
+
+_lightning = frameworks.current()
+_ModelCheckpoint = _lightning.pytorch("callbacks").ModelCheckpoint
+
+
+def _fit(steps: int, strategy: Any, resume: Path | None = None, folder: Path | None = None, **options: Any) -> Any:
+    """Train, saving each step's checkpoint in `folder`; return the losses and the Trainer."""
+    callbacks = [_ModelCheckpoint(folder, every_n_train_steps=2, filename="{step}")] if folder else []
+    # Each save is at the end of an epoch, because the DataLoader begins there on resuming.
+    trainer = make_trainer(
+        limit_train_batches=2,
+        strategy=strategy,
+        max_steps=steps,
+        callbacks=callbacks,
+        enable_checkpointing=bool(callbacks),
+        **options,
+    )
+    losses = train(Digits(optimizer="adamw"), trainer, ckpt_path=resume, weights_only=False)
+    return losses, trainer
+
+
+def _sharding(kind: Any, **options: Any) -> HPUFSDPStrategy:
+    return HPUFSDPStrategy(auto_wrap_policy=set(UNITS), state_dict_type=kind, **options)
+
+
+def _save_and_resume(folder: Path) -> dict[str, Any]:
+    """Return the losses of uninterrupted and resumed training, and the files."""
+    full = _fit(6, _sharding("full"))[0]
+    results: dict[str, Any] = {"expected": full[4:]}
+    kinds: dict[str, dict[str, Any]] = {
+        "full": {"kind": "full"},
+        "sharded": {"kind": "sharded"},
+        "async": {"kind": "sharded", "async_save": True},
+    }
+    for name, options in kinds.items():
+        _fit(4, _sharding(**options), folder=folder / name)
+        saved = folder / name / "step=4.ckpt"
+        results[name] = _fit(6, _sharding("full"), resume=saved)[0]
+        results[f"{name} files"] = sorted(path.name for path in (folder / name).iterdir())
+    return results
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the checkpoints."""
+    return tmp_path_factory.mktemp("checkpoints")
+
+
+@pytest.fixture(scope="module")
+def resumed(folder: Path, on_ranks: OnRanks) -> list[dict[str, Any]]:
+    """Losses and files by kind of checkpoint."""
+    return on_ranks(_save_and_resume, folder, seconds=150)
+
+
+@pytest.mark.parametrize("kind", ["full", "sharded", "async"])
+def test_training_resumes(kind: str, resumed: list[dict[str, Any]]) -> None:
+    """ModelCheckpoint keeps only the last checkpoint, and training continues from it."""
+    for rank in resumed:
+        assert rank[kind] == pytest.approx(rank["expected"], abs=1e-6)
+        assert rank[f"{kind} files"] == ["step=4.ckpt"]
+
+
+def _resume_alone(saved: Path) -> list[float]:
+    """Resume on one device."""
+    losses: list[float] = _fit(6, _sharding("full"), resume=saved, devices=1)[0]
+    return losses
+
+
+@pytest.mark.parametrize("kind", ["full", "sharded"])
+@pytest.mark.usefixtures("resumed")
+def test_training_resumes_on_another_number_of_cards(kind: str, folder: Path, on_ranks: OnRanks) -> None:
+    [losses] = on_ranks(_resume_alone, folder / kind / "step=4.ckpt", count=1)
+
+    # A single device trains on other batches; what counts is that the restored loss is below the first one's.
+    assert len(losses) == 2
+    assert losses[0] < 2.3
+
+
+@pytest.mark.usefixtures("resumed")
+def test_sharded_checkpoint_loads_without_a_card(folder: Path, tmp_path: Path) -> None:
+    """Converted to one file on the CPU, it equals the full one."""
+    full = torch.load(folder / "full" / "step=4.ckpt", map_location="cpu", weights_only=False)["state_dict"]
+
+    dcp_to_torch_save(folder / "sharded" / "step=4.ckpt", tmp_path / "one.ckpt")
+
+    converted = torch.load(tmp_path / "one.ckpt", weights_only=False)["model"]
+    assert converted.keys() == full.keys()
+    for name, weight in full.items():
+        assert weight.device.type == "cpu"
+        assert torch.equal(converted[name], weight)
+    make_network().load_state_dict({name.removeprefix("net."): weight for name, weight in converted.items()})
+
+
+def _fail_while_saving(saved: Path) -> tuple[str, list[str]]:
+    """Fail in the middle of a save; return the error and the files."""
+    strategy = _sharding("sharded", failure_detection=False)
+    trainer = make_trainer(strategy=strategy, max_steps=1)
+    train(Digits(), trainer)
+    with (
+        mock.patch.object(state_dict_saver, "_save_state_dict", side_effect=OSError("the disk is full")),
+        pytest.raises(OSError, match="disk") as error,
+    ):
+        trainer.save_checkpoint(saved)
+    return str(error.value), sorted(path.name for path in saved.iterdir())
+
+
+@pytest.mark.usefixtures("resumed")
+def test_failed_save_keeps_the_last_good_checkpoint(folder: Path, on_ranks: OnRanks) -> None:
+    saved = folder / "sharded" / "step=4.ckpt"
+    before = sorted(path.name for path in saved.iterdir())
+
+    assert on_ranks(_fail_while_saving, saved) == [("the disk is full", before)] * 2
+
+
+def _load_others(folder: Path) -> list[str]:
+    """Return the errors for folders that are not checkpoints of FSDP."""
+    messages = []
+    for name in ("deepspeed", "empty", "fsdp2"):
+        with pytest.raises(ValueError, match="the checkpoint must") as error:
+            _fit(2, _sharding("full", failure_detection=False), resume=folder / name)
+        messages.append(str(error.value))
+    return messages
+
+
+def test_checkpoints_of_other_strategies_are_refused(tmp_path: Path, on_ranks: OnRanks) -> None:
+    (tmp_path / "deepspeed").mkdir()
+    (tmp_path / "deepspeed" / "latest").write_text("checkpoint")
+    (tmp_path / "empty").mkdir()
+    state_dict_saver.save({"state_dict": make_network().state_dict()}, checkpoint_id=tmp_path / "fsdp2", no_dist=True)
+    torch.save({}, tmp_path / "fsdp2" / "meta.pt")
+
+    for deepspeed, empty, fsdp2 in on_ranks(_load_others, tmp_path):
+        assert "a checkpoint of DeepSpeed" in deepspeed
+        assert "a folder without that file" in empty
+        assert "with 'state_dict', of another strategy: convert it with `python -m lightning" in fsdp2
+
+
+def _save_with_fabric(folder: Path) -> dict[str, Any]:
+    """Save with Fabric and load into another module."""
+    results: dict[str, Any] = {}
+    for kind in ("sharded", "full"):
+        first = _Fabric(state_dict_type=kind)
+        first.train()
+        path = folder / kind
+        state = {"model": first.network, "optimizer": first.optimizer, "step": 6, "loss": torch.ones(1, device="hpu")}
+        for _ in range(2):
+            first.fabric.save(path, state)
+        expected = first.train()
+        second = _Fabric(state_dict_type=kind)
+        rest = {"model": second.network, "optimizer": second.optimizer, "step": 0}
+        remainder = second.fabric.load(path, rest)
+        results[kind] = (expected, second.train(), rest["step"], str(remainder["loss"].device))
+    results["files"] = sorted(path.name for path in folder.iterdir())
+    return results
+
+
+def test_fabric_saves_and_loads(tmp_path: Path, on_ranks: OnRanks) -> None:
+    """A checkpoint replaces an older one, and its tensors are on the CPU."""
+    for results in on_ranks(_save_with_fabric, tmp_path, seconds=120):
+        assert results.pop("files") == ["full", "sharded"]
+        for expected, losses, step, device in results.values():
+            assert losses == pytest.approx(expected, abs=1e-6)
+            assert (step, device) == (6, "cpu")
+
+
+def _save_plain_checkpoint(path: Path) -> None:
+    """Train on one device without FSDP and save."""
+    trainer = make_trainer(strategy=SingleHPUStrategy(), devices=1, max_steps=2)
+    trainer.fit(Digits(optimizer="adamw"), _loader())
+    trainer.save_checkpoint(path)
+
+
+def _loader() -> Any:
+    from .modules import make_loader
+
+    return make_loader()
+
+
+def _evaluate(path: Path) -> int:
+    return len(_fit(4, _sharding("full"), resume=path)[0])
+
+
+def test_checkpoint_of_one_card_without_fsdp_resumes(tmp_path: Path, on_ranks: OnRanks) -> None:
+    on_ranks(_save_plain_checkpoint, tmp_path / "plain.ckpt", count=1)
+
+    assert on_ranks(_evaluate, tmp_path / "plain.ckpt") == [2, 2]
+
+
+def test_async_save_needs_sharded_checkpoints() -> None:
+    with pytest.raises(ValueError, match="`async_save` must be False for full checkpoints, got True"):
+        HPUFSDPStrategy(async_save=True)

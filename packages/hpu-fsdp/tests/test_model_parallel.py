@@ -1,0 +1,309 @@
+"""FSDP2 and tensor parallelism on two simulated devices; the helper functions run on both ranks."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp._fully_shard import _fsdp_collectives
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+import hpu_sim
+from hpu_core import HPUAccelerator, SingleHPUStrategy, frameworks
+from hpu_fsdp import FabricHPUModelParallelStrategy, HPUModelParallelStrategy, _parallelize, _torch
+from hpu_fsdp._lightning import FabricModelParallelStrategy, ModelParallelStrategy
+
+from .conftest import OnRanks
+from .modules import Digits, Layer, make_loader, make_network, make_trainer, train
+
+# torch's checkpoints use its own deprecated names.
+pytestmark = pytest.mark.filterwarnings(r"ignore::UserWarning:torch\.", r"ignore::FutureWarning:torch\.")
+
+_lightning = frameworks.current()
+
+STEPS = 6
+PLAN = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+
+
+def shard(network: Any, mesh: Any, *, reshard: bool = False) -> Any:
+    """Shard a perceptron over both dimensions of a mesh."""
+    if mesh["tensor_parallel"].size() > 1:
+        parallelize_module(network, mesh["tensor_parallel"], PLAN)
+    data = mesh["data_parallel"]
+    if data.size() > 1:
+        for layer in network:
+            if isinstance(layer, Layer):
+                fully_shard(layer, mesh=data, reshard_after_forward=reshard)
+        fully_shard(network, mesh=data, reshard_after_forward=reshard)
+    return network
+
+
+class Sharded(Digits):
+    """Classifier that shards itself."""
+
+    _is_sharded = False
+
+    def configure_model(self) -> None:
+        """Shard the network, once."""
+        if not self._is_sharded:
+            shard(self.net, self.device_mesh)
+            self._is_sharded = True
+
+
+def _strategy(data: int, **options: Any) -> HPUModelParallelStrategy:
+    return HPUModelParallelStrategy(data_parallel_size=data, tensor_parallel_size=2 // data, **options)
+
+
+def _fit(
+    module: Digits, strategy: Any, steps: int = STEPS, folder: Path | None = None, **options: Any
+) -> tuple[list[float], Any]:
+    """Train, saving each epoch of two steps in `folder`; return the losses and the Trainer."""
+    checkpoint = _lightning.pytorch("callbacks").ModelCheckpoint
+    callbacks = [checkpoint(folder, every_n_train_steps=2, filename="{step}")] if folder else []
+    trainer = make_trainer(
+        strategy=strategy,
+        max_steps=steps,
+        limit_train_batches=2,
+        callbacks=callbacks,
+        enable_checkpointing=bool(callbacks),
+    )
+    tensor_parallel = strategy._tensor_parallel_size > 1
+    rank = 0 if tensor_parallel else trainer.global_rank
+    trainer.fit(module, make_loader(rank, 1 if tensor_parallel else 2), **options)
+    losses = trainer.strategy.reduce(torch.stack(module.losses), reduce_op="mean")
+    return [float(loss) for loss in losses], trainer
+
+
+def _fit_on_one_device(optimizer: str) -> list[float]:
+    module = Digits(optimizer=optimizer)
+    make_trainer(strategy=SingleHPUStrategy(), devices=1, max_steps=STEPS, limit_train_batches=2).fit(
+        module, make_loader()
+    )
+    return [float(loss) for loss in module.losses]
+
+
+def _train_and_resume(folder: Path) -> dict[str, Any]:
+    """Return losses by kind of parallelism and of checkpoint."""
+    results: dict[str, Any] = {"sgd": _fit_on_one_device("sgd"), "adamw": _fit_on_one_device("adamw")}
+    results["FSDP2"] = _fit(Sharded(), _strategy(2))[0]
+    results["tensor parallel"] = _fit(Sharded(), _strategy(1))[0]
+    kinds: dict[str, dict[str, Any]] = {
+        "distributed": {},
+        "one file": {"save_distributed_checkpoint": False},
+        "async": {"async_save": True},
+    }
+    for name, options in kinds.items():
+        _fit(Sharded(optimizer="adamw"), _strategy(2, **options), steps=4, folder=folder / name)
+        saved = folder / name / "step=4.ckpt"
+        resumed = Sharded(optimizer="adamw")
+        results[name] = _fit(resumed, _strategy(2), ckpt_path=saved, weights_only=False)[0]
+        results[f"{name} files"] = sorted(path.name for path in (folder / name).iterdir())
+    return results
+
+
+@pytest.fixture(scope="module")
+def trained(on_ranks: OnRanks, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Results of `_train_and_resume`, by rank."""
+    return on_ranks(_train_and_resume, tmp_path_factory.mktemp("checkpoints"), seconds=150)
+
+
+@pytest.mark.parametrize("kind", ["FSDP2", "tensor parallel"])
+def test_two_ranks_train_like_one_device(kind: str, trained: list[dict[str, Any]]) -> None:
+    for rank in trained:
+        assert rank[kind] == pytest.approx(rank["sgd"], abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["distributed", "one file", "async"])
+def test_training_resumes(kind: str, trained: list[dict[str, Any]]) -> None:
+    for rank in trained:
+        assert rank[kind] == pytest.approx(rank["adamw"][4:], abs=1e-5)
+        assert rank[f"{kind} files"] == ["step=4.ckpt"]
+
+
+def _count_collectives() -> tuple[list[dict[str, int]], list[str]]:
+    """Return the device's counters of each step, and the reductions of the parameter groups."""
+    seen: list[dict[str, int]] = []
+
+    class Counter(_lightning.pytorch("callbacks").Callback):  # type: ignore[misc] # The class depends on the framework.
+        def on_train_batch_start(self, *args: Any) -> None:
+            seen.append(hpu_sim.stats())
+
+    trainer = make_trainer(strategy=_strategy(2), max_steps=5, callbacks=[Counter()])
+    train(Sharded(), trainer)
+    steps = [{name: after[name] - before[name] for name in before} for before, after in itertools.pairwise(seen[2:])]
+    return steps, [group.force_sum_reduction_for_comms for _, group in _torch._parameter_groups(trainer.model)]
+
+
+def test_step_gathers_and_reduces_each_unit_once(on_ranks: OnRanks) -> None:
+    """Without resharding after the forward pass, a unit is gathered once per step."""
+    for steps, forced in on_ranks(_count_collectives):
+        assert forced == [True] * 3
+        for step in steps:
+            assert step["collectives"] == 2 * 3
+
+
+class NoPlan(Digits):
+    """Classifier whose plan names no module."""
+
+    def configure_model(self) -> None:
+        """Use a name that the network does not have."""
+        parallelize_module(self.net, self.device_mesh["tensor_parallel"], {"decoder": ColwiseParallel()})
+
+
+class Unsharded(Digits):
+    """Classifier that shards nothing."""
+
+    def configure_model(self) -> None:
+        """Do nothing."""
+
+
+class OtherMesh(Digits):
+    """Classifier that shards over a mesh of CPUs."""
+
+    def configure_model(self) -> None:
+        """Use a mesh of another device."""
+        mesh = init_device_mesh("cpu", (1,)) if self.trainer.world_size == 1 else None
+        fully_shard(self.net, mesh=mesh)
+
+
+def _misuse() -> list[str]:
+    """Return the errors."""
+    messages = []
+    for module, strategy in (
+        (NoPlan(), _strategy(1, failure_detection=False)),
+        (Unsharded(), _strategy(2, failure_detection=False)),
+        (Sharded(), HPUModelParallelStrategy(3, 2, failure_detection=False)),
+        (Digits(), _strategy(2, failure_detection=False)),
+    ):
+        with pytest.raises((ValueError, RuntimeError, TypeError)) as error:
+            train(module, make_trainer(strategy=strategy))
+        messages.append(str(error.value))
+    return messages
+
+
+def test_misuse_is_refused(on_ranks: OnRanks) -> None:
+    for plan, unsharded, mesh, no_hook in on_ranks(_misuse):
+        assert plan.startswith("a plan of `parallelize_module` must name a module: Parallelize plan key 'decoder'")
+        assert unsharded.startswith("the module must have sharded parameters, got Unsharded without any")
+        assert "multiplied should equal the world size (2)" in mesh
+        assert "required to override the `configure_model()` hook" in no_hook
+
+
+def _train_with_fabric(path: Path) -> tuple[list[float], list[float], int]:
+    """Return the losses, and those after loading."""
+    losses: list[list[float]] = []
+    state: dict[str, Any] = {"step": STEPS}
+    for name in ("first", "second"):
+        fabric = _lightning.fabric().Fabric(
+            accelerator=HPUAccelerator(),
+            devices=2,
+            strategy=FabricHPUModelParallelStrategy(shard, data_parallel_size=2, tensor_parallel_size=1),
+        )
+        fabric.launch()
+        network = fabric.setup_module(make_network())
+        optimizer = fabric.setup_optimizers(torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9))
+        if name == "second":
+            state = {"model": network, "optimizer": optimizer, "step": 0}
+            fabric.load(path, state)
+        losses.append([])
+        batches = itertools.islice(itertools.cycle(itertools.islice(make_loader(fabric.global_rank, 2), 2)), STEPS)
+        for images, labels in batches:
+            loss = torch.nn.functional.cross_entropy(network(images.to("hpu")), labels.to("hpu"))
+            fabric.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            losses[-1].append(float(fabric.all_reduce(loss.detach())))
+        if name == "first":
+            fabric.save(path, {"model": network, "optimizer": optimizer, **state})
+    return losses[0], losses[1], int(state["step"])
+
+
+def test_fabric_trains_like_the_trainer(tmp_path: Path, on_ranks: OnRanks, trained: list[dict[str, Any]]) -> None:
+    for first, second, step in on_ranks(_train_with_fabric, tmp_path / "sharded"):
+        assert first == pytest.approx(trained[0]["sgd"], abs=1e-5)
+        assert second[0] < first[-2]
+        assert step == STEPS
+
+
+def test_fabric_needs_a_function() -> None:
+    with pytest.raises(TypeError, match="`parallelize_fn` must be a function of a module and a device mesh, got None"):
+        FabricHPUModelParallelStrategy()
+
+
+def test_replacement_keeps_the_arguments_of_lightnings_strategy() -> None:
+    ours = HPUModelParallelStrategy.from_lightning(
+        ModelParallelStrategy(data_parallel_size=4, tensor_parallel_size=2, save_distributed_checkpoint=False)
+    )
+    fabrics = FabricHPUModelParallelStrategy.from_lightning(FabricModelParallelStrategy(shard, data_parallel_size=4))
+
+    assert (ours._data_parallel_size, ours._tensor_parallel_size, ours.saves_sharded) == (4, 2, False)
+    assert (fabrics._user_parallelize_fn, fabrics._data_parallel_size) == (shard, 4)
+
+
+def test_older_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", "2.6.0a0+git1234")
+
+    with pytest.raises(ImportError, match=r"needs torch 2.7 or newer, which comes with SynapseAI 1.22, got 2.6.0a0"):
+        HPUModelParallelStrategy()
+
+
+class _OldGroup:
+    """Parameter group of torch 2.7."""
+
+    reduce_scatter_reduce_op: object = None
+
+
+def test_averages_are_replaced_on_older_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without torch's option for sums, its helper gets the name of a device without averages."""
+    monkeypatch.setattr(_torch, "_parameter_groups", lambda _: iter([("0", _OldGroup())]))
+    with mock.patch.object(
+        _fsdp_collectives, "_get_gradient_divide_factors", _fsdp_collectives._get_gradient_divide_factors
+    ):
+        _torch.force_sum_reduction(torch.nn.Linear(2, 2))
+        helper: Any = _fsdp_collectives._get_gradient_divide_factors
+        group = mock.Mock(**{"size.return_value": 4})
+
+        assert helper(group, None, torch.float32, "hpu")[2] == torch.distributed.ReduceOp.SUM
+        assert helper(group, None, torch.float32, "cuda")[2] == torch.distributed.ReduceOp.AVG
+
+
+def test_divide_factor_is_refused_on_older_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = _OldGroup()
+    group.reduce_scatter_reduce_op = object()
+    monkeypatch.setattr(_torch, "_parameter_groups", lambda _: iter([("0", group)]))
+
+    with pytest.raises(ValueError, match="module '0' must not have a divide factor"):
+        _torch.force_sum_reduction(torch.nn.Linear(2, 2))
+
+
+def test_resharding_warns_with_its_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    strategy = HPUModelParallelStrategy()
+    monkeypatch.setattr(type(strategy), "world_size", 2)
+    monkeypatch.setattr(_torch, "sharded_parameters", lambda _: [mock.Mock(**{"device_mesh.device_type": "hpu"})])
+    monkeypatch.setattr(_torch, "count_resharded_units", lambda _: 3)
+
+    with pytest.warns(UserWarning, match="frees the gathered parameters of 3 modules in each forward pass"):
+        strategy._finish_parallelization(torch.nn.Linear(2, 2))
+
+
+def test_mesh_of_another_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    strategy = HPUModelParallelStrategy()
+    monkeypatch.setattr(type(strategy), "world_size", 2)
+    monkeypatch.setattr(_torch, "sharded_parameters", lambda _: [mock.Mock(**{"device_mesh.device_type": "cuda"})])
+
+    with pytest.raises(ValueError, match="device meshes must be of 'hpu', got 'cuda'"):
+        strategy._finish_parallelization(torch.nn.Linear(2, 2))
+
+
+def test_torch_has_the_private_names() -> None:
+    """Attributes of a parameter group of `fully_shard`."""
+    from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
+
+    assert callable(FSDPModule._get_fsdp_state)
+    names = FSDPParamGroup.__init__.__code__.co_names
+    assert {"post_forward_mesh_info", "force_sum_reduction_for_comms"} <= set(names)
+    assert callable(_parallelize.plan_errors)
