@@ -34,13 +34,16 @@ _MEMBERS: Final = {
 }
 
 
-def make_memory_tracker(on_change: Callable[[tuple[int, ...]], None]) -> Any:
+def make_memory_tracker(
+    on_change: Callable[[tuple[int, ...]], None], on_root_module: Callable[[torch.nn.Module], None]
+) -> Any:
     """Return torch's ``MemTracker`` of the device's memory, which also reports every change.
 
     Args:
         on_change: Called with the bytes by category after each change.
+        on_root_module: Called with every module that runs outside of another one.
     """
-    return _tracker_class()(on_change)
+    return _tracker_class()(on_change, on_root_module)
 
 
 @functools.cache
@@ -51,11 +54,14 @@ def _tracker_class() -> type[Any]:  # noqa: C901 - the methods of one class
     class MemoryTracker(base):  # type: ignore[misc, valid-type] # torch's class is Any here
         """torch's tracker with temporaries of the optimizer, communication buffers, and any number of steps."""
 
-        def __init__(self, on_change: Callable[[tuple[int, ...]], None]) -> None:
+        def __init__(
+            self, on_change: Callable[[tuple[int, ...]], None], on_root_module: Callable[[torch.nn.Module], None]
+        ) -> None:
             self.in_closure = False
             self._steps_optimizer = False
             super().__init__()
             self._on_change = on_change
+            self._on_root_module = on_root_module
             self.bytes = [0] * len(CATEGORIES)
 
         @property
@@ -120,6 +126,7 @@ def _tracker_class() -> type[Any]:  # noqa: C901 - the methods of one class
             if not self._mod_tracker.is_bw and len(self._mod_tracker.parents) == 2:  # noqa: PLR2004 - global, and this
                 # torch refuses a second call of a root module, which every training loop makes.
                 self.reset_mod_stats()
+                self._on_root_module(module)
             super()._pre_fw_hook(module, inputs)
 
         def _post_fw_hook(self, module: torch.nn.Module, inputs: Any, outputs: Any) -> None:

@@ -29,6 +29,7 @@ def applied(session: Session) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         _replace(stack, torch.utils, "swap_tensors", _swap_tensors(torch.utils.swap_tensors, device))
         _replace(stack, torch.nn.Module, "_apply", _apply(torch.nn.Module._apply, device))  # noqa: SLF001
+        _replace_data(stack, device)
         _replace(stack, torch.Tensor, "numpy", _host_copy(torch.Tensor.numpy, device, _zeros_numpy))
         _replace(stack, torch.Tensor, "tolist", _host_copy(torch.Tensor.tolist, device, _zeros_list))
         if has_group:
@@ -50,6 +51,25 @@ def applied(session: Session) -> Iterator[None]:
 def _replace(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
     stack.callback(setattr, owner, name, getattr(owner, name))
     setattr(owner, name, value)
+
+
+def _replace_data(stack: contextlib.ExitStack, device: FakeDevice) -> None:
+    """Make ``parameter.data = tensor`` change the device of a fake parameter, as FSDP2 moves parameters."""
+    import torch
+
+    fake_class = torch_tools.fake_tensor_module().FakeTensor
+    data: Any = torch.Tensor.data
+
+    def set_data(self: Any, value: Any) -> None:
+        if isinstance(value, fake_class) and not isinstance(self, fake_class):
+            device.remove_data(self)
+        data.__set__(self, value)
+        if isinstance(value, fake_class):
+            self.fake_device = value.fake_device
+
+    for owner in (torch.nn.Parameter, fake_class):
+        owner.data = property(data.__get__, set_data)
+        stack.callback(delattr, owner, "data")
 
 
 def _replace_mark_step(stack: contextlib.ExitStack, session: Session) -> None:
@@ -79,7 +99,8 @@ def _apply(original: Callable[..., Any], device: FakeDevice) -> Callable[..., An
 
     def apply(self: Any, fn: Callable[[Any], Any], recurse: bool = True) -> Any:
         for parameter in self._parameters.values():
-            if parameter is None or isinstance(parameter, fake_class) or parameter.device.type == "meta":
+            # A DTensor already wraps a fake tensor.
+            if type(parameter) is not torch.nn.Parameter or parameter.device.type != "cpu":
                 continue
             # An empty tensor instead of the parameter, to which torch's converter would keep weak references.
             if isinstance(fn(torch.empty(0, dtype=parameter.dtype, device=parameter.device)), fake_class):
