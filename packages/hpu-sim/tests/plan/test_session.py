@@ -60,6 +60,22 @@ def test_parameters_stay_shared() -> None:
     assert first.weight.device.type == "hpu"
 
 
+def test_frozen_parameters_have_no_gradients() -> None:
+    """Only the trained layer has a gradient, as with adapters."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[0].requires_grad_(requires_grad=False)
+
+    def program() -> None:
+        model.to("hpu")
+        with plan.step():
+            model(torch.ones(1, 4, device="hpu")).sum().backward()
+
+    recording = record_call(program, Options())
+
+    assert (recording.parameters, recording.trainable) == (40, 20)
+    assert model[0].weight.grad is None
+
+
 def test_reading_a_value_names_the_line() -> None:
     """The plan continues with a made-up value and lists the read as a host sync."""
     recording = _plan(lambda x: x.sum().item())

@@ -46,6 +46,13 @@ def make_memory_tracker(
     return _tracker_class()(on_change, on_root_module)
 
 
+class _NoHandle:
+    """Handle of a hook that is not registered."""
+
+    def remove(self) -> None:
+        """Do nothing."""
+
+
 @functools.cache
 def _tracker_class() -> type[Any]:  # noqa: C901 - the methods of one class
     base, categories, updates = torch_tools.mem_tracker_names()
@@ -121,6 +128,16 @@ def _tracker_class() -> type[Any]:  # noqa: C901 - the methods of one class
 
         def _update_peak_stats(self, peak_state: Any) -> None:
             """Do nothing: every change is reported."""
+
+        def _track_module_params_and_buffers(
+            self, module: torch.nn.Module, install_grad_hooks: bool = True
+        ) -> tuple[int, int]:
+            for parameter in module.parameters() if install_grad_hooks else ():
+                if not parameter.requires_grad and parameter not in self._param_to_grad_hook_handles:
+                    # torch registers a hook on every parameter without a handle, also on frozen ones, which refuse it.
+                    self._param_to_grad_hook_handles[parameter] = (_NoHandle(), _NoHandle())
+            sizes: tuple[int, int] = super()._track_module_params_and_buffers(module, install_grad_hooks)
+            return sizes
 
         def _pre_fw_hook(self, module: torch.nn.Module, inputs: Any) -> None:
             if not self._mod_tracker.is_bw and len(self._mod_tracker.parents) == 2:  # noqa: PLR2004 - global, and this
