@@ -61,6 +61,7 @@ class Session:
     Attributes:
         device: Fake device.
         recording: What is known so far.
+        has_ddp: Whether the model is wrapped in DistributedDataParallel.
         zero: Strategy of DeepSpeed that the program asks for, which is accounted for and not run.
     """
 
@@ -69,7 +70,7 @@ class Session:
 
         self.device = FakeDevice(self._on_root_module)
         self.options = options
-        self._steps = STEPS
+        self.has_ddp = False
         self.recording = Recording(tuple(command), options.rank, options.world_size, options.devices)
         self.zero: str | None = None
         self.device.step = self.recording.setup
@@ -92,7 +93,7 @@ class Session:
             PlanComplete: If it was the last one.
         """
         self.device.is_recording = False
-        if len(self.recording.steps) >= self._steps:
+        if len(self.recording.steps) >= (STEPS_OF_DDP if self.has_ddp else STEPS):
             raise PlanComplete
 
     def _on_root_module(self, module: torch.nn.Module) -> None:
@@ -101,7 +102,7 @@ class Session:
         from torch.nn.parallel import DistributedDataParallel
 
         if isinstance(module, DistributedDataParallel):
-            self._steps = STEPS_OF_DDP
+            self.has_ddp = True
         if self.recording.parameters == 0:
             self.describe_model(module)
             self.recording.strategy = _strategy_of(module)
