@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from typing import TYPE_CHECKING
 
 import pytest
@@ -104,6 +106,20 @@ def test_an_operator_without_a_shape_function_is_refused() -> None:
 
     with pytest.raises(plan.PlanError, match=r"register one with torch\.library\.register_fake"):
         _plan(torch.ops.hpu_sim_test_plan.custom)
+
+
+def test_an_engine_of_deepspeed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = types.ModuleType("deepspeed")
+    monkeypatch.setitem(sys.modules, "deepspeed", engine)
+    monkeypatch.setattr(engine, "initialize", lambda: None, raising=False)
+
+    with pytest.raises(plan.PlanError, match=rf"{__file__}:\d+: `deepspeed.initialize` reads the data"):
+        record_call(sys.modules["deepspeed"].initialize, Options())
+
+
+def test_memory_of_a_fake_tensor_names_the_line() -> None:
+    with pytest.raises(plan.PlanError, match=rf"{__file__}:\d+: the program needs the data"):
+        _plan(lambda x: x.data_ptr())
 
 
 def test_a_program_without_a_step_is_refused() -> None:

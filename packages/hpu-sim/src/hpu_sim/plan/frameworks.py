@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim import import_hooks
 from hpu_sim.plan import zero
+from hpu_sim.plan.errors import PlanError
+from hpu_sim.report import frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +48,10 @@ def taken_over(session: Session) -> Iterator[None]:
             fabric = sys.modules[name].Fabric
             replace(fabric, __init__=_init(fabric.__init__, session), setup=_setup(fabric.setup, session, stack))
 
+        def replace_deepspeed() -> None:
+            replace(sys.modules["deepspeed"], initialize=_refuse_deepspeed)
+
+        import_hooks.after_import("deepspeed", replace_deepspeed)
         for name in _TRAINERS:
             import_hooks.after_import(name, functools.partial(replace_trainer, name))
         for name in _FABRICS:
@@ -75,6 +81,21 @@ def _init(original: Any, session: Session, **fixed: Any) -> Any:
         original(self, *args, **kwargs)
 
     return init
+
+
+def _refuse_deepspeed(*args: Any, **kwargs: Any) -> None:
+    """Refuse an engine of DeepSpeed, which reads the data of tensors.
+
+    Raises:
+        PlanError: Always.
+    """
+    del args, kwargs
+    frame = frames.user_frame(sys._getframe(1))  # noqa: SLF001 - documented API
+    raise PlanError(
+        "`deepspeed.initialize` reads the data of tensors, which a plan does not have: train with Lightning's Trainer, "
+        "and plan `--strategy deepspeed_stage_3`, which is accounted for and not run",
+        "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}",
+    )
 
 
 def _is_deepspeed(strategy: Any) -> bool:

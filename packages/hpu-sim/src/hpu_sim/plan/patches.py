@@ -177,12 +177,24 @@ def explain(error: Exception, device: FakeDevice) -> Exception:
         return device.error
     if isinstance(error, PlanError):
         return error
-    if "FakeTensor" in str(error) or "fake tensor" in str(error).lower():
+    if _is_from_fake_tensors(error):
         return PlanError(
-            f"the program needs the data of a tensor on the device, which a plan does not have: {error}",
+            f"the program needs the data of a tensor on the device, which a plan does not have ({error}): use the "
+            "tensor on the device, or compute this value before the training step",
             device.location_of(error),
         )
     return error
+
+
+def _is_from_fake_tensors(error: Exception) -> bool:
+    """Return whether torch's code for fake tensors raised an error."""
+    if "FakeTensor" in str(error) or "fake tensor" in str(error).lower():
+        return True
+    innermost = error.__traceback__
+    while innermost is not None and innermost.tb_next is not None:
+        innermost = innermost.tb_next
+    module = innermost.tb_frame.f_globals.get("__name__", "") if innermost is not None else ""
+    return str(module).startswith("torch._subclasses")
 
 
 def describe_mode(recording: Recording) -> None:
