@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from typing import TYPE_CHECKING
 
 import pytest
@@ -60,6 +62,22 @@ def test_parameters_stay_shared() -> None:
     assert first.weight.device.type == "hpu"
 
 
+def test_frozen_parameters_have_no_gradients() -> None:
+    """Only the trained layer has a gradient, as with adapters."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[0].requires_grad_(requires_grad=False)
+
+    def program() -> None:
+        model.to("hpu")
+        with plan.step():
+            model(torch.ones(1, 4, device="hpu")).sum().backward()
+
+    recording = record_call(program, Options())
+
+    assert (recording.parameters, recording.trainable) == (40, 20)
+    assert model[0].weight.grad is None
+
+
 def test_reading_a_value_names_the_line() -> None:
     """The plan continues with a made-up value and lists the read as a host sync."""
     recording = _plan(lambda x: x.sum().item())
@@ -88,6 +106,20 @@ def test_an_operator_without_a_shape_function_is_refused() -> None:
 
     with pytest.raises(plan.PlanError, match=r"register one with torch\.library\.register_fake"):
         _plan(torch.ops.hpu_sim_test_plan.custom)
+
+
+def test_an_engine_of_deepspeed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = types.ModuleType("deepspeed")
+    monkeypatch.setitem(sys.modules, "deepspeed", engine)
+    monkeypatch.setattr(engine, "initialize", lambda: None, raising=False)
+
+    with pytest.raises(plan.PlanError, match=rf"{__file__}:\d+: `deepspeed.initialize` reads the data"):
+        record_call(sys.modules["deepspeed"].initialize, Options())
+
+
+def test_memory_of_a_fake_tensor_names_the_line() -> None:
+    with pytest.raises(plan.PlanError, match=rf"{__file__}:\d+: the program needs the data"):
+        _plan(lambda x: x.data_ptr())
 
 
 def test_a_program_without_a_step_is_refused() -> None:

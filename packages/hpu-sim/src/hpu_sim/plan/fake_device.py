@@ -65,28 +65,27 @@ class FakeDevice(TorchDispatchMode):
     """Mode that gives ``hpu`` tensors no data and records operators, collectives and memory.
 
     Args:
-        read_value: Value that a read of a tensor of the given dtype returns.
+        on_root_module: Called with every module that runs outside of another one.
     """
 
-    def __init__(self, read_value: Callable[[torch.dtype], Any] | None = None) -> None:
+    def __init__(self, on_root_module: Callable[[torch.nn.Module], None] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch's
         module = torch_tools.fake_tensor_module()
         self._fake_class = module.FakeTensor
         self.fake_mode = module.FakeTensorMode(allow_non_fake_inputs=True)
         self._unsupported = (module.UnsupportedOperatorException, module.UnsupportedFakeTensorException)
         self._dynamic = (module.DynamicOutputShapeException, module.DataDependentOutputException)
-        self._read_value = read_value or _placeholder
         self._formulas = torch_tools.flop_formulas()
         self._storage_ids: Any = WeakIdKeyDictionary()
         self._next_storage = 0
         self._pending: dict[int, int] = {}
-        # The boxed object does not keep the Python part of a work alive.
-        self._works: list[Any] = []
+        # The boxed object does not keep the Python part of a work alive. Callers ask it for its future at once.
+        self._work: Any = None
         self.step = StepRecording()
         self.is_recording = False
         self.host_reads: dict[tuple[str, str], HostRead] = {}
         self.error: PlanError | None = None
-        self.tracker = make_memory_tracker(self._on_memory)
+        self.tracker = make_memory_tracker(self._on_memory, on_root_module or _do_nothing)
 
     def __enter__(self) -> Self:
         super().__enter__()  # type: ignore[no-untyped-call] # torch's
@@ -101,7 +100,6 @@ class FakeDevice(TorchDispatchMode):
         """Record into a step from now on."""
         self.step = step
         self._pending.clear()
-        self._works.clear()
         self.is_recording = True
         self._on_memory(tuple(self.tracker.bytes))
 
@@ -175,7 +173,7 @@ class FakeDevice(TorchDispatchMode):
 
     def _read(self, name: str, args: tuple[Any, ...]) -> Any:
         tensor = args[0]
-        value = True if name == "equal" else self._read_value(tensor.dtype)
+        value = True if name == "equal" else _placeholder(tensor.dtype)
         if tensor.device.type == "hpu" and self.is_recording:
             self.record_host_read(name, repr(value))
         return value
@@ -275,7 +273,7 @@ class FakeDevice(TorchDispatchMode):
                 is_async=bool(values.get("async_op", True)),
             )
         work = torch_tools.finished_work(args[0])
-        self._works.append(work)
+        self._work = work
         return work.boxed() if len(func._schema.returns) == 1 else (args[0], work.boxed())  # noqa: SLF001 - as above
 
     def _record_functional(self, name: str, args: tuple[Any, ...], result: Any) -> None:
@@ -307,6 +305,10 @@ class FakeDevice(TorchDispatchMode):
     def _wait(self, tensor: torch.Tensor) -> None:
         """Keep the collective pending: the operator that reads the tensor waits for it."""
         self._storage_id(tensor)
+
+
+def _do_nothing(module: torch.nn.Module) -> None:
+    del module
 
 
 def _nbytes(tensor: torch.Tensor) -> int:

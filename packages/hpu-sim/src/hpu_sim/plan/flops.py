@@ -11,7 +11,6 @@ from torch.utils._pytree import tree_map_only
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-# Attention of torch's math-free kinds, by the position of query and key.
 _ATTENTION: Final = "scaled_dot_product"
 
 
@@ -29,13 +28,13 @@ def count_flops(
     """
     formula = formulas.get(func._overloadpacket)  # noqa: SLF001 - as torch's FlopCounterMode
     if formula is None:
-        return _overrideable_flops(str(func), args)
+        return _attention_flops(str(func), args)
     return int(formula(*args, **kwargs, out_val=result))
 
 
-def _overrideable_flops(name: str, args: tuple[Any, ...]) -> int:
-    # The attention of back ends such as hpu, for which torch has no formula.
-    if "_fused_attention_overrideable" not in name:
+def _attention_flops(name: str, args: tuple[Any, ...]) -> int:
+    # Fused attention for which torch has no formula: the CPU's, which the simulated device runs.
+    if _ATTENTION not in name:
         return 0
     tensors = [each for each in args if isinstance(each, torch.Tensor)]
     is_backward = "backward" in name

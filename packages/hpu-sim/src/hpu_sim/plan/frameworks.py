@@ -1,4 +1,7 @@
-"""Take-over of Lightning's Trainer: `Trainer.fit` runs the planned steps, then the program ends."""
+"""Take-over of Lightning's Trainer and Fabric.
+
+``Trainer.fit`` runs the planned steps, then the program ends. With Fabric, a step ends with that of the optimizer.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim import import_hooks
 from hpu_sim.plan import zero
+from hpu_sim.plan.errors import PlanError
+from hpu_sim.report import frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,34 +22,47 @@ if TYPE_CHECKING:
     from hpu_sim.plan.session import Session
 
 _TRAINERS: Final = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
+_FABRICS: Final = ("lightning.fabric.fabric", "lightning_fabric.fabric")
 # Callbacks of Lightning that write files, read values for people, or need validation.
 _DROPPED: Final = ("Checkpoint", "ProgressBar", "ModelSummary", "EarlyStopping", "LearningRateMonitor", "Timer")
 
 
 @contextlib.contextmanager
 def taken_over(session: Session) -> Iterator[None]:
-    """Take over the Trainer of either distribution of Lightning, imported now or later."""
-    replaced: list[tuple[Any, str, Any]] = []
-    active = True
+    """Take over the Trainer and Fabric of either distribution of Lightning, imported now or later."""
+    with contextlib.ExitStack() as stack:
+        active = True
 
-    def replace(name: str) -> None:
-        trainer_class = sys.modules[name].Trainer
-        if active:
-            replaced.extend((trainer_class, each, getattr(trainer_class, each)) for each in ("__init__", "fit"))
-            trainer_class.__init__ = _init(trainer_class.__init__, session)
-            trainer_class.fit = _fit(trainer_class.fit, session, name.removesuffix(".trainer.trainer"))
+        def replace(owner: Any, **methods: Any) -> None:
+            for name, method in methods.items() if active else ():
+                stack.callback(setattr, owner, name, getattr(owner, name))
+                setattr(owner, name, method)
 
-    for name in _TRAINERS:
-        import_hooks.after_import(name, functools.partial(replace, name))
-    try:
-        yield
-    finally:
-        active = False
-        for owner, attribute, value in replaced:
-            setattr(owner, attribute, value)
+        def replace_trainer(name: str) -> None:
+            trainer = sys.modules[name].Trainer
+            package = name.removesuffix(".trainer.trainer")
+            replace(trainer, __init__=_init(trainer.__init__, session, logger=False, fast_dev_run=False))
+            replace(trainer, fit=_fit(trainer.fit, session, package))
+
+        def replace_fabric(name: str) -> None:
+            fabric = sys.modules[name].Fabric
+            replace(fabric, __init__=_init(fabric.__init__, session), setup=_setup(fabric.setup, session, stack))
+
+        def replace_deepspeed() -> None:
+            replace(sys.modules["deepspeed"], initialize=_refuse_deepspeed)
+
+        import_hooks.after_import("deepspeed", replace_deepspeed)
+        for name in _TRAINERS:
+            import_hooks.after_import(name, functools.partial(replace_trainer, name))
+        for name in _FABRICS:
+            import_hooks.after_import(name, functools.partial(replace_fabric, name))
+        try:
+            yield
+        finally:
+            active = False
 
 
-def _init(original: Any, session: Session) -> Any:
+def _init(original: Any, session: Session, **fixed: Any) -> Any:
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         options = session.options
@@ -59,10 +77,25 @@ def _init(original: Any, session: Session) -> Any:
             kwargs.pop("strategy")
         if options.precision is not None:
             kwargs["precision"] = options.precision
-        kwargs.update(logger=False, fast_dev_run=False)
+        kwargs.update(fixed)
         original(self, *args, **kwargs)
 
     return init
+
+
+def _refuse_deepspeed(*args: Any, **kwargs: Any) -> None:
+    """Refuse an engine of DeepSpeed, which reads the data of tensors.
+
+    Raises:
+        PlanError: Always.
+    """
+    del args, kwargs
+    frame = frames.user_frame(sys._getframe(1))  # noqa: SLF001 - documented API
+    raise PlanError(
+        "`deepspeed.initialize` reads the data of tensors, which a plan does not have: train with Lightning's Trainer, "
+        "and plan `--strategy deepspeed_stage_3`, which is accounted for and not run",
+        "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}",
+    )
 
 
 def _is_deepspeed(strategy: Any) -> bool:
@@ -106,6 +139,33 @@ def _fit(original: Any, session: Session, package: str) -> Any:
     return fit
 
 
+def _setup(original: Any, session: Session, stack: contextlib.ExitStack) -> Any:
+    @functools.wraps(original)
+    def setup(self: Any, module: Any, *optimizers: Any, **kwargs: Any) -> Any:
+        from torch.nn.parallel import DistributedDataParallel
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        result = original(self, module, *optimizers, **kwargs)
+        if session.recording.steps or not optimizers:
+            return result
+        session.describe_model(module)
+        session.recording.strategy = getattr(self.strategy, "strategy_name", type(self.strategy).__name__)
+        session.recording.precision = str(self.strategy.precision.precision)
+        session.has_ddp = isinstance(getattr(result[0], "_forward_module", None), DistributedDataParallel)
+
+        def end_step(optimizer: Any, *args: Any) -> None:
+            del args
+            if optimizer is optimizers[0]:
+                session.end_step()
+                session.begin_step()
+
+        stack.callback(register_optimizer_step_post_hook(end_step).remove)
+        session.begin_step()
+        return result
+
+    return setup
+
+
 def _prepare(trainer: Any, model: Any, session: Session, package: str) -> None:
     """Limit a Trainer to the planned steps, without validation, files and messages."""
     recording = session.recording
@@ -134,8 +194,9 @@ def _make_callback(base: type[Any], session: Session) -> Any:
         def __init__(self) -> None:
             self.has_step = False
 
-        def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's signature
+        def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             session.describe_model(pl_module)
+            session.has_ddp = type(trainer.strategy.model).__name__ == "DistributedDataParallel"
 
         def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002 - Lightning's signature
             if not self.has_step:

@@ -25,6 +25,7 @@ class Hardware:
     Attributes:
         matrix_flops: Peak of matrix products in FLOP/s, by dtype.
         matrix_efficiency: Share of it that large products reach.
+        step_overhead: Factor of the kernels' time in a whole step.
         memory_rate: Peak of the memory in bytes per second.
         vector_efficiency: Share of it that element-wise operators reach.
         engine_overlap: Share of vector work hidden behind matrix products within a graph.
@@ -38,6 +39,7 @@ class Hardware:
 
     matrix_flops: dict[str, float]
     matrix_efficiency: float
+    step_overhead: float
     memory_rate: float
     vector_efficiency: float
     engine_overlap: float
@@ -74,6 +76,7 @@ def hardware(generation: str, bound: Bound) -> Hardware:
     return Hardware(
         matrix_flops={dtype: float(entry["value"]) for dtype, entry in own["matrix_flops"].items()},
         matrix_efficiency=end(own["matrix_efficiency"]),
+        step_overhead=end(own["step_overhead"]),
         memory_rate=float(own["memory_bytes_per_second"]["value"]),
         vector_efficiency=end(common["vector_efficiency"]),
         engine_overlap=end(common["engine_overlap"]),

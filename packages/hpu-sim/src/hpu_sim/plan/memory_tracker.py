@@ -34,13 +34,23 @@ _MEMBERS: Final = {
 }
 
 
-def make_memory_tracker(on_change: Callable[[tuple[int, ...]], None]) -> Any:
+def make_memory_tracker(
+    on_change: Callable[[tuple[int, ...]], None], on_root_module: Callable[[torch.nn.Module], None]
+) -> Any:
     """Return torch's ``MemTracker`` of the device's memory, which also reports every change.
 
     Args:
         on_change: Called with the bytes by category after each change.
+        on_root_module: Called with every module that runs outside of another one.
     """
-    return _tracker_class()(on_change)
+    return _tracker_class()(on_change, on_root_module)
+
+
+class _NoHandle:
+    """Handle of a hook that is not registered."""
+
+    def remove(self) -> None:
+        """Do nothing."""
 
 
 @functools.cache
@@ -51,11 +61,14 @@ def _tracker_class() -> type[Any]:  # noqa: C901 - the methods of one class
     class MemoryTracker(base):  # type: ignore[misc, valid-type] # torch's class is Any here
         """torch's tracker with temporaries of the optimizer, communication buffers, and any number of steps."""
 
-        def __init__(self, on_change: Callable[[tuple[int, ...]], None]) -> None:
+        def __init__(
+            self, on_change: Callable[[tuple[int, ...]], None], on_root_module: Callable[[torch.nn.Module], None]
+        ) -> None:
             self.in_closure = False
             self._steps_optimizer = False
             super().__init__()
             self._on_change = on_change
+            self._on_root_module = on_root_module
             self.bytes = [0] * len(CATEGORIES)
 
         @property
@@ -116,10 +129,21 @@ def _tracker_class() -> type[Any]:  # noqa: C901 - the methods of one class
         def _update_peak_stats(self, peak_state: Any) -> None:
             """Do nothing: every change is reported."""
 
+        def _track_module_params_and_buffers(
+            self, module: torch.nn.Module, install_grad_hooks: bool = True
+        ) -> tuple[int, int]:
+            for parameter in module.parameters() if install_grad_hooks else ():
+                if not parameter.requires_grad and parameter not in self._param_to_grad_hook_handles:
+                    # torch registers a hook on every parameter without a handle, also on frozen ones, which refuse it.
+                    self._param_to_grad_hook_handles[parameter] = (_NoHandle(), _NoHandle())
+            sizes: tuple[int, int] = super()._track_module_params_and_buffers(module, install_grad_hooks)
+            return sizes
+
         def _pre_fw_hook(self, module: torch.nn.Module, inputs: Any) -> None:
             if not self._mod_tracker.is_bw and len(self._mod_tracker.parents) == 2:  # noqa: PLR2004 - global, and this
                 # torch refuses a second call of a root module, which every training loop makes.
                 self.reset_mod_stats()
+                self._on_root_module(module)
             super()._pre_fw_hook(module, inputs)
 
         def _post_fw_hook(self, module: torch.nn.Module, inputs: Any, outputs: Any) -> None:

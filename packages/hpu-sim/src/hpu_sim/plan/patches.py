@@ -29,6 +29,7 @@ def applied(session: Session) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         _replace(stack, torch.utils, "swap_tensors", _swap_tensors(torch.utils.swap_tensors, device))
         _replace(stack, torch.nn.Module, "_apply", _apply(torch.nn.Module._apply, device))  # noqa: SLF001
+        _replace_data(stack, device)
         _replace(stack, torch.Tensor, "numpy", _host_copy(torch.Tensor.numpy, device, _zeros_numpy))
         _replace(stack, torch.Tensor, "tolist", _host_copy(torch.Tensor.tolist, device, _zeros_list))
         if has_group:
@@ -50,6 +51,25 @@ def applied(session: Session) -> Iterator[None]:
 def _replace(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
     stack.callback(setattr, owner, name, getattr(owner, name))
     setattr(owner, name, value)
+
+
+def _replace_data(stack: contextlib.ExitStack, device: FakeDevice) -> None:
+    """Make ``parameter.data = tensor`` change the device of a fake parameter, as FSDP2 moves parameters."""
+    import torch
+
+    fake_class = torch_tools.fake_tensor_module().FakeTensor
+    data: Any = torch.Tensor.data
+
+    def set_data(self: Any, value: Any) -> None:
+        if isinstance(value, fake_class) and not isinstance(self, fake_class):
+            device.remove_data(self)
+        data.__set__(self, value)
+        if isinstance(value, fake_class):
+            self.fake_device = value.fake_device
+
+    for owner in (torch.nn.Parameter, fake_class):
+        owner.data = property(data.__get__, set_data)
+        stack.callback(delattr, owner, "data")
 
 
 def _replace_mark_step(stack: contextlib.ExitStack, session: Session) -> None:
@@ -79,7 +99,8 @@ def _apply(original: Callable[..., Any], device: FakeDevice) -> Callable[..., An
 
     def apply(self: Any, fn: Callable[[Any], Any], recurse: bool = True) -> Any:
         for parameter in self._parameters.values():
-            if parameter is None or isinstance(parameter, fake_class) or parameter.device.type == "meta":
+            # A DTensor already wraps a fake tensor.
+            if type(parameter) is not torch.nn.Parameter or parameter.device.type != "cpu":
                 continue
             # An empty tensor instead of the parameter, to which torch's converter would keep weak references.
             if isinstance(fn(torch.empty(0, dtype=parameter.dtype, device=parameter.device)), fake_class):
@@ -156,12 +177,24 @@ def explain(error: Exception, device: FakeDevice) -> Exception:
         return device.error
     if isinstance(error, PlanError):
         return error
-    if "FakeTensor" in str(error) or "fake tensor" in str(error).lower():
+    if _is_from_fake_tensors(error):
         return PlanError(
-            f"the program needs the data of a tensor on the device, which a plan does not have: {error}",
+            f"the program needs the data of a tensor on the device, which a plan does not have ({error}): use the "
+            "tensor on the device, or compute this value before the training step",
             device.location_of(error),
         )
     return error
+
+
+def _is_from_fake_tensors(error: Exception) -> bool:
+    """Return whether torch's code for fake tensors raised an error."""
+    if "FakeTensor" in str(error) or "fake tensor" in str(error).lower():
+        return True
+    innermost = error.__traceback__
+    while innermost is not None and innermost.tb_next is not None:
+        innermost = innermost.tb_next
+    module = innermost.tb_frame.f_globals.get("__name__", "") if innermost is not None else ""
+    return str(module).startswith("torch._subclasses")
 
 
 def describe_mode(recording: Recording) -> None:

@@ -88,7 +88,7 @@ def _candidates(
     record: Callable[[Options], Recording], options: Options, recording: Recording
 ) -> Iterator[tuple[str, Recording, str]]:
     """Yield changes with their recording and cost."""
-    replicated = recording.strategy in {"hpu_parallel", "hpu_ddp", "hpu_single"}
+    replicated = recording.strategy in {"ddp", "hpu_parallel", "hpu_ddp", "hpu_single"}
     if replicated and recording.world_size > 1:
         for name in ("deepspeed_stage_1", "deepspeed_stage_2", "deepspeed_stage_3"):
             changed = zero.apply(recording, name)

@@ -18,12 +18,9 @@ if TYPE_CHECKING:
 
     import torch
 
-    from hpu_sim.plan.fake_device import FakeDevice
-
-#: Steps of a plan on one device, and on several. The optimizer makes its state in the first one, and DDP its final
-#: buckets in the second.
+#: Steps of a plan, and of one with DDP. The optimizer makes its state in the first one, DDP its buckets in the second.
 STEPS: Final = 2
-STEPS_OF_RANKS: Final = 3
+STEPS_OF_DDP: Final = 3
 
 
 @dataclass(frozen=True)
@@ -58,21 +55,25 @@ class Session:
     """One program's run on the fake device.
 
     Args:
-        device: Fake device.
         options: What the user asks for.
         command: Program and arguments.
 
     Attributes:
+        device: Fake device.
         recording: What is known so far.
+        has_ddp: Whether the model is wrapped in DistributedDataParallel.
         zero: Strategy of DeepSpeed that the program asks for, which is accounted for and not run.
     """
 
-    def __init__(self, device: FakeDevice, options: Options, command: Sequence[str]) -> None:
-        self.device = device
+    def __init__(self, options: Options, command: Sequence[str]) -> None:
+        from hpu_sim.plan.fake_device import FakeDevice
+
+        self.device = FakeDevice(self._on_root_module)
         self.options = options
+        self.has_ddp = False
         self.recording = Recording(tuple(command), options.rank, options.world_size, options.devices)
         self.zero: str | None = None
-        device.step = self.recording.setup
+        self.device.step = self.recording.setup
 
     def begin_step(self, batch: Any = None) -> None:
         """Begin a step.
@@ -92,8 +93,21 @@ class Session:
             PlanComplete: If it was the last one.
         """
         self.device.is_recording = False
-        if len(self.recording.steps) >= (STEPS if self.options.world_size == 1 else STEPS_OF_RANKS):
+        if len(self.recording.steps) >= (STEPS_OF_DDP if self.has_ddp else STEPS):
             raise PlanComplete
+
+    def _on_root_module(self, module: torch.nn.Module) -> None:
+        """Describe the first module of a program without a Trainer."""
+        import torch
+        from torch.nn.parallel import DistributedDataParallel
+
+        if isinstance(module, DistributedDataParallel):
+            self.has_ddp = True
+        if self.recording.parameters == 0:
+            self.describe_model(module)
+            self.recording.strategy = _strategy_of(module)
+            dtype = next((each.dtype for each in module.parameters()), torch.float32)
+            self.recording.precision = {torch.bfloat16: "bf16-true", torch.float16: "16-true"}.get(dtype, "32-true")
 
     def describe_model(self, model: torch.nn.Module) -> None:
         """Record the size of a model, and name its modules for the operators.
@@ -125,6 +139,16 @@ class Session:
 
 
 _current: Session | None = None
+
+
+def _strategy_of(module: torch.nn.Module) -> str:
+    """Return how a module is parallel: "ddp", "fsdp2", or "single"."""
+    from torch.distributed.fsdp import FSDPModule
+    from torch.nn.parallel import DistributedDataParallel
+
+    if isinstance(module, DistributedDataParallel):
+        return "ddp"
+    return "fsdp2" if any(isinstance(each, FSDPModule) for each in module.modules()) else "single"
 
 
 def current() -> Session | None:
@@ -184,10 +208,9 @@ def record_call(call: Any, options: Options, command: Sequence[str] = ()) -> Rec
     torch_tools.require_torch()
 
     from hpu_sim.plan import frameworks, patches, zero
-    from hpu_sim.plan.fake_device import FakeDevice
 
-    device = FakeDevice()
-    session = Session(device, options, command)
+    session = Session(options, command)
+    device = session.device
     _current = session
     try:
         with _rank_variables(options), patches.applied(session), frameworks.taken_over(session), device:

@@ -111,6 +111,7 @@ def predict(  # noqa: PLR0913 - the hardware and the mode
             host_wait += host - clock
             clock = host
         seconds, limit = _kernel_seconds(kernel, device, last_reads if fuse else None, first, float8=float8)
+        seconds *= device.step_overhead
         names = kernel[0].name if len(kernel) == 1 else f"{kernel[0].name} and {len(kernel) - 1} more"
         spans.append(Span("compute", names, kernel[0].phase, kernel[0].module, limit, clock, clock + seconds))
         clock += seconds

@@ -50,7 +50,9 @@ def fake_tensor_module() -> ModuleType:
 
 def clear_fake_memo(fake_mode: Any) -> None:
     """Drop the fake mode's weak references to tensors, which keep ``torch.utils.swap_tensors`` from swapping them."""
-    fake_mode.fake_tensor_converter.meta_converter.tensor_memo.clear()
+    converter = fake_mode.fake_tensor_converter.meta_converter
+    converter.tensor_memo.clear()
+    converter.describer.lookup_tensor.clear()
 
 
 def init_fake_process_group(rank: int, world_size: int) -> None:

@@ -1,0 +1,120 @@
+"""Plans of programs with Lightning, which agree with runs of the same programs on simulated cards."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpu_sim import plan
+
+ROOT = Path(__file__).parent.parent
+
+_MODULE = """
+import json, sys
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+import hpu_sim
+
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(100, 32)
+        self.hidden = nn.Linear(32, 64)
+        self.head = nn.Linear(64, 100)
+
+    def forward(self, tokens):
+        return self.head(self.hidden(self.embedding(tokens)).relu())
+
+tokens = torch.randint(0, 100, (64, 16))
+data = DataLoader(TensorDataset(tokens), batch_size=8)
+
+def loss_of(model, batch):
+    return nn.functional.cross_entropy(model(batch[0]).flatten(0, 1), batch[0].flatten())
+"""
+
+_TRAINER = (
+    _MODULE
+    + """
+from lightning import LightningModule, Trainer
+
+class Module(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.model = Classifier()
+
+    def training_step(self, batch, batch_idx):
+        return loss_of(self.model, batch)
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters())
+
+trainer = Trainer(accelerator="hpu", devices="auto", max_steps=3, logger=False, enable_checkpointing=False,
+                  enable_progress_bar=False, enable_model_summary=False)
+trainer.fit(Module(), data)
+if trainer.is_global_zero:
+    print(json.dumps(hpu_sim.stats()))
+"""
+)
+
+_FABRIC = (
+    _MODULE
+    + """
+from lightning import Fabric
+
+fabric = Fabric(accelerator="hpu", devices=1)
+fabric.launch()
+model = Classifier()
+model, optimizer = fabric.setup(model, torch.optim.AdamW(model.parameters()))
+for step, batch in enumerate(fabric.setup_dataloaders(data)):
+    fabric.backward(loss_of(model, batch))
+    optimizer.step()
+    optimizer.zero_grad()
+    if step == 2:
+        break
+print(json.dumps(hpu_sim.stats()))
+"""
+)
+
+
+def _run(script: Path, devices: int, folder: Path) -> dict[str, int]:
+    """Return the counters of rank 0 at the end of a run on simulated cards."""
+    command = [str(Path(sys.executable).with_name("hpu-sim")), "run", "--quiet", "--devices", str(devices), str(script)]
+    environment = os.environ | {"HPU_SIM_RUNTIME_DIR": str(folder)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    line = next(line for line in done.stdout.splitlines() if line.startswith('{"graphs"'))
+    counters: dict[str, int] = json.loads(line)
+    return counters
+
+
+@pytest.mark.parametrize(("program", "devices"), [(_TRAINER, 2), (_FABRIC, 1)], ids=["trainer", "fabric"])
+def test_peak_memory_is_that_of_a_run(program: str, devices: int, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(program)
+
+    (planned,) = plan.run(script, devices=devices).strategies
+
+    assert planned.memory.peak_bytes == pytest.approx(_run(script, devices, tmp_path)["peak_bytes"], rel=0.01)
+
+
+def test_the_demo_is_planned_for_64_cards_and_three_strategies() -> None:
+    result = plan.run(
+        ROOT / "docs" / "start" / "train.py",
+        devices=8,
+        nodes=8,
+        generations=("GAUDI2", "GAUDI3"),
+        strategies=("auto", "deepspeed_stage_2", "deepspeed_stage_3"),
+    )
+
+    assert [(each.strategy, each.generation) for each in result.strategies] == [
+        (strategy, generation)
+        for strategy in ("hpu_parallel", "deepspeed_stage_2", "deepspeed_stage_3")
+        for generation in ("GAUDI2", "GAUDI3")
+    ]
+    (reduction,) = result.strategies[0].collectives
+    assert (reduction.name, reduction.ranks, reduction.bytes) == ("allreduce", 64, 4 * 322)
