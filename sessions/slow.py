@@ -78,6 +78,14 @@ def cpu_adam(session: nox.Session) -> None:
     run_slow_test(session, "hpu-deepspeed", "cpu_adam")
 
 
+@nox.session(default=False)
+def variable_lengths(session: nox.Session) -> None:
+    """Train on text of variable length with and without buckets on 1, 2 and 4 simulated cards, and print a table."""
+    install(session, "hpu-bucketing", "hpu-ddp[lightning]", "hpu-sim", *group("test"))
+    arguments = ("--capture=no", *session.posargs, "packages/hpu-bucketing/trials/test_variable_lengths.py")
+    session.run("pytest", *arguments, env=isolated_sim_env(session))
+
+
 def run_slow_test(session: nox.Session, package: str, name: str) -> None:
     """Run a file of a package's trials/, which pytest does not collect with the other tests."""
     install_suite(session, package)
