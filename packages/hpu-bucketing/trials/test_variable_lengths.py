@@ -30,14 +30,14 @@ def _train(devices: int, folder: Path, *options: str) -> list[dict[str, Any]]:
 
 def _padding(ranks: list[dict[str, Any]]) -> float:
     rows = [row for rank in ranks for row in rank["steps"]]
-    return 1 - sum(row["tokens"] for row in rows) / sum(row["padded_tokens"] for row in rows)
+    return 1.0 - sum(float(row["tokens"]) for row in rows) / sum(float(row["padded_tokens"]) for row in rows)
 
 
 def _seconds_per_token(ranks: list[dict[str, Any]]) -> float:
     """Return the time of the slowest rank of each step, per token without padding."""
     steps = list(zip(*(rank["steps"] for rank in ranks), strict=True))[_FIRST_STEPS:]
-    tokens = sum(row["tokens"] for step in steps for row in step)
-    return sum(max(row["seconds"] for row in step) for step in steps) / tokens
+    tokens = sum(float(row["tokens"]) for step in steps for row in step)
+    return sum(max(float(row["seconds"]) for row in step) for step in steps) / tokens
 
 
 def _compilations(ranks: list[dict[str, Any]]) -> list[int]:
