@@ -50,6 +50,7 @@ _EXTERNAL: Final = (
     "datetime",
     "lightning",
     "lightning_fabric",
+    "np",
     "numpy",
     "os",
     "packaging",
@@ -62,12 +63,15 @@ _EXTERNAL: Final = (
 # Names without a module, in docstrings and in annotations that are inherited from Lightning as text.
 _EXTERNAL_NAMES: Final = (
     "Accelerator",
+    "ArrayLike",
     "CheckpointIO",
     "ClusterEnvironment",
+    "Dataset",
     "DistributedDataParallel",
     "LightningModule",
     "MisconfigurationException",
     "Module",
+    "NDArray",
     "Optimizable",
     "Optimizer",
     "Path",
@@ -75,6 +79,7 @@ _EXTERNAL_NAMES: Final = (
     "ProfilerAction",
     "ProfilerActivity",
     "SIGTERMException",
+    "Sampler",
     "STEP_OUTPUT",
     "Tensor",
     "Trainer",
@@ -90,7 +95,9 @@ nitpick_ignore_regex = [
     # Private classes that public ones derive from or return; viewcode shows them.
     ("py:.*", r"hpu_\w+(\.\w+)*\._\w+(\..*)?"),
     # Type variables have no page.
-    ("py:.*", r"(hpu_core\.(collectives|distributed\.strategy)\.)?T"),
+    ("py:.*", r"(hpu_core\.(collectives|distributed\.strategy)\.)?T|(hpu_bucketing\.loader\.)?T_co"),
+    # Aliases of types have no page either.
+    ("py:.*", r"Boundaries|Field|Grouping|Mode|Stage"),
 ]
 
 # Packages whose public names must all have an entry; the names of lightning_habana belong to other packages.

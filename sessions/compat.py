@@ -22,6 +22,7 @@ from sessions.testing import XDIST_OPTIONS
 
 # The tests that depend on the Lightning version. The largest download comes last.
 LIGHTNING_TESTS = {
+    "hpu-bucketing": ("tests",),
     "hpu-core": ("tests",),
     "hpu-precision": ("tests",),
     "hpu-ddp": ("tests/test_training.py", "tests/test_fabric.py"),

@@ -1,5 +1,6 @@
 """Tests of the interface to the bridge."""
 
+import importlib
 import os
 import sys
 from collections.abc import Callable
@@ -95,6 +96,64 @@ def test_mark_step_calls_the_bridge(fake_bridge: "FakeBridge") -> None:
     bridge.mark_step()
 
     assert fake_bridge.core.marks == 1
+
+
+def _bridge_config() -> Any:
+    return importlib.import_module("habana_frameworks.torch.internal.bridge_config")
+
+
+@pytest.mark.usefixtures("fake_bridge")
+def test_compile_only_sets_the_flag() -> None:
+    with bridge.compile_only() as supported:
+        inside = dict(_bridge_config().flags)
+
+    assert supported is True
+    assert inside == {"PT_COMPILE_ONLY_MODE": True}
+    assert _bridge_config().flags == {"PT_COMPILE_ONLY_MODE": False}
+
+
+@pytest.mark.usefixtures("fake_bridge")
+def test_compile_only_has_no_effect_without_the_flag() -> None:
+    """Older bridges raise a KeyError."""
+    _bridge_config().flags.clear()
+
+    with bridge.compile_only() as supported:
+        assert supported is False
+
+
+@pytest.mark.usefixtures("fake_bridge")
+def test_error_in_compile_only_is_not_hidden() -> None:
+    with pytest.raises(KeyError, match="own"), bridge.compile_only():
+        raise KeyError("own")
+
+
+def test_graphs_of_a_module_are_those_of_the_bridge(fake_bridge: "FakeBridge") -> None:
+    os.environ["PT_HPU_LAZY_MODE"] = "1"
+    module = object()
+
+    bridge.cache_hpu_graphs(module, max_graphs=3, have_grad_accumulation=True)
+    bridge.wrap_in_hpu_graph(module, max_graphs=4)
+
+    assert fake_bridge.hpu.calls == [
+        (
+            "ModuleCacher",
+            {
+                "max_graphs": 3,
+                "model": module,
+                "inplace": True,
+                "allow_unused_input": False,
+                "have_grad_accumulation": True,
+                "disable_tensor_cache": False,
+            },
+        ),
+        ("wrap_in_hpu_graph", {"module": module, "disable_tensor_cache": False, "max_graphs": 4}),
+    ]
+
+
+@pytest.mark.usefixtures("fake_bridge")
+def test_graphs_need_lazy_mode() -> None:
+    with pytest.raises(RuntimeError, match=r"needs lazy mode \(PT_HPU_LAZY_MODE=1\); use torch.compile"):
+        bridge.wrap_in_hpu_graph(object())
 
 
 @pytest.mark.usefixtures("fake_bridge")

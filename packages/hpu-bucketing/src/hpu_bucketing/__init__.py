@@ -17,14 +17,17 @@ if TYPE_CHECKING:
     from hpu_bucketing.datamodule import BucketDataModuleMixin
     from hpu_bucketing.loader import BucketDataLoader
     from hpu_bucketing.plan.bucket_plan import BucketPlan
-    from hpu_bucketing.sampler import BucketBatchSampler
+    from hpu_bucketing.plan.curve import CurvePoint
+    from hpu_bucketing.sampler import BatchInfo, BucketBatchSampler
 
 __all__ = [
+    "BatchInfo",
     "BucketBatchSampler",
     "BucketCollate",
     "BucketDataLoader",
     "BucketDataModuleMixin",
     "BucketPlan",
+    "CurvePoint",
     "HPUGraphs",
     "HPUWarmup",
     "RecompilationError",
@@ -44,6 +47,7 @@ __getattr__, __dir__ = _lazy_exports.lazy_exports(
         "hpu_bucketing.datamodule": ["BucketDataModuleMixin"],
         "hpu_bucketing.loader": ["BucketDataLoader"],
         "hpu_bucketing.plan.bucket_plan": ["BucketPlan"],
-        "hpu_bucketing.sampler": ["BucketBatchSampler"],
+        "hpu_bucketing.plan.curve": ["CurvePoint"],
+        "hpu_bucketing.sampler": ["BatchInfo", "BucketBatchSampler"],
     },
 )

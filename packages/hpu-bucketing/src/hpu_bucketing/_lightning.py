@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lightning.pytorch import LightningModule, Trainer
+    from lightning.pytorch import LightningDataModule, LightningModule, Trainer
     from lightning.pytorch.callbacks import Callback
     from lightning.pytorch.loggers.logger import DummyLogger
     from lightning.pytorch.utilities import rank_zero_info
@@ -25,25 +25,21 @@ else:
     _framework = frameworks.current()
     Callback = _framework.pytorch("callbacks").Callback
     DummyLogger = _framework.pytorch("loggers.logger").DummyLogger
+    LightningDataModule = _framework.pytorch().LightningDataModule
     LightningModule = _framework.pytorch().LightningModule
     Trainer = _framework.pytorch().Trainer
     rank_zero_info = _framework.pytorch("utilities").rank_zero_info
 
 __all__ = [
     "Callback",
+    "LightningDataModule",
     "LightningModule",
     "Trainer",
     "rank_zero_info",
     "reset_epoch_logs",
     "run_training_pass",
     "without_effects",
-    "wrapped_model",
 ]
-
-
-def wrapped_model(trainer: Trainer) -> Any:
-    """Return the module that the strategy calls, such as DistributedDataParallel's."""
-    return trainer.strategy.model
 
 
 def run_training_pass(trainer: Trainer, batch: Any, batch_idx: int) -> None:

@@ -11,7 +11,7 @@ from torch.utils.data import default_collate
 if TYPE_CHECKING:
     from hpu_bucketing.plan.bucket_plan import BucketPlan
 
-__all__ = ["BucketCollate"]
+__all__ = ["BucketCollate", "as_tensor", "reference_field"]
 
 Field = str | int
 """Key of a mapping, or index in a tuple."""
@@ -86,8 +86,8 @@ class BucketCollate:
         raise TypeError(f"a sample must be a mapping, a tuple or a tensor, got {type(first).__name__}")
 
     def _collate(self, rows: list[dict[Any, Any]], mask_field: Field | None) -> dict[Any, Any]:
-        rows = [{field: _as_tensor(value) for field, value in row.items()} for row in rows]
-        reference = _reference_field(rows[0])
+        rows = [{field: as_tensor(value) for field, value in row.items()} for row in rows]
+        reference = reference_field(rows[0])
         dims = self.dims or _variable_fields(rows, reference)
         sizes = [self._sizes(row, dims) for row in rows]
         target = self._target(sizes)
@@ -131,14 +131,22 @@ class BucketCollate:
         return batch
 
 
-def _as_tensor(value: Any) -> Any:
+def as_tensor(value: Any) -> Any:
+    """Return a list of numbers as a tensor, and another value as it is."""
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], (int, float)):
         return torch.as_tensor(value)
     return value
 
 
-def _reference_field(row: Mapping[Any, Any]) -> Any:
-    """Return the field whose length is the sample's."""
+def reference_field(row: Mapping[Any, Any]) -> Any:
+    """Return the field whose length is the sample's.
+
+    Args:
+        row: Fields of a sample; lists are tensors.
+
+    Raises:
+        ValueError: No field is a sequence.
+    """
     sequences = [field for field, value in row.items() if isinstance(value, torch.Tensor) and value.ndim]
     if not sequences:
         raise ValueError(f"a sample must have a sequence, got fields {list(row)!r} without one")

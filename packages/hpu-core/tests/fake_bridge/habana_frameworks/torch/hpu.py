@@ -50,3 +50,22 @@ class Metric:
 def metric_global(name: str) -> "Metric | None":
     """Return the metric, None for an unknown name."""
     return Metric() if name == "graph_compilation" else None
+
+
+calls: list[tuple[str, dict[str, object]]] = []
+
+
+class ModuleCacher:
+    """Wrapper that notes its arguments."""
+
+    def __init__(self, max_graphs: int = 10) -> None:
+        self.max_graphs = max_graphs
+
+    def __call__(self, **options: object) -> None:
+        """Note the arguments."""
+        calls.append(("ModuleCacher", {"max_graphs": self.max_graphs, **options}))
+
+
+def wrap_in_hpu_graph(module: object, **options: object) -> None:
+    """Note the arguments."""
+    calls.append(("wrap_in_hpu_graph", {"module": module, **options}))

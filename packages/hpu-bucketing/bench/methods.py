@@ -1,0 +1,68 @@
+"""Padding of the optimum and of the usual rules, as a Markdown table.
+
+Three distributions are made from their formulas: log-normal (sentence lengths), gamma (protein lengths) and Zipf
+(prompts); their parameters are those below. The text is Python's own: the topics of `help()`, by paragraphs, in bytes.
+
+Usage: `python bench/methods.py`; `nox -s bench` calls it. The exit code is 1 if a rule pads less than the optimum.
+"""
+
+from __future__ import annotations
+
+from pydoc_data.topics import topics
+from typing import Any, Final
+
+import numpy as np
+
+from hpu_bucketing.plan.baselines import BASELINES
+from hpu_bucketing.plan.bucket_plan import BucketPlan, evaluate
+from hpu_bucketing.plan.distribution import as_lengths, batch_maxima, cell_histogram, round_up
+
+_SAMPLES: Final = 100_000
+_LONGEST: Final = 4096
+_ALIGN: Final = 64
+_BATCH_SIZE: Final = 16
+_BUCKETS: Final = (2, 4, 8, 16)
+_TOLERANCE: Final = 1e-9
+
+
+def distributions() -> dict[str, np.ndarray[Any, Any]]:
+    """Return lengths by the name of their distribution."""
+    generator = np.random.default_rng(0)
+    text = [len(part.encode()) for topic in topics.values() for part in topic.split("\n\n") if part.strip()]
+    drawn = {
+        "log-normal (median 200, sigma 0.8)": generator.lognormal(np.log(200), 0.8, _SAMPLES),
+        "gamma (mean 350, shape 2)": generator.gamma(2, 175, _SAMPLES),
+        "Zipf (exponent 1.3, from 32)": 31.0 + generator.zipf(1.3, _SAMPLES),
+        "text: paragraphs of Python's help": np.array(text),
+    }
+    return {name: np.clip(lengths, 1, _LONGEST).astype(np.int64) for name, lengths in drawn.items()}
+
+
+def main() -> int:
+    """Print a table for each way to make batches; return 1 if a rule pads less than the optimum."""
+    failed = False
+    for grouping in ("bucket", "random"):
+        print(f"\nBatches of {_BATCH_SIZE}, grouped by {grouping}: share of padding\n")
+        print("| lengths | rule |", " | ".join(f"{count} buckets" for count in _BUCKETS), "|")
+        print("|---|---|" + "---|" * len(_BUCKETS))
+        for name, lengths in distributions().items():
+            histogram = cell_histogram(round_up(as_lengths(lengths), (_ALIGN,)))
+            maxima = batch_maxima(histogram, _BATCH_SIZE if grouping == "random" else 1)
+            rows: dict[str, list[float]] = {"optimum": []}
+            for count in _BUCKETS:
+                plan = BucketPlan.from_lengths(
+                    lengths, _BATCH_SIZE, grouping=grouping, align=_ALIGN, num_buckets=count, max_buckets=count
+                )
+                rows["optimum"].append(plan.chosen.padding_share if plan.chosen else 0.0)
+                for rule, boundaries in BASELINES.items():
+                    limits = boundaries(maxima, count, _ALIGN)
+                    point = evaluate([limits], lengths, _BATCH_SIZE, grouping=grouping)
+                    rows.setdefault(rule, []).append(point.padding_share)
+            for rule, shares in rows.items():
+                failed |= any(a < b - _TOLERANCE for a, b in zip(shares, rows["optimum"], strict=True))
+                print(f"| {name} | {rule} |", " | ".join(f"{share:.1%}" for share in shares), "|")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

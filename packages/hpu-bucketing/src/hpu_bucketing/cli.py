@@ -1,0 +1,105 @@
+"""Command line of `hpu-bucketing`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from hpu_bucketing.__about__ import __version__
+from hpu_bucketing.plan.bucket_plan import BucketPlan
+from hpu_bucketing.report.html import render_html
+from hpu_bucketing.report.text import print_plan
+
+__all__ = ["main", "plan"]
+
+#: Columns of the table where the output is not a terminal.
+_DEFAULT_WIDTH = 140
+
+
+@click.group()
+@click.version_option(__version__, prog_name="hpu-bucketing")
+def main() -> None:
+    """Choose buckets for data of variable length."""
+
+
+@main.command()
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--name", help="Name of the LightningDataModule, or of a function that returns a DataLoader.")
+@click.option("--key", "keys", multiple=True, help="Field to measure, FIELD or FIELD:DIM. Repeat for more dimensions.")
+@click.option("--samples", default=100_000, show_default=True, type=click.IntRange(1), help="Most samples to measure.")
+@click.option("--batch-size", type=click.IntRange(1), help="Samples per batch. [default: that of the DataLoader]")
+@click.option("--align", default=128, show_default=True, type=click.IntRange(1), help="Boundaries are multiples of it.")
+@click.option("--max-buckets", default=16, show_default=True, type=click.IntRange(1), help="Most shapes to consider.")
+@click.option("--buckets", "num_buckets", type=click.IntRange(1), help="Number of shapes. [default: the curve's knee]")
+@click.option("--ranks", default=1, show_default=True, type=click.IntRange(1), help="Number of cards.")
+@click.option("--random", "is_random", is_flag=True, help="For shuffled batches, not those of a BucketBatchSampler.")
+@click.option("--epochs", default=1, show_default=True, type=click.IntRange(1), help="Number of epochs.")
+@click.option("--tokens-per-second", type=float, help="Speed of a card. With it, the least estimated time decides.")
+@click.option("--compile-seconds", default=25.0, show_default=True, help="Time to compile a graph.")
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Also write an HTML page to this file.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON with stable keys instead of a table.")
+def plan(  # noqa: PLR0913, PLR0917 - one per option
+    file: Path,
+    name: str | None,
+    keys: tuple[str, ...],
+    samples: int,
+    batch_size: int | None,
+    align: int,
+    max_buckets: int,
+    num_buckets: int | None,
+    ranks: int,
+    is_random: bool,
+    epochs: int,
+    tokens_per_second: float | None,
+    compile_seconds: float,
+    html: Path | None,
+    as_json: bool,
+) -> None:
+    """Choose buckets for the training data of FILE, on any machine.
+
+    FILE is a Python file with a LightningDataModule that needs no arguments, or with a function `train_dataloader`. Its
+    samples are read as they are; no model runs.
+    """
+    # Loads torch and Lightning.
+    from hpu_bucketing.dry_run import load_dataloader, measure_lengths
+
+    try:
+        loader = load_dataloader(file, name)
+        lengths = measure_lengths(loader, keys, samples)
+        chosen = BucketPlan.from_lengths(
+            lengths,
+            batch_size or _batch_size(loader),
+            grouping="random" if is_random else "bucket",
+            align=align,
+            max_buckets=max_buckets,
+            num_buckets=num_buckets,
+            ranks=ranks,
+            epochs=epochs,
+            seconds_per_compilation=compile_seconds,
+            tokens_per_second=tokens_per_second,
+        )
+        if html is not None:
+            html.write_text(render_html(chosen, lengths[:, 0].tolist()), encoding="utf-8")
+    except (OSError, ValueError) as error:
+        click.echo(f"hpu-bucketing: {error}", err=True)
+        sys.exit(1)
+    if as_json:
+        click.echo(json.dumps(chosen.to_dict(), indent=2))
+        return
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else _DEFAULT_WIDTH)
+    print_plan(console, chosen, len(lengths))
+    if html is not None:
+        click.echo(f"\nWrote {html}")
+
+
+def _batch_size(loader: Any) -> int:
+    """Return the batch size of a DataLoader; the largest one of a BucketBatchSampler."""
+    if loader.batch_size is not None:
+        return int(loader.batch_size)
+    sampler = loader.batch_sampler
+    return int(getattr(sampler, "batch_size", None) or max(getattr(sampler, "batch_sizes", (1,))))

@@ -1,0 +1,1 @@
+"""Renderers for a plan: `text` for a terminal, `html` for a page without scripts."""

@@ -1,0 +1,119 @@
+"""Tests of the command."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from hpu_bucketing.cli import main
+
+_DATA = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+from lightning import LightningDataModule
+
+class Texts(Dataset):
+    def __len__(self):
+        return 300
+
+    def __getitem__(self, index):
+        length = 900 if index % 10 == 0 else 100 + index % 20
+        return {"input_ids": list(range(length)), "image": torch.zeros(3, 64 + index % 2 * 64), "label": 1}
+
+class Module(LightningDataModule):
+    def setup(self, stage):
+        self.data = Texts()
+
+    def train_dataloader(self):
+        return DataLoader(self.data, batch_size=6)
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """File with a data module."""
+    path = tmp_path / "data_module.py"
+    path.write_text(_DATA)
+    return path
+
+
+def _run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["plan", *map(str, arguments)])
+
+
+def test_plan_shows_curve_and_choice(file: Path) -> None:
+    result = _run(file, "--align", 64)
+
+    assert result.exit_code == 0, result.output
+    assert "hpu-bucketing: 300 samples, batches of 6" in result.output
+    assert "Padding is that of single lengths" in result.output
+    assert "> 2" in result.output
+    assert "Chosen: 128, 960" in result.output
+    assert "plan = BucketPlan.from_boundaries([128, 960])" in result.output
+
+
+def test_random_batches_and_speed(file: Path) -> None:
+    result = _run(file, "--random", "--ranks", 4, "--tokens-per-second", 50000, "--epochs", 100)
+
+    assert "Padding is that of the longest of 6 samples" in result.output
+    assert "The estimated time is least with" in result.output
+
+
+def test_page_has_the_curve(file: Path, tmp_path: Path) -> None:
+    page = tmp_path / "plan.html"
+
+    result = _run(file, "--html", page)
+
+    text = page.read_text()
+    assert f"Wrote {page}" in result.output
+    assert text.count("<circle") == text.count("<tr") - 1 > 1
+    assert text.count('class="limit"') == 2
+    assert "<script" not in text
+
+
+def test_json_is_the_plan(file: Path) -> None:
+    values = json.loads(_run(file, "--json", "--buckets", 1).output)
+
+    assert values["dimensions"] == [[1024]]
+    assert values["reason"] == "`num_buckets` is 1"
+
+
+def test_keys_are_dimensions(file: Path) -> None:
+    values = json.loads(_run(file, "--json", "--key", "input_ids", "--key", "image:1", "--align", 64).output)
+
+    assert values["dimensions"] == [[128, 960], [64, 128]]
+
+
+def test_function_returns_the_loader(tmp_path: Path) -> None:
+    path = tmp_path / "functions.py"
+    path.write_text(
+        "import torch\nfrom torch.utils.data import DataLoader, IterableDataset\n"
+        "class Stream(IterableDataset):\n"
+        "    def __iter__(self):\n        while True:\n            yield torch.ones(5)\n"
+        "def train_dataloader():\n    return DataLoader(Stream(), batch_size=None)\n"
+    )
+
+    result = _run(path, "--samples", 7)
+
+    assert "hpu-bucketing: 7 samples, batches of 1" in result.output
+    assert "Chosen: 128" in result.output
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "message"),
+    [
+        ("", (), "must have one LightningDataModule or a function `train_dataloader`, got none: choose by --name"),
+        ("", ("--name", "make"), "has no 'make'"),
+        ("def train_dataloader(): return 5", (), "must be one DataLoader, got int"),
+        (_DATA, ("--key", "tokens"), "`--key` must be one of input_ids, image, label, got 'tokens'"),
+    ],
+)
+def test_errors_say_what_to_do(source: str, arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text(source)
+
+    result = _run(path, *arguments)
+
+    assert result.exit_code == 1
+    assert message in result.output

@@ -1,0 +1,1 @@
+"""Programs that take long, which CI does not run."""
