@@ -1,4 +1,6 @@
-"""Text report of `hpu-info`, in plain ASCII. Colour adds no information."""
+"""Text reports of `hpu-info`, in plain ASCII. Colour adds no information."""
+
+from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
@@ -10,6 +12,7 @@ from hpu_core.discovery import HPUDevice
 from hpu_core.discovery._device import printable
 from hpu_core.info._collect import SystemInfo
 from hpu_core.info._diagnose import Diagnosis
+from hpu_core.info._explain import Explanation
 
 _GIB = 1024**3
 _UNKNOWN = "-"
@@ -35,6 +38,27 @@ def render(console: Console, system: SystemInfo, diagnosis: Diagnosis) -> None:
         console.print(_text(f"{label}: {problem.message}", style))
         console.print(Padding(_text(problem.remedy), (0, 0, 0, 2)))
     console.print(_text(_summary(system, diagnosis), "bold green" if diagnosis.can_train else "bold red"))
+
+
+def render_explanations(console: Console, explanations: Sequence[Explanation]) -> None:
+    """Print explanations of errors.
+
+    Args:
+        console: Console to print to, at least 60 columns wide.
+        explanations: The errors in the order of the report, at least one.
+    """
+    for index, found in enumerate(explanations):
+        if index:
+            console.print()
+        more = f" (and {found.count - 1} more)" if found.count > 1 else ""
+        console.print(_text(f"Line {found.line_number}{more}: {found.line}", "bold"))
+        evidence = "reported from a real card" if found.error.on_card else "not reported from a real card"
+        rows = [
+            ("Cause", found.error.cause),
+            ("Cure", found.error.cure),
+            ("Source", f"{found.error.source} ({evidence})"),
+        ]
+        console.print(_two_columns(rows))
 
 
 def _heading(system: SystemInfo) -> str:
