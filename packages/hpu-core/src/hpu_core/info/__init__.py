@@ -5,17 +5,19 @@ import io
 import json
 import sys
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 import click
 from rich.console import Console
 
 from hpu_core.__about__ import __version__
-from hpu_core.info import _explain
+from hpu_core.info import _compare, _doctor, _explain
 from hpu_core.info._collect import SystemInfo, collect
 from hpu_core.info._diagnose import Diagnosis, diagnose
 from hpu_core.info._json import to_json
+from hpu_core.info._machine import collect_machine
 from hpu_core.info._render import render, render_explanations
+from hpu_core.info._render_doctor import render_checks, render_comparison
 
 __all__ = ["main"]
 
@@ -72,6 +74,55 @@ def explain(context: click.Context, message: str | None, as_json: bool) -> None:
             err=True,
         )
     sys.exit(0 if explanations else 1)
+
+
+@main.command(short_help="Check this machine, or compare machines.")
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=click.File("r", errors="replace"))
+@click.option(
+    "--compare", "is_comparison", is_flag=True, help="Compare the reports in FILEs, of one machine or more each."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one line of JSON with stable keys.")
+@click.pass_context
+def doctor(context: click.Context, files: tuple[TextIO, ...], is_comparison: bool, as_json: bool) -> None:
+    """Check what training needs of this machine: cards, driver, limits, folders, network and clock.
+
+    Each problem has a cure. Run it with the environment of the job, for example by its launcher. It opens no card. The
+    exit code is 0 if training can start and 1 otherwise.
+    """
+    as_json = as_json or context.obj
+    if is_comparison:
+        sys.exit(_compare_files(files, as_json=as_json))
+    if files:
+        raise click.UsageError("FILEs must be given together with --compare")
+    # torch, the bridge and pyhlml may print while they are imported.
+    with contextlib.redirect_stdout(sys.stderr):
+        machine = collect_machine()
+        checks = _doctor.examine(machine)
+    if as_json:
+        # One line, so that a launcher cannot mix the reports of several machines.
+        click.echo(json.dumps(_doctor.to_json(machine, checks)))
+    else:
+        render_checks(Console(highlight=False), machine, checks)
+    sys.exit(0 if _doctor.can_train(checks) else 1)
+
+
+def _compare_files(files: tuple[TextIO, ...], *, as_json: bool) -> int:
+    reports = [report for file in files for report in _read_reports(file)]
+    if not reports:
+        raise click.UsageError("--compare needs FILEs with reports of `hpu-info doctor --json`")
+    comparison = _compare.compare(reports)
+    if as_json:
+        click.echo(json.dumps(_compare.to_json(comparison), indent=2))
+    else:
+        render_comparison(Console(highlight=False), comparison)
+    return 0 if comparison.can_train else 1
+
+
+def _read_reports(file: TextIO) -> tuple[dict[str, Any], ...]:
+    try:
+        return _compare.parse_reports(file.read())
+    except ValueError as error:
+        raise click.UsageError(f"{file.name}: {error}") from error
 
 
 def _open(message: str | None) -> contextlib.AbstractContextManager[BinaryIO]:
