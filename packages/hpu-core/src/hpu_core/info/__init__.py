@@ -1,29 +1,41 @@
-"""The command `hpu-info`: a report on the Gaudi cards and the installed software. It opens no device."""
+"""The command `hpu-info`: reports on the Gaudi cards, the installed software and errors. It opens no device."""
 
 import contextlib
+import io
 import json
 import sys
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
 
 import click
 from rich.console import Console
 
 from hpu_core.__about__ import __version__
+from hpu_core.info import _compare, _doctor, _explain
 from hpu_core.info._collect import SystemInfo, collect
 from hpu_core.info._diagnose import Diagnosis, diagnose
 from hpu_core.info._json import to_json
-from hpu_core.info._render import render
+from hpu_core.info._machine import collect_machine
+from hpu_core.info._render import render, render_explanations
+from hpu_core.info._render_doctor import render_checks, render_comparison
 
 __all__ = ["main"]
 
+_JSON = "Print the report as JSON with stable keys."
 
-@click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON with stable keys.")
+
+@click.group(invoke_without_command=True)
+@click.option("--json", "as_json", is_flag=True, help=_JSON)
 @click.version_option(__version__, prog_name="hpu-info")
-def main(as_json: bool) -> None:
+@click.pass_context
+def main(context: click.Context, as_json: bool) -> None:
     """Show the Gaudi cards and the installed software, and diagnose why training cannot start.
 
     It opens no card, so it can run during training. The exit code is 0 if training can start and 1 otherwise.
     """
+    if context.invoked_subcommand is not None:
+        context.obj = as_json
+        return
     # torch, the bridge and pyhlml may print while they are imported.
     with contextlib.redirect_stdout(sys.stderr):
         result = _collect_and_diagnose()
@@ -35,6 +47,101 @@ def main(as_json: bool) -> None:
     else:
         render(Console(highlight=False), system, diagnosis)
     sys.exit(0 if diagnosis.can_train else 1)
+
+
+@main.command(short_help="Explain known errors in a text or a log.")
+@click.argument("message", metavar="[TEXT|FILE]", required=False)
+@click.option("--json", "as_json", is_flag=True, help=_JSON)
+@click.pass_context
+def explain(context: click.Context, message: str | None, as_json: bool) -> None:
+    """Explain the known errors in TEXT, in a log FILE or, without either, on stdin: cause, cure and source of each.
+
+    The most specific error is first. The exit code is 0 if there is one and 1 otherwise.
+    """
+    if message is None and sys.stdin.isatty():
+        raise click.UsageError("TEXT or FILE must be given, or a log on stdin")
+    with _open(message) as stream:
+        explanations = _explain.explain(stream)
+    if as_json or context.obj:
+        click.echo(json.dumps(_explain.to_json(explanations), indent=2))
+    elif explanations:
+        render_explanations(Console(highlight=False), explanations)
+    else:
+        where = "on stdin" if message in {None, "-"} else f"in the {_kind(message)} {message!r}"
+        click.echo(
+            f"hpu-info: no known error {where}. Pass the whole log rather than its last line, and run "
+            "`hpu-info doctor` for the state of this machine.",
+            err=True,
+        )
+    sys.exit(0 if explanations else 1)
+
+
+@main.command(short_help="Check this machine, or compare machines.")
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=click.File("r", errors="replace"))
+@click.option(
+    "--compare", "is_comparison", is_flag=True, help="Compare the reports in FILEs, of one machine or more each."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one line of JSON with stable keys.")
+@click.pass_context
+def doctor(context: click.Context, files: tuple[TextIO, ...], is_comparison: bool, as_json: bool) -> None:
+    """Check what training needs of this machine: cards, driver, limits, folders, network and clock.
+
+    Each problem has a cure. Run it with the environment of the job, for example by its launcher. It opens no card. The
+    exit code is 0 if training can start and 1 otherwise.
+    """
+    as_json = as_json or context.obj
+    if is_comparison:
+        sys.exit(_compare_files(files, as_json=as_json))
+    if files:
+        raise click.UsageError("FILEs must be given together with --compare")
+    # torch, the bridge and pyhlml may print while they are imported.
+    with contextlib.redirect_stdout(sys.stderr):
+        machine = collect_machine()
+        checks = _doctor.examine(machine)
+    if as_json:
+        # One line, so that a launcher cannot mix the reports of several machines.
+        click.echo(json.dumps(_doctor.to_json(machine, checks)))
+    else:
+        render_checks(Console(highlight=False), machine, checks)
+    sys.exit(0 if _doctor.can_train(checks) else 1)
+
+
+def _compare_files(files: tuple[TextIO, ...], *, as_json: bool) -> int:
+    reports = [report for file in files for report in _read_reports(file)]
+    if not reports:
+        raise click.UsageError("--compare needs FILEs with reports of `hpu-info doctor --json`")
+    comparison = _compare.compare(reports)
+    if as_json:
+        click.echo(json.dumps(_compare.to_json(comparison), indent=2))
+    else:
+        render_comparison(Console(highlight=False), comparison)
+    return 0 if comparison.can_train else 1
+
+
+def _read_reports(file: TextIO) -> tuple[dict[str, Any], ...]:
+    try:
+        return _compare.parse_reports(file.read())
+    except ValueError as error:
+        raise click.UsageError(f"{file.name}: {error}") from error
+
+
+def _open(message: str | None) -> contextlib.AbstractContextManager[BinaryIO]:
+    if message is None or message == "-":
+        return contextlib.nullcontext(sys.stdin.buffer)
+    if _kind(message) == "text":
+        return io.BytesIO(message.encode("utf-8", "surrogateescape"))
+    try:
+        return Path(message).open("rb")
+    except OSError as error:
+        raise click.FileError(message, error.strerror) from error
+
+
+def _kind(message: str | None) -> str:
+    try:
+        return "file" if message is not None and Path(message).exists() else "text"
+    except (OSError, ValueError):
+        # Too long or otherwise impossible for a path.
+        return "text"
 
 
 def _collect_and_diagnose() -> tuple[SystemInfo, Diagnosis] | None:

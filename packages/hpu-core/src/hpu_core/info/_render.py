@@ -1,4 +1,6 @@
-"""Text report of `hpu-info`, in plain ASCII. Colour adds no information."""
+"""Text reports of `hpu-info`, in plain ASCII. Colour adds no information."""
+
+from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
@@ -10,6 +12,7 @@ from hpu_core.discovery import HPUDevice
 from hpu_core.discovery._device import printable
 from hpu_core.info._collect import SystemInfo
 from hpu_core.info._diagnose import Diagnosis
+from hpu_core.info._explain import Explanation
 
 _GIB = 1024**3
 _UNKNOWN = "-"
@@ -24,17 +27,38 @@ def render(console: Console, system: SystemInfo, diagnosis: Diagnosis) -> None:
         diagnosis: Diagnosis of the machine.
     """
     if system.bridge.simulated:
-        console.print(_text("SIMULATED: these are cards of the simulator. No real Gaudi is used.", "bold"))
-    console.print(_text(_heading(system), "bold"))
+        console.print(safe_text("SIMULATED: these are cards of the simulator. No real Gaudi is used.", "bold"))
+    console.print(safe_text(_heading(system), "bold"))
     console.print(_device_table(system.devices) if system.devices else _source_table(system))
     console.print()
-    console.print(_two_columns(_software(system, diagnosis)))
+    console.print(two_columns(_software(system, diagnosis)))
     console.print()
     for problem in diagnosis.problems:
         label, style = ("Error", "bold red") if problem.blocks_training else ("Note", "bold yellow")
-        console.print(_text(f"{label}: {problem.message}", style))
-        console.print(Padding(_text(problem.remedy), (0, 0, 0, 2)))
-    console.print(_text(_summary(system, diagnosis), "bold green" if diagnosis.can_train else "bold red"))
+        console.print(safe_text(f"{label}: {problem.message}", style))
+        console.print(Padding(safe_text(problem.remedy), (0, 0, 0, 2)))
+    console.print(safe_text(_summary(system, diagnosis), "bold green" if diagnosis.can_train else "bold red"))
+
+
+def render_explanations(console: Console, explanations: Sequence[Explanation]) -> None:
+    """Print explanations of errors.
+
+    Args:
+        console: Console to print to, at least 60 columns wide.
+        explanations: The errors in the order of the report, at least one.
+    """
+    for index, found in enumerate(explanations):
+        if index:
+            console.print()
+        more = f" (and {found.count - 1} more)" if found.count > 1 else ""
+        console.print(safe_text(f"Line {found.line_number}{more}: {found.line}", "bold"))
+        evidence = "reported from a real card" if found.error.on_card else "not reported from a real card"
+        rows = [
+            ("Cause", found.error.cause),
+            ("Cure", found.error.cure),
+            ("Source", f"{found.error.source} ({evidence})"),
+        ]
+        console.print(two_columns(rows))
 
 
 def _heading(system: SystemInfo) -> str:
@@ -58,14 +82,14 @@ def _device_table(devices: tuple[HPUDevice, ...]) -> Table:
             device.pci_address or _UNKNOWN,
             device.generation or _UNKNOWN,
             _UNKNOWN if device.memory_bytes is None else f"{device.memory_bytes / _GIB:.0f} GiB",
-            _text(device.status),
+            safe_text(device.status),
             "simulator" if device.simulated else device.source,
         )
     return table
 
 
 def _source_table(system: SystemInfo) -> Table:
-    return _two_columns([("-", f"{source.location}: {source.message}") for source in system.sources])
+    return two_columns([("-", f"{source.location}: {source.message}") for source in system.sources])
 
 
 def _software(system: SystemInfo, diagnosis: Diagnosis) -> list[tuple[str, str]]:
@@ -122,16 +146,17 @@ def _summary(system: SystemInfo, diagnosis: Diagnosis) -> str:
     return f"Training can start on {system.usable} {kind}{'' if system.usable == 1 else 's'}."
 
 
-def _two_columns(rows: list[tuple[str, str]]) -> Table:
+def two_columns(rows: list[tuple[str, str]]) -> Table:
     """Return a table of which the second column wraps."""
     table = Table.grid(padding=(0, 1))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows:
-        table.add_row(_text(name), _text(value))
+        table.add_row(safe_text(name), safe_text(value))
     return table
 
 
-def _text(text: str, style: str = "") -> Text:
+def safe_text(text: str, style: str = "") -> Text:
+    """Return text in printable ASCII, whose markup is not interpreted."""
     # Text instead of str, because rich would interpret markup in messages of drivers and libraries.
     return Text("\n".join(printable(line) if line.strip() else "" for line in text.splitlines()), style=style)

@@ -1,0 +1,63 @@
+"""Text reports of `hpu-info doctor`, in plain ASCII. Colour adds no information."""
+
+from rich.console import Console
+from rich.padding import Padding
+
+from hpu_core.info._compare import Comparison
+from hpu_core.info._doctor import Check, can_train
+from hpu_core.info._machine import Machine
+from hpu_core.info._render import safe_text, two_columns
+
+
+def render_checks(console: Console, machine: Machine, checks: tuple[Check, ...]) -> None:
+    """Print the result of every check, then each problem with its cure.
+
+    Args:
+        console: Console to print to, at least 60 columns wide.
+        machine: Facts of the machine.
+        checks: The checks in the order of the report.
+    """
+    console.print(safe_text(f"Checks of {machine.host}", "bold"))
+    console.print(two_columns([(f"{_state(check):5}  {check.name}", check.detail) for check in checks]))
+    console.print()
+    problems = [problem for check in checks for problem in check.problems]
+    for problem in sorted(problems, key=lambda problem: not problem.blocks_training):
+        _print_problem(console, "", problem.blocks_training, problem.message, problem.remedy)
+    if not can_train(checks):
+        console.print(safe_text("Training cannot start.", "bold red"))
+    elif problems:
+        console.print(safe_text("Training can start; see the notes.", "bold green"))
+    else:
+        console.print(safe_text("No problem found.", "bold green"))
+
+
+def render_comparison(console: Console, comparison: Comparison) -> None:
+    """Print what differs between machines, then the problems of each.
+
+    Args:
+        console: Console to print to, at least 60 columns wide.
+        comparison: The comparison.
+    """
+    console.print(safe_text(f"{len(comparison.hosts)} machines: {', '.join(comparison.hosts)}", "bold"))
+    for difference in comparison.differences:
+        console.print(safe_text(f"Error: {difference.name} differs", "bold red"))
+        console.print(two_columns([(f"  {value}", ", ".join(hosts)) for value, hosts in difference.hosts.items()]))
+    for host, problems in comparison.problems.items():
+        for blocks_training, message, remedy in problems:
+            _print_problem(console, f"{host}: ", blocks_training, message, remedy)
+    if comparison.can_train:
+        console.print(safe_text("The machines have the same versions.", "bold green"))
+    else:
+        console.print(safe_text("Training cannot start on these machines together.", "bold red"))
+
+
+def _state(check: Check) -> str:
+    if any(problem.blocks_training for problem in check.problems):
+        return "Error"
+    return "Note" if check.problems else "OK"
+
+
+def _print_problem(console: Console, where: str, blocks_training: bool, message: str, remedy: str) -> None:
+    label, style = ("Error", "bold red") if blocks_training else ("Note", "bold yellow")
+    console.print(safe_text(f"{label}: {where}{message}", style))
+    console.print(Padding(safe_text(remedy), (0, 0, 0, 2)))

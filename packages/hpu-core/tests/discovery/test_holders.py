@@ -1,0 +1,82 @@
+"""Tests of the processes that hold a device."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpu_core.discovery import _holders
+from hpu_core.discovery._holders import Holder, Holders
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    """Folder like /proc in which process 20 holds two devices and process 30 none."""
+    folder = tmp_path / "proc"
+    for pid, command in ((20, b"python\0train.py\0"), (30, b"bash\0")):
+        (folder / str(pid) / "fd").mkdir(parents=True)
+        (folder / str(pid) / "cmdline").write_bytes(command)
+    for number, target in enumerate(("/dev/accel/accel1", "/dev/hl0", "/dev/accel/accel1", "/dev/null")):
+        (folder / "20" / "fd" / str(number)).symlink_to(target)
+    (folder / "30" / "fd" / "0").symlink_to("/dev/accel/accel_controlD0")
+    (folder / "self").mkdir()
+    return folder
+
+
+def test_holders(proc: Path, tmp_path: Path) -> None:
+    module = tmp_path / "class" / "accel" / "accel1" / "device" / "module_id"
+    module.parent.mkdir(parents=True)
+    module.write_text("7\n")
+
+    assert _holders.find(proc, tmp_path / "class") == Holders(
+        processes=(
+            Holder(pid=20, command="python train.py", node="/dev/accel/accel1", module_id=7),
+            Holder(pid=20, command="python train.py", node="/dev/hl0", module_id=None),
+        )
+    )
+
+
+def test_module_of_the_older_driver(proc: Path, tmp_path: Path) -> None:
+    module = tmp_path / "class" / "habanalabs" / "hl0" / "module_id"
+    module.parent.mkdir(parents=True)
+    module.write_text("3\n")
+
+    assert [holder.module_id for holder in _holders.find(proc, tmp_path / "class").processes] == [None, 3]
+
+
+def test_process_of_another_user_is_counted(proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may read every process, so the answer of the system is replaced."""
+    iterdir = Path.iterdir
+
+    def deny(path: Path) -> Iterator[Path]:
+        if path.name == "fd":
+            raise PermissionError
+        return iterdir(path)
+
+    (proc / "30" / "cmdline").write_bytes(b"")
+    monkeypatch.setattr(Path, "iterdir", deny)
+
+    assert _holders.find(proc) == Holders(unreadable=1)
+
+
+def test_process_that_has_exited(proc: Path) -> None:
+    (proc / "40").mkdir()
+
+    assert {holder.pid for holder in _holders.find(proc).processes} == {20}
+
+
+def test_own_process_is_not_listed(proc: Path) -> None:
+    (proc / "20").rename(proc / str(os.getpid()))
+
+    assert _holders.find(proc) == Holders()
+
+
+def test_no_proc(tmp_path: Path) -> None:
+    assert _holders.find(tmp_path / "missing") == Holders()
+
+
+def test_text_of_a_holder() -> None:
+    holder = Holder(pid=20, command="python train.py", node="/dev/hl0", module_id=None)
+
+    assert str(holder) == "pid 20 (python train.py)"
