@@ -15,8 +15,10 @@ from .warning_filters import prepare
 OnRanks = Callable[..., list[Any]]
 
 _LIGHTNING = frameworks.current().version
-# Its imports need `fully_shard`.
-collect_ignore = ["test_model_parallel.py"] if Version(torch.__version__) < Version("2.7.dev0") else []
+# Their imports need `fully_shard`.
+collect_ignore = (
+    ["test_model_parallel.py", "test_sharding.py"] if Version(torch.__version__) < Version("2.7.dev0") else []
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""Training with and without buckets on 1, 2 and 4 simulated cards; prints the table of the documentation."""
+"""Training with and without buckets on 1, 2 and 4 simulated cards; `-rP` shows the figures of the documentation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from hpu_sim.testing import Program, machine_env
 
-_PROGRAM = Path(__file__).parent / "variable_lengths.py"
+_PROGRAM = Path(__file__).parent / "programs" / "variable_lengths.py"
 # The optimizer's graphs compile in the first steps.
 _FIRST_STEPS = 2
 
@@ -50,6 +50,8 @@ def _waits(ranks: list[dict[str, Any]]) -> int:
     return sum(any(row["compilations"] for row in step) for step in steps)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("devices", [1, 2, 4])
 def test_buckets_end_recompilations(devices: int, tmp_path: Path) -> None:
     plain = _train(devices, tmp_path / "plain")

@@ -1,1 +1,0 @@
-"""Programs that take long, which CI does not run."""

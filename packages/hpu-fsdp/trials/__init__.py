@@ -1,1 +1,0 @@
-"""Trials of hpu-fsdp that take minutes. Ranks import their functions from this package by module name."""
