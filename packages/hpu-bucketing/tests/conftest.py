@@ -32,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def environment() -> Iterator[None]:
-    """Unset variables that select a framework, a mode or a rank; restore the environment afterwards."""
+    """Unset variables that select a mode or a rank; restore the environment afterwards."""
     with mock.patch.dict(os.environ):
         for name in _VARIABLES:
             os.environ.pop(name, None)

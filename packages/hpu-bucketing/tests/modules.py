@@ -1,5 +1,6 @@
 """Data and modules of the tests."""
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -64,6 +65,23 @@ class Embeddings(_pytorch.LightningModule):  # type: ignore[misc] # chosen at ru
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.AdamW(self.parameters(), lr=0.01)
+
+
+class StoppedError(Exception):
+    """The training was stopped."""
+
+
+class Stop(_pytorch.Callback):  # type: ignore[misc] # chosen at run time
+    """Callback that saves a checkpoint after a number of batches, and stops."""
+
+    def __init__(self, batches: int, path: Path) -> None:
+        self.batches = batches
+        self.path = path
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.global_step == self.batches:
+            trainer.save_checkpoint(self.path)
+            raise StoppedError
 
 
 def loader(batch_size: int = 4, **options: Any) -> BucketDataLoader[Any]:

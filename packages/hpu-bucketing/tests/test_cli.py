@@ -11,7 +11,9 @@ from hpu_bucketing.cli import main
 _DATA = """
 import torch
 from torch.utils.data import DataLoader, Dataset
-from lightning import LightningDataModule
+from hpu_core import frameworks
+
+LightningDataModule = frameworks.current().pytorch().LightningDataModule
 
 class Texts(Dataset):
     def __len__(self):

