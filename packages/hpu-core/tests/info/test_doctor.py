@@ -82,6 +82,13 @@ _FAULTS = [
         "/dev/accel/accel3 (module 3) is in use by pid 4711 (python train.py)",
     ),
     _Fault(
+        "a card is held by another user",
+        {"used_modules": frozenset({3})},
+        "busy cards",
+        False,
+        "module 3 is in use by a process that cannot be inspected; hl-smi reports its memory as used",
+    ),
+    _Fault(
         "every card is held",
         {"holders": Holders(processes=tuple(map(_holder, range(8))))},
         "busy cards",
@@ -282,6 +289,13 @@ def test_processes_that_cannot_be_inspected_are_counted(make_machine: MakeMachin
 
     assert check.detail == "0 cards in use; 7 processes of other users could not be inspected (run as root)"
     assert check.problems == ()
+
+
+def test_held_card_is_reported_once(make_machine: MakeMachine) -> None:
+    """Its memory is in use, too."""
+    machine = make_machine(holders=Holders(processes=(_holder(3),)), used_modules=frozenset({3}))
+
+    assert len(_only(examine(machine), "busy cards").problems) == 1
 
 
 def test_driver_is_reported_once(make_machine: MakeMachine, make_system: MakeSystem) -> None:

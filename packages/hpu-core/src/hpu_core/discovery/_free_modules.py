@@ -23,7 +23,8 @@ FOLDER_VARIABLE: Final = "HPU_MODULE_LOCKS"
 _FOLDER: Final = "/tmp/hpu-module-locks"  # noqa: S108 - its files have no content that matters, and links are refused.
 _MAX_OWNER: Final = 200
 _QUERY: Final = ("-Q", "module_id,memory.used,memory.total", "-f", "csv,noheader,nounits")
-# An idle Gaudi 2 reports 768 of 98304 MiB. A process takes nearly all memory when it opens the device.
+# An idle Gaudi 2 reports 768 of 98304 MiB. The bridge's pool takes all memory by default
+# (PT_HPU_POOL_MEM_ACQUIRE_PERC=100), so a device in use is expected to report far more.
 _USED_SHARE: Final = 0.1
 
 # Descriptors of the modules that this process has locked. They are closed when it exits.
