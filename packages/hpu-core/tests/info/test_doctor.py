@@ -355,6 +355,17 @@ def test_report_with_notes(on: Callable[..., Result], make_machine: MakeMachine)
     assert result.stdout.endswith("Training can start; see the notes.\n")
 
 
+def test_internal_error_has_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> Machine:
+        raise KeyError("cards")
+
+    monkeypatch.setattr(info, "collect_machine", fail)
+    result = _RUNNER.invoke(main, ["doctor", "--json"])
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("hpu-info: internal error: KeyError: 'cards'.")
+
+
 def test_json_is_one_line(on: Callable[..., Result], make_machine: MakeMachine) -> None:
     """A launcher may mix the lines of several machines."""
     machine = make_machine()
