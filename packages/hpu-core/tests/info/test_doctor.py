@@ -82,6 +82,13 @@ _FAULTS = [
         "/dev/accel/accel3 (module 3) is in use by pid 4711 (python train.py)",
     ),
     _Fault(
+        "a card is held by another user",
+        {"used_modules": frozenset({3})},
+        "busy cards",
+        False,
+        "module 3 is in use by a process that cannot be inspected; hl-smi reports its memory as used",
+    ),
+    _Fault(
         "every card is held",
         {"holders": Holders(processes=tuple(map(_holder, range(8))))},
         "busy cards",
@@ -284,6 +291,13 @@ def test_processes_that_cannot_be_inspected_are_counted(make_machine: MakeMachin
     assert check.problems == ()
 
 
+def test_held_card_is_reported_once(make_machine: MakeMachine) -> None:
+    """Its memory is in use, too."""
+    machine = make_machine(holders=Holders(processes=(_holder(3),)), used_modules=frozenset({3}))
+
+    assert len(_only(examine(machine), "busy cards").problems) == 1
+
+
 def test_driver_is_reported_once(make_machine: MakeMachine, make_system: MakeSystem) -> None:
     """`hpu-info` reports it among the versions."""
     synapse = SynapseVersion(Version("1.23.0.695"), "habana-torch-plugin")
@@ -339,6 +353,17 @@ def test_report_with_notes(on: Callable[..., Result], make_machine: MakeMachine)
     assert result.exit_code == 0
     assert "Note   locked memory" in result.stdout
     assert result.stdout.endswith("Training can start; see the notes.\n")
+
+
+def test_internal_error_has_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> Machine:
+        raise KeyError("cards")
+
+    monkeypatch.setattr(info, "collect_machine", fail)
+    result = _RUNNER.invoke(main, ["doctor", "--json"])
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("hpu-info: internal error: KeyError: 'cards'.")
 
 
 def test_json_is_one_line(on: Callable[..., Result], make_machine: MakeMachine) -> None:

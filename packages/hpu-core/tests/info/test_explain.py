@@ -1,7 +1,9 @@
 """Tests of `hpu-info explain` and of its data."""
 
+import ast
 import io
 import json
+import re
 import tracemalloc
 from collections.abc import Iterator
 from importlib import metadata
@@ -213,3 +215,37 @@ def test_json_without_known_error() -> None:
 
     assert result.exit_code == 1
     assert json.loads(result.stdout) == {"schema": 1, "errors": []}
+
+
+_PACKAGES = Path(__file__).resolve().parents[3]
+_OWN = re.compile(r"(hpu-[a-z]+)(?:$|[,;])")
+# Parts that the messages get from constants and arguments.
+_INSERTED = re.compile(r"HABANA_VISIBLE_MODULES|HABANA_PROFILE|hpu-\{\}")
+_OWN_PACKAGES = ("hpu-bucketing", "hpu-core", "hpu-ddp", "hpu-deepspeed", "hpu-fsdp", "hpu-precision", "hpu-profiler")
+
+
+def _texts(package: str) -> str:
+    """Return the string literals of a package, with its placeholders as `{}`."""
+    texts: list[str] = []
+    for path in sorted((_PACKAGES / package / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                texts.append(
+                    "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+                )
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.append(node.value)
+    return "\n".join(texts)
+
+
+@pytest.mark.skipif(not (_PACKAGES / "hpu-ddp").exists(), reason="needs the sources of every package")
+@pytest.mark.parametrize("package", _OWN_PACKAGES)
+def test_messages_of_a_package_still_exist(package: str) -> None:
+    """An entry that quotes this repository changes together with the message."""
+    texts = _texts(package)
+    errors = [error for error in known_errors() if (own := _OWN.match(error.source)) and own[1] == package]
+
+    assert errors
+    for error in errors:
+        patterns = (*error.patterns, *(_INSERTED.sub("{}", pattern) for pattern in error.patterns))
+        assert any(pattern in texts for pattern in patterns), error.id

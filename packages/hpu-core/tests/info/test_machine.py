@@ -151,17 +151,21 @@ def test_machine_of_a_rank(make_system: Callable[..., SystemInfo], tmp_path: Pat
         "PT_HPU_RECIPE_CACHE_CONFIG": f"{tmp_path},false,1024",
         "HCCL_SOCKET_IFNAME": "eth0",
     }
-    machine = collect_machine(environment, collect_system=make_system)
+    machine = collect_machine(environment, collect_system=make_system, used_modules=lambda: frozenset({3}))
 
     assert (machine.rank, machine.world_size, machine.nodes) == (9, 16, 2)
     assert (machine.logs.path, machine.logs_variable) == (str(tmp_path), str(tmp_path))
     assert machine.recipe_cache is not None
     assert machine.recipe_cache.path == str(tmp_path)
     assert machine.interface_names == "eth0"
+    assert machine.used_modules == {3}
 
 
-def test_machine_outside_of_a_job(make_system: Callable[..., SystemInfo]) -> None:
-    machine = collect_machine({}, collect_system=make_system)
+def test_machine_outside_of_a_job(simulated_system: SystemInfo) -> None:
+    """hl-smi is not asked about simulated cards."""
+    machine = collect_machine(
+        {}, collect_system=lambda: simulated_system, used_modules=lambda: pytest.fail("hl-smi was asked")
+    )
 
     assert (machine.rank, machine.world_size, machine.nodes) == (None, 1, None)
     assert machine.recipe_cache is None
@@ -176,4 +180,6 @@ def test_variables_that_the_bridge_sets_are_not_the_users(make_system: Callable[
         environment.update(MASTER_ADDR="localhost", MASTER_PORT="12345")
         return make_system()
 
-    assert collect_machine(environment, collect_system=collect_system).endpoint.address is None
+    machine = collect_machine(environment, collect_system=collect_system, used_modules=frozenset)
+
+    assert machine.endpoint.address is None

@@ -11,7 +11,7 @@ what is counted, not what is listed.
 from packaging.version import Version
 
 from hpu_core import bridge
-from hpu_core.discovery import _parse_devices, _visible_modules
+from hpu_core.discovery import _free_modules, _holders, _parse_devices, _visible_modules
 from hpu_core.discovery._availability import NoHPUError, no_device_error, usable_count, usable_modules
 from hpu_core.discovery._device import HPUDevice, SourceResult
 from hpu_core.discovery._generation import Generation
@@ -31,6 +31,7 @@ __all__ = [
     "device_count",
     "device_name",
     "devices",
+    "free_modules",
     "is_available",
     "parse_devices",
     "scan",
@@ -164,6 +165,50 @@ def select_modules(devices: object) -> tuple[int, ...] | None:
             f"`devices` must list cards from 0 to {len(modules) - 1}, the ones that can be used here, got {devices!r}"
         )
     return tuple(modules[index] for index in indices)
+
+
+def free_modules(n: int) -> tuple[int, ...]:
+    """Return the module ids of `n` devices that no process holds, and keep them for this process until it exits.
+
+    For machines that do not isolate devices, such as those of a SLURM cluster: a job's launching process calls it once
+    and sets HABANA_VISIBLE_MODULES to the result. It sets nothing itself and opens no device. A module that another
+    process got from this function stays that process's own, even before it opens the device; the locks are in
+    /tmp/hpu-module-locks, or in the folder of HPU_MODULE_LOCKS, which all jobs of a machine have to share.
+
+    Without root the open files of other users' processes cannot be read. Their devices are recognized by the memory
+    that `hl-smi` reports as used. On the simulator, only the locks are compared.
+
+    Args:
+        n: Number of modules.
+
+    Returns:
+        Module ids, ascending or in the order of HABANA_VISIBLE_MODULES, which limits the choice.
+
+    Raises:
+        TypeError: `n` is not an int.
+        ValueError: `n` is less than 1.
+        NoHPUError: No device can be used.
+        VisibleModulesError: HABANA_VISIBLE_MODULES is invalid.
+        RuntimeError: Fewer than `n` are free. The message names the processes that hold the others, where it can.
+        OSError: The folder of the locks cannot be used.
+    """
+    if isinstance(n, bool) or not isinstance(n, int):
+        raise TypeError(f"`n` must be a positive int, got {n!r}")
+    if n < 1:
+        raise ValueError(f"`n` must be a positive int, got {n!r}")
+    result = scan()
+    modules = usable_modules(result.devices, _visible_modules.from_environment())
+    if not modules:
+        raise no_device_error(result)
+    simulated = any(device.simulated for device in result.devices)
+    return _free_modules.take(
+        n,
+        modules,
+        # Processes of this machine do not hold simulated devices by their nodes.
+        _holders.Holders() if simulated else _holders.find(),
+        used=frozenset() if simulated else _free_modules.used_modules(),
+        folder=_free_modules.folder(simulated=simulated),
+    )
 
 
 def check_devices(number: int) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -12,8 +13,8 @@ from rich.console import Console
 
 from hpu_core.__about__ import __version__
 from hpu_core.info import _compare, _doctor, _explain
-from hpu_core.info._collect import SystemInfo, collect
-from hpu_core.info._diagnose import Diagnosis, diagnose
+from hpu_core.info._collect import collect
+from hpu_core.info._diagnose import diagnose
 from hpu_core.info._json import to_json
 from hpu_core.info._machine import collect_machine
 from hpu_core.info._render import render, render_explanations
@@ -36,12 +37,9 @@ def main(context: click.Context, as_json: bool) -> None:
     if context.invoked_subcommand is not None:
         context.obj = as_json
         return
-    # torch, the bridge and pyhlml may print while they are imported.
-    with contextlib.redirect_stdout(sys.stderr):
-        result = _collect_and_diagnose()
-    if result is None:
-        sys.exit(1)
-    system, diagnosis = result
+    with _report_internal_error():
+        system = collect()
+        diagnosis = diagnose(system)
     if as_json:
         click.echo(json.dumps(to_json(system, diagnosis), indent=2))
     else:
@@ -94,8 +92,7 @@ def doctor(context: click.Context, files: tuple[TextIO, ...], is_comparison: boo
         sys.exit(_compare_files(files, as_json=as_json))
     if files:
         raise click.UsageError("FILEs must be given together with --compare")
-    # torch, the bridge and pyhlml may print while they are imported.
-    with contextlib.redirect_stdout(sys.stderr):
+    with _report_internal_error():
         machine = collect_machine()
         checks = _doctor.examine(machine)
     if as_json:
@@ -144,14 +141,17 @@ def _kind(message: str | None) -> str:
         return "text"
 
 
-def _collect_and_diagnose() -> tuple[SystemInfo, Diagnosis] | None:
+@contextlib.contextmanager
+def _report_internal_error() -> Iterator[None]:
+    """Exit with a message instead of a traceback if the body fails, and redirect what it prints to stderr."""
     try:
-        system = collect()
-        return system, diagnose(system)
+        # torch, the bridge and pyhlml may print while they are imported.
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
     except Exception as error:  # noqa: BLE001 - a tool for broken machines should not print a traceback.
         message = (
             f"hpu-info: internal error: {type(error).__name__}: {error}. Please report it with the output of `hl-smi` "
             "and `pip list`."
         )
         click.echo(message, err=True)
-        return None
+        sys.exit(1)

@@ -144,22 +144,24 @@ def _driver(machine: Machine) -> Check:
 
 def _busy_devices(machine: Machine) -> Check:
     holders = machine.holders
-    detail = f"{len({holder.node for holder in holders.processes})} cards in use"
-    if holders.unreadable:
-        detail += f"; {holders.unreadable} processes of other users could not be inspected (run as root)"
-    by_node: dict[str, list[str]] = {}
+    by_device: dict[str, list[str]] = {}
     for holder in holders.processes:
         module = "" if holder.module_id is None else f" (module {holder.module_id})"
-        by_node.setdefault(f"{holder.node}{module}", []).append(str(holder))
-    is_full = 0 < len(machine.system.devices) <= len(by_node)
+        by_device.setdefault(f"{holder.node}{module}", []).append(str(holder))
+    for module_id in sorted(machine.used_modules - {holder.module_id for holder in holders.processes}):
+        by_device[f"module {module_id}"] = ["a process that cannot be inspected; hl-smi reports its memory as used"]
+    detail = f"{len(by_device)} cards in use"
+    if holders.unreadable:
+        detail += f"; {holders.unreadable} processes of other users could not be inspected (run as root)"
+    is_full = 0 < len(machine.system.devices) <= len(by_device)
     problems = tuple(
         Problem(
             blocks_training=is_full,
-            message=f"{node} is in use by {', '.join(processes)}",
+            message=f"{device} is in use by {', '.join(processes)}",
             remedy="End the process if it is left over, or set HABANA_VISIBLE_MODULES to free modules; "
             "`hpu_core.discovery.free_modules(n)` returns them.",
         )
-        for node, processes in by_node.items()
+        for device, processes in by_device.items()
     )
     return Check(name="busy cards", detail=detail, problems=problems)
 

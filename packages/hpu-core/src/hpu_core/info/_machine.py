@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from hpu_core.discovery import _holders
+from hpu_core.discovery import _free_modules, _holders
 from hpu_core.discovery._holders import Holders
 from hpu_core.info._collect import SystemInfo, collect
 
@@ -86,6 +86,7 @@ class Machine:
         host: Host name.
         system: Devices and software.
         holders: Processes that hold a device.
+        used_modules: Modules whose memory is in use according to `hl-smi`.
         huge_pages: Huge pages, None if the kernel does not report them.
         open_files: Soft and hard limit of open files.
         locked_bytes: Limit of locked memory, None if there is none.
@@ -105,6 +106,7 @@ class Machine:
     host: str
     system: SystemInfo
     holders: Holders = field(default_factory=Holders)
+    used_modules: frozenset[int] = frozenset()
     huge_pages: HugePages | None = None
     open_files: tuple[int, int] = (1 << 20, 1 << 20)
     locked_bytes: int | None = None
@@ -125,6 +127,7 @@ def collect_machine(
     environ: Mapping[str, str] = os.environ,
     *,
     collect_system: Callable[[], SystemInfo] = collect,
+    used_modules: Callable[[], frozenset[int]] = _free_modules.used_modules,
     proc: Path = Path("/proc"),
     net: Path = Path("/sys/class/net"),
 ) -> Machine:
@@ -133,17 +136,20 @@ def collect_machine(
     Args:
         environ: Environment of the job.
         collect_system: Collects devices and software.
+        used_modules: Returns the modules whose memory is in use.
         proc: Folder of processes.
         net: Folder of network interfaces.
     """
     # First, because the import of the bridge sets MASTER_ADDR and MASTER_PORT.
     endpoint = find_endpoint(environ)
     environ = dict(environ)
+    system = collect_system()
     cache = environ.get("PT_HPU_RECIPE_CACHE_CONFIG")
     logs = environ.get("HABANA_LOGS")
     return Machine(
         host=socket.gethostname(),
         holders=_holders.find(proc),
+        used_modules=used_modules() if any(not device.simulated for device in system.devices) else frozenset(),
         huge_pages=read_huge_pages(proc / "meminfo"),
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE),
         locked_bytes=_limit(resource.RLIMIT_MEMLOCK),
@@ -158,7 +164,7 @@ def collect_machine(
         world_size=_first_int(environ, _WORLD_SIZE) or 1,
         nodes=_first_int(environ, _NODES),
         time=time.time(),
-        system=collect_system(),
+        system=system,
     )
 
 
