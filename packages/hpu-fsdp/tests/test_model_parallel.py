@@ -59,7 +59,12 @@ def _strategy(data: int, **options: Any) -> HPUModelParallelStrategy:
 
 
 def _fit(
-    module: Digits, strategy: Any, steps: int = STEPS, folder: Path | None = None, **options: Any
+    module: Digits,
+    strategy: Any,
+    steps: int = STEPS,
+    folder: Path | None = None,
+    clip: float | None = None,
+    **options: Any,
 ) -> tuple[list[float], Any]:
     """Train, saving each epoch of two steps in `folder`; return the losses and the Trainer."""
     checkpoint = _lightning.pytorch("callbacks").ModelCheckpoint
@@ -68,6 +73,7 @@ def _fit(
         strategy=strategy,
         max_steps=steps,
         limit_train_batches=2,
+        gradient_clip_val=clip,
         callbacks=callbacks,
         enable_checkpointing=bool(callbacks),
     )
@@ -78,11 +84,10 @@ def _fit(
     return [float(loss) for loss in losses], trainer
 
 
-def _fit_on_one_device(optimizer: str) -> list[float]:
+def _fit_on_one_device(optimizer: str, clip: float | None = None) -> list[float]:
     module = Digits(optimizer=optimizer)
-    make_trainer(strategy=SingleHPUStrategy(), devices=1, max_steps=STEPS, limit_train_batches=2).fit(
-        module, make_loader()
-    )
+    options = {"max_steps": STEPS, "limit_train_batches": 2, "gradient_clip_val": clip}
+    make_trainer(strategy=SingleHPUStrategy(), devices=1, **options).fit(module, make_loader())
     return [float(loss) for loss in module.losses]
 
 
@@ -91,6 +96,7 @@ def _train_and_resume(folder: Path) -> dict[str, Any]:
     results: dict[str, Any] = {"sgd": _fit_on_one_device("sgd"), "adamw": _fit_on_one_device("adamw")}
     results["FSDP2"] = _fit(Sharded(), _strategy(2))[0]
     results["tensor parallel"] = _fit(Sharded(), _strategy(1))[0]
+    results["clipping"] = (_fit_on_one_device("sgd", clip=0.05), _fit(Sharded(), _strategy(2), clip=0.05)[0])
     kinds: dict[str, dict[str, Any]] = {
         "distributed": {},
         "one file": {"save_distributed_checkpoint": False},
@@ -115,6 +121,12 @@ def trained(on_ranks: OnRanks, tmp_path_factory: pytest.TempPathFactory) -> list
 def test_two_ranks_train_like_one_device(kind: str, trained: list[dict[str, Any]]) -> None:
     for rank in trained:
         assert rank[kind] == pytest.approx(rank["sgd"], abs=1e-5)
+
+
+def test_gradients_are_clipped_by_their_norm_over_all_ranks(trained: list[dict[str, Any]]) -> None:
+    for rank in trained:
+        expected, losses = rank["clipping"]
+        assert losses == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["distributed", "one file", "async"])

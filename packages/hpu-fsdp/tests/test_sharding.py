@@ -52,15 +52,23 @@ class Sharded(Digits):
         return plan
 
 
-def _train_all(network: str, ranks: int) -> dict[str, list[float]]:
-    """Return the losses of every strategy."""
-    losses = {"one device": train_on_one_device(network, STEPS)}
+def _train_with_ddp(network: str, ranks: int) -> list[float]:
+    """Return the losses of data parallelism."""
+    if ranks == 1:
+        return train_on_one_device(network, STEPS)
+    return train(Digits(network), make_trainer(strategy="hpu_ddp", devices=ranks, max_steps=STEPS))
+
+
+def _train_all(network: str, ranks: int) -> dict[str, tuple[int, list[float]]]:
+    """Return the number of data-parallel ranks and the losses of every strategy."""
+    losses: dict[str, tuple[int, list[float]]] = {}
     for name, options in FSDP.items():
         mesh = {"device_mesh": (2, ranks // 2)} if "device_mesh" in options else {}
         if mesh and ranks < 4:
             continue
         strategy: Any = HPUFSDPStrategy(auto_wrap_policy=set(UNITS), **{**options, **mesh})
-        losses[name] = train(Digits(network), make_trainer(strategy=strategy, devices=ranks, max_steps=STEPS))
+        trainer = make_trainer(strategy=strategy, devices=ranks, max_steps=STEPS)
+        losses[name] = (ranks, train(Digits(network), trainer))
     for tensor in (1, 2):
         if ranks % tensor:
             continue
@@ -72,21 +80,25 @@ def _train_all(network: str, ranks: int) -> dict[str, list[float]]:
         module = Sharded(network)
         trainer.fit(module, make_loader(trainer.global_rank // tensor, data))
         reduced = strategy.reduce(torch.stack(module.losses), reduce_op="mean")
-        losses[f"FSDP2 {data} x TP {tensor}"] = [float(loss) for loss in reduced]
+        losses[f"FSDP2 {data} x TP {tensor}"] = (data, [float(loss) for loss in reduced])
     return losses
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 @pytest.mark.parametrize("network", NETWORKS)
-def test_every_strategy_trains_like_one_device(
+def test_every_strategy_trains_like_data_parallelism(
     network: str, ranks: int, on_ranks: OnRanks, record_property: Callable[[str, object], None]
 ) -> None:
-    """The losses of 50 steps are within 1e-5 in float32."""
+    """The losses of 50 steps are within 1e-5 of those of DDP with as many shards of the data, in float32."""
+    shards = {ranks, max(ranks // 2, 1)}
+    expected = {count: on_ranks(_train_with_ddp, network, count, count=count, seconds=120)[0] for count in shards}
     for losses in on_ranks(_train_all, network, ranks, count=ranks, seconds=280):
-        expected = losses.pop("one device")
-        worst = {name: max(abs(a - b) for a, b in zip(found, expected, strict=True)) for name, found in losses.items()}
+        worst = {
+            name: max(abs(a - b) for a, b in zip(found, expected[count], strict=True))
+            for name, (count, found) in losses.items()
+        }
         for name, value in worst.items():
             record_property(name, f"{value:.1e}")
         assert max(worst.values()) < 1e-5
-        assert expected[-1] < expected[0]
+    assert expected[ranks][-1] < expected[ranks][0]

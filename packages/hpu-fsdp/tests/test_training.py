@@ -149,7 +149,7 @@ def test_module_on_the_meta_device_is_materialized(on_ranks: OnRanks) -> None:
     assert on_ranks(_materialize) == [("hpu:0", "FullyShardedDataParallel", 2, True)] * 2
 
 
-def _count_collectives(sharding: Any) -> tuple[list[int], list[dict[str, int]]]:
+def _count_collectives(sharding: Any, limit: bool) -> tuple[list[int], list[dict[str, int]]]:
     """Return the padded bytes of each wrapped unit, and the device's counters of each step."""
     seen: list[dict[str, int]] = []
 
@@ -157,7 +157,7 @@ def _count_collectives(sharding: Any) -> tuple[list[int], list[dict[str, int]]]:
         def on_train_batch_start(self, *args: Any) -> None:
             seen.append(hpu_sim.stats())
 
-    strategy = HPUFSDPStrategy(auto_wrap_policy=set(UNITS), sharding_strategy=sharding)
+    strategy = HPUFSDPStrategy(auto_wrap_policy=set(UNITS), sharding_strategy=sharding, limit_all_gathers=limit)
     trainer = make_trainer(strategy=strategy, max_steps=5, callbacks=[Counter()])
     train(Digits(), trainer)
     units = [part for part in FullyShardedDataParallel.fsdp_modules(trainer.model) if part._handle is not None]
@@ -167,17 +167,18 @@ def _count_collectives(sharding: Any) -> tuple[list[int], list[dict[str, int]]]:
     return sizes, steps
 
 
+@pytest.mark.parametrize("limit", [True, False], ids=["limited", "unlimited"])
 @pytest.mark.parametrize(("sharding", "gathers"), [("FULL_SHARD", 2), ("SHARD_GRAD_OP", 1)])
-def test_collectives_of_a_step_equal_the_formula(sharding: str, gathers: int, on_ranks: OnRanks) -> None:
+def test_collectives_of_a_step_equal_the_formula(sharding: str, gathers: int, limit: bool, on_ranks: OnRanks) -> None:
     """Each unit is gathered before its forward and, with FULL_SHARD, its backward pass, and reduced once.
 
-    Freeing a gathered unit is a host-device synchronization.
+    With `limit_all_gathers`, the host waits before each gather until the device has freed an earlier one.
     """
-    for sizes, steps in on_ranks(_count_collectives, sharding):
+    for sizes, steps in on_ranks(_count_collectives, sharding, limit):
         assert len(sizes) == 3
         for step in steps:
             assert step["collectives"] == (gathers + 1) * len(sizes)
-            assert step["host_syncs"] == gathers * len(sizes)
+            assert step["host_syncs"] == (gathers * len(sizes) if limit else 0)
 
 
 class _Fabric:
