@@ -73,7 +73,7 @@ def _work_class() -> type[Any]:
 
         def __init__(self, tensors: Any) -> None:
             super().__init__()
-            self._tensors = tensors
+            self.tensors = tensors
 
         def wait(self, timeout: Any = None) -> bool:
             del timeout
@@ -81,7 +81,7 @@ def _work_class() -> type[Any]:
 
         def get_future(self) -> torch.futures.Future[Any]:
             future: torch.futures.Future[Any] = torch.futures.Future()
-            future.set_result(self._tensors)
+            future.set_result(self.tensors)
             return future
 
     return FinishedWork
