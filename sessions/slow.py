@@ -73,6 +73,13 @@ def faults(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def published_points(session: nox.Session) -> None:
+    """Print the planner's predictions beside published figures of cards, in about half a minute."""
+    install(session, "hpu-sim", "numpy")
+    session.run("python", "packages/hpu-sim/bench/published_points.py", env=isolated_sim_env(session))
+
+
+@nox.session(default=False)
 def cpu_adam(session: nox.Session) -> None:
     """Train with DeepSpeed's CPU Adam, which it compiles; skipped without a compiler."""
     run_slow_test(session, "hpu-deepspeed", "cpu_adam")
