@@ -79,3 +79,10 @@ def faults(session: nox.Session) -> None:
     """Have a rank fail in every way, on one machine and two, and print a table; `-- --runs 1` for a short one."""
     install(session, "hpu-ddp", "hpu-deepspeed[deepspeed]", "hpu-sim", *group("demo"))
     session.run("python", "scripts/faults/measure.py", *session.posargs)
+
+
+@nox.session(default=False)
+def published_points(session: nox.Session) -> None:
+    """Print the planner's predictions beside published figures of cards, in about half a minute."""
+    install(session, "hpu-sim", "numpy")
+    session.run("python", "packages/hpu-sim/bench/published_points.py", env=isolated_sim_env(session))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import types
 from typing import TYPE_CHECKING
@@ -108,13 +109,32 @@ def test_an_operator_without_a_shape_function_is_refused() -> None:
         _plan(torch.ops.hpu_sim_test_plan.custom)
 
 
+def test_ddp_with_several_buckets_waits_for_each() -> None:
+    """The reducer waits for the bucket of each layer after the last one has begun."""
+
+    def program() -> None:
+        layers = nn.Sequential(*[nn.Linear(64, 64) for _ in range(4)]).to("hpu")
+        model = nn.parallel.DistributedDataParallel(layers, bucket_cap_mb=0.001)
+        for _ in range(3):
+            with plan.step():
+                model(torch.ones(1, 64, device="hpu")).sum().backward()
+                gc.collect()
+
+    recording = record_call(program, Options(devices=2))
+
+    assert len(recording.steady.collectives) == 4
+
+
 def test_an_engine_of_deepspeed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = types.ModuleType("deepspeed")
     monkeypatch.setitem(sys.modules, "deepspeed", engine)
     monkeypatch.setattr(engine, "initialize", lambda: None, raising=False)
 
+    def program() -> None:
+        engine.initialize()
+
     with pytest.raises(plan.PlanError, match=rf"{__file__}:\d+: `deepspeed.initialize` reads the data"):
-        record_call(sys.modules["deepspeed"].initialize, Options())
+        record_call(program, Options())
 
 
 def test_memory_of_a_fake_tensor_names_the_line() -> None:

@@ -35,6 +35,21 @@ def test_the_memory_tracker_has_what_the_planner_overrides() -> None:
     assert {each.name for each in updates} == {"ADD", "DEL", "REF", "SIZE"}
 
 
+@pytest.mark.parametrize("count", [1, 3, 4, 16])
+def test_chunks_are_those_of_fsdp(count: int) -> None:
+    module = torch_tools.fsdp_parameter_module()
+    if module is None:
+        pytest.skip("this torch has no FSDP2 of this form")
+    tensor = torch.arange(20).view(10, 2)
+
+    expected = module._chunk_with_empty(tensor, count, dim=0)
+
+    chunks = torch_tools.Chunks(tensor, count, dim=0)
+    assert len(chunks) == len(expected)
+    for index, chunk in enumerate(expected):
+        assert torch.equal(chunks[index], chunk)
+
+
 def test_an_older_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "__version__", "2.7.1+cpu")
 

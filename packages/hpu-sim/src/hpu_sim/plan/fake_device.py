@@ -79,8 +79,8 @@ class FakeDevice(TorchDispatchMode):
         self._storage_ids: Any = WeakIdKeyDictionary()
         self._next_storage = 0
         self._pending: dict[int, int] = {}
-        # The boxed object does not keep the Python part of a work alive. Callers ask it for its future at once.
-        self._work: Any = None
+        # The boxed object does not keep the Python part of a work alive, without which `wait` never returns.
+        self._works: list[Any] = []
         self.step = StepRecording()
         self.is_recording = False
         self.host_reads: dict[tuple[str, str], HostRead] = {}
@@ -273,7 +273,10 @@ class FakeDevice(TorchDispatchMode):
                 is_async=bool(values.get("async_op", True)),
             )
         work = torch_tools.finished_work(args[0])
-        self._work = work
+        if self._works:
+            # DDP's reducer asks for the future at once. Later, a work must not keep its tensors.
+            self._works[-1].tensors = None
+        self._works.append(work)
         return work.boxed() if len(func._schema.returns) == 1 else (args[0], work.boxed())  # noqa: SLF001 - as above
 
     def _record_functional(self, name: str, args: tuple[Any, ...], result: Any) -> None:

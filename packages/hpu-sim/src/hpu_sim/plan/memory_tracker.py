@@ -77,11 +77,6 @@ def _tracker_class() -> type[Any]:  # noqa: C901 - the methods of one class
             names = self._mod_tracker.parents
             return "" if len(names) == 1 else max((name for name in names if name != "Global"), key=len)
 
-        @property
-        def is_recomputing(self) -> bool:
-            """Whether a module runs its forward pass again for the backward pass."""
-            return bool(self._in_ac)
-
         # Lightning runs forward and backward in a closure of the optimizer's step.
         @property
         def _in_opt(self) -> bool:

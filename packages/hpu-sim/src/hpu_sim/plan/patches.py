@@ -37,6 +37,9 @@ def applied(session: Session) -> Iterator[None]:
                 _replace(stack, dist, name, function)
             _replace(stack, dist.distributed_c10d, "new_group", _new_group(dist.new_group))
             _replace(stack, dist, "new_group", dist.distributed_c10d.new_group)
+            sharding = torch_tools.fsdp_parameter_module()
+            if sharding is not None:
+                _replace(stack, sharding, "_chunk_with_empty", torch_tools.Chunks)
             import torch.nn.parallel.distributed as ddp
 
             _replace(stack, ddp, "_verify_param_shape_across_processes", _do_nothing)

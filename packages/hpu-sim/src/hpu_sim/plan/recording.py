@@ -139,7 +139,6 @@ class Recording:
         steps: The planned steps.
         host_reads: Lines that read values.
         notes: Limits of the plan for this program.
-        module_bytes: Bytes by module: parameters with gradients and optimizer state, and activations that it keeps.
     """
 
     command: tuple[str, ...]
@@ -158,7 +157,6 @@ class Recording:
     steps: list[StepRecording] = field(default_factory=list)
     host_reads: list[HostRead] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    module_bytes: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def steady(self) -> StepRecording:

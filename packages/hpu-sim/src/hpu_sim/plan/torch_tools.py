@@ -73,7 +73,7 @@ def _work_class() -> type[Any]:
 
         def __init__(self, tensors: Any) -> None:
             super().__init__()
-            self._tensors = tensors
+            self.tensors = tensors
 
         def wait(self, timeout: Any = None) -> bool:
             del timeout
@@ -81,10 +81,47 @@ def _work_class() -> type[Any]:
 
         def get_future(self) -> torch.futures.Future[Any]:
             future: torch.futures.Future[Any] = torch.futures.Future()
-            future.set_result(self._tensors)
+            future.set_result(self.tensors)
             return future
 
     return FinishedWork
+
+
+class Chunks:
+    """Chunks of a tensor as FSDP2 makes them, each made when it is asked for.
+
+    FSDP2 makes one per rank and takes that of its own. On 512 ranks the others are most of the time of a plan.
+
+    Args:
+        tensor: Tensor to divide.
+        count: Number of chunks; the last ones may be empty.
+        dim: Dimension to divide.
+    """
+
+    def __init__(self, tensor: torch.Tensor, count: int, dim: int) -> None:
+        self._tensor = tensor
+        self._count = count
+        self._dim = dim
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        length = self._tensor.size(self._dim)
+        size = -(-length // self._count)
+        start = index * size
+        if start >= length:
+            return self._tensor.new_empty(0)
+        return self._tensor.narrow(self._dim, start, min(size, length - start))
+
+
+def fsdp_parameter_module() -> ModuleType | None:
+    """Return FSDP2's module of parameters, whose ``_chunk_with_empty`` :class:`Chunks` replaces; None without it."""
+    try:
+        from torch.distributed.fsdp._fully_shard import _fsdp_param
+    except ImportError:
+        return None
+    return _fsdp_param if hasattr(_fsdp_param, "_chunk_with_empty") else None
 
 
 def finished_work(tensors: Any) -> Any:
