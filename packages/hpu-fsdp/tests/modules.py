@@ -4,7 +4,6 @@ import functools
 from typing import Any
 
 import torch
-from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from hpu_core import HPUAccelerator, SingleHPUStrategy, frameworks
@@ -21,17 +20,18 @@ Loader = DataLoader[tuple[torch.Tensor, ...]]
 
 
 @functools.cache
-def digits() -> TensorDataset:
-    """Return images of shape (64,) with values from 0 to 1, and their labels."""
-    data = load_digits()
-    images = torch.tensor(data.data[:SAMPLES], dtype=torch.float32) / 16
-    return TensorDataset(images, torch.tensor(data.target[:SAMPLES]))
+def dataset() -> TensorDataset:
+    """Return images of shape (64,) with values from 0 to 1 around 10 centers, and their classes."""
+    generator = torch.Generator().manual_seed(7)
+    labels = torch.randint(10, (SAMPLES,), generator=generator)
+    centers = torch.rand(10, 64, generator=generator)
+    return TensorDataset((centers[labels] + torch.rand(SAMPLES, 64, generator=generator)) / 2, labels)
 
 
 def make_loader(rank: int = 0, ranks: int = 1) -> Loader:
     """Return a DataLoader of a rank's shard of each batch, with the samples in the order of one rank."""
-    sampler = DistributedSampler(digits(), num_replicas=ranks, rank=rank, shuffle=False)  # type: ignore[var-annotated]
-    return DataLoader(digits(), batch_size=BATCH_SIZE // ranks, sampler=sampler)
+    sampler = DistributedSampler(dataset(), num_replicas=ranks, rank=rank, shuffle=False)  # type: ignore[var-annotated]
+    return DataLoader(dataset(), batch_size=BATCH_SIZE // ranks, sampler=sampler)
 
 
 class Layer(torch.nn.Linear):
@@ -77,8 +77,8 @@ def make_network(name: str = "perceptron") -> Any:
         return NETWORKS[name]()
 
 
-class Digits(_Base):  # type: ignore[misc, valid-type] # The class depends on the framework.
-    """Classifier of handwritten digits that records the loss of each step."""
+class ImageClassifier(_Base):  # type: ignore[misc, valid-type] # The class depends on the framework.
+    """Classifier of images that records the loss of each step."""
 
     def __init__(self, network: str = "perceptron", optimizer: str = "sgd") -> None:
         super().__init__()
@@ -118,7 +118,7 @@ def make_trainer(**options: Any) -> Any:
 
 
 def train(module: Any, trainer: Any, **options: Any) -> list[float]:
-    """Train on this rank's shard of the digits; return the losses, averaged over the ranks."""
+    """Train on this rank's shard of the images; return the losses, averaged over the ranks."""
     ranks = trainer.world_size
     trainer.fit(module, make_loader(trainer.global_rank, ranks), **options)
     losses = torch.stack(module.losses)
@@ -127,7 +127,7 @@ def train(module: Any, trainer: Any, **options: Any) -> list[float]:
 
 def train_on_one_device(network: str = "perceptron", steps: int = STEPS, **options: Any) -> list[float]:
     """Train on the whole batches; return the losses."""
-    module = Digits(network)
+    module = ImageClassifier(network)
     trainer = make_trainer(strategy=SingleHPUStrategy(), devices=1, max_steps=steps, **options)
     trainer.fit(module, make_loader())
     return [float(loss) for loss in module.losses]

@@ -13,7 +13,7 @@ from hpu_core import SingleHPUStrategy, frameworks
 from hpu_fsdp import HPUFSDPStrategy
 
 from .conftest import OnRanks
-from .modules import UNITS, Digits, make_network, make_trainer, train
+from .modules import UNITS, ImageClassifier, make_network, make_trainer, train
 from .test_training import _Fabric
 
 # torch's checkpoints use its own deprecated names.
@@ -35,7 +35,7 @@ def _fit(steps: int, strategy: Any, resume: Path | None = None, folder: Path | N
         enable_checkpointing=bool(callbacks),
         **options,
     )
-    losses = train(Digits(optimizer="adamw"), trainer, ckpt_path=resume, weights_only=False)
+    losses = train(ImageClassifier(optimizer="adamw"), trainer, ckpt_path=resume, weights_only=False)
     return losses, trainer
 
 
@@ -115,7 +115,7 @@ def _fail_while_saving(saved: Path) -> tuple[str, list[str]]:
     """Fail in the middle of a save; return the error and the files."""
     strategy = _sharding("sharded", failure_detection=False)
     trainer = make_trainer(strategy=strategy, max_steps=1)
-    train(Digits(), trainer)
+    train(ImageClassifier(), trainer)
     with (
         mock.patch.object(state_dict_saver, "_save_state_dict", side_effect=OSError("the disk is full")),
         pytest.raises(OSError, match="disk") as error,
@@ -186,7 +186,7 @@ def test_fabric_saves_and_loads(tmp_path: Path, on_ranks: OnRanks) -> None:
 def _save_plain_checkpoint(path: Path) -> None:
     """Train on one device without FSDP and save."""
     trainer = make_trainer(strategy=SingleHPUStrategy(), devices=1, max_steps=2)
-    trainer.fit(Digits(optimizer="adamw"), _loader())
+    trainer.fit(ImageClassifier(optimizer="adamw"), _loader())
     trainer.save_checkpoint(path)
 
 

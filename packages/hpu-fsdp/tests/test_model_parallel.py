@@ -18,7 +18,7 @@ from hpu_fsdp import FabricHPUModelParallelStrategy, HPUModelParallelStrategy, _
 from hpu_fsdp._lightning import FabricModelParallelStrategy, ModelParallelStrategy
 
 from .conftest import OnRanks
-from .modules import Digits, Layer, make_loader, make_network, make_trainer, train
+from .modules import ImageClassifier, Layer, make_loader, make_network, make_trainer, train
 
 # torch's checkpoints use its own deprecated names.
 pytestmark = pytest.mark.filterwarnings(r"ignore::UserWarning:torch\.", r"ignore::FutureWarning:torch\.")
@@ -42,7 +42,7 @@ def shard(network: Any, mesh: Any, *, reshard: bool = False) -> Any:
     return network
 
 
-class Sharded(Digits):
+class Sharded(ImageClassifier):
     """Classifier that shards itself."""
 
     _is_sharded = False
@@ -59,7 +59,7 @@ def _strategy(data: int, **options: Any) -> HPUModelParallelStrategy:
 
 
 def _fit(
-    module: Digits,
+    module: ImageClassifier,
     strategy: Any,
     steps: int = STEPS,
     folder: Path | None = None,
@@ -85,7 +85,7 @@ def _fit(
 
 
 def _fit_on_one_device(optimizer: str, clip: float | None = None) -> list[float]:
-    module = Digits(optimizer=optimizer)
+    module = ImageClassifier(optimizer=optimizer)
     options = {"max_steps": STEPS, "limit_train_batches": 2, "gradient_clip_val": clip}
     make_trainer(strategy=SingleHPUStrategy(), devices=1, **options).fit(module, make_loader())
     return [float(loss) for loss in module.losses]
@@ -158,7 +158,7 @@ def test_step_gathers_and_reduces_each_unit_once(on_ranks: OnRanks) -> None:
             assert step["collectives"] == 2 * 3
 
 
-class NoPlan(Digits):
+class NoPlan(ImageClassifier):
     """Classifier whose plan names no module."""
 
     def configure_model(self) -> None:
@@ -166,14 +166,14 @@ class NoPlan(Digits):
         parallelize_module(self.net, self.device_mesh["tensor_parallel"], {"decoder": ColwiseParallel()})
 
 
-class Unsharded(Digits):
+class Unsharded(ImageClassifier):
     """Classifier that shards nothing."""
 
     def configure_model(self) -> None:
         """Do nothing."""
 
 
-class OtherMesh(Digits):
+class OtherMesh(ImageClassifier):
     """Classifier that shards over a mesh of CPUs."""
 
     def configure_model(self) -> None:
@@ -189,7 +189,7 @@ def _misuse() -> list[str]:
         (NoPlan(), _strategy(1, failure_detection=False)),
         (Unsharded(), _strategy(2, failure_detection=False)),
         (Sharded(), HPUModelParallelStrategy(3, 2, failure_detection=False)),
-        (Digits(), _strategy(2, failure_detection=False)),
+        (ImageClassifier(), _strategy(2, failure_detection=False)),
     ):
         with pytest.raises((ValueError, RuntimeError, TypeError)) as error:
             train(module, make_trainer(strategy=strategy))

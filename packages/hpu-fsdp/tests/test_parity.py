@@ -1,4 +1,4 @@
-"""Parity of sharded training and training on one device, on handwritten digits."""
+"""Parity of sharded training and training on one device."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 from hpu_fsdp import HPUFSDPStrategy
 
 from .conftest import OnRanks
-from .modules import UNITS, Digits, make_trainer, train, train_on_one_device
+from .modules import UNITS, ImageClassifier, make_trainer, train, train_on_one_device
 
 STRATEGIES: dict[str, dict[str, Any]] = {
     "FULL_SHARD": {},
@@ -22,7 +22,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 def train_sharded(network: str = "perceptron", steps: int = 20, **options: Any) -> list[float]:
     """Train with FSDP on two ranks; return the losses."""
     strategy = HPUFSDPStrategy(auto_wrap_policy=set(UNITS), **options)
-    return train(Digits(network), make_trainer(strategy=strategy, max_steps=steps))
+    return train(ImageClassifier(network), make_trainer(strategy=strategy, max_steps=steps))
 
 
 def _train_all() -> dict[str, list[float]]:
@@ -63,7 +63,7 @@ def test_transformer_trains_like_on_one_device(on_ranks: OnRanks) -> None:
 
 def _train_on_single_rank() -> tuple[list[float], list[float], str]:
     strategy = HPUFSDPStrategy(auto_wrap_policy=set(UNITS), sharding_strategy="HYBRID_SHARD")
-    losses = train(Digits(), make_trainer(strategy=strategy, devices=1))
+    losses = train(ImageClassifier(), make_trainer(strategy=strategy, devices=1))
     return train_on_one_device(), losses, strategy.sharding_strategy.name
 
 

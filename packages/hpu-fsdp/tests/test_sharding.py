@@ -11,7 +11,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from hpu_fsdp import HPUFSDPStrategy, HPUModelParallelStrategy
 
 from .conftest import OnRanks
-from .modules import UNITS, Digits, make_loader, make_trainer, train, train_on_one_device
+from .modules import UNITS, ImageClassifier, make_loader, make_trainer, train, train_on_one_device
 
 STEPS = 50
 NETWORKS = ("perceptron", "transformer")
@@ -24,7 +24,7 @@ FSDP: dict[str, dict[str, Any]] = {
 }
 
 
-class Sharded(Digits):
+class Sharded(ImageClassifier):
     """Classifier that shards itself over both dimensions of the mesh."""
 
     _is_sharded = False
@@ -56,7 +56,7 @@ def _train_with_ddp(network: str, ranks: int) -> list[float]:
     """Return the losses of data parallelism."""
     if ranks == 1:
         return train_on_one_device(network, STEPS)
-    return train(Digits(network), make_trainer(strategy="hpu_ddp", devices=ranks, max_steps=STEPS))
+    return train(ImageClassifier(network), make_trainer(strategy="hpu_ddp", devices=ranks, max_steps=STEPS))
 
 
 def _train_all(network: str, ranks: int) -> dict[str, tuple[int, list[float]]]:
@@ -68,7 +68,7 @@ def _train_all(network: str, ranks: int) -> dict[str, tuple[int, list[float]]]:
             continue
         strategy: Any = HPUFSDPStrategy(auto_wrap_policy=set(UNITS), **{**options, **mesh})
         trainer = make_trainer(strategy=strategy, devices=ranks, max_steps=STEPS)
-        losses[name] = (ranks, train(Digits(network), trainer))
+        losses[name] = (ranks, train(ImageClassifier(network), trainer))
     for tensor in (1, 2):
         if ranks % tensor:
             continue

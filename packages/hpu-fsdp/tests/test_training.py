@@ -13,7 +13,7 @@ from hpu_core import HPUAccelerator, SingleHPUStrategy, frameworks
 from hpu_fsdp import FabricHPUFSDPStrategy, HPUFSDPStrategy
 
 from .conftest import OnRanks
-from .modules import UNITS, Digits, Layer, Perceptron, make_loader, make_network, make_trainer, train
+from .modules import UNITS, ImageClassifier, Layer, Perceptron, make_loader, make_network, make_trainer, train
 
 _lightning = frameworks.current()
 
@@ -21,7 +21,7 @@ STEPS = 6
 
 
 def _fit(
-    module: Digits, *, sharded: bool, options: dict[str, Any] | None = None, **trainer_options: Any
+    module: ImageClassifier, *, sharded: bool, options: dict[str, Any] | None = None, **trainer_options: Any
 ) -> list[float]:
     """Train on one device or with FSDP; return the losses."""
     strategy = HPUFSDPStrategy(auto_wrap_policy=set(UNITS), **(options or {})) if sharded else SingleHPUStrategy()
@@ -32,7 +32,7 @@ def _fit(
     return [float(loss) for loss in module.losses]
 
 
-class WrappedDigits(Digits):
+class WrappedClassifier(ImageClassifier):
     """Classifier that wraps its network itself."""
 
     def configure_model(self) -> None:
@@ -41,7 +41,7 @@ class WrappedDigits(Digits):
             self.net = wrap(self.net)
 
 
-class FrozenDigits(Digits):
+class FrozenClassifier(ImageClassifier):
     """Classifier with frozen and trained parameters in each layer, as LoRA has."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class FrozenDigits(Digits):
             self.net[layer].weight.requires_grad_(False)
 
 
-class LayerOptimizers(Digits):
+class LayerOptimizers(ImageClassifier):
     """Classifier with an optimizer per layer."""
 
     def configure_optimizers(self) -> Any:
@@ -65,22 +65,33 @@ def _compare() -> dict[str, tuple[list[float], list[float]]]:
         "accumulation": {"accumulate_grad_batches": 2},
     }
     losses = {
-        name: (_fit(Digits(), sharded=False, **options), _fit(Digits(), sharded=True, **options))
+        name: (_fit(ImageClassifier(), sharded=False, **options), _fit(ImageClassifier(), sharded=True, **options))
         for name, options in features.items()
     }
-    plain = _fit(Digits(), sharded=False)
+    plain = _fit(ImageClassifier(), sharded=False)
     recompute = {"activation_checkpointing_policy": {Layer}}
-    losses["activation checkpointing"] = (plain, _fit(Digits(), sharded=True, options=recompute))
-    losses["unlimited all-gathers"] = (plain, _fit(Digits(), sharded=True, options={"limit_all_gathers": False}))
-    losses["flat parameters"] = (plain, _fit(Digits(), sharded=True, options={"use_orig_params": False}))
-    losses["broadcast weights"] = (plain, _fit(Digits(), sharded=True, options={"sync_module_states": True}))
+    losses["activation checkpointing"] = (plain, _fit(ImageClassifier(), sharded=True, options=recompute))
+    losses["unlimited all-gathers"] = (
+        plain,
+        _fit(ImageClassifier(), sharded=True, options={"limit_all_gathers": False}),
+    )
+    losses["flat parameters"] = (
+        plain,
+        _fit(ImageClassifier(), sharded=True, options={"use_orig_params": False}),
+    )
+    losses["broadcast weights"] = (
+        plain,
+        _fit(ImageClassifier(), sharded=True, options={"sync_module_states": True}),
+    )
     losses["accumulation with SHARD_GRAD_OP"] = (
         losses["accumulation"][0],
-        _fit(Digits(), sharded=True, options={"sharding_strategy": "SHARD_GRAD_OP"}, accumulate_grad_batches=2),
+        _fit(
+            ImageClassifier(), sharded=True, options={"sharding_strategy": "SHARD_GRAD_OP"}, accumulate_grad_batches=2
+        ),
     )
-    losses["frozen parameters"] = (_fit(FrozenDigits(), sharded=False), _fit(FrozenDigits(), sharded=True))
+    losses["frozen parameters"] = (_fit(FrozenClassifier(), sharded=False), _fit(FrozenClassifier(), sharded=True))
     trainer = make_trainer(strategy=HPUFSDPStrategy(), max_steps=STEPS)
-    losses["own wrapping"] = (plain, train(WrappedDigits(), trainer))
+    losses["own wrapping"] = (plain, train(WrappedClassifier(), trainer))
     return losses
 
 
@@ -113,7 +124,7 @@ def test_feature_trains_like_on_one_device(
 
 
 def _mixed(precision: str) -> tuple[list[float], torch.dtype]:
-    module = Digits()
+    module = ImageClassifier()
     strategy = HPUFSDPStrategy(auto_wrap_policy=set(UNITS))
     losses = train(module, make_trainer(strategy=strategy, max_steps=STEPS, precision=precision))
     return losses, next(module.parameters()).dtype
@@ -133,7 +144,7 @@ def test_lower_precision_trains(precision: str, on_ranks: OnRanks, compared: Any
 def _materialize() -> tuple[str, str, int, bool]:
     """Train a module that is created on the meta device."""
 
-    class Empty(Digits):
+    class Empty(ImageClassifier):
         def configure_model(self) -> None:
             with torch.device("meta"):
                 self.net = Perceptron()
@@ -159,7 +170,7 @@ def _count_collectives(sharding: Any, limit: bool) -> tuple[list[int], list[dict
 
     strategy = HPUFSDPStrategy(auto_wrap_policy=set(UNITS), sharding_strategy=sharding, limit_all_gathers=limit)
     trainer = make_trainer(strategy=strategy, max_steps=5, callbacks=[Counter()])
-    train(Digits(), trainer)
+    train(ImageClassifier(), trainer)
     units = [part for part in FullyShardedDataParallel.fsdp_modules(trainer.model) if part._handle is not None]
     handles: list[Any] = [unit._handle for unit in units]
     sizes = [handle.flat_param._padded_unsharded_size.numel() * 4 for handle in handles]
@@ -231,7 +242,7 @@ def test_fabric_trains_like_the_trainer(on_ranks: OnRanks, compared: Any) -> Non
 
 def _train_lazily() -> str:
     with pytest.raises(RuntimeError) as error:
-        train(Digits(), make_trainer(strategy=HPUFSDPStrategy(), devices=1))
+        train(ImageClassifier(), make_trainer(strategy=HPUFSDPStrategy(), devices=1))
     return str(error.value)
 
 
