@@ -40,14 +40,15 @@ class Sharded(Digits):
         if tensor.size() > 1:
             parallelize_module(self.net, tensor, self._plan())
         if data.size() > 1:
-            for unit in [part for part in self.net.modules() if isinstance(part, tuple(UNITS))]:
+            units: list[Any] = [part for part in self.net.modules() if isinstance(part, tuple(UNITS))]
+            for unit in units:
                 fully_shard(unit, mesh=data, reshard_after_forward=False)
             fully_shard(self.net, mesh=data, reshard_after_forward=False)
 
     def _plan(self) -> dict[str, Any]:
         if isinstance(self.net, torch.nn.Sequential):
             return {"0": ColwiseParallel(), "2": RowwiseParallel()}
-        plan = {}
+        plan: dict[str, Any] = {}
         for index in range(len(self.net.layers)):
             plan |= {f"layers.{index}.linear1": ColwiseParallel(), f"layers.{index}.linear2": RowwiseParallel()}
         return plan
