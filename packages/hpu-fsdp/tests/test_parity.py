@@ -47,7 +47,7 @@ def test_two_ranks_train_like_one_device(
     strategy: str, sharded: list[dict[str, list[float]]], expected: list[float]
 ) -> None:
     """Shards of a batch on several devices train like the whole batch on one device."""
-    assert expected[-1] < expected[0] * 0.75
+    assert expected[-1] < expected[0] * 0.9
     for losses in sharded:
         assert losses[strategy] == pytest.approx(expected, abs=1e-5)
 
