@@ -135,12 +135,15 @@ def train(options: argparse.Namespace) -> None:
     model = Llama(SHAPES[options.size], options.length, recompute=options.recompute).to(torch.bfloat16)
     if options.shard:
         from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.fsdp import FSDPModule, fully_shard
 
         mesh = init_device_mesh("hpu", (torch.distributed.get_world_size(),))
         for block in model.blocks:
             fully_shard(block, mesh=mesh)
         fully_shard(model, mesh=mesh)
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.set_force_sum_reduction_for_comms(enable=True)  # HCCL has no average.
     model.to("hpu")
     optimizer = torch.optim.AdamW(model.parameters())
     batch = tokens(options)[: options.batch]
