@@ -71,7 +71,8 @@ class Block(nn.Module):
         mixed = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         hidden = hidden + self.output(mixed.transpose(1, 2).reshape(batch, length, -1))
         inputs = self.feed_forward_norm(hidden)
-        return hidden + self.down(nn.functional.silu(self.gate(inputs)) * self.up(inputs))
+        result: Tensor = hidden + self.down(nn.functional.silu(self.gate(inputs)) * self.up(inputs))
+        return result
 
 
 def rotate(states: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
