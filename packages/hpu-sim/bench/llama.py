@@ -71,7 +71,8 @@ class Block(nn.Module):
         mixed = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         hidden = hidden + self.output(mixed.transpose(1, 2).reshape(batch, length, -1))
         inputs = self.feed_forward_norm(hidden)
-        return hidden + self.down(nn.functional.silu(self.gate(inputs)) * self.up(inputs))
+        result: Tensor = hidden + self.down(nn.functional.silu(self.gate(inputs)) * self.up(inputs))
+        return result
 
 
 def rotate(states: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
@@ -135,12 +136,15 @@ def train(options: argparse.Namespace) -> None:
     model = Llama(SHAPES[options.size], options.length, recompute=options.recompute).to(torch.bfloat16)
     if options.shard:
         from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.fsdp import FSDPModule, fully_shard
 
         mesh = init_device_mesh("hpu", (torch.distributed.get_world_size(),))
         for block in model.blocks:
             fully_shard(block, mesh=mesh)
         fully_shard(model, mesh=mesh)
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.set_force_sum_reduction_for_comms(enable=True)  # HCCL has no average.
     model.to("hpu")
     optimizer = torch.optim.AdamW(model.parameters())
     batch = tokens(options)[: options.batch]

@@ -49,19 +49,31 @@ def transformer() -> tuple[nn.Module, Tensor]:
 MODELS: Final = {"mlp": mlp, "cnn": cnn, "transformer": transformer}
 
 
-def train(make: Callable[[], tuple[nn.Module, Tensor]], steps: int = 3, *, wrap: bool = False) -> list[dict[str, int]]:
+def train(make: Callable[[], tuple[nn.Module, Tensor]], steps: int = 3, wrap: str = "") -> list[dict[str, int]]:
     """Train and return the simulator's counters after each step.
 
     Args:
         make: Function that returns a model and a batch.
         steps: Number of steps.
-        wrap: Whether to wrap the model in DistributedDataParallel.
+        wrap: "ddp" or "fsdp2" to wrap the model; empty for one device.
     """
     torch.manual_seed(0)
     module, batch = make()
     model: nn.Module = module.to("hpu")
-    if wrap:
+    if wrap == "ddp":
         model = nn.parallel.DistributedDataParallel(model)
+    elif wrap == "fsdp2":
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import FSDPModule, fully_shard
+
+        mesh = init_device_mesh("hpu", (torch.distributed.get_world_size(),))
+        for child in model.children():
+            if any(True for _ in child.parameters()):
+                fully_shard(child, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.set_force_sum_reduction_for_comms(enable=True)  # HCCL has no average.
     optimizer = torch.optim.AdamW(model.parameters())
     labels = torch.zeros(BATCH, dtype=torch.int64)
     counters = []

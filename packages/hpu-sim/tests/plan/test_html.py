@@ -23,7 +23,7 @@ pytestmark = pytest.mark.needs_torch("2.8", "the tools of the planner")
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    recording = record_call(functools.partial(train, MODELS["mlp"], wrap=True), Options(devices=2))
+    recording = record_call(functools.partial(train, MODELS["mlp"], wrap="ddp"), Options(devices=2))
     return make_plan(("train <1>.py",), [strategy_plan(recording, "GAUDI3")])
 
 

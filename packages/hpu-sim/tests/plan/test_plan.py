@@ -20,7 +20,7 @@ pytestmark = pytest.mark.needs_torch("2.8", "the tools of the planner")
 
 @pytest.fixture(scope="module")
 def recording() -> Recording:
-    return record_call(functools.partial(train, MODELS["mlp"], wrap=True), Options(devices=2, nodes=8), ("train.py",))
+    return record_call(functools.partial(train, MODELS["mlp"], wrap="ddp"), Options(devices=2, nodes=8), ("train.py",))
 
 
 @pytest.fixture(scope="module")

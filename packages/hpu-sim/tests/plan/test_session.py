@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from hpu_sim import plan
@@ -123,6 +124,17 @@ def test_ddp_with_several_buckets_waits_for_each() -> None:
     recording = record_call(program, Options(devices=2))
 
     assert len(recording.steady.collectives) == 4
+
+
+def test_an_average_that_hccl_refuses_is_noted() -> None:
+    def program() -> None:
+        with plan.step():
+            tensor = torch.ones(2, device="hpu").relu()
+            dist.reduce_scatter(tensor, [tensor, tensor], op=dist.ReduceOp.AVG)
+
+    (note,) = record_call(program, Options(devices=2)).notes
+
+    assert "set_force_sum_reduction_for_comms(True)" in note
 
 
 def test_an_engine_of_deepspeed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,6 +85,7 @@ class FakeDevice(TorchDispatchMode):
         self.is_recording = False
         self.host_reads: dict[tuple[str, str], HostRead] = {}
         self.error: PlanError | None = None
+        self.notes: set[str] = set()
         self.tracker = make_memory_tracker(self._on_memory, on_root_module or _do_nothing)
 
     def __enter__(self) -> Self:
@@ -263,6 +264,11 @@ class FakeDevice(TorchDispatchMode):
         values = dict(zip(names, args, strict=False)) | kwargs
         if not any(isinstance(each, self._fake_class) for each in tensors):
             _run_for_equal_ranks(name, args, len(torch_tools.group_ranks(values["process_group"])))
+        if "reduce_op" in values and not torch_tools.is_sum(values["reduce_op"]) and "reduce_scatter" in name:
+            self.notes.add(
+                "A reduce-scatter is not a sum, and HCCL refuses averages: call FSDP2's "
+                "`set_force_sum_reduction_for_comms(True)` on every sharded module."
+            )
         if name != "barrier" and any(each.device.type == "hpu" for each in tensors):
             payload = args[1] if name in _SECOND_ARGUMENT else args[0]
             self._record_collective(

@@ -129,6 +129,7 @@ class Session:
         Raises:
             PlanError: If no step was recorded.
         """
+        self.recording.notes = sorted(self.device.notes)
         self.recording.host_reads = list(self.device.host_reads.values())
         if not self.recording.steps:
             raise PlanError(
