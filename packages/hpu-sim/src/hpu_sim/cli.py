@@ -165,7 +165,7 @@ def plan(  # noqa: PLR0913 - one argument per option
     program: str,
     arguments: tuple[str, ...],
 ) -> None:
-    """Predict memory, collectives and step time of a script on a job of cards.
+    """Predict memory and step time of a script on many cards.
 
     SCRIPT runs as one rank of NODES x DEVICES until its training steps are known. Its tensors on cards have no data.
     The exit code is 1 if nothing that was planned fits in memory. Everything is predicted, and nothing is measured.
