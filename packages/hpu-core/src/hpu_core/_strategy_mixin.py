@@ -128,14 +128,14 @@ def validate_device(device: "_DEVICE") -> torch.device:
         ValueError: `device` is another one.
     """
     try:
-        asked = torch.device(device)
+        requested = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise ValueError(f"`device` must be 'hpu', got {device!r}") from error
-    if asked.type != "hpu":
-        raise ValueError(f"`device` must be 'hpu', got {str(asked)!r}")
-    if asked.index not in {None, 0}:
+    if requested.type != "hpu":
+        raise ValueError(f"`device` must be 'hpu', got {str(requested)!r}")
+    if requested.index not in {None, 0}:
         raise ValueError(
-            f"`device` must be 'hpu' without an index, got {str(asked)!r}: a process sees its one card as 'hpu'; "
+            f"`device` must be 'hpu' without an index, got {str(requested)!r}: a process sees its one card as 'hpu'; "
             "choose the card with HLS_MODULE_ID before it is opened"
         )
     return torch.device("hpu")

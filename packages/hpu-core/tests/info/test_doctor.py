@@ -17,7 +17,7 @@ from hpu_core.discovery._holders import Holder, Holders
 from hpu_core.discovery._synapse import SynapseVersion
 from hpu_core.info import main
 from hpu_core.info._collect import SystemInfo
-from hpu_core.info._doctor import Check, can_train, examine, to_json
+from hpu_core.info._doctor import Check, can_train, run_checks, to_json
 from hpu_core.info._machine import Endpoint, Folder, HugePages, Machine
 
 MakeSystem = Callable[..., SystemInfo]
@@ -242,7 +242,7 @@ def _only(checks: tuple[Check, ...], name: str) -> Check:
 
 
 def test_machine_without_a_problem(make_machine: MakeMachine) -> None:
-    checks = examine(make_machine())
+    checks = run_checks(make_machine())
 
     assert can_train(checks)
     assert [problem for check in checks for problem in check.problems if check.name != "cards and software"] == []
@@ -251,7 +251,7 @@ def test_machine_without_a_problem(make_machine: MakeMachine) -> None:
 @pytest.mark.parametrize("fault", _FAULTS, ids=[fault.name for fault in _FAULTS])
 def test_injected_fault(make_machine: MakeMachine, make_system: MakeSystem, fault: _Fault) -> None:
     """One check reports it, with a cure, and says whether it blocks training."""
-    checks = examine(_with(make_machine, make_system, fault.fields))
+    checks = run_checks(_with(make_machine, make_system, fault.fields))
     problem = _only(checks, fault.check).problems[0]
 
     assert problem.message.startswith(fault.message)
@@ -270,7 +270,7 @@ def test_every_fault_is_in_the_documents() -> None:
 
 
 def test_simulated_machine_needs_no_limits(make_machine: MakeMachine, simulated_system: SystemInfo) -> None:
-    checks = examine(
+    checks = run_checks(
         make_machine(
             system=simulated_system,
             locked_bytes=1,
@@ -285,7 +285,7 @@ def test_simulated_machine_needs_no_limits(make_machine: MakeMachine, simulated_
 
 
 def test_processes_that_cannot_be_inspected_are_counted(make_machine: MakeMachine) -> None:
-    check = _only(examine(make_machine(holders=Holders(unreadable=7))), "busy cards")
+    check = _only(run_checks(make_machine(holders=Holders(unreadable=7))), "busy cards")
 
     assert check.detail == "0 cards in use; 7 processes of other users could not be inspected (run as root)"
     assert check.problems == ()
@@ -295,13 +295,13 @@ def test_held_card_is_reported_once(make_machine: MakeMachine) -> None:
     """Its memory is in use, too."""
     machine = make_machine(holders=Holders(processes=(_holder(3),)), used_modules=frozenset({3}))
 
-    assert len(_only(examine(machine), "busy cards").problems) == 1
+    assert len(_only(run_checks(machine), "busy cards").problems) == 1
 
 
 def test_driver_is_reported_once(make_machine: MakeMachine, make_system: MakeSystem) -> None:
     """`hpu-info` reports it among the versions."""
     synapse = SynapseVersion(Version("1.23.0.695"), "habana-torch-plugin")
-    checks = examine(make_machine(system=make_system(synapse=synapse)))
+    checks = run_checks(make_machine(system=make_system(synapse=synapse)))
 
     assert sum("driver" in problem.message for check in checks for problem in check.problems) == 1
 
@@ -309,20 +309,22 @@ def test_driver_is_reported_once(make_machine: MakeMachine, make_system: MakeSys
 def test_driver_alone_is_not_compared(make_machine: MakeMachine, make_system: MakeSystem) -> None:
     system = make_system(synapse=SynapseVersion(Version("1.22.0"), "driver"))
 
-    assert _only(examine(make_machine(system=system)), "driver").problems == ()
+    assert _only(run_checks(make_machine(system=system)), "driver").problems == ()
 
 
 def test_port_of_a_running_rank_0_is_no_problem_for_its_peers(make_machine: MakeMachine) -> None:
     endpoint = Endpoint(address="node-1", port="29500", resolved="10.0.0.1", is_here=True, state="in use")
 
-    assert _only(examine(make_machine(endpoint=endpoint, rank=3)), "MASTER_PORT").problems == ()
+    assert _only(run_checks(make_machine(endpoint=endpoint, rank=3)), "MASTER_PORT").problems == ()
 
 
 @pytest.mark.parametrize("config", ["/r", "/r,", "/r,True", "/r,false,", "/r,false,1", "/r,0,1"])
 def test_valid_recipe_cache(make_machine: MakeMachine, config: str) -> None:
     folder = Folder(path="/r", free_bytes=2 * _GIB)
 
-    assert _only(examine(make_machine(recipe_cache=folder, recipe_cache_config=config)), "recipe cache").problems == ()
+    assert (
+        _only(run_checks(make_machine(recipe_cache=folder, recipe_cache_config=config)), "recipe cache").problems == ()
+    )
 
 
 @pytest.fixture
@@ -372,12 +374,12 @@ def test_json_is_one_line(on: Callable[..., Result], make_machine: MakeMachine) 
     result = on(machine, "--json")
 
     assert result.stdout.count("\n") == 1
-    assert json.loads(result.stdout) == to_json(machine, examine(machine))
+    assert json.loads(result.stdout) == to_json(machine, run_checks(machine))
 
 
 def test_json_has_the_versions(make_machine: MakeMachine) -> None:
     machine = make_machine()
-    report = to_json(machine, examine(machine))
+    report = to_json(machine, run_checks(machine))
 
     assert (report["schema"], report["host"], report["can_train"]) == (1, "node-1", True)
     assert report["versions"]["driver"] == "1.22.0-1a2b3c4"
@@ -390,7 +392,7 @@ def reports(make_machine: MakeMachine, make_card: Callable[..., HPUDevice], make
     """Reports of two machines with different drivers, as JSON."""
     other = make_system(devices=tuple(make_card(index, driver_version="1.21.0-9f8e7d6") for index in range(8)))
     machines = (make_machine(), dataclasses.replace(make_machine(), host="node-2", system=other))
-    first, second = (json.dumps(to_json(machine, examine(machine))) for machine in machines)
+    first, second = (json.dumps(to_json(machine, run_checks(machine))) for machine in machines)
     return first, second
 
 

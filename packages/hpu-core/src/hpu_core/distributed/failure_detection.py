@@ -233,28 +233,28 @@ def describe_exit(code: int) -> str:
 
 def _dead_rank(ranks: Sequence[RankState]) -> RankFailure | None:
     for rank in ranks:
-        beat = rank.heartbeat
-        if rank.exit_reason is None or beat.closed:
+        heartbeat = rank.heartbeat
+        if rank.exit_reason is None or heartbeat.closed:
             continue
-        if beat.error is not None:
-            return RankFailure(f"{rank.info} failed{rank.where}: {beat.error}", rank.info.rank)
-        if beat.training:
+        if heartbeat.error is not None:
+            return RankFailure(f"{rank.info} failed{rank.where}: {heartbeat.error}", rank.info.rank)
+        if heartbeat.training:
             return RankFailure(f"{rank.info} exited{rank.where}: {rank.exit_reason}", rank.info.rank)
     return None
 
 
 def _peer_of_failed_rank(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:
     # Ranks that all fail, or all finish, do not wait for each other.
-    for gone in ranks:
-        beat = gone.heartbeat
-        if gone.exit_reason is None and beat.error is None and not beat.closed:
+    for peer in ranks:
+        heartbeat = peer.heartbeat
+        if peer.exit_reason is None and heartbeat.error is None and not heartbeat.closed:
             continue
         for rank in ranks:
-            waited = rank.waiting_for(now)
-            if waited > timeouts.heartbeat_interval and rank.heartbeat.collective_seq > beat.collective_seq:
-                cause = "left the job" if beat.error is None else f"failed: {beat.error}"
-                message = f"{gone.info} {cause}; {rank.info} waits for it{rank.where}"
-                return RankFailure(message, gone.info.rank, waited)
+            seconds = rank.waiting_for(now)
+            if seconds > timeouts.heartbeat_interval and rank.heartbeat.collective_seq > heartbeat.collective_seq:
+                cause = "left the job" if heartbeat.error is None else f"failed: {heartbeat.error}"
+                message = f"{peer.info} {cause}; {rank.info} waits for it{rank.where}"
+                return RankFailure(message, peer.info.rank, seconds)
     return None
 
 

@@ -208,7 +208,7 @@ def _lead(root: "Store", config: RendezvousConfig, own: RankInfo) -> tuple[str, 
             if record["nonce"] != attempt:
                 publish(base, f"offer/{record['nonce']}", {"attempt": attempt})
         errors = [_admit(members, record, config) for record in _new_entries(store, "ack", acknowledged)]
-        error = next(filter(None, errors), None) or _obstacle(members, config, deadline)
+        error = next(filter(None, errors), None) or _join_error(members, config, deadline)
         if error is None and try_get(base, f"offer/{attempt}") is not None:
             error = ValueError(f"{own} and another process have rank 0: NODE_RANK must differ from machine to machine")
         time.sleep(_POLL_INTERVAL)
@@ -281,7 +281,7 @@ def _admit(members: dict[int, RankInfo], record: Mapping[str, Any], config: Rend
     return None
 
 
-def _obstacle(members: Mapping[int, RankInfo], config: RendezvousConfig, deadline: float) -> Exception | None:
+def _join_error(members: Mapping[int, RankInfo], config: RendezvousConfig, deadline: float) -> Exception | None:
     """Return why it makes no sense to wait for further ranks; None while it does."""
     try:
         config.check()

@@ -320,11 +320,11 @@ class Watchdog:
 
     def _lead(self, now: float) -> RankFailure | None:
         failure = self._failure or detect_failure(self._ranks, now, self._timeouts)
-        beats = [state.heartbeat for state in self._ranks]
-        stopping = any(beat.stop_requested for beat in beats)
-        decision = (decide_stop(beats, self._decision) if stopping else None) or self._decision
+        latest = [state.heartbeat for state in self._ranks]
+        stopping = any(heartbeat.stop_requested for heartbeat in latest)
+        decision = (decide_stop(latest, self._decision) if stopping else None) or self._decision
         record = {
-            "run": beats[0].run,
+            "run": latest[0].run,
             "failure": failure and asdict(failure),
             "stopping": stopping,
             "decision": asdict(decision),

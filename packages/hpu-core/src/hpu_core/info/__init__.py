@@ -94,7 +94,7 @@ def doctor(context: click.Context, files: tuple[TextIO, ...], is_comparison: boo
         raise click.UsageError("FILEs must be given together with --compare")
     with _report_internal_error():
         machine = collect_machine()
-        checks = _doctor.examine(machine)
+        checks = _doctor.run_checks(machine)
     if as_json:
         # One line, so that a launcher cannot mix the reports of several machines.
         click.echo(json.dumps(_doctor.to_json(machine, checks)))

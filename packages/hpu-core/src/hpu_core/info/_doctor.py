@@ -41,7 +41,7 @@ class Check:
     problems: tuple[Problem, ...] = ()
 
 
-def examine(machine: Machine) -> tuple[Check, ...]:
+def run_checks(machine: Machine) -> tuple[Check, ...]:
     """Return the result of every check.
 
     Args:
@@ -295,7 +295,7 @@ def _address(machine: Machine) -> Check:
     endpoint = machine.endpoint
     if endpoint.address is None:
         problems = []
-        if _is_on_several_nodes(machine):
+        if _is_multi_node(machine):
             problems.append(
                 Problem(
                     blocks_training=True,
@@ -312,7 +312,7 @@ def _address(machine: Machine) -> Check:
         )
         return Check(name="MASTER_ADDR", detail=endpoint.address, problems=(problem,))
     problems = []
-    if _is_on_several_nodes(machine) and (endpoint.resolved or "").startswith(("127.", "::1")):
+    if _is_multi_node(machine) and (endpoint.resolved or "").startswith(("127.", "::1")):
         problems.append(
             Problem(
                 blocks_training=True,
@@ -397,5 +397,5 @@ def _real_devices(machine: Machine) -> int:
     return sum(not device.simulated for device in machine.system.devices)
 
 
-def _is_on_several_nodes(machine: Machine) -> bool:
+def _is_multi_node(machine: Machine) -> bool:
     return (machine.nodes or 1) > 1

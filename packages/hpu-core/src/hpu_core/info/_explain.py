@@ -94,10 +94,10 @@ def explain(stream: BinaryIO, errors: Sequence[KnownError] | None = None) -> tup
     matchers = [_matcher(error) for error in (known_errors() if errors is None else errors)]
     found: dict[str, Explanation] = {}
     line_number = 1
-    for block, searched in _blocks(stream):
+    for block, offset in _blocks(stream):
         lowered = block.lower()
         for matcher in matchers:
-            for match in _matches(matcher, block, lowered, searched):
+            for match in _matches(matcher, block, lowered, offset):
                 known = found.get(matcher.error.id)
                 found[matcher.error.id] = Explanation(
                     error=matcher.error,
@@ -138,16 +138,16 @@ def _matcher(error: KnownError) -> _Matcher:
     return _Matcher(error, tuple(expressions))
 
 
-def _matches(matcher: _Matcher, block: str, lowered: str, searched: int) -> Iterator[re.Match[str]]:
+def _matches(matcher: _Matcher, block: str, lowered: str, offset: int) -> Iterator[re.Match[str]]:
     for anchor, expression in matcher.expressions:
         if anchor in lowered:
-            yield from (match for match in expression.finditer(block) if match.end() > searched)
+            yield from (match for match in expression.finditer(block) if match.end() > offset)
 
 
 def _blocks(stream: BinaryIO) -> Iterator[tuple[str, int]]:
     """Yield the text in blocks of whole lines, each with the length of its part that was in the block before."""
     rest = b""
-    searched = 0
+    offset = 0
     while data := stream.read(_BLOCK_BYTES):
         data = rest + data
         end = data.rfind(b"\n") + 1
@@ -156,11 +156,11 @@ def _blocks(stream: BinaryIO) -> Iterator[tuple[str, int]]:
             continue
         # A line that does not fit is cut, and its end is searched again together with what follows.
         cut = end or len(data)
-        yield _decode(data[:cut]), searched
+        yield _decode(data[:cut]), offset
         rest = data[cut:] if end else data[-_OVERLAP:]
-        searched = 0 if end else len(_decode(rest))
+        offset = 0 if end else len(_decode(rest))
     if rest:
-        yield _decode(rest), searched
+        yield _decode(rest), offset
 
 
 def _decode(data: bytes) -> str:

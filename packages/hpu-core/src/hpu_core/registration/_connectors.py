@@ -123,8 +123,8 @@ class HPUConnectorMixin(_Connector):
                 return plugin.default_notebook
             if plugin.default_multi_device is not None:
                 return plugin.default_multi_device
-        asked = f"`devices={len(self._parallel_devices)}`, `num_nodes={self._num_nodes_flag}`"
-        raise plugins.not_installed_error(f"training on several Gaudi cards ({asked})", "hpu-ddp")
+        requested = f"`devices={len(self._parallel_devices)}`, `num_nodes={self._num_nodes_flag}`"
+        raise plugins.not_installed_error(f"training on several Gaudi cards ({requested})", "hpu-ddp")
 
     def _check_strategy_and_fallback(self) -> None:
         # First: Lightning's check refuses its FSDPStrategy, by name or instance, with another accelerator than CUDA.
