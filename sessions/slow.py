@@ -77,7 +77,7 @@ def third_party(session: nox.Session) -> None:
 @nox.session(default=False)
 def faults(session: nox.Session) -> None:
     """Have a rank fail in every way, on one machine and two, and print a table; `-- --runs 1` for a short one."""
-    install(session, "hpu-ddp", "hpu-deepspeed[deepspeed]", "hpu-sim", *group("demo"))
+    install(session, "hpu-ddp", "hpu-deepspeed[deepspeed]", "hpu-fsdp", "hpu-sim", *group("demo"))
     session.run("python", "scripts/faults/measure.py", *session.posargs)
 
 

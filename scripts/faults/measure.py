@@ -84,7 +84,7 @@ class Case:
     """A training and its failure.
 
     Attributes:
-        strategy: "ddp" or "deepspeed".
+        strategy: "ddp", "deepspeed" or "fsdp".
         api: "Trainer" or "Fabric".
         machines: Number of machines.
         fault: The failure.
@@ -216,7 +216,7 @@ def _silent_survivors(case: Case, output: str) -> list[int]:
 
 def _cases(options: argparse.Namespace) -> Iterator[Case]:
     for strategy, api, machines, fault in itertools.product(
-        ("ddp", "deepspeed"), ("Trainer", "Fabric"), (1, 2), _FAULTS
+        ("ddp", "deepspeed", "fsdp"), ("Trainer", "Fabric"), (1, 2), _FAULTS
     ):
         case = Case(strategy, api, machines, fault)
         selected = {"strategy": strategy, "api": api, "machines": machines, "only": fault.name}

@@ -137,6 +137,10 @@ def make_strategy(options: argparse.Namespace) -> Any:
         from hpu_ddp import FabricHPUDDPStrategy, HPUDDPStrategy
 
         return (HPUDDPStrategy if options.api == "Trainer" else FabricHPUDDPStrategy)(timeout=timeout)
+    if options.strategy == "fsdp":
+        from hpu_fsdp import FabricHPUFSDPStrategy, HPUFSDPStrategy
+
+        return (HPUFSDPStrategy if options.api == "Trainer" else FabricHPUFSDPStrategy)(timeout=timeout)
     from hpu_deepspeed import FabricHPUDeepSpeedStrategy, HPUDeepSpeedStrategy
 
     kind = HPUDeepSpeedStrategy if options.api == "Trainer" else FabricHPUDeepSpeedStrategy
@@ -148,7 +152,7 @@ def main() -> None:
     # The bridge sets its own at its import.
     variables = set(os.environ)
     parser = argparse.ArgumentParser()
-    parser.add_argument("--strategy", choices=["ddp", "deepspeed"], default="ddp")
+    parser.add_argument("--strategy", choices=["ddp", "deepspeed", "fsdp"], default="ddp")
     parser.add_argument("--api", choices=["Trainer", "Fabric"], default="Trainer")
     parser.add_argument("--fault", default="none")
     parser.add_argument("--rank", type=int, default=1)
