@@ -50,7 +50,7 @@ def format_seconds(seconds: float) -> str:
     """Return a duration with a unit.
 
     >>> format_seconds(0.00123), format_seconds(1.5)
-    ('1.2 ms', '1.5 s')
+    ('1.23 ms', '1.5 s')
     """
     for limit, scale, unit in ((1.0, 1.0, "s"), (1e-3, 1e3, "ms")):
         if seconds >= limit:
