@@ -92,7 +92,12 @@ def _run(script: Path, devices: int, folder: Path) -> dict[str, int]:
     return counters
 
 
-@pytest.mark.parametrize(("program", "devices"), [(_TRAINER, 2), (_FABRIC, 1)], ids=["trainer", "fabric"])
+_FSDP = _TRAINER.replace('devices="auto"', 'devices="auto", strategy="hpu_fsdp"')
+
+
+@pytest.mark.parametrize(
+    ("program", "devices"), [(_TRAINER, 2), (_FSDP, 2), (_FABRIC, 1)], ids=["trainer", "FSDP", "fabric"]
+)
 def test_peak_memory_is_that_of_a_run(program: str, devices: int, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(program)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim.plan import torch_tools
@@ -128,10 +129,15 @@ def _tracker_class() -> type[Any]:  # noqa: C901 - the methods of one class
             self, module: torch.nn.Module, install_grad_hooks: bool = True
         ) -> tuple[int, int]:
             for parameter in module.parameters() if install_grad_hooks else ():
-                if not parameter.requires_grad and parameter not in self._param_to_grad_hook_handles:
-                    # torch registers a hook on every parameter without a handle, also on frozen ones, which refuse it.
+                is_hookable = parameter.requires_grad and parameter.is_leaf
+                if not is_hookable and parameter not in self._param_to_grad_hook_handles:
+                    # torch registers a hook on every parameter without a handle. Frozen ones refuse it, and so do
+                    # those of FSDP, which are views of its flat parameters.
                     self._param_to_grad_hook_handles[parameter] = (_NoHandle(), _NoHandle())
-            sizes: tuple[int, int] = super()._track_module_params_and_buffers(module, install_grad_hooks)
+            with warnings.catch_warnings():
+                # torch reads the gradient of these views.
+                warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
+                sizes: tuple[int, int] = super()._track_module_params_and_buffers(module, install_grad_hooks)
             return sizes
 
         def _pre_fw_hook(self, module: torch.nn.Module, inputs: Any) -> None:
