@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
 from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
-from hpu_fsdp import _checkpoint, _setup, _torch
+from hpu_fsdp import _checkpoint, _setup, _steps, _torch
 from hpu_fsdp._lightning import (
     FabricFSDPPrecision,
     FabricFSDPStrategy,
@@ -30,7 +30,11 @@ __all__ = ["FabricHPUFSDPStrategy", "HPUFSDPStrategy"]
 
 
 class FabricHPUFSDPStrategy(
-    _checkpoint.FabricCheckpointMixin, FabricHPUParallelStrategyBase, _setup.FSDPSetupMixin, FabricFSDPStrategy
+    _checkpoint.FabricCheckpointMixin,
+    _steps.FabricForwardMixin,
+    FabricHPUParallelStrategyBase,
+    _setup.FSDPSetupMixin,
+    FabricFSDPStrategy,
 ):
     """Fabric strategy for fully sharded data-parallel training on multiple HPUs, registered as "hpu_fsdp".
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
 from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
-from hpu_fsdp import _checkpoint, _parallelize
+from hpu_fsdp import _checkpoint, _parallelize, _steps
 from hpu_fsdp._lightning import FabricModelParallelStrategy
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ __all__ = ["FabricHPUModelParallelStrategy", "HPUModelParallelStrategy"]
 
 class FabricHPUModelParallelStrategy(
     _checkpoint.FabricCheckpointMixin,
+    _steps.FabricForwardMixin,
     FabricHPUParallelStrategyBase,
     _parallelize.ModelParallelSetupMixin,
     FabricModelParallelStrategy,
