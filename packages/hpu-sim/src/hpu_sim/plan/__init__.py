@@ -14,8 +14,8 @@ A program without a Trainer marks its training step, which has no effect outside
         with plan.step():
             train(batch)
 
-The data flow one way: :mod:`~hpu_sim.plan.session` runs the program on :mod:`~hpu_sim.plan.fake_device`, which records;
-the models of memory, collectives and time read the recording; :mod:`~hpu_sim.plan.compare` makes plans of it, which
+The data flow one way: ``session`` runs the program on ``fake_device``, which records;
+the models of memory, collectives and time read the recording; ``compare`` makes plans of it, which
 are rendered as text, JSON and HTML. Importing this package imports neither torch nor Lightning.
 """
 

@@ -40,7 +40,7 @@ class MemoryPoint:
     Attributes:
         after: Number of operators of the step before it.
         phase: Part of the step.
-        by_category: Bytes by category, in the order of :attr:`Plan.memory_categories`.
+        by_category: Bytes by category, in the order of ``Plan.memory_categories``.
     """
 
     after: int
@@ -233,11 +233,11 @@ class Plan:
     """Plans of a program, one per strategy and generation.
 
     Attributes:
-        schema_version: :data:`SCHEMA_VERSION`.
+        schema_version: ``SCHEMA_VERSION``.
         predicted: Always True: nothing was measured.
-        disclaimer: :data:`PREDICTED`.
+        disclaimer: ``PREDICTED``.
         command: Program and arguments.
-        memory_categories: Names of the categories of :attr:`MemoryPoint.by_category`.
+        memory_categories: Names of the categories of ``MemoryPoint.by_category``.
         strategies: The plans.
     """
 
