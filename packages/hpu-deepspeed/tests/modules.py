@@ -41,7 +41,8 @@ def dataset() -> TensorDataset:
     generator = torch.Generator().manual_seed(7)
     labels = torch.randint(10, (1792,), generator=generator)
     centers = torch.rand(10, 64, generator=generator)
-    return TensorDataset((centers[labels] + torch.rand(1792, 64, generator=generator)) / 2, labels)
+    noise = torch.rand(1792, 64, generator=generator)
+    return TensorDataset(0.9 * centers[labels] + 0.1 * noise, labels)
 
 
 def loader(rank: int, ranks: int, batches: int) -> Loader:

@@ -117,6 +117,8 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBas
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__"}}
         super().__init__(**supported_arguments(FabricDeepSpeedStrategy.__init__, **arguments))
+        # DeepSpeed's own default clips gradients to a norm of 1. The Trainer's strategy sets the Trainer's value.
+        self.config.setdefault("gradient_clipping", 0.0)
 
     @classmethod
     def from_lightning(cls, strategy: FabricDeepSpeedStrategy) -> "FabricHPUDeepSpeedStrategy":
