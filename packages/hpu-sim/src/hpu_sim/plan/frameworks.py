@@ -134,8 +134,8 @@ def _fit(original: Any, session: Session, package: str) -> Any:
         if "ModelParallel" in type(self.strategy).__name__:
             # The fake process group never completes a broadcast of Lightning's after a mesh of two dimensions.
             raise PlanError(
-                f"a plan does not support {type(self.strategy).__name__} of Lightning's Trainer: plan a loop that calls "
-                "`fully_shard` and `parallelize_module` itself and marks its step by `with plan.step():`, or "
+                f"a plan does not support {type(self.strategy).__name__} of Lightning's Trainer: plan a loop that "
+                "calls `fully_shard` and `parallelize_module` itself and marks its step by `with plan.step():`, or "
                 "`--strategy hpu_fsdp`"
             )
         if session.options.checkpoint:
