@@ -104,9 +104,8 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
             storage_options: Argument of the checkpoint plugin.
         """
         if "lr_schedulers" in checkpoint:
-            # HCCL has no collectives of uint8 on all releases.
-            state = bridge.get_rng_state().to(torch.int32).to("hpu")
-            states: torch.Tensor = self.all_gather(state).cpu().to(torch.uint8)
+            state = bridge.get_rng_state().to("hpu")
+            states: torch.Tensor = self.all_gather(state).cpu()
             checkpoint[_RANDOM_STATES] = states.reshape(-1, state.numel())
         super().save_checkpoint(checkpoint, filepath, storage_options)
 

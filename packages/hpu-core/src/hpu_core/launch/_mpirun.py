@@ -25,7 +25,7 @@ def mpirun(job: Job) -> Launch:
     address = job.address or (job.hosts[0] if job.hosts else "127.0.0.1")
     options = [
         (["mpirun"], "starts the ranks on all machines, by ssh, and ends all of them if one fails"),
-        (["--allow-run-as-root"], "Intel's containers run as root"),
+        (["--allow-run-as-root"], "mpirun refuses root otherwise, as which many containers run"),
         (["-np", str(job.ranks)], "ranks: machines times cards"),
     ]
     if job.hosts:
