@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 
-from sessions.packages import PACKAGES, resolve_packages
+from sessions.packages import PACKAGES, group, resolve_packages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     import nox
 
@@ -23,13 +23,37 @@ DEFAULT_CONSTRAINTS = "constraints/default.txt"
 MIN_PYTHON = "3.10"
 
 
-def install(session: nox.Session, *requirements: str) -> None:
+def install(session: nox.Session, *requirements: str, options: Sequence[str] = ()) -> None:
     """Install pip requirements under the default constraints, packages of this repository as editable."""
     session.log("installing; the first time takes a minute or two where torch is needed")
     # pip takes longer to compile all of torch than to install it, and a tenth is ever imported. Python compiles what it
     # imports, and must be allowed to keep it.
-    session.install("--no-compile", "-c", DEFAULT_CONSTRAINTS, *editable_requirements(*requirements))
+    session.install("--no-compile", *options, "-c", DEFAULT_CONSTRAINTS, *editable_requirements(*requirements))
     session.env["PYTHONDONTWRITEBYTECODE"] = None
+
+
+def share_libraries(session: nox.Session) -> None:
+    """Let an environment import the group "libraries" from a folder that all suites share.
+
+    Installing torch takes longer than most suites, and so does compiling it at the first import.
+    """
+    requirements = group("libraries")
+    query = "import sys, sysconfig; print(sys.version); print(sysconfig.get_path('purelib'))"
+    version, site_packages = session.run("python", "-c", query, silent=True).splitlines()
+    stamp = "\n".join([version, *requirements, Path(DEFAULT_CONSTRAINTS).read_text(encoding="utf-8")])
+    folder = Path(session.virtualenv.location).resolve().with_name("libraries")
+    stamp_file = folder / "stamp.txt"
+    if not stamp_file.exists() or stamp_file.read_text(encoding="utf-8") != stamp:
+        session.log("installing what all suites share; this takes a minute or two")
+        new = folder.with_name("libraries.new")
+        shutil.rmtree(new, ignore_errors=True)
+        session.install("--no-compile", "-c", DEFAULT_CONSTRAINTS, "--target", str(new), *requirements)
+        # `nox -R` installs nothing.
+        if new.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            new.rename(folder)
+            stamp_file.write_text(stamp, encoding="utf-8")
+    Path(site_packages, "libraries.pth").write_text(f"{folder}\n", encoding="utf-8")
 
 
 def editable_requirements(*requirements: str) -> list[str]:

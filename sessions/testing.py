@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import nox
 
-from sessions.environments import install
+from sessions.environments import install, share_libraries
 from sessions.packages import PACKAGES, group, parametrize, test_requirements
 
 # Id of the suite in the root's tests/, with every package installed.
@@ -19,7 +19,7 @@ per_suite = parametrize("suite", (nox.param(name, id=name) for name in (*PACKAGE
 def tests(session: nox.Session, suite: str) -> None:
     """Run the tests of all packages; "tests(hpu-core)" one suite, "tests(hpu-core, 1.20.0)" on a SynapseAI release."""
     install_suite(session, suite)
-    session.run("pytest", *(session.posargs or [*XDIST_OPTIONS, *suite_paths(suite)]))
+    session.run("python", "-m", "pytest", *(session.posargs or [*XDIST_OPTIONS, *suite_paths(suite)]))
 
 
 @nox.session(default=False)
@@ -36,12 +36,15 @@ def coverage(session: nox.Session, suite: str) -> None:
 
 
 def install_suite(session: nox.Session, suite: str, *more: str) -> None:
-    """Install what a suite may use and nothing else."""
+    """Install what a suite requires; of this repository's packages nothing else."""
+    share_libraries(session)
     if suite == INTEGRATION:
         names = ("test", "demo", "constraints", "docs_runner", "release", "import_cycles")
-        install(session, *PACKAGES, *(requirement for name in names for requirement in group(name)), *more)
+        requirements = [*PACKAGES, *(requirement for name in names for requirement in group(name))]
     else:
-        install(session, suite, *group("test"), *test_requirements(PACKAGES[suite]), *more)
+        requirements = [suite, *group("test"), *test_requirements(PACKAGES[suite])]
+    # The shared libraries have the build backend.
+    install(session, *requirements, *more, options=["--no-build-isolation"])
 
 
 def suite_paths(suite: str) -> list[str]:
