@@ -94,9 +94,29 @@ def _run(script: Path, devices: int, folder: Path) -> dict[str, int]:
 
 _FSDP = _TRAINER.replace('devices="auto"', 'devices="auto", strategy="hpu_fsdp"')
 
+_TENSOR_PARALLEL = _TRAINER.replace(
+    'devices="auto"', 'devices="auto", strategy=HPUModelParallelStrategy(data_parallel_size=1, tensor_parallel_size=2)'
+).replace(
+    """
+    def training_step""",
+    """
+    def configure_model(self):
+        parallelize_module(
+            self.model, self.device_mesh["tensor_parallel"], {"hidden": ColwiseParallel(), "head": RowwiseParallel()}
+        )
+
+    def training_step""",
+)
+_TENSOR_PARALLEL = f"""
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from hpu_fsdp import HPUModelParallelStrategy
+{_TENSOR_PARALLEL}"""
+
 
 @pytest.mark.parametrize(
-    ("program", "devices"), [(_TRAINER, 2), (_FSDP, 2), (_FABRIC, 1)], ids=["trainer", "FSDP", "fabric"]
+    ("program", "devices"),
+    [(_TRAINER, 2), (_FSDP, 2), (_TENSOR_PARALLEL, 2), (_FABRIC, 1)],
+    ids=["trainer", "FSDP", "tensor parallel", "fabric"],
 )
 def test_peak_memory_is_that_of_a_run(program: str, devices: int, tmp_path: Path) -> None:
     script = tmp_path / "script.py"

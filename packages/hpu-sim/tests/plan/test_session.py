@@ -13,8 +13,7 @@ import torch.distributed as dist
 from torch import nn
 
 from hpu_sim import plan
-from hpu_sim.plan import frameworks
-from hpu_sim.plan.session import Options, Session, record, record_call
+from hpu_sim.plan.session import Options, record, record_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,18 +147,6 @@ def test_an_engine_of_deepspeed_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
     with pytest.raises(plan.PlanError, match=rf"{__file__}:\d+: `deepspeed.initialize` reads the data"):
         record_call(program, Options())
-
-
-class ModelParallelStrategy:
-    """Strategy with the name of Lightning's."""
-
-
-def test_lightnings_model_parallel_strategy_is_refused() -> None:
-    trainer = types.SimpleNamespace(strategy=ModelParallelStrategy())
-    fit = frameworks._fit(lambda *_: None, Session(Options(), ("train.py",)), "lightning")
-
-    with pytest.raises(plan.PlanError, match="a plan does not support ModelParallelStrategy of Lightning's Trainer"):
-        fit(trainer, None)
 
 
 def test_memory_of_a_fake_tensor_names_the_line() -> None:

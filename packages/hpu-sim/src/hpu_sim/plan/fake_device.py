@@ -136,12 +136,13 @@ class FakeDevice(TorchDispatchMode):
         name = func._schema.name.partition("::")[2]  # noqa: SLF001 - the only name without the overload
         if name in {"_local_scalar_dense", "equal", "is_nonzero"}:
             return self._read(name, args)
-        if name == "wait_tensor":
-            self._wait(args[0])
+        if name in {"wait_tensor", "_wrap_tensor_autograd"}:
+            # The collective stays pending: the operator that reads the tensor waits for it.
+            self._storage_id(args[0])
             return args[0]
         result = self._call(func, args, kwargs)
         if func.namespace == "_c10d_functional":
-            self._record_functional(name, args, result)
+            self._record_functional(name, _named_arguments(func, args, kwargs), result)
         elif self.is_recording:
             self._record(func, name, args, kwargs, result)
         return result
@@ -260,8 +261,7 @@ class FakeDevice(TorchDispatchMode):
     def _run_collective(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = func._schema.name.partition("::")[2]  # noqa: SLF001 - as above
         tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
-        names = [argument.name for argument in func._schema.arguments]  # noqa: SLF001 - as above
-        values = dict(zip(names, args, strict=False)) | kwargs
+        values = _named_arguments(func, args, kwargs)
         if not any(isinstance(each, self._fake_class) for each in tensors):
             _run_for_equal_ranks(name, args, len(torch_tools.group_ranks(values["process_group"])))
         if "reduce_op" in values and not torch_tools.is_sum(values["reduce_op"]) and "reduce_scatter" in name:
@@ -285,12 +285,12 @@ class FakeDevice(TorchDispatchMode):
         self._works.append(work)
         return work.boxed() if len(func._schema.returns) == 1 else (args[0], work.boxed())  # noqa: SLF001 - as above
 
-    def _record_functional(self, name: str, args: tuple[Any, ...], result: Any) -> None:
+    def _record_functional(self, name: str, values: dict[str, Any], result: Any) -> None:
         plain = name.removesuffix("_").removesuffix("_coalesced").removesuffix("_out")
-        group = next(each for each in reversed(args) if isinstance(each, str))
-        tensors = [each for each in tree_leaves((args, result)) if isinstance(each, torch.Tensor)]
-        payload = [each for each in tree_leaves(args[0]) if isinstance(each, torch.Tensor)]
-        ranks = torch_tools.group_ranks(group)
+        first, *others = values.values()
+        payload = [each for each in tree_leaves(first) if isinstance(each, torch.Tensor)]
+        tensors = [*payload, *(each for each in tree_leaves((others, result)) if isinstance(each, torch.Tensor))]
+        ranks = torch_tools.group_ranks(values["group_name"])
         self._record_collective(_FUNCTIONAL.get(plain, plain), payload, tensors, ranks, is_async=True)
 
     def _record_collective(
@@ -311,13 +311,15 @@ class FakeDevice(TorchDispatchMode):
             Collective(name, self.phase, size, total, ranks, is_async, len(self.step.operations))
         )
 
-    def _wait(self, tensor: torch.Tensor) -> None:
-        """Keep the collective pending: the operator that reads the tensor waits for it."""
-        self._storage_id(tensor)
-
 
 def _do_nothing(module: torch.nn.Module) -> None:
     del module
+
+
+def _named_arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an operator by name, in the order of its schema."""
+    names = [argument.name for argument in func._schema.arguments]  # noqa: SLF001 - the only list of them
+    return dict(zip(names, args, strict=False)) | kwargs
 
 
 def _nbytes(tensor: torch.Tensor) -> int:

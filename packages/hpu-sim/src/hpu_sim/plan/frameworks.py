@@ -131,13 +131,6 @@ def _fit(original: Any, session: Session, package: str) -> Any:
     @functools.wraps(original)
     def fit(self: Any, model: Any, *args: Any, **kwargs: Any) -> None:
         kwargs.pop("ckpt_path", None)
-        if "ModelParallel" in type(self.strategy).__name__:
-            # The fake process group never completes a broadcast of Lightning's after a mesh of two dimensions.
-            raise PlanError(
-                f"a plan does not support {type(self.strategy).__name__} of Lightning's Trainer: plan a loop that "
-                "calls `fully_shard` and `parallelize_module` itself and marks its step by `with plan.step():`, or "
-                "`--strategy hpu_fsdp`"
-            )
         if session.options.checkpoint:
             _checkpoint_blocks(model)
         _prepare(self, model, session, package)
