@@ -17,9 +17,14 @@ per_suite = parametrize("suite", (nox.param(name, id=name) for name in (*PACKAGE
 @nox.session
 @per_suite
 def tests(session: nox.Session, suite: str) -> None:
-    """Run the tests of all packages; "tests(hpu-core)" one suite, "tests(hpu-core, 1.20.0)" on a SynapseAI release."""
+    """Run the tests of all packages; "tests(hpu-core)" one suite; `-- --quick` skips those that start processes."""
     install_suite(session, suite)
-    session.run("python", "-m", "pytest", *(session.posargs or [*XDIST_OPTIONS, *suite_paths(suite)]))
+    arguments = [*XDIST_OPTIONS, *suite_paths(suite)]
+    if session.posargs == ["--quick"]:
+        arguments.append("--quick")
+    elif session.posargs:
+        arguments = session.posargs
+    session.run("python", "-m", "pytest", *arguments)
 
 
 @nox.session(default=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import sys
@@ -52,6 +53,13 @@ def test_exception_in_the_context_kills_the_program() -> None:
         raise ZeroDivisionError
 
     assert not _is_alive(program.pid)
+
+
+@pytest.mark.filterwarnings("error::ResourceWarning")
+def test_a_missing_command_leaves_no_file_open() -> None:
+    with pytest.raises(FileNotFoundError), Program(["no-such-command"], {}):
+        pass
+    gc.collect()
 
 
 def test_machine_env_has_no_variables_of_ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -96,6 +96,9 @@ class Program:
         arguments: Command line.
         environment: Environment variables, for instance `machine_env(...)`.
         folder: Working directory; by default that of this process.
+
+    Raises:
+        OSError: On entering the context, if the program cannot start.
     """
 
     def __init__(self, arguments: Iterable[str], environment: Mapping[str, str], folder: Path | None = None) -> None:
@@ -104,23 +107,28 @@ class Program:
         self._folder = folder
 
     def __enter__(self) -> Self:
-        self._output = tempfile.TemporaryFile("w+")
-        self._start_time = time.monotonic()
-        self._process = subprocess.Popen(  # noqa: S603 - command of the test
-            self._arguments,
-            env=self._environment,
-            cwd=self._folder,
-            stdin=subprocess.DEVNULL,
-            stdout=self._output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        with contextlib.ExitStack() as stack:
+            self._output = stack.enter_context(tempfile.TemporaryFile("w+"))
+            self._start_time = time.monotonic()
+            self._process = subprocess.Popen(  # noqa: S603 - command of the test
+                self._arguments,
+                env=self._environment,
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            stack.callback(self._stop)
+            self._exit_stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._exit_stack.close()
+
+    def _stop(self) -> None:
         _kill_session(self._process.pid)
         self._process.wait()
-        self._output.close()
 
     @property
     def pid(self) -> int:

@@ -221,11 +221,13 @@ class SharedRankPool:
 def _start_rank(environment: dict[str, str], log: IO[str]) -> tuple[Connection, subprocess.Popen[bytes]]:
     """Start a worker, which exits when the connection is closed."""
     connection, its = Pipe()
-    with its:
+    with contextlib.ExitStack() as stack, its:
+        stack.enter_context(connection)
         command = [sys.executable, "-m", "hpu_sim.testing.rank_worker", str(its.fileno())]
         process = subprocess.Popen(  # noqa: S603 - our own module under our own interpreter
             command, env=environment, stdout=log, stderr=log, pass_fds=[its.fileno()]
         )
+        stack.pop_all()
     return connection, process
 
 
