@@ -38,4 +38,6 @@ def types(session: nox.Session) -> None:
     for package in PACKAGES.values():
         folders = [package.path / name for name in ("src", "tests", "third_party", "bench")]
         session.run("mypy", *(str(folder) for folder in folders if any(folder.rglob("*.py"))))
-    session.run("mypy", "noxfile.py", "conftest.py", "sessions", "scripts", "docs_runner", "examples", "tests", "docs/conf.py")
+    session.run(
+        "mypy", "noxfile.py", "conftest.py", "sessions", "scripts", "docs_runner", "examples", "tests", "docs/conf.py"
+    )
