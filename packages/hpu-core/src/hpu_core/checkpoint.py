@@ -74,9 +74,16 @@ class HPUCheckpointIO(TorchCheckpointIO):
 
         Raises:
             FileNotFoundError: There is no file at `path`.
+            RuntimeError: The file is damaged, or is not a checkpoint.
+            pickle.UnpicklingError: With `weights_only`, the file has objects other than weights.
         """
         options = {} if weights_only is None else {"weights_only": weights_only}
-        return super().load_checkpoint(path, map_location=map_location, **options)
+        try:
+            return super().load_checkpoint(path, map_location=map_location, **options)
+        # What torch raises for damaged files, without their path.
+        except (EOFError, LookupError, RuntimeError, ValueError) as error:
+            reason = str(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}".rstrip(": ")
+            raise RuntimeError(f"cannot load the checkpoint {str(path)!r}, which may be damaged: {reason}") from error
 
     def __repr__(self) -> str:
         return frameworks.describe(self)
