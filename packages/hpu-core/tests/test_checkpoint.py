@@ -236,6 +236,17 @@ def test_code_in_a_checkpoint_is_not_called(plugin: HPUCheckpointIO, tmp_path: P
     assert not marker.exists()
 
 
+@_needs_weights_only
+def test_a_url_loads_weights_only(plugin: HPUCheckpointIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an HTTP server sends is not unpickled unless the user says so."""
+    calls = []
+    monkeypatch.setattr(TorchCheckpointIO, "load_checkpoint", lambda *args, **options: calls.append(options))
+    plugin.load_checkpoint("https://example.org/last.ckpt")
+    plugin.load_checkpoint("https://example.org/last.ckpt", weights_only=False)
+
+    assert [options["weights_only"] for options in calls] == [True, False]
+
+
 class _Program:
     """Object whose pickle creates a file when it is loaded."""
 
