@@ -90,7 +90,7 @@ def campaign(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def soak(session: nox.Session) -> None:
-    """Train 50,000 steps on 8 simulated cards, and fail if memory grows; `-- --ranks 2 --steps 5000` for a short one."""
+    """Train 50,000 steps on 8 simulated cards; fail if memory grows; `-- --ranks 2 --steps 5000` for a short one."""
     install(session, "hpu-ddp", "hpu-sim", *group("demo"))
     session.run("python", "scripts/soak.py", *session.posargs)
 
