@@ -39,7 +39,7 @@ _PROGRAM = Path(__file__).with_name("train.py")
 _STRATEGIES = ("ddp", "fsdp", "deepspeed")
 # Calls of the phase's hook in two epochs, which are left in every run of a row.
 _PHASES = {"setup": 1, "train": 8, "validate": 4, "save": 2, "teardown": 1}
-_ROW = 3
+_ROW = 4
 _MAX_DELAY = 0.3
 _TIMEOUT = 60.0
 # From the failure to the end of the last process: the strategy's timeout, and what a busy machine adds.
@@ -177,7 +177,8 @@ def _judge(case: Case, failed: CompletedProgram, fault: Path, ended: float) -> l
         return problems
     if not re.search(_CAUSES[case.fault], failed.output):
         problems.append("named: the cause is not in the output")
-    if failed.code == 0:
+    # A SIGTERM that all ranks agree upon is not a failure.
+    if failed.code == 0 and not (case.fault == "terminated" and "Received SIGTERM" in failed.output):
         problems.append("named: exit code 0")
     return problems
 

@@ -22,11 +22,11 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from hpu_core import HPUAccelerator
 
-EPOCHS = 8
+EPOCHS = 10
 STEPS_PER_EPOCH = 4
 _SIGNALS = {"killed": signal.SIGKILL, "terminated": signal.SIGTERM, "stopped": signal.SIGSTOP}
 
@@ -89,7 +89,7 @@ def fail(kind: str) -> None:
     """Fail now."""
     note_time()
     if kind in _SIGNALS:
-        if kind == "stopped" and "LOCAL_RANK" not in os.environ:
+        if kind == "stopped" and os.environ.get("LOCAL_RANK", "0") == "0":
             # No rank can end its launcher, so somebody continues it when the other rank has ended.
             command = f"sleep {os.environ['CONTINUE_AFTER']}; kill -CONT {os.getpid()}"
             subprocess.Popen(["sh", "-c", command], start_new_session=True)  # noqa: S603, S607 - numbers of our own.
@@ -132,12 +132,28 @@ class Module(pl.LightningModule):
         """Log the loss of all ranks."""
         self.log("val", self.layers(batch[0]).square().mean(), sync_dist=True)
 
+    def train_dataloader(self) -> DataLoader[Any]:
+        """Return the loader of training."""
+        return self._loader(STEPS_PER_EPOCH * 16, seed=2)
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        """Return the loader of validation."""
+        return self._loader(32, seed=3)
+
+    def _loader(self, samples: int, seed: int) -> DataLoader[Any]:
+        data = TensorDataset(torch.randn(samples, 16, generator=torch.Generator().manual_seed(seed)))
+        # Not shuffled: Lightning 2.6 resumes after an epoch with the order of the first epoch.
+        sampler: DistributedSampler[Any] = DistributedSampler(
+            data, self.trainer.world_size, self.global_rank, shuffle=False
+        )
+        return DataLoader(data, batch_size=8, sampler=sampler, num_workers=1)
+
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Return Adam."""
         return torch.optim.Adam(self.parameters(), lr=0.01)
 
-    def on_train_end(self) -> None:
-        """Print the loss of the last step, and a digest of what this rank has of the weights."""
+    def on_fit_end(self) -> None:
+        """Print the loss of the last step and a digest of this rank's weights, also if no step was left."""
         digest = hashlib.sha256()
         for parameter in self.parameters():
             digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
@@ -157,12 +173,6 @@ def make_strategy(name: str, timeout: timedelta) -> Any:
     from hpu_deepspeed import HPUDeepSpeedStrategy
 
     return HPUDeepSpeedStrategy(stage=2, timeout=timeout, process_group_backend=None)
-
-
-def loader(samples: int, seed: int) -> DataLoader[Any]:
-    """Return a loader with one worker that gives the same batches in every run."""
-    data = torch.randn(samples, 16, generator=torch.Generator().manual_seed(seed))
-    return DataLoader(TensorDataset(data), batch_size=8, num_workers=1)
 
 
 def main() -> None:
@@ -190,15 +200,10 @@ def main() -> None:
         callbacks=callbacks,
         enable_progress_bar=False,
         enable_model_summary=False,
-        use_distributed_sampler=True,
+        use_distributed_sampler=False,
     )
     last = Path("checkpoints/last.ckpt")
-    trainer.fit(
-        Module(),
-        loader(STEPS_PER_EPOCH * 16, seed=2),
-        loader(32, seed=3),
-        ckpt_path=last if os.path.lexists(last) else None,
-    )
+    trainer.fit(Module(), ckpt_path=last if os.path.lexists(last) else None)
     os.write(1, b"FINISHED\n")
 
 
