@@ -97,9 +97,18 @@ def load(path: Path = TABLE) -> dict[str, Any]:
         The parsed file, with the oldest release first.
 
     Raises:
-        TableError: If a row breaks a rule, or the simulated release of the default has no row.
+        TableError: If a row breaks a rule, the simulated release of the default has no row, or a table is missing or
+            malformed.
     """
-    table: dict[str, Any] = tomli.loads(path.read_text(encoding="utf-8"))
+    try:
+        return _check(tomli.loads(path.read_text(encoding="utf-8")))
+    except TableError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise TableError(f"{path} must have the tables and keys that its header names: {error!r}") from error
+
+
+def _check(table: dict[str, Any]) -> dict[str, Any]:
     for row in table["release"]:
         check_row(row, set(table["sources"]))
     table["release"].sort(key=lambda row: Version(row["release"]))

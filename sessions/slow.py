@@ -82,6 +82,20 @@ def faults(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def campaign(session: nox.Session) -> None:
+    """Have trainings fail at random moments, resume them, and print a table; `-- --runs 30` for a short one."""
+    install(session, "hpu-ddp", "hpu-deepspeed[deepspeed]", "hpu-fsdp", "hpu-sim", *group("demo"))
+    session.run("python", "scripts/campaign/measure.py", *session.posargs)
+
+
+@nox.session(default=False)
+def soak(session: nox.Session) -> None:
+    """Train 50,000 steps on 8 simulated cards; fail if memory grows; `-- --ranks 2 --steps 5000` for a short one."""
+    install(session, "hpu-ddp", "hpu-sim", *group("demo"))
+    session.run("python", "scripts/soak.py", *session.posargs)
+
+
+@nox.session(default=False)
 def published_points(session: nox.Session) -> None:
     """Print the planner's predictions beside published figures of cards, in about half a minute."""
     install(session, "hpu-sim", "numpy")

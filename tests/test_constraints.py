@@ -29,6 +29,18 @@ def row(**changes: Any) -> dict[str, Any]:
     return {"release": "1.99.0", "torch": "2.0.1", "sources": {"torch": "SM"}} | changes
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["", "release = 1", "[[release]]", 'default = "x"', "[[release]]\nrelease = 1", "[", "sources = 1\nrelease = [1]"],
+)
+def test_malformed_table_is_named(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "compat.toml"
+    path.write_text(text, encoding="utf-8")
+
+    with pytest.raises(constraints.TableError, match=r"compat\.toml must have the tables and keys"):
+        constraints.load(path)
+
+
 @pytest.mark.parametrize("release", TABLE["release"], ids=RELEASES)
 def test_gaudi_constraints_never_name_torch(release: dict[str, Any]) -> None:
     """Torch on a Gaudi image is the vendor's own build, which must not be replaced."""

@@ -1,7 +1,9 @@
 """Tests of HPUCheckpointIO on the CPU: paths, errors, loading, and killed processes."""
 
+import contextlib
 import inspect
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -9,9 +11,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from packaging.version import Version
 
 from hpu_core import HPUCheckpointIO, checkpoint, frameworks
@@ -21,6 +26,10 @@ _KILLS = 50
 
 _lightning = frameworks.current()
 _needs_weights_only = pytest.mark.skipif(_lightning.version < Version("2.6"), reason="Requires: Lightning 2.6")
+_needs_weights_only_default = pytest.mark.skipif(
+    _lightning.version < Version("2.6") or Version(torch.__version__) < Version("2.6"),
+    reason="Requires: torch and Lightning that load weights only by default",
+)
 
 
 @pytest.fixture
@@ -184,6 +193,68 @@ def test_weights_only_can_be_disabled(plugin: HPUCheckpointIO, tmp_path: Path) -
     plugin.save_checkpoint({"path": Path("x")}, tmp_path / "last.ckpt")
 
     assert plugin.load_checkpoint(tmp_path / "last.ckpt", weights_only=False) == {"path": Path("x")}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small checkpoint."""
+    path = tmp_path_factory.mktemp("saved") / "last.ckpt"
+    HPUCheckpointIO().save_checkpoint({"epoch": 3, "state_dict": {"weight": torch.arange(3.0)}}, path)
+    return path
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"hello" * 100, b"\x80\x02."])
+def test_damaged_checkpoint_is_named(content: bytes, plugin: HPUCheckpointIO, tmp_path: Path) -> None:
+    path = tmp_path / "last.ckpt"
+    path.write_bytes(content)
+
+    with pytest.raises((RuntimeError, pickle.UnpicklingError)) as caught:
+        plugin.load_checkpoint(path)
+    assert isinstance(caught.value, pickle.UnpicklingError) or str(caught.value).startswith(
+        f"cannot load the checkpoint {str(path)!r}, which may be damaged: "
+    )
+
+
+@_needs_weights_only_default
+@given(cut=st.integers(0, 2000), put=st.binary(max_size=20), end=st.integers(0, 40))
+def test_any_damage_is_an_error_of_the_documented_classes(cut: int, put: bytes, end: int, saved: Path) -> None:
+    """Whatever the bytes are, nothing in them is called."""
+    content = saved.read_bytes()
+    damaged = saved.with_name("damaged.ckpt")
+    damaged.write_bytes(content[:cut] + put + content[cut + end :])
+    with mock.patch("os.system", side_effect=AssertionError), contextlib.suppress(RuntimeError, pickle.UnpicklingError):
+        assert isinstance(HPUCheckpointIO().load_checkpoint(damaged), dict)
+
+
+@_needs_weights_only_default
+def test_code_in_a_checkpoint_is_not_called(plugin: HPUCheckpointIO, tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    torch.save({"state_dict": _Program(marker)}, tmp_path / "last.ckpt")
+
+    with pytest.raises(pickle.UnpicklingError):
+        plugin.load_checkpoint(tmp_path / "last.ckpt")
+    assert not marker.exists()
+
+
+@_needs_weights_only
+def test_a_url_loads_weights_only(plugin: HPUCheckpointIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an HTTP server sends is not unpickled unless the user says so."""
+    calls = []
+    monkeypatch.setattr(TorchCheckpointIO, "load_checkpoint", lambda *args, **options: calls.append(options))
+    plugin.load_checkpoint("https://example.org/last.ckpt")
+    plugin.load_checkpoint("https://example.org/last.ckpt", weights_only=False)
+
+    assert [options["weights_only"] for options in calls] == [True, False]
+
+
+class _Program:
+    """Object whose pickle creates a file when it is loaded."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = marker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self._marker,)
 
 
 def test_repr_names_framework(plugin: HPUCheckpointIO) -> None:

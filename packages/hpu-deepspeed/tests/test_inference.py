@@ -1,5 +1,6 @@
 """DeepSpeed's inference engine in `trainer.test` and `trainer.predict`."""
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,17 @@ def test_invalid_options_are_an_error(
 ) -> None:
     with pytest.raises(error, match=message):
         _inference.take_options({"zero_optimization": {"stage": stage}}, arguments)
+
+
+def test_weights_only_holds_for_a_directory(tmp_path: Path) -> None:
+    """DeepSpeed stores objects of its own there, which it would unpickle."""
+    file = tmp_path / "checkpoint" / "mp_rank_00_model_states.pt"
+    file.parent.mkdir()
+    torch.save({"module": {}, "object": Path("x")}, file)
+
+    assert _inference.load_directory(tmp_path)["object"] == Path("x")
+    with pytest.raises(pickle.UnpicklingError):
+        _inference.load_directory(tmp_path, weights_only=True)
 
 
 def test_directory_without_whole_weights_is_an_error(tmp_path: Path) -> None:

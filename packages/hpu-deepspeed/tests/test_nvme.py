@@ -210,6 +210,21 @@ def test_each_job_has_its_own_directory(tmp_path: Path) -> None:
     assert _paths(configs[0]) != _paths(configs[1])
 
 
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_what_is_not_a_swap_directory_is_left_alone(kind: str, tmp_path: Path) -> None:
+    """`nvme_path` may be a folder for all users. Opening a pipe would block."""
+    other, kept = tmp_path / "hpu-deepspeed-other", tmp_path / "kept"
+    (kept / "weights").mkdir(parents=True)
+    if kind == "pipe":
+        os.mkfifo(other)
+    else:
+        other.symlink_to(kept)
+    _create(_config(tmp_path))
+
+    assert os.path.lexists(other)
+    assert (kept / "weights").exists()
+
+
 def test_each_nvme_path_has_its_own_directory(tmp_path: Path) -> None:
     """Parameters and optimizer may be offloaded to different disks."""
     (tmp_path / "other").mkdir()

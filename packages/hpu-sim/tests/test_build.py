@@ -106,6 +106,36 @@ def test_corrupt_metadata_means_a_new_build(content: str, builds: list[Path], ca
     assert len(builds) == 2
 
 
+@pytest.mark.parametrize("name", ["", "hpu_sim_native.so"], ids=["entry", "library"])
+def test_an_entry_that_others_can_write_means_a_new_build(name: str, builds: list[Path], cache: Path) -> None:
+    """In a folder for all, such as /tmp, another user could have put a library of his own there."""
+    build.load_extension()
+    (_library(cache).parent / name).chmod(0o777)
+
+    build.load_extension()
+
+    assert len(builds) == 2
+
+
+def test_an_entry_of_another_user_means_a_new_build(builds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    monkeypatch.setattr(build, "_ROOT", 4712)
+    build.load_extension()
+    build.load_extension()
+
+    assert len(builds) == 2
+
+
+def test_the_library_is_the_users_own_whatever_the_umask(builds: list[Path], cache: Path) -> None:
+    before = os.umask(0)
+    try:
+        build.load_extension()
+    finally:
+        os.umask(before)
+
+    assert [path.stat().st_mode & 0o022 for path in (_library(cache), _library(cache).parent)] == [0, 0]
+
+
 def test_a_missing_library_means_a_new_build(builds: list[Path], cache: Path) -> None:
     """Cleaning up half of the cache does no harm."""
     build.load_extension()

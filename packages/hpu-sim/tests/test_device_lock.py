@@ -96,7 +96,7 @@ def test_no_free_device_is_the_bridges_error(acquire: Callable[..., int]) -> Non
         acquire(devices=1)
 
 
-@pytest.mark.parametrize("named", ["2", "-1", "one", "0.0"])
+@pytest.mark.parametrize("named", ["2", "-1", "one", "0.0", "9" * 5000], ids=lambda name: name[:4])
 def test_a_missing_module_is_the_bridges_error(named: str, acquire: Callable[..., int]) -> None:
     """Scripts search for the text of synStatus=8."""
     with pytest.raises(RuntimeError, match=_NOT_FOUND):

@@ -1,15 +1,18 @@
 """Checkpoint plugin for HPU: device-independent files, written atomically."""
 
+import inspect
 import io
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from hpu_core import _cpu_pickle, frameworks
 from hpu_core._atomic_write import atomic_write
 from hpu_core._lightning import TorchCheckpointIO, get_filesystem
 
 __all__ = ["HPUCheckpointIO"]
+
+_LOADS_WEIGHTS_ONLY: Final = "weights_only" in inspect.signature(TorchCheckpointIO.load_checkpoint).parameters
 
 if TYPE_CHECKING:
     from lightning.fabric.utilities.types import _PATH
@@ -67,16 +70,27 @@ class HPUCheckpointIO(TorchCheckpointIO):
         Args:
             path: Local path, or a URL that fsspec supports.
             map_location: Location of the tensors, as in `torch.load`.
-            weights_only: As in `torch.load`; None means Lightning's default. Lightning before 2.6 supports None only.
+            weights_only: As in `torch.load`; None means Lightning's default, and True for an HTTP URL. Lightning before
+                2.6 supports None only.
 
         Returns:
             The checkpoint.
 
         Raises:
             FileNotFoundError: There is no file at `path`.
+            RuntimeError: The file is damaged, or is not a checkpoint.
+            pickle.UnpicklingError: With `weights_only`, the file has objects other than weights.
         """
+        # Lightning unpickles what an HTTP server sends.
+        if weights_only is None and str(path).startswith("http") and _LOADS_WEIGHTS_ONLY:
+            weights_only = True
         options = {} if weights_only is None else {"weights_only": weights_only}
-        return super().load_checkpoint(path, map_location=map_location, **options)
+        try:
+            return super().load_checkpoint(path, map_location=map_location, **options)
+        # What torch raises for damaged files, without their path.
+        except (EOFError, LookupError, RuntimeError, ValueError) as error:
+            reason = str(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}".rstrip(": ")
+            raise RuntimeError(f"cannot load the checkpoint {str(path)!r}, which may be damaged: {reason}") from error
 
     def __repr__(self) -> str:
         return frameworks.describe(self)

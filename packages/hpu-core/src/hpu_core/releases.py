@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 __all__ = ["Mismatch", "Release", "Subject", "default", "find", "match", "releases"]
 
@@ -172,8 +172,9 @@ def _version_parts(version: str | Version, count: int) -> tuple[int, ...]:
 def _parse_version(version: str | Version) -> Version:
     try:
         return version if isinstance(version, Version) else Version(version)
-    except InvalidVersion as error:
-        raise ValueError(f"`version` must be a version such as '1.24.1', got {version!r}") from error
+    # InvalidVersion, and int's error for thousands of digits.
+    except ValueError as error:
+        raise ValueError(f"`version` must be a version such as '1.24.1', got {version!r:.80}") from error
 
 
 def _join_or(values: tuple[str, ...]) -> str:

@@ -206,3 +206,40 @@ def test_used_modules_without_hl_smi() -> None:
         raise _hl_smi.HlSmiError("not on PATH")
 
     assert _USED_MODULES(fail) == frozenset()
+
+
+def test_folder_that_is_a_link_of_another_user_is_refused(
+    locks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In /tmp, anybody can put a link to a folder of this user there before the first job does."""
+    (tmp_path / "documents").mkdir()
+    locks.symlink_to("documents")
+    monkeypatch.setattr(os, "geteuid", lambda: locks.lstat().st_uid + 1)
+    if locks.lstat().st_uid == 0:
+        os.lchown(locks, 1, 1)
+
+    with pytest.raises(PermissionError, match="is a link of another user: set HPU_MODULE_LOCKS"):
+        _free_modules.take(1, range(4), Holders(), folder=locks)
+    assert list((tmp_path / "documents").iterdir()) == []
+
+
+def test_folder_that_is_a_link_of_this_user_is_used(locks: Path, tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    locks.symlink_to("shared")
+
+    assert _free_modules.take(1, range(4), Holders(), folder=locks) == (0,)
+
+
+@pytest.mark.parametrize("kind", ["hard link", "pipe"])
+def test_lock_that_is_not_a_file_of_its_own_is_refused(kind: str, locks: Path, tmp_path: Path) -> None:
+    document = tmp_path / "document"
+    document.write_text("content", encoding="utf-8")
+    locks.mkdir()
+    if kind == "pipe":
+        os.mkfifo(locks / "module-0")
+    else:
+        (locks / "module-0").hardlink_to(document)
+
+    with pytest.raises(PermissionError, match="is not a file of its own"):
+        _free_modules.take(1, range(4), Holders(), folder=locks)
+    assert document.read_text(encoding="utf-8") == "content"

@@ -45,6 +45,15 @@ def test_module_of_the_older_driver(proc: Path, tmp_path: Path) -> None:
     assert [holder.module_id for holder in _holders.find(proc, tmp_path / "class").processes] == [None, 3]
 
 
+@pytest.mark.parametrize("text", ["9" * 5000, "\u00b2", "-1", ""])
+def test_malformed_module_is_unknown(text: str, proc: Path, tmp_path: Path) -> None:
+    module = tmp_path / "class" / "accel" / "accel1" / "device" / "module_id"
+    module.parent.mkdir(parents=True)
+    module.write_text(text, encoding="utf-8")
+
+    assert {holder.module_id for holder in _holders.find(proc, tmp_path / "class").processes} == {None}
+
+
 def test_process_of_another_user_is_counted(proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Root may read every process, so the answer of the system is replaced."""
     iterdir = Path.iterdir

@@ -161,6 +161,31 @@ def test_unreadable_status_is_unknown(find: Find, add_gaudi: Add) -> None:
     assert [device.status for device in find().devices] == ["Unknown"]
 
 
+def test_attribute_that_is_a_pipe_is_unknown(find: Find, add_gaudi: Add) -> None:
+    """Opening a pipe without a writer would block."""
+    status = add_gaudi(0, "0000:43:00.0") / "status"
+    status.unlink()
+    os.mkfifo(status)
+
+    assert [device.status for device in find().devices] == ["Unknown"]
+
+
+@pytest.mark.parametrize("target", ["status", "/dev/zero", "missing"])
+def test_attribute_that_is_a_link_is_bounded(target: str, find: Find, add_gaudi: Add) -> None:
+    status = add_gaudi(0, "0000:43:00.0") / "status"
+    status.unlink()
+    status.symlink_to(target)
+
+    assert len(find().devices[0].status) < 5000
+
+
+def test_device_that_is_a_loop_of_links_is_ignored(find: Find, classes: Path) -> None:
+    (classes / "accel" / "accel0").mkdir(parents=True)
+    (classes / "accel" / "accel0" / "device").symlink_to("device")
+
+    assert find().devices == ()
+
+
 def test_unreadable_class(find: Find, classes: Path) -> None:
     classes.mkdir(parents=True)
     (classes / "accel").touch()

@@ -5,6 +5,8 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hpu_core import frameworks
 from hpu_core.distributed.environment import validate_environment
@@ -60,6 +62,7 @@ def test_consistent_variables_pass(variables: dict[str, str], devices: int, num_
             2,
             "RANK must be NODE_RANK x `devices` + LOCAL_RANK = 9, got 3",
         ),
+        ({**_NODE, "NODE_RANK": "9" * 5000}, 2, f"NODE_RANK must be an integer, got '{'9' * 80}...'"),
         ({**_NODE, "NODE_RANK": "one"}, 2, "NODE_RANK must be an integer, got 'one'"),
         (
             {**_NODE, "MASTER_PORT": "-1", "WORLD_SIZE": ""},
@@ -112,6 +115,10 @@ def test_consistent_slurm_variables_pass(slurm: Any) -> None:
         ),
         ({"SLURM_LOCALID": "8"}, "SLURMEnvironment has local rank 8, which must be below `devices`"),
         ({"SLURM_NODEID": "2"}, "SLURMEnvironment has node rank 2, which must be below `num_nodes`"),
+        ({"SLURM_LOCALID": "-1"}, "SLURMEnvironment has local rank -1, which must not be negative"),
+        ({"SLURM_PROCID": "-2"}, "SLURMEnvironment has rank -2, which must not be negative"),
+        ({"MASTER_PORT": "0"}, "SLURMEnvironment has port 0, which must be from 1 to 65535"),
+        ({"MASTER_PORT": "tcp"}, "SLURMEnvironment cannot tell the rank of this process: invalid literal"),
         ({"SLURM_PROCID": "x"}, "SLURMEnvironment cannot tell the rank of this process: invalid literal"),
     ],
 )
@@ -167,3 +174,29 @@ def test_an_environment_that_takes_lightnings_ranks_passes() -> None:
 
 def test_a_users_environment_is_validated() -> None:
     assert "_Own has local rank 1, which must be below `devices`" in _problems(_Own(), {}, 1, 2)
+
+
+_NAMES = ("LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "GROUP_RANK", "RANK", "WORLD_SIZE")
+_TEXT = st.one_of(
+    st.integers(-2, 70_000).map(str),
+    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=5),
+    st.sampled_from(["", "9" * 5000, "\u0663", "\u00b2", "1e3", "0x1", "tcp://10.0.0.1:29500"]),
+)
+
+
+@pytest.mark.filterwarnings("ignore:MASTER_")
+@pytest.mark.parametrize("name", ["LightningEnvironment", "TorchElasticEnvironment"])
+@given(
+    variables=st.dictionaries(st.sampled_from(_NAMES), _TEXT), devices=st.integers(1, 8), num_nodes=st.integers(1, 2)
+)
+def test_any_environment_passes_or_is_an_error_that_names_it(
+    name: str, variables: dict[str, str], devices: int, num_nodes: int
+) -> None:
+    """What passes has a rank in range, and no other exception than ValueError is raised."""
+    environment = getattr(_plugins, name)()
+    message = _problems(environment, variables, devices, num_nodes)
+
+    assert len(message) < 2000
+    if name == "TorchElasticEnvironment" and not message:
+        assert 0 <= int(variables["RANK"]) < devices * num_nodes
+        assert 0 <= int(variables["LOCAL_RANK"]) < devices

@@ -4,13 +4,18 @@ import os
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from hpu_core.distributed import rendezvous as module
 from hpu_core.distributed.environment import AGENT_STORE
-from hpu_core.distributed.failure_detection import RankFailedError
+from hpu_core.distributed.failure_detection import RankFailedError, RankInfo
 from hpu_core.distributed.rendezvous import RendezvousConfig, RendezvousResult, publish, rendezvous, try_get
 from hpu_sim.testing import free_port
 
@@ -207,3 +212,112 @@ def test_a_published_key_has_its_last_value_and_a_count() -> None:
     publish(store, "key", {"value": 2})
 
     assert try_get(store, "key") == (2, {"value": 2})
+
+
+# Values that a program other than this version of hpu-core could write.
+_FOREIGN = st.one_of(
+    st.binary(max_size=20),
+    st.sampled_from([b"[]", b"1", b"null", b"[" * 100_000, b"\x80\x04cposix\nsystem\n.", b'{"run": "x"}']),
+)
+
+
+def _put(store: Any, key: str, value: bytes) -> None:
+    store.set(key, value)
+    store.add(f"{key}/count", 1)
+
+
+@given(value=_FOREIGN)
+def test_a_foreign_value_is_an_object_or_an_error(value: bytes) -> None:
+    """The value is parsed as JSON and never unpickled."""
+    store = HashStore()
+    _put(store, "key", value)
+    with mock.patch("pickle.loads", side_effect=AssertionError), mock.patch("pickle.load", side_effect=AssertionError):
+        try:
+            entry = try_get(store, "key")
+        except ValueError as error:
+            start = "'key' in the store at MASTER_PORT must be a record of this version"
+            assert str(error).startswith(start)  # noqa: PT017 - either outcome is right.
+        else:
+            assert entry is not None
+            assert isinstance(entry[1], dict)
+
+
+def _members(record: dict[str, Any]) -> dict[int, RankInfo] | str:
+    members: dict[int, RankInfo] = {}
+    try:
+        module._admit(members, record, _config(1, 0, 2))
+    except ValueError as error:
+        return str(error)
+    return members
+
+
+_VALUE = st.one_of(st.none(), st.integers(), st.text(max_size=5), st.lists(st.integers(), max_size=2))
+_RANK = st.fixed_dictionaries({}, optional=dict.fromkeys(("rank", "local_rank", "host", "pid", "new"), _VALUE))
+
+
+@given(
+    record=st.fixed_dictionaries(
+        {},
+        optional={
+            "protocol": st.one_of(st.just(1), _VALUE),
+            "world_size": st.just(2),
+            "rank": st.one_of(_RANK, _VALUE),
+        },
+    )
+)
+def test_a_foreign_acknowledgement_is_a_rank_or_an_error(record: dict[str, Any]) -> None:
+    members = _members(record)
+
+    assert isinstance(members, str) or [info.rank for info in members.values()] in ([0], [1])
+
+
+@given(
+    outcome=st.dictionaries(st.sampled_from(["error", "is_value_error", "ranks"]), st.one_of(_VALUE, st.lists(_RANK)))
+)
+def test_a_foreign_outcome_is_an_error(outcome: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, RankFailedError)):
+        module._ranks_of(outcome, 2)
+
+
+@pytest.mark.parametrize("rank", [-1, 2])
+def test_a_rank_out_of_range_is_refused(rank: int) -> None:
+    record = module._record(RankInfo(rank, 0, "host", 1), "nonce", _config(1, 0, 2))
+
+    assert "must be below the world size 2: correct NODE_RANK" in str(_members(record))
+
+
+def test_a_record_of_another_version_is_refused_whatever_it_has() -> None:
+    """A later version may name its fields otherwise."""
+    assert "runs another version of hpu-core than rank 0" in str(_members({"protocol": 2, "process": {}}))
+
+
+@pytest.mark.parametrize("key", ["join", "join/1"])
+def test_rank_0_reports_a_foreign_value(key: str, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A count of another program does not make rank 0 read as many entries."""
+    agent = TCPStore("127.0.0.1", port, 1, is_master=True, wait_for_workers=False)
+    monkeypatch.setenv(AGENT_STORE, "True")
+    base = PrefixStore(module._BASE, agent)
+    base.add("join", 10**12 if key == "join" else 1)
+    _put(base, "join/1", b"not JSON")
+    (error,) = _join(_config(port, 0, 2))
+
+    assert type(error) is ValueError
+    assert str(error).startswith(f"{key!r} in the store at MASTER_PORT must be a record of this version of hpu-core")
+
+
+def test_a_store_of_one_machine_listens_on_the_loopback_interface(port: int) -> None:
+    (result,) = _join(_config(port, 0, 1))
+
+    assert result.config.rank == 0
+    socket.create_connection(("127.0.0.1", port)).close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", port))
+
+
+def test_a_store_of_several_machines_listens_on_all_interfaces(port: int) -> None:
+    """The address of rank 0's machine may be that of a gateway, which cannot be bound here."""
+    config = replace(_config(port, 0, 1), host=socket.gethostname())
+    (result,) = _join(config)
+
+    assert result.config == config
+    socket.create_connection(("127.0.0.2", port)).close()

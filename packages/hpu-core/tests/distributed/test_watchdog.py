@@ -8,19 +8,27 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from hpu_core.distributed import watchdog as module
 from hpu_core.distributed.environment import AGENT_STORE
-from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, RankFailure
+from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, RankFailure, RankInfo
 from hpu_core.distributed.launcher import LaunchedRanks
-from hpu_core.distributed.rendezvous import RendezvousConfig, RendezvousResult, rendezvous
+from hpu_core.distributed.rendezvous import RendezvousConfig, RendezvousResult, publish, rendezvous
 from hpu_core.distributed.watchdog import Watchdog
 from hpu_sim.testing import free_port
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import HashStore
+else:
+    from torch.distributed import HashStore
 
 # How long a test waits for another thread.
 _LIMIT = 60.0
@@ -388,3 +396,47 @@ def test_a_broken_connection_to_a_living_rank_0_is_replaced(pair: Pair) -> None:
     pair.ranks[0].report_failure(ValueError("no such luck"))
 
     assert "failed: ValueError: no such luck" in str(wait())
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@given(
+    record=st.dictionaries(
+        st.sampled_from([field.name for field in fields(Heartbeat)]) | st.text(max_size=5),
+        st.none() | st.integers() | st.text(max_size=5) | st.dictionaries(st.text(max_size=2), st.text(max_size=2)),
+    )
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_heartbeat_of_another_version_ends_no_run(
+    rank: int, record: dict[str, Any], foreign: tuple[RankInfo, RankInfo], exits: mock.Mock
+) -> None:
+    """The watchdog reads it, or is off."""
+    config = RendezvousConfig("127.0.0.1", 1, rank, rank, 2, timedelta(seconds=60))
+    watchdog = Watchdog(RendezvousResult(config, mock.Mock(), "a", foreign, ()), Heartbeat(), LaunchedRanks())
+    watchdog._store = HashStore()
+    for key in ("heartbeat/0", "heartbeat/1", "leader"):
+        publish(watchdog._store, key, {"run": 0, **record})
+    with mock.patch.object(module._log, "warning"):
+        watchdog._run(watchdog._exchange)
+
+    assert not exits.now.called
+    assert not exits.later.called
+
+
+@pytest.fixture
+def foreign() -> tuple[RankInfo, RankInfo]:
+    """Two ranks of another process."""
+    return RankInfo(0, 0, "host", -1), RankInfo(1, 1, "host", -1)
+
+
+def test_a_leader_record_of_another_version_is_an_error(
+    foreign: tuple[RankInfo, RankInfo], exits: mock.Mock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = HashStore()
+    publish(store, "leader", {"run": "one"})
+    monkeypatch.setattr(Watchdog, "_connect", lambda watchdog: setattr(watchdog, "_store", store))
+    config = RendezvousConfig("127.0.0.1", 1, 1, 1, 2, timedelta(seconds=60))
+    watchdog = Watchdog(RendezvousResult(config, mock.Mock(), "a", foreign, ()), Heartbeat(), LaunchedRanks())
+
+    with pytest.raises(ValueError, match="'leader' in the store at MASTER_PORT must be a record of this version"):
+        watchdog.start()
+    assert not exits.mock_calls

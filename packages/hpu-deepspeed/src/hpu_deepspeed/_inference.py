@@ -69,11 +69,12 @@ def is_engine(model: object) -> bool:
     return isinstance(model, importlib.import_module("deepspeed.inference.engine").InferenceEngine)
 
 
-def load_directory(path: Path) -> dict[str, Any]:
+def load_directory(path: Path, *, weights_only: bool = False) -> dict[str, Any]:
     """Load a checkpoint directory that HPUDeepSpeedStrategy wrote in stage 0, 1 or 2.
 
     Args:
         path: The directory.
+        weights_only: Argument of `torch.load`. True fails where DeepSpeed stored objects of its own.
 
     Returns:
         The Trainer's state, with the module's weights as "state_dict".
@@ -87,8 +88,7 @@ def load_directory(path: Path) -> dict[str, Any]:
             f"the checkpoint {str(path)!r} must be a file, or a directory of ZeRO stage 0, 1 or 2, to be loaded into "
             "DeepSpeed's inference engine: convert it with `convert_zero_checkpoint_to_fp32_state_dict`"
         )
-    # DeepSpeed stores objects of its own in the file.
-    checkpoint: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=False)
+    checkpoint: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=weights_only)
     weights = checkpoint.pop("module")
     # Lightning 2.0 wraps the module.
     checkpoint["state_dict"] = {name.removeprefix("_forward_module."): value for name, value in weights.items()}

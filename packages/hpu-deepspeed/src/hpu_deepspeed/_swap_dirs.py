@@ -86,7 +86,8 @@ def _remove_stale(parent: Path) -> None:
     """Remove swap directories that no process has locked; the system releases a process's locks when it dies."""
     for path in parent.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
-            descriptor = os.open(path, os.O_RDONLY)
+            # Nothing else: opening a pipe would block.
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(path, ignore_errors=True)

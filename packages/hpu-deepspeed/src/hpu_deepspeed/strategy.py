@@ -445,7 +445,7 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
     def _load_for_inference(self, path: Path, weights_only: bool | None) -> dict[str, Any]:
         """Load a file or directory into the module of the inference engine."""
         if path.is_dir():
-            checkpoint = _inference.load_directory(path)
+            checkpoint = _inference.load_directory(path, weights_only=bool(weights_only))
         else:
             method = super(DeepSpeedStrategy, self).load_checkpoint
             checkpoint = method(path, **supported_arguments(method, weights_only=weights_only))

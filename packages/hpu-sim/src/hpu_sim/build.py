@@ -14,6 +14,7 @@ import importlib.util
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import sysconfig
@@ -36,6 +37,7 @@ CACHE_VARIABLE: Final = "HPU_SIM_CACHE"
 _LIBRARY: Final = f"{EXTENSION_NAME}.so"
 _METADATA_FILE: Final = "metadata.json"
 _LOG_LINES: Final = 40
+_ROOT: Final = 0
 
 
 class BuildError(RuntimeError):
@@ -89,10 +91,19 @@ def load_extension() -> ModuleType:
 def _is_complete(entry: Path) -> bool:
     # Loading a truncated library can crash the process, so its checksum is verified first.
     try:
+        if not all(_is_own(path) for path in (entry, entry / _LIBRARY)):
+            return False
         metadata = json.loads((entry / _METADATA_FILE).read_text(encoding="utf-8"))
         return bool(metadata["sha256"] == _digest(entry / _LIBRARY))
     except (OSError, ValueError, KeyError, TypeError):
         return False
+
+
+def _is_own(path: Path) -> bool:
+    """Return whether only this user or root can change a path; HPU_SIM_CACHE may be in a folder for all, as /tmp."""
+    # A symbolic link has the mode 0777.
+    status = path.lstat()
+    return status.st_uid in {_ROOT, os.geteuid()} and not status.st_mode & stat.S_IWOTH
 
 
 def _digest(path: Path) -> str:
@@ -184,5 +195,8 @@ def _install(library: Path, entry: Path) -> None:
     staged = library.parent / "entry"
     staged.mkdir()
     library.rename(staged / _LIBRARY)
+    # Whatever the umask is: see `_is_own`.
+    staged.chmod(0o755)
+    (staged / _LIBRARY).chmod(0o755)
     (staged / _METADATA_FILE).write_text(json.dumps({"sha256": _digest(staged / _LIBRARY)}), encoding="utf-8")
     staged.rename(entry)

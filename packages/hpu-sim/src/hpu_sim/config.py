@@ -32,6 +32,8 @@ MEMORY_BYTES: Final = {"GAUDI": 32 << 30, "GAUDI2": 96 << 30, "GAUDI3": 128 << 3
 
 #: Above any real machine; a larger number is a typing error.
 MAX_DEVICES: Final = 64
+# int() raises another error for thousands of digits.
+_MAX_DIGITS: Final = 9
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ class SimConfig:
 def _parse_devices(devices: int | str) -> int:
     text = str(devices)
     # Stricter than int(), which accepts " 2", "1_0", 1.5 and True.
-    count = int(text) if text.isascii() and text.isdecimal() else 0
+    count = int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else 0
     if not 1 <= count <= MAX_DEVICES:
         raise ValueError(f"`devices` must be a number from 1 to {MAX_DEVICES}, got {devices!r}")
     return count

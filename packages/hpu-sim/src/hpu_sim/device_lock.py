@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # The bridge's texts, which scripts and people search for.
 _FAILED: Final = "Device acquire failed."
 NOT_FOUND: Final = f"synStatus=8 [Device not found] {_FAILED}"
+# int() raises another error for thousands of digits.
+_MAX_DIGITS: Final = 9
 ALREADY_ACQUIRED: Final = f"synStatus=20 [Device already acquired] {_FAILED}"
 
 
@@ -72,7 +74,7 @@ def acquire(devices: int, environment: Mapping[str, str]) -> DeviceLock:
 
 
 def _parse_module_id(text: str, devices: int) -> int:
-    if not text.isdecimal() or int(text) >= devices:
+    if not text.isdecimal() or len(text) > _MAX_DIGITS or int(text) >= devices:
         raise RuntimeError(NOT_FOUND)
     return int(text)
 
@@ -80,7 +82,7 @@ def _parse_module_id(text: str, devices: int) -> int:
 def _world_size(environment: Mapping[str, str]) -> int:
     for variable in ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"):
         value = environment.get(variable, "")
-        if value.isdecimal():
+        if value.isdecimal() and len(value) <= _MAX_DIGITS:
             return int(value)
     return 1
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hpu_sim.report.schema import (
     CollectiveStats,
@@ -53,3 +56,40 @@ def test_frame_of_site_is_selected_by_index() -> None:
 
     assert make_site(stack=(inner, outer), frame_index=1).frame == outer
     assert make_site(stack=(inner, outer), frame_index=None).frame is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rank": "0"},
+        {"state": "gone"},
+        {"totals": {"graphs": "many"}},
+        {"sites": "abc"},
+        {"machine": {"devices": None}},
+    ],
+    ids=str,
+)
+def test_wrong_type_raises(change: dict[str, object]) -> None:
+    data = to_dict(make_record())
+
+    with pytest.raises(ValueError, match="not a RankRecord of schema version 1"):
+        from_dict(RankRecord, {**data, **change})
+
+
+_VALUE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(change=st.dictionaries(st.sampled_from([field.name for field in dataclasses.fields(RankRecord)]), _VALUE))
+def test_any_json_is_a_record_or_an_error(change: dict[str, object]) -> None:
+    """What is accepted can be sorted, written and read again."""
+    try:
+        record = from_dict(RankRecord, {**to_dict(make_record()), **change})
+    except ValueError as error:
+        assert "not a RankRecord" in str(error)  # noqa: PT017 - either outcome is right.
+    else:
+        assert sorted([(record.rank, record.pid), (0, 0)])
+        assert from_dict(RankRecord, to_dict(record)).state in {"running", "exited"}

@@ -5,9 +5,11 @@ locked it here. The lock is a lock on a file, which the kernel releases when the
 only keeps modules apart that were all chosen by this function.
 """
 
+import errno
 import fcntl
 import hashlib
 import os
+import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -45,7 +47,7 @@ def take(
 
     Raises:
         RuntimeError: There are fewer free ones. None stays locked, and the message has the reason for each module.
-        OSError: The folder cannot be used.
+        OSError: The folder or a file in it cannot be used, or is one that another user could point elsewhere.
     """
     reasons = dict.fromkeys(used, "a process that uses its memory")
     for holder in holders.processes:
@@ -108,14 +110,27 @@ def _create(path: Path) -> None:
     try:
         path.mkdir(parents=True)
     except FileExistsError:
+        # In a folder for all, such as /tmp, a link of another user could lead to files of this one.
+        if path.is_symlink() and path.lstat().st_uid not in {0, os.geteuid()}:
+            raise _unsafe(path, "is a link of another user") from None
         return
     # Every user locks modules here, and the umask would prevent it.
     path.chmod(0o1777)
 
 
+def _unsafe(path: Path, reason: str) -> PermissionError:
+    message = f"cannot lock modules in a path that {reason}: set {FOLDER_VARIABLE} to a folder for all jobs"
+    return PermissionError(errno.EPERM, message, str(path))
+
+
 def _lock(path: Path) -> str | None:
     """Lock a file, and return None; return its owner if another process, or this one, has locked it."""
     descriptor = _open(path)
+    status = os.fstat(descriptor)
+    # Writing to a hard link would write to the other file.
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        os.close(descriptor)
+        raise _unsafe(path, "is not a file of its own")
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

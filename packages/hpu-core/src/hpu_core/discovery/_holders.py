@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hpu_core.discovery._device import printable
+from hpu_core.discovery import _sysfs
+from hpu_core.discovery._device import parse_int, printable
 
 # Control nodes, such as accel_controlD0, can be open many times.
 _NODE: Final = re.compile(r"/dev/(?:accel/accel|hl)(0|[1-9][0-9]{0,5})")
@@ -109,11 +110,6 @@ def _command(proc: Path, pid: int) -> str:
 def _module_id(classes: Path, node: str) -> int | None:
     name = node.rpartition("/")[2]
     folder = classes / ("accel" if name.startswith("accel") else "habanalabs") / name
-    for path in (folder / "device" / "module_id", folder / "module_id"):
-        try:
-            text = path.read_text(encoding="ascii", errors="replace").strip()
-        except OSError:
-            continue
-        if text.isdecimal():
-            return int(text)
-    return None
+    paths = (folder / "device" / "module_id", folder / "module_id")
+    numbers = (parse_int(_sysfs.read_line(path)) for path in paths)
+    return next((number for number in numbers if number is not None), None)

@@ -103,19 +103,23 @@ def _read_device(entry: Path, index: int, nodes: Path) -> HPUDevice:
 
 def _read_attribute(entry: Path, name: str) -> str:
     """Return an attribute of the driver: below `device`, or next to it in the class `habanalabs`."""
-    return _read_line(entry / "device" / name) or _read_line(entry / name)
+    return read_line(entry / "device" / name) or read_line(entry / name)
 
 
 def _read_hex(path: Path) -> int | None:
-    text = _read_line(path)
+    text = read_line(path)
     return int(text, 16) if _HEX.fullmatch(text) else None
 
 
-def _read_line(path: Path) -> str:
+def read_line(path: Path) -> str:
     """Return the text of a small file, "" if it cannot be read: some attributes fail during a reset."""
     try:
-        with path.open("rb") as file:
-            return file.read(_MAX_BYTES).decode("utf-8", "replace").strip()
+        # A pipe would block.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            return os.read(descriptor, _MAX_BYTES).decode("utf-8", "replace").strip()
+        finally:
+            os.close(descriptor)
     except OSError:
         return ""
 

@@ -22,6 +22,9 @@ _ADVICE: Final = (
     "there) and NODE_RANK (0, 1, ...)"
 )
 _MAX_PORT: Final = 65535
+# As much as a rank or a port can have; int() refuses thousands of digits by another message.
+_MAX_DIGITS: Final = 9
+_MAX_QUOTED: Final = 80
 _NUMBERS: Final = ("LOCAL_RANK", "MASTER_PORT", "NODE_RANK", "GROUP_RANK", "RANK", "WORLD_SIZE")
 
 
@@ -53,10 +56,18 @@ def _number(name: str) -> int | None:
     return None if text is None else int(text)
 
 
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= _MAX_DIGITS
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}...")
+
+
 def _lightning_env_problems(devices: int, num_nodes: int) -> Iterator[str]:
-    malformed = [name for name in _NUMBERS if name in os.environ and not os.environ[name].isdecimal()]
+    malformed = [name for name in _NUMBERS if name in os.environ and not _is_number(os.environ[name])]
     if malformed:
-        yield from (f"{name} must be an integer, got {os.environ[name]!r}" for name in malformed)
+        yield from (f"{name} must be an integer, got {_quoted(os.environ[name])}" for name in malformed)
         return
     node_rank = _number("GROUP_RANK") if _number("NODE_RANK") is None else _number("NODE_RANK")
     is_externally_launched = "LOCAL_RANK" in os.environ
@@ -89,17 +100,22 @@ def _cluster_env_problems(environment: ClusterEnvironment, devices: int, num_nod
         environment.set_global_rank(node_rank * devices + local_rank)
         environment.set_world_size(world_size)
         rank, counted = environment.global_rank(), environment.world_size()
+        port = int(environment.main_port)
     except KeyError as error:
         yield f"{name} needs {error.args[0]}, which is not set"
         return
     except (TypeError, ValueError) as error:
-        yield f"{name} cannot tell the rank of this process: {error}"
+        yield f"{name} cannot tell the rank of this process: {str(error)[:_MAX_QUOTED]}"
         return
     if counted != world_size:
         yield f"{name} has world size {counted}, not {devices} x {num_nodes} = {world_size}"
-    if local_rank >= devices:
-        yield f"{name} has local rank {local_rank}, which must be below `devices`"
-    if node_rank >= num_nodes:
-        yield f"{name} has node rank {node_rank}, which must be below `num_nodes`"
-    if rank >= counted:
-        yield f"{name} has rank {rank}, which must be below its world size {counted}"
+    for what, value, limit, rule in (
+        ("local rank", local_rank, devices, "`devices`"),
+        ("node rank", node_rank, num_nodes, "`num_nodes`"),
+        ("rank", rank, counted, f"its world size {counted}"),
+    ):
+        if not 0 <= value < limit:
+            sign = "must not be negative" if value < 0 else f"must be below {rule}"
+            yield f"{name} has {what} {value}, which {sign}"
+    if not 0 < port <= _MAX_PORT:
+        yield f"{name} has port {port}, which must be from 1 to {_MAX_PORT}"

@@ -7,6 +7,7 @@ those that acknowledge it; process group and watchdog use the store under that i
 """
 
 import contextlib
+import ipaddress
 import json
 import os
 import queue
@@ -29,7 +30,16 @@ else:
     # Public here, but not for type checkers.
     from torch.distributed import PrefixStore, Store, TCPStore
 
-__all__ = ["RendezvousConfig", "RendezvousResult", "is_refused", "open_store", "publish", "rendezvous", "try_get"]
+__all__ = [
+    "RendezvousConfig",
+    "RendezvousResult",
+    "is_refused",
+    "malformed",
+    "open_store",
+    "publish",
+    "rendezvous",
+    "try_get",
+]
 
 # Version of what ranks write to the store; raised when a reader of the last one could misread it.
 PROTOCOL: Final = 1
@@ -43,6 +53,11 @@ _CONNECT_GRACE: Final = 10.0
 # How long a host may take to refuse a connection.
 _REFUSAL_TIMEOUT: Final = 1.0
 _BASE: Final = "hpu_core/rendezvous"
+# More than ranks of many restarts append to a log; a larger count is not one of this package.
+_MAX_ENTRIES: Final = 100_000
+_MAX_QUOTED: Final = 80
+# As torch's own listener.
+_BACKLOG: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +126,8 @@ def rendezvous(config: RendezvousConfig, root: "TCPStore | None" = None) -> Rend
     Raises:
         RankFailedError: A rank did not join in time, or has exited; the message names it.
         RuntimeError: Rank 0 cannot open the store.
-        ValueError: Two processes have the same rank, or ranks disagree about the world size.
+        ValueError: Two processes have the same rank, ranks disagree about the world size, or something else than this
+            version of hpu-core wrote to the store.
     """
     root = open_store(config, server=config.hosts_store) if root is None else root
     own = RankInfo(config.rank, config.local_rank, socket.gethostname(), os.getpid())
@@ -179,18 +195,60 @@ def try_get(store: "Store", key: str) -> tuple[int, dict[str, Any]] | None:
     """Return how often a key was published and its last value; None if never. Does not block.
 
     The count stands in for `Store.check`, which Python cannot call on torch 2.0.
+
+    Raises:
+        ValueError: The value is not a JSON object.
     """
     count = store.add(f"{key}/count", 0)
-    return (count, json.loads(store.get(key))) if count else None
+    if not count:
+        return None
+    value = store.get(key)
+    try:
+        record = json.loads(value)
+    # A deeply nested value exceeds Python's limit.
+    except (ValueError, RecursionError):
+        record = None
+    if not isinstance(record, dict):
+        raise malformed(key, value)
+    return count, record
+
+
+def malformed(key: str, value: object) -> ValueError:
+    """Return the error for a value that this version of hpu-core does not write."""
+    quoted = repr(value)
+    quoted = quoted if len(quoted) <= _MAX_QUOTED else f"{quoted[:_MAX_QUOTED]}..."
+    return ValueError(
+        f"{key!r} in the store at MASTER_PORT must be a record of this version of hpu-core, got {quoted}: install the "
+        "same version on every machine, and choose a MASTER_PORT that no other program uses"
+    )
 
 
 def _connect(config: RendezvousConfig, server: bool, outcome: "queue.SimpleQueue[TCPStore | Exception]") -> None:
     options: dict[str, Any] = {"timeout": config.timeout, "wait_for_workers": False, "multi_tenant": True}
+    listener = _loopback_listener(config) if server else None
+    if listener is not None:
+        options["master_listen_fd"] = listener.detach()
     try:
         outcome.put(TCPStore(config.host, config.port, config.world_size, is_master=server, **options))
     # torch 2.0 raises a TimeoutError.
     except (RuntimeError, TimeoutError) as error:
         outcome.put(error)
+
+
+def _loopback_listener(config: RendezvousConfig) -> socket.socket | None:
+    """Return a socket that listens on the loopback interface if MASTER_ADDR names it; None otherwise.
+
+    torch listens on all interfaces, also for a job that no other machine can join.
+    """
+    try:
+        # A name other than this one may be the loopback here and this machine's address elsewhere.
+        if config.host == "localhost" or ipaddress.ip_address(config.host).is_loopback:
+            family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+            return socket.create_server((config.host, config.port), family=family, backlog=_BACKLOG)
+    # Not an address, or a port that is taken, which torch reports.
+    except (OSError, ValueError):
+        pass
+    return None
 
 
 def _lead(root: "Store", config: RendezvousConfig, own: RankInfo) -> tuple[str, tuple[RankInfo, ...]]:
@@ -204,13 +262,16 @@ def _lead(root: "Store", config: RendezvousConfig, own: RankInfo) -> tuple[str, 
     deadline = time.monotonic() + config.timeout.total_seconds()
     error: Exception | None = None
     while error is None and len(members) < config.world_size:
-        for record in _new_entries(base, "join", joined):
-            if record["nonce"] != attempt:
-                publish(base, f"offer/{record['nonce']}", {"attempt": attempt})
-        errors = [_admit(members, record, config) for record in _new_entries(store, "ack", acknowledged)]
-        error = next(filter(None, errors), None) or _join_error(members, config, deadline)
-        if error is None and try_get(base, f"offer/{attempt}") is not None:
-            error = ValueError(f"{own} and another process have rank 0: NODE_RANK must differ from machine to machine")
+        try:
+            _offer(base, attempt, joined)
+            for record in _new_entries(store, "ack", acknowledged):
+                _admit(members, record, config)
+            if try_get(base, f"offer/{attempt}") is not None:
+                rule = "NODE_RANK must differ from machine to machine"
+                raise ValueError(f"{own} and another process have rank 0: {rule}")  # noqa: TRY301 - published below.
+        except ValueError as invalid:
+            error = invalid
+        error = error or _join_error(members, config, deadline)
         time.sleep(_POLL_INTERVAL)
     ranks = tuple(members[rank] for rank in sorted(members))
     outcome = {"error": None if error is None else str(error), "is_value_error": isinstance(error, ValueError)}
@@ -219,6 +280,17 @@ def _lead(root: "Store", config: RendezvousConfig, own: RankInfo) -> tuple[str, 
         _wait_for_readers(store, len(acknowledged))
         raise error
     return attempt, ranks
+
+
+def _offer(base: "Store", attempt: str, joined: set[int]) -> None:
+    """Offer the attempt to the processes that have joined since the last call."""
+    for record in _new_entries(base, "join", joined):
+        match record:
+            case {"nonce": str(nonce)}:
+                if nonce != attempt:
+                    publish(base, f"offer/{nonce}", {"attempt": attempt})
+            case _:
+                raise malformed("join", record)
 
 
 def _follow(root: "Store", config: RendezvousConfig, own: RankInfo) -> tuple[str, tuple[RankInfo, ...]]:
@@ -232,13 +304,15 @@ def _follow(root: "Store", config: RendezvousConfig, own: RankInfo) -> tuple[str
         config.check()
         offer = try_get(base, f"offer/{nonce}")
         if offer is not None and offer[0] > offers:
-            offers, attempt = offer[0], offer[1]["attempt"]
+            offers, attempt = offer[0], offer[1].get("attempt", "")
+            if not isinstance(attempt, str):
+                raise malformed(f"offer/{nonce}", offer[1])
             _append(PrefixStore(f"hpu_core/{attempt}", root), "ack", _record(own, nonce, config))
         store = PrefixStore(f"hpu_core/{attempt}", root)
         outcome = try_get(store, "outcome") if attempt else None
         if outcome is not None:
             store.add("outcome_read", 1)
-            return attempt, _ranks_of(outcome[1])
+            return attempt, _ranks_of(outcome[1], config.world_size)
         time.sleep(_POLL_INTERVAL)
     raise RankFailedError(
         f"rank 0 did not join at {config.endpoint} within {config.timeout.total_seconds():g} s: check that it runs, "
@@ -256,29 +330,49 @@ def _append(store: "Store", log: str, record: Mapping[str, Any]) -> None:
 
 def _new_entries(store: "Store", log: str, seen: set[int]) -> Iterator[dict[str, Any]]:
     """Yield the entries of a log that are not in `seen`, and add them; a writer may have died before its entry."""
-    for index in set(range(1, store.add(log, 0) + 1)) - seen:
+    count = store.add(log, 0)
+    if count > _MAX_ENTRIES:
+        raise malformed(log, count)
+    for index in set(range(1, count + 1)) - seen:
         entry = try_get(store, f"{log}/{index}")
         if entry is not None:
             seen.add(index)
             yield entry[1]
 
 
-def _admit(members: dict[int, RankInfo], record: Mapping[str, Any], config: RendezvousConfig) -> ValueError | None:
-    """Add a process that has acknowledged the attempt; return why it cannot be one of its ranks."""
-    info = RankInfo(**record["rank"])
-    if record["protocol"] != PROTOCOL:
-        return ValueError(f"{info} runs another version of hpu-core than rank 0: install the same on every machine")
-    if record["world_size"] != config.world_size:
-        return ValueError(
-            f"{info} has world size {record['world_size']} and rank 0 {config.world_size}: `devices` and `num_nodes` "
-            "must be the same on every machine"
+def _admit(members: dict[int, RankInfo], record: Mapping[str, Any], config: RendezvousConfig) -> None:
+    """Add a process that has acknowledged the attempt.
+
+    Raises:
+        ValueError: It cannot be one of the ranks.
+    """
+    if record.get("protocol") != PROTOCOL:
+        match record:
+            case {"rank": {"rank": int(rank), "host": str(host)}}:
+                process = f"rank {rank} on {host}"
+            case _:
+                process = "a process that joined"
+        raise ValueError(f"{process} runs another version of hpu-core than rank 0: install the same on every machine")
+    info = _parse_rank(record.get("rank"))
+    if record.get("world_size") != config.world_size:
+        raise ValueError(
+            f"{info} has world size {record.get('world_size')} and rank 0 {config.world_size}: `devices` and "
+            "`num_nodes` must be the same on every machine"
         )
+    if not 0 <= info.rank < config.world_size:
+        raise ValueError(f"{info} has a rank that must be below the world size {config.world_size}: correct NODE_RANK")
     if info.rank in members:
-        return ValueError(
+        raise ValueError(
             f"{members[info.rank]} and {info} have the same rank: NODE_RANK must differ from machine to machine"
         )
     members[info.rank] = info
-    return None
+
+
+def _parse_rank(record: object) -> RankInfo:
+    match record:
+        case {"rank": int(rank), "local_rank": int(local_rank), "host": str(host), "pid": int(pid)}:
+            return RankInfo(rank, local_rank, host, pid)
+    raise malformed("rank", record)
 
 
 def _join_error(members: Mapping[int, RankInfo], config: RendezvousConfig, deadline: float) -> Exception | None:
@@ -303,7 +397,12 @@ def _wait_for_readers(store: "Store", present: int) -> None:
         time.sleep(_POLL_INTERVAL)
 
 
-def _ranks_of(outcome: Mapping[str, Any]) -> tuple[RankInfo, ...]:
-    if outcome["error"] is not None:
-        raise (ValueError if outcome["is_value_error"] else RankFailedError)(outcome["error"])
-    return tuple(RankInfo(**rank) for rank in outcome["ranks"])
+def _ranks_of(outcome: Mapping[str, Any], world_size: int) -> tuple[RankInfo, ...]:
+    match outcome:
+        case {"error": str(error), "is_value_error": bool(is_value_error)}:
+            raise (ValueError if is_value_error else RankFailedError)(error)
+        case {"error": None, "ranks": [*records]}:
+            ranks = tuple(_parse_rank(record) for record in records)
+            if [info.rank for info in ranks] == list(range(world_size)):
+                return ranks
+    raise malformed("outcome", outcome)

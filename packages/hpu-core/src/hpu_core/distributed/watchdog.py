@@ -36,7 +36,7 @@ from hpu_core.distributed.failure_detection import (
     detect_leader_failure,
 )
 from hpu_core.distributed.launcher import LaunchedRanks
-from hpu_core.distributed.rendezvous import RendezvousResult, is_refused, open_store, publish, try_get
+from hpu_core.distributed.rendezvous import RendezvousResult, is_refused, malformed, open_store, publish, try_get
 
 __all__ = ["Watchdog"]
 
@@ -106,6 +106,7 @@ class Watchdog:
 
         Raises:
             RankFailedError: Rank 0 is gone.
+            ValueError: Something else than this version of hpu-core wrote to the store.
         """
         self._connect()
         self._begin_run()
@@ -247,7 +248,10 @@ class Watchdog:
         """Give this training the next number, with which nothing that the last one left in the store is read."""
         beat, record = self._heartbeat, try_get(self._store, "leader")
         # A rank that did not get as far as the others in the last training catches up.
-        beat.run = max(beat.run + 1, record[1]["run"] if record is not None else 0)
+        run = record[1].get("run") if record is not None else 0
+        if not isinstance(run, int):
+            raise malformed("leader", record)
+        beat.run = max(beat.run + 1, run)
         beat.error, beat.collective, beat.training, beat.stop_requested = None, None, True, False
         beat.connections = list(self._job.connections)
 

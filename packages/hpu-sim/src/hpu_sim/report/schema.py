@@ -314,9 +314,21 @@ def _from_dict(kind: Any, data: Any) -> Any:
             **{field.name: _from_dict(hints[field.name], data[field.name]) for field in dataclasses.fields(kind)}
         )
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        return _checked(data, data in arguments)
+    if origin is dict:
+        return {_from_dict(arguments[0], key): _from_dict(arguments[1], value) for key, value in data.items()}
     if origin is tuple:
+        _checked(data, isinstance(data, (list, tuple)))
         kinds = [arguments[0]] * len(data) if arguments[-1] is Ellipsis else arguments
         return tuple(_from_dict(item_kind, item) for item_kind, item in zip(kinds, data, strict=True))
     if origin in {types.UnionType, typing.Union}:
         return None if data is None else _from_dict(arguments[0], data)
+    # JSON writes a whole float as an int.
+    return _checked(data, isinstance(data, (int, float) if kind is float else kind))
+
+
+def _checked(data: Any, is_valid: bool) -> Any:
+    if not is_valid:
+        raise TypeError(f"unexpected value {data!r:.80}")
     return data

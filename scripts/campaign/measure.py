@@ -1,0 +1,249 @@
+"""Run trainings of two ranks that fail at random moments, and print one table.
+
+A run trains on simulated cards in a small tmpfs of its own, and fails in one way at a random moment of set-up,
+training, validation, saving or teardown. A few runs in a row resume from what the one before left, and a last one,
+without a fault, finishes the training. Each run is checked:
+
+- ended: every process ends within the limit, without help.
+- named: the output names the cause, unless the training finished.
+- clean: after the last run no process, lock of a card, partial checkpoint or temporary file of ours is left.
+- resumed: the last run has the loss and the weights of an undisturbed one, bit for bit.
+
+The last two count for every fault of the row of runs.
+
+Usage: `python scripts/campaign/measure.py [--runs 500] [--seed 0] [--seconds 3600]`; `nox -s campaign` calls it. It
+needs the right to mount a tmpfs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpu_sim.testing import CompletedProgram, Program, machine_env
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PROGRAM = Path(__file__).with_name("train.py")
+_STRATEGIES = ("ddp", "fsdp", "deepspeed")
+# Calls of the phase's hook in two epochs, which are left in every run of a row.
+_PHASES = {"setup": 1, "train": 8, "validate": 4, "save": 2, "teardown": 1}
+_ROW = 4
+_MAX_DELAY = 0.3
+_TIMEOUT = 60.0
+# From the failure to the end of the last process: the strategy's timeout, and what a busy machine adds.
+_LIMIT = 1.75 * _TIMEOUT
+# A stopped launcher; the other rank has timed out by then.
+_CONTINUE_AFTER = 1.2 * _TIMEOUT
+_RUN_LIMIT = 300.0
+# Enough for the checkpoints, and soon full.
+_DISK = "64m"
+
+_EXITED = (
+    r"rank \d.*(exited|failed|its connections are closed|its store closed)|rank(s \d,)? \d did not join|"
+    r"which launched this rank, exited|no progress for \d+ s|found no rank 0"
+)
+_CAUSES = {
+    "killed": _EXITED,
+    "terminated": _EXITED + "|SIGTERM|signal 15",
+    "stopped": r"rank \d.*(made no progress|has sent no heartbeat) for \d+ s|rank(s \d,)? \d did not join",
+    "worker killed": r"DataLoader worker \(pid(\(s\))?.*(killed by signal|exited unexpectedly)",
+    "disk full": r"No space left on device",
+    "read-only": r"Read-only file system",
+    "out of memory": r"HPU out of memory \(simulated\)",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One failure.
+
+    Attributes:
+        strategy: Name of the strategy.
+        fault: What fails.
+        phase: When it fails.
+        rank: Which rank fails; rank 0 is the launcher of the other.
+        call: Which call of the phase's hook precedes the failure.
+        delay: Seconds from the hook to the failure.
+    """
+
+    strategy: str
+    fault: str
+    phase: str
+    rank: int
+    call: int
+    delay: float
+
+    @property
+    def options(self) -> list[str]:
+        """Arguments of the program."""
+        names = ("strategy", "fault", "phase", "rank", "call", "delay")
+        return [part for name in names for part in (f"--{name}", str(getattr(self, name)))]
+
+
+def draw(random_: random.Random, index: int) -> list[Case]:
+    """Return a row of random cases of one strategy; strategies and faults take turns."""
+    faults = list(_CAUSES)
+    cases = []
+    for position in range(_ROW):
+        # Nothing follows teardown.
+        phases = list(_PHASES)[: None if position == _ROW - 1 else -1]
+        phase = random_.choice(phases)
+        cases.append(
+            Case(
+                strategy=_STRATEGIES[index % len(_STRATEGIES)],
+                fault=faults[(index // len(_STRATEGIES) * _ROW + position) % len(faults)],
+                phase=phase,
+                rank=random_.randrange(2),
+                call=random_.randrange(_PHASES[phase]),
+                delay=round(random_.choice([0.0, random_.uniform(0, _MAX_DELAY)]), 3),
+            )
+        )
+    return cases
+
+
+@contextlib.contextmanager
+def _disk() -> Iterator[Path]:
+    """Mount a small disk."""
+    with tempfile.TemporaryDirectory(prefix="campaign-") as folder:
+        _mount(f"size={_DISK}", Path(folder))
+        try:
+            yield Path(folder)
+        finally:
+            subprocess.run(["umount", "--lazy", folder], check=True)  # noqa: S603, S607 - util-linux.
+
+
+def _train(disk: Path, folder: Path, options: list[str]) -> CompletedProgram:
+    (folder / "tmp").mkdir(exist_ok=True)
+    variables = machine_env(
+        2,
+        folder / "machine",
+        FAULT_FILE=str(folder / "fault"),
+        CONTINUE_AFTER=str(_CONTINUE_AFTER),
+        TMPDIR=str(folder / "tmp"),
+        PYTHONWARNINGS="ignore",
+    )
+    with Program([sys.executable, str(_PROGRAM), "--timeout", str(_TIMEOUT), *options], variables, disk) as program:
+        return program.wait(_RUN_LIMIT)
+
+
+def _results(done: CompletedProgram) -> list[str]:
+    return sorted(re.findall(r"^RESULT .*$", done.output, re.MULTILINE))
+
+
+def run(cases: list[Case], expected: list[str]) -> tuple[list[list[str]], str]:
+    """Run a row of cases; return what is not as promised of each, and the output."""
+    problems: list[list[str]] = []
+    outputs = []
+    with _disk() as disk, tempfile.TemporaryDirectory(prefix="campaign-") as name:
+        folder = Path(name)
+        for case in cases:
+            (folder / "fault").unlink(missing_ok=True)
+            failed = _train(disk, folder, case.options)
+            problems.append(_judge(case, failed, folder / "fault", time.monotonic()))
+            outputs.append(f"{case}\n{failed.output}")
+            _mount("remount,rw", disk)
+            (disk / "filler").unlink(missing_ok=True)
+        last = _train(disk, folder, ["--strategy", cases[0].strategy])
+        outputs.append(f"without a fault\n{last.output}")
+        results = _results(last)
+        common = []
+        if last.code != 0 or not _equal(results, expected):
+            common.append(f"resumed: exit code {last.code}, {results} instead of {expected}")
+        left = [path.name for path in (*disk.rglob(".hpu-*"), *(folder / "tmp").glob("hpu-*"))]
+        if left or last.leaked_pids:
+            common.append(f"clean: {left}, {len(last.leaked_pids)} processes")
+    return [each + common for each in problems], "\n".join(outputs)
+
+
+def _judge(case: Case, failed: CompletedProgram, fault: Path, ended: float) -> list[str]:
+    problems = []
+    seconds = ended - float(fault.read_text(encoding="ascii")) if fault.exists() else 0.0
+    if failed.leaked_pids or seconds > _LIMIT:
+        problems.append(f"ended: {len(failed.leaked_pids)} processes left, {seconds:.0f} s")
+    # The rank that does not fail may have finished before the other fails.
+    if "FINISHED" in failed.output or (case.phase == "teardown" and "RESULT" in failed.output):
+        return problems
+    if not re.search(_CAUSES[case.fault], failed.output):
+        problems.append("named: the cause is not in the output")
+    # A SIGTERM that all ranks agree upon is not a failure.
+    if failed.code == 0 and not (case.fault == "terminated" and "Received SIGTERM" in failed.output):
+        problems.append("named: exit code 0")
+    return problems
+
+
+def _mount(options: str, folder: Path) -> None:
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+    subprocess.run(command, check=True)  # noqa: S603 - util-linux.
+
+
+def _equal(results: list[str], expected: list[str]) -> bool:
+    """Compare ranks, losses and weights; a training that had finished is resumed without a step, and has no loss."""
+    found, wanted = ([line.split()[1:] for line in lines] for lines in (results, expected))
+    if len(found) != len(wanted):
+        return False
+    return all(
+        own[0] == other[0] and own[2] == other[2] and own[1] in {other[1], "0.0"}
+        for own, other in zip(found, wanted, strict=True)
+    )
+
+
+def main() -> int:
+    """Run all cases, print the table, and return the number of runs with a problem."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="index of the first row, to continue a campaign")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no run after this time")
+    parser.add_argument("--keep", type=Path, help="folder for the output of runs with a problem")
+    options = parser.parse_args()
+    deadline = time.monotonic() + options.seconds
+    expected = {}
+    for strategy in _STRATEGIES:
+        with _disk() as disk, tempfile.TemporaryDirectory(prefix="campaign-") as folder:
+            done = _train(disk, Path(folder), ["--strategy", strategy])
+        expected[strategy] = _results(done)
+        if done.code != 0 or not expected[strategy]:
+            print(done.output)
+            return 1
+    counts: collections.Counter[tuple[str, str, str]] = collections.Counter()
+    wrong = 0
+    for index in range(options.first, options.first + -(-options.runs // _ROW)):
+        if time.monotonic() > deadline:
+            break
+        cases = draw(random.Random(options.seed * 1_000_003 + index), index)  # noqa: S311 - no secret.
+        started = time.monotonic()
+        found, output = run(cases, expected[cases[0].strategy])
+        for case, problems in zip(cases, found, strict=True):
+            wrong += bool(problems)
+            key = (case.strategy, case.fault)
+            counts[key[0], key[1], "runs"] += 1
+            for check in ("ended", "named", "clean", "resumed"):
+                counts[key[0], key[1], check] += not any(problem.startswith(check) for problem in problems)
+            moment = f"{case.phase} {case.call} + {case.delay} s"
+            print(f"{index} {case.strategy}, {case.fault}, {moment}, rank {case.rank}: {problems or 'ok'}", flush=True)
+        print(f"{time.monotonic() - started:.0f} s", flush=True)
+        if any(found) and options.keep:
+            options.keep.mkdir(parents=True, exist_ok=True)
+            (options.keep / f"{options.seed}-{index}.log").write_text(output, encoding="utf-8")
+    print("\n| strategy | fault | runs | ended in time | cause named | nothing left | resumed equal |")
+    print("|---|---|---|---|---|---|---|")
+    for strategy, fault in sorted({key[:2] for key in counts}):
+        cells = [counts[strategy, fault, check] for check in ("runs", "ended", "named", "clean", "resumed")]
+        print(f"| {strategy} | {fault} | {' | '.join(map(str, cells))} |")
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(min(main(), 1))

@@ -1,0 +1,85 @@
+"""Gates of benchmarks: ratios of two times that are measured until their median is known well enough to judge."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+# Half the width of the interval of the median, relative to the median.
+SPREAD = 0.01
+_MIN_SAMPLES = 8
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A ratio and its limit.
+
+    Attributes:
+        name: What takes the time, and what it is compared with.
+        limit: Largest ratio that is promised.
+        samples: Ratios of measurements that follow each other.
+    """
+
+    name: str
+    limit: float
+    samples: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """Median of the ratios."""
+        return statistics.median(self.samples)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Interval that has the true median with a probability of 95 %, from the order of the samples alone."""
+        count, ordered = len(self.samples), sorted(self.samples)
+        # The number of samples below the median is binomial.
+        lowest = max(0, math.floor(count / 2 - 0.98 * math.sqrt(count)))
+        return ordered[lowest], ordered[count - 1 - lowest]
+
+    @property
+    def spread(self) -> float:
+        """Half the width of the interval, relative to the median."""
+        low, high = self.interval
+        return (high - low) / 2 / self.median
+
+    @property
+    def verdict(self) -> str:
+        """ "met", "missed", or "not judged" while the limit is inside a wide interval."""
+        low, high = self.interval
+        if len(self.samples) < _MIN_SAMPLES or (low <= self.limit < high and self.spread > SPREAD):
+            return "not judged"
+        return "met" if self.median <= self.limit else "missed"
+
+
+def measure(name: str, limit: float, sample: Callable[[], float], *, most: int) -> Gate:
+    """Measure until the gate can be judged and the spread is small.
+
+    Args:
+        name: Name of the gate.
+        limit: Largest ratio that is promised.
+        sample: Returns the ratio of two measurements that follow each other.
+        most: Largest number of samples.
+    """
+    samples: list[float] = []
+    while True:
+        samples += [sample() for _ in range(min(_MIN_SAMPLES, most - len(samples)))]
+        gate = Gate(name, limit, tuple(samples))
+        if len(samples) >= most or (gate.spread <= SPREAD and gate.verdict != "not judged"):
+            return gate
+
+
+def report(gates: Sequence[Gate]) -> int:
+    """Print a row for each gate; return how many are not met, 1 at most, which is the exit code of a benchmark."""
+    width = max(len(gate.name) for gate in gates)
+    print(f"{'':{width}}  {'median':>8} {'spread':>8} {'limit':>8} {'samples':>8}")
+    for gate in gates:
+        spread = f"±{100 * gate.spread:.1f} %"
+        row = f"{gate.name:{width}}  {gate.median:7.3f}x {spread:>8} {gate.limit:7.2f}x {len(gate.samples):8}"
+        print(f"{row}  {gate.verdict}", flush=True)
+    return int(any(gate.verdict != "met" for gate in gates))

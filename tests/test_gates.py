@@ -1,0 +1,53 @@
+"""Tests of scripts/gates.py."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import gates
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@pytest.mark.parametrize(
+    ("samples", "verdict"),
+    [
+        ([1.0] * 8, "met"),
+        ([1.05] * 8, "met"),
+        ([1.06] * 8, "missed"),
+        ([1.0] * 7, "not judged"),
+        ([0.9, 1.2] * 20, "not judged"),
+        ([0.5, 1.0] * 20, "met"),
+        ([1.1, 2.0] * 20, "missed"),
+    ],
+)
+def test_a_gate_is_judged_by_its_median_and_interval(samples: list[float], verdict: str) -> None:
+    """A wide interval is enough where it is on one side of the limit."""
+    assert gates.Gate("step", 1.05, tuple(samples)).verdict == verdict
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=1, max_size=200))
+def test_the_interval_contains_the_median(samples: list[float]) -> None:
+    gate = gates.Gate("step", 1.05, tuple(samples))
+    low, high = gate.interval
+
+    assert low <= gate.median <= high
+
+
+@pytest.mark.parametrize(("values", "count"), [([1.0], 8), ([1.0, 1.2], 64), ([0.5, 0.52], 64)])
+def test_measuring_ends_when_the_spread_is_small(values: Sequence[float], count: int) -> None:
+    cycle = itertools.cycle(values)
+
+    assert len(gates.measure("step", 1.05, lambda: next(cycle), most=64).samples) == count
+
+
+@pytest.mark.parametrize(("samples", "code"), [([1.0] * 8, 0), ([1.1] * 8, 1), ([0.9, 1.2] * 20, 1)])
+def test_the_exit_code_and_the_row(samples: list[float], code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """A gate that cannot be judged is not met."""
+    assert gates.report([gates.Gate("a step", 1.05, tuple(samples))]) == code
+    assert "a step" in capsys.readouterr().out
