@@ -1,9 +1,7 @@
-"""Check of the collectives between the ranks of a job: `measure` on each rank, `diagnose` on rank 0. It opens devices."""
+"""Check of the collectives between the ranks of a job: `measure` runs on each rank, `diagnose` on rank 0."""
 
-import os
+import functools
 import socket
-import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -23,7 +21,7 @@ LINKS: Final = "send and receive"
 
 # The fastest of several, because other processes of a machine disturb single ones.
 _REPEATS: Final = 5
-# Values repeat after so many elements. Sums over 65,000 ranks stay below 2**24, which float32 holds exactly.
+# Values repeat after so many elements and ranks. Sums over 30,000 ranks stay below 2**24, up to which float32 is exact.
 _PERIOD: Final = 251
 
 
@@ -81,6 +79,27 @@ class RankResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankReport:
+    """What a rank reports.
+
+    Attributes:
+        result: Its measurements, None if it has not finished.
+        error: The error that ended it.
+        phases: Names of the collectives that it has entered, in order.
+    """
+
+    result: RankResult | None = None
+    error: str | None = None
+    phases: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "RankReport":
+        """Return the report that `dataclasses.asdict` and JSON have made plain data of."""
+        result = None if values["result"] is None else RankResult.from_json(values["result"])
+        return cls(result=result, error=values["error"], phases=tuple(values["phases"]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One fault.
 
@@ -95,14 +114,14 @@ class Finding:
     message: str
 
 
-def measure(
+def measure(  # noqa: PLR0913 - clock, device and communicator are replaced in tests.
     job: Job,
     communicator: Communicator,
     size: int,
     *,
     device: str = "hpu",
     clock: Callable[[], float] = time.perf_counter,
-    enter: Callable[[str], None] = lambda phase: None,
+    enter: Callable[[str], object] | None = None,
 ) -> RankResult:
     """Run the collectives on this rank, and compare their values.
 
@@ -118,36 +137,37 @@ def measure(
 
     pattern = (torch.arange(size) % _PERIOD).to(torch.float32)
     ranks = range(job.world_size)
-    own = (pattern + job.rank).to(device)
-    total = pattern * job.world_size + sum(ranks)
-    seconds: dict[str, float] = {}
+    expected = [pattern + rank % _PERIOD for rank in ranks]
+    total = pattern * job.world_size + sum(rank % _PERIOD for rank in ranks)
+    own = expected[job.rank].to(device)
 
-    def timed(phase: str, collective: Callable[[], None]) -> None:
-        enter(phase)
-        seconds[phase] = _fastest(communicator, collective, clock)
+    def timed(phase: str, collective: Callable[[], object]) -> float:
+        if enter is not None:
+            enter(phase)
+        return _fastest(communicator, collective, clock)
 
     reduced, gathered = torch.empty_like(own), own.new_empty(size * job.world_size)
     part = own.new_empty(size // job.world_size)
-    local_seconds = _fastest(communicator, lambda: own.mul(2), clock)
-    timed(ALL_REDUCE, lambda: communicator.all_reduce(reduced.copy_(own)))
-    timed(ALL_GATHER, lambda: communicator.all_gather(gathered, own))
-    timed(REDUCE_SCATTER, lambda: communicator.reduce_scatter(part, own))
+    local_seconds = timed("barrier", lambda: own.mul(2))
+    seconds = {
+        ALL_REDUCE: timed(ALL_REDUCE, lambda: communicator.all_reduce(reduced.copy_(own))),
+        ALL_GATHER: timed(ALL_GATHER, lambda: communicator.all_gather(gathered, own)),
+        REDUCE_SCATTER: timed(REDUCE_SCATTER, lambda: communicator.reduce_scatter(part, own)),
+    }
     parts = gathered.cpu().view(job.world_size, size)
-    wrong_sources = tuple(rank for rank in ranks if not torch.equal(parts[rank], pattern + rank))
+    wrong_sources = tuple(rank for rank in ranks if not torch.equal(parts[rank], expected[rank]))
     is_wrong = {
         ALL_REDUCE: not torch.equal(reduced.cpu(), total),
         ALL_GATHER: bool(wrong_sources),
         REDUCE_SCATTER: not torch.equal(part.cpu(), total.view(job.world_size, -1)[job.rank]),
     }
     link_seconds, wrong_links = {}, []
+    received = torch.empty_like(own)
     for distance in range(1, job.world_size):
         source = (job.rank - distance) % job.world_size
-        received = torch.empty_like(own)
-        enter(f"{LINKS}, distance {distance}")
-        link_seconds[source] = _fastest(
-            communicator, lambda output=received, shift=distance: communicator.shift(output, own, shift), clock
-        )
-        if not torch.equal(received.cpu(), pattern + source):
+        shift = functools.partial(communicator.shift, received, own, distance)
+        link_seconds[source] = timed(f"{LINKS} at distance {distance}", shift)
+        if not torch.equal(received.cpu(), expected[source]):
             wrong_links.append(source)
     return RankResult(
         rank=job.rank,
@@ -161,27 +181,23 @@ def measure(
     )
 
 
-def diagnose(
-    results: Sequence[RankResult | None], last_phases: Mapping[int, str] | None = None, *, slow_factor: float = 3.0
-) -> tuple[Finding, ...]:
-    """Return the faults that the ranks' results show, wrong values first.
+def diagnose(reports: Sequence[RankReport | None], *, slow_factor: float = 3.0) -> tuple[Finding, ...]:
+    """Return the faults that the ranks' reports show, the slow ranks and links last.
 
     Args:
-        results: Result of each rank; None for one that has not finished.
-        last_phases: The last collective that each rank entered.
+        reports: Report of each rank; None for one that has sent none.
         slow_factor: How many times slower than the others a rank or link is that is reported.
     """
-    present = [result for result in results if result is not None]
-    missing = [rank for rank, result in enumerate(results) if result is None]
+    results = [report.result for report in reports if report is not None and report.result is not None]
     return (
-        *_missing(missing, last_phases or {}),
-        *_wrong(present),
-        *_slow_ranks(present, slow_factor),
-        *_slow_links(present, slow_factor),
+        *_missing(reports),
+        *_wrong(results),
+        *_slow_ranks(results, slow_factor),
+        *_slow_links(results, slow_factor),
     )
 
 
-def to_json(job: Job, size: int, results: Sequence[RankResult | None], findings: Sequence[Finding]) -> dict[str, Any]:
+def to_json(job: Job, size: int, reports: Sequence[RankReport | None], findings: Sequence[Finding]) -> dict[str, Any]:
     """Return the report as plain data that `json` can serialize."""
     return {
         "schema": SCHEMA,
@@ -189,7 +205,7 @@ def to_json(job: Job, size: int, results: Sequence[RankResult | None], findings:
         "bytes": 4 * size,
         "ok": not any(finding.kind != "slow" for finding in findings),
         "findings": [asdict(finding) for finding in findings],
-        "ranks": [None if result is None else asdict(result) for result in results],
+        "ranks": [None if report is None or report.result is None else asdict(report.result) for report in reports],
     }
 
 
@@ -204,16 +220,26 @@ def _fastest(communicator: Communicator, function: Callable[[], object], clock: 
     return min(seconds)
 
 
-def _missing(missing: Sequence[int], last_phases: Mapping[int, str]) -> list[Finding]:
-    return [
-        Finding(
-            kind="missing",
-            ranks=(rank,),
-            message=f"rank {rank} did not finish; the last collective that it entered is "
-            f"{last_phases.get(rank, 'none')}",
-        )
-        for rank in missing
-    ]
+def _missing(reports: Sequence[RankReport | None]) -> list[Finding]:
+    """Return the ranks that did not finish; those that only waited for others are not named."""
+    findings = []
+    waiting: dict[int, tuple[str, ...]] = {}
+    for rank, report in enumerate(reports):
+        if report is None:
+            message = f"rank {rank} did not report; see its own output"
+        elif report.error is not None:
+            message = f"rank {rank} failed: {report.error}"
+        else:
+            if report.result is None:
+                waiting[rank] = report.phases
+            continue
+        findings.append(Finding(kind="missing", ranks=(rank,), message=message))
+    if waiting and not findings:
+        fewest = min(map(len, waiting.values()))
+        last = tuple(rank for rank, phases in waiting.items() if len(phases) == fewest)
+        phase = waiting[last[0]][-1] if fewest else "initialization"
+        findings.append(Finding(kind="missing", ranks=last, message=f"{format_ranks(last)} did not finish {phase}"))
+    return findings
 
 
 def _wrong(results: Sequence[RankResult]) -> list[Finding]:
@@ -274,14 +300,23 @@ def _slow_links(results: Sequence[RankResult], factor: float) -> list[Finding]:
         usual = _median(same_kind)
         if usual is not None and duration > factor * usual:
             slow[source, rank] = duration / usual
-    return [
+    findings = []
+    for result in results:
+        own = {link for link in links if result.rank in link}
+        # With two ranks, both links are those of both ranks.
+        if len(results) > 2 and own <= slow.keys():  # noqa: PLR2004 - see above.
+            message = f"every link of rank {result.rank} on {result.host} is slow"
+            findings.append(Finding(kind="slow", ranks=(result.rank,), message=message))
+            slow = {link: times for link, times in slow.items() if link not in own}
+    findings += [
         Finding(
             kind="slow",
-            ranks=(source, rank),
-            message=f"the link from rank {source} to rank {rank} takes {times:.1f} times as long as the others",
+            ranks=link,
+            message=f"the link from rank {link[0]} to rank {link[1]} takes {times:.1f} times as long as the others",
         )
-        for (source, rank), times in sorted(slow.items())
+        for link, times in sorted(slow.items())
     ]
+    return findings
 
 
 def _median(values: Sequence[float]) -> float | None:

@@ -52,13 +52,21 @@ class Job:
         Raises:
             RuntimeError: The store cannot be opened, or rank 0 does not answer.
         """
-        import torch.distributed as dist
+        from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined] # Not for type checkers.
 
-        os.environ.update(MASTER_ADDR=self.address, MASTER_PORT=self.port)
-        # It knows torchrun's agent, which serves the store at the same port.
-        store, _, _ = next(dist.rendezvous("env://", self.rank, self.world_size, timeout=timeout))
-        store.set_timeout(timeout)
-        return dist.PrefixStore("hpu-info", store)  # type: ignore[no-any-return, attr-defined]
+        # torchrun's agent serves the store at the same port.
+        serves = self.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+        store = TCPStore(
+            self.address,
+            int(self.port),
+            self.world_size,
+            is_master=serves,
+            timeout=timeout,
+            wait_for_workers=False,
+            multi_tenant=True,
+        )
+        prefixed: Store = PrefixStore("hpu-info", store)
+        return prefixed
 
 
 def find_job(environ: Mapping[str, str] = os.environ) -> Job | None:
@@ -105,7 +113,14 @@ def exchange(store: "Store", job: Job, value: Any) -> list[Any] | None:
     store.set(f"value/{job.rank}", json.dumps(value))
     if job.rank != 0:
         return None
-    return [_get(store, f"value/{rank}") for rank in range(job.world_size)]
+    values = []
+    for rank in range(job.world_size):
+        text = _get(store, f"value/{rank}")
+        if text is None:
+            # The next ranks have had their time as well.
+            store.set_timeout(timedelta(seconds=1))
+        values.append(None if text is None else json.loads(text))
+    return values
 
 
 def format_ranks(ranks: Iterable[int]) -> str:
@@ -114,12 +129,11 @@ def format_ranks(ranks: Iterable[int]) -> str:
     return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
 
 
-def _get(store: "Store", key: str) -> Any:
+def _get(store: "Store", key: str) -> str | None:
+    """Return a value of the store, None if no rank has set it before the store's timeout."""
     try:
-        return json.loads(store.get(key))
-    except RuntimeError:
-        # The store's timeout. Ranks after this one have had their time as well.
-        store.set_timeout(timedelta(seconds=1))
+        return store.get(key).decode()
+    except (RuntimeError, TimeoutError):
         return None
 
 
