@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from hpu_sim.testing import machine_env
+from hpu_sim.testing.processes import wait_for_exit
 
 pytest.importorskip("ray.train")
 
@@ -38,18 +40,22 @@ def train(tmp_path: Path) -> Train:
     return run
 
 
-def _left_over(marker: Path) -> list[str]:
-    """Return the processes of the test that still run, by a variable that all inherit."""
-    return [command for process in Path("/proc").glob("[0-9]*") if (command := _command_of(process, marker))]
+def _left_over(marker: Path) -> list[int]:
+    """Return the processes of the test that still run, by a variable that all inherit; Ray's daemons end after it."""
+    wait_for_exit(_pids(marker), time.monotonic() + 60)
+    return _pids(marker)
 
 
-def _command_of(process: Path, marker: Path) -> str:
+def _pids(marker: Path) -> list[int]:
+    return [int(process.name) for process in Path("/proc").glob("[0-9]*") if _is_of_test(process, marker)]
+
+
+def _is_of_test(process: Path, marker: Path) -> bool:
     try:
-        is_of_test = f"HPU_RAY_TEST={marker}".encode() in (process / "environ").read_bytes()
-        return (process / "cmdline").read_bytes().replace(b"\0", b" ").decode() if is_of_test else ""
+        return f"HPU_RAY_TEST={marker}".encode() in (process / "environ").read_bytes()
     except OSError:
         # It has exited, or belongs to another user.
-        return ""
+        return False
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
