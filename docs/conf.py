@@ -114,6 +114,7 @@ _PACKAGES: Final = (
     "hpu_fsdp",
     "hpu_precision",
     "hpu_profiler",
+    "hpu_ray",
     "hpu_sim",
 )
 

@@ -51,6 +51,15 @@ def test_missing_extra_passes_with_the_pip_command(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+def test_missing_peer_passes_if_all_extras_are_installed(tmp_path: Path) -> None:
+    """Packages do not require each other, so no extra installs a peer."""
+    source = "raise ModuleNotFoundError('needs a peer: pip install hpu-peer', name='hpu_peer')"
+
+    result = run(tmp_path, source, "--complete")
+
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
 def test_missing_extra_fails_if_all_are_installed(tmp_path: Path) -> None:
     source = "raise ModuleNotFoundError('needs an extra: pip install parcel[extra]')"
 

@@ -10,7 +10,16 @@ import types
 import pytest
 
 # Packages that load a public name when it is first used; hpu-sim and hpu-compat have tests of their own.
-_LAZY = ("hpu_bucketing", "hpu_core", "hpu_ddp", "hpu_deepspeed", "hpu_fsdp", "hpu_precision", "hpu_profiler")
+_LAZY = (
+    "hpu_bucketing",
+    "hpu_core",
+    "hpu_ddp",
+    "hpu_deepspeed",
+    "hpu_fsdp",
+    "hpu_precision",
+    "hpu_profiler",
+    "hpu_ray",
+)
 
 _FRAMEWORKS = frozenset({"lightning", "lightning_fabric", "pytorch_lightning"})
 _HEAVY = frozenset({*_FRAMEWORKS, "habana_frameworks", "pyhlml", "subprocess", "torch"})

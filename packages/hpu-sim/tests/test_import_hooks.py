@@ -135,6 +135,17 @@ def test_importing_the_bridge_first_imports_torch(statement: str, output_of: Cal
     assert output_of(program, PYTHONPATH=_HOOK_PATH, HPU_SIM_DEVICES="2") == "2"
 
 
+def test_searching_the_bridge_does_not_import_torch(output_of: Callable[..., str]) -> None:
+    """Ray's daemons search the bridge when they start, and raylet waits for them only so long."""
+    program = """
+    import importlib.util, sys
+    found = importlib.util.find_spec("habana_frameworks")
+    print(found is not None, "torch" in sys.modules)
+    """
+
+    assert output_of(program, PYTHONPATH=_HOOK_PATH, HPU_SIM_DEVICES="2") == "True False"
+
+
 def test_an_invalid_machine_is_named(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     """The error names the invalid value instead of a missing module."""
     result = run_python("import habana_frameworks.torch", PYTHONPATH=_HOOK_PATH, HPU_SIM_DEVICES="two")

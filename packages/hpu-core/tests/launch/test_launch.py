@@ -3,6 +3,8 @@
 import os
 import shlex
 import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +12,8 @@ import yaml
 from click.testing import CliRunner
 
 from hpu_core import launch
+from hpu_sim.testing import machine_env
 
-ENGINES = ["torchrun", "mpirun", "slurm", "kubernetes", "kubernetes-mpi"]
 MACHINES = ("--nodes", "2", "--devices", "4", "--address", "node-1", "--hosts", "node-1,node-2", "--image", "image:1")
 SCRIPT = ("train.py", "--learning rate", "0.1")
 
@@ -37,7 +39,7 @@ def _manifest(engine: str, *arguments: str) -> Any:
     return yaml.safe_load(_print("--engine", engine, *MACHINES, *arguments, *SCRIPT))
 
 
-@pytest.mark.parametrize("engine", ["torchrun", "mpirun"])
+@pytest.mark.parametrize("engine", ["torchrun", "mpirun", "ray"])
 def test_printed_command_is_a_shells(engine: str) -> None:
     """Comments and line ends do not change the words."""
     text = _print("--engine", engine, *MACHINES, *SCRIPT)
@@ -92,6 +94,23 @@ def test_ranks_of_open_mpi_get_lightnings_variables(rank: str, expected: str) ->
     assert done.stdout.split() == expected.split()
 
 
+def test_ray_on_one_machine_starts_its_own_cluster() -> None:
+    words = _words(_print("--engine", "ray", "--devices", "2", "--cpus", "4", "--max-restarts", "3", *SCRIPT))
+
+    options = ["--num-workers=2", "--cpus-per-worker=4", "--max-failures=3", "--name=train"]
+    assert words == ["python", "-m", "hpu_ray", *options, *SCRIPT]
+
+
+def test_ray_on_several_machines_submits_to_the_head() -> None:
+    text = _print("--engine", "ray", *MACHINES, *SCRIPT)
+    words = _words(text)
+
+    assert words[:6] == ["ray", "job", "submit", "--address=http://node-1:8265", "--working-dir=.", "--"]
+    assert "--num-workers=8" in words
+    assert "`ray start --address=node-1:6379`" in text
+    assert """`--resources='{"HPU": 4}'`""" in text
+
+
 def test_slurm_starts_a_task_for_each_card() -> None:
     text = _print("--engine", "slurm", *MACHINES, "--time", "1-02:00:00", *SCRIPT)
 
@@ -105,6 +124,13 @@ def test_slurm_isolates_cards_by_gres_or_by_machine() -> None:
     """Without a name for the cards, SLURM would give the same ones to several jobs."""
     assert "--exclusive" in _print("--engine", "slurm", "train.py")
     assert "--exclusive" not in _print("--engine", "slurm", "--gres", "gpu:HL-225:8", "train.py")
+
+
+def test_slurm_on_shared_machines_takes_free_cards() -> None:
+    text = _print("--engine", "slurm", "--share", *SCRIPT)
+
+    assert "--exclusive" not in text
+    assert _words(text.splitlines()[-1]) == ["srun", "python", "-m", "hpu_core.launch.free_modules", *SCRIPT]
 
 
 def test_batch_script_is_valid() -> None:
@@ -135,6 +161,13 @@ def test_mpijob_has_a_launcher_without_cards() -> None:
     assert replicas["Worker"]["replicas"] == 2
 
 
+def test_mpijob_binds_ranks_to_the_given_cores() -> None:
+    replicas = _manifest("kubernetes-mpi", "--cpus", "6")["spec"]["mpiReplicaSpecs"]
+    (launcher,) = replicas["Launcher"]["template"]["spec"]["containers"]
+
+    assert "--map-by ppr:4:node:PE=6 --bind-to core --rank-by slot" in launcher["command"][2]
+
+
 @pytest.mark.parametrize(("engine", "replicas"), [("kubernetes", "pytorch"), ("kubernetes-mpi", "mpi")])
 def test_pods_get_their_share_of_a_machine(engine: str, replicas: str) -> None:
     manifest = _manifest(engine, "--cpus", "6")
@@ -161,6 +194,8 @@ def test_job_is_named_after_the_script(script: str, name: str) -> None:
         (("--engine", "slurm", "--name", "My job"), "`--name` must be at most 53 lower-case letters"),
         (("--engine", "torchrun", "--nodes", "2"), "`--address` must be the address of the first machine"),
         (("--engine", "mpirun", "--nodes", "2", "--hosts", "a"), "`--hosts` must have as many host names as"),
+        (("--engine", "slurm", "--share", "--gres", "gpu:8"), "`--share` must be left out with `--gres`"),
+        (("--engine", "ray", "--nodes", "2"), "`--address` must be the address of the head"),
         (("--engine", "kubernetes"), "`--image` must be a container image"),
         (("--engine", "kubernetes-mpi"), "`--image` must be a container image"),
     ],
@@ -188,3 +223,51 @@ def test_run_names_a_missing_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert result.exit_code == 1
     assert "`sbatch` is not installed on this machine" in result.output
+
+
+def _fake_engine(folder: Path, name: str) -> None:
+    program = folder / name
+    program.write_text(f"#!/bin/sh\nenv > {folder}/environment\n")
+    program.chmod(0o755)
+
+
+def _run_torchrun(folder: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own, because it becomes the engine's."""
+    _fake_engine(folder, "torchrun")
+    program = "from hpu_core.launch import main; main()"
+    command = [sys.executable, "-c", program, "--engine", "torchrun", "--run", *options, "train.py"]
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("HPU_SIM", "MASTER_"))}
+    environment = {**own, **variables, "PATH": f"{folder}:{os.environ['PATH']}"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_run_stops_where_training_cannot_start(tmp_path: Path) -> None:
+    """This machine has no card."""
+    done = _run_torchrun(tmp_path)
+
+    assert done.returncode == 1
+    assert "training cannot start on this machine; `--no-checks` starts it nevertheless" in done.stderr
+    assert not (tmp_path / "environment").exists()
+
+
+def test_run_without_checks(tmp_path: Path) -> None:
+    done = _run_torchrun(tmp_path, "--no-checks")
+
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "environment").exists()
+
+
+def test_checks_leave_the_environment_as_it_is(tmp_path: Path) -> None:
+    """The bridge's import sets an address and a port, which torchrun would give to the ranks."""
+    done = _run_torchrun(tmp_path, **machine_env(2, tmp_path))
+
+    assert done.returncode == 0, done.stderr
+    assert "MASTER_PORT" not in (tmp_path / "environment").read_text()
+
+
+def test_submitting_does_not_check_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A login node has no card."""
+    _fake_engine(tmp_path, "sbatch")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    assert CliRunner().invoke(launch.main, ["--engine", "slurm", "--run", "train.py"]).exit_code == 0

@@ -7,11 +7,10 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from hpu_sim import features, machine_id, op_support, runtime
+from hpu_sim import features, import_hooks, machine_id, op_support, runtime
 from hpu_sim.config import (
     ASYNC_VARIABLE,
     DEFAULT_GENERATION,
@@ -122,16 +121,12 @@ def _register_with_lightning() -> None:
         entry_point.load()()
 
 
-def _bridge_folder() -> Path:
-    return Path(str(resources.files("hpu_sim").joinpath("bridge")))
-
-
 def real_bridge_folders() -> list[str]:
     """Return the folders of an installed ``habana_frameworks`` of the vendor."""
     spec = importlib.util.find_spec("habana_frameworks")
     # A spawned subprocess inherits sys.path, and with it the simulated bridge.
     folders = spec.submodule_search_locations or [] if spec else []
-    return [folder for folder in folders if Path(folder).parent != _bridge_folder()]
+    return [folder for folder in folders if Path(folder).parent != import_hooks.BRIDGE_FOLDER]
 
 
 def _raise_if_real_bridge() -> None:
@@ -145,9 +140,9 @@ def _raise_if_real_bridge() -> None:
 
 def _add_bridge_to_path(config: SimConfig) -> None:
     # On sys.path instead of in sys.modules: `find_spec`, pickling and tracebacks then work as for any package.
-    folders = [_bridge_folder()]
+    folders = [import_hooks.BRIDGE_FOLDER]
     if features.features_of(config.release.version).separate_transformer_engine:
-        folders.append(_bridge_folder().with_name("bridge_from_1_19"))
+        folders.append(import_hooks.BRIDGE_FOLDER.with_name("bridge_from_1_19"))
     sys.path += [str(folder) for folder in folders if str(folder) not in sys.path]
     importlib.invalidate_caches()
     importlib.import_module("habana_frameworks.torch")

@@ -11,6 +11,7 @@ import importlib.util
 import sys
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 #: Top-level packages of the bridge.
 BRIDGE_PACKAGES: Final = frozenset({"habana_frameworks", "intel_transformer_engine", "torch_hpu"})
+
+#: Folder of the simulated bridge, which joins ``sys.path`` when the device is up.
+BRIDGE_FOLDER: Final = Path(__file__).parent / "bridge"
 
 _executing: Final[set[str]] = set()
 
@@ -112,6 +116,15 @@ class _PostImportLoader(Loader):
         self._callback()
 
 
+class _BridgeLoader(_PostImportLoader):
+    """Wrapper of the loader of ``habana_frameworks`` that imports torch, and with it the device, first."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Import torch, then execute the module."""
+        importlib.import_module("torch")
+        super().exec_module(module)
+
+
 class _BridgeFinder(MetaPathFinder):
     """Finder of the bridge for a program that has not imported torch yet."""
 
@@ -123,5 +136,11 @@ class _BridgeFinder(MetaPathFinder):
         # During the import of torch the simulator itself searches for a real bridge.
         if fullname not in BRIDGE_PACKAGES or "torch" in sys.modules or importlib.util.find_spec("torch") is None:
             return None
-        importlib.import_module("torch")
-        return PathFinder.find_spec(fullname, None, target)
+        if fullname != "habana_frameworks":
+            importlib.import_module("torch")
+            return PathFinder.find_spec(fullname, None, target)
+        # Programs such as Ray's daemons only ask whether the bridge is installed, which must not take seconds.
+        spec = PathFinder.find_spec(fullname, [str(BRIDGE_FOLDER)], target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _BridgeLoader(spec.loader, lambda: None)
+        return spec

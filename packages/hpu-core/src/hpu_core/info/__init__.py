@@ -1,27 +1,35 @@
-"""The command `hpu-info`: reports on the Gaudi cards, the installed software and errors. It opens no device."""
+"""The command `hpu-info`: reports on the Gaudi cards, the installed software and errors.
+
+It opens no device, except for `hpu-info check-collectives`.
+"""
 
 import contextlib
 import io
 import json
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 import click
 from rich.console import Console
 
+from hpu_core import discovery
 from hpu_core.__about__ import __version__
-from hpu_core.info import _compare, _doctor, _explain
+from hpu_core.info import _check_collectives, _compare, _doctor, _explain
 from hpu_core.info._collect import collect
 from hpu_core.info._diagnose import diagnose
+from hpu_core.info._job import Job, exchange, find_job, format_ranks
 from hpu_core.info._json import to_json
 from hpu_core.info._machine import collect_machine
 from hpu_core.info._render import render, render_explanations
-from hpu_core.info._render_doctor import render_checks, render_comparison
+from hpu_core.info._render_doctor import render_checks, render_collectives, render_comparison
 
 __all__ = ["main"]
 
+_NODES_TIMEOUT = timedelta(seconds=120)
 _JSON = "Print the report as JSON with stable keys."
 
 
@@ -79,9 +87,14 @@ def explain(context: click.Context, message: str | None, as_json: bool) -> None:
 @click.option(
     "--compare", "is_comparison", is_flag=True, help="Compare the reports in FILEs, of one machine or more each."
 )
+@click.option(
+    "--all-nodes", is_flag=True, help="As the ranks of a job: check each machine, and compare them on rank 0."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one line of JSON with stable keys.")
 @click.pass_context
-def doctor(context: click.Context, files: tuple[TextIO, ...], is_comparison: bool, as_json: bool) -> None:
+def doctor(
+    context: click.Context, files: tuple[TextIO, ...], is_comparison: bool, all_nodes: bool, as_json: bool
+) -> None:
     """Check what training needs of this machine: cards, driver, limits, folders, network and clock.
 
     Each problem has a cure. Run it with the environment of the job, for example by its launcher. It opens no card. The
@@ -92,6 +105,8 @@ def doctor(context: click.Context, files: tuple[TextIO, ...], is_comparison: boo
         sys.exit(_compare_files(files, as_json=as_json))
     if files:
         raise click.UsageError("FILEs must be given together with --compare")
+    if all_nodes:
+        sys.exit(_compare_nodes(as_json=as_json))
     with _report_internal_error():
         machine = collect_machine()
         checks = _doctor.run_checks(machine)
@@ -103,10 +118,83 @@ def doctor(context: click.Context, files: tuple[TextIO, ...], is_comparison: boo
     sys.exit(0 if _doctor.can_train(checks) else 1)
 
 
+@main.command("check-collectives", short_help="Check the collectives between ranks.")
+@click.option("--mib", type=click.IntRange(1), default=16, show_default=True, help="Size of each rank's tensor in MiB.")
+@click.option("--timeout", type=click.IntRange(1), default=120, show_default=True, help="Seconds for all collectives.")
+@click.option(
+    "--slow-factor",
+    type=click.FloatRange(1, min_open=True),
+    default=3.0,
+    show_default=True,
+    help="Report a rank or link that takes so many times as long as the others.",
+)
+@click.option("--json", "as_json", is_flag=True, help=_JSON)
+@click.pass_context
+def check_collectives(context: click.Context, mib: int, timeout: int, slow_factor: float, as_json: bool) -> None:
+    """Check all-reduce, all-gather, reduce-scatter and the link between each two ranks: values and time.
+
+    Start it as the ranks of a job by torchrun, mpirun or srun; by itself it runs on all cards of this machine. It opens
+    the cards, so they must be free. The exit code is 1 if values are wrong or a rank does not finish, and 0 otherwise.
+    """
+    job = _find_job()
+    if job is None:
+        devices = discovery.device_count()
+        if devices == 0:
+            raise click.ClickException("no card of this machine can be used: run `hpu-info`")
+        as_json = as_json or context.obj
+        arguments = ["--mib", mib, "--timeout", timeout, "--slow-factor", slow_factor, *(["--json"] * as_json)]
+        sys.exit(_check_collectives.run_on_all_devices(devices, ["check-collectives", *map(str, arguments)]))
+    with _report_internal_error():
+        report = _check_collectives.run_rank(job, mib=mib, timeout=timedelta(seconds=timeout), slow_factor=slow_factor)
+    if report is not None:
+        if as_json or context.obj:
+            click.echo(json.dumps(report, indent=2))
+        else:
+            render_collectives(Console(highlight=False), report)
+    sys.stdout.flush()
+    # A collective that hangs in a thread would keep the process.
+    os._exit(0 if report is None or report["ok"] else 1)
+
+
+def _find_job() -> Job | None:
+    try:
+        return find_job()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
 def _compare_files(files: tuple[TextIO, ...], *, as_json: bool) -> int:
     reports = [report for file in files for report in _read_reports(file)]
     if not reports:
         raise click.UsageError("--compare needs FILEs with reports of `hpu-info doctor --json`")
+    return _print_comparison(reports, as_json=as_json)
+
+
+def _compare_nodes(*, as_json: bool) -> int:
+    """Check this machine if this is its first rank, and compare the machines on rank 0."""
+    job = _find_job()
+    if job is None:
+        raise click.UsageError(
+            "--all-nodes needs the ranks of a job: start it by torchrun, mpirun or srun, for example `srun "
+            "--ntasks-per-node=1 hpu-info doctor --all-nodes`"
+        )
+    report = None
+    with _report_internal_error():
+        if job.local_rank == 0:
+            # Before the store is opened, which takes MASTER_PORT.
+            machine = collect_machine()
+            report = _doctor.to_json(machine, _doctor.run_checks(machine))
+        values = exchange(job.connect(_NODES_TIMEOUT), job, {"report": report})
+    if values is None:
+        return 0
+    missing = [rank for rank, value in enumerate(values) if value is None]
+    if missing:
+        click.echo(f"hpu-info: {format_ranks(missing)} did not report within {_NODES_TIMEOUT.seconds} s", err=True)
+    reports = [value["report"] for value in values if value is not None and value["report"] is not None]
+    return max(_print_comparison(reports, as_json=as_json), int(bool(missing)))
+
+
+def _print_comparison(reports: Sequence[Mapping[str, Any]], *, as_json: bool) -> int:
     comparison = _compare.compare(reports)
     if as_json:
         click.echo(json.dumps(_compare.to_json(comparison), indent=2))

@@ -1,5 +1,8 @@
 """Text reports of `hpu-info doctor`, in plain ASCII. Colour adds no information."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from rich.console import Console
 from rich.padding import Padding
 
@@ -49,6 +52,29 @@ def render_comparison(console: Console, comparison: Comparison) -> None:
         console.print(safe_text("The machines have the same versions.", "bold green"))
     else:
         console.print(safe_text("Training cannot start on these machines together.", "bold red"))
+
+
+def render_collectives(console: Console, report: Mapping[str, Any]) -> None:
+    """Print the time of each collective, then the faults.
+
+    Args:
+        console: Console to print to, at least 60 columns wide.
+        report: JSON report of the check.
+    """
+    ranks = [rank for rank in report["ranks"] if rank is not None]
+    title = f"{report['world_size']} ranks, {report['bytes'] / 2**20:g} MiB each"
+    console.print(safe_text(title, "bold"))
+    rows = {name: [rank["seconds"][name] for rank in ranks] for name in (ranks[0]["seconds"] if ranks else ())}
+    links = [seconds for rank in ranks for seconds in rank["link_seconds"].values()]
+    rows |= {"send and receive": links} if links else {}
+    console.print(
+        two_columns([(name, f"{1e3 * min(times):.2f} to {1e3 * max(times):.2f} ms") for name, times in rows.items()])
+    )
+    for finding in report["findings"]:
+        label, style = ("Note", "bold yellow") if finding["kind"] == "slow" else ("Error", "bold red")
+        console.print(safe_text(f"{label}: {finding['message']}", style))
+    if report["ok"]:
+        console.print(safe_text("All values are right.", "bold green"))
 
 
 def _state(check: Check) -> str:

@@ -5,11 +5,16 @@ import subprocess
 import sys
 
 import click
+from rich.console import Console
 
 from hpu_core.__about__ import __version__
+from hpu_core.info._doctor import can_train, run_checks
+from hpu_core.info._machine import collect_machine
+from hpu_core.info._render_doctor import render_checks
 from hpu_core.launch._job import Job, Launch
 from hpu_core.launch._kubernetes import mpijob, pytorchjob
 from hpu_core.launch._mpirun import mpirun
+from hpu_core.launch._ray import ray
 from hpu_core.launch._slurm import slurm
 from hpu_core.launch._torchrun import torchrun
 
@@ -21,6 +26,7 @@ _ENGINES = {
     "slurm": slurm,
     "kubernetes": pytorchjob,
     "kubernetes-mpi": mpijob,
+    "ray": ray,
 }
 
 
@@ -29,19 +35,21 @@ _ENGINES = {
 @click.option("--nodes", default=1, show_default=True, help="Number of machines.")
 @click.option("--devices", default=8, show_default=True, help="Cards per machine.")
 @click.option("--name", default=None, help="Name of the job; the script's by default.")
-@click.option("--address", default=None, help="Address of the first machine.")
+@click.option("--address", default=None, help="Address of the first machine, or of Ray's head.")
 @click.option("--port", default=29500, show_default=True, help="Port of the rendezvous on the first machine.")
 @click.option("--hosts", default="", help="Host names, separated by commas (mpirun).")
 @click.option("--cpus", type=int, default=None, help="CPU cores per rank.")
-@click.option("--max-restarts", default=0, show_default=True, help="Restarts after a failure (torchrun, kubernetes).")
+@click.option("--max-restarts", default=0, show_default=True, help="Restarts after a failure (not slurm).")
 @click.option("--time", "time_limit", default=None, help="Time limit, HH:MM:SS (slurm).")
 @click.option("--gres", default=None, help="The cluster's name of the cards, such as gpu:HL-225:8 (slurm).")
+@click.option("--share", is_flag=True, help="Other jobs use the same machines: take free cards at start (slurm).")
 @click.option("--image", default=None, help="Container image with SynapseAI and your program (kubernetes).")
 @click.option("--run", is_flag=True, help="Run the command, or submit the script or manifest, instead of printing it.")
+@click.option("--no-checks", is_flag=True, help="Run without checking this machine first.")
 @click.version_option(__version__, prog_name="hpu-launch")
 @click.argument("script", type=click.Path())
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def main(engine: str, hosts: str, run: bool, **options: object) -> None:
+def main(engine: str, hosts: str, run: bool, no_checks: bool, **options: object) -> None:
     """Print how to start SCRIPT with ARGUMENTS on Gaudi cards, with a comment for each line.
 
     The Trainer or Fabric of the script needs the same numbers: `devices=DEVICES, num_nodes=NODES`.
@@ -53,7 +61,27 @@ def main(engine: str, hosts: str, run: bool, **options: object) -> None:
     if not run:
         click.echo(launch.text)
         return
+    if launch.runs_here and not no_checks:
+        _check_machine()
     sys.exit(_run(launch))
+
+
+def _check_machine() -> None:
+    """Run the checks of `hpu-info doctor`, and print them if training cannot start here.
+
+    Raises:
+        click.ClickException: It cannot.
+    """
+    environment = dict(os.environ)
+    machine = collect_machine()
+    checks = run_checks(machine)
+    # The import of the bridge sets MASTER_ADDR and others, which the engine must not inherit.
+    os.environ.clear()
+    os.environ.update(environment)
+    if can_train(checks):
+        return
+    render_checks(Console(highlight=False, stderr=True), machine, checks)
+    raise click.ClickException("training cannot start on this machine; `--no-checks` starts it nevertheless")
 
 
 def _run(launch: Launch) -> int:

@@ -28,6 +28,7 @@ class Job:
         max_restarts: Restarts of all ranks after a failure.
         time_limit: Time limit, "HH:MM:SS".
         gres: The SLURM cluster's name of the cards with their number.
+        share: Whether other jobs run on the same machines of a SLURM cluster that does not isolate cards.
         image: Container image.
 
     Raises:
@@ -46,6 +47,7 @@ class Job:
     max_restarts: int = 0
     time_limit: str | None = None
     gres: str | None = None
+    share: bool = False
     image: str | None = None
 
     def __post_init__(self) -> None:
@@ -57,6 +59,8 @@ class Job:
         ):
             if value is not None and value < lowest:
                 raise ValueError(f"`{option}` must be at least {lowest}, got {value}")
+        if self.share and self.gres is not None:
+            raise ValueError("`--share` must be left out with `--gres`, by which the cluster isolates cards")
         if not 1 <= self.port <= 65535:  # noqa: PLR2004 - the range of TCP ports.
             raise ValueError(f"`--port` must be from 1 to 65535, got {self.port}")
         if self.time_limit is not None and not re.fullmatch(r"(\d+-)?\d{1,2}:\d{2}:\d{2}", self.time_limit):
@@ -94,25 +98,28 @@ class Launch:
         text: What a person reads: commented lines that the engine accepts.
         command: Command line that starts or submits the job.
         reads_text: Whether the command reads the text from its standard input.
+        runs_here: Whether ranks run on this machine, so that its state matters.
     """
 
     text: str
     command: list[str]
     reads_text: bool = False
+    runs_here: bool = False
 
 
-def describe_command(options: list[tuple[list[str], str]], notes: list[str]) -> Launch:
+def describe_command(options: list[tuple[list[str], str]], notes: list[str], *, runs_here: bool) -> Launch:
     """Return the launch by a command line, with a comment for each group of its words.
 
     Args:
         options: Words of the command line, each group with a comment.
         notes: Sentences above it.
+        runs_here: Whether ranks run on this machine.
     """
     groups = [(shlex.join(words), comment) for words, comment in options]
     lines = [f"# {note}" for note in notes]
     lines += [f"#   {_shorten(text):<{_WIDTH}}  {comment}" for text, comment in groups]
     lines.append(" \\\n    ".join(text for text, _ in groups))
-    return Launch("\n".join(lines), [word for words, _ in options for word in words])
+    return Launch("\n".join(lines), [word for words, _ in options for word in words], runs_here=runs_here)
 
 
 def _shorten(text: str) -> str:

@@ -8,7 +8,7 @@ import json
 import math
 
 from hpu_core.launch._job import Job, Launch
-from hpu_core.launch._mpirun import SET_RANKS
+from hpu_core.launch._mpirun import SET_RANKS, binding
 
 _HUGE_PAGES_MI = 95000 / 8
 _MEMORY_GI = 409 / 8
@@ -55,8 +55,9 @@ def mpijob(job: Job) -> Launch:
         ValueError: There is no image.
     """
     # The operator writes the host file of mpirun.
+    placement = " ".join(word for words, _ in binding(job) for word in words)
     mpirun = (
-        f"exec mpirun --allow-run-as-root -np {job.ranks} --map-by ppr:{job.devices}:node --bind-to none "
+        f"exec mpirun --allow-run-as-root -np {job.ranks} {placement} "
         '-x MASTER_ADDR="$(head -n 1 /etc/mpi/hostfile | cut -d " " -f 1 | cut -d : -f 1)" '
         f'-x MASTER_PORT={job.port} "$@"'
     )

@@ -11,6 +11,20 @@ SET_RANKS = (
 )
 
 
+def binding(job: Job) -> list[tuple[list[str], str]]:
+    """Return the options that place ranks on machines and cores, with a comment for each."""
+    if job.cpus is None:
+        return [
+            (["--map-by", f"ppr:{job.devices}:node"], "ranks of a machine are consecutive"),
+            (["--bind-to", "none"], "otherwise a rank and its data loaders may share one core; `--cpus` binds"),
+        ]
+    return [
+        (["--map-by", f"ppr:{job.devices}:node:PE={job.cpus}"], "ranks of a machine are consecutive; cores of each"),
+        (["--bind-to", "core"], "a rank and its data loaders stay on these cores"),
+        (["--rank-by", "slot"], "Open MPI 5 has no `--rank-by core`"),
+    ]
+
+
 def mpirun(job: Job) -> Launch:
     """Return the command, which is run on one machine.
 
@@ -31,24 +45,11 @@ def mpirun(job: Job) -> Launch:
     if job.hosts:
         hosts = ",".join(f"{host}:{job.devices}" for host in job.hosts)
         options.append((["--host", hosts], "host names with the number of ranks"))
-    if job.cpus is None:
-        options += [
-            (["--map-by", f"ppr:{job.devices}:node"], "ranks of a machine are consecutive"),
-            (["--bind-to", "none"], "otherwise a rank and its data loaders may share one core; `--cpus` binds"),
-        ]
-    else:
-        options += [
-            (
-                ["--map-by", f"ppr:{job.devices}:node:PE={job.cpus}"],
-                "ranks of a machine are consecutive; cores of each",
-            ),
-            (["--bind-to", "core"], "a rank and its data loaders stay on these cores"),
-            (["--rank-by", "slot"], "Open MPI 5 has no `--rank-by core`"),
-        ]
     options += [
+        *binding(job),
         (["-x", f"MASTER_ADDR={address}"], "the first machine, which serves the rendezvous"),
         (["-x", f"MASTER_PORT={job.port}"], "its port"),
         (["bash", "-c", SET_RANKS, "bash"], "Lightning's names of Open MPI's variables; no mpi4py is needed"),
         (["python", *job.program], f"needs `devices={job.devices}, num_nodes={job.nodes}`"),
     ]
-    return describe_command(options, [])
+    return describe_command(options, [], runs_here=not job.hosts)

@@ -14,7 +14,7 @@ def slurm(job: Job) -> Launch:
     ]
     if job.gres is not None:
         directives.append((f"--gres={job.gres}", "cards of each machine, by the name in the cluster's configuration"))
-    else:
+    elif not job.share:
         directives.append(("--exclusive", "no other job on these machines, because SLURM alone does not isolate cards"))
     if job.cpus is not None:
         directives.append((f"--cpus-per-task={job.cpus}", "CPU cores of each rank, for the data loaders as well"))
@@ -28,12 +28,18 @@ def slurm(job: Job) -> Launch:
     width = max(len(text) for text, _ in directives)
     lines = ["#!/bin/bash"]
     lines += [f"#SBATCH {text:<{width}}{'  # ' + comment if comment else ''}".rstrip() for text, comment in directives]
-    program = shlex.join(["python", *job.program])
+    own_modules = ["-m", "hpu_core.launch.free_modules"] if job.share else []
+    program = shlex.join(["python", *own_modules, *job.program])
     lines += [
         "# The bridge writes logs there, and cannot open a card if it is not writable.",
         'export HABANA_LOGS="${HABANA_LOGS:-${TMPDIR:-/tmp}/habana-logs-$SLURM_JOB_ID}"',
         "# Packages of the home folder would hide those of the environment.",
         "export PYTHONNOUSERSITE=1",
+        *(
+            ["# Each task takes a card that no other process holds, because SLURM alone does not isolate cards."]
+            if job.share
+            else []
+        ),
         "# Lightning reads rank, world size, address and port from SLURM's variables.",
         f"srun {program}",
     ]

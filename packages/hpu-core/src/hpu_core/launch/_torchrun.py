@@ -29,4 +29,4 @@ def torchrun(job: Job) -> Launch:
         ([f"--max-restarts={job.max_restarts}"], "how often all ranks start again after a failure, from `ckpt_path`"),
         (job.program, f"needs `devices={job.devices}, num_nodes={job.nodes}`"),
     ]
-    return describe_command(options, notes)
+    return describe_command(options, notes, runs_here=True)

@@ -1,0 +1,21 @@
+"""Fully sharded data-parallel strategy for workers of Ray Train."""
+
+from typing import TYPE_CHECKING
+
+from hpu_ray._ray import ray_lightning
+from hpu_ray.strategy import RayHPUStrategyMixin, find_strategy
+
+if TYPE_CHECKING:
+    from hpu_core.distributed.strategy import HPUParallelStrategyBase as HPUFSDPStrategy
+else:
+    HPUFSDPStrategy = find_strategy("hpu_fsdp")
+
+__all__ = ["RayHPUFSDPStrategy"]
+
+
+class RayHPUFSDPStrategy(RayHPUStrategyMixin, HPUFSDPStrategy, ray_lightning.RayFSDPStrategy):  # type: ignore[misc] # Ray has no type information.
+    """HPUFSDPStrategy of hpu-fsdp in a worker of Ray Train, with the same arguments.
+
+    Raises:
+        ModuleNotFoundError: On import, hpu-fsdp is not installed.
+    """

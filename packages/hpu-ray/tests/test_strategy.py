@@ -1,0 +1,52 @@
+"""Tests of the strategies outside of Ray's workers."""
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray.train")
+
+from hpu_core import plugins
+from hpu_ray.strategy import RayProcessGroupManager, find_strategy, prepare_trainer
+
+
+def test_strategies_are_found_by_their_names() -> None:
+    assert find_strategy("hpu_ddp").__module__ == "hpu_ddp.strategy"
+
+
+def test_missing_distribution_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins, "installed", dict[str, EntryPoint])
+
+    with pytest.raises(ModuleNotFoundError, match="hpu-fsdp"):
+        find_strategy("hpu_fsdp")
+
+
+def test_unknown_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="got 'other'"):
+        find_strategy("other")
+
+
+def test_training_outside_of_a_worker_is_refused() -> None:
+    cluster: Any = None
+
+    with pytest.raises(RuntimeError, match="TorchTrainer"):
+        RayProcessGroupManager("hccl", None).rendezvous(cluster, 2, 1)
+
+
+def test_other_strategies_are_refused() -> None:
+    """They would start ranks of their own, or wait for ranks at another port."""
+    trainer: Any = SimpleNamespace(strategy=object())
+
+    with pytest.raises(TypeError, match=r"RayHPUDDPStrategy.*got object"):
+        prepare_trainer(trainer)
+
+
+def test_importing_the_package_imports_nothing_else() -> None:
+    program = "import sys, hpu_ray; print({'ray', 'torch', 'lightning', 'habana_frameworks'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "set()"
