@@ -229,8 +229,10 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBas
         _config.validate_batch_sizes(self.config, self.world_size)
 
     def _initialize_engine(self, *args: Any, **kwargs: Any) -> Any:
-        with self._device_index_context():
+        with self._device_index_context(), self.collective("setup"):
             initialized = super()._initialize_engine(*args, **kwargs)
+        if self.zero_stage_3:
+            self.count_forward_passes()
         # Engine and optimizer; Lightning 2.6 adds a scheduler.
         _nvme_checkpoint.patch_engine(initialized[0])
         _deepspeed.patch_weight_loading(initialized[0])

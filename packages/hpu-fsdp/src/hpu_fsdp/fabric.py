@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
 from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
-from hpu_fsdp import _checkpoint, _setup, _steps, _torch
+from hpu_fsdp import _checkpoint, _setup, _torch
 from hpu_fsdp._lightning import (
     FabricFSDPPrecision,
     FabricFSDPStrategy,
@@ -31,7 +31,6 @@ __all__ = ["FabricHPUFSDPStrategy", "HPUFSDPStrategy"]
 
 class FabricHPUFSDPStrategy(
     _checkpoint.FabricCheckpointMixin,
-    _steps.FabricForwardMixin,
     FabricHPUParallelStrategyBase,
     _setup.FSDPSetupMixin,
     FabricFSDPStrategy,
@@ -165,6 +164,7 @@ class FabricHPUFSDPStrategy(
         with self._preparing(module):
             sharded = super().setup_module(module)
         self._sharded_modules.append(sharded)
+        self.count_forward_passes()
         return sharded
 
     def module_sharded_context(self) -> AbstractContextManager[Any]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
 from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
-from hpu_fsdp import _checkpoint, _parallelize, _steps
+from hpu_fsdp import _checkpoint, _parallelize
 from hpu_fsdp._lightning import FabricModelParallelStrategy
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ __all__ = ["FabricHPUModelParallelStrategy", "HPUModelParallelStrategy"]
 
 class FabricHPUModelParallelStrategy(
     _checkpoint.FabricCheckpointMixin,
-    _steps.FabricForwardMixin,
     FabricHPUParallelStrategyBase,
     _parallelize.ModelParallelSetupMixin,
     FabricModelParallelStrategy,
@@ -96,7 +95,9 @@ class FabricHPUModelParallelStrategy(
             ValueError: `parallelize_fn` has sharded no parameter, or over another mesh.
         """
         with self.collective("setup"):
-            return super().setup_module(module)
+            sharded = super().setup_module(module)
+        self.count_forward_passes()
+        return sharded
 
     def _parallelize(self, module: Any, mesh: "DeviceMesh") -> Any:
         with _parallelize.plan_errors():

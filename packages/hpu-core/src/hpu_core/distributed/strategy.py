@@ -1,7 +1,8 @@
 """Mixins and base classes of strategies for several devices, for the Trainer and for Fabric."""
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+import functools
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         node_rank: Any
         num_nodes: Any
         num_processes: Any
+        precision: Any
         world_size: Any
         _launcher: Any
         _parallel_devices: list[torch.device] | None
@@ -296,6 +298,17 @@ class FabricHPUParallelStrategyBase(HPUParallelMixin, FabricHPUStrategy):
         """
         with self.collective("backward"):
             super().backward(tensor, module, *args, **kwargs)
+
+    def count_forward_passes(self) -> None:
+        """Count each forward pass as a collective; for strategies that gather parameters in it, once set up."""
+        # Fabric calls a module inside of this context, and has no other hook around it. FSDP2 gathers parameters in
+        # hooks of the module, so a wrapper of `forward` would be too late.
+        self.precision.forward_context = functools.partial(self._forward_context, self.precision)
+
+    @contextmanager
+    def _forward_context(self, plugin: Any) -> Iterator[None]:
+        with self.collective("forward"), type(plugin).forward_context(plugin):
+            yield
 
     def _set_world_ranks(self) -> None:
         bridge.clear_default_rendezvous_env()
