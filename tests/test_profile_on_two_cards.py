@@ -1,4 +1,4 @@
-"""The profiling example on two simulated cards, and the report on its traces."""
+"""Profiles of two simulated cards, and the reports on their traces."""
 
 from __future__ import annotations
 
@@ -16,26 +16,42 @@ ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 
 
-@pytest.fixture(scope="module")
-def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Output directory of the example with a slow rank 1."""
-    folder = tmp_path_factory.mktemp("traces")
-    environment = os.environ | {"HPU_SIM_RUNTIME_DIR": str(tmp_path_factory.mktemp("cards"))}
-    script = str(ROOT / "examples" / "profile_digits.py")
-    command = [str(BIN / "hpu-sim"), "run", "--devices", "2", script, str(folder), "--slow-rank", "1"]
+def _run(folder: Path, script: Path, *arguments: str) -> Path:
+    """Run a script on two simulated cards; return the folder of its traces."""
+    traces = folder / "traces"
+    environment = os.environ | {"HPU_SIM_RUNTIME_DIR": str(folder / "cards")}
+    command = [str(BIN / "hpu-sim"), "run", "--devices", "2", str(script), str(traces), *arguments]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
-    return folder
+    return traces
 
 
-@pytest.fixture(scope="module")
-def report(traces: Path) -> dict[str, Any]:
-    """JSON report on the traces; an HTML report is written next to them."""
+def _report(traces: Path) -> dict[str, Any]:
+    """Return the JSON report on traces, after an HTML report is written next to them."""
     command = [str(BIN / "hpu-profiler"), "report", str(traces), "--json", "--html", str(traces / "report.html")]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     content: dict[str, Any] = json.loads(result.stdout)
     return content
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Traces of the example with a slow rank 1."""
+    script = ROOT / "examples" / "profile_digits.py"
+    return _run(tmp_path_factory.mktemp("digits"), script, "--slow-rank", "1")
+
+
+@pytest.fixture(scope="module")
+def report(traces: Path) -> dict[str, Any]:
+    """JSON report on the traces of the example."""
+    return _report(traces)
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """JSON report on the program with four faults."""
+    return _report(_run(tmp_path_factory.mktemp("faults"), Path(__file__).parent / "programs" / "profile_faults.py"))
 
 
 def test_each_rank_writes_a_trace_and_a_summary(traces: Path) -> None:
@@ -48,13 +64,16 @@ def test_each_rank_writes_a_trace_and_a_summary(traces: Path) -> None:
 
 def test_report_names_the_straggler(report: dict[str, Any]) -> None:
     """Steps of both ranks take the same time, because an all-reduce synchronizes them."""
+    (train,) = report["stages"]
+
     assert report["simulated"]
-    assert [trace["steps"] for trace in report["traces"]] == [3, 3]
-    assert report["straggler"] == "rank 1"
+    assert [rank["steps"] for rank in train["ranks"]] == [3, 3]
+    assert train["straggler"] == "rank 1"
+    assert train["findings"][0]["subject"] == "slow_disk"
 
 
 def test_fast_rank_waits_in_collectives(report: dict[str, Any]) -> None:
-    fast, slow = report["traces"]
+    fast, slow = report["stages"][0]["ranks"]
 
     assert fast["exposed_comm"] > slow["exposed_comm"]
     assert fast["step_time_excl_comm_wait"] < slow["step_time_excl_comm_wait"]
@@ -70,4 +89,30 @@ def test_html_report_shows_both_ranks(report: dict[str, Any], traces: Path) -> N
     text = " ".join(words)
     assert "rank 0" in text
     assert "rank 1 straggler" in text
-    assert len(report["recommendations"]) >= 2
+    assert report["stages"][0]["findings"][0]["cure"] in text
+
+
+def test_injected_faults_are_named_with_their_lines(faults: dict[str, Any]) -> None:
+    """The two that cost most come first; the simulator neither compiles nor has a queue to wait for."""
+    found = faults["stages"][0]["findings"]
+    lines = {each["kind"]: each["location"].rpartition(" ")[2] for each in found}
+
+    assert [each["kind"] for each in found[:2]] == ["straggler", "data loading"]
+    assert (
+        lines.items()
+        >= {
+            "straggler": "augment",
+            "data loading": "__getitem__",
+            "host sync": "training_step",
+            "changing shapes": "loss",
+        }.items()
+    )
+    assert all(each["simulated"] for each in found)
+
+
+def test_training_is_the_headline_although_validation_is_in_its_trace(faults: dict[str, Any]) -> None:
+    train, validate = faults["stages"]
+
+    assert (train["stage"], train["batches"], validate["stage"], validate["batches"]) == ("train", 6, "validate", 2)
+    assert [rank["steps"] for rank in train["ranks"]] == [3, 3]
+    assert "hccl:allgather" not in {each["name"] for rank in train["ranks"] for each in rank["collectives"]}

@@ -90,8 +90,8 @@ def fast_rank(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> Trace:
     return make_trace(
         *_rank_events(builder, 5),
         name="fit-0-training.1.pt.trace.json",
-        hpu_profiler={"rank": 0, "world_size": 2, "stage": "training", "host": "node-0"},
-        deviceProperties=[{"name": "GAUDI2", "simulated": True}],
+        hpu_profiler={"rank": 0, "world_size": 2, "stage": "training", "host": "node-0", "batches": {"training": 50}},
+        deviceProperties=[{"name": "GAUDI2"}],
     )
 
 

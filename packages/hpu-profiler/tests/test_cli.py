@@ -46,10 +46,11 @@ def test_tables_are_printed(traces: Path) -> None:
 def test_json_has_stable_keys(traces: Path) -> None:
     report = json.loads(_report(traces, "--json").stdout)
 
-    assert list(report) == ["simulated", "straggler", "recommendations", "traces", "operators"]
-    assert report["traces"][0]["step_time"] == 10
-    assert report["traces"][0]["idle_fraction"] == 0.8
-    assert report["operators"][0]["device_time"] == 4
+    assert list(report) == ["simulated", "stages"]
+    (stage,) = report["stages"]
+    assert stage["ranks"][0]["step_time"] == 10
+    assert stage["ranks"][0]["idle_fraction"] == 0.8
+    assert stage["operators"][0]["device_time"] == 4
 
 
 def test_html_page_is_written(traces: Path, tmp_path: Path) -> None:
@@ -88,3 +89,25 @@ def test_unwritable_page_is_named_in_the_error(traces: Path, tmp_path: Path) -> 
 
     assert result.exit_code == 1
     assert "absent" in result.stderr
+
+
+def test_diff_prints_tables(traces: Path) -> None:
+    result = _RUNNER.invoke(main, ["diff", str(traces), str(traces)])
+
+    assert result.exit_code == 0, result.output
+    assert "time per step" in result.stdout
+
+
+def test_diff_as_json_has_the_times_of_both_runs(traces: Path) -> None:
+    result = _RUNNER.invoke(main, ["diff", "--json", str(traces), str(traces)])
+
+    (stage,) = json.loads(result.stdout)
+    assert stage["times"][0] == {"name": "step", "before": 10, "after": 10, "calls_before": 0, "calls_after": 0}
+    assert stage["operators"] == []
+
+
+def test_diff_of_an_absent_run_is_a_one_line_error(traces: Path, tmp_path: Path) -> None:
+    result = _RUNNER.invoke(main, ["diff", str(traces), str(tmp_path / "absent")])
+
+    assert result.exit_code == 1
+    assert result.stderr == f"hpu-profiler: no such file or directory: {tmp_path / 'absent'}\n"

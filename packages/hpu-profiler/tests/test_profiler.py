@@ -3,6 +3,7 @@
 import gc
 import os
 import pickle
+import re
 import resource
 import subprocess
 import sys
@@ -43,7 +44,7 @@ def test_default_schedule_records_three_steps(tmp_path: Path) -> None:
     names = {operator.name for operator in trace.operators}
     assert _steps(trace) == [2, 3, 4]
     assert trace.device_events == []
-    assert trace.stage == "training"
+    assert trace.stage == "train"
     assert {"aten::addmm", "aten::mm"} <= names
 
 
@@ -102,8 +103,8 @@ def test_validation_has_its_own_trace(tmp_path: Path) -> None:
     trainer(tmp_path, HPUProfiler(), num_sanity_val_steps=2).fit(Model(), loader(6), loader(7))
 
     assert {trace.stage: _steps(trace) for trace in _traces(tmp_path)} == {
-        "training": [2, 3, 4],
-        "validation": [2, 3, 4],
+        "train": [2, 3, 4],
+        "validate": [2, 3, 4],
     }
 
 
@@ -111,7 +112,14 @@ def test_default_schedule_applies_to_validate(tmp_path: Path) -> None:
     trainer(tmp_path, HPUProfiler()).validate(Model(), loader(7), verbose=False)
 
     (trace,) = _traces(tmp_path)
-    assert (trace.stage, _steps(trace)) == ("validation", [2, 3, 4])
+    assert (trace.stage, _steps(trace)) == ("validate", [2, 3, 4])
+
+
+def test_short_validation_is_recorded_whatever_the_number_of_epochs(tmp_path: Path) -> None:
+    trainer(tmp_path, HPUProfiler(), max_epochs=10).validate(Model(), loader(3), verbose=False)
+
+    (trace,) = _traces(tmp_path)
+    assert _steps(trace) == [0, 1, 2]
 
 
 def test_validation_between_recorded_steps_is_in_their_trace(tmp_path: Path) -> None:
@@ -120,10 +128,36 @@ def test_validation_between_recorded_steps_is_in_their_trace(tmp_path: Path) -> 
     run.fit(Model(), loader(9), loader(7))
 
     traces = {trace.stage: trace for trace in _traces(tmp_path)}
-    names = [span.name for span in traces["training"].spans]
-    assert _steps(traces["training"]) == [2, 3, 4]
+    names = [span.name for span in traces["train"].spans]
+    assert _steps(traces["train"]) == [2, 3, 4]
     assert sum(name.endswith(".validation_step") for name in names) == 7
-    assert _steps(traces["validation"]) == [2, 3, 4]
+    assert _steps(traces["validate"]) == [2, 3, 4]
+
+
+def test_trace_has_the_batches_of_an_epoch(tmp_path: Path) -> None:
+    """Validation runs three times in an epoch of nine batches."""
+    run = trainer(tmp_path, HPUProfiler(), val_check_interval=3, num_sanity_val_steps=0)
+    run.fit(Model(), loader(9), loader(2))
+
+    assert _traces(tmp_path)[0].batches == {"train": 9, "validate": 6}
+
+
+def test_trace_has_the_lines_of_the_users_hooks(tmp_path: Path) -> None:
+    trainer(tmp_path, HPUProfiler()).fit(Model(), loader(6))
+
+    (trace,) = _traces(tmp_path)
+    location = trace.sources["[LightningModule]Model.training_step"]
+    assert re.search(r"models\.py:\d+ training_step$", location)
+    assert trace.sources["[Strategy]SingleDeviceStrategy.training_step"] == location
+
+
+@pytest.mark.parametrize("with_stack", [True, False])
+def test_trace_with_stacks_names_the_installed_packages(with_stack: bool, tmp_path: Path) -> None:
+    trainer(tmp_path, HPUProfiler(with_stack=with_stack)).fit(Model(), loader(6))
+
+    (trace,) = _traces(tmp_path)
+    assert ("torch" in trace.libraries) is with_stack
+    assert bool(trace.frames) is with_stack
 
 
 def test_long_validation_ends_a_trace_of_training(tmp_path: Path) -> None:
@@ -131,7 +165,7 @@ def test_long_validation_ends_a_trace_of_training(tmp_path: Path) -> None:
     run = trainer(tmp_path, HPUProfiler(max_steps_per_trace=4), val_check_interval=3, num_sanity_val_steps=0)
     run.fit(Model(), loader(9), loader(7))
 
-    (trace,) = (trace for trace in _traces(tmp_path) if trace.stage == "training")
+    (trace,) = (trace for trace in _traces(tmp_path) if trace.stage == "train")
     assert _steps(trace) == [2]
 
 
@@ -143,7 +177,7 @@ def test_training_is_not_in_a_trace_of_validation(max_traces: int, steps: list[l
     run = trainer(tmp_path, profiler, val_check_interval=1, limit_val_batches=4, num_sanity_val_steps=0)
     run.fit(Model(), loader(3), loader(4))
 
-    traces = [trace for trace in _traces(tmp_path) if trace.stage == "validation"]
+    traces = [trace for trace in _traces(tmp_path) if trace.stage == "validate"]
     assert [_steps(trace) for trace in traces] == steps
     assert not any(span.name.endswith(".train_dataloader_next") for trace in traces for span in trace.spans)
 
@@ -422,8 +456,8 @@ def test_profiler_can_be_used_for_several_runs(tmp_path: Path) -> None:
     run.validate(Model(), loader(6), verbose=False)
 
     assert [(trace.path.name.split("-")[0], trace.stage) for trace in _traces(tmp_path)] == [
-        ("fit", "training"),
-        ("validate", "validation"),
+        ("fit", "train"),
+        ("validate", "validate"),
     ]
 
 

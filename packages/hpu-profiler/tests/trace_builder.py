@@ -44,10 +44,22 @@ class TraceBuilder:
         arguments = {key: value for key, value in given.items() if value}
         return self._complete(cat, name, start, duration, self.DEVICE_PID, self.TRACKS.index(track), arguments)
 
-    def allocation(self, time: float, size: int, thread: int = 7) -> JsonEvent:
+    def frame(self, name: str, start: float, duration: float, thread: int = 7) -> JsonEvent:
+        """Return a call of a Python function."""
+        return self._complete("python_function", name, start, duration, self.HOST_PID, thread, {})
+
+    def launch(self, start: float, duration: float, correlation: int, external_id: int = 0) -> JsonEvent:
+        """Return a call of the runtime that queues a device event."""
+        arguments = {"External id": external_id, "correlation": correlation}
+        return self._complete("Runtime", "launch", start, duration, self.HOST_PID, 7, arguments)
+
+    def allocation(self, time: float, size: int, thread: int = 7, *, total: int | None = None) -> JsonEvent:
         """Return an allocation, or with a negative size a free."""
         point = {"pid": self.HOST_PID, "tid": thread, "ts": time}
-        return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", **point, "args": {"Bytes": size}}
+        arguments = {"Bytes": size}
+        if total is not None:
+            arguments |= {"Total Allocated": total, "Device Type": 15, "Device Id": 0}
+        return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", **point, "args": arguments}
 
     def track_names(self) -> list[JsonEvent]:
         """Return the metadata events that name the device and its tracks."""

@@ -27,9 +27,11 @@ __all__ = [
     "MAIN_STEP_KINDS",
     "ActionInfo",
     "PyTorchProfiler",
+    "batches_per_epoch",
     "classify_action",
     "expected_steps",
     "has_device",
+    "hook_owners",
     "is_sanity_checking",
     "rank_metadata",
     "rank_zero_info",
@@ -124,7 +126,7 @@ def expected_steps(trainer: Any, kind: str) -> float:
         epochs = trainer.max_epochs
         steps = math.inf if epochs is None or epochs < 0 else trainer.num_training_batches * epochs
         return min(steps, trainer.max_steps) if trainer.max_steps >= 0 else steps
-    if kind == "validation" and str(trainer.state.fn) != "validate" and trainer.max_epochs != 1:
+    if kind == "validation" and trainer.state.fn != "validate" and trainer.max_epochs != 1:
         return math.inf
     batches: dict[str, Any] = {
         "validation": trainer.num_val_batches,
@@ -132,3 +134,46 @@ def expected_steps(trainer: Any, kind: str) -> float:
         "predict": trainer.num_predict_batches,
     }
     return sum(batches[kind]) if isinstance(batches[kind], list) else float(batches[kind])
+
+
+def batches_per_epoch(trainer: Any) -> dict[str, int]:
+    """Return the number of batches in an epoch by kind of step, of the kinds whose number is known."""
+    if trainer is None:
+        return {}
+    training = float(trainer.num_training_batches)
+    batches = {
+        "training": training,
+        "validation": _total(trainer.num_val_batches) * _validations_per_epoch(trainer, training),
+        "test": _total(trainer.num_test_batches),
+        "predict": _total(trainer.num_predict_batches),
+    }
+    return {kind: round(number) for kind, number in batches.items() if 0 < number < math.inf}
+
+
+def _total(batches: Any) -> float:
+    return float(sum(batches)) if isinstance(batches, list) else float(batches)
+
+
+def _validations_per_epoch(trainer: Any, training_batches: float) -> float:
+    if trainer.state.fn != "fit":
+        return 1.0
+    interval = getattr(trainer, "val_check_batch", None)
+    if not interval or not math.isfinite(interval) or not math.isfinite(training_batches):
+        return 1.0
+    every = trainer.check_val_every_n_epoch
+    runs = training_batches / interval if every is None else (training_batches // interval) / every
+    return float(runs)
+
+
+def hook_owners(trainer: Any) -> dict[str, Any]:
+    """Return the objects with hooks of the user's, by the start of the names of their actions."""
+    if trainer is None or trainer.lightning_module is None:
+        return {}
+    owners = {f"[Callback]{each.state_key.partition('{')[0]}": each for each in trainer.callbacks}
+    module = trainer.lightning_module
+    # A strategy calls the steps of the module under its own name.
+    return {
+        **owners,
+        f"[LightningModule]{type(module).__name__}": module,
+        f"[Strategy]{type(trainer.strategy).__name__}": module,
+    }

@@ -37,16 +37,19 @@ class ProfileSession:
         schedule: The schedule.
         options: Other arguments for torch.profiler.profile.
         metadata: Metadata for each trace.
+        batches: Returns the number of batches in an epoch by kind; called for each trace, because a Trainer learns the
+            number of validation batches when validation starts.
         on_trace_ready: Called with torch's profiler for each trace.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a session needs of its profiler
         self,
         kind: str,
         schedule: StepSchedule,
         options: Mapping[str, Any],
         *,
         metadata: Mapping[str, Any],
+        batches: Callable[[], Mapping[str, int]] = dict,
         on_trace_ready: Callable[[Any], None],
     ) -> None:
         self.kind = kind
@@ -55,6 +58,7 @@ class ProfileSession:
         self.profile: Any = None
         self._options = options
         self._metadata = metadata
+        self._batches = batches
         self._on_trace_ready = on_trace_ready
         self._step_offset = 0
         self._complete_steps = 0
@@ -136,7 +140,12 @@ class ProfileSession:
             name: {key: value - self._metrics[name].get(key, 0) for key, value in values.items()}
             for name, values in now.items()
         }
-        metadata = {**self._metadata, "steps": self._complete_steps, "bridge_metrics": metrics}
+        metadata = {
+            **self._metadata,
+            "batches": self._batches(),
+            "steps": self._complete_steps,
+            "bridge_metrics": metrics,
+        }
         # TensorBoard's plugin needs this to recognize Lightning's action names.
         self.profile.add_metadata("Framework", "pytorch-lightning")
         self.profile.add_metadata_json(METADATA_KEY, json.dumps(metadata))

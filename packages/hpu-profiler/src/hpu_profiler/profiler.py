@@ -10,7 +10,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hpu_profiler import _lightning, _schedule, _torch_options
+from hpu_profiler import _lightning, _schedule, _source_lines, _torch_options
 from hpu_profiler.__about__ import __version__
 from hpu_profiler._lightning import MAIN_STEP_KINDS, PyTorchProfiler, rank_zero_info, rank_zero_warn
 from hpu_profiler._session import ProfileSession, SessionManager
@@ -288,7 +288,15 @@ class HPUProfiler(PyTorchProfiler):
             _torch_options.torch_options(
                 self._torch_arguments, on_device=on_device, verbose=self._export_to_flame_graph
             ),
-            metadata={**self._metadata, "on_device": on_device, "stage": kind},
+            metadata={
+                **self._metadata,
+                "on_device": on_device,
+                "stage": kind,
+                "sources": _source_lines.hook_lines(_lightning.hook_owners(self._trainer)),
+                # A Python function of another package is the user's.
+                "libraries": _source_lines.installed_packages() if self._torch_arguments["with_stack"] else [],
+            },
+            batches=lambda: _lightning.batches_per_epoch(self._trainer),
             on_trace_ready=functools.partial(self._write_trace, kind),
         )
 

@@ -5,22 +5,39 @@ import io
 import pytest
 from rich.console import Console
 
-from hpu_profiler.analysis.job import JobAnalysis
+from hpu_profiler.analysis.job import JobAnalysis, analyze_job
 from hpu_profiler.report.text import print_report
+from hpu_profiler.trace.model import Trace
+
+
+def _print(job: JobAnalysis) -> str:
+    file = io.StringIO()
+    print_report(Console(file=file, width=160), job, row_limit=1)
+    return file.getvalue()
 
 
 @pytest.fixture
 def output(job: JobAnalysis) -> str:
     """Report on two ranks with one operator."""
-    console = Console(file=io.StringIO(), width=160)
-    print_report(console, job, row_limit=1)
-    file = console.file
-    assert isinstance(file, io.StringIO)
-    return file.getvalue()
+    return _print(job)
 
 
-def test_first_line_says_that_the_card_is_simulated(output: str) -> None:
-    assert output.startswith("hpu-profiler: 2 traces, GAUDI2 (simulated)\n")
+def test_first_lines_name_the_card_and_the_stage(output: str) -> None:
+    assert output.startswith("hpu-profiler: 2 traces, GAUDI2\n\nStage train: 100 us per step, 5 ms per epoch\n")
+
+
+def test_finding_has_its_saving_and_cure(output: str) -> None:
+    assert "The card waits 55 us for the DataLoader in each step" in output
+    assert "Saves 2.75 ms per epoch. Give the DataLoader workers" in output
+
+
+def test_time_of_a_simulated_card_is_marked(fast_rank: Trace) -> None:
+    fast_rank.simulated = True
+
+    output = _print(analyze_job([fast_rank]))
+
+    assert output.startswith("hpu-profiler: 1 trace, GAUDI2 (simulated)\n")
+    assert "per epoch of simulated time." in output
 
 
 def test_straggler_is_named_in_the_table_of_traces(output: str) -> None:
@@ -33,3 +50,10 @@ def test_row_limit_keeps_the_operators_with_most_device_time(output: str) -> Non
     table = output.partition("Operators by time on the card")[2]
 
     assert [line.split()[0] for line in table.splitlines()[2:] if line.strip()] == ["hccl:allreduce"]
+
+
+def test_host_work_has_times_per_step(output: str) -> None:
+    table = output.partition("Host work")[2].partition("Time by engine")[0]
+
+    (row,) = (line for line in table.splitlines() if line.startswith("rank 1") and "data loading" in line)
+    assert row.split()[-4:] == ["60", "us", "55", "us"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hpu_profiler.trace import reader
 from hpu_profiler.trace.model import Trace
 from hpu_profiler.trace.reader import TraceError, find_traces, read_trace
 
@@ -67,6 +68,67 @@ def test_logged_calls_are_host_spans(builder: TraceBuilder, make_trace: Callable
     assert trace.device_events == []
     assert [(span.name, span.start, span.end) for span in trace.compilations] == [("synGraphCompile", 1, 9)]
     assert [span.name for span in trace.spans] == ["launch", "inner"]
+
+
+def test_launch_of_a_device_event_is_linked(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+    """A launch is not an annotation."""
+    trace = make_trace(builder.launch(1, 2, correlation=9), builder.device_event("gemm", 20, 1, correlation=9))
+
+    launch = trace.device_events[0].launch
+    assert launch is not None
+    assert (launch.start, launch.end) == (1, 3)
+    assert trace.spans == []
+
+
+def test_python_functions_are_frames(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+    """Short calls and functions in C are left out."""
+    trace = make_trace(
+        builder.frame("train.py(5): training_step", 0, 50),
+        builder.frame("train.py(9): helper", 10, 4),
+        builder.frame("<built-in method sum>", 20, 9),
+    )
+
+    assert [frame.name for frame in trace.frames] == ["train.py(5): training_step"]
+
+
+def test_allocations_and_counter_events_are_counters(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+    counter = {"ph": "C", "name": "hbm", "pid": 0, "tid": 0, "ts": 3, "args": {"read": 5, "written": 7}}
+
+    trace = make_trace(builder.allocation(2, 64, total=100), builder.allocation(1, 36, total=36), counter)
+
+    assert trace.counters == {"memory HPU 0": [(1, 36), (2, 100)], "hbm: read": [(3, 5)], "hbm: written": [(3, 7)]}
+
+
+def test_metadata_of_the_trainer_is_read(make_trace: Callable[..., Trace]) -> None:
+    trace = make_trace(
+        hpu_profiler={
+            "stage": "validation",
+            "batches": {"training": 10, "validation": 4},
+            "libraries": ["torch"],
+            "sources": {"[LightningModule]M.training_step": "train.py:5 training_step"},
+        }
+    )
+
+    assert trace.stage == "validate"
+    assert trace.batches == {"train": 10, "validate": 4}
+    assert trace.libraries == {"torch"}
+    assert trace.sources == {"[LightningModule]M.training_step": "train.py:5 training_step"}
+
+
+def test_first_steps_of_a_large_file_are_read(
+    builder: TraceBuilder, make_trace: Callable[..., Trace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of four steps fit."""
+    events = [builder.step(index, 100 * index, 100) for index in range(4)]
+    events += [builder.operator("aten::mm", 100 * index + 5, 10) for index in range(4)]
+    whole = make_trace(*events)
+    monkeypatch.setattr(reader, "MAX_BYTES", whole.path.stat().st_size * 6 // 10)
+
+    trace = read_trace(whole.path)
+
+    assert (len(whole.steps), whole.skipped_steps) == (4, 0)
+    assert (len(trace.steps), trace.skipped_steps) == (2, 2)
+    assert len(trace.operators) == 2
 
 
 def test_self_time_excludes_callees(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:

@@ -3,11 +3,18 @@
 | module | contents |
 |---|---|
 | `operators` | time and memory by operator |
+| `host_work` | time of the host by Lightning's action, callback, logger, DataLoader and user's line |
+| `host_sync` | calls that wait for a value from the device |
 | `idle_time` | idle time of the device, by what the host did meanwhile |
+| `kernels` | time by engine and kernel, sequences that repeat |
 | `device_events` | collectives and copies |
-| `trace_analysis` | all results for one trace |
-| `recommendations` | what to change, most important first |
-| `job` | all ranks of a job together: names, straggler, recommendations |
+| `launches` | launch delays, length of the device's queue |
+| `recompilation` | graph compilations and changing shapes |
+| `counters` | recorded counters, bandwidth |
+| `trace_analysis` | all results for one stage of one rank |
+| `findings` | what to change in a stage, largest saving first |
+| `job` | all ranks and stages of a job: straggler, operators, findings |
+| `trace_diff` | what changed between two jobs |
 
 Imports go one way: `analysis` imports `trace`, and not `report`.
 """

@@ -6,9 +6,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from hpu_profiler.analysis.counters import bandwidth
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from hpu_profiler.analysis.counters import Bandwidth
     from hpu_profiler.trace.model import DeviceEvent
 
 __all__ = ["DeviceEventStats", "collective_stats", "memcpy_stats"]
@@ -29,12 +32,14 @@ class DeviceEventStats:
         calls: Number of events.
         time: Total duration in microseconds.
         bytes: Bytes sent by this rank or copied; 0 if the trace has no number.
+        bandwidth: Rate of the bytes; None if the trace has no number.
     """
 
     name: str
     calls: int
     time: float
     bytes: int
+    bandwidth: Bandwidth | None = None
 
 
 def collective_stats(events: Iterable[DeviceEvent]) -> tuple[DeviceEventStats, ...]:
@@ -56,7 +61,13 @@ def _stats(events: Iterable[tuple[str, DeviceEvent]]) -> tuple[DeviceEventStats,
     for name, event in events:
         groups.setdefault(name, []).append(event)
     stats = [
-        DeviceEventStats(name, len(group), sum(event.duration for event in group), sum(event.bytes for event in group))
+        DeviceEventStats(
+            name,
+            len(group),
+            sum(event.duration for event in group),
+            sum(event.bytes for event in group),
+            bandwidth(group),
+        )
         for name, group in groups.items()
     ]
     return tuple(sorted(stats, key=lambda each: -each.time))

@@ -1,43 +1,53 @@
-"""Analysis of a job: the traces of all its ranks."""
+"""Analysis of a job: the traces of all its ranks, stage by stage."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from hpu_profiler.analysis.findings import find, one_per_rank
 from hpu_profiler.analysis.operators import operator_stats
-from hpu_profiler.analysis.recommendations import recommendations
 from hpu_profiler.analysis.trace_analysis import analyze_trace
+from hpu_profiler.trace.stages import STAGES, split_stages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from hpu_profiler.analysis.findings import Finding
     from hpu_profiler.analysis.operators import OperatorStats
-    from hpu_profiler.analysis.recommendations import Recommendation
     from hpu_profiler.analysis.trace_analysis import TraceAnalysis
-    from hpu_profiler.trace.model import Trace
+    from hpu_profiler.trace.model import Stage, Trace
 
-__all__ = ["JobAnalysis", "analyze_job"]
+__all__ = ["JobAnalysis", "StageAnalysis", "analyze_job", "unique_names"]
 
 #: A rank is a straggler if its step takes this fraction longer than the median.
 _STRAGGLER_TOLERANCE: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class JobAnalysis:
-    """Results for all traces of a job.
+class StageAnalysis:
+    """Results for one stage of a job.
 
     Attributes:
+        stage: The stage; empty if the traces do not show it.
         traces: Results for each trace, ordered by rank.
-        operators: Totals of each operator over all traces, most device time first.
+        operators: Totals of each operator over all ranks, most device time first.
         straggler: Rank that the others wait for; None with one rank, or if all ranks are about equally fast.
-        recommendations: What to change, largest fraction of the time first.
+        findings: What to change, largest saving first.
+        batches: Number of batches in an epoch; 0 if it is unknown.
     """
 
+    stage: Stage
     traces: tuple[TraceAnalysis, ...]
     operators: tuple[OperatorStats, ...]
     straggler: TraceAnalysis | None
-    recommendations: tuple[Recommendation, ...]
+    findings: tuple[Finding, ...]
+    batches: int
+
+    @property
+    def title(self) -> str:
+        """Name of the stage in a report."""
+        return self.stage or "recorded time"
 
     @property
     def has_device(self) -> bool:
@@ -45,14 +55,14 @@ class JobAnalysis:
         return any(each.has_device for each in self.traces)
 
     @property
-    def is_simulated(self) -> bool:
-        """Whether any device was simulated."""
-        return any(each.trace.simulated for each in self.traces)
+    def step_time(self) -> float:
+        """Mean duration of a step on the slowest rank, in microseconds."""
+        return max((each.step_time for each in self.traces), default=0.0)
 
     @property
-    def device_names(self) -> list[str]:
-        """Names of the devices, sorted."""
-        return sorted({each.trace.device_name for each in self.traces if each.trace.device_name})
+    def epoch_time(self) -> float:
+        """Time of the stage in an epoch; 0 if the number of batches is unknown."""
+        return self.step_time * self.batches
 
     @property
     def operator_shares(self) -> list[tuple[OperatorStats, float]]:
@@ -62,21 +72,70 @@ class JobAnalysis:
         return [(each, time / total if total else 0.0) for each, time in zip(self.operators, times, strict=True)]
 
 
+@dataclass(frozen=True, slots=True)
+class JobAnalysis:
+    """Results for all traces of a job.
+
+    Attributes:
+        stages: Results for each stage. The first one costs most.
+        traces: The traces as they were read, ordered by rank.
+    """
+
+    stages: tuple[StageAnalysis, ...]
+    traces: tuple[Trace, ...]
+
+    @property
+    def has_device(self) -> bool:
+        """Whether any trace has device events."""
+        return any(trace.device_events for trace in self.traces)
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether any device was simulated."""
+        return any(trace.simulated for trace in self.traces)
+
+    @property
+    def device_names(self) -> list[str]:
+        """Names of the devices, sorted."""
+        return sorted({trace.device_name for trace in self.traces if trace.device_name})
+
+
 def analyze_job(traces: Iterable[Trace]) -> JobAnalysis:
     """Return the results for the traces of a job."""
     traces = sorted(traces, key=lambda trace: (trace.rank is None, trace.rank or 0, trace.stage, trace.path.name))
-    analyses = tuple(analyze_trace(trace, name) for trace, name in zip(traces, _unique_names(traces), strict=True))
+    by_stage: dict[Stage, list[Trace]] = {}
+    for trace in traces:
+        for part in split_stages(trace):
+            by_stage.setdefault(part.stage, []).append(part)
+    stages = [_analyze_stage(stage, parts) for stage, parts in by_stage.items()]
+    return JobAnalysis(tuple(_by_cost(stages)), tuple(traces))
+
+
+def _by_cost(stages: list[StageAnalysis]) -> list[StageAnalysis]:
+    """Return the stages by their time in an epoch; by Lightning's order if the traces do not have the batches."""
+    order = list(dict.fromkeys(STAGES.values()))
+    stages = sorted(stages, key=lambda each: order.index(each.stage) if each.stage else len(order))
+    if all(each.batches for each in stages):
+        stages.sort(key=lambda each: -each.epoch_time)
+    return stages
+
+
+def _analyze_stage(stage: Stage, traces: Sequence[Trace]) -> StageAnalysis:
+    analyses = tuple(analyze_trace(trace, name) for trace, name in zip(traces, unique_names(traces), strict=True))
     straggler = _straggler(analyses)
-    return JobAnalysis(analyses, tuple(operator_stats(traces)), straggler, recommendations(analyses, straggler))
+    return StageAnalysis(
+        stage=stage,
+        traces=analyses,
+        operators=tuple(operator_stats(traces)),
+        straggler=straggler,
+        findings=find(analyses, straggler),
+        batches=max((trace.batches.get(stage, 0) for trace in traces), default=0),
+    )
 
 
-def _unique_names(traces: Sequence[Trace]) -> list[str]:
-    """Return a name for each trace: its rank, with stage and number where ranks repeat."""
-    ranks = [f"rank {trace.rank}" if trace.rank is not None else trace.path.name.split(".")[0] for trace in traces]
-    names = [
-        f"{rank}, {trace.stage}" if trace.stage and ranks.count(rank) > 1 else rank
-        for rank, trace in zip(ranks, traces, strict=True)
-    ]
+def unique_names(traces: Sequence[Trace]) -> list[str]:
+    """Return a name for each trace: its rank, with a number where ranks repeat."""
+    names = [f"rank {trace.rank}" if trace.rank is not None else trace.path.name.split(".")[0] for trace in traces]
     return [
         f"{name}, trace {names[: index + 1].count(name)}" if names.count(name) > 1 else name
         for index, name in enumerate(names)
@@ -89,10 +148,10 @@ def _straggler(traces: Sequence[TraceAnalysis]) -> TraceAnalysis | None:
     Collectives synchronize the ranks, so their steps take the same time. The fast ranks spend the difference waiting in
     collectives.
     """
-    training = [each for each in traces if each.steps and each.trace.stage in {"", "training"}]
-    if len({each.trace.rank for each in training}) <= 1:
+    ranks = one_per_rank(traces)
+    if len(ranks) <= 1:
         return None
-    by_time = sorted(training, key=lambda each: each.step_time_excl_comm_wait)
+    by_time = sorted(ranks, key=lambda each: each.step_time_excl_comm_wait)
     # The lower median, so that two ranks are compared with each other.
     median = by_time[(len(by_time) - 1) // 2].step_time_excl_comm_wait
     slowest = by_time[-1]

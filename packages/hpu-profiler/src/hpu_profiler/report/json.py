@@ -6,20 +6,35 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hpu_profiler.analysis.job import JobAnalysis
-    from hpu_profiler.analysis.trace_analysis import TraceAnalysis
+    from collections.abc import Iterable
 
-__all__ = ["to_dict"]
+    from hpu_profiler.analysis.job import JobAnalysis, StageAnalysis
+    from hpu_profiler.analysis.trace_analysis import TraceAnalysis
+    from hpu_profiler.analysis.trace_diff import StageDiff
+
+__all__ = ["diff_to_list", "to_dict"]
 
 
 def to_dict(job: JobAnalysis) -> dict[str, Any]:
     """Return the report that `--json` prints."""
+    return {"simulated": job.is_simulated, "stages": [_stage(each) for each in job.stages]}
+
+
+def diff_to_list(stages: Iterable[StageDiff]) -> list[dict[str, Any]]:
+    """Return the difference that `diff --json` prints."""
+    return [asdict(each) for each in stages]
+
+
+def _stage(stage: StageAnalysis) -> dict[str, Any]:
     return {
-        "simulated": job.is_simulated,
-        "straggler": job.straggler.name if job.straggler else None,
-        "recommendations": [asdict(each) for each in job.recommendations],
-        "traces": [_trace(each) for each in job.traces],
-        "operators": [asdict(each) for each in job.operators],
+        "stage": stage.stage,
+        "step_time": stage.step_time,
+        "batches": stage.batches,
+        "epoch_time": stage.epoch_time,
+        "straggler": stage.straggler.name if stage.straggler else None,
+        "findings": [asdict(each) for each in stage.findings],
+        "ranks": [_trace(each) for each in stage.traces],
+        "operators": [asdict(each) for each in stage.operators],
     }
 
 
@@ -31,22 +46,29 @@ def _trace(analysis: TraceAnalysis) -> dict[str, Any]:
         "rank": trace.rank,
         "world_size": trace.world_size,
         "host": trace.host,
-        "stage": trace.stage,
         "device_name": trace.device_name,
         "simulated": trace.simulated,
         "steps": analysis.steps,
+        "skipped_steps": trace.skipped_steps,
         "step_time": analysis.step_time,
         "step_time_excl_comm_wait": analysis.step_time_excl_comm_wait,
         "duration": analysis.duration,
         "busy_time": analysis.busy_time,
+        "compute_time": analysis.compute_time,
         "idle_time": analysis.idle.by_cause,
-        "idle_time_by_action": dict(analysis.idle.by_action),
         "idle_fraction": analysis.idle_fraction,
+        "host_work": [{**asdict(each.owner), "time": each.time, "idle": each.idle} for each in analysis.idle.host_work],
         "comm_time": analysis.comm_time,
         "comm_overlap": analysis.comm_overlap,
         "exposed_comm": analysis.exposed_comm,
+        "engines": [asdict(each) for each in analysis.engines],
         "collectives": [asdict(each) for each in analysis.collectives],
         "memcpy": [asdict(each) for each in analysis.memcpy],
+        "launches": asdict(analysis.launches),
+        "queue": asdict(analysis.queue),
+        "patterns": [asdict(each) for each in analysis.patterns],
+        "counters": [asdict(each) for each in analysis.counters],
         "compilations": asdict(analysis.compilations),
+        "steps_with_new_shapes": analysis.new_shapes.steps,
         "dropped_events": trace.dropped_events,
     }

@@ -14,32 +14,52 @@ from hpu_profiler.analysis.idle_time import IDLE_CAUSES
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hpu_profiler.analysis.job import JobAnalysis
+    from hpu_profiler.analysis.findings import Finding
+    from hpu_profiler.analysis.job import JobAnalysis, StageAnalysis
 
-__all__ = ["print_report"]
+__all__ = ["format_saving", "print_report"]
+
+_HOST_ROWS = 8
 
 
 def print_report(console: Console, job: JobAnalysis, *, row_limit: int) -> None:
-    """Print the report.
+    """Print the report, the stage that costs most first.
 
     Args:
         console: Console to print to.
         job: Results to print.
-        row_limit: Number of operators to print.
+        row_limit: Number of operators to print for each stage.
     """
     devices = ", ".join(job.device_names) or "no card"
     traces = f"{len(job.traces)} trace{'s' if len(job.traces) != 1 else ''}"
     console.print(Text(f"hpu-profiler: {traces}, {devices}{' (simulated)' if job.is_simulated else ''}"))
-    for recommendation in job.recommendations:
-        console.print(Padding(Text(recommendation.title, style="bold"), (0, 0, 0, 2), expand=False))
-        console.print(Padding(Text(recommendation.details), (0, 0, 0, 4), expand=False))
-    console.print(_traces(job))
-    if job.has_device:
-        console.print(_idle_time(job))
-    events = _device_events(job)
-    if events.row_count:
-        console.print(events)
-    console.print(_operators(job, row_limit))
+    for stage in job.stages:
+        epoch = f", {format_time(stage.epoch_time)} per epoch" if stage.epoch_time else ""
+        console.print(Text(f"\nStage {stage.title}: {format_time(stage.step_time)} per step{epoch}", style="bold"))
+        for finding in stage.findings:
+            _print_finding(console, finding, stage)
+        console.print(_traces(stage))
+        if stage.has_device:
+            console.print(_idle_time(stage))
+        for table in (_host_work(stage), _engines(stage), _device_events(stage), _operators(stage, row_limit)):
+            if table.row_count:
+                console.print(table)
+
+
+def format_saving(finding: Finding, stage: StageAnalysis) -> str:
+    """Return the saving of a finding as text, per epoch if the number of batches is known."""
+    saving = f"Saves {format_time(finding.saving)} per step"
+    if stage.batches:
+        saving = f"Saves {format_time(finding.saving * stage.batches)} per epoch"
+    return saving + (" of simulated time" if finding.simulated else "")
+
+
+def _print_finding(console: Console, finding: Finding, stage: StageAnalysis) -> None:
+    console.print(Padding(Text(finding.title, style="bold"), (0, 0, 0, 2), expand=False))
+    where = f" At {finding.location}." if finding.location else ""
+    cause = f" {finding.cause}" if finding.cause else ""
+    text = f"{format_saving(finding, stage)}.{where}{cause} {finding.cure}"
+    console.print(Padding(Text(text), (0, 0, 0, 4), expand=False))
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -54,13 +74,13 @@ def _add_row(table: Table, *cells: str) -> None:
     table.add_row(*(Text(cell) for cell in cells))
 
 
-def _traces(job: JobAnalysis) -> Table:
+def _traces(stage: StageAnalysis) -> Table:
     columns = ("steps", "step time", "excl. comm wait", "card idle", "comm time", "comm overlap", "compiled graphs")
-    table = _table("\nTraces", "", *columns)
-    for each in job.traces:
+    table = _table("\nRanks", "", *columns)
+    for each in stage.traces:
         _add_row(
             table,
-            each.name + (", straggler" if each is job.straggler else ""),
+            each.name + (", straggler" if each is stage.straggler else ""),
             str(each.steps),
             format_time(each.step_time) if each.steps else "-",
             format_time(each.step_time_excl_comm_wait) if each.steps and each.comm_time else "-",
@@ -72,30 +92,52 @@ def _traces(job: JobAnalysis) -> Table:
     return table
 
 
-def _idle_time(job: JobAnalysis) -> Table:
-    table = _table("\nIdle time of the card, by cause", "", *IDLE_CAUSES)
-    for each in job.traces:
+def _idle_time(stage: StageAnalysis) -> Table:
+    causes = [cause for cause in IDLE_CAUSES if any(each.idle.by_cause.get(cause) for each in stage.traces)]
+    table = _table("\nIdle time of the card, by cause", "", *causes)
+    for each in stage.traces:
         if each.has_device and each.duration:
-            fractions = (each.idle.by_cause.get(cause, 0.0) / each.duration for cause in IDLE_CAUSES)
+            fractions = (each.idle.by_cause.get(cause, 0.0) / each.duration for cause in causes)
             _add_row(table, each.name, *map(format_percent, fractions))
     return table
 
 
-def _device_events(job: JobAnalysis) -> Table:
-    table = _table("\nCopies and collectives", "", "", "calls", "time", "bytes")
-    for each in job.traces:
-        for stats in (*each.memcpy, *each.collectives):
-            size = format_bytes(stats.bytes) if stats.bytes else "-"
-            _add_row(table, each.name, stats.name, str(stats.calls), format_time(stats.time), size)
+def _host_work(stage: StageAnalysis) -> Table:
+    table = _table("\nHost work", "", "", "per step", "card idle", "at")
+    for each in stage.traces:
+        for row in each.idle.host_work[:_HOST_ROWS]:
+            if each.steps and row.time:
+                name = f"{row.owner.category}: {row.owner.name}".removesuffix(": ")
+                times = (format_time(row.time / each.steps), format_time(row.idle / each.steps))
+                _add_row(table, each.name, name, *times, row.owner.location)
     return table
 
 
-def _operators(job: JobAnalysis, row_limit: int) -> Table:
-    time_column = "card" if job.has_device else "host"
+def _engines(stage: StageAnalysis) -> Table:
+    table = _table("\nTime by engine", "", "", "events", "time", "busy")
+    for each in stage.traces:
+        for row in each.engines:
+            busy = format_percent(row.busy_time / each.duration) if each.duration else "-"
+            _add_row(table, each.name, row.engine, str(row.events), format_time(row.time), busy)
+    return table
+
+
+def _device_events(stage: StageAnalysis) -> Table:
+    table = _table("\nCopies and collectives", "", "", "calls", "time", "bytes", "GB/s")
+    for each in stage.traces:
+        for stats in (*each.memcpy, *each.collectives):
+            size = format_bytes(stats.bytes) if stats.bytes else "-"
+            rate = f"{stats.bandwidth.mean:.3g}" if stats.bandwidth else "-"
+            _add_row(table, each.name, stats.name, str(stats.calls), format_time(stats.time), size, rate)
+    return table
+
+
+def _operators(stage: StageAnalysis, row_limit: int) -> Table:
+    time_column = "card" if stage.has_device else "host"
     table = _table(
         f"\nOperators by time on the {time_column}", "", "calls", "HPU time", "share", "CPU time", "self CPU time"
     )
-    for row, fraction in job.operator_shares[:row_limit]:
+    for row, fraction in stage.operator_shares[:row_limit]:
         _add_row(
             table,
             row.name,

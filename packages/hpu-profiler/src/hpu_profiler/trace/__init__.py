@@ -3,8 +3,12 @@
 | module | contents |
 |---|---|
 | `model` | data model of a trace, independent of its writer |
-| `reader` | JSON files to the data model |
+| `reader` | files to the data model |
+| `json_stream` | JSON in bounded memory |
+| `step_window` | steps to read of a very large file |
+| `event_collector` | JSON events to the data model, one by one |
 | `correlation` | device events to the operators that launched them |
+| `stages` | the stages of a trace: train, validate, test, predict |
 | `call_stack` | nesting of operators and annotations: self time, innermost operator |
 | `intervals` | set arithmetic on time intervals |
 

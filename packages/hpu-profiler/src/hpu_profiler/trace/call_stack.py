@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Hashable, Iterable, Iterator
 
     from hpu_profiler.trace.intervals import Interval
     from hpu_profiler.trace.model import HostSpan, Operator
 
-__all__ = ["group_by_thread", "innermost_operators", "self_intervals", "set_self_times"]
+__all__ = ["group_by_thread", "innermost_spans", "owner_intervals", "set_self_times"]
+
+_OwnerT = TypeVar("_OwnerT", bound="Hashable")
+_SpanT = TypeVar("_SpanT", bound="HostSpan")
 
 
-def group_by_thread(operators: Iterable[Operator]) -> dict[int, list[Operator]]:
-    """Return the operators of each thread, ordered by start, callers before callees."""
-    threads: dict[int, list[Operator]] = {}
-    for operator in operators:
-        threads.setdefault(operator.thread, []).append(operator)
+def group_by_thread(spans: Iterable[_SpanT]) -> dict[int, list[_SpanT]]:
+    """Return the spans of each thread, ordered by start, callers before callees."""
+    threads: dict[int, list[_SpanT]] = {}
+    for span in spans:
+        threads.setdefault(span.thread, []).append(span)
     for stack in threads.values():
         stack.sort(key=_call_order)
     return threads
@@ -40,51 +43,58 @@ def set_self_times(operators: list[Operator]) -> None:
         stack.append(operator)
 
 
-def innermost_operators(operators: list[Operator], times: Iterable[float]) -> Iterator[Operator | None]:
-    """Yield the innermost operator that runs at each time, or None.
+def innermost_spans(spans: list[_SpanT], times: Iterable[float]) -> Iterator[_SpanT | None]:
+    """Yield the innermost span that runs at each time, or None.
 
     Args:
-        operators: Operators of one thread from `group_by_thread`.
+        spans: Spans of one thread from `group_by_thread`.
         times: Times in ascending order.
     """
-    stack: list[Operator] = []
+    stack: list[_SpanT] = []
     index = 0
     for time in times:
-        while index < len(operators) and operators[index].start <= time:
-            while stack and stack[-1].end <= operators[index].start:
+        while index < len(spans) and spans[index].start <= time:
+            while stack and stack[-1].end <= spans[index].start:
                 stack.pop()
-            stack.append(operators[index])
+            stack.append(spans[index])
             index += 1
         while stack and stack[-1].end < time:
             stack.pop()
         yield stack[-1] if stack else None
 
 
-def self_intervals(spans: Iterable[HostSpan]) -> dict[str, list[Interval]]:
-    """Return the intervals in which a span of each name is the innermost one.
+def owner_intervals(
+    spans: Iterable[HostSpan], owner: Callable[[HostSpan, _OwnerT | None], _OwnerT | None]
+) -> dict[_OwnerT, list[Interval]]:
+    """Return the intervals in which a span of each owner is the innermost one.
 
     Args:
         spans: Nested spans of one thread.
+        owner: Function that returns the owner of a span from the span and the owner of its caller.
     """
-    intervals: dict[str, list[Interval]] = {}
-    stack: list[HostSpan] = []
+    intervals: dict[_OwnerT, list[Interval]] = {}
+    stack: list[tuple[float, _OwnerT | None]] = []
     position = 0.0
 
     def advance(end: float) -> None:
         # The time since the last start or end belongs to the innermost span.
         nonlocal position
-        if stack and end > position:
-            intervals.setdefault(stack[-1].name, []).append((position, end))
+        if stack and end > position and stack[-1][1] is not None:
+            pieces = intervals.setdefault(stack[-1][1], [])
+            if pieces and pieces[-1][1] == position:
+                pieces[-1] = (pieces[-1][0], end)
+            else:
+                pieces.append((position, end))
         position = max(position, end)
 
     for span in sorted(spans, key=_call_order):
-        while stack and stack[-1].end <= span.start:
-            advance(stack[-1].end)
+        while stack and stack[-1][0] <= span.start:
+            advance(stack[-1][0])
             stack.pop()
         advance(span.start)
-        stack.append(span)
+        stack.append((span.end, owner(span, stack[-1][1] if stack else None)))
     while stack:
-        advance(stack[-1].end)
+        advance(stack[-1][0])
         stack.pop()
     return intervals
 

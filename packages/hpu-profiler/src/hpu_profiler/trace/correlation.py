@@ -1,4 +1,4 @@
-"""Correlation of device events with the operators that launched them.
+"""Correlation of device events with the operators and runtime calls that launched them.
 
 Kineto gives each operator call an "External id". Three links lead to it: the device event has the same id, it has the
 "correlation" id of a launch on the host that has it, or a flow event leads from the operator to the device event. The
@@ -10,74 +10,86 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hpu_profiler.trace.call_stack import group_by_thread, innermost_operators
+from hpu_profiler.trace.call_stack import group_by_thread, innermost_spans
+from hpu_profiler.trace.model import Launch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from hpu_profiler.trace.model import DeviceEvent, Operator
 
-__all__ = ["external_id", "set_operators"]
+__all__ = ["Correlation", "external_id"]
 
 _JsonEvent = dict[str, Any]
 # Process id, thread id and time of an event.
 _Point = tuple[Any, Any, float]
 
 
-def set_operators(
-    device_events: Iterable[tuple[DeviceEvent, _JsonEvent]],
-    operators: Sequence[Operator],
-    json_events: Iterable[_JsonEvent],
-) -> None:
-    """Set the operator of each device event that has a link to one.
+class Correlation:
+    """Links of a trace, collected event by event."""
 
-    Args:
-        device_events: Device events with the JSON events they were read from.
-        operators: Operators of the host.
-        json_events: All events of the trace.
-    """
-    by_external_id = {operator.external_id: operator for operator in operators if operator.external_id}
-    launches, flows = _launches_and_flows(json_events)
-    by_flow: dict[Any, list[tuple[float, DeviceEvent]]] = {}
-    for event, json_event in device_events:
+    def __init__(self) -> None:
+        self._device_events: list[tuple[DeviceEvent, int, Any, _Point]] = []
+        self._launches: dict[Any, tuple[Launch, int]] = {}
+        self._flow_sources: dict[Any, _Point] = {}
+        self._flow_targets: list[tuple[Any, _Point]] = []
+
+    def add_device_event(self, event: DeviceEvent, json_event: _JsonEvent) -> None:
+        """Add a device event and the JSON event it was read from."""
         arguments = json_event.get("args") or {}
-        number = external_id(arguments) or launches.get(arguments.get("correlation"), 0)
-        event.operator = by_external_id.get(number)
-        source = flows.get(_point(json_event))
-        if event.operator is None and source is not None:
-            by_flow.setdefault(source[1], []).append((source[2], event))
-    threads = group_by_thread(operators)
-    for thread, sources in by_flow.items():
-        sources.sort(key=lambda pair: pair[0])
-        launchers = innermost_operators(threads.get(thread, []), (time for time, _ in sources))
-        for operator, (_, event) in zip(launchers, sources, strict=True):
-            event.operator = operator
+        self._device_events.append(
+            (event, external_id(arguments), arguments.get("correlation"), _point(json_event)),
+        )
+
+    def add_launch(self, event: _JsonEvent) -> bool:
+        """Add a host event if it is a launch; return whether it is."""
+        arguments = event.get("args") or {}
+        if "correlation" not in arguments:
+            return False
+        start = float(event["ts"])
+        launch = Launch(event["name"], start, start + float(event.get("dur", 0)))
+        self._launches[arguments["correlation"]] = (launch, external_id(arguments))
+        return True
+
+    def add_flow(self, event: _JsonEvent) -> None:
+        """Add the start or the end of a flow."""
+        # torch also writes flows from the forward to the backward pass. Kineto's flows repeat its correlation ids.
+        category = event.get("cat")
+        if category == "fwdbwd" or (category == "ac2g" and event.get("id") in self._launches):
+            return
+        if event["ph"] == "s":
+            self._flow_sources[event.get("id")] = _point(event)
+        else:
+            self._flow_targets.append((event.get("id"), _point(event)))
+
+    def link(self, operators: Sequence[Operator]) -> None:
+        """Set the operator and the launch of each device event that has a link to them.
+
+        Args:
+            operators: Operators of the host.
+        """
+        by_external_id = {operator.external_id: operator for operator in operators if operator.external_id}
+        flows = {
+            target: self._flow_sources[number] for number, target in self._flow_targets if number in self._flow_sources
+        }
+        by_flow: dict[Any, list[tuple[float, DeviceEvent]]] = {}
+        for event, number, correlation, point in self._device_events:
+            event.launch, launcher = self._launches.get(correlation, (None, 0))
+            event.operator = by_external_id.get(number or launcher)
+            source = flows.get(point)
+            if event.operator is None and source is not None:
+                by_flow.setdefault(source[1], []).append((source[2], event))
+        threads = group_by_thread(operators)
+        for thread, sources in by_flow.items():
+            sources.sort(key=lambda pair: pair[0])
+            launchers = innermost_spans(threads.get(thread, []), (time for time, _ in sources))
+            for operator, (_, event) in zip(launchers, sources, strict=True):
+                event.operator = operator
 
 
 def external_id(arguments: dict[str, Any]) -> int:
     """Return Kineto's id of an operator call from the arguments of an event; 0 if there is none."""
     return int(arguments.get("External id", arguments.get("external id", 0)) or 0)
-
-
-def _launches_and_flows(json_events: Iterable[_JsonEvent]) -> tuple[dict[Any, int], dict[_Point, _Point]]:
-    """Return the external id by the correlation id of each launch, and the source by the target of each flow."""
-    launches: dict[Any, int] = {}
-    sources: dict[Any, _Point] = {}
-    targets: list[tuple[Any, _Point]] = []
-    for event in json_events:
-        phase = event.get("ph")
-        if phase == "X":
-            arguments = event.get("args") or {}
-            number = external_id(arguments)
-            if number and "correlation" in arguments:
-                launches[arguments["correlation"]] = number
-        # torch also writes flows from the forward to the backward pass.
-        elif phase in {"s", "f"} and event.get("cat") != "fwdbwd":
-            if phase == "s":
-                sources[event.get("id")] = _point(event)
-            else:
-                targets.append((event.get("id"), _point(event)))
-    return launches, {target: sources[number] for number, target in targets if number in sources}
 
 
 def _point(event: _JsonEvent) -> _Point:

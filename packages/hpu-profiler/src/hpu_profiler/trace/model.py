@@ -1,4 +1,4 @@
-"""Data model of a trace: operators, annotations and steps of the host, and events of the device.
+"""Data model of a trace: operators, annotations, stacks and steps of the host, and events of the device.
 
 Times are microseconds on the trace's own clock. Sizes are bytes.
 """
@@ -14,12 +14,27 @@ if TYPE_CHECKING:
 
     from hpu_profiler.trace.intervals import Interval
 
-__all__ = ["METADATA_KEY", "DeviceEvent", "DeviceEventKind", "HostSpan", "Operator", "Span", "Trace"]
+__all__ = [
+    "METADATA_KEY",
+    "Counter",
+    "DeviceEvent",
+    "DeviceEventKind",
+    "HostSpan",
+    "Launch",
+    "Operator",
+    "Span",
+    "Stage",
+    "Trace",
+]
 
 #: Key of the metadata that HPUProfiler adds to a trace file.
 METADATA_KEY: Final = "hpu_profiler"
 
 DeviceEventKind = Literal["kernel", "memcpy", "memset", "collective"]
+#: Lightning's RunningStage; empty if the trace does not show it.
+Stage = Literal["train", "validate", "test", "predict", ""]
+#: Samples of a counter as pairs of time and value, ordered by time.
+Counter = list[tuple[float, float]]
 
 
 @dataclass(slots=True)
@@ -76,6 +91,11 @@ class Operator(HostSpan):
 
 
 @dataclass(slots=True)
+class Launch(Span):
+    """Call of the runtime that queued a device event."""
+
+
+@dataclass(slots=True)
 class DeviceEvent(Span):
     """Kernel, copy, memset or collective on the device.
 
@@ -84,51 +104,68 @@ class DeviceEvent(Span):
         track: Engine or stream.
         bytes: Bytes moved; 0 if the trace has no number.
         operator: Operator that launched the event; None if the trace has no link to it.
+        launch: Runtime call that queued the event; None if the trace has no link to it.
     """
 
     kind: DeviceEventKind
     track: str
     bytes: int = 0
     operator: Operator | None = None
+    launch: Launch | None = None
 
 
 @dataclass(slots=True)
 class Trace:
-    """Recorded time range of one process.
+    """Recorded time range of one process, or the part of it that belongs to one stage.
 
     Attributes:
         path: File the trace was read from.
         rank: Global rank; None if the trace does not have it.
         world_size: Number of ranks; 1 if the trace does not have it.
         host: Host name; empty if the trace does not have it.
-        stage: Kind of the recorded steps, such as "training"; empty if the trace does not have it.
+        stage: Stage of the recorded steps.
         device_name: Name of the device; empty if the trace has no device.
         simulated: Whether the device was simulated.
         operators: Operators of the host, ordered by start.
         device_events: Events of the device, ordered by start.
         steps: Complete steps, ordered by start.
         spans: Annotations and logged calls of the host, ordered by start.
+        frames: Calls of Python functions and modules, ordered by start; empty unless stacks were recorded. Short calls
+            are left out.
         compilations: Graph compilations, as far as the trace shows them.
+        counters: Samples of each counter, including the allocated bytes of each device.
         bridge_metrics: Increase of the bridge's own metrics while the trace was recorded, by metric.
+        batches: Number of batches in an epoch by stage; empty if the trace does not have it.
+        libraries: Names of the installed Python packages; empty if the trace does not have them.
+        sources: Source lines of the user's hooks as "file:line", by Lightning's name of the hook.
         has_memory: Whether allocations were recorded.
         dropped_events: Number of events that the writer left out because there were too many.
+        skipped_steps: Number of recorded steps that were not read because the file is too large.
+        segments: Time ranges of the stage; empty if the whole window belongs to it.
     """
 
     path: Path
     rank: int | None = None
     world_size: int = 1
     host: str = ""
-    stage: str = ""
+    stage: Stage = ""
     device_name: str = ""
     simulated: bool = False
     operators: list[Operator] = field(default_factory=list)
     device_events: list[DeviceEvent] = field(default_factory=list)
     steps: list[HostSpan] = field(default_factory=list)
     spans: list[HostSpan] = field(default_factory=list)
+    frames: list[HostSpan] = field(default_factory=list)
     compilations: list[HostSpan] = field(default_factory=list)
+    counters: dict[str, Counter] = field(default_factory=dict)
     bridge_metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    batches: Mapping[str, int] = field(default_factory=dict)
+    libraries: frozenset[str] = frozenset()
+    sources: Mapping[str, str] = field(default_factory=dict)
     has_memory: bool = False
     dropped_events: int = 0
+    skipped_steps: int = 0
+    segments: list[Interval] = field(default_factory=list)
 
     @property
     def window(self) -> Interval:
@@ -139,3 +176,14 @@ class Trace:
         if not spans:
             return 0.0, 0.0
         return min(span.start for span in spans), max(span.end for span in spans)
+
+    @property
+    def windows(self) -> list[Interval]:
+        """Disjoint time ranges of the stage within the window."""
+        return self.segments or [self.window]
+
+    @property
+    def step_thread(self) -> int | None:
+        """Thread that runs the steps; without steps, of the first operator."""
+        spans = self.steps or self.operators
+        return spans[0].thread if spans else None

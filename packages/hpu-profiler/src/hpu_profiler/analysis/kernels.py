@@ -1,0 +1,115 @@
+"""Kernels of a trace: time by engine, time by name, and sequences that repeat."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hpu_profiler.trace.intervals import length, union
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hpu_profiler.trace.model import DeviceEvent
+
+__all__ = ["EngineStats", "KernelPattern", "engine_name", "engine_stats", "kernel_patterns"]
+
+#: Matrix engine, vector engines, copy engine, network.
+_ENGINES: Final = ("MME", "TPC", "DMA", "NIC")
+_ENGINE_OF_KIND: Final = {"collective": "NIC", "memcpy": "DMA", "memset": "DMA"}
+_PATTERN_LENGTHS: Final = (3, 4, 5)
+_TOP_KERNELS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """Totals of one engine.
+
+    Attributes:
+        engine: MME, TPC, DMA or NIC; "compute" if the trace does not name engines.
+        events: Number of events.
+        time: Sum of their durations, in microseconds.
+        busy_time: Time in which any of them ran.
+        top_kernels: Names with most time, with their calls and time.
+    """
+
+    engine: str
+    events: int
+    time: float
+    busy_time: float
+    top_kernels: tuple[tuple[str, int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPattern:
+    """Sequence of kernels that repeats, a candidate for fusion or `torch.compile`.
+
+    Attributes:
+        kernels: Names in order.
+        count: Number of occurrences that do not overlap.
+        time: Sum of the durations of its kernels.
+    """
+
+    kernels: tuple[str, ...]
+    count: int
+    time: float
+
+
+def engine_name(event: DeviceEvent) -> str:
+    """Return the engine that runs an event."""
+    if event.kind in _ENGINE_OF_KIND:
+        return _ENGINE_OF_KIND[event.kind]
+    return next((engine for engine in _ENGINES if event.track.startswith(engine)), "compute")
+
+
+def engine_stats(events: Iterable[DeviceEvent]) -> tuple[EngineStats, ...]:
+    """Return the totals of each engine, longest time first."""
+    groups: dict[str, list[DeviceEvent]] = {}
+    for event in events:
+        groups.setdefault(engine_name(event), []).append(event)
+    stats = []
+    for engine, group in groups.items():
+        times: Counter[str] = Counter()
+        for event in group:
+            times[event.name] += event.duration  # type: ignore[assignment] # Counter adds floats as well.
+        calls = Counter(event.name for event in group)
+        top = tuple((name, calls[name], float(time)) for name, time in times.most_common(_TOP_KERNELS))
+        busy = length(union(event.interval for event in group))
+        stats.append(EngineStats(engine, len(group), sum(event.duration for event in group), busy, top))
+    return tuple(sorted(stats, key=lambda each: -each.time))
+
+
+def kernel_patterns(events: Iterable[DeviceEvent], limit: int = 5) -> tuple[KernelPattern, ...]:
+    """Return the sequences of compute kernels that repeat, longest total time first.
+
+    Args:
+        events: Device events, ordered by start.
+        limit: Number of patterns to return. A pattern within another one with the same count is left out.
+    """
+    kernels = [event for event in events if event.kind == "kernel"]
+    names = [event.name for event in kernels]
+    found: list[KernelPattern] = []
+    for size in reversed(_PATTERN_LENGTHS):
+        longest = sorted(_patterns(kernels, names, size), key=lambda each: -each.time)[: 4 * limit]
+        found += [pattern for pattern in longest if not _is_part(pattern, found)]
+    return tuple(sorted(found, key=lambda each: -each.time)[:limit])
+
+
+def _patterns(kernels: Sequence[DeviceEvent], names: Sequence[str], size: int) -> list[KernelPattern]:
+    counts: Counter[tuple[str, ...]] = Counter()
+    times: dict[tuple[str, ...], float] = {}
+    last: dict[tuple[str, ...], int] = {}
+    for index in range(len(names) - size + 1):
+        key = tuple(names[index : index + size])
+        if index < last.get(key, -size) + size:
+            continue
+        last[key] = index
+        counts[key] += 1
+        times[key] = times.get(key, 0.0) + sum(kernel.duration for kernel in kernels[index : index + size])
+    return [KernelPattern(key, count, times[key]) for key, count in counts.items() if count > 1]
+
+
+def _is_part(pattern: KernelPattern, others: Iterable[KernelPattern]) -> bool:
+    text = "\n".join(pattern.kernels)
+    return any(other.count >= pattern.count and text in "\n".join(other.kernels) for other in others)

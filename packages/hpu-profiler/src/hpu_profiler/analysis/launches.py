@@ -1,0 +1,111 @@
+"""Launches of device events by the host: delays, and the length of the device's queue."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hpu_profiler.trace.intervals import Interval
+    from hpu_profiler.trace.model import Counter, DeviceEvent
+
+__all__ = ["LaunchStats", "QueueStats", "launch_stats", "queue_length", "queue_stats"]
+
+#: Duration below which a kernel costs more to launch than to run, in microseconds. HTA uses the same limit.
+_SHORT_KERNEL: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchStats:
+    """Statistics of the launches, times in microseconds.
+
+    Attributes:
+        launches: Number of device events with a launch.
+        short_kernels: Number of kernels that are too short to be worth their launch.
+        launch_time: Median duration of the runtime call.
+        delay: Median time from the end of the call to the start on the device.
+        max_delay: Longest such time.
+    """
+
+    launches: int = 0
+    short_kernels: int = 0
+    launch_time: float = 0.0
+    delay: float = 0.0
+    max_delay: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """Number of launched device events that have not ended.
+
+    Attributes:
+        mean: Mean over time.
+        max: Largest number.
+        empty_fraction: Fraction of the time in which nothing was queued.
+    """
+
+    mean: float = 0.0
+    max: int = 0
+    empty_fraction: float = 0.0
+
+
+def launch_stats(events: Iterable[DeviceEvent]) -> LaunchStats:
+    """Return the statistics of the launches; zeros if the trace has no launches."""
+    pairs = [(event, event.launch) for event in events if event.launch is not None]
+    if not pairs:
+        return LaunchStats()
+    delays = [max(event.start - launch.end, 0.0) for event, launch in pairs]
+    return LaunchStats(
+        launches=len(pairs),
+        short_kernels=sum(event.kind == "kernel" and event.duration < _SHORT_KERNEL for event, _ in pairs),
+        launch_time=statistics.median(launch.duration for _, launch in pairs),
+        delay=statistics.median(delays),
+        max_delay=max(delays),
+    )
+
+
+def queue_length(events: Iterable[DeviceEvent]) -> Counter:
+    """Return the number of launched events that have not ended, at each time it changes."""
+    changes: dict[float, int] = {}
+    for event in events:
+        if event.launch is not None:
+            changes[event.launch.start] = changes.get(event.launch.start, 0) + 1
+            end = max(event.end, event.launch.start)
+            changes[end] = changes.get(end, 0) - 1
+    samples = []
+    queued = 0
+    for time in sorted(changes):
+        queued += changes[time]
+        samples.append((time, float(queued)))
+    return samples
+
+
+def queue_stats(samples: Counter, windows: Iterable[Interval]) -> QueueStats:
+    """Return the statistics of a queue within time ranges.
+
+    Args:
+        samples: Result of `queue_length`.
+        windows: Disjoint time ranges, ordered by start.
+    """
+    total = weighted = empty = 0.0
+    largest = 0
+    index = 0
+    queued = 0.0
+    for start, end in windows:
+        position = start
+        while True:
+            while index < len(samples) and samples[index][0] <= position:
+                queued = samples[index][1]
+                index += 1
+            following = min(samples[index][0], end) if index < len(samples) else end
+            total += following - position
+            weighted += queued * (following - position)
+            empty += (following - position) * (queued == 0)
+            largest = max(largest, int(queued))
+            if following >= end:
+                break
+            position = following
+    return QueueStats(weighted / total, largest, empty / total) if total and samples else QueueStats()

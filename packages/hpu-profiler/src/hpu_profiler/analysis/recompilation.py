@@ -1,0 +1,89 @@
+"""Graph compilations, and steps whose operators have shapes that no earlier step had."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hpu_profiler.trace.intervals import length, union
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hpu_profiler.trace.model import HostSpan, Operator, Trace
+
+__all__ = ["CompilationStats", "NewShapes", "compilation_stats", "new_shapes"]
+
+_RECOMPILE_RE: Final = re.compile(r"recompil", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class CompilationStats:
+    """Graph compilations in a trace.
+
+    Attributes:
+        count: Number of compiled graphs, from the bridge's metric or from the trace, whichever has more.
+        recompilations: Number of graphs compiled again for other shapes, as far as the trace shows them.
+        time: Time in compilations, as far as the trace shows them, in microseconds.
+    """
+
+    count: int
+    recompilations: int
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class NewShapes:
+    """Steps with shapes that no earlier step had.
+
+    Attributes:
+        steps: Number of such steps after the first one.
+        operators: Operators with new shapes in the first of them; empty if shapes were not recorded or do not change.
+    """
+
+    steps: int = 0
+    operators: tuple[Operator, ...] = ()
+
+
+def compilation_stats(trace: Trace) -> CompilationStats:
+    """Return the graph compilations of a trace."""
+    metric = trace.bridge_metrics.get("graph_compilation", {})
+    # The unit of the metric's TotalTime is unknown, so the time is that of the trace.
+    return CompilationStats(
+        count=max(int(metric.get("TotalNumber", 0)), len(trace.compilations)),
+        recompilations=sum(bool(_RECOMPILE_RE.search(span.name)) for span in trace.compilations),
+        time=length(union(span.interval for span in trace.compilations)),
+    )
+
+
+def new_shapes(trace: Trace) -> NewShapes:
+    """Return the steps whose operators have new input shapes; needs `record_shapes=True`."""
+    seen: set[tuple[str, str]] = set()
+    steps = 0
+    first: list[Operator] = []
+    for index, operators in enumerate(_by_step(trace)):
+        new = [operator for operator in operators if operator.shapes and (operator.name, operator.shapes) not in seen]
+        if index and new:
+            steps += 1
+            first = first or new
+        seen.update((operator.name, operator.shapes) for operator in new)
+    return NewShapes(steps, tuple(first))
+
+
+def _by_step(trace: Trace) -> Iterable[list[Operator]]:
+    """Yield the operators of each step on the thread that runs the steps."""
+    operators: list[Operator] = [operator for operator in trace.operators if operator.thread == trace.step_thread]
+    index = 0
+
+    def take(step: HostSpan) -> list[Operator]:
+        nonlocal index
+        while index < len(operators) and operators[index].start < step.start:
+            index += 1
+        first = index
+        while index < len(operators) and operators[index].start < step.end:
+            index += 1
+        return operators[first:index]
+
+    for step in trace.steps:
+        yield take(step)

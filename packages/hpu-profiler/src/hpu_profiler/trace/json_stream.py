@@ -1,0 +1,103 @@
+"""Incremental JSON reader: the members of a trace's top level one by one, and the events of its list one by one.
+
+Python's own decoder reads each value from a buffer, so a file of any size needs the memory of one event. `json.load`
+needs five times the size of the file, and collecting its objects takes longer than decoding them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import IO, TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["JsonError", "JsonStream"]
+
+_CHUNK_SIZE: Final = 1 << 20
+_SPACE: Final = " \t\r\n"
+_DELIMITERS: Final = frozenset(",:]} \t\r\n")
+_SPACE_RE: Final = re.compile(r"[ \t\r\n]*")
+
+
+class JsonError(ValueError):
+    """Error for text that is not JSON, or ends too early."""
+
+
+class JsonStream:
+    """Reader of one JSON value.
+
+    Args:
+        file: Text file to read from.
+    """
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+        self._buffer = ""
+        self._position = 0
+        self._decode = json.JSONDecoder().raw_decode
+
+    def peek(self) -> str:
+        """Return the next character that is not space, without consuming it; empty at the end of the file."""
+        while True:
+            match = _SPACE_RE.match(self._buffer, self._position)
+            self._position = match.end() if match else self._position
+            if self._position < len(self._buffer):
+                return self._buffer[self._position]
+            if not self._fill():
+                return ""
+
+    def members(self) -> Iterator[str]:
+        """Yield the key of each member of an object; the caller consumes its value before the next key."""
+        self._expect("{")
+        while self.peek() != "}":
+            key = self.value()
+            self._expect(":")
+            yield str(key)
+            self._skip_comma("}")
+        self._expect("}")
+
+    def items(self) -> Iterator[Any]:
+        """Yield each value of a list."""
+        self._expect("[")
+        while self.peek() != "]":
+            yield self.value()
+            self._skip_comma("]")
+        self._expect("]")
+
+    def value(self) -> Any:
+        """Consume and return the next value."""
+        while True:
+            # The position is after a comma or a colon, and most writers put space there.
+            if self._buffer[self._position : self._position + 1] in _SPACE:
+                self.peek()
+            try:
+                value, end = self._decode(self._buffer, self._position)
+            except json.JSONDecodeError as error:
+                if not self._fill():
+                    raise JsonError(error.msg) from error
+                continue
+            # A number at the end of the buffer, such as "1" or "1.", may go on in the next chunk.
+            if self._buffer[end : end + 1] in _DELIMITERS or not self._fill():
+                self._position = end
+                return value
+
+    def _skip_comma(self, end: str) -> None:
+        if self._buffer[self._position : self._position + 1] == "," or self.peek() == ",":
+            self._position += 1
+        elif self.peek() != end:
+            raise JsonError(f"Expecting ',' or {end!r}, got {self.peek() or 'the end of the file'!r}")
+
+    def _expect(self, character: str) -> None:
+        if self.peek() != character:
+            raise JsonError(f"Expecting {character!r}, got {self.peek() or 'the end of the file'!r}")
+        self._position += 1
+
+    def _fill(self) -> bool:
+        """Append a chunk to the buffer; return whether the file had one."""
+        # A value longer than the buffer is decoded again after each chunk, so chunks grow with it.
+        rest = self._buffer[self._position :]
+        chunk = self._file.read(max(_CHUNK_SIZE, len(rest)))
+        self._buffer, self._position = rest + chunk, 0
+        return bool(chunk)

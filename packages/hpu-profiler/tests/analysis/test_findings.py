@@ -1,0 +1,217 @@
+"""Findings."""
+
+from collections.abc import Callable
+
+import pytest
+
+from hpu_profiler.analysis.findings import Finding
+from hpu_profiler.analysis.job import JobAnalysis, analyze_job
+from hpu_profiler.trace.model import Trace
+
+from ..trace_builder import JsonEvent, TraceBuilder  # noqa: TID252 - pytest gives the folder of tests no absolute name
+
+
+def _find(*traces: Trace) -> dict[str, Finding]:
+    return {finding.kind: finding for finding in analyze_job(traces).stages[0].findings}
+
+
+def _steps(builder: TraceBuilder, *events: JsonEvent, kernel: tuple[float, float] = (80, 20)) -> list[JsonEvent]:
+    """Return two steps of 100 us, each with a kernel, and the events."""
+    return [
+        *(builder.step(index, 100 * index, 100) for index in range(2)),
+        *(builder.device_event("k", 100 * index + kernel[0], kernel[1]) for index in range(2)),
+        *events,
+    ]
+
+
+def test_findings_are_sorted_by_saving(job: JobAnalysis) -> None:
+    assert [(each.kind, each.saving) for each in job.stages[0].findings] == [
+        ("straggler", 55),
+        ("data loading", 55),
+        ("exposed communication", 10),
+        ("host sync", 9),
+        ("changing shapes", 5),
+        ("launch bound", 5),
+    ]
+
+
+def test_straggler_is_compared_with_the_fastest_rank(job: JobAnalysis) -> None:
+    straggler = job.stages[0].findings[0]
+
+    assert straggler.title == "Rank 1 is slow: the other ranks wait 55 us for it in each step"
+    assert straggler.cause == "The largest difference from rank 0 is data loading in `DataLoader`: 55 us more per step."
+
+
+def test_saving_is_limited_by_the_slowest_rank(
+    fast_rank: Trace, builder: TraceBuilder, make_trace: Callable[..., Trace]
+) -> None:
+    """Without data loading, rank 1 takes 30 us of work instead of 90 us, and rank 0 takes 30 us."""
+    busy = make_trace(
+        *_steps(builder, kernel=(0, 100)), name="1.pt.trace.json", hpu_profiler={"rank": 1, "stage": "training"}
+    )
+
+    assert "data loading" not in _find(fast_rank, busy)
+
+
+def test_data_loading_has_the_line_of_the_dataset(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+    trace = make_trace(
+        *_steps(
+            builder,
+            builder.annotation("[pl][profile][_TrainingEpochLoop].train_dataloader_next", 0, 50),
+            builder.frame("torch/utils/data/dataloader.py(7): __next__", 1, 48),
+            builder.frame("train.py(12): __getitem__", 5, 40),
+        )
+    )
+
+    finding = _find(trace)["data loading"]
+
+    assert (finding.location, finding.saving) == ("train.py:12 __getitem__", 25)
+    assert "num_workers" in finding.cure
+
+
+def test_host_sync_has_the_line_of_its_caller(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+    """The idle time after the call belongs to it, until the next kernel starts."""
+    trace = make_trace(
+        *_steps(
+            builder,
+            *(builder.frame("train.py(7): training_step", start, 30) for start in (20, 120)),
+            *(builder.operator("aten::item", start, 10, start) for start in (30, 130)),
+            *(builder.operator("aten::_local_scalar_dense", start + 1, 8) for start in (30, 130)),
+            *(
+                builder.device_event("Memcpy DtoH", start + 2, 1, "DMA", "memcpy", external_id=start)
+                for start in (30, 130)
+            ),
+        )
+    )
+
+    finding = _find(trace)["host sync"]
+
+    assert finding.title == "`.item()` makes the host wait for the card once in each step"
+    assert finding.location == "train.py:7 training_step"
+    # Of each step the time from 30 to 80, without the copy.
+    assert finding.saving == 49
+
+
+def test_item_of_a_tensor_on_the_host_is_not_a_sync(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+    """An optimizer reads its step counts. The trace shows copies of other operators."""
+    trace = make_trace(
+        *_steps(
+            builder,
+            builder.operator("aten::copy_", 5, 10, 5),
+            builder.device_event("Memcpy HtoD", 6, 1, "DMA", "memcpy", external_id=5),
+            *(builder.operator("aten::item", start, 10) for start in (30, 130)),
+        )
+    )
+
+    assert "host sync" not in _find(trace)
+
+
+def test_new_shapes_are_found_where_the_user_meets_them(
+    builder: TraceBuilder, make_trace: Callable[..., Trace]
+) -> None:
+    trace = make_trace(
+        *_steps(
+            builder,
+            *(builder.frame("train.py(7): training_step", start, 30) for start in (20, 120)),
+            builder.operator("aten::mm", 30, 10, shapes=[[4, 8]]),
+            builder.operator("aten::to", 110, 5, shapes=[[4, 9]]),
+            builder.operator("aten::mm", 130, 10, shapes=[[4, 9]]),
+        )
+    )
+
+    finding = _find(trace)["changing shapes"]
+
+    assert finding.title == "Shapes change: 1 of 2 steps have new shapes"
+    assert finding.location == "train.py:7 training_step"
+
+
+def test_equal_shapes_are_not_a_finding(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+    trace = make_trace(
+        *_steps(builder, *(builder.operator("aten::mm", start, 10, shapes=[[4, 8]]) for start in (30, 130)))
+    )
+
+    assert "changing shapes" not in _find(trace)
+
+
+@pytest.mark.parametrize(
+    ("action", "kind", "subject"),
+    [
+        ("[Callback]Sampler{'every': 1}.on_train_batch_end", "callback", "Sampler.on_train_batch_end"),
+        ("augment", "user code", "augment"),
+    ],
+)
+def test_host_work_is_named(
+    action: str, kind: str, subject: str, builder: TraceBuilder, make_trace: Callable[..., Trace]
+) -> None:
+    trace = make_trace(*_steps(builder, builder.annotation(f"[pl][profile]{action}", 0, 60)))
+
+    finding = _find(trace)[kind]
+
+    assert (finding.subject, finding.saving) == (subject, 30)
+
+
+def test_logger_is_named(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+    frame = builder.frame("lightning/pytorch/loggers/csv_logs.py(150): log_metrics", 0, 60)
+
+    assert _find(make_trace(*_steps(builder, frame)))["logger"].saving == 30
+
+
+def test_work_that_makes_a_rank_slow_is_named_once(
+    fast_rank: Trace, builder: TraceBuilder, make_trace: Callable[..., Trace]
+) -> None:
+    slow = make_trace(
+        *_steps(builder, *(builder.annotation("[pl][profile]augment", start, 70) for start in (0, 100))),
+        name="1.pt.trace.json",
+        hpu_profiler={"rank": 1, "stage": "training"},
+    )
+
+    found = _find(fast_rank, slow)
+
+    assert found["straggler"].subject == "augment"
+    assert "user code" not in found
+
+
+def test_simulated_device_gives_no_findings_about_its_own_time(
+    fast_rank: Trace, slow_rank: Trace, job: JobAnalysis
+) -> None:
+    """A simulated device computes on the host, so launches and collectives are as slow as the host."""
+    fast_rank.simulated = slow_rank.simulated = True
+
+    findings = analyze_job([fast_rank, slow_rank]).stages[0].findings
+
+    assert {"exposed communication", "launch bound"} <= {each.kind for each in job.stages[0].findings}
+    assert [each.kind for each in findings] == ["straggler", "data loading", "changing shapes", "host sync"]
+    assert all(each.simulated for each in findings)
+
+
+def test_slow_operators_of_a_simulated_rank_are_not_a_finding(
+    builder: TraceBuilder, make_trace: Callable[..., Trace]
+) -> None:
+    traces = [
+        make_trace(
+            builder.step(0, 0, 100),
+            builder.operator("aten::mm", 0, 10 + 70 * rank),
+            builder.device_event("k", 90, 10),
+            builder.device_event("hccl:all_reduce", 20 + 70 * rank, 80 - 70 * rank, "NIC"),
+            name=f"{rank}.pt.trace.json",
+            hpu_profiler={"rank": rank},
+            deviceProperties=[{"name": "GAUDI2", "simulated": True}],
+        )
+        for rank in range(2)
+    ]
+
+    assert _find(*traces) == {}
+
+
+def test_texts_are_sentences(job: JobAnalysis) -> None:
+    assert all(each.cure.endswith(".") for each in job.stages[0].findings)
+    assert all(not each.title.endswith(".") for each in job.stages[0].findings)
+
+
+def test_small_savings_are_left_out(fast_rank: Trace) -> None:
+    fast_rank.operators = []
+    for event in fast_rank.device_events:
+        event.kind = "kernel"
+        event.start, event.end = fast_rank.window
+
+    assert analyze_job([fast_rank]).stages[0].findings == ()

@@ -1,0 +1,121 @@
+"""Attribution of host work."""
+
+from collections.abc import Callable
+
+import pytest
+
+from hpu_profiler.analysis.host_work import Owner, host_work, location_at, user_location
+from hpu_profiler.trace.model import Trace
+
+from ..trace_builder import TraceBuilder  # noqa: TID252 - pytest gives the folder of tests no absolute name
+
+
+def _times(trace: Trace) -> dict[Owner, float]:
+    return {row.owner: row.time for row in host_work(trace, []) if row.time}
+
+
+def test_time_belongs_to_the_innermost_owner(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+    trace = make_trace(
+        builder.step(0, 0, 100),
+        builder.annotation("[pl][profile]run_training_batch", 10, 80),
+        builder.annotation("[pl][profile][LightningModule]Net.training_step", 20, 50),
+        builder.frame("train.py(5): training_step", 22, 46),
+        builder.frame("train.py(9): augment", 30, 20),
+        builder.operator("aten::mm", 55, 10),
+        hpu_profiler={"sources": {"[LightningModule]Net.training_step": "train.py:5 training_step"}},
+    )
+
+    line = "train.py:5 training_step"
+    assert _times(trace) == {
+        Owner("unrecorded"): 20,
+        Owner("Lightning", "run_training_batch"): 30,
+        Owner("user code", "Net.training_step", line): 4,
+        Owner("user code", "training_step", line): 16,
+        Owner("user code", "augment", "train.py:9 augment"): 20,
+        Owner("operators", "training_step", line): 10,
+    }
+
+
+def test_idle_time_is_a_part_of_the_time(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+    trace = make_trace(builder.step(0, 0, 100), builder.annotation("[pl][profile]augment", 0, 60))
+
+    rows = host_work(trace, [(40, 70)])
+
+    assert [(row.owner.name, row.time, row.idle) for row in rows] == [("augment", 60, 20), ("", 40, 10)]
+
+
+def test_hook_that_the_user_did_not_write_is_lightnings(
+    builder: TraceBuilder, make_trace: Callable[..., Trace]
+) -> None:
+    trace = make_trace(
+        builder.step(0, 0, 10), builder.annotation("[pl][profile][LightningModule]Net.optimizer_step", 0, 10)
+    )
+
+    assert _times(trace) == {Owner("Lightning", "Net.optimizer_step"): 10}
+
+
+def test_functions_of_a_callback_belong_to_it(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+    trace = make_trace(
+        builder.step(0, 0, 10),
+        builder.annotation("[pl][profile][Callback]Sampler.on_train_batch_end", 0, 10),
+        builder.frame("sampler.py(3): draw", 1, 8),
+    )
+
+    assert _times(trace) == {
+        Owner("callback", "Sampler.on_train_batch_end"): 2,
+        Owner("callback", "Sampler.on_train_batch_end", "sampler.py:3 draw"): 8,
+    }
+
+
+def test_program_around_all_steps_explains_none(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+    trace = make_trace(builder.frame("train.py(1): main", 0, 100), builder.step(0, 10, 50))
+
+    assert _times(trace) == {Owner("unrecorded"): 50}
+
+
+def test_other_threads_are_left_out(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+    trace = make_trace(builder.step(0, 0, 10), builder.operator("aten::mm", 0, 10, thread=8))
+
+    assert _times(trace) == {Owner("unrecorded"): 10}
+
+
+@pytest.mark.parametrize(
+    ("frame", "location"),
+    [
+        ("train.py(12): training_step", "train.py:12 training_step"),
+        ("mine/model.py(3): forward", "mine/model.py:3 forward"),
+        ("threading.py(982): run", ""),
+        ("torch/nn/modules/linear.py(9): forward", ""),
+        ("installed/module.py(1): f", ""),
+        ("/usr/lib/python3/dist-packages/x.py(1): f", ""),
+        ("hpu_core/strategy.py(1): f", ""),
+        ("<frozen abc>(117): __instancecheck__", ""),
+        ("nn.Module: Linear_0", ""),
+    ],
+)
+def test_functions_of_libraries_are_not_the_users(frame: str, location: str) -> None:
+    assert user_location(frame, frozenset({"installed"})) == location
+
+
+def test_location_is_the_innermost_function_of_the_user(
+    builder: TraceBuilder, make_trace: Callable[..., Trace]
+) -> None:
+    trace = make_trace(
+        builder.step(0, 0, 100),
+        builder.frame("train.py(5): training_step", 10, 80),
+        builder.frame("torch/nn/modules/module.py(1): __call__", 20, 60),
+        builder.frame("other.py(7): thread", 20, 60, thread=8),
+    )
+
+    assert location_at(trace, 7, 30) == "train.py:5 training_step"
+    assert location_at(trace, 7, 5) == ""
+
+
+def test_location_without_stacks_is_that_of_the_hook(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+    trace = make_trace(
+        builder.step(0, 0, 100),
+        builder.annotation("[pl][profile][Strategy]S.training_step", 10, 80),
+        hpu_profiler={"sources": {"[Strategy]S.training_step": "train.py:5 training_step"}},
+    )
+
+    assert location_at(trace, 7, 30) == "train.py:5 training_step"
