@@ -50,7 +50,7 @@ class Gate:
 
     @property
     def verdict(self) -> str:
-        """Whether the limit is "met" or "missed", or "not judged" while it is inside a wide interval."""
+        """Judgement: "met", "missed", or "not judged" while the limit is inside a wide interval."""
         low, high = self.interval
         if len(self.samples) < _MIN_SAMPLES or (low <= self.limit < high and self.spread > SPREAD):
             return "not judged"

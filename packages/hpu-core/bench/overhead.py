@@ -133,8 +133,8 @@ def import_gates(_: str) -> list[gates.Gate]:
 
     hook = "from hpu_core.registration import autoload; autoload()"
     return [
-        gates.measure("import hpu_core after torch, of 5 ms", 1, lambda: sample("import hpu_core", 0.005), most=24),
-        gates.measure("hook at `import torch`, of 0.5 ms", 1, lambda: sample(hook, 0.0005), most=24),
+        gates.measure("import hpu_core after torch, of 5 ms", 1, lambda: sample("import hpu_core", 0.005), most=16),
+        gates.measure("hook at `import torch`, of 0.5 ms", 1, lambda: sample(hook, 0.0005), most=16),
     ]
 
 
