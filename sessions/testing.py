@@ -38,7 +38,7 @@ def coverage(session: nox.Session, suite: str) -> None:
 def install_suite(session: nox.Session, suite: str, *more: str) -> None:
     """Install what a suite may use and nothing else."""
     if suite == INTEGRATION:
-        names = ("test", "demo", "constraints", "docs_runner", "release", "import_cycles")
+        names = ("test", "demo", "constraints", "docs_runner", "release", "import_cycles", "ray")
         install(session, *PACKAGES, *(requirement for name in names for requirement in group(name)), *more)
     else:
         install(session, suite, *group("test"), *test_requirements(PACKAGES[suite]), *more)

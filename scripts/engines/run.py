@@ -46,13 +46,14 @@ class Case:
     restarts: bool = False
 
 
+# Ranks are killed in jobs of two: DDP rebuilds its buckets after the first step of a process, and with more ranks that
+# changes the order of sums, and so the last bits, with or without an engine.
 CASES = [
     Case("torchrun", 2, "train"),
     Case("torchrun", 2, "kill rank 1, --max-restarts 1", 1, ("--max-restarts", "1"), restarts=True),
     Case("mpirun", 4, "train, no mpi4py"),
-    Case("mpirun", 4, "kill rank 3, start again", 3),
+    Case("mpirun", 2, "kill rank 1, start again", 1),
     Case("slurm", 4, "train with srun"),
-    Case("ray", 2, "train"),
     Case("ray", 2, "kill rank 1, max_failures=1", 1, ("--max-restarts", "1"), restarts=True),
 ]
 # Program that an engine needs, and what prints its version.
