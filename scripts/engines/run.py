@@ -80,7 +80,9 @@ def run(case: Case, folder: Path) -> tuple[int, float]:
     else:
         launch = [str(BIN / "hpu-launch"), "--engine", case.engine, "--devices", str(case.ranks), "--port", port]
         command = [*launch, *case.options, "--run", *script]
-    variables = {"PATH": f"{BIN}:{os.environ['PATH']}", "PT_HPU_LAZY_MODE": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    variables = {"PATH": f"{BIN}:{os.environ['PATH']}", "PT_HPU_LAZY_MODE": "0"}
+    # Ray's own limit is too short for a busy machine.
+    variables |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_agent_register_timeout_ms": "300000"}
     environment = machine_env(case.ranks, folder, **variables)
     # A machine that runs this may have fewer cores than ranks; Open MPI 4 and 5 spell it differently.
     environment |= {"OMPI_MCA_rmaps_base_oversubscribe": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
