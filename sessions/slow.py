@@ -100,3 +100,10 @@ def published_points(session: nox.Session) -> None:
     """Print the planner's predictions beside published figures of cards, in about half a minute."""
     install(session, "hpu-sim", "numpy")
     session.run("python", "packages/hpu-sim/bench/published_points.py", env=isolated_sim_env(session))
+
+
+@nox.session(default=False)
+def engines(session: nox.Session) -> None:
+    """Train with the installed engines (torchrun, Open MPI, SLURM, Ray), killing ranks; `-- torchrun` for one."""
+    install(session, "hpu-ddp", "hpu-ray[lightning,ray]", "hpu-sim", *group("demo"))
+    session.run("python", "scripts/engines/run.py", *session.posargs)

@@ -30,7 +30,13 @@ def train(tmp_path: Path) -> Train:
     """Return a function that runs the program, and returns the result of each rank."""
 
     def run(how: str, *arguments: str) -> list[dict[str, Any]]:
-        variables = {"PT_HPU_LAZY_MODE": "0", "RAY_USAGE_STATS_ENABLED": "0", "HPU_RAY_TEST": str(tmp_path)}
+        variables = {
+            "PT_HPU_LAZY_MODE": "0",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            # Ray's own limit is too short for a busy machine.
+            "RAY_agent_register_timeout_ms": "300000",
+            "HPU_RAY_TEST": str(tmp_path),
+        }
         environment = os.environ | machine_env(2, tmp_path, **variables)
         command = [sys.executable, str(PROGRAM), how, str(tmp_path), *arguments]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

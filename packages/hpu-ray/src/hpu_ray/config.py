@@ -42,9 +42,9 @@ def worker_runtime_env(
 ) -> dict[str, dict[str, str]]:
     """Return the runtime environment of the workers, for `ray.train.RunConfig(worker_runtime_env=...)`.
 
-    The bridge reads some variables when it is imported, which Ray does before it calls the training function. Variables
-    of this process whose names begin with HABANA_LOGS, HCCL_, HPU_, LOG_LEVEL_, PT_ENABLE_ and PT_HPU_ are copied,
-    because a cluster that runs already has its own environment.
+    The bridge reads some variables when it is imported, which Ray does before it calls the training function. Those of
+    this process for the bridge, SynapseAI's logs, HCCL, these packages and the simulator are copied, because a cluster
+    that runs already has its own environment.
 
     Args:
         lazy_mode: Whether workers run in lazy mode; None for what PT_HPU_LAZY_MODE says, or the release's default.

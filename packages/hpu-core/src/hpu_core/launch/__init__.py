@@ -39,7 +39,9 @@ _ENGINES = {
 @click.option("--port", default=29500, show_default=True, help="Port of the rendezvous on the first machine.")
 @click.option("--hosts", default="", help="Host names, separated by commas (mpirun).")
 @click.option("--cpus", type=int, default=None, help="CPU cores per rank.")
-@click.option("--max-restarts", default=0, show_default=True, help="Restarts after a failure (not slurm).")
+@click.option(
+    "--max-restarts", default=0, show_default=True, help="Restarts after a failure (torchrun, kubernetes, ray)."
+)
 @click.option("--time", "time_limit", default=None, help="Time limit, HH:MM:SS (slurm).")
 @click.option("--gres", default=None, help="The cluster's name of the cards, such as gpu:HL-225:8 (slurm).")
 @click.option("--share", is_flag=True, help="Other jobs use the same machines: take free cards at start (slurm).")

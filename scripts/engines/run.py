@@ -1,0 +1,177 @@
+"""Train on simulated cards with the real engines that are installed, and print a table of what happened.
+
+    python scripts/engines/run.py [ENGINE...]
+
+`nox -s engines` calls it. Each row starts its job by `hpu-launch --run` and compares every rank with a run without an
+engine: weights bit for bit, and the loss. In half of the rows a rank kills itself by SIGKILL.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpu_sim.testing import free_port, machine_env
+
+TRAIN = Path(__file__).with_name("train.py")
+BIN = Path(sys.executable).parent
+TIMEOUT = 900
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the table.
+
+    Attributes:
+        engine: Engine of `hpu-launch`, None for a run without one.
+        ranks: Number of ranks, each with a card.
+        what: What is done, in a few words.
+        killed: Rank that kills itself; None if none does.
+        options: Options of `hpu-launch`.
+        restarts: Whether the engine restarts the ranks; otherwise the command is run again.
+    """
+
+    engine: str | None
+    ranks: int
+    what: str
+    killed: int | None = None
+    options: tuple[str, ...] = ()
+    restarts: bool = False
+
+
+# Ranks are killed in jobs of two: DDP rebuilds its buckets after the first step of a process, and with more ranks that
+# changes the order of sums, and so the last bits, with or without an engine.
+CASES = [
+    Case("torchrun", 2, "train"),
+    Case("torchrun", 2, "kill rank 1, --max-restarts 1", 1, ("--max-restarts", "1"), restarts=True),
+    Case("mpirun", 4, "train, no mpi4py"),
+    Case("mpirun", 2, "kill rank 1, start again", 1),
+    Case("slurm", 4, "train with srun"),
+    Case("ray", 2, "kill rank 1, max_failures=1", 1, ("--max-restarts", "1"), restarts=True),
+]
+# Program that an engine needs, and what prints its version.
+PROGRAMS = {
+    "torchrun": ("torchrun", (sys.executable, "-c", "import torch; print('torch', torch.__version__)")),
+    "mpirun": ("mpirun", ("mpirun", "--version")),
+    "slurm": ("sbatch", ("sbatch", "--version")),
+    "ray": ("ray", (sys.executable, "-c", "import ray; print('Ray', ray.__version__)")),
+}
+
+
+def run(case: Case, folder: Path) -> tuple[int, float]:
+    """Run the training of a case once, and return its exit code and seconds.
+
+    Args:
+        case: The case.
+        folder: Folder of its checkpoints and results.
+    """
+    script = [str(TRAIN), str(folder), "--devices", str(case.ranks)]
+    script += [] if case.killed is None else ["--kill", str(case.killed)]
+    port = str(free_port())
+    if case.engine is None:
+        command = [sys.executable, *script]
+    else:
+        launch = [str(BIN / "hpu-launch"), "--engine", case.engine, "--devices", str(case.ranks), "--port", port]
+        command = [*launch, *case.options, "--run", *script]
+    variables = {"PATH": f"{BIN}:{os.environ['PATH']}", "PT_HPU_LAZY_MODE": "0"}
+    # Ray's own limit is too short for a busy machine.
+    variables |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_agent_register_timeout_ms": "300000"}
+    environment = machine_env(case.ranks, folder, **variables)
+    # A machine that runs this may have fewer cores than ranks; Open MPI 4 and 5 spell it differently.
+    environment |= {"OMPI_MCA_rmaps_base_oversubscribe": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+    # sbatch returns at once otherwise.
+    environment |= {"SBATCH_WAIT": "1", "SBATCH_OUTPUT": str(folder / "slurm.log"), "SBATCH_EXPORT": "ALL"}
+    start = time.monotonic()
+    with (folder / "output.log").open("a") as log:
+        # Its own session, so that nothing is left of an engine that is ended.
+        process = subprocess.Popen(  # noqa: S603 - commands of this file.
+            command, env=environment, cwd=folder, stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            code = process.wait(TIMEOUT)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, 9)
+    return code, time.monotonic() - start
+
+
+def results(case: Case, folder: Path) -> list[dict[str, object]]:
+    """Return what each rank has written; nothing for a rank that has not finished."""
+    files = [folder / f"rank-{rank}.json" for rank in range(case.ranks)]
+    return [json.loads(file.read_text()) for file in files if file.exists()]
+
+
+def describe(case: Case, folder: Path, expected: list[dict[str, object]]) -> tuple[str, str, bool]:
+    """Run a case, and return seconds, result and whether it is as expected.
+
+    Args:
+        case: The case.
+        folder: An empty folder.
+        expected: Results of the ranks without an engine.
+    """
+    code, seconds = run(case, folder)
+    times = f"{seconds:.0f}"
+    if case.killed is not None and not case.restarts:
+        if code == 0:
+            return times, "the engine did not report the killed rank", False
+        code, seconds = run(case, folder)
+        times += f" + {seconds:.0f}"
+    ranks = results(case, folder)
+    if code != 0 or len(ranks) != case.ranks:
+        print((folder / "output.log").read_text(), file=sys.stderr)
+        return times, f"exit code {code}, {len(ranks)} of {case.ranks} ranks finished", False
+    first = {rank["first_epoch"] for rank in ranks}
+    same = all(
+        rank["weights"] == other["weights"] and rank["loss"] == other["loss"]
+        for rank, other in zip(ranks, expected, strict=True)
+    )
+    resumed = f"resumed at epoch {min(map(str, first))}, " if case.killed is not None else ""
+    was_resumed = case.killed is None or 0 not in first
+    return times, f"{resumed}weights and loss {'equal' if same else 'DIFFER'}", same and was_resumed
+
+
+def main() -> int:
+    """Run the cases, and print the table; return 1 if one is not as expected."""
+    wanted = sys.argv[1:] or list(PROGRAMS)
+    path = f"{BIN}:{os.environ['PATH']}"
+    expected: dict[int, list[dict[str, object]]] = {}
+    rows = [("engine", "what was done", "seconds", "result")]
+    failed = False
+    for case in CASES:
+        if case.engine not in wanted:
+            continue
+        program, version = PROGRAMS[str(case.engine)]
+        if shutil.which(program, path=path) is None:
+            rows.append((str(case.engine), case.what, "-", f"not run: `{program}` is not installed"))
+            continue
+        with tempfile.TemporaryDirectory(prefix="engines-") as name:
+            folder = Path(name)
+            for part in ("plain", "engine"):
+                (folder / part).mkdir()
+            if case.ranks not in expected:
+                plain = Case(None, case.ranks, "reference")
+                run(plain, folder / "plain")
+                expected[case.ranks] = results(plain, folder / "plain")
+            seconds, result, ok = describe(case, folder / "engine", expected[case.ranks])
+        text = subprocess.run(version, capture_output=True, text=True, check=False).stdout  # noqa: S603 - as above.
+        rows.append(
+            (text.splitlines()[0] if text else str(case.engine), f"{case.ranks} ranks: {case.what}", seconds, result)
+        )
+        failed |= not ok
+        print(" | ".join(rows[-1]), flush=True)
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    print("\nSimulated cards, one machine:")
+    for row in rows:
+        print("| " + " | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) + " |")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
