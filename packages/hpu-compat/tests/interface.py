@@ -82,6 +82,7 @@ MODULES = {
     "lightning_habana.pytorch.plugins.fsdp_precision": ["HPUFSDPPrecision"],
     "lightning_habana.pytorch.plugins.io_plugin": ["HPUCheckpointIO"],
     "lightning_habana.pytorch.plugins.quant_config": [],
+    "lightning_habana.pytorch.plugins.quant_config.fp8": [],
     "lightning_habana.pytorch.plugins.precision": ["HPUPrecisionPlugin", "_PRECISION_INPUT"],
     "lightning_habana.pytorch.profiler": ["HPUProfiler"],
     "lightning_habana.pytorch.profiler.profiler": ["HPUProfiler"],

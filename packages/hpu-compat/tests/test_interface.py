@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-import hpu_compat._unsupported
+import hpu_compat._datamodule
 import hpu_core.fabric
 import hpu_ddp
 import hpu_deepspeed
@@ -51,7 +51,7 @@ def test_all_is_that_of_the_archived_package(module: str) -> None:
         (lightning_habana.HPUAccelerator, hpu_core.HPUAccelerator),
         (lightning_habana.HPUCheckpointIO, hpu_core.HPUCheckpointIO),
         (lightning_habana.HPUDDPStrategy, hpu_ddp.HPUDDPStrategy),
-        (lightning_habana.HPUDataModule, hpu_compat._unsupported.HPUDataModule),
+        (lightning_habana.HPUDataModule, hpu_compat._datamodule.HPUDataModule),
         (lightning_habana.HPUDeepSpeedPrecisionPlugin, hpu_deepspeed.HPUDeepSpeedPrecisionPlugin),
         (lightning_habana.HPUDeepSpeedStrategy, hpu_deepspeed.HPUDeepSpeedStrategy),
         (lightning_habana.HPUFSDPPrecision, hpu_fsdp.HPUFSDPPrecision),
@@ -131,10 +131,10 @@ def test_register_strategies_registers_the_archived_names() -> None:
     assert sorted(registry) == ["hpu_ddp", "hpu_parallel", "hpu_single"]
 
 
-@pytest.mark.parametrize(("name", "default"), [("inference_measure", "measure"), ("inference_quant", "quantize")])
+@pytest.mark.parametrize(("name", "default"), [("maxabs_measure", "measure"), ("maxabs_quant", "quantize")])
 def test_default_configurations_of_fp8_are_those_of_hpu_precision(name: str, default: str) -> None:
     """Programs read them to change an entry."""
-    file = resources.files("lightning_habana.pytorch.plugins.quant_config") / f"{name}.json"
+    file = resources.files("lightning_habana.pytorch.plugins.quant_config.fp8") / f"{name}.json"
     ours = resources.files("hpu_precision") / f"fp8_configs/{default}.json"
 
     assert json.loads(file.read_text()) == json.loads(ours.read_text())

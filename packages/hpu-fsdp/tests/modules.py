@@ -21,11 +21,11 @@ Loader = DataLoader[tuple[torch.Tensor, ...]]
 
 @functools.cache
 def dataset() -> TensorDataset:
-    """Return images of shape (64,) with values from 0 to 1 around 10 centers, and their classes."""
+    """Return images of shape (64,) with values from -2 to 2 around 10 centers, and their classes."""
     generator = torch.Generator().manual_seed(7)
     labels = torch.randint(10, (SAMPLES,), generator=generator)
     centers = torch.rand(10, 64, generator=generator)
-    return TensorDataset((centers[labels] + torch.rand(SAMPLES, 64, generator=generator)) / 2, labels)
+    return TensorDataset(2 * (centers[labels] + torch.rand(SAMPLES, 64, generator=generator) - 1), labels)
 
 
 def make_loader(rank: int = 0, ranks: int = 1) -> Loader:

@@ -302,6 +302,62 @@ def test_resharding_warns_with_its_cost(monkeypatch: pytest.MonkeyPatch) -> None
         strategy._finish_parallelization(torch.nn.Linear(2, 2))
 
 
+def _launch_fabric() -> Any:
+    strategy = FabricHPUModelParallelStrategy(shard, data_parallel_size=2, tensor_parallel_size=1)
+    fabric = _lightning.fabric().Fabric(accelerator=HPUAccelerator(), devices=2, strategy=strategy)
+    fabric.launch()
+    return fabric
+
+
+def _materialize_with_fabric() -> tuple[str, list[Any], list[Any]]:
+    """Set up a network on the meta device; return its device, its first weights and this rank's shard of them."""
+    fabric = _launch_fabric()
+    torch.manual_seed(11)
+    with fabric.init_module(empty_init=True):
+        network = make_network()
+    weight = next(fabric.setup_module(network).parameters())
+    return str(weight.device), weight.full_tensor().tolist(), weight.to_local().tolist()
+
+
+def test_sharded_module_is_initialized_on_every_rank(on_ranks: OnRanks) -> None:
+    """Ranks draw different numbers for their shards of the same parameter."""
+    (device, whole, shard), (other_device, other_whole, other_shard) = on_ranks(_materialize_with_fabric)
+
+    assert device == other_device == "hpu:0"
+    assert whole == other_whole == shard + other_shard
+    assert shard != other_shard
+
+
+def _load_cpu_tensors(trained: bool) -> str:
+    """Load a state dict of CPU tensors with `assign=True`; return the device of the weights after a forward pass."""
+    fabric = _launch_fabric()
+    network = make_network().requires_grad_(trained)
+    # FSDP2 wants a parameter with gradients in each unit.
+    for layer in network:
+        if isinstance(layer, Layer):
+            layer.bias.requires_grad_(True)
+    module = fabric.setup_module(network)
+    state = {name: value.cpu() for name, value in module.state_dict().items() if name.endswith("weight")}
+    module.load_state_dict(state, strict=False, assign=True)
+    fabric.backward(module(torch.randn(2, 64, device="hpu")).sum())
+    return str(next(module.parameters()).device)
+
+
+def test_frozen_weights_can_be_loaded_as_cpu_tensors(on_ranks: OnRanks) -> None:
+    assert on_ranks(_load_cpu_tensors, False) == ["hpu:0"] * 2
+
+
+def _load_trained_cpu_tensors() -> str:
+    with pytest.raises(ValueError, match="assign=False") as error:
+        _load_cpu_tensors(True)
+    return str(error.value)
+
+
+def test_trained_weights_cannot_be_loaded_as_cpu_tensors(on_ranks: OnRanks) -> None:
+    for message in on_ranks(_load_trained_cpu_tensors):
+        assert message.startswith("parameter '0.weight' of a sharded module must be on 'hpu', got 'cpu'")
+
+
 def test_mesh_of_another_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     strategy = HPUModelParallelStrategy()
     monkeypatch.setattr(type(strategy), "world_size", 2)
@@ -312,10 +368,12 @@ def test_mesh_of_another_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_torch_has_the_private_names() -> None:
-    """Attributes of a parameter group of `fully_shard`."""
+    """Attributes of a parameter group of `fully_shard`, and the device of a DTensor's random numbers."""
     from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
+    from torch.distributed.tensor import _random
 
     assert callable(FSDPModule._get_fsdp_state)
     names = FSDPParamGroup.__init__.__code__.co_names
     assert {"post_forward_mesh_info", "force_sum_reduction_for_comms"} <= set(names)
     assert callable(_parallelize.plan_errors)
+    assert callable(_random._resolve_device)

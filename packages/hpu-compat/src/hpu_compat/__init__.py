@@ -7,6 +7,7 @@ Modules:
 
 - `_targets`: the class behind each name
 - `_lazy`: module `__getattr__` functions that import a name on first use
+- `_datamodule`: the data module for folders of images
 - `_unsupported`: names without an implementation
 - `_hook`: import hooks for Lightning and `lightning_habana`
 - `_conflict`: detection of the real `lightning-habana`

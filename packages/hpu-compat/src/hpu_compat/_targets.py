@@ -8,7 +8,7 @@ TRAINER: Final[Mapping[str, str]] = {
     "HPUAccelerator": "hpu_core:HPUAccelerator",
     "HPUCheckpointIO": "hpu_core:HPUCheckpointIO",
     "HPUDDPStrategy": "hpu_ddp:HPUDDPStrategy",
-    "HPUDataModule": "hpu_compat._unsupported:HPUDataModule",
+    "HPUDataModule": "hpu_compat._datamodule:HPUDataModule",
     "HPUDeepSpeedPrecisionPlugin": "hpu_deepspeed:HPUDeepSpeedPrecisionPlugin",
     "HPUDeepSpeedStrategy": "hpu_deepspeed:HPUDeepSpeedStrategy",
     "HPUFSDPPrecision": "hpu_fsdp:HPUFSDPPrecision",

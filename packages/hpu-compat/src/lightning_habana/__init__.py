@@ -13,7 +13,7 @@ from hpu_compat import _conflict, _lazy, _targets, autoload
 from lightning_habana.__about__ import __version__
 
 if TYPE_CHECKING:
-    from hpu_compat._unsupported import HPUDataModule
+    from hpu_compat._datamodule import HPUDataModule
     from hpu_core import HPUAccelerator, HPUCheckpointIO, SingleHPUStrategy
     from hpu_ddp import HPUDDPStrategy, HPUParallelStrategy
     from hpu_deepspeed import HPUDeepSpeedPrecisionPlugin, HPUDeepSpeedStrategy

@@ -20,6 +20,9 @@ _RELEASE: Final = "1.22"
 class ModelParallelSetupMixin(_setup.ShardedSetupMixin):
     """Mixin for strategies with a device mesh; list it as ShardedSetupMixin."""
 
+    def _prepare_mesh(self) -> None:
+        _torch.use_device_without_rank()
+
     def _finish_parallelization(self, module: Module) -> None:
         """Restrict reductions to sums, and check the sharded parameters.
 
@@ -45,6 +48,30 @@ class ModelParallelSetupMixin(_setup.ShardedSetupMixin):
                 "forward pass, and each is a host-device synchronization in eager mode: pass "
                 "`reshard_after_forward=False` if the parameters fit in memory"
             )
+        module.register_load_state_dict_post_hook(_move_loaded_parameters)
+
+
+def _move_loaded_parameters(module: Module, _: Any) -> None:
+    """Move frozen parameters that `load_state_dict(assign=True)` has replaced by CPU tensors to the device.
+
+    Raises:
+        ValueError: A parameter with gradients is a CPU tensor. Moved, it would not be the optimizer's any more.
+    """
+    if _torch.is_offloaded(module):
+        return
+    loaded = {
+        name: parameter
+        for name, parameter in module.named_parameters()
+        if parameter.device.type == "cpu" and parameter in set(_torch.sharded_parameters(module))
+    }
+    trained = next((name for name, parameter in loaded.items() if parameter.requires_grad), None)
+    if trained is not None:
+        raise ValueError(
+            f"parameter {trained!r} of a sharded module must be on 'hpu', got 'cpu' by `load_state_dict(assign=True)`: "
+            "move the state dict to the device, or pass `assign=False`"
+        )
+    if loaded:
+        module._apply(lambda tensor: tensor.to(_setup.DEVICE) if tensor.device.type == "cpu" else tensor)  # noqa: SLF001
 
 
 def check_versions(strategy: str) -> None:

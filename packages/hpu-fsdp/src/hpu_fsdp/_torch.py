@@ -17,7 +17,9 @@ __all__ = [
     "drop_cleared_gradients",
     "force_sum_reduction",
     "ignore_no_shard_warning",
+    "is_offloaded",
     "sharded_parameters",
+    "use_device_without_rank",
 ]
 
 # Strategies that keep parameters unsharded between forward and backward.
@@ -74,6 +76,13 @@ def count_resharded_units(module: Module) -> int:
     return sum(group.post_forward_mesh_info is not None for _, group in _parameter_groups(module))
 
 
+def is_offloaded(module: Module) -> bool:
+    """Return whether a module has parts with `fully_shard` and CPUOffloadPolicy, whose parameters are CPU tensors."""
+    from torch.distributed.fsdp import CPUOffloadPolicy
+
+    return any(isinstance(group.offload_policy, CPUOffloadPolicy) for _, group in _parameter_groups(module))
+
+
 def _parameter_groups(module: Module) -> Iterator[tuple[str, Any]]:
     """Yield the parameter group of each module with `fully_shard`, with the module's name."""
     from torch.distributed.fsdp import FSDPModule
@@ -104,6 +113,22 @@ def _replace_divide_factors() -> None:
         return helper(*arguments, **{key: "mtia" if value == "hpu" else value for key, value in kwargs.items()})
 
     _fsdp_collectives._get_gradient_divide_factors = sum_on_hpu  # noqa: SLF001
+
+
+def use_device_without_rank() -> None:
+    """Replace torch's helper that derives the index of the device for random numbers of DTensors from the rank."""
+    from torch.distributed.tensor import _random
+
+    helper: Any = getattr(_random, "_resolve_device", None)
+    if helper is None or hasattr(helper, "__wrapped__"):
+        return
+
+    @functools.wraps(helper)
+    def resolve(device_mesh: Any) -> torch.device:
+        # A process has one device, with index 0.
+        return torch.device("hpu", 0) if device_mesh.device_type == "hpu" else helper(device_mesh)
+
+    _random._resolve_device = resolve  # noqa: SLF001 - torch has no public name for it.
 
 
 @contextmanager

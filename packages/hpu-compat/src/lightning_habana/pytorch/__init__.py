@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from hpu_compat import _lazy, _targets
 
 if TYPE_CHECKING:
-    from hpu_compat._unsupported import HPUDataModule
+    from hpu_compat._datamodule import HPUDataModule
     from hpu_core import HPUAccelerator, HPUCheckpointIO, SingleHPUStrategy
     from hpu_ddp import HPUDDPStrategy, HPUParallelStrategy
     from hpu_deepspeed import HPUDeepSpeedPrecisionPlugin, HPUDeepSpeedStrategy

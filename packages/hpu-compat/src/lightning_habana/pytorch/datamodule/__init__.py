@@ -1,11 +1,11 @@
-"""Placeholder for Intel's media loader, which is not supported."""
+"""Data module for folders of images."""
 
 from typing import TYPE_CHECKING
 
 from hpu_compat import _lazy, _targets
 
 if TYPE_CHECKING:
-    from hpu_compat._unsupported import HPUDataModule
+    from hpu_compat._datamodule import HPUDataModule
 
 __all__ = [
     "HPUDataModule",

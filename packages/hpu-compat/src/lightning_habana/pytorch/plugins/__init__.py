@@ -19,5 +19,8 @@ __all__ = [
 ]
 
 __getattr__, __dir__ = _lazy.lazy_getattr(
-    __name__, _targets.TRAINER, __all__, submodules=("deepspeed_precision", "fsdp_precision", "io_plugin", "precision")
+    __name__,
+    _targets.TRAINER,
+    __all__,
+    submodules=("deepspeed_precision", "fsdp_precision", "io_plugin", "precision", "quant_config"),
 )

@@ -1,1 +1,5 @@
-"""Default configurations of Intel Neural Compressor for inference in fp8: measure, then quantize."""
+"""Package of `fp8`."""
+
+from hpu_compat import _lazy
+
+__getattr__, __dir__ = _lazy.lazy_getattr(__name__, {}, (), submodules=("fp8",))

@@ -1,0 +1,74 @@
+"""Tests of the data module for folders of images."""
+
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler, TensorDataset
+
+from hpu_compat._datamodule import HPUDataModule, _compose
+
+
+def _with_data(**options: Any) -> HPUDataModule:
+    """Return a data module whose folders have been read."""
+    module = HPUDataModule(num_workers=0, pin_memory=False, **options)
+    module.dataset_train = TensorDataset(torch.arange(10))
+    module.dataset_val = TensorDataset(torch.arange(7))
+    return module
+
+
+@pytest.mark.parametrize("kind", [ModuleNotFoundError, ValueError])
+def test_missing_torchvision_is_named_with_the_command(kind: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The archived class raised a ValueError."""
+    # None makes the import fail.
+    monkeypatch.setitem(sys.modules, "torchvision.datasets", None)
+
+    with pytest.raises(kind, match=r"HPUDataModule needs torchvision, .*`pip install torchvision`"):
+        HPUDataModule("train", "val").setup("fit")
+
+
+def test_shuffle_is_refused() -> None:
+    with pytest.raises(ValueError, match="`shuffle` must be False, got True"):
+        HPUDataModule(shuffle=True)
+
+
+def test_training_is_shuffled_by_the_seed() -> None:
+    first, second, other = (
+        [batch[0].tolist() for batch in _with_data(batch_size=4, seed=seed).train_dataloader()] for seed in (1, 1, 2)
+    )
+
+    assert first == second != other
+    assert [len(batch) for batch in first] == [4, 4]
+
+
+def test_validation_and_test_are_in_order() -> None:
+    module = _with_data(batch_size=4, drop_last=False)
+
+    for loader in (module.val_dataloader(), module.test_dataloader()):
+        assert [batch[0].tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6]]
+
+
+def test_samplers_follow_distributed(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = _with_data()
+    assert isinstance(module.train_dataloader().sampler, RandomSampler)
+    assert isinstance(module.val_dataloader().sampler, SequentialSampler)
+
+    monkeypatch.setattr(torch.distributed, "is_available", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    module.distributed = True
+    train, validation = module.train_dataloader().sampler, module.val_dataloader().sampler
+    assert isinstance(train, DistributedSampler)
+    assert isinstance(validation, DistributedSampler)
+    assert (train.shuffle, train.seed, train.rank) == (True, 42, 1)
+    assert validation.shuffle is False
+
+
+def test_transforms_are_applied_in_order() -> None:
+    both = _compose([lambda image: image + 1, lambda image: image * 2])
+
+    assert both is not None
+    assert both(1) == 4
+    assert _compose(None) is None
+    assert _compose(abs) is abs
