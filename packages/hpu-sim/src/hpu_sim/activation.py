@@ -96,7 +96,9 @@ def _initialize(config: SimConfig) -> None:
 
     native = cast("Native", build.load_extension())
     native.configure(config.devices, config.lazy, config.memory_bytes, runtime.acquire_device)
-    native.register_operators(op_support.device_operators(lazy=config.lazy))
+    native.register_operators(
+        op_support.device_operators(lazy=config.lazy), op_support.device_dtypes(config.generation)
+    )
     native.set_cpu_placement_allowed(os.environ.get(PLACE_ON_CPU_VARIABLE, "") != "none")
     native.set_low_precision_supported(config.generation != "GAUDI")
     native.set_int64_supported(config.has_int64(os.environ))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import torch
     from torch._C._distributed_c10d import Backend, Store
@@ -17,8 +17,8 @@ class Native(Protocol):
     def configure(self, devices: int, lazy: bool, memory_limit: int, acquire: Callable[[], None]) -> None:
         """Configure the machine: devices, mode, memory per device in bytes, and the function that acquires a device."""
 
-    def register_operators(self, device_operators: frozenset[str]) -> None:
-        """Register the operators; those of :func:`hpu_sim.op_support.device_operators` have a device kernel."""
+    def register_operators(self, device_operators: frozenset[str], device_dtypes: Mapping[str, frozenset[str]]) -> None:
+        """Register the operators; :mod:`hpu_sim.op_support` returns those with a device kernel, and its dtypes."""
 
     def set_cpu_placement_allowed(self, allowed: bool) -> None:
         """Set whether operators without a device kernel run on the CPU."""

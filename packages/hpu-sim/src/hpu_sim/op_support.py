@@ -39,7 +39,34 @@ def device_operators(*, lazy: bool) -> frozenset[str]:
     >>> "index_add" in device_operators(lazy=True), "digamma" in device_operators(lazy=True)
     (True, False)
     """
-    text = resources.files("hpu_sim").joinpath(_TABLE).read_text(encoding="utf-8")
     mode = "lazy" if lazy else "eager"
-    rows = csv.DictReader(text.splitlines())
-    return _NOT_IN_TABLE | {row["op"].partition(".")[0].rstrip("_") for row in rows if row[mode] == "yes"}
+    return _NOT_IN_TABLE | {row["op"].partition(".")[0].rstrip("_") for row in _rows() if row[mode] == "yes"}
+
+
+def device_dtypes(generation: str) -> dict[str, frozenset[str]]:
+    """Return the dtypes of the operators for which the table names any.
+
+    Args:
+        generation: ``"GAUDI"``, ``"GAUDI2"`` or ``"GAUDI3"``.
+
+    Returns:
+        For each operator, with its overload, the C++ names of its dtypes. An operator that is absent supports the
+        dtypes that the graph compiler does, which are not known.
+
+    >>> sorted(device_dtypes("GAUDI2")["_softmax"])
+    ['BFloat16', 'Float', 'Half']
+    """
+    dtypes = {}
+    for row in _rows():
+        # "BFloat16 Float" for all generations, else "Gaudi: BFloat16 Float; Gaudi2: BFloat16 Float Half; ...".
+        by_generation = dict(part.strip().split(": ") for part in row["dtypes"].split(";") if ": " in part)
+        names = frozenset(by_generation.get(generation.capitalize(), row["dtypes"]).split())
+        # Some rows name arguments in place of dtypes.
+        if names & {"Float", "BFloat16"}:
+            dtypes[row["op"]] = names
+    return dtypes
+
+
+def _rows() -> csv.DictReader[str]:
+    text = resources.files("hpu_sim").joinpath(_TABLE).read_text(encoding="utf-8")
+    return csv.DictReader(text.splitlines())

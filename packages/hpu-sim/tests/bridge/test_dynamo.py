@@ -48,6 +48,30 @@ print(count())
     assert output_of(program, **_EAGER) == "True True True\n2"
 
 
+def test_the_default_backend_of_torch_is_refused(output_of: Callable[..., str]) -> None:
+    """A card has no inductor; DeepSpeed's Muon optimizer, which compiles without a backend, fails on both."""
+    program = """
+import warnings
+import torch
+
+warnings.simplefilter("ignore")  # inductor imports modules of torch that are deprecated
+
+@torch.compile()
+def orthogonalize(x):
+    return x @ x.mT
+
+try:
+    orthogonalize(torch.ones(3, 4, device="hpu"))
+except Exception:
+    print("refused")
+torch.compiler.reset()
+torch._dynamo.config.disable = True
+print(orthogonalize(torch.ones(3, 4, device="hpu")).sum().item())
+"""
+
+    assert output_of(program, **_EAGER) == "refused\n36.0"
+
+
 def test_a_function_changes_its_input_in_place(output_of: Callable[..., str]) -> None:
     """It works with input mutations in the graph and without."""
     program = (

@@ -19,7 +19,7 @@ _OPERATORS: Final[dict[str, Callable[[torch.Tensor], torch.Tensor]]] = {
     "mul by a number": lambda x: torch.mul(x, 1.3),
     "relu": torch.relu,
     "sum": lambda x: torch.sum(x, 0),
-    "softmax": lambda x: torch.softmax(x, 0),
+    "cumsum": lambda x: torch.cumsum(x, 0),
     "matmul": lambda x: torch.matmul(x, x.t()),
     "list of tensors": lambda x: torch._foreach_add([x, x], 1.0)[1],
 }
@@ -65,6 +65,22 @@ def test_a_requested_dtype_is_that_of_the_result() -> None:
 
     assert torch.sum(x, 0, dtype=torch.float32).dtype == torch.float32
     assert torch.sum(x, 0, dtype=torch.float16).dtype == torch.float16
+
+
+@pytest.mark.parametrize(
+    ("operator", "dtype"),
+    [
+        pytest.param(lambda x: torch.softmax(x, 0), _FLOAT8[0], id="no float8 in the table"),
+        pytest.param(lambda x: torch.linalg.cholesky(x @ x.t()), torch.bfloat16, id="no bfloat16 in the table"),
+        pytest.param(torch.digamma, _FLOAT8[0], id="not in the table"),
+    ],
+)
+def test_a_dtype_without_a_kernel_on_a_card_is_refused(
+    operator: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype
+) -> None:
+    """A card runs the operator on the CPU then, which lacks the dtype."""
+    with pytest.raises((RuntimeError, NotImplementedError), match=r"not implemented for '(Float8|BFloat16)"):
+        operator(_numbers(dtype).to("hpu"))
 
 
 def test_an_operator_that_float32_lacks_too_raises_for_the_dtype_of_the_program() -> None:

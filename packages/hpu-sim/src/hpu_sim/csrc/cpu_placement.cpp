@@ -2,8 +2,8 @@
 
 #include <atomic>
 #include <mutex>
+#include <utility>
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
 #include "counters.h"
@@ -15,6 +15,10 @@ namespace {
 
 std::atomic<bool> placement_allowed{true};
 std::mutex counts_mutex;
+
+// Written before the first operator runs.
+std::unordered_set<c10::OperatorName> operators_on_cpu;
+DeviceDtypes dtypes_on_device;
 
 std::map<std::string, int64_t>& counts() {
   static auto* instance = new std::map<std::string, int64_t>();
@@ -52,7 +56,8 @@ bool runs_on_cpu(const c10::OperatorHandle& op, const std::unordered_set<std::st
 
 }  // namespace
 
-void register_cpu_placement(const std::unordered_set<std::string>& device_operators) {
+void register_cpu_placement(const std::unordered_set<std::string>& device_operators, DeviceDtypes device_dtypes) {
+  dtypes_on_device = std::move(device_dtypes);
   // Never destroyed: the destructor unregisters, and torch's dispatcher may be gone at exit.
   static auto* library = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::HPU, __FILE__, __LINE__);
   auto& dispatcher = c10::Dispatcher::singleton();
@@ -61,8 +66,19 @@ void register_cpu_placement(const std::unordered_set<std::string>& device_operat
     if (op.has_value() && runs_on_cpu(*op, device_operators)) {
       const std::string overload = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
       library->impl(overload.c_str(), torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
+      operators_on_cpu.insert(name);
     }
   }
+}
+
+bool has_device_kernel(const c10::OperatorHandle& op, const std::string& dtype) {
+  const auto& name = op.operator_name();
+  if (operators_on_cpu.count(name) != 0) {
+    return false;
+  }
+  const std::string base = name.name.substr(name.name.rfind(':') + 1);
+  const auto found = dtypes_on_device.find(name.overload_name.empty() ? base : base + "." + name.overload_name);
+  return found == dtypes_on_device.end() || found->second.count(dtype) != 0;
 }
 
 void set_cpu_placement_allowed(bool allowed) {

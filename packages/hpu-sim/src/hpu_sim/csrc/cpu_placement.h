@@ -4,14 +4,23 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 
+#include <ATen/core/dispatch/Dispatcher.h>
+
 namespace hpu_sim {
+
+// Names of dtypes, such as "Half", by operator, such as "mm.out". An operator that is absent has all dtypes.
+using DeviceDtypes = std::unordered_map<std::string, std::unordered_set<std::string>>;
 
 // Registers the kernel of each operator that has neither a decomposition nor its name in `device_operators`, which are
 // names without namespace, overload and the underscore of in-place forms. To be called before
 // `register_explicit_fallbacks`.
-void register_cpu_placement(const std::unordered_set<std::string>& device_operators);
+void register_cpu_placement(const std::unordered_set<std::string>& device_operators, DeviceDtypes device_dtypes);
+
+// Returns whether a card has a kernel of the operator for a dtype.
+bool has_device_kernel(const c10::OperatorHandle& op, const std::string& dtype);
 
 // Sets whether such operators run. PT_HPU_PLACE_ON_CPU=none forbids them.
 void set_cpu_placement_allowed(bool allowed);

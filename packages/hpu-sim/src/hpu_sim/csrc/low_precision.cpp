@@ -8,21 +8,25 @@
 #include <ATen/core/List.h>
 
 #include "cpu_fallback.h"
+#include "cpu_placement.h"
 #include "dtypes.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
 namespace {
 
-// All dispatch macros of torch raise this text.
-bool lacks_dtype(const c10::Error& error) {
+// Returns the dtype of low precision that the kernel lacks, or "". All dispatch macros of torch raise this text.
+std::string missing_dtype(const c10::Error& error) {
+  static const std::string kText = "not implemented for '";
   const std::string message = error.what_without_backtrace();
-  const auto position = message.find("not implemented for '");
+  const auto position = message.find(kText);
   if (position == std::string::npos) {
-    return false;
+    return "";
   }
-  const auto dtype = message.substr(position + std::string("not implemented for '").size());
-  return dtype.rfind("Half", 0) == 0 || dtype.rfind("BFloat16", 0) == 0 || dtype.rfind("Float8", 0) == 0;
+  const auto begin = position + kText.size();
+  const auto dtype = message.substr(begin, message.find('\'', begin) - begin);
+  const bool is_low = dtype == "Half" || dtype == "BFloat16" || dtype.rfind("Float8", 0) == 0;
+  return is_low ? dtype : "";
 }
 
 // One call of an operator on float32 copies of its low-precision arguments.
@@ -138,7 +142,9 @@ void redispatch_low_precision(const c10::OperatorHandle& op, torch::jit::Stack& 
     op.redispatchBoxed(kCpuKeys, &stack);
     return;
   } catch (const c10::Error& caught) {
-    if (!lacks_dtype(caught)) {
+    const std::string dtype = missing_dtype(caught);
+    // A card runs an operator without a kernel for the dtype on the CPU, which lacks it as well.
+    if (dtype.empty() || !has_device_kernel(op, dtype)) {
       throw;
     }
     error = std::current_exception();

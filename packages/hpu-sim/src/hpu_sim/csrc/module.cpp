@@ -124,10 +124,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     hpu_sim::graph_recorder().set_lazy(lazy);
     hpu_sim::set_memory_limit(memory_limit);
   });
-  m.def("register_operators", [](const std::unordered_set<std::string>& device_operators) {
-    hpu_sim::register_cpu_placement(device_operators);
-    hpu_sim::register_explicit_fallbacks();
-  });
+  m.def(
+      "register_operators",
+      [](const std::unordered_set<std::string>& device_operators, hpu_sim::DeviceDtypes device_dtypes) {
+        hpu_sim::register_cpu_placement(device_operators, std::move(device_dtypes));
+        hpu_sim::register_explicit_fallbacks();
+      });
   m.def("set_cpu_placement_allowed", &hpu_sim::set_cpu_placement_allowed);
   m.def("cpu_placement_counts", &hpu_sim::cpu_placement_counts);
   m.def("set_low_precision_supported", &hpu_sim::set_low_precision_supported);

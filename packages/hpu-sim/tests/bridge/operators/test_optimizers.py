@@ -43,6 +43,22 @@ def test_adamw_can_skip_weight_decay(output_of: Callable[..., str]) -> None:
     assert output_of(program, HPU_SIM_DEVICES="1", PT_HPU_LAZY_MODE="0") == "1.0"
 
 
+def test_adamw_writes_parameters_that_require_a_gradient(output_of: Callable[..., str]) -> None:
+    """DeepSpeed calls it outside of `no_grad`, on a master weight that is a leaf."""
+    program = """
+    import torch
+    weight = torch.nn.Parameter(torch.ones(1, device="hpu", dtype=torch.bfloat16))
+    others = [[torch.full_like(weight, value, requires_grad=False)] for value in (1.0, 0.0, 0.0)]
+    decay = torch.tensor([1.0], device="hpu")
+    torch.ops.hpu.optimizer_adamw(
+        others[0], [weight], *others[1:], torch.tensor([-0.5], device="hpu"), 0.5, 0.75, 1.0, decay, False
+    )
+    print(weight.item(), weight.is_leaf)
+    """
+
+    assert output_of(program, HPU_SIM_DEVICES="1", PT_HPU_LAZY_MODE="0") == "0.83203125 True"
+
+
 def _lists(*numbers: float) -> list[list[torch.Tensor]]:
     """Return lists of two tensors on the device, all of whose elements are a number."""
     return [[torch.full((2,), number, device="hpu"), torch.full((3,), number, device="hpu")] for number in numbers]
