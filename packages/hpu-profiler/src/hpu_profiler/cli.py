@@ -81,7 +81,13 @@ def diff(before: Path, after: Path, as_json: bool, rows: int) -> None:
 
 @main.command()
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--port", default=8771, show_default=True, type=click.IntRange(0, 65535), help="0 for any free port.")
+@click.option(
+    "--port",
+    default=8771,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; 0 for any free one.",
+)
 def serve(folder: Path, port: int) -> None:
     """List the runs in FOLDER in a web browser of this machine, and render their reports."""
     with _one_line_errors():

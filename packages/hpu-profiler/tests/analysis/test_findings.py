@@ -203,6 +203,47 @@ def test_slow_operators_of_a_simulated_rank_are_not_a_finding(
     assert _find(*traces) == {}
 
 
+def test_saving_of_a_straggler_is_limited_by_the_next_slowest_rank(
+    builder: TraceBuilder, make_trace: Callable[..., Trace]
+) -> None:
+    """The ranks work for 20, 20, 60 and 90 us."""
+    traces = [
+        make_trace(
+            *_steps(
+                builder,
+                *(builder.annotation("[pl][profile]work", 100 * step, busy) for step in range(2)),
+                *(builder.device_event("hccl:x", 100 * step + busy, 100 - busy, "NIC") for step in range(2)),
+                kernel=(0, 1),
+            ),
+            name=f"{rank}.pt.trace.json",
+            hpu_profiler={"rank": rank},
+        )
+        for rank, busy in enumerate((20, 20, 60, 90))
+    ]
+
+    straggler = _find(*traces)["straggler"]
+
+    assert straggler.title == "Rank 3 is slow: the other ranks wait 70 us for it in each step"
+    assert straggler.saving == 30
+
+
+def test_host_trace_has_no_findings_about_a_card(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+    events = [builder.operator("aten::item", 10 * index, 9, shapes=[[index]]) for index in range(20)]
+
+    assert _find(make_trace(builder.step(0, 0, 100), builder.step(1, 100, 100), *events)) == {}
+
+
+@pytest.mark.parametrize(("name", "has_finding"), [("", True), ("GAUDI3", True), ("NVIDIA A100", False)])
+def test_changing_shapes_are_a_finding_on_gaudi(
+    name: str, has_finding: bool, builder: TraceBuilder, make_trace: Callable[..., Trace]
+) -> None:
+    """Other devices do not compile a graph for each shape. A card's trace may not have its name."""
+    events = [builder.operator("aten::mm", 100 * index + 9, 9, shapes=[[index]]) for index in range(2)]
+    trace = make_trace(*_steps(builder, *events), deviceProperties=[{"name": name}])
+
+    assert ("changing shapes" in _find(trace)) is has_finding
+
+
 def test_texts_are_sentences(job: JobAnalysis) -> None:
     assert all(each.cure.endswith(".") for each in job.stages[0].findings)
     assert all(not each.title.endswith(".") for each in job.stages[0].findings)

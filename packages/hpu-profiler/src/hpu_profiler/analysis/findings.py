@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -31,6 +32,7 @@ FindingKind = Literal[
 ]
 #: Smallest part of a step that is worth a finding.
 _MIN_FRACTION: Final = 0.05
+_HPU_NAME_RE: Final = re.compile(r"gaudi|hpu|^hl-", re.IGNORECASE)
 #: Host work that a simulated device makes slow, because it computes on the host.
 _LAUNCH_CATEGORIES: Final[tuple[Category, ...]] = ("operators", "optimizer", "Lightning", "unrecorded")
 
@@ -89,8 +91,11 @@ def find(traces: Sequence[TraceAnalysis], straggler: TraceAnalysis | None) -> tu
         return ()
     simulated = any(trace.trace.simulated for trace in ranks)
     found = [_straggler(straggler, ranks)] if straggler is not None else []
-    found += [_host_sync(ranks), _changing_shapes(ranks)]
     found += _host_work(ranks)
+    if all(rank.has_device for rank in ranks):
+        found.append(_host_sync(ranks))
+    if all(_compiles_graphs(rank) for rank in ranks):
+        found.append(_changing_shapes(ranks))
     if not simulated:
         found += [_compilation(ranks), _exposed_comm(straggler, ranks), _launch_bound(ranks)]
     kept = _without_repetitions(finding for finding in found if finding is not None)
@@ -126,6 +131,7 @@ def _straggler(slow: TraceAnalysis, ranks: Sequence[TraceAnalysis]) -> Finding |
         row.owner: row.time / slow.steps - fast_times.get(row.owner, 0.0) for row in slow.idle.host_work
     }
     differences[None] = _device_time(slow) - _device_time(fast)
+    next_slowest = max(each.step_time_excl_comm_wait for each in ranks if each is not slow)
     owner = max(differences, key=lambda each: differences[each])
     if slow.trace.simulated and (owner is None or owner.category in _LAUNCH_CATEGORIES):
         return None
@@ -137,7 +143,7 @@ def _straggler(slow: TraceAnalysis, ranks: Sequence[TraceAnalysis]) -> Finding |
         "Give each rank equal work, and compare the hosts: disk, CPU, other programs."
         if owner is None or owner.category == "data loading"
         else "Do the same work on each rank, or move this work out of the step.",
-        gap,
+        slow.step_time_excl_comm_wait - next_slowest,
         owner.location if owner else "",
         owner.name if owner else "",
     )
@@ -170,6 +176,11 @@ def _host_sync(ranks: Sequence[TraceAnalysis]) -> Finding | None:
 
 def _times(number: float) -> str:
     return "once" if round(number) == 1 else f"{number:.0f} times"
+
+
+def _compiles_graphs(rank: TraceAnalysis) -> bool:
+    """Return whether the device compiles a graph for each shape; a trace of a card may lack its name."""
+    return rank.has_device and (not rank.trace.device_name or bool(_HPU_NAME_RE.search(rank.trace.device_name)))
 
 
 def _changing_shapes(ranks: Sequence[TraceAnalysis]) -> Finding | None:

@@ -117,18 +117,21 @@ def _groups(trace: Trace) -> list[tuple[str, str, Sequence[Span]]]:
     step_thread = trace.step_thread
     # Frames around the whole trace show nothing.
     frames = [frame for frame in trace.frames if frame.start > trace.window[0] or frame.end < trace.window[1]]
-    operators = [
-        ("operator", "operators" if thread == step_thread else f"thread {thread}", _of_thread(trace.operators, thread))
-        for thread in threads
-    ]
+    operators = [("operator", thread, _of_thread(trace.operators, thread)) for thread in threads]
     return [
         ("step", "steps", trace.steps),
         *(("device", name, engines[name]) for name in tracks),
         ("compilation", "compilation", trace.compilations),
         ("annotation", "annotations", _of_thread(trace.spans, step_thread)),
-        *operators,
+        *((kind, _thread_title(spans, thread, step_thread), spans) for kind, thread, spans in operators),
         ("frame", "stacks", _of_thread(frames, step_thread)),
     ]
+
+
+def _thread_title(operators: Sequence[Span], thread: int, step_thread: int | None) -> str:
+    if thread == step_thread:
+        return "operators"
+    return "backward" if operators[0].name.startswith("autograd::") else f"thread {thread}"
 
 
 def _of_thread(spans: Iterable[Any], thread: int | None) -> list[Span]:

@@ -12,6 +12,12 @@ function formatTime(us) {
   return `${+(us / 1e6).toFixed(2)} s`;
 }
 
+/** Return a time on an axis with the digits that tell it from its neighbors, `step` microseconds away. */
+function formatTick(us, step) {
+  const [size, unit] = us < 1e3 ? [1, "us"] : us < 1e6 ? [1e3, "ms"] : [1e6, "s"];
+  return `${(us / size).toFixed(Math.max(0, Math.ceil(-Math.log10(step / size) - 1e-9)))} ${unit}`;
+}
+
 /** Return the first index from `low` whose value is at least `value`. */
 function lowerBound(values, value, low = 0) {
   let high = values.length;
@@ -107,13 +113,13 @@ class Timeline {
     if (!this.pending) this.pending = requestAnimationFrame(() => { this.pending = 0; this.paint(); });
   }
 
-  color(kind, name) {
-    const key = `${kind}\n${name}`;
-    if (!this.colors.has(key)) {
+  /** Return the colors of a kind of events by the index of their name. */
+  palette(kind) {
+    if (!this.colors.has(kind)) {
       const style = getComputedStyle(document.documentElement);
-      this.colors.set(key, style.getPropertyValue(`--${colorName(kind, name)}`).trim());
+      this.colors.set(kind, this.names.map((name) => style.getPropertyValue(`--${colorName(kind, name)}`).trim()));
     }
-    return this.colors.get(key);
+    return this.colors.get(kind);
   }
 
   paint() {
@@ -144,7 +150,7 @@ class Timeline {
       const x = labelWidth + (time - this.start) * this.pixels;
       context.fillStyle = style.getPropertyValue("--border");
       context.fillRect(x, 16, 1, this.height);
-      this.paintText(formatTime(+time.toPrecision(12)), x + 3, 12, this.muted);
+      this.paintText(formatTick(time, step), x + 3, 12, this.muted);
     }
   }
 
@@ -177,11 +183,8 @@ class Timeline {
     context.beginPath();
     context.rect(labelWidth, y, this.width - labelWidth, ROW_HEIGHT);
     context.clip();
-    const all = { length: track.starts.length, at: (i) => i };
-    this.paintEvents(track, all, y, this.query ? 0.25 : 1);
-    if (this.query && track.matches) {
-      this.paintEvents(track, { length: track.matches.length, at: (i) => track.matches[i], list: track.matches }, y, 1);
-    }
+    this.paintEvents(track, track.starts, null, y, this.query ? 0.25 : 1);
+    if (track.matches) this.paintEvents(track, track.matchStarts, track.matches, y, 1);
     const match = this.matches[this.selected];
     if (match && match.track === track) {
       const [x, w] = this.place(track, match.index);
@@ -192,20 +195,28 @@ class Timeline {
     context.restore();
   }
 
-  /** Draw events of a row. Those that share a pixel column with the one before are skipped by binary search. */
-  paintEvents(track, chosen, y, alpha) {
+  /**
+   * Draw the events of a row, or those with the given indices, by their starts. Events that share a pixel column with the
+   * one before are skipped by binary search.
+   */
+  paintEvents(track, starts, indices, y, alpha) {
     const { context } = this;
-    const starts = chosen.list ? Float64Array.from(chosen.list, (i) => track.starts[i]) : track.starts;
+    const palette = this.palette(track.kind);
+    let color = "";
+    context.globalAlpha = alpha;
     let i = Math.max(lowerBound(starts, this.start) - 1, 0);
-    while (i < chosen.length && starts[i] < this.end) {
-      const index = chosen.at(i);
+    while (i < starts.length && starts[i] < this.end) {
+      const index = indices ? indices[i] : i;
       const [x, w] = this.place(track, index);
       if (x + w >= this.labelWidth) {
-        const name = this.names[track.names[index]];
-        context.globalAlpha = alpha;
-        context.fillStyle = this.color(track.kind, name);
+        const name = track.names[index];
+        // The browser parses a color each time it is set.
+        if (palette[name] !== color) context.fillStyle = color = palette[name];
         context.fillRect(x, y, Math.max(w - 0.5, 1), ROW_HEIGHT - 2);
-        if (w > 34) this.paintLabel(name, x, w, y);
+        if (w > 34) {
+          this.paintLabel(this.names[name], x, w, y);
+          color = "";
+        }
       }
       i = w < 1 ? lowerBound(starts, starts[i] + 1 / this.pixels, i + 1) : i + 1;
     }
@@ -297,6 +308,7 @@ class Timeline {
         track.matches = null;
         if (!this.query || !this.filter.kinds.has(track.kind)) continue;
         track.matches = Array.from(track.names.keys()).filter((index) => isMatch[track.names[index]]);
+        track.matchStarts = Float64Array.from(track.matches, (index) => track.starts[index]);
         for (const index of track.matches) this.matches.push({ trace, track, index });
       }
     }
