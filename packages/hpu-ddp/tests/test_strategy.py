@@ -13,7 +13,7 @@ from packaging.version import Version
 from hpu_core import HPUAccelerator, HPUCheckpointIO, bridge, frameworks
 from hpu_core.distributed.launcher import HPUSubprocessScriptLauncher
 from hpu_core.strategy import HPUStrategy
-from hpu_ddp import HPUDDPStrategy, HPUParallelStrategy
+from hpu_ddp import FabricHPUDDPStrategy, HPUDDPStrategy, HPUParallelStrategy
 from hpu_ddp._launchers import HPUMultiProcessingLauncher
 from hpu_ddp._lightning import DDPStrategy
 
@@ -88,6 +88,24 @@ def test_kwargs_are_passed_to_ddp() -> None:
 
 def test_default_backend_is_hccl() -> None:
     assert HPUDDPStrategy(process_group_backend=None).process_group_backend == "hccl"
+
+
+@pytest.mark.parametrize("kind", [HPUDDPStrategy, FabricHPUDDPStrategy])
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"bucket_cap_mb": 0}, ValueError, "`bucket_cap_mb` must be a positive number of MiB, got 0"),
+        ({"bucket_cap_mb": "25"}, ValueError, "`bucket_cap_mb` must be a positive number of MiB, got '25'"),
+        ({"start_method": "thread"}, ValueError, "`start_method` must be 'popen', .* or 'forkserver', got 'thread'"),
+        ({"static_grap": True}, TypeError, "`static_grap` is not an argument of .*: did you mean `static_graph`"),
+        ({"zzz": True}, TypeError, "`zzz` is not an argument of .*: see the arguments of DistributedDataParallel"),
+    ],
+)
+def test_invalid_arguments_raise_in_the_constructor(
+    kind: Any, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        kind(**options)
 
 
 def test_cpu_backend_raises_an_error() -> None:

@@ -1,5 +1,6 @@
 """FSDP2 and tensor parallelism on two simulated devices; the helper functions run on both ranks."""
 
+import functools
 import itertools
 from pathlib import Path
 from typing import Any
@@ -356,6 +357,15 @@ def _load_trained_cpu_tensors() -> str:
 def test_trained_weights_cannot_be_loaded_as_cpu_tensors(on_ranks: OnRanks) -> None:
     for message in on_ranks(_load_trained_cpu_tensors):
         assert message.startswith("parameter '0.weight' of a sharded module must be on 'hpu', got 'cpu'")
+
+
+@pytest.mark.parametrize("size", [0, -2, "two"])
+@pytest.mark.parametrize("name", ["data_parallel_size", "tensor_parallel_size"])
+def test_invalid_size_of_the_mesh_is_refused(name: str, size: Any) -> None:
+    options = {name: size}
+    for make in (HPUModelParallelStrategy, functools.partial(FabricHPUModelParallelStrategy, shard)):
+        with pytest.raises(ValueError, match=f"`{name}` must be a positive int or 'auto', got {size!r}"):
+            make(**options)
 
 
 def test_mesh_of_another_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

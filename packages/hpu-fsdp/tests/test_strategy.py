@@ -50,11 +50,26 @@ def test_defaults_are_lightnings(kind: Any) -> None:
         ({"sharding_strategy": "ZERO"}, ValueError, r"`sharding_strategy` must be 'FULL_SHARD', .*got 'ZERO'"),
         ({"state_dict_type": "local"}, ValueError, "`state_dict_type` must be 'full' or 'sharded', got 'local'"),
         ({"device_id": 0}, TypeError, "`device_id` must not be set, got 0"),
+        ({"auto_wrap_policy": torch.nn.Linear}, TypeError, "got the class Linear: pass {Linear}"),
+        ({"device_mesh": 4}, ValueError, r"`device_mesh` must be \(replicas, .*, got 4"),
+        ({"device_mesh": (2, 0)}, ValueError, r"`device_mesh` must be .*, got \(2, 0\)"),
+        ({"use_orig_param": True}, TypeError, "`use_orig_param` is not an argument .* did you mean `use_orig_params`"),
         ({"process_group_backend": "gloo"}, ValueError, "`process_group_backend` must be 'hccl'"),
         ({"timeout": 60}, TypeError, "`timeout` must be a datetime.timedelta, got 60"),
         ({"timeout": timedelta(0)}, ValueError, "`timeout` must be more than 0 seconds"),
     ],
-    ids=["sharding_strategy", "state_dict_type", "device_id", "backend", "timeout", "no timeout"],
+    ids=[
+        "sharding_strategy",
+        "state_dict_type",
+        "device_id",
+        "policy",
+        "mesh",
+        "mesh of none",
+        "name",
+        "backend",
+        "timeout",
+        "no timeout",
+    ],
 )
 def test_invalid_options(kind: Any, options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):

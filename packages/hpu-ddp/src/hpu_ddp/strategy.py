@@ -53,7 +53,7 @@ class HPUParallelStrategy(HPUDDPLauncherMixin, HPUParallelStrategyBase, DDPStrat
         **kwargs: Further arguments of torch's DistributedDataParallel, such as `static_graph`.
 
     Raises:
-        TypeError: `timeout` is not a timedelta.
+        TypeError: `timeout` is not a timedelta, or DistributedDataParallel has no argument of this name.
         ValueError: An argument is invalid; the message names it.
     """
 
@@ -81,6 +81,7 @@ class HPUParallelStrategy(HPUDDPLauncherMixin, HPUParallelStrategyBase, DDPStrat
         find_unused_parameters: bool = _defaults.FIND_UNUSED_PARAMETERS,
         **kwargs: Any,
     ) -> None:
+        _defaults.validate(start_method, bucket_cap_mb, kwargs)
         self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
         super().__init__(
             accelerator=accelerator,

@@ -91,6 +91,17 @@ def check_versions(strategy: str) -> None:
         )
 
 
+def validate_sizes(**sizes: object) -> None:
+    """Raise an error for sizes of the device mesh's dimensions.
+
+    Raises:
+        ValueError: A size is neither 'auto' nor a positive int.
+    """
+    for name, size in sizes.items():
+        if size != "auto" and (not isinstance(size, int) or size < 1):
+            raise ValueError(f"`{name}` must be a positive int or 'auto', got {size!r}")
+
+
 @contextmanager
 def plan_errors() -> Iterator[None]:
     """Return a context in which a plan of `parallelize_module` that names no module is an error.

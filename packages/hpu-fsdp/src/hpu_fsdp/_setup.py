@@ -1,6 +1,6 @@
 """Setup that FSDP needs on HPU: eager mode, an open device before a device mesh is built, and materialized modules."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,6 +10,7 @@ from torch.distributed.fsdp.wrap import enable_wrap
 from torch.nn import Module
 
 from hpu_core import bridge
+from hpu_core.distributed.strategy import validate_keywords
 from hpu_fsdp import _torch
 from hpu_fsdp._lightning import fsdp_arguments
 
@@ -156,12 +157,28 @@ def materialize(module: Module) -> None:
     reset()
 
 
-def validate_options(sharding_strategy: object, state_dict_type: object, arguments: dict[str, Any]) -> None:
-    """Raise an error for options of FSDP that are not valid on HPU.
+def validate_options(  # noqa: PLR0913 - the options of the constructor.
+    base: type,
+    *,
+    sharding_strategy: object,
+    state_dict_type: object,
+    auto_wrap_policy: object,
+    device_mesh: object,
+    arguments: dict[str, Any],
+) -> None:
+    """Raise an error for options of FSDP that are not valid on HPU, or would fail later, on every rank.
+
+    Args:
+        base: Lightning's strategy, which may name some of the arguments.
+        sharding_strategy: See HPUFSDPStrategy.
+        state_dict_type: See HPUFSDPStrategy.
+        auto_wrap_policy: See HPUFSDPStrategy.
+        device_mesh: See HPUFSDPStrategy.
+        arguments: Further arguments of FullyShardedDataParallel.
 
     Raises:
-        TypeError: The arguments have a `device_id`.
-        ValueError: An option is unknown.
+        TypeError: An option is of the wrong type, or unknown, or the arguments have a `device_id`.
+        ValueError: An option is invalid.
     """
     name = sharding_strategy.upper() if isinstance(sharding_strategy, str) else sharding_strategy
     if not isinstance(name, ShardingStrategy) and name not in SHARDING_STRATEGIES:
@@ -175,6 +192,20 @@ def validate_options(sharding_strategy: object, state_dict_type: object, argumen
             f"`device_id` must not be set, got {arguments['device_id']!r}: a process has one device, to which the "
             "strategy moves the module"
         )
+    if isinstance(auto_wrap_policy, type):
+        raise TypeError(
+            f"`auto_wrap_policy` must be a set of module classes or a policy, got the class "
+            f"{auto_wrap_policy.__name__}: pass {{{auto_wrap_policy.__name__}}}"
+        )
+    if isinstance(device_mesh, (int, str)) or (isinstance(device_mesh, Sequence) and not _is_pair(device_mesh)):
+        raise ValueError(
+            f"`device_mesh` must be (replicas, ranks that share one), two positive ints, or a mesh, got {device_mesh!r}"
+        )
+    validate_keywords(arguments, FullyShardedDataParallel, base)
+
+
+def _is_pair(mesh: Sequence[object]) -> bool:
+    return len(mesh) == 2 and all(isinstance(size, int) and size > 0 for size in mesh)  # noqa: PLR2004 - two dimensions.
 
 
 def _make_hybrid_mesh(mesh: Any, world_size: int) -> "DeviceMesh":

@@ -86,7 +86,14 @@ class FabricHPUFSDPStrategy(
         **kwargs: Any,
     ) -> None:
         check_version(type(self).__name__)
-        _setup.validate_options(sharding_strategy, state_dict_type, kwargs)
+        _setup.validate_options(
+            FabricFSDPStrategy,
+            sharding_strategy=sharding_strategy,
+            state_dict_type=state_dict_type,
+            auto_wrap_policy=auto_wrap_policy,
+            device_mesh=device_mesh,
+            arguments=kwargs,
+        )
         self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
         super().__init__(
             accelerator=accelerator,

@@ -61,6 +61,7 @@ class FabricHPUModelParallelStrategy(
                 f"`parallelize_fn` must be a function of a module and a device mesh, got {parallelize_fn!r}: pass "
                 "`strategy=FabricHPUModelParallelStrategy(parallelize_fn)` instead of a name"
             )
+        _parallelize.validate_sizes(data_parallel_size=data_parallel_size, tensor_parallel_size=tensor_parallel_size)
         self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
         super().__init__(
             parallelize_fn=parallelize_fn,

@@ -65,6 +65,7 @@ class HPUModelParallelStrategy(
     ) -> None:
         _parallelize.check_versions(type(self).__name__)
         self.async_save = _checkpoint.validate_async_save(async_save, is_sharded=save_distributed_checkpoint)
+        _parallelize.validate_sizes(data_parallel_size=data_parallel_size, tensor_parallel_size=tensor_parallel_size)
         self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
         super().__init__(
             data_parallel_size=data_parallel_size,

@@ -1,7 +1,9 @@
 """Mixins and base classes of strategies for several devices, for the Trainer and for Fabric."""
 
+import difflib
 import functools
-from collections.abc import Iterator, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -59,7 +61,7 @@ if TYPE_CHECKING:
 else:
     _Strategy = object
 
-__all__ = ["FabricHPUParallelStrategyBase", "HPUParallelMixin", "HPUParallelStrategyBase"]
+__all__ = ["FabricHPUParallelStrategyBase", "HPUParallelMixin", "HPUParallelStrategyBase", "validate_keywords"]
 
 T = TypeVar("T")
 
@@ -313,3 +315,21 @@ class FabricHPUParallelStrategyBase(HPUParallelMixin, FabricHPUStrategy):
     def _set_world_ranks(self) -> None:
         bridge.clear_default_rendezvous_env()
         super()._set_world_ranks()
+
+
+def validate_keywords(arguments: Mapping[str, Any], *functions: Callable[..., Any]) -> None:
+    """Raise an error for keyword arguments that none of the functions takes, which the ranks would raise later.
+
+    Args:
+        arguments: A strategy's further keyword arguments.
+        functions: Torch's wrapper, and Lightning's constructor.
+
+    Raises:
+        TypeError: An argument is unknown.
+    """
+    known = {name for function in functions for name in inspect.signature(function).parameters}
+    for name in arguments:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean `{close[0]}`?" if close else f"see the arguments of {functions[0].__name__}"
+            raise TypeError(f"`{name}` is not an argument of {functions[0].__name__}: {hint}")
