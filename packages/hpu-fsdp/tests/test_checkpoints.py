@@ -1,5 +1,7 @@
 """Checkpoints on two simulated devices; the helper functions run on both ranks."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -11,6 +13,7 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from hpu_core import SingleHPUStrategy, frameworks
 from hpu_fsdp import HPUFSDPStrategy
+from hpu_fsdp._checkpoint import TrainerCheckpointMixin
 
 from .conftest import OnRanks
 from .modules import UNITS, ImageClassifier, make_network, make_trainer, train
@@ -58,6 +61,63 @@ def _save_and_resume(folder: Path) -> dict[str, Any]:
         results[name] = _fit(6, _sharding("full"), resume=saved)[0]
         results[f"{name} files"] = sorted(path.name for path in (folder / name).iterdir())
     return results
+
+
+class _Lightning:
+    """Strategy that records during which collective it saves and loads."""
+
+    global_rank = local_rank = 0
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str | None]] = []
+        self._collective: str | None = None
+
+    @contextmanager
+    def collective(self, name: str) -> Iterator[None]:
+        self._collective = name
+        yield
+        self._collective = None
+
+    def barrier(self) -> None:
+        self.events.append(("barrier", self._collective))
+
+    def broadcast(self, obj: Any, src: int = 0) -> Any:
+        return obj
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Path) -> None:
+        path.mkdir()
+        self.events.append(("save", self._collective))
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        self.events.append(("state dict", self._collective))
+        return {}
+
+    def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
+        self.events.append(("optimizer", self._collective))
+        return {}
+
+    def load_checkpoint(self, path: Path) -> dict[str, Any]:
+        self.events.append(("load", self._collective))
+        return {}
+
+
+class _Strategy(TrainerCheckpointMixin, _Lightning):  # type: ignore[misc] # The mixin's stand-in has other signatures.
+    saves_sharded = True
+    async_save = False
+
+
+def test_a_rank_that_stops_while_saving_is_detected(tmp_path: Path) -> None:
+    """The watchdog judges ranks that are in a collective, and torch's own of a sharded checkpoint do not time out."""
+    strategy = _Strategy()
+    strategy.lightning_module_state_dict()
+    strategy.optimizer_state(mock.Mock())
+    strategy.save_checkpoint({}, tmp_path / "last.ckpt")
+    strategy.load_checkpoint(tmp_path / "last.ckpt")
+
+    assert ("state dict", "state dict") in strategy.events
+    assert ("optimizer", "optimizer state") in strategy.events
+    assert ("save", "checkpoint saving") in strategy.events
+    assert ("load", "checkpoint loading") in strategy.events
 
 
 @pytest.fixture(scope="module")

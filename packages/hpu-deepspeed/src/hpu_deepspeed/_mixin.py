@@ -104,5 +104,9 @@ class HPUDeepSpeedMixin(HPUParallelMixin):
     def _atomic_checkpoint(self, path: Any) -> Iterator[Path]:
         """Yield the directory to which the ranks write a checkpoint that replaces `path` once it is complete."""
         target = Path(os.fspath(self.broadcast(path)))
-        with atomic_dir.atomic_dir(target, self.global_rank, self.local_rank, self.barrier) as partial:
+        # DeepSpeed communicates while it saves, and HCCL never times out.
+        with (
+            atomic_dir.atomic_dir(target, self.global_rank, self.local_rank, self.barrier) as partial,
+            self.collective("checkpoint saving"),
+        ):
             yield partial

@@ -363,7 +363,8 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
             return self._load_for_inference(atomic_dir.resolve(checkpoint_path), weights_only)
         _deepspeed.patch_weight_loading(self.model)
         options = supported_arguments(DeepSpeedStrategy.load_checkpoint, weights_only=weights_only)
-        return super().load_checkpoint(atomic_dir.resolve(checkpoint_path), **options)
+        with self.collective("checkpoint loading"):
+            return super().load_checkpoint(atomic_dir.resolve(checkpoint_path), **options)
 
     def teardown(self) -> None:
         """Release the engine's parameters and the device."""

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
         def barrier(self, *args: Any, **kwargs: Any) -> None: ...
         def broadcast(self, obj: Any, src: int = 0) -> Any: ...
+        def collective(self, name: str, group: Any | None = None) -> AbstractContextManager[None]: ...
+        def lightning_module_state_dict(self) -> dict[str, Any]: ...
+        def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]: ...
         def teardown(self) -> None: ...
         def load_checkpoint(self, *args: Any, **kwargs: Any) -> Any: ...
         def remove_checkpoint(self, filepath: _PATH) -> None: ...
@@ -100,7 +103,11 @@ class CheckpointMixin(_Strategy):
     def _replacing(self, path: Path) -> Iterator[Path]:
         """Yield a path that replaces `path` when the block ends on all ranks; one that fails keeps the old content."""
         self.finish_save()
-        with atomic_dir.atomic_dir(path, self.global_rank, self.local_rank, self.barrier) as partial:
+        # torch and Lightning communicate while they save, and HCCL never times out.
+        with (
+            atomic_dir.atomic_dir(path, self.global_rank, self.local_rank, self.barrier) as partial,
+            self.collective("checkpoint saving"),
+        ):
             yield partial
 
     def _save_async(self, checkpoint: dict[str, Any], path: Path) -> None:
@@ -198,6 +205,20 @@ class TrainerCheckpointMixin(CheckpointMixin):
                 if self.saves_sharded and self.global_rank == 0:
                     HPUCheckpointIO().save_checkpoint(checkpoint, partial / METADATA)
 
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        """Return the module's state; the ranks gather a full one together."""
+        with self.collective("state dict"):
+            return super().lightning_module_state_dict()
+
+    def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """Return the state of an optimizer; the ranks gather a full one together.
+
+        Args:
+            optimizer: The optimizer.
+        """
+        with self.collective("optimizer state"):
+            return super().optimizer_state(optimizer)
+
     def remove_checkpoint(self, filepath: "_PATH") -> None:
         """Remove a checkpoint, after an asynchronous save that may replace it as the last good one.
 
@@ -229,7 +250,8 @@ class TrainerCheckpointMixin(CheckpointMixin):
         self._check_loadable(path)
         # Lightning before 2.6 has no such argument.
         options = {} if weights_only is None else {"weights_only": weights_only}
-        loaded: dict[str, Any] = super().load_checkpoint(path, **options)
+        with self.collective("checkpoint loading"):
+            loaded: dict[str, Any] = super().load_checkpoint(path, **options)
         return loaded
 
 
@@ -281,7 +303,8 @@ class FabricCheckpointMixin(CheckpointMixin):
         self._check_loadable(source)
         # Lightning before 2.6 has no such argument.
         options = {} if weights_only is None else {"weights_only": weights_only}
-        loaded: dict[str, Any] = super().load_checkpoint(source, state, strict, **options)
+        with self.collective("checkpoint loading"):
+            loaded: dict[str, Any] = super().load_checkpoint(source, state, strict, **options)
         return loaded
 
 
