@@ -54,6 +54,7 @@ CASES = [
     Case("mpirun", 4, "train, no mpi4py"),
     Case("mpirun", 2, "kill rank 1, start again", 1),
     Case("slurm", 4, "train with srun"),
+    Case("slurm", 2, "kill rank 1, submit again", 1),
     Case("ray", 2, "kill rank 1, max_failures=1", 1, ("--max-restarts", "1"), restarts=True),
 ]
 # Program that an engine needs, and what prints its version.
