@@ -57,3 +57,12 @@ def test_configuration_names_every_package() -> None:
     assert [path for path in CONFIGURATION["mypy"]["mypy_path"] if path.startswith("packages/")] == [
         f"packages/{name}/src" for name in NAMES
     ]
+
+
+def test_the_newest_tested_torch_is_that_of_the_matrix() -> None:
+    """hpu-sim warns of a newer one."""
+    releases = tomli.loads((ROOT / "compat.toml").read_text(encoding="utf-8"))["simulator"]["torch"]
+    source = (ROOT / "packages/hpu-sim/src/hpu_sim/build.py").read_text(encoding="utf-8")
+    newest = max(tuple(map(int, release.split(".")[:2])) for release in releases)
+
+    assert f"NEWEST_TESTED_TORCH: Final = {newest}" in source

@@ -400,3 +400,12 @@ def test_a_build_cleans_up(rebuild: _Rebuild) -> None:
 def test_an_entry_has_the_checksum_of_its_library(rebuild: _Rebuild) -> None:
     assert list(rebuild.metadata) == ["sha256"]
     assert re.fullmatch("[0-9a-f]{64}", rebuild.metadata["sha256"])
+
+
+@pytest.mark.usefixtures("builds")
+def test_a_torch_newer_than_tested_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    major, minor = build.NEWEST_TESTED_TORCH
+    monkeypatch.setattr("torch.__version__", f"{major}.{minor + 1}.0+cpu")
+
+    with pytest.warns(UserWarning, match=rf"is newer than {major}\.{minor}, the newest with which"):
+        build.load_extension()

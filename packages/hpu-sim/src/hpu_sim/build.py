@@ -19,6 +19,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import warnings
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 CACHE_VARIABLE: Final = "HPU_SIM_CACHE"
+
+#: The newest minor release of torch with which the device is tested; that of ``[simulator]`` in compat.toml.
+NEWEST_TESTED_TORCH: Final = (2, 13)
 
 _LIBRARY: Final = f"{EXTENSION_NAME}.so"
 _METADATA_FILE: Final = "metadata.json"
@@ -78,7 +82,11 @@ def load_extension() -> ModuleType:
 
     Raises:
         BuildError: If there is no C++ compiler, the compiler fails, or the cache folder is not writable.
+
+    Warns:
+        UserWarning: If torch is newer than the newest that the device is tested with.
     """
+    _warn_of_newer_torch()
     entry = cache_folder() / build_key()
     if not _is_complete(entry):
         with _locked(entry):
@@ -86,6 +94,19 @@ def load_extension() -> ModuleType:
             if not _is_complete(entry):
                 _build(entry)
     return _import_library(entry / _LIBRARY)
+
+
+def _warn_of_newer_torch() -> None:
+    import torch
+
+    major, minor = torch.__version__.split(".")[:2]
+    if (int(major), int(minor)) > NEWEST_TESTED_TORCH:
+        newest = ".".join(map(str, NEWEST_TESTED_TORCH))
+        warnings.warn(
+            f"torch {torch.__version__} is newer than {newest}, the newest with which the simulated device is tested; "
+            f"install torch {newest} if operators fail",
+            stacklevel=2,
+        )
 
 
 def _is_complete(entry: Path) -> bool:

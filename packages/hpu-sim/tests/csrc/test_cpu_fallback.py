@@ -395,3 +395,18 @@ def test_a_kernel_that_raises_after_a_resize_leaves_a_valid_tensor(
     after = native().memory_stats()
     assert after["in_use"] == before["in_use"]
     assert after["num_allocs"] - after["num_frees"] == before["num_allocs"] - before["num_frees"]
+
+
+@pytest.mark.parametrize("activation", [torch.nn.functional.mish, torch.nn.functional.silu], ids=["mish", "silu"])
+def test_an_activation_is_differentiated_by_the_kernel_of_the_cpu(
+    activation: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    """Torch has a decomposition of the backward operator too, which rounds after each step."""
+    gradients = []
+    for device in ("cpu", "hpu"):
+        x = torch.linspace(-3, 3, 50).bfloat16().to(device).requires_grad_()
+        activation(x).sum().backward()
+        assert x.grad is not None
+        gradients.append(x.grad.cpu())
+
+    assert torch.equal(*gradients)
