@@ -14,6 +14,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
+# A fixture may compile the simulated device first.
+pytestmark = pytest.mark.timeout(900)
 
 
 def _run(folder: Path, script: Path, *arguments: str) -> Path:

@@ -1,7 +1,9 @@
 """Command line of `hpu-profiler`."""
 
 import json
+import re
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -111,3 +113,23 @@ def test_diff_of_an_absent_run_is_a_one_line_error(traces: Path, tmp_path: Path)
 
     assert result.exit_code == 1
     assert result.stderr == f"hpu-profiler: no such file or directory: {tmp_path / 'absent'}\n"
+
+
+def test_serve_prints_its_address_and_ends_with_ctrl_c(traces: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: HTTPServer) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(HTTPServer, "serve_forever", interrupt)
+
+    result = _RUNNER.invoke(main, ["serve", str(traces), "--port", "0"])
+
+    assert result.exit_code == 0, result.output
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+  \(Ctrl\+C ends\)\n", result.stdout)
+
+
+def test_serve_names_a_used_port(traces: Path) -> None:
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as other:
+        result = _RUNNER.invoke(main, ["serve", str(traces), "--port", str(other.server_port)])
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("hpu-profiler: ")

@@ -99,6 +99,22 @@ def test_allocations_and_counter_events_are_counters(builder: TraceBuilder, make
     assert trace.counters == {"memory HPU 0": [(1, 36), (2, 100)], "hbm: read": [(3, 5)], "hbm: written": [(3, 7)]}
 
 
+def test_events_may_lack_process_thread_and_arguments(make_trace: Callable[..., Trace]) -> None:
+    """Servers such as vllm-gaudi write their own events."""
+    trace = make_trace(
+        {"ph": "X", "name": "prefill", "ts": 5, "dur": 10},
+        {"ph": "X", "cat": "kernel", "ts": 7, "dur": 2},
+        {"ph": "C", "name": "padding", "ts": 6, "args": {"share": 0.25}},
+        {"ph": "M", "name": "process_name"},
+        {"ph": "B", "name": "decode", "ts": 20},
+        {"ph": "E", "ts": 25},
+    )
+
+    assert [(span.name, span.interval) for span in trace.spans] == [("prefill", (5, 15)), ("decode", (20, 25))]
+    assert len(trace.device_events) == 1
+    assert trace.counters == {"padding": [(6, 0.25)]}
+
+
 def test_metadata_of_the_trainer_is_read(make_trace: Callable[..., Trace]) -> None:
     trace = make_trace(
         hpu_profiler={

@@ -33,6 +33,9 @@ def print_report(console: Console, job: JobAnalysis, *, row_limit: int) -> None:
     devices = ", ".join(job.device_names) or "no card"
     traces = f"{len(job.traces)} trace{'s' if len(job.traces) != 1 else ''}"
     console.print(Text(f"hpu-profiler: {traces}, {devices}{' (simulated)' if job.is_simulated else ''}"))
+    skipped = sum(trace.skipped_steps for trace in job.traces)
+    if skipped:
+        console.print(Text(f"{skipped} recorded steps were not read, because the traces are too large."))
     for stage in job.stages:
         epoch = f", {format_time(stage.epoch_time)} per epoch" if stage.epoch_time else ""
         console.print(Text(f"\nStage {stage.title}: {format_time(stage.step_time)} per step{epoch}", style="bold"))

@@ -214,7 +214,7 @@ class Timeline {
         if (palette[name] !== color) context.fillStyle = color = palette[name];
         context.fillRect(x, y, Math.max(w - 0.5, 1), ROW_HEIGHT - 2);
         if (w > 34) {
-          this.paintLabel(this.names[name], x, w, y);
+          this.paintLabel(this.names[name], x, w, y, track.kind === "step" ? this.text : "#fff");
           color = "";
         }
       }
@@ -223,13 +223,13 @@ class Timeline {
     context.globalAlpha = 1;
   }
 
-  paintLabel(name, x, w, y) {
+  paintLabel(name, x, w, y, color) {
     const left = Math.max(x, this.labelWidth);
     const room = Math.floor((x + w - left - 6) / 6.2);
     if (room < 4) return;
     const text = shortName(name);
     this.context.font = "11px system-ui, sans-serif";
-    this.paintText(text.length > room ? `${text.slice(0, room - 1)}…` : text, left + 3, y + 10.5, "#fff");
+    this.paintText(text.length > room ? `${text.slice(0, room - 1)}…` : text, left + 3, y + 10.5, color);
   }
 
   place(track, index) {

@@ -47,7 +47,7 @@ class Correlation:
         if "correlation" not in arguments:
             return False
         start = float(event["ts"])
-        launch = Launch(event["name"], start, start + float(event.get("dur", 0)))
+        launch = Launch(str(event.get("name", "")), start, start + float(event.get("dur", 0)))
         self._launches[arguments["correlation"]] = (launch, external_id(arguments))
         return True
 
@@ -93,4 +93,4 @@ def external_id(arguments: dict[str, Any]) -> int:
 
 
 def _point(event: _JsonEvent) -> _Point:
-    return event["pid"], event["tid"], float(event["ts"])
+    return event.get("pid"), event.get("tid", 0), float(event["ts"])

@@ -131,24 +131,25 @@ class EventCollector:
     def _add_name(self, event: _JsonEvent) -> None:
         name = str((event.get("args") or {}).get("name", ""))
         if event.get("name") == "process_name":
-            self._processes[event["pid"]] = name
+            self._processes[event.get("pid")] = name
         elif event.get("name") == "thread_name":
-            self._threads[event["pid"], event["tid"]] = name
+            self._threads[_track(event)] = name
 
     def _add_complete(self, event: _JsonEvent) -> None:
         category = str(event.get("cat", "")).lower()
+        name = str(event.get("name", ""))
         if category == "python_function":
-            if float(event.get("dur", 0)) >= _MIN_FRAME and not event["name"].startswith("<built-in"):
+            if float(event.get("dur", 0)) >= _MIN_FRAME and not name.startswith("<built-in"):
                 self._frames.append(_host_span(event))
         elif category in _DEVICE_CATEGORIES:
             device_event = _device_event(event, _DEVICE_CATEGORIES[category])
-            self._device_events.append((device_event, (event["pid"], event["tid"])))
+            self._device_events.append((device_event, _track(event)))
             self._correlation.add_device_event(device_event, event)
-        elif category in _OPERATOR_CATEGORIES and not _ANNOTATION_RE.match(event["name"]):
-            self._operators.setdefault(event["pid"], []).append(_operator(event))
+        elif category in _OPERATOR_CATEGORIES and not _ANNOTATION_RE.match(name):
+            self._operators.setdefault(event.get("pid"), []).append(_operator(event))
         elif category not in _IGNORED_CATEGORIES:
             is_launch = self._correlation.add_launch(event)
-            if not is_launch or _COMPILATION_RE.search(event["name"]) or _SYNC_RE.search(event["name"]):
+            if not is_launch or _COMPILATION_RE.search(name) or _SYNC_RE.search(name):
                 self._add_host_span(_host_span(event))
 
     def _add_host_span(self, span: HostSpan) -> None:
@@ -170,7 +171,7 @@ class EventCollector:
         if "Bytes" not in arguments:
             return
         time = float(event["ts"])
-        self._allocations.setdefault(event["tid"], []).append((time, int(arguments["Bytes"])))
+        self._allocations.setdefault(event.get("tid", 0), []).append((time, int(arguments["Bytes"])))
         if "Total Allocated" in arguments:
             number = int(arguments.get("Device Id", -1))
             device = _DEVICE_TYPES.get(int(arguments.get("Device Type", 0)), "device")
@@ -187,6 +188,10 @@ class EventCollector:
             for operator, (_, size) in zip(operators, sizes, strict=True):
                 if operator is not None:
                     operator.self_memory += size
+
+
+def _track(event: _JsonEvent) -> _Track:
+    return event.get("pid"), event.get("tid", 0)
 
 
 def _host_span(event: _JsonEvent) -> HostSpan:
@@ -213,7 +218,7 @@ def _operator(event: _JsonEvent) -> Operator:
 
 def _device_event(event: _JsonEvent, kind: DeviceEventKind) -> DeviceEvent:
     arguments = event.get("args") or {}
-    name = sys.intern(str(event["name"]))
+    name = sys.intern(str(event.get("name", "")))
     start = float(event["ts"])
     if kind == "kernel" and _COLLECTIVE_RE.search(name):
         kind = "collective"
@@ -226,10 +231,12 @@ def _logged_calls(events: list[_JsonEvent]) -> list[HostSpan]:
     stacks: dict[_Track, list[_JsonEvent]] = {}
     spans = []
     for event in sorted(events, key=lambda e: float(e["ts"])):
-        stack = stacks.setdefault((event["pid"], event["tid"]), [])
+        stack = stacks.setdefault(_track(event), [])
         if event["ph"] == "B":
             stack.append(event)
         elif stack:
             begin = stack.pop()
-            spans.append(HostSpan(str(begin.get("name", "")), float(begin["ts"]), float(event["ts"]), event["tid"]))
+            spans.append(
+                HostSpan(str(begin.get("name", "")), float(begin["ts"]), float(event["ts"]), event.get("tid", 0))
+            )
     return spans
