@@ -41,11 +41,12 @@ def share_libraries(session: nox.Session) -> None:
     query = "import sys, sysconfig; print(sys.version); print(sysconfig.get_path('purelib'))"
     version, site_packages = session.run("python", "-c", query, silent=True).splitlines()
     stamp = "\n".join([version, *requirements, Path(DEFAULT_CONSTRAINTS).read_text(encoding="utf-8")])
-    folder = Path(session.virtualenv.location).resolve().with_name("libraries")
-    stamp_file = folder / "stamp.txt"
+    # Frames below a folder of this name are not the user's, for these packages and for torch.
+    folder = Path(session.virtualenv.location).resolve().with_name("libraries") / "site-packages"
+    stamp_file = folder.with_name("stamp.txt")
     if not stamp_file.exists() or stamp_file.read_text(encoding="utf-8") != stamp:
         session.log("installing what all suites share; this takes a minute or two")
-        new = folder.with_name("libraries.new")
+        new = folder.with_name("new")
         shutil.rmtree(new, ignore_errors=True)
         session.install("--no-compile", "-c", DEFAULT_CONSTRAINTS, "--target", str(new), *requirements)
         # `nox -R` installs nothing.
