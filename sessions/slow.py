@@ -66,7 +66,7 @@ def _runtime_library(compiler: str, name: str) -> str:
 
 @nox.session(default=False)
 def third_party(session: nox.Session) -> None:
-    """Train with DeepSpeed, accelerate and transformers, unmodified from the index, on the simulated device."""
+    """Train with DeepSpeed, accelerate, PEFT and transformers, unmodified from the index, on the simulated device."""
     install(session, "hpu-sim", *group("third_party"), *group("test"))
     # The machine that the tests ask for, so that none needs a process of its own.
     command = ("hpu-sim", "run", "--quiet", "--devices", "2", "-m", "pytest")

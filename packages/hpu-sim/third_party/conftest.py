@@ -19,9 +19,9 @@ _TIME_LIMIT: Final = 240.0
 
 @pytest.fixture(scope="session")
 def run_ranks(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[str]]:
-    """Return a function that runs a program of ``programs/`` as two ranks, and returns the lines that they print."""
+    """Return a function that runs two ranks of a program, by name or path, and returns their lines."""
 
-    def run(program: str, *arguments: str | Path) -> list[str]:
+    def run(program: str | Path, *arguments: str | Path) -> list[str]:
         # The tests' own process holds a device of its machine.
         variables = {**os.environ, "HPU_SIM_RUNTIME_DIR": str(tmp_path_factory.mktemp("cards")), "OMP_NUM_THREADS": "1"}
         for name in ("HLS_MODULE_ID", "ID", "MASTER_ADDR", "MASTER_PORT"):

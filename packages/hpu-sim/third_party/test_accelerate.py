@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import accelerate
 import pytest
 import torch
 from accelerate import Accelerator
@@ -15,7 +17,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.hpu(devices=2, lazy=True)
 
@@ -120,3 +121,11 @@ def test_the_state_of_two_ranks_is_saved_and_loaded(two_ranks: dict[str, Any]) -
 def test_each_example_is_gathered_once(two_ranks: dict[str, Any]) -> None:
     """Examples that pad the last batch are dropped."""
     assert two_ranks["gathered"] == 60
+
+
+@pytest.mark.parametrize("script", ["test_script.py", "test_ops.py", "test_sync.py"])
+def test_its_own_tests_pass(script: str, run_ranks: Callable[..., list[str]]) -> None:
+    """The wheel of accelerate contains them: data loaders, operations, gradient accumulation, training."""
+    assert accelerate.__file__ is not None
+
+    run_ranks(Path(accelerate.__file__).parent / "test_utils" / "scripts" / script)
