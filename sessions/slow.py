@@ -9,7 +9,7 @@ from pathlib import Path
 
 import nox
 
-from sessions.environments import install, isolated_sim_env
+from sessions.environments import DEFAULT_CONSTRAINTS, install, isolated_sim_env
 from sessions.packages import group
 from sessions.testing import install_suite, per_suite, suite_paths
 
@@ -66,12 +66,16 @@ def _runtime_library(compiler: str, name: str) -> str:
 
 @nox.session(default=False)
 def third_party(session: nox.Session) -> None:
-    """Train with DeepSpeed, accelerate, PEFT and transformers, unmodified from the index, on the simulated device."""
-    install(session, "hpu-sim", *group("third_party"), *group("test"))
+    """Train with DeepSpeed, accelerate, transformers, PEFT and litgpt, unmodified, on simulated cards."""
+    install(session, "hpu-sim", "hpu-ddp", "hpu-fsdp[lightning]", *group("third_party"), *group("test"))
+    # litgpt pins libraries that transformers needs in a newer version.
+    session.install("--no-compile", "--no-deps", "-c", DEFAULT_CONSTRAINTS, "litgpt")
     # The machine that the tests ask for, so that none needs a process of its own.
     command = ("hpu-sim", "run", "--quiet", "--devices", "2", "-m", "pytest")
     env = isolated_sim_env(session) | {"PT_HPU_LAZY_MODE": "1"}
     session.run(*command, *(session.posargs or ["packages/hpu-sim/third_party"]), env=env)
+    # These start machines of their own, in eager mode.
+    session.run("pytest", "packages/hpu-fsdp/third_party", env=isolated_sim_env(session))
 
 
 @nox.session(default=False)

@@ -160,8 +160,8 @@ def test_module_on_the_meta_device_is_materialized(on_ranks: OnRanks) -> None:
     assert on_ranks(_materialize) == [("hpu:0", "FullyShardedDataParallel", 2, True)] * 2
 
 
-def _count_collectives(sharding: Any, limit: bool) -> tuple[list[int], list[dict[str, int]]]:
-    """Return the padded bytes of each wrapped unit, and the device's counters of each step."""
+def _count_collectives(sharding: Any, limit: bool, devices: int = 2) -> tuple[list[int], list[dict[str, int]]]:
+    """Return the padded bytes of each wrapped unit on all ranks, and the device's counters of each step."""
     seen: list[dict[str, int]] = []
 
     class Counter(_lightning.pytorch("callbacks").Callback):  # type: ignore[misc] # The class depends on the framework.
@@ -169,11 +169,11 @@ def _count_collectives(sharding: Any, limit: bool) -> tuple[list[int], list[dict
             seen.append(hpu_sim.stats())
 
     strategy = HPUFSDPStrategy(auto_wrap_policy=set(UNITS), sharding_strategy=sharding, limit_all_gathers=limit)
-    trainer = make_trainer(strategy=strategy, max_steps=5, callbacks=[Counter()])
+    trainer = make_trainer(strategy=strategy, devices=devices, max_steps=5, callbacks=[Counter()])
     train(ImageClassifier(), trainer)
     units = [part for part in FullyShardedDataParallel.fsdp_modules(trainer.model) if part._handle is not None]
     handles: list[Any] = [unit._handle for unit in units]
-    sizes = [handle.flat_param._padded_unsharded_size.numel() * 4 for handle in handles]
+    sizes = [handle.flat_param.numel() * 4 * devices for handle in handles]
     steps = [{name: after[name] - before[name] for name in before} for before, after in itertools.pairwise(seen[2:])]
     return sizes, steps
 
@@ -190,6 +190,14 @@ def test_collectives_of_a_step_equal_the_formula(sharding: str, gathers: int, li
         for step in steps:
             assert step["collectives"] == (gathers + 1) * len(sizes)
             assert step["host_syncs"] == (gathers * len(sizes) if limit else 0)
+
+
+def test_single_device_does_not_communicate(on_ranks: OnRanks) -> None:
+    """Torch would reduce the gradients of one rank."""
+    [(sizes, steps)] = on_ranks(_count_collectives, "FULL_SHARD", True, 1, count=1)
+
+    assert len(sizes) == 3
+    assert [(step["collectives"], step["host_syncs"]) for step in steps] == [(0, 0)] * len(steps)
 
 
 class _Fabric:

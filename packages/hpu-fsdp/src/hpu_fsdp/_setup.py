@@ -103,6 +103,11 @@ class FSDPSetupMixin(ShardedSetupMixin):
         with self._preparing(module):
             return FullyShardedDataParallel(module, **{**fsdp_arguments(self), **arguments})
 
+    def _finish_wrapping(self, module: Module) -> None:
+        """Skip communication on a single device, once the module is wrapped."""
+        if self.world_size == 1:
+            _torch.skip_all_reduce(module)
+
     @contextmanager
     def _preparing(self, module: Module) -> Iterator[None]:
         """Move a module to the device and return a context in which to wrap it.

@@ -19,6 +19,7 @@ __all__ = [
     "ignore_no_shard_warning",
     "is_offloaded",
     "sharded_parameters",
+    "skip_all_reduce",
     "use_device_without_rank",
 ]
 
@@ -40,6 +41,21 @@ def drop_cleared_gradients(module: Module) -> None:
         handle: Any = part._handle  # noqa: SLF001 - torch has no public name for it.
         if handle is not None and part.sharding_strategy.name in _UNSHARDED_AFTER_FORWARD:
             handle._reset_flat_param_grad_info_if_needed()  # noqa: SLF001 - as above.
+
+
+def skip_all_reduce(module: Module) -> None:
+    """Skip the all-reduce of gradients with `NO_SHARD`, which torch runs on a single device as well.
+
+    Args:
+        module: Module with FullyShardedDataParallel modules.
+    """
+    for part in FullyShardedDataParallel.fsdp_modules(module):
+        # `register_comm_hook` initializes the module, which may not be the root yet.
+        part._comm_hook = _keep_gradient  # noqa: SLF001 - as above.
+
+
+def _keep_gradient(state: object, gradient: torch.Tensor) -> None:
+    """Communication hook that does nothing."""
 
 
 def sharded_parameters(module: Module) -> list[Any]:

@@ -170,6 +170,7 @@ class FabricHPUFSDPStrategy(
         """
         with self._preparing(module):
             sharded = super().setup_module(module)
+        self._finish_wrapping(sharded)
         self._sharded_modules.append(sharded)
         self.count_forward_passes()
         return sharded

@@ -208,4 +208,6 @@ class HPUFSDPStrategy(
 
     def _setup_model(self, model: "Module") -> "Module":
         with self._preparing(model):
-            return super()._setup_model(model)
+            wrapped = super()._setup_model(model)
+        self._finish_wrapping(wrapped)
+        return wrapped
