@@ -33,7 +33,7 @@ def install(session: nox.Session, *requirements: str, options: Sequence[str] = (
 
 
 def share_libraries(session: nox.Session) -> None:
-    """Let an environment import the group "libraries" from a folder that all suites share.
+    """Let an environment import the group "libraries" from a folder that all suites share, and run its commands.
 
     Installing torch takes longer than most suites, and so does compiling it at the first import.
     """
@@ -55,6 +55,12 @@ def share_libraries(session: nox.Session) -> None:
             new.rename(folder)
             stamp_file.write_text(stamp, encoding="utf-8")
     Path(site_packages, "libraries.pth").write_text(f"{folder}\n", encoding="utf-8")
+    for command in (folder / "bin").glob("*"):
+        # The first line names the Python that installed the command.
+        _, _, code = command.read_text(encoding="utf-8").partition("\n")
+        own = Path(session.bin, command.name)
+        own.write_text(f"#!{session.bin}/python\n{code}", encoding="utf-8")
+        own.chmod(0o755)
 
 
 def editable_requirements(*requirements: str) -> list[str]:

@@ -20,7 +20,7 @@ def slow(session: nox.Session, suite: str) -> None:
     """Run the tests marked `slow`, which `tests` leaves out; "slow(hpu-core)" those of one suite."""
     install_suite(session, suite)
     # Exit code 5 is a suite without such tests.
-    session.run("python", "-m", "pytest", "-m", "slow", *(session.posargs or suite_paths(suite)), success_codes=[0, 5])
+    session.run("pytest", "-m", "slow", *(session.posargs or suite_paths(suite)), success_codes=[0, 5])
 
 
 @nox.session(default=False)
@@ -57,7 +57,7 @@ def sanitizers(session: nox.Session) -> None:
         "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
     }
-    session.run("python", "-m", "pytest", *(session.posargs or ["packages/hpu-sim/tests/csrc"]), env=env)
+    session.run("pytest", *(session.posargs or ["packages/hpu-sim/tests/csrc"]), env=env)
 
 
 def _runtime_library(compiler: str, name: str) -> str:

@@ -24,7 +24,7 @@ def tests(session: nox.Session, suite: str) -> None:
         arguments.append("--quick")
     elif session.posargs:
         arguments = session.posargs
-    session.run("python", "-m", "pytest", *arguments)
+    session.run("pytest", *arguments)
 
 
 @nox.session(default=False)
