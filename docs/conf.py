@@ -55,6 +55,7 @@ _EXTERNAL: Final = (
     "os",
     "packaging",
     "pathlib",
+    "pickle",
     "pytorch_lightning",
     "ray",
     "torch",
