@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
+    "PACKAGE",
     "cache_hpu_graphs",
     "clear_default_rendezvous_env",
     "compile_only",
@@ -58,6 +59,8 @@ __all__ = [
 ]
 
 _BRIDGE = "habana_frameworks.torch"
+#: Top-level package of the bridge, for those that classify modules by name.
+PACKAGE: Final = "habana_frameworks"
 
 _NOT_INSTALLED = (
     "the Gaudi PyTorch bridge (`habana_frameworks`) is not installed. On a Gaudi machine use Intel's PyTorch image or "
@@ -195,7 +198,7 @@ def is_own_function(function: object) -> bool:
     """
     # `__module__` may be that of the function that it wraps.
     module = str(getattr(function, "__globals__", {}).get("__name__"))
-    return f"{module}.".startswith(f"{_BRIDGE.partition('.')[0]}.")
+    return f"{module}.".startswith(f"{PACKAGE}.")
 
 
 def synchronize() -> None:
@@ -456,7 +459,7 @@ def _import(name: str) -> ModuleType:
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
-            if error.name in {"habana_frameworks", _BRIDGE}:
+            if error.name in {PACKAGE, _BRIDGE}:
                 raise ModuleNotFoundError(_not_installed(), name=error.name) from error
             raise ImportError(_import_failure(error), name=name) from error
         except (ImportError, AssertionError, OSError, RuntimeError) as error:

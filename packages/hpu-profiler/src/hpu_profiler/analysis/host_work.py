@@ -13,6 +13,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
+from hpu_core import bridge
 from hpu_profiler.trace.call_stack import owner_intervals
 from hpu_profiler.trace.intervals import intersection, length, union
 from hpu_profiler.trace.model import Operator
@@ -63,11 +64,11 @@ _LOGGER_RE: Final = re.compile(r"^(lightning/pytorch|pytorch_lightning|lightning
 #: Packages whose functions are not the user's, for traces that do not name the installed packages.
 _LIBRARIES: Final = frozenset(
     {
+        bridge.PACKAGE,
         "PIL",
         "accelerate",
         "deepspeed",
         "fsspec",
-        "habana_frameworks",
         "lightning",
         "lightning_fabric",
         "lightning_utilities",
@@ -87,7 +88,7 @@ _LIBRARIES: Final = frozenset(
         "wandb",
     }
 )
-_OWN_PACKAGE_RE: Final = re.compile(r"^hpu_(bucketing|compat|core|ddp|deepspeed|fsdp|precision|profiler|sim)$")
+_OWN_PACKAGE_RE: Final = re.compile(r"^hpu_(bucketing|compat|core|ddp|deepspeed|fsdp|precision|profiler|ray|sim)$")
 
 
 @dataclass(frozen=True, slots=True)
