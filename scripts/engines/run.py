@@ -46,8 +46,8 @@ class Case:
     restarts: bool = False
 
 
-# Ranks are killed in jobs of two: a resumed run of four differed from an undisturbed one. DDP rebuilds buckets after
-# the first step of a process, which may change the order of sums; that was not confirmed.
+# Ranks are killed in jobs of two. With four, the order of sums depends on the place in a bucket, and DDP rebuilds its
+# buckets after the first step of a process, so a resumed run rounds differently; docs/start/engines.md has the figures.
 CASES = [
     Case("torchrun", 2, "train"),
     Case("torchrun", 2, "kill rank 1, --max-restarts 1", 1, ("--max-restarts", "1"), restarts=True),

@@ -108,7 +108,7 @@ def run_rank(job: Job, *, mib: int, timeout: timedelta, slow_factor: float) -> d
 
 
 def run_on_all_devices(devices: int, arguments: Sequence[str]) -> int:
-    """Run the command in one process for each device of this machine, and return the exit code of rank 0.
+    """Run the command in one process for each device of this machine, and return the largest exit code of a rank.
 
     Args:
         devices: Number of devices.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hpu_profiler.analysis.host_work import is_data_loading, location_at, sync_operators
+from hpu_profiler.analysis.idle_time import idle_intervals
 from hpu_profiler.trace.intervals import difference, intersection, length, union
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def cost(trace: Trace) -> HostSyncCost:
 
 
 def _idle_time(trace: Trace, syncs: list[Operator]) -> float:
-    gaps = difference(union(trace.windows), union(event.interval for event in trace.device_events))
+    gaps = idle_intervals(trace)
     waits: list[Interval] = [operator.interval for operator in syncs]
     # A simulated device is idle after each operator, because it computes on the host.
     if not trace.simulated:

@@ -11,7 +11,7 @@ import re
 import sys
 from bisect import bisect_left
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from hpu_core import bridge
 from hpu_profiler.trace.call_stack import owner_intervals
@@ -37,17 +37,7 @@ __all__ = [
 Category = Literal[
     "data loading", "host sync", "callback", "logger", "user code", "Lightning", "optimizer", "operators", "unrecorded"
 ]
-CATEGORIES: Final[tuple[Category, ...]] = (
-    "data loading",
-    "host sync",
-    "callback",
-    "logger",
-    "user code",
-    "Lightning",
-    "optimizer",
-    "operators",
-    "unrecorded",
-)
+CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)
 
 _ACTION_PREFIX: Final = "[pl][profile]"
 _HOOK_RE: Final = re.compile(r"^\[(Callback|LightningModule|LightningDataModule|Strategy)\](.+)$")
@@ -163,7 +153,7 @@ def user_location(name: str, libraries: frozenset[str]) -> str:
     package = match["file"].replace("\\", "/").lstrip("/").split("/")[0].removesuffix(".py")
     is_library = (
         package in sys.stdlib_module_names
-        or package in (libraries or _LIBRARIES)
+        or package in libraries
         or package in _LIBRARIES
         or _OWN_PACKAGE_RE.match(package)
         or "-packages/" in match["file"]

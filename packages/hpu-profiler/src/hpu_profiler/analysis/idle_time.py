@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from hpu_profiler.analysis.host_work import CATEGORIES, HostWork, host_work, is_data_loading, sync_operators
+from hpu_profiler.analysis.host_work import Category, HostWork, host_work, is_data_loading, sync_operators
 from hpu_profiler.trace.intervals import difference, intersection, length, union
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hpu_profiler.trace.intervals import Interval
     from hpu_profiler.trace.model import HostSpan, Trace
 
-__all__ = ["IDLE_CAUSES", "IdleCause", "IdleTime", "host_activity", "idle_time"]
+__all__ = ["IDLE_CAUSES", "IdleCause", "IdleTime", "host_activity", "idle_intervals", "idle_time"]
 
-IdleCause = Literal[
-    "compilation",
-    "data loading",
-    "host sync",
-    "callback",
-    "logger",
-    "user code",
-    "Lightning",
-    "optimizer",
-    "operators",
-    "unrecorded",
-]
 #: A compilation takes precedence over the host work that waits for it.
-IDLE_CAUSES: Final[tuple[IdleCause, ...]] = ("compilation", *CATEGORIES)
+IdleCause = Literal["compilation", Category]
+IDLE_CAUSES: Final[tuple[IdleCause, ...]] = get_args(IdleCause)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +43,7 @@ def idle_time(trace: Trace) -> IdleTime:
     """Return how long the device was idle, by cause."""
     if not trace.device_events:
         return IdleTime({}, host_work(trace, []))
-    gaps = difference(union(trace.windows), union(event.interval for event in trace.device_events))
+    gaps = idle_intervals(trace)
     compilations = union(span.interval for span in trace.compilations)
     by_cause: dict[IdleCause, float] = dict.fromkeys(IDLE_CAUSES, 0.0)
     by_cause["compilation"] = length(intersection(gaps, compilations))
@@ -61,6 +51,11 @@ def idle_time(trace: Trace) -> IdleTime:
     for row in work:
         by_cause[row.owner.category] += row.idle
     return IdleTime(by_cause, work)
+
+
+def idle_intervals(trace: Trace) -> list[Interval]:
+    """Return the time within the windows of a trace in which the device was idle, as disjoint intervals."""
+    return difference(union(trace.windows), union(event.interval for event in trace.device_events))
 
 
 def host_activity(trace: Trace) -> dict[IdleCause, Sequence[HostSpan]]:

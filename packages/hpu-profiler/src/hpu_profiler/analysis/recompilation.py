@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +12,7 @@ from hpu_profiler.trace.intervals import length, union
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hpu_profiler.trace.model import HostSpan, Operator, Trace
+    from hpu_profiler.trace.model import Operator, Trace
 
 __all__ = ["CompilationStats", "NewShapes", "compilation_stats", "new_shapes"]
 
@@ -73,17 +74,7 @@ def new_shapes(trace: Trace) -> NewShapes:
 
 def _by_step(trace: Trace) -> Iterable[list[Operator]]:
     """Yield the operators of each step on the thread that runs the steps."""
-    operators: list[Operator] = [operator for operator in trace.operators if operator.thread == trace.step_thread]
-    index = 0
-
-    def take(step: HostSpan) -> list[Operator]:
-        nonlocal index
-        while index < len(operators) and operators[index].start < step.start:
-            index += 1
-        first = index
-        while index < len(operators) and operators[index].start < step.end:
-            index += 1
-        return operators[first:index]
-
+    operators = [operator for operator in trace.operators if operator.thread == trace.step_thread]
+    starts = [operator.start for operator in operators]
     for step in trace.steps:
-        yield take(step)
+        yield operators[bisect_left(starts, step.start) : bisect_left(starts, step.end)]
