@@ -1,6 +1,7 @@
 """Tests of the ranks of a job."""
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +55,17 @@ def test_open_mpi_on_several_machines_needs_an_address() -> None:
 )
 def test_first_host_of_slurms_list(nodes: str, expected: str) -> None:
     assert first_host(nodes) == expected
+
+
+def test_store_on_the_loopback_is_out_of_reach_for_other_machines() -> None:
+    job = Job(rank=0, local_rank=0, world_size=2, address="127.0.0.1", port=str(free_port()))
+    store = job.connect(timedelta(seconds=10))
+
+    table = "".join(Path(f"/proc/net/{name}").read_text(encoding="ascii") for name in ("tcp", "tcp6"))
+    listening = [line.split()[1] for line in table.splitlines() if line.split()[3] == "0A"]
+    assert f"0100007F:{int(job.port):04X}" in listening
+    assert [each for each in listening if each.endswith(f":{int(job.port):04X}")] == [f"0100007F:{int(job.port):04X}"]
+    del store
 
 
 def test_rank_that_sends_nothing_has_no_value() -> None:

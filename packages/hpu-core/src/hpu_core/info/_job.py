@@ -50,22 +50,15 @@ class Job:
             timeout: How long to wait for rank 0, and for keys.
 
         Raises:
-            RuntimeError: The store cannot be opened, or rank 0 does not answer.
+            RankFailedError: Rank 0 does not answer.
+            RuntimeError: The store cannot be opened.
         """
-        from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined] # Not for type checkers.
+        from torch.distributed import PrefixStore  # type: ignore[attr-defined] # Not for type checkers.
 
-        # torchrun's agent serves the store at the same port.
-        serves = self.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-        store = TCPStore(
-            self.address,
-            int(self.port),
-            self.world_size,
-            is_master=serves,
-            timeout=timeout,
-            wait_for_workers=False,
-            multi_tenant=True,
-        )
-        prefixed: Store = PrefixStore("hpu-info", store)
+        from hpu_core.distributed.rendezvous import RendezvousConfig, open_store
+
+        config = RendezvousConfig(self.address, int(self.port), self.rank, self.local_rank, self.world_size, timeout)
+        prefixed: Store = PrefixStore("hpu-info", open_store(config, server=config.hosts_store))
         return prefixed
 
 
