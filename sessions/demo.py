@@ -25,6 +25,6 @@ def demo(session: nox.Session) -> None:
 @per_benchmark
 def bench(session: nox.Session, package: Package) -> None:
     """Time what the packages promise to be fast; "bench(hpu-sim)" runs one package's bench/."""
-    install(session, package.name, *test_requirements(package))
+    install(session, package.name, *test_requirements(package), *package.groups.get("bench", []))
     for script in package.benchmarks:
         session.run("python", str(script), *session.posargs, env=isolated_sim_env(session))

@@ -75,3 +75,17 @@ def test_buckets_end_recompilations(devices: int, tmp_path: Path) -> None:
     assert len(ours) == 384
     for index, loss in expected.items():
         assert ours[index] == pytest.approx(loss, rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("option", [("--accumulate", "2"), ("--graphs",)], ids=["accumulation", "graphs"])
+def test_two_ranks_do_not_recompile(option: tuple[str, ...], tmp_path: Path) -> None:
+    plain = _train(2, tmp_path / "plain", "--buckets")
+    ranks = _train(2, tmp_path / "other", "--buckets", *option)
+
+    assert _compilations(ranks) == [0, 0]
+    assert all(rank["violations"] == [] for rank in ranks)
+    # The learning rate is 0, so no loss depends on when the optimizer steps.
+    for own, other in zip(ranks, plain, strict=True):
+        assert own["losses"] == pytest.approx(other["losses"], rel=1e-4)

@@ -26,6 +26,7 @@ from hpu_bucketing import (
     BucketCollate,
     BucketDataLoader,
     BucketPlan,
+    HPUGraphs,
     HPUWarmup,
     RecompilationMonitor,
 )
@@ -80,27 +81,40 @@ class Layer(torch.nn.Module):
         return result
 
 
+class Network(torch.nn.Module):
+    """Transformer that returns logits of the next byte."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(256, _WIDTH)
+        self.positions = torch.nn.Parameter(torch.randn(_LONGEST, _WIDTH) / 10)
+        self.layers = torch.nn.ModuleList(Layer() for _ in range(2))
+        self.head = torch.nn.Linear(_WIDTH, 256)
+        self.register_buffer("causal", torch.ones(_LONGEST, _LONGEST, dtype=torch.bool).tril(), persistent=False)
+
+    def forward(self, tokens: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
+        length = tokens.shape[1]
+        value = self.embedding(tokens) + self.positions[:length]
+        mask = self.causal[:length, :length] & present[:, None, None, :]
+        for layer in self.layers:
+            value = layer(value, mask)
+        logits: torch.Tensor = self.head(value)
+        return logits
+
+
 class Transformer(_pytorch.LightningModule):  # type: ignore[misc] # chosen at run time
     """Model of the next byte, which notes the loss of each sample."""
 
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.embedding = torch.nn.Embedding(256, _WIDTH)
-        self.positions = torch.nn.Parameter(torch.randn(_LONGEST, _WIDTH) / 10)
-        self.layers = torch.nn.ModuleList(Layer() for _ in range(2))
-        self.head = torch.nn.Linear(_WIDTH, 256)
-        self.register_buffer("causal", torch.ones(_LONGEST, _LONGEST, dtype=torch.bool).tril(), persistent=False)
+        self.network = Network()
         self.samples: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def training_step(self, batch: dict[str, torch.Tensor], batch_idx: int) -> torch.Tensor:
         tokens, present = batch["input_ids"], batch["attention_mask"].bool()
-        length = tokens.shape[1]
-        value = self.embedding(tokens) + self.positions[:length]
-        mask = self.causal[:length, :length] & present[:, None, None, :]
-        for layer in self.layers:
-            value = layer(value, mask)
-        losses = functional.cross_entropy(self.head(value[:, :-1]).transpose(1, 2), tokens[:, 1:], reduction="none")
+        logits = self.network(tokens, present)[:, :-1].transpose(1, 2)
+        losses = functional.cross_entropy(logits, tokens[:, 1:], reduction="none")
         counted = present[:, 1:].float()
         each = (losses * counted).sum(dim=1) / counted.sum(dim=1)
         self.samples.append((batch["index"], each.detach()))
@@ -152,6 +166,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--devices", type=int, default=1)
     parser.add_argument("--buckets", action="store_true")
+    parser.add_argument("--accumulate", type=int, default=1, help="batches per step of the optimizer")
+    parser.add_argument("--graphs", action="store_true", help="run the network as HPU graphs")
     options = parser.parse_args()
     data = Paragraphs()
     measure, monitor = Measure(), RecompilationMonitor()
@@ -164,10 +180,13 @@ def main() -> None:
     else:
         loader = DataLoader(data, batch_size=_BATCH_SIZE, shuffle=True, drop_last=True, collate_fn=pad_to_longest)
         callbacks = [measure]
+    if options.graphs:
+        callbacks.insert(0, HPUGraphs("network"))
     trainer = _pytorch.Trainer(
         accelerator="hpu",
         devices=options.devices,
         max_epochs=1,
+        accumulate_grad_batches=options.accumulate,
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,

