@@ -1,4 +1,4 @@
-"""Option `--quick`: skip tests that start a process, which take most of the time."""
+"""Option `--quick`, which skips tests that start a process, and the order of tests on several processes of pytest."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# Fixture of a pool of ranks, which starts as many processes.
+_POOL = "on_ranks"
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option."""
@@ -21,6 +24,22 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the plugin if the option is given."""
     if config.getoption("quick"):
         config.pluginmanager.register(_SkipProcesses())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Return a scheduler that keeps the tests of a file together, and those of all files that share a pool of ranks.
+
+    Files have fixtures that are slow to set up. Marks (`--dist=loadgroup`) have no effect in pytest 9.2.
+    """
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):  # type: ignore[misc] # Of a package without annotations.
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return _POOL if _POOL in (config.rootpath / file).read_text(encoding="utf-8") else file
+
+    return Scheduling(config, log)
 
 
 class _SkipProcesses:

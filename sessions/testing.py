@@ -9,7 +9,7 @@ from sessions.packages import PACKAGES, group, parametrize, test_requirements
 
 # Id of the suite in the root's tests/, with every package installed.
 INTEGRATION = "integration"
-# The tests of a file stay in one process, because they share fixtures that are slow to set up.
+# conftest.py says more of which tests stay in one process.
 XDIST_OPTIONS = ("--numprocesses=2", "--dist=loadfile")
 per_suite = parametrize("suite", (nox.param(name, id=name) for name in (*PACKAGES, INTEGRATION)))
 

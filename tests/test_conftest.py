@@ -1,7 +1,8 @@
-"""Tests of the option `--quick` of the root's conftest.py."""
+"""Tests of the root's conftest.py."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,21 @@ def test_with_a_process():
     process.join()
 """
 
+_POOL_FIXTURE = """
+
+@pytest.fixture(scope="session")
+def on_ranks():
+    return map
+"""
+
+_POOL_TESTS = """
+def test_on_ranks(on_ranks):
+    assert True
+
+def test_without_ranks():
+    assert True
+"""
+
 
 def _run(folder: Path, *options: str) -> str:
     (folder / "conftest.py").write_bytes(CONFTEST.read_bytes())
@@ -42,3 +58,14 @@ def test_quick_skips_tests_that_start_a_process(tmp_path: Path) -> None:
 
 def test_all_tests_run_by_default(tmp_path: Path) -> None:
     assert "3 passed" in _run(tmp_path)
+
+
+def test_pool_of_ranks_is_in_one_process(tmp_path: Path) -> None:
+    for number in range(4):
+        (tmp_path / f"test_pool_{number}.py").write_text(_POOL_TESTS, encoding="utf-8")
+    (tmp_path / "conftest.py").write_text(CONFTEST.read_text(encoding="utf-8") + _POOL_FIXTURE, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-v", "-n", "2", "--dist=loadfile", str(tmp_path)]
+    output = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
+
+    assert "8 passed" in output
+    assert len(set(re.findall(r"\[(gw\d)\]", output))) == 1
