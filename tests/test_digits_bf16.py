@@ -13,10 +13,11 @@ ROOT = Path(__file__).parent.parent
 HPU_SIM = Path(sys.executable).with_name("hpu-sim")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("release", "options"),
     [
-        pytest.param("1.11.0", [], marks=pytest.mark.slow, id="HMP, own lists"),
+        pytest.param("1.11.0", [], id="HMP, own lists"),
         pytest.param("1.24.1", ["--default-lists"], id="autocast, default lists"),
     ],
 )

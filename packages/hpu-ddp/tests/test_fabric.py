@@ -191,6 +191,7 @@ def test_launch(start_method: str, run: Run) -> None:
     assert len({report["weight"] for report in reports}) == 1
 
 
+@pytest.mark.slow
 def test_error_on_one_rank_raises_on_the_others(run: Run) -> None:
     """The strategy detects the error at exit, because Fabric reports no exceptions to its strategy."""
     done = run("fabric.py", "popen", "fail")

@@ -13,7 +13,7 @@ from .conftest import Run
 from .failure_helpers import TIMEOUT, has_rank_error
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_killed_rank_is_named(rank: int, run: Run) -> None:
     done = run("train.py", "--timeout", str(TIMEOUT), "--fail", "killed", "--rank", str(rank))
 
@@ -31,6 +31,7 @@ def test_rank_error_is_raised_on_all_ranks(run: Run) -> None:
     assert done.output.count("Traceback (most recent call last)") == 1, done.output
 
 
+@pytest.mark.slow
 def test_rank_that_finishes_before_the_others_is_named(run: Run) -> None:
     done = run("train.py", "--timeout", str(TIMEOUT), "--fail", "leaves")
 
@@ -43,7 +44,11 @@ def test_rank_that_finishes_before_the_others_is_named(run: Run) -> None:
     ("present", "error"),
     [
         ("0", r"rank 1 did not join at 127\.0\.0\.1:\d+ within 2 s: check whether they run"),
-        ("1", r"rank 1 found no rank 0 at 127\.0\.0\.1:\d+ within 2 s: .* Check that rank 0 runs there"),
+        pytest.param(
+            "1",
+            r"rank 1 found no rank 0 at 127\.0\.0\.1:\d+ within 2 s: .* Check that rank 0 runs there",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_missing_rank_is_named(present: str, error: str, run: Run) -> None:

@@ -8,6 +8,7 @@ from .conftest import Run
 from .failure_helpers import HANG_TIMEOUT, RANK, has_rank_error
 
 
+@pytest.mark.slow
 def test_stopped_rank_is_killed_and_named(run: Run) -> None:
     """Rank 0, which launched the stopped rank, kills it."""
     done = run("train.py", "--timeout", str(HANG_TIMEOUT), "--fail", "stopped")

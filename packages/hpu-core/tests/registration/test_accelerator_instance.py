@@ -14,8 +14,15 @@ _FIT = MODULE.format(base="LightningModule") + f"fit(Trainer(accelerator=HPUAcce
 _IMPORT = "from hpu_core import HPUAccelerator"
 
 
-@pytest.mark.parametrize("framework", ["lightning", "pytorch_lightning"])
-@pytest.mark.parametrize("hpu_core_first", [True, False], ids=["hpu_core first", "Lightning first"])
+@pytest.mark.parametrize(
+    ("framework", "hpu_core_first"),
+    [
+        pytest.param("lightning", False, id="lightning first"),
+        pytest.param("pytorch_lightning", True, id="before pytorch_lightning"),
+        pytest.param("lightning", True, marks=pytest.mark.slow, id="before lightning"),
+        pytest.param("pytorch_lightning", False, marks=pytest.mark.slow, id="pytorch_lightning first"),
+    ],
+)
 def test_accelerator_selects_strategy(framework: str, hpu_core_first: bool, tmp_path: Path) -> None:
     if importlib.util.find_spec(framework) is None:
         pytest.skip(f"Requires: {framework}")

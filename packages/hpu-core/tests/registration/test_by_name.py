@@ -475,7 +475,14 @@ print(HPUAccelerator.is_available())
     assert output(program, tmp_path, HPU_CORE_AUTOLOAD=autoload) == ["True"]
 
 
-@pytest.mark.parametrize("first", ["import torch", f"import {_PYTORCH}", "import sys"])
+@pytest.mark.parametrize(
+    "first",
+    [
+        f"import {_PYTORCH}",
+        pytest.param("import torch", marks=pytest.mark.slow),
+        pytest.param("import sys", marks=pytest.mark.slow),
+    ],
+)
 def test_hpu_is_a_name_after_activation(first: str, tmp_path: Path) -> None:
     """In a notebook the simulator starts after torch, and perhaps after Lightning."""
     program = f"""
