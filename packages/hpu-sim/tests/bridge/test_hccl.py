@@ -149,6 +149,15 @@ def test_gloo_uses_the_address_that_reaches_the_first_machine(environment: Calla
         assert hccl._routable_address() == "10.0.0.2"
 
 
+def test_gloo_uses_the_named_interfaces(environment: Callable[[], dict[str, str]]) -> None:
+    os.environ.update({"MASTER_ADDR": "10.0.0.1", "GLOO_SOCKET_IFNAME": "eth0,eth1"})
+    gloo = mock.Mock()
+
+    hccl._gloo_devices(gloo)
+
+    assert gloo.create_device.call_args_list == [mock.call(interface="eth0"), mock.call(interface="eth1")]
+
+
 @pytest.mark.parametrize(
     "variables",
     [
@@ -156,12 +165,11 @@ def test_gloo_uses_the_address_that_reaches_the_first_machine(environment: Calla
         {"MASTER_ADDR": "localhost"},
         {"MASTER_ADDR": "127.0.0.1"},
         {"MASTER_ADDR": "no-such-host.invalid"},
-        {"MASTER_ADDR": "10.0.0.1", "GLOO_SOCKET_IFNAME": "eth0"},
     ],
     ids=str,
 )
 def test_gloo_uses_its_default_address(variables: dict[str, str], environment: Callable[[], dict[str, str]]) -> None:
-    """This applies on one machine, for an unknown first machine, and where GLOO_SOCKET_IFNAME is set."""
+    """This applies on one machine, and for an unknown first machine."""
     os.environ.update(variables)
 
     assert hccl._routable_address() is None

@@ -82,13 +82,20 @@ def _create_process_group(options: Any, pg_options: Any = None) -> Backend:  # n
     gloo_class: Any = ProcessGroupGloo
     gloo_options = gloo_class._Options()  # noqa: SLF001 - torch's only way to set gloo's address
     gloo_options._timeout = _TIMEOUT  # noqa: SLF001 - as above
-    address = _routable_address()
-    device = gloo_class.create_device(hostname=address) if address else gloo_class.create_default_device()
-    gloo_options._devices = [device]  # noqa: SLF001 - as above
+    gloo_options._devices = _gloo_devices(gloo_class)  # noqa: SLF001 - as above
     rank, size = options.group_rank, options.group_size
     store = native().join_hccl_communicator(options.store, rank, size)
     gloo: Backend = gloo_class(store, rank, size, gloo_options)
     return native().make_hccl_backend(gloo)
+
+
+def _gloo_devices(gloo_class: Any) -> list[Any]:
+    """Return what gloo listens on: the interfaces of GLOO_SOCKET_IFNAME, or the address that other machines reach."""
+    if interfaces := os.environ.get("GLOO_SOCKET_IFNAME"):
+        # torch reads the variable only for a process group that it makes itself.
+        return [gloo_class.create_device(interface=interface) for interface in interfaces.split(",")]
+    address = _routable_address()
+    return [gloo_class.create_device(hostname=address) if address else gloo_class.create_default_device()]
 
 
 def _routable_address() -> str | None:
@@ -98,7 +105,7 @@ def _routable_address() -> str | None:
     not configure gloo, because there is none on a card.
     """
     master = os.environ.get("MASTER_ADDR")
-    if master is None or "GLOO_SOCKET_IFNAME" in os.environ:
+    if master is None:
         return None
     try:
         family, kind, protocol, _, sockaddr = socket.getaddrinfo(master, 1, type=socket.SOCK_DGRAM)[0]
