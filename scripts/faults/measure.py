@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import os
 import re
-import shutil
+import shlex
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,14 +23,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpu_sim.testing import CompletedProgram, Program, free_port, machine_env
+from hpu_sim.testing import CompletedProgram, Network, Program, free_port, machine_env
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from typing_extensions import Self
-
-_IP = shutil.which("ip") or "ip"
 _PROGRAM = Path(__file__).with_name("train.py")
 _DEVICES = 2
 # How long one run may take, start included.
@@ -116,38 +111,6 @@ class Outcome:
     output: str
 
 
-def _ip(*arguments: str) -> None:
-    subprocess.run([_IP, *arguments], check=True, capture_output=True, text=True)  # noqa: S603 - iproute2.
-
-
-class Network:
-    """Context manager of two network namespaces, 10.77.0.1 and 10.77.0.2, with a cable between them."""
-
-    def __enter__(self) -> Self:
-        self.names = [f"hpu-faults-{os.getpid()}-{node}" for node in range(2)]
-        self.links = [f"hpu{os.getpid()}n{node}" for node in range(2)]
-        with ExitStack() as stack:
-            for name in self.names:
-                _ip("netns", "add", name)
-                stack.callback(_ip, "netns", "delete", name)
-                _ip("-n", name, "link", "set", "lo", "up")
-            ends = [(link, "netns", name) for link, name in zip(self.links, self.names, strict=True)]
-            _ip("link", "add", *ends[0], "type", "veth", "peer", *ends[1])
-            for node, (name, link) in enumerate(zip(self.names, self.links, strict=True)):
-                _ip("-n", name, "address", "add", f"10.77.0.{node + 1}/24", "dev", link)
-                _ip("-n", name, "link", "set", link, "up")
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def connect(self) -> None:
-        """Restore the cable, which a run may have cut."""
-        for name, link in zip(self.names, self.links, strict=True):
-            _ip("-n", name, "link", "set", link, "up")
-
-
 def run(case: Case, network: Network, folder: Path) -> Outcome:
     """Run one training."""
     network.connect()
@@ -162,9 +125,9 @@ def run(case: Case, network: Network, folder: Path) -> Outcome:
             more = dict(shared)
             prefix: list[str] = []
             if case.machines > 1:
-                prefix = [_IP, "netns", "exec", network.names[node]]
-                cut = f"{_IP} link set {network.links[node]} down"
-                more |= {"MASTER_ADDR": "10.77.0.1", "NODE_RANK": str(node), "CUT": cut}
+                prefix = network.command(node, [])
+                cut = shlex.join(network.cut_command(node))
+                more |= {"MASTER_ADDR": network.address(0), "NODE_RANK": str(node), "CUT": cut}
             if absent:
                 # Of all ranks but the last, each is started by hand.
                 more |= {"MASTER_ADDR": more.get("MASTER_ADDR", "127.0.0.1")}

@@ -1,4 +1,4 @@
-"""Test utilities: functions on several ranks, and programs without leaked processes.
+"""Test utilities: functions on several ranks, programs without leaked processes, and machines in a network.
 
 ::
 
@@ -20,10 +20,12 @@
             assert ranks.call(add_up) == [2.0, 2.0]
 
 Each rank is a process with its own simulated card. Starting one takes as long as importing torch, so `SharedRankPool`
-keeps the processes for all tests of a session. Linux only, like the simulator.
+keeps the processes for all tests of a session. `Network` makes machines whose cables a test can cut. Linux only, like
+the simulator.
 """
 
+from hpu_sim.testing.network import Network
 from hpu_sim.testing.processes import CompletedProgram, Program, free_port, machine_env
 from hpu_sim.testing.rank_pool import RankPool, SharedRankPool
 
-__all__ = ["CompletedProgram", "Program", "RankPool", "SharedRankPool", "free_port", "machine_env"]
+__all__ = ["CompletedProgram", "Network", "Program", "RankPool", "SharedRankPool", "free_port", "machine_env"]
