@@ -3,22 +3,31 @@
     python scripts/engines/run.py [ENGINE...]
 
 `nox -s engines` calls it. Each row starts its job by `hpu-launch --run` and compares every rank with a run without an
-engine: weights bit for bit, and the loss. In half of the rows a rank kills itself by SIGKILL.
+engine: weights bit for bit, and the loss. In most rows a rank or the engine's command is killed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lost_machine import lose_a_machine
 
 from hpu_sim.testing import free_port, machine_env
+from hpu_sim.testing.network import can_create_networks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TRAIN = Path(__file__).with_name("train.py")
 BIN = Path(sys.executable).parent
@@ -33,7 +42,8 @@ class Case:
         engine: Engine of `hpu-launch`, None for a run without one.
         ranks: Number of ranks, each with a card.
         what: What is done, in a few words.
-        killed: Rank that kills itself; None if none does.
+        killed: Rank that kills itself, or "launcher" for the engine's command after the first checkpoint; None if
+            nothing is killed.
         options: Options of `hpu-launch`.
         restarts: Whether the engine restarts the ranks; otherwise the command is run again.
     """
@@ -41,7 +51,7 @@ class Case:
     engine: str | None
     ranks: int
     what: str
-    killed: int | None = None
+    killed: int | str | None = None
     options: tuple[str, ...] = ()
     restarts: bool = False
 
@@ -51,8 +61,10 @@ class Case:
 CASES = [
     Case("torchrun", 2, "train"),
     Case("torchrun", 2, "kill rank 1, --max-restarts 1", 1, ("--max-restarts", "1"), restarts=True),
+    Case("torchrun", 2, "kill torchrun's agent, start again", "launcher"),
     Case("mpirun", 4, "train, no mpi4py"),
     Case("mpirun", 2, "kill rank 1, start again", 1),
+    Case("mpirun", 2, "kill mpirun, start again", "launcher"),
     Case("slurm", 4, "train with srun"),
     Case("slurm", 2, "kill rank 1, submit again", 1),
     Case("ray", 2, "kill rank 1, max_failures=1", 1, ("--max-restarts", "1"), restarts=True),
@@ -66,15 +78,18 @@ PROGRAMS = {
 }
 
 
-def run(case: Case, folder: Path) -> tuple[int, float]:
+def run(case: Case, folder: Path, *, kills_launcher: bool = False) -> tuple[int, float]:
     """Run the training of a case once, and return its exit code and seconds.
+
+    With `kills_launcher`, the seconds count from its end to that of the last rank.
 
     Args:
         case: The case.
         folder: Folder of its checkpoints and results.
+        kills_launcher: Whether to kill the engine's command after the first checkpoint.
     """
     script = [str(TRAIN), str(folder), "--devices", str(case.ranks)]
-    script += [] if case.killed is None else ["--kill", str(case.killed)]
+    script += ["--kill", str(case.killed)] if isinstance(case.killed, int) else []
     port = str(free_port())
     if case.engine is None:
         command = [sys.executable, *script]
@@ -96,11 +111,33 @@ def run(case: Case, folder: Path) -> tuple[int, float]:
             command, env=environment, cwd=folder, stdout=log, stderr=log, start_new_session=True
         )
         try:
+            if kills_launcher:
+                _wait((folder / "checkpoints" / "last.ckpt").exists)
+                start = time.monotonic()
+                process.kill()
             code = process.wait(TIMEOUT)
+            _wait(lambda: not _processes(folder))
         finally:
-            if process.poll() is None:
-                os.killpg(process.pid, 9)
+            for pid in _processes(folder):
+                os.kill(pid, signal.SIGKILL)
     return code, time.monotonic() - start
+
+
+def _wait(is_done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT
+    while not is_done() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def _processes(folder: Path) -> list[int]:
+    """Return the processes with a folder in their command line: the engine's and the ranks'."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        # A process that ends in between.
+        with contextlib.suppress(OSError):
+            if str(folder).encode() in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return found
 
 
 def results(case: Case, folder: Path) -> list[dict[str, object]]:
@@ -117,7 +154,7 @@ def describe(case: Case, folder: Path, expected: list[dict[str, object]]) -> tup
         folder: An empty folder.
         expected: Results of the ranks without an engine.
     """
-    code, seconds = run(case, folder)
+    code, seconds = run(case, folder, kills_launcher=case.killed == "launcher")
     times = f"{seconds:.0f}"
     if case.killed is not None and not case.restarts:
         if code == 0:
@@ -167,6 +204,11 @@ def main() -> int:
         )
         failed |= not ok
         print(" | ".join(rows[-1]), flush=True)
+    if "torchrun" in wanted and can_create_networks():
+        with tempfile.TemporaryDirectory(prefix="engines-") as name:
+            found = lose_a_machine(Path(name))
+        rows += [("torchrun", what, seconds, "as expected" if ok else "NOT as expected") for what, seconds, ok in found]
+        failed |= not all(ok for *_, ok in found)
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     print("\nSimulated cards, one machine:")
     for row in rows:

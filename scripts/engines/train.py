@@ -1,8 +1,9 @@
 """Train a small model as the ranks of any engine; each rank writes FOLDER/rank-N.json.
 
-    python train.py FOLDER --devices 2 [--kill RANK]
+    python train.py FOLDER --devices 2 [--kill RANK] [--until FILE]
 
-It resumes from the last checkpoint in FOLDER. With `--kill`, that rank kills itself once, in the third epoch.
+It resumes from the last checkpoint in FOLDER. With `--kill`, that rank kills itself once, in the third epoch. With
+`--until`, training ends with the epoch in which that file exists. Each start of rank 0 is a line of FOLDER/starts.txt.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import hashlib
 import json
 import os
 import signal
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
+
+from hpu_ddp import HPUDDPStrategy
 
 EPOCHS = 4
 KILL_EPOCH = 2
@@ -69,6 +73,25 @@ class KillOnce(Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Until(Callback):
+    """End training when a file exists; rank 0 writes a line for each start."""
+
+    def __init__(self, end: Path | None, starts: Path) -> None:
+        self._end = end
+        self._starts = starts
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Write the number of ranks and the epoch."""
+        if trainer.is_global_zero:
+            with self._starts.open("a") as file:
+                file.write(f"{trainer.world_size} {trainer.current_epoch}\n")
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """End training on all ranks."""
+        if self._end is not None:
+            trainer.should_stop = trainer.strategy.reduce_boolean_decision(self._end.exists(), all=False)
+
+
 def data() -> DataLoader[tuple[Tensor, ...]]:
     """Return the same data on every rank."""
     inputs = torch.randn(64, 8, generator=torch.Generator().manual_seed(2))
@@ -81,14 +104,23 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--devices", type=int, required=True)
     parser.add_argument("--kill", type=int)
+    parser.add_argument("--until", type=Path)
+    parser.add_argument("--timeout", type=int, help="seconds after which a rank that is cut off counts as lost")
     options = parser.parse_args()
     torch.manual_seed(3)
     killer = KillOnce(options.kill, options.folder / "killed")
     trainer = Trainer(
         accelerator="hpu",
+        strategy=HPUDDPStrategy(timeout=timedelta(seconds=options.timeout)) if options.timeout else "auto",
         devices=options.devices,
-        max_epochs=EPOCHS,
-        callbacks=[killer, ModelCheckpoint(dirpath=options.folder / "checkpoints", save_last=True)],
+        # torchrun says with how many machines it has started the ranks.
+        num_nodes=int(os.environ.get("GROUP_WORLD_SIZE", "1")),
+        max_epochs=EPOCHS if options.until is None else -1,
+        callbacks=[
+            killer,
+            Until(options.until, options.folder / "starts.txt"),
+            ModelCheckpoint(dirpath=options.folder / "checkpoints", save_last=True),
+        ],
         logger=False,
         enable_model_summary=False,
         enable_progress_bar=False,

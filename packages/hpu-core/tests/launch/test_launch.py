@@ -61,6 +61,14 @@ def test_torchrun_on_several_machines_shares_an_endpoint() -> None:
     assert {"--nnodes=2", "--rdzv-endpoint=node-1:1234", "--max-restarts=3"} <= set(words)
 
 
+def test_torchrun_goes_on_with_fewer_machines() -> None:
+    text = _print("--engine", "torchrun", *MACHINES, "--min-nodes", "1", "--max-restarts", "3", *SCRIPT)
+
+    assert _words(text)[:3] == ["env", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1", "torchrun"]
+    assert "--nnodes=1:2" in _words(text)
+    assert 'num_nodes=int(os.environ["GROUP_WORLD_SIZE"])' in text
+
+
 def test_mpirun_names_the_hosts_and_the_first_ones_port() -> None:
     words = _words(_print("--engine", "mpirun", *MACHINES, *SCRIPT))
 
@@ -193,6 +201,8 @@ def test_job_is_named_after_the_script(script: str, name: str) -> None:
         (("--engine", "slurm", "--time", "soon"), "`--time` must be HH:MM:SS or DAYS-HH:MM:SS, got 'soon'"),
         (("--engine", "slurm", "--name", "My job"), "`--name` must be at most 53 lower-case letters"),
         (("--engine", "torchrun", "--nodes", "2"), "`--address` must be the address of the first machine"),
+        (("--engine", "torchrun", "--min-nodes", "2"), "`--min-nodes` must be from 1 to `--nodes`, 1, got 2"),
+        (("--engine", "torchrun", "--min-nodes", "1"), "`--max-restarts` must be at least 1 with `--min-nodes`"),
         (("--engine", "mpirun", "--nodes", "2", "--hosts", "a"), "`--hosts` must have as many host names as"),
         (("--engine", "slurm", "--share", "--gres", "gpu:8"), "`--share` must be left out with `--gres`"),
         (("--engine", "ray", "--nodes", "2"), "`--address` must be the address of the head"),

@@ -33,6 +33,9 @@ _ENGINES = {
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--engine", type=click.Choice(list(_ENGINES)), required=True, help="What starts the ranks.")
 @click.option("--nodes", default=1, show_default=True, help="Number of machines.")
+@click.option(
+    "--min-nodes", type=int, default=None, help="Go on with so many if others are lost; new ones join (torchrun)."
+)
 @click.option("--devices", default=8, show_default=True, help="Cards per machine.")
 @click.option("--name", default=None, help="Name of the job; the script's by default.")
 @click.option("--address", default=None, help="Address of the first machine, or of Ray's head.")

@@ -19,6 +19,7 @@ class Job:
         script: Path of the script.
         arguments: Its arguments.
         nodes: Number of machines.
+        min_nodes: Number of machines with which torchrun goes on after the loss of some; None for all of them.
         devices: Cards per machine, and so ranks per machine.
         name: Name of the job; None for one from the script's name.
         address: Address of the first machine.
@@ -38,6 +39,7 @@ class Job:
     script: str
     arguments: tuple[str, ...] = ()
     nodes: int = 1
+    min_nodes: int | None = None
     devices: int = 8
     name: str | None = None
     address: str | None = None
@@ -59,6 +61,10 @@ class Job:
         ):
             if value is not None and value < lowest:
                 raise ValueError(f"`{option}` must be at least {lowest}, got {value}")
+        if self.min_nodes is not None and not 1 <= self.min_nodes <= self.nodes:
+            raise ValueError(f"`--min-nodes` must be from 1 to `--nodes`, {self.nodes}, got {self.min_nodes}")
+        if self.min_nodes is not None and self.max_restarts == 0:
+            raise ValueError("`--max-restarts` must be at least 1 with `--min-nodes`: the ranks that are left restart")
         if self.share and self.gres is not None:
             raise ValueError("`--share` must be left out with `--gres`, by which the cluster isolates cards")
         if not 1 <= self.port <= 65535:  # noqa: PLR2004 - the range of TCP ports.

@@ -17,16 +17,23 @@ def torchrun(job: Job) -> Launch:
         if job.address is None:
             raise ValueError("`--address` must be the address of the first machine for torchrun on several machines")
         notes.append(f"Run this on each of the {job.nodes} machines. They wait for each other.")
+        count = ([f"--nnodes={job.nodes}"], "machines")
+        if job.min_nodes is not None:
+            count = ([f"--nnodes={job.min_nodes}:{job.nodes}"], "machines, from the fewest to the most")
+            # DynamicRendezvousHandler.next_rendezvous publishes the shared store's address once.
+            disabled = ["env", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"]
+            options.insert(0, (disabled, "in torch 2.13, a machine that joins later waits for ever otherwise"))
         endpoint = f"--rdzv-endpoint={job.address}:{job.port}"
         options += [
-            ([f"--nnodes={job.nodes}"], "machines"),
+            count,
             (["--rdzv-backend=c10d"], "the agents agree on the ranks by torch's TCPStore"),
             ([endpoint], "the first machine, which serves the store; no other port is needed"),
             ([f"--rdzv-id={job.job_name}"], "the same on all machines"),
         ]
+    num_nodes = str(job.nodes) if job.min_nodes is None else 'int(os.environ["GROUP_WORLD_SIZE"])'
     options += [
         ([f"--nproc-per-node={job.devices}"], "one rank for each card"),
         ([f"--max-restarts={job.max_restarts}"], "how often all ranks start again after a failure, from `ckpt_path`"),
-        (job.program, f"needs `devices={job.devices}, num_nodes={job.nodes}`"),
+        (job.program, f"needs `devices={job.devices}, num_nodes={num_nodes}`"),
     ]
     return describe_command(options, notes, runs_here=True)
