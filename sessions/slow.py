@@ -36,8 +36,12 @@ _SANITIZERS = "-fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-rec
 
 @nox.session(default=False)
 def sanitizers(session: nox.Session) -> None:
-    """Run the device's own tests with AddressSanitizer and UndefinedBehaviorSanitizer; the build takes minutes."""
+    """Run the device's tests, then a tenth of the sweep, with AddressSanitizer and UndefinedBehaviorSanitizer.
+
+    The build takes minutes. `-- PATH` runs these tests only, `-- --sweep --dtype float32` the sweep with these options.
+    """
     install_suite(session, "hpu-sim")
+    session.install("-c", DEFAULT_CONSTRAINTS, *group("sweep"))
     folder = Path(session.create_tmp()).resolve()
     compiler = os.environ.get("CXX") or shutil.which("c++") or session.error("needs a C++ compiler")
     wrapper = folder / "c++"
@@ -57,7 +61,12 @@ def sanitizers(session: nox.Session) -> None:
         "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
     }
-    session.run("pytest", *(session.posargs or ["packages/hpu-sim/tests/csrc"]), env=env)
+    options = session.posargs
+    if options[:1] != ["--sweep"]:
+        session.run("pytest", *(options or ["packages/hpu-sim/tests/csrc"]), env=env)
+    if not options or options[0] == "--sweep":
+        sweep = options[1:] or ["--dtype", "float32", "--every", "10"]
+        session.run("python", "packages/hpu-sim/sweep/op_sweep.py", *sweep, env=env)
 
 
 def _runtime_library(compiler: str, name: str) -> str:

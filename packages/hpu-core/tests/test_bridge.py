@@ -262,6 +262,14 @@ def test_simulator_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bridge.is_simulated()
 
 
+@pytest.mark.usefixtures("fake_bridge")
+def test_newest_tested_torch_is_the_simulators(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = bridge.newest_tested_torch()
+    monkeypatch.setattr(bridge.load(), "__newest_tested_torch__", "2.15", raising=False)
+
+    assert (before, bridge.newest_tested_torch()) == (None, "2.15")
+
+
 @pytest.mark.usefixtures("no_bridge")
 def test_plugin_version_from_metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bridges up to 1.19 have no `__version__`."""

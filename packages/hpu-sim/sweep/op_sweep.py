@@ -1,6 +1,6 @@
 """Sweep over torch's operator database that compares the simulated device with the CPU, forward and backward.
 
-    python packages/hpu-sim/sweep/op_sweep.py [--dtype float32 ...] [--only NAME]
+    python packages/hpu-sim/sweep/op_sweep.py [--dtype float32 ...] [--only NAME] [--every N]
 
 An operator agrees if its results and gradients are close to the CPU's by torch.testing's tolerances. Bitwise equal
 results are counted separately: some of LAPACK's depend on the alignment of memory, and autograd may add gradients in
@@ -30,6 +30,7 @@ LOW_PRECISION: Final = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 REQUIRED_SHARE: Final = {"float32": 0.995}
 DEFAULT_SHARE: Final = 0.99
 SAMPLES: Final = 12  # per operator and dtype
+REPORT_LINES: Final = 30
 
 _SPARSE = "hpu has no sparse tensors"
 _CHUNKS = "torch selects the chunk size by device, and bfloat16 sums depend on it"
@@ -51,32 +52,44 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--dtype", action="append", choices=DTYPES, help="sweep this dtype instead of all; repeatable")
     parser.add_argument("--only", help="sweep this operator only")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="sweep every N-th operator only")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child is not None:
-        run_child(options.child, options.dtype[0], options.only)
+        run_child(options.child, options.dtype[0], options.only, options.every)
         return 0
     failed = False
     for dtype in options.dtype or DTYPES:
-        failed |= not report(dtype, sweep(dtype, options.only))
+        failed |= not report(dtype, sweep(dtype, options.only, options.every))
     return int(failed)
 
 
-def sweep(dtype: str, only: str | None) -> list[dict[str, Any]]:
+def sweep(dtype: str, only: str | None, every: int) -> list[dict[str, Any]]:
     """Return a record per operator from child processes, which may crash."""
     records: list[dict[str, Any]] = []
     start = 0
     while True:
-        command = [sys.executable, __file__, "--child", str(start), "--dtype", dtype]
+        command = [sys.executable, __file__, "--child", str(start), "--dtype", dtype, "--every", str(every)]
         command += ["--only", only] if only else []
-        child = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)  # noqa: S603 - this file
+        child = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - this file
         records += [json.loads(line) for line in child.stdout.splitlines() if line.startswith("{")]
         if child.returncode == 0:
             return [record for record in records if record["outcome"] != "started"]
         if not records or records[-1]["outcome"] != "started":
-            raise RuntimeError(f"the child process failed outside of an operator, with exit code {child.returncode}")
+            raise RuntimeError(
+                f"the child process failed outside of an operator, with exit code {child.returncode}: {child.stderr}"
+            )
         start = records[-1]["index"] + 1
-        records[-1] |= {"outcome": "crash", "detail": f"exit code {child.returncode}"}
+        detail = f"exit code {child.returncode}{crash_report(child.stderr)}"
+        records[-1] |= {"outcome": "crash", "detail": detail}
+
+
+def crash_report(errors: str) -> str:
+    """Return the report of a sanitizer in the error output of a crash, on lines of its own, or an empty string."""
+    lines = errors.splitlines()
+    marks = ("ERROR: AddressSanitizer", "runtime error:")
+    first = next((number for number, line in enumerate(lines) if any(mark in line for mark in marks)), len(lines))
+    return "".join(f"\n    {line}" for line in lines[first : first + REPORT_LINES])
 
 
 def report(dtype: str, records: list[dict[str, Any]]) -> bool:
@@ -96,8 +109,8 @@ def report(dtype: str, records: list[dict[str, Any]]) -> bool:
     return share >= REQUIRED_SHARE.get(dtype, DEFAULT_SHARE) and not counts["differs"] and not counts["crash"]
 
 
-def run_child(start: int, dtype: str, only: str | None) -> None:
-    """Compare the operators from index `start` on, and print a line of JSON before and after each."""
+def run_child(start: int, dtype: str, only: str | None, every: int) -> None:
+    """Compare every N-th operator from index `start` on, and print a line of JSON before and after each."""
     warnings.simplefilter("ignore")
     # A machine of its own, because other processes may hold every device of the default one.
     os.environ.setdefault("HPU_SIM_RUNTIME_DIR", str(Path(tempfile.gettempdir()) / f"op-sweep-{os.getppid()}"))
@@ -110,7 +123,7 @@ def run_child(start: int, dtype: str, only: str | None) -> None:
     torch.set_num_threads(1)
     for index, op in enumerate(op_db):
         name = f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
-        if index < start or (only is not None and name != only) or not supports(op, dtype):
+        if index < start or index % every or (only is not None and name != only) or not supports(op, dtype):
             continue
         record = {"index": index, "name": name, "outcome": "started"}
         print(json.dumps(record), flush=True)

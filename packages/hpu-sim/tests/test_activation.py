@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import hpu_sim
-from hpu_sim import runtime
+from hpu_sim import build, runtime
 from hpu_sim.config import SimConfig
 
 if TYPE_CHECKING:
@@ -72,6 +72,12 @@ def test_the_bridge_says_that_it_is_simulated() -> None:
     import habana_frameworks.torch as bridge
 
     assert bridge.__simulated__ is True
+
+
+def test_the_bridge_names_the_newest_tested_torch() -> None:
+    import habana_frameworks.torch as bridge
+
+    assert bridge.__newest_tested_torch__ == ".".join(map(str, build.NEWEST_TESTED_TORCH))
 
 
 def test_the_banner_says_simulated(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:

@@ -48,6 +48,7 @@ __all__ = [
     "mark_step_if_lazy",
     "memory_stats",
     "metric",
+    "newest_tested_torch",
     "open_device",
     "plugin_version",
     "set_inference_env",
@@ -120,6 +121,12 @@ def load_hccl() -> ModuleType:
 def is_simulated() -> bool:
     """Return whether the loaded bridge is the simulator; False if no bridge is loaded."""
     return getattr(sys.modules.get(_BRIDGE), "__simulated__", False) is True
+
+
+def newest_tested_torch() -> str | None:
+    """Return the newest minor release of torch that the loaded simulator is tested with; None for another bridge."""
+    version: str | None = getattr(sys.modules.get(_BRIDGE), "__newest_tested_torch__", None)
+    return version
 
 
 def plugin_version() -> str | None:

@@ -35,6 +35,9 @@ class _FakeBridge:
     def is_simulated(self) -> bool:
         return self.simulated
 
+    def newest_tested_torch(self) -> str | None:
+        return "2.15" if self.simulated else None
+
     def is_lazy(self) -> bool:
         if not self.loaded:
             pytest.fail("`is_lazy` would load the bridge")
@@ -119,7 +122,10 @@ def test_failing_bridge_has_no_mode() -> None:
 
 
 def test_simulated() -> None:
-    assert _collect_info(bridge=_FakeBridge(simulated=True)).bridge.simulated is True
+    bridge = _collect_info(bridge=_FakeBridge(simulated=True)).bridge
+
+    assert bridge.simulated is True
+    assert bridge.newest_tested_torch == "2.15"
 
 
 def test_synapse_release_gets_bridge_version_and_devices(make_card: MakeCard) -> None:

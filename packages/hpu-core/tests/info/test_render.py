@@ -1,5 +1,6 @@
 """Tests of the text report."""
 
+import dataclasses
 import io
 from collections.abc import Callable
 
@@ -49,6 +50,24 @@ def test_card_has_one_line(make_system: MakeSystem) -> None:
     assert lines == [
         ["1", "|", "1", "|", "0000:20:00.0", "|", "GAUDI2", "|", "96", "GiB", "|", "Operational", "|", "bridge"]
     ]
+
+
+@pytest.mark.parametrize(
+    ("torch", "text"),
+    [
+        ("2.15.1+cpu", "torch 2.15.1+cpu Lightning"),
+        ("2.16.0", "torch 2.16.0, newer than 2.15, the newest that the simulator is tested with Lightning"),
+        (None, "torch not installed Lightning"),
+    ],
+)
+def test_a_torch_that_the_simulator_is_not_tested_with_is_named(
+    simulated_system: SystemInfo, torch: str | None, text: str
+) -> None:
+    bridge = dataclasses.replace(simulated_system.bridge, newest_tested_torch="2.15")
+
+    screen = _screen(dataclasses.replace(simulated_system, bridge=bridge, torch=torch), width=200)
+
+    assert text in _words(screen)
 
 
 def test_unknown_fields_are_dashes(make_system: MakeSystem, make_card: MakeCard) -> None:

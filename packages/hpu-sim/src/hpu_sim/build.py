@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 CACHE_VARIABLE: Final = "HPU_SIM_CACHE"
 
 #: The newest minor release of torch with which the device is tested; that of ``[simulator]`` in compat.toml.
-NEWEST_TESTED_TORCH: Final = (2, 13)
+NEWEST_TESTED_TORCH: Final = (2, 15)
 
 _LIBRARY: Final = f"{EXTENSION_NAME}.so"
 _METADATA_FILE: Final = "metadata.json"

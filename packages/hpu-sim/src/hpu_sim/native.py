@@ -44,8 +44,12 @@ class Native(Protocol):
     def set_acquired(self, acquired: bool) -> None:
         """Set whether this process has acquired a device."""
 
-    def check_not_lazy(self, op: str) -> None:
+    def check_not_lazy(self, op: str, alternative: str) -> None:
         """Raise the bridge's error for a function that it has in eager mode only.
+
+        Args:
+            op: Name of the function.
+            alternative: Advice on what to call instead in lazy mode, an imperative.
 
         Raises:
             RuntimeError: In lazy mode.
@@ -78,6 +82,16 @@ class Native(Protocol):
 
     def memory_stats(self) -> dict[str, int]:
         """Return limit, in_use, max_in_use and max_alloc_size in bytes, num_allocs and num_frees."""
+
+    def fail_allocation(self, number: int) -> int:
+        """Make the allocation of this number from now on fail, once, as beyond the memory limit; for tests.
+
+        Args:
+            number: 1 for the next allocation; 0 if none is to fail.
+
+        Returns:
+            The number that was left of the call before; 0 if its allocation has failed.
+        """
 
     def reset_peak_memory(self) -> None:
         """Reset the memory peak to the bytes in use."""

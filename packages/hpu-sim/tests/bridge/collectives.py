@@ -392,6 +392,140 @@ def check_many_tensors_at_once() -> None:
     assert [x.tolist() for x in tensors] == [[1], [1, 2]]
 
 
+def check_coalesced_collectives_of_a_device() -> None:
+    """Check that the manager's work waits for every collective launched inside it, whatever their types."""
+    parts, exchanged, sent = (
+        [torch.zeros(1, device="hpu") for _ in range(SIZE)],
+        torch.zeros(2, device="hpu"),
+        card(RANK),
+    )
+
+    with dist.distributed_c10d._coalescing_manager(device=torch.device("hpu"), async_ops=True) as manager:
+        dist.all_gather(parts, card(RANK + 5), async_op=True)
+        dist.all_to_all_single(exchanged, card(RANK, RANK + 1), async_op=True)
+        dist.broadcast(sent, src=1, async_op=True)
+    manager.wait()
+
+    assert ([x.item() for x in parts], exchanged.tolist(), sent.item()) == ([5, 6], [RANK, RANK + 1], 1)
+
+
+def check_coalesced_all_reduces() -> None:
+    """Check the forms that torch runs as one collective of several tensors."""
+    for device in (None, torch.device("hpu")):
+        tensors = [card(RANK), card(RANK, 1).bfloat16()]
+
+        with dist.distributed_c10d._coalescing_manager(device=device):
+            for x in tensors:
+                dist.all_reduce(x)
+
+        assert [x.tolist() for x in tensors] == [[1], [1, 2]]
+
+
+def check_coalesced_gathers_and_scatters() -> None:
+    wholes = [torch.zeros(2, device="hpu"), torch.zeros(4, device="hpu")]
+    with dist.distributed_c10d._coalescing_manager():
+        dist.all_gather_into_tensor(wholes[0], card(RANK))
+        dist.all_gather_into_tensor(wholes[1], card(RANK, 5))
+    parts = [torch.zeros(1, device="hpu"), torch.zeros(2, device="hpu")]
+    with dist.distributed_c10d._coalescing_manager():
+        dist.reduce_scatter_tensor(parts[0], wholes[0])
+        dist.reduce_scatter_tensor(parts[1], wholes[1])
+
+    assert [x.tolist() for x in wholes] == [[0, 1], [0, 5, 1, 5]]
+    assert [x.tolist() for x in parts] == [[2 * RANK], [2 * RANK, 10]]
+
+
+def check_an_empty_coalescing_manager() -> None:
+    with dist.distributed_c10d._coalescing_manager(device=torch.device("hpu"), async_ops=True) as manager:
+        pass
+
+    manager.wait()
+
+
+def check_coalescing_ends_after_it_started() -> None:
+    group = dist.distributed_c10d._get_default_group()
+
+    assert refused(
+        lambda: group._end_coalescing(torch.device("hpu")), "endCoalescing needs a startCoalescing before it"
+    )
+
+
+def check_an_error_inside_a_coalescing_manager() -> None:
+    """Check that the group can coalesce again, although torch then ends no coalescing."""
+    group, device = dist.distributed_c10d._get_default_group(), torch.device("hpu")
+    group._start_coalescing(device)
+    assert refused(lambda: group.allreduce([card(1)], dist.ReduceOp.AVG), "Unsupported ReduceOp")
+    x = card(RANK)
+
+    with dist.distributed_c10d._coalescing_manager(device=device):
+        dist.all_reduce(x)
+
+    assert x.item() == 1
+
+
+def check_batched_sends_and_receives() -> None:
+    received = [torch.zeros(1, device="hpu"), torch.zeros(2, device="hpu")]
+    operations = [
+        dist.P2POp(dist.isend, card(RANK), PEER),
+        dist.P2POp(dist.irecv, received[0], PEER),
+        dist.P2POp(dist.isend, card(RANK, 7), PEER),
+        dist.P2POp(dist.irecv, received[1], PEER),
+    ]
+
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+
+    assert [x.tolist() for x in received] == [[PEER], [PEER, 7]]
+
+
+def check_coalesced_sends_and_receives() -> None:
+    """Check that one work stands for all of them, as with NCCL."""
+    received = torch.zeros(1, device="hpu")
+
+    with dist.distributed_c10d._coalescing_manager(device=torch.device("hpu"), async_ops=True) as manager:
+        dist.isend(card(RANK + 5), PEER)
+        dist.irecv(received, PEER)
+    manager.wait()
+
+    assert len(manager.works) == 1
+    assert received.item() == PEER + 5
+
+
+def check_functional_collectives() -> None:
+    """Check the collectives that return tensors, on whose use torch waits."""
+    import torch.distributed._functional_collectives as functional
+
+    group = dist.group.WORLD
+    x = card(RANK, RANK + 1)
+
+    assert functional.all_reduce(x, "sum", group).tolist() == [1, 3]
+    assert functional.all_gather_tensor(x, 0, group).tolist() == [0, 1, 1, 2]
+    assert functional.all_gather_tensor(x.view(1, 2), 1, group).tolist() == [[0, 1, 1, 2]]
+    assert functional.reduce_scatter_tensor(x, "sum", 0, group).tolist() == [1 + 2 * RANK]
+    assert functional.broadcast(x, 1, group).tolist() == [1, 2]
+    assert functional.all_to_all_single(x, [1, 1], [1, 1], group).tolist() == [RANK, RANK + 1]
+    assert [y.tolist() for y in functional.all_reduce_coalesced([x, x + 1], "max", group)] == [[1, 2], [2, 3]]
+    gathered = functional.all_gather_into_tensor_coalesced([x, x + 1], group)
+    assert [y.tolist() for y in gathered] == [[0, 1, 1, 2], [1, 2, 2, 3]]
+    scattered = functional.reduce_scatter_tensor_coalesced([x, x + 1], "sum", [0, 0], group)
+    assert [y.tolist() for y in scattered] == [[1 + 2 * RANK], [3 + 2 * RANK]]
+
+
+def check_functional_collectives_with_gradients() -> None:
+    import torch.distributed._functional_collectives as functional
+
+    x = card(RANK + 1, 2).requires_grad_()
+    functional.all_gather_tensor_autograd(x, 0, dist.group.WORLD).sum().backward()
+    assert x.grad is not None
+    gathered_grad = x.grad.tolist()
+    y = card(1, 2).requires_grad_()
+    functional.reduce_scatter_tensor_autograd(y, "sum", 0, dist.group.WORLD).sum().backward()
+
+    assert gathered_grad == [2, 2]
+    assert y.grad is not None
+    assert y.grad.tolist() == [1, 1]
+
+
 def check_views_are_reduced_in_place() -> None:
     """Check that the rest of the memory does not change."""
     x = card(1, 1, 1, 1)

@@ -49,6 +49,11 @@ def test_device_count_is_that_of_the_machine() -> None:
     assert (hpu.device_count(), type(hpu.device_count())) == (2, int)
 
 
+def test_the_count_is_an_attribute_of_its_function() -> None:
+    """Programs that replace the bridge's count set it."""
+    assert hpu.device_count() == hpu.device_count._device_count
+
+
 def test_the_count_ignores_visible_modules(variables: pytest.MonkeyPatch) -> None:
     """The bridge's count ignores them too."""
     variables.setenv("HABANA_VISIBLE_MODULES", "0")

@@ -12,6 +12,7 @@ import torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 hpu: Any = torch.hpu  # type: ignore[attr-defined] # the bridge registers it
 
@@ -34,6 +35,33 @@ def test_a_flag_is_off_until_enabled(name: str) -> None:
         states.append(is_enabled())
 
     assert states == [False, True, False]
+
+
+def test_dynamic_shapes_are_off_until_enabled() -> None:
+    states = [hpu.get_dynamic_shape_status()]
+    for change in (hpu.enable_dynamic_shape, hpu.disable_dynamic_shape):
+        change()
+        states.append(hpu.get_dynamic_shape_status())
+
+    assert states == [False, True, False]
+
+
+@pytest.mark.parametrize("name", ["optim_output_sif", "quantization"])
+def test_a_flag_of_the_graph_compiler_is_accepted(name: str) -> None:
+    assert getattr(hpu, f"enable_{name}")() is None
+    assert getattr(hpu, f"disable_{name}")() is None
+
+
+def test_no_constants_are_written(tmp_path: Path) -> None:
+    """The folder that the program names keeps its content."""
+    kept = tmp_path / "kept"
+    kept.touch()
+
+    hpu.enable_const_section_serialization(str(tmp_path), True, True)
+    torch.ones(1, device="hpu").item()
+    hpu.disable_const_section_serialization()
+
+    assert list(tmp_path.iterdir()) == [kept]
 
 
 def test_flags_are_independent() -> None:

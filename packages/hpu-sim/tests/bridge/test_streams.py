@@ -15,6 +15,10 @@ def test_a_stream_is_a_torch_stream() -> None:
     assert stream.device == torch.device("hpu:0")
 
 
+def test_other_arguments_of_a_stream_are_ignored() -> None:
+    assert hpu.Stream("hpu:0", priority=-1, reserved=True).priority == 0
+
+
 def test_streams_have_ids() -> None:
     """Each of the bridge's names returns the id, and two streams differ."""
     stream = hpu.Stream()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,26 +20,66 @@ def _set(tensor: Any, *arguments: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    "call",
+    ("call", "op"),
     [
-        _set,
-        lambda x: _set(x, torch.ones(3, device="hpu")),
-        lambda x: torch.ops.aten._copy_from(x, torch.ones(2)),
+        (_set, "aten::set_"),
+        (lambda x: _set(x, torch.ones(3, device="hpu")), "aten::set_"),
+        (lambda x: torch.ops.aten._copy_from(x, torch.ones(2)), "aten::_copy_from"),
         pytest.param(
             lambda x: x.untyped_storage().resize_(0),
+            "UntypedStorage.resize_",
             marks=pytest.mark.needs_torch("2.3", "storages of this device that Python resizes"),
         ),
     ],
     ids=["set_", "set_ to a tensor", "_copy_from", "resize of a storage"],
 )
-def test_lazy_mode_refuses_what_the_bridge_has_in_eager_mode_only(call: Callable[[torch.Tensor], object]) -> None:
-    """The tensor stays as it is."""
+def test_lazy_mode_refuses_what_the_bridge_has_in_eager_mode_only(
+    call: Callable[[torch.Tensor], object], op: str
+) -> None:
+    """The tensor stays as it is, and the error names the operator and what to do."""
     x = torch.ones(2, device="hpu")
 
-    with pytest.raises(RuntimeError, match="This function should not be called in lazy flow"):
+    with pytest.raises(RuntimeError) as raised:
         call(x)
 
+    assert str(raised.value).startswith(f"This function should not be called in lazy flow: {op} of hpu tensors; ")
+    assert "or set PT_HPU_LAZY_MODE=0." in str(raised.value)
     assert x.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("parametrize", ["weight_norm", "spectral_norm", "orthogonal"])
+def test_a_module_that_is_parametrized_on_the_cpu_trains_in_lazy_mode(parametrize: str) -> None:
+    register: Callable[[torch.nn.Module], torch.nn.Module] = getattr(torch.nn.utils.parametrizations, parametrize)
+    module = register(torch.nn.Linear(4, 4)).to("hpu")
+
+    module(torch.ones(2, 4, device="hpu")).sum().backward()
+
+    assert all(parameter.grad is not None for parameter in module.parameters())
+
+
+def test_the_error_of_parametrizing_on_the_card_names_the_remedy() -> None:
+    """Torch sets the storage of the parameter, which lazy mode of the bridge refuses."""
+    module = torch.nn.Linear(4, 4, device="hpu")
+
+    with pytest.raises(RuntimeError, match="parametrize a module before it moves to hpu, or set PT_HPU_LAZY_MODE=0"):
+        torch.nn.utils.parametrizations.spectral_norm(module)
+
+
+def test_weight_norm_of_a_module_on_the_card_works_in_lazy_mode() -> None:
+    """Neither form sets a storage to register it, unlike an assignment to the weight of the newer one."""
+    older, newer = (torch.nn.Linear(4, 4, device="hpu") for _ in range(2))
+    weight = older.weight.detach().cpu()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        torch.nn.utils.weight_norm(older)
+    torch.nn.utils.parametrizations.weight_norm(newer)
+
+    older(torch.ones(2, 4, device="hpu")).sum().backward()
+    newer(torch.ones(2, 4, device="hpu")).sum().backward()
+
+    torch.testing.assert_close(older.weight.detach().cpu(), weight)
+    with pytest.raises(RuntimeError, match="aten::set_ of hpu tensors"):
+        newer.weight = torch.ones(4, 4, device="hpu")
 
 
 @pytest.mark.parametrize("device", ["hpu", "hpu:0", torch.device("hpu"), torch.device("hpu", 0)], ids=repr)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from packaging.version import Version
 from rich import box
 from rich.console import Console
 from rich.padding import Padding
@@ -100,7 +101,7 @@ def _software(system: SystemInfo, diagnosis: Diagnosis) -> list[tuple[str, str]]
         ("SynapseAI", f"{system.synapse.version} (from {system.synapse.source})" if system.synapse else _UNKNOWN),
         ("Release", _release(diagnosis)),
         ("Bridge", _bridge(system)),
-        ("torch", system.torch or "not installed"),
+        ("torch", _torch(system)),
         ("Lightning", _lightning(system)),
         ("Python", system.python),
         ("hpu-core", system.hpu_core),
@@ -128,6 +129,15 @@ def _bridge(system: SystemInfo) -> str:
     if bridge.mode:
         parts.append(f"{bridge.mode} mode")
     return ", ".join(parts)
+
+
+def _torch(system: SystemInfo) -> str:
+    tested = system.bridge.newest_tested_torch
+    if system.torch is None:
+        return "not installed"
+    if tested is None or Version(system.torch).release[:2] <= Version(tested).release:
+        return system.torch
+    return f"{system.torch}, newer than {tested}, the newest that the simulator is tested with"
 
 
 def _lightning(system: SystemInfo) -> str:

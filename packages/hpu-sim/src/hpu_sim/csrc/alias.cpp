@@ -2,14 +2,36 @@
 
 #include <sstream>
 
+#include <ATen/EmptyTensor.h>
 #include <c10/core/TensorImpl.h>
 
 #include "allocator.h"
 
 namespace hpu_sim {
 
+namespace {
+
+// A CPU kernel would crash on a tensor whose storage was resized, as FSDP frees parameters.
+void check_in_bounds(const c10::TensorImpl& tensor) {
+  const size_t needed = at::detail::computeStorageNbytes(
+      tensor.sizes(), tensor.strides(), tensor.dtype().itemsize(), tensor.storage_offset());
+  const size_t available = tensor.unsafe_storage().nbytes();
+  TORCH_CHECK(
+      needed <= available,
+      "hpu tensors must lie within their storage, got a tensor of sizes ",
+      tensor.sizes(),
+      " that ends at byte ",
+      needed,
+      " of a storage of ",
+      available,
+      " bytes: the storage was freed or resized (simulated).");
+}
+
+}  // namespace
+
 at::Tensor as_cpu_alias(const at::Tensor& hpu) {
   const auto* source = hpu.unsafeGetTensorImpl();
+  check_in_bounds(*source);
   auto cpu = at::detail::make_tensor<c10::TensorImpl>(
       cpu_storage(hpu.storage()), c10::DispatchKeySet(c10::DispatchKey::CPU), source->dtype());
   auto* impl = cpu.unsafeGetTensorImpl();

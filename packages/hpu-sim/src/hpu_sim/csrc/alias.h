@@ -12,7 +12,7 @@ inline bool is_hpu_tensor(const at::Tensor& tensor) {
 }
 
 // Returns a CPU tensor over the memory of `hpu` with its sizes, strides, dtype, and conj and neg bits, but without its
-// autograd history.
+// autograd history. Throws if the storage was resized below the tensor.
 at::Tensor as_cpu_alias(const at::Tensor& hpu);
 
 // Returns the hpu tensor for the result `cpu` of a CPU kernel. `storage` is the storage of an argument if the result is

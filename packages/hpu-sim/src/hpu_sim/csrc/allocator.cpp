@@ -39,8 +39,24 @@ void check_capacity(int64_t bytes) {
   }
 }
 
+// The number of allocations until one fails; see `fail_allocation`.
+std::atomic<int64_t> allocations_to_failure{0};
+
+bool is_chosen_to_fail() {
+  int64_t left = allocations_to_failure.load(std::memory_order_relaxed);
+  while (C10_UNLIKELY(left > 0)) {
+    if (allocations_to_failure.compare_exchange_weak(left, left - 1)) {
+      return left == 1;
+    }
+  }
+  return false;
+}
+
 // Returns false, and records nothing, beyond the limit.
 bool try_record_alloc(int64_t bytes) {
+  if (C10_UNLIKELY(bytes > 0 && is_chosen_to_fail())) {
+    return false;
+  }
   const int64_t total = stats.in_use.fetch_add(bytes) + bytes;
   if (total > stats.limit.load(std::memory_order_relaxed)) {
     stats.in_use -= bytes;
@@ -180,6 +196,10 @@ void reset_accumulated_memory() {
 
 void set_memory_limit(int64_t bytes) {
   stats.limit = bytes;
+}
+
+int64_t fail_allocation(int64_t number) {
+  return allocations_to_failure.exchange(number);
 }
 
 void set_acquire_callback(void (*callback)()) {

@@ -29,6 +29,10 @@ void reset_peak_memory();
 void reset_accumulated_memory();
 void set_memory_limit(int64_t bytes);
 
+// Makes the allocation of this number from now on fail, once, as beyond the memory limit; for tests. 0 makes none fail.
+// Returns the number that was left of the call before: 0 if its allocation has failed.
+int64_t fail_allocation(int64_t number);
+
 // `ensure_acquired` calls the callback before the first use of the device, and the callback throws if no device is
 // free.
 void set_acquire_callback(void (*callback)());

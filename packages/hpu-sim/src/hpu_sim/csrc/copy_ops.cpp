@@ -94,7 +94,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
 }
 
 at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
-  check_not_lazy("aten::_copy_from");
+  check_not_lazy("aten::_copy_from", "call `copy_`");
   at::Tensor result = target;
   return copy_(result, source, non_blocking);
 }

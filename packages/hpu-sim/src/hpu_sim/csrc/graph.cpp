@@ -80,9 +80,15 @@ GraphRecorder& graph_recorder() {
   return instance;
 }
 
-void check_not_lazy(const std::string& op) {
+void check_not_lazy(const std::string& op, const std::string& alternative) {
   if (graph_recorder().lazy()) {
-    throw_unsupported(op, "This function should not be called in lazy flow");
+    throw_unsupported(
+        op,
+        "This function should not be called in lazy flow: ",
+        op,
+        " of hpu tensors; ",
+        alternative,
+        ", or set PT_HPU_LAZY_MODE=0.");
   }
 }
 

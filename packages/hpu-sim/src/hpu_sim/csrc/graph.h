@@ -69,6 +69,6 @@ class GraphRecorder {
 GraphRecorder& graph_recorder();
 
 // Throws the bridge's error for a function that it has in eager mode only.
-void check_not_lazy(const std::string& op);
+void check_not_lazy(const std::string& op, const std::string& alternative);
 
 }  // namespace hpu_sim

@@ -1,7 +1,10 @@
 #include "hccl.h"
 
+#include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <ATen/ThreadLocalPythonObjects.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -197,26 +200,60 @@ class HcclBackend final : public c10d::Backend {
   WorkPtr send(Tensors& tensors, int destination, int tag) override {
     auto bytes = as_bytes("send", tensors);
     record_collective("send", tensors);
-    return make_hccl_work(c10d::OpType::SEND, gloo_->send(bytes, destination, tag), tensors);
+    return launched(make_hccl_work(c10d::OpType::SEND, gloo_->send(bytes, destination, tag), tensors));
   }
 
   WorkPtr recv(Tensors& tensors, int source, int tag) override {
     OutputBuffers buffers;
     auto bytes = buffers.add(as_bytes("recv", tensors));
     record_collective("recv", tensors);
-    return make_hccl_work(
-        c10d::OpType::RECV, gloo_->recv(bytes, source, tag), tensors, /*queue=*/nullptr, buffers.copy_back());
+    return launched(make_hccl_work(
+        c10d::OpType::RECV, gloo_->recv(bytes, source, tag), tensors, /*queue=*/nullptr, buffers.copy_back()));
   }
 
   // A barrier of the hosts. It does not synchronize the device.
   WorkPtr barrier(const c10d::BarrierOptions& options) override { return gloo_->barrier(options); }
+
+  // A program that raises between the two leaves the group coalescing, and torch offers it no way to reset that. The
+  // next start therefore drops what was launched before, whose works the caller has.
+  void startCoalescing() override {
+    const std::lock_guard<std::mutex> lock(coalesced_mutex_);
+    coalesced_.emplace();
+  }
+
+#if HPU_SIM_TORCH >= 201
+  WorkPtr endCoalescing() override { return make_coalesced_work(take_coalesced()); }
+#else
+  void endCoalescing(std::vector<WorkPtr>& works) override {
+    for (auto& work : take_coalesced()) {
+      works.push_back(std::move(work));
+    }
+  }
+#endif
 
   void setSequenceNumberForGroup() override { gloo_->setSequenceNumberForGroup(); }
   uint64_t getSequenceNumberForGroup() override { return gloo_->getSequenceNumberForGroup(); }
 
  private:
   WorkPtr enqueue(c10d::OpType type, WorkPtr gloo, Tensors outputs, std::function<void()> on_completed) {
-    return make_hccl_work(type, std::move(gloo), std::move(outputs), queue_, std::move(on_completed));
+    return launched(make_hccl_work(type, std::move(gloo), std::move(outputs), queue_, std::move(on_completed)));
+  }
+
+  // Returns `work`, which between startCoalescing and endCoalescing also belongs to the coalesced work.
+  WorkPtr launched(WorkPtr work) {
+    const std::lock_guard<std::mutex> lock(coalesced_mutex_);
+    if (coalesced_.has_value()) {
+      coalesced_->push_back(work);
+    }
+    return work;
+  }
+
+  std::vector<WorkPtr> take_coalesced() {
+    const std::lock_guard<std::mutex> lock(coalesced_mutex_);
+    TORCH_CHECK(coalesced_.has_value(), "hccl: endCoalescing needs a startCoalescing before it.");
+    auto works = std::move(*coalesced_);
+    coalesced_.reset();
+    return works;
   }
 
   template <typename Reduce>
@@ -229,8 +266,7 @@ class HcclBackend final : public c10d::Backend {
 
   template <typename Reduce>
   WorkPtr enqueue(c10d::OpType type, Reduction reduction, Tensors outputs, const Reduce& reduce) {
-    auto work =
-        make_hccl_work(type, reduce(reduction.buffers), std::move(outputs), queue_, std::move(reduction.on_completed));
+    auto work = enqueue(type, reduce(reduction.buffers), std::move(outputs), std::move(reduction.on_completed));
     if (reduction.is_converted) {
       work->wait();
     }
@@ -271,6 +307,8 @@ class HcclBackend final : public c10d::Backend {
 
   BackendPtr gloo_;
   WorkQueuePtr queue_ = std::make_shared<WorkQueue>();
+  std::mutex coalesced_mutex_;
+  std::optional<std::vector<WorkPtr>> coalesced_;
 };
 
 // Removes torch's Python objects from the thread-local state while it lives. Gloo's works capture that state, and

@@ -81,6 +81,57 @@ class HcclWork final : public c10d::Work {
   TraceEvent event_until_wait_{};
 };
 
+class CoalescedWork final : public c10d::Work {
+ public:
+  explicit CoalescedWork(std::vector<WorkPtr> works)
+      : c10d::Work(-1, c10d::OpType::COALESCED), works_(std::move(works)) {}
+
+  bool isCompleted() override {
+    return std::all_of(works_.begin(), works_.end(), [](const WorkPtr& work) { return work->isCompleted(); });
+  }
+  bool isSuccess() const override {
+    return std::all_of(works_.begin(), works_.end(), [](const WorkPtr& work) { return work->isSuccess(); });
+  }
+  std::exception_ptr exception() const override {
+    for (const auto& work : works_) {
+      if (auto exception = work->exception()) {
+        return exception;
+      }
+    }
+    return nullptr;
+  }
+  Tensors result() override {
+    Tensors results;
+    for (const auto& work : works_) {
+      const auto outputs = work->result();
+      results.insert(results.end(), outputs.begin(), outputs.end());
+    }
+    return results;
+  }
+  void synchronize() override {
+    for (const auto& work : works_) {
+      work->synchronize();
+    }
+  }
+  bool wait(std::chrono::milliseconds timeout) override {
+    for (const auto& work : works_) {
+      work->wait(timeout);
+    }
+    return true;
+  }
+
+  // Gloo has no futures of send and recv, so there is one of completed works only.
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+    wait(kNoTimeout);
+    auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    future->markCompleted(c10::IValue(result()));
+    return future;
+  }
+
+ private:
+  std::vector<WorkPtr> works_;
+};
+
 }  // namespace
 
 PendingWork::PendingWork(WorkPtr gloo, std::function<void()> on_completed)
@@ -177,6 +228,10 @@ WorkPtr make_hccl_work(
     works.push_back(pending);
   }
   return c10::make_intrusive<HcclWork>(type, std::move(pending), std::move(outputs), std::move(queue));
+}
+
+WorkPtr make_coalesced_work(std::vector<WorkPtr> works) {
+  return c10::make_intrusive<CoalescedWork>(std::move(works));
 }
 
 }  // namespace hpu_sim

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
@@ -76,5 +77,8 @@ WorkPtr make_hccl_work(
     Tensors outputs,
     WorkQueuePtr queue = nullptr,
     std::function<void()> on_completed = nullptr);
+
+// Returns one work for all of `works`, the result of coalescing.
+WorkPtr make_coalesced_work(std::vector<WorkPtr> works);
 
 }  // namespace hpu_sim

@@ -147,6 +147,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("start_device_trace", &hpu_sim::start_device_trace);
   m.def("stop_device_trace", &stop_device_trace);
   m.def("memory_stats", &memory_stats);
+  m.def("fail_allocation", &hpu_sim::fail_allocation);
   m.def("reset_peak_memory", &hpu_sim::reset_peak_memory);
   m.def("reset_accumulated_memory", &hpu_sim::reset_accumulated_memory);
   m.def("device_type", [] { return static_cast<int>(hpu_sim::kDevice.type()); });

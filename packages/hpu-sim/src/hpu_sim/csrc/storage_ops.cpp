@@ -111,13 +111,18 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage storage) {
   return set_storage_offset(self, std::move(storage), 0, {elements}, {1});
 }
 
+// Torch's parametrizations call the form with a tensor.
+void check_set_not_lazy() {
+  check_not_lazy("aten::set_", "call `copy_` or assign `data`, parametrize a module before it moves to hpu");
+}
+
 at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
-  check_not_lazy("aten::set_");
+  check_set_not_lazy();
   return set_storage_offset(self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
 }
 
 at::Tensor& set_empty(at::Tensor& self) {
-  check_not_lazy("aten::set_");
+  check_set_not_lazy();
   c10::Storage storage(c10::Storage::use_byte_size_t(), 0, device_allocator(), /*resizable=*/true);
   return set_storage_offset(self, std::move(storage), 0, {0}, {1});
 }

@@ -59,7 +59,7 @@ def _patch_storage_resize() -> None:
     @functools.wraps(resize)
     def resize_(self: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
         if self.device.type == "hpu":
-            native().check_not_lazy("UntypedStorage.resize_")
+            native().check_not_lazy("UntypedStorage.resize_", "call `resize_` of a tensor")
         resized: torch.UntypedStorage = resize(self, size)
         return resized
 

@@ -66,7 +66,8 @@ class profile(_TorchProfile):  # type: ignore[misc] # noqa: N801 - torch's name;
             with_flops=with_flops,
             with_modules=with_modules,
             experimental_config=experimental_config,
-            use_cuda=use_cuda,
+            # torch 2.15 removed it.
+            **({} if use_cuda is None else {"use_cuda": use_cuda}),
         )
 
 

@@ -17,12 +17,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = [
+    "disable_const_section_serialization",
+    "disable_dynamic_shape",
     "disable_inference_mode",
     "disable_matmul3d_2d_reshape",
+    "disable_optim_output_sif",
+    "disable_quantization",
+    "enable_const_section_serialization",
+    "enable_dynamic_shape",
     "enable_inference_mode",
     "enable_matmul3d_2d_reshape",
+    "enable_optim_output_sif",
+    "enable_quantization",
     "enable_recompute_sdp",
     "getDeterministic",
+    "get_dynamic_shape_status",
     "recompute_sdp_enabled",
     "sdp_kernel",
     "setDeterministic",
@@ -30,7 +39,57 @@ __all__ = [
 if features().after_1_19:
     __all__ += ["is_inference_mode_enabled", "is_matmul3d_2d_reshape_enabled"]
 
-_flags: dict[str, bool] = {"inference_mode": False, "matmul3d_2d_reshape": False, "recompute_sdp": False}
+_flags: dict[str, bool] = {
+    "dynamic_shape": False,
+    "inference_mode": False,
+    "matmul3d_2d_reshape": False,
+    "recompute_sdp": False,
+}
+
+
+def enable_dynamic_shape() -> None:
+    """Compile graphs for ranges of shapes."""
+    _flags["dynamic_shape"] = True
+
+
+def disable_dynamic_shape() -> None:
+    """Compile graphs for each shape."""
+    _flags["dynamic_shape"] = False
+
+
+def get_dynamic_shape_status() -> bool:
+    """Return whether graphs are compiled for ranges of shapes."""
+    return _flags["dynamic_shape"]
+
+
+def enable_optim_output_sif() -> None:
+    """Infer only the shapes of a graph's outputs; nothing can read this flag back."""
+
+
+def disable_optim_output_sif() -> None:
+    """Infer all shapes of a graph; nothing can read this flag back."""
+
+
+def enable_quantization() -> None:
+    """Compile graphs for quantized models; nothing can read this flag back."""
+
+
+def disable_quantization() -> None:
+    """Compile graphs for models without quantization; nothing can read this flag back."""
+
+
+def enable_const_section_serialization(path: str, clear_path: bool, use_compression: bool) -> None:
+    """Write the constants of compiled graphs to a folder; the simulator has none, and writes nothing.
+
+    Args:
+        path: The folder.
+        clear_path: Whether to delete the folder's content first.
+        use_compression: Whether to compress the constants.
+    """
+
+
+def disable_const_section_serialization() -> None:
+    """Keep the constants of compiled graphs in memory."""
 
 
 def enable_inference_mode() -> None:

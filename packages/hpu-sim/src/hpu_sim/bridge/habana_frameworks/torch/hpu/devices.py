@@ -34,8 +34,13 @@ _MAX_MODULES: Final = 8
 
 
 def device_count() -> int:
-    """Return the number of devices of the machine, regardless of ``HABANA_VISIBLE_MODULES``."""
-    return active_config().devices
+    """Return the number of devices of the machine, regardless of ``HABANA_VISIBLE_MODULES``.
+
+    As in the bridge, it is also an attribute of the function, ``_device_count``, after the first call.
+    """
+    devices = active_config().devices
+    setattr(device_count, "_device_count", devices)  # noqa: B010 - mypy knows no attributes of functions
+    return devices
 
 
 def is_available() -> bool:

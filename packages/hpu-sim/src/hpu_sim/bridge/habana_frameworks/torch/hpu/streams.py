@@ -29,7 +29,7 @@ class Stream(torch.Stream):
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Self:  # noqa: ARG004 - as in the bridge
         """Create a stream, or wrap that of ``stream_id``, ``device_index`` and ``device_type``."""
-        return super().__new__(cls, **(kwargs or _stream_args(native().new_stream_id())))
+        return super().__new__(cls, **(kwargs if "stream_id" in kwargs else _stream_args(native().new_stream_id())))
 
     @property
     def hpu_stream(self) -> int:
