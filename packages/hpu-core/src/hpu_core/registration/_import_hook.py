@@ -36,6 +36,7 @@ _TARGETS: "Final[dict[str, FrameworkName]]" = {
 
 def install() -> None:
     """Patch the modules that are imported, and each of the others when it is."""
+    uninstall_hints()
     _lightning_2_0.install()
     _hook.install()
 
@@ -44,11 +45,34 @@ def uninstall() -> None:
     """Stop patching and restore the patched modules."""
     _hook.remove()
     _lightning_2_0.uninstall()
+    _unpatch()
+
+
+def install_hints() -> None:
+    """Extend the errors of Lightning's connectors for names of Gaudi, see `_hints`; nothing if `install` was called."""
+    if not _hook.is_installed:
+        _hints_hook.install()
+
+
+def uninstall_hints() -> None:
+    """Undo `install_hints`."""
+    if _hints_hook.is_installed:
+        _hints_hook.remove()
+        _unpatch()
+
+
+def _unpatch() -> None:
     # The first patched module imports it.
     if f"{__package__}._patch" in sys.modules:
         from hpu_core.registration import _patch
 
         _patch.unpatch()
+
+
+def _add_hints(module: ModuleType) -> None:
+    from hpu_core.registration import _patch
+
+    _patch.patch_hints(module, _TARGETS[module.__name__])
 
 
 def _on_import(module: ModuleType) -> None:
@@ -65,3 +89,4 @@ def _on_import(module: ModuleType) -> None:
 
 
 _hook: Final = PostImportHook(_TARGETS, _on_import)
+_hints_hook: Final = PostImportHook([name for name in _TARGETS if name.endswith("connector")], _add_hints)
