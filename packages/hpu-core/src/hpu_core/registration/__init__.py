@@ -18,6 +18,7 @@ Modules:
 - `_hints`: errors for names of Gaudi on machines without a device
 - `_functions`: replacements for functions of Lightning without support for HPU
 - `_cli`: classes that LightningCLI lists
+- `_fabric_cli`: options of `fabric run`
 - `_registries`: entries in Lightning's registries
 
 Importing this package imports neither torch nor Lightning.

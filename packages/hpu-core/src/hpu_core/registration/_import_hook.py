@@ -21,6 +21,7 @@ _TARGETS: "Final[dict[str, FrameworkName]]" = {
     "lightning.pytorch.cli": "lightning",
     "lightning.pytorch.plugins.io.async_plugin": "lightning",
     "lightning.pytorch.utilities.memory": "lightning",
+    "lightning.fabric.cli": "lightning",
     "lightning.fabric.connector": "lightning",
     "lightning.fabric.utilities.throughput": "lightning",
     "pytorch_lightning.trainer.connectors.accelerator_connector": "pytorch_lightning",
@@ -29,6 +30,7 @@ _TARGETS: "Final[dict[str, FrameworkName]]" = {
     "pytorch_lightning.cli": "pytorch_lightning",
     "pytorch_lightning.plugins.io.async_plugin": "pytorch_lightning",
     "pytorch_lightning.utilities.memory": "pytorch_lightning",
+    "lightning_fabric.cli": "pytorch_lightning",
     "lightning_fabric.connector": "pytorch_lightning",
     "lightning_fabric.utilities.throughput": "pytorch_lightning",
 }
@@ -78,14 +80,18 @@ def _add_hints(module: ModuleType) -> None:
 def _on_import(module: ModuleType) -> None:
     # Lightning is imported by now, so these imports add little.
     framework = _TARGETS[module.__name__]
-    if module.__name__.endswith(".cli"):
+    if module.__name__.endswith("fabric.cli"):
+        from hpu_core.registration import _fabric_cli
+
+        _fabric_cli.extend_options(module, framework)
+    elif module.__name__.endswith(".cli"):
         from hpu_core.registration import _cli
 
         _cli.load_classes(framework)
-    else:
-        from hpu_core.registration import _patch
+        return
+    from hpu_core.registration import _patch
 
-        _patch.patch(module, framework)
+    _patch.patch(module, framework)
 
 
 _hook: Final = PostImportHook(_TARGETS, _on_import)

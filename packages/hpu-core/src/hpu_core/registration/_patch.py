@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_core.registration import _connectors, _functions, _hints, _registries
+from hpu_core.registration import _connectors, _fabric_cli, _functions, _hints, _registries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +20,7 @@ _REPLACEMENTS: "Final[dict[str, Callable[[Any, FrameworkName], Any]]]" = {
     "_AcceleratorConnector": _connectors.trainer_connector,
     "_Connector": _connectors.fabric_connector,
     "_clone_tensor": _functions.clone_tensor,
+    "_get_num_processes": _fabric_cli.get_num_processes,
     "_init_profiler": _functions.init_profiler,
     "_log_device_info": _functions.log_device_info,
     "_plugin_to_compute_dtype": _functions.plugin_to_compute_dtype,
@@ -74,6 +75,7 @@ def unpatch() -> None:
     while _patches:
         applied = _patches.pop()
         _replace(applied.root, applied.name, applied.replacement, applied.original)
+    _fabric_cli.restore()
     _registries.restore()
 
 
