@@ -147,7 +147,7 @@ def _device_types() -> tuple[str, str, str]:
 
 @pytest.mark.skipif(not hasattr(_lightning.fabric().Fabric, "init_tensor"), reason="Requires: Lightning 2.1")
 def test_init_module_and_init_tensor_create_on_the_device(on_ranks: OnRanks) -> None:
-    assert on_ranks(_device_types) == [("hpu", "hpu", "hpu")] * 2
+    assert on_ranks(_device_types) == [("hpu", "hpu", "hpu:0")] * 2
 
 
 def _checkpoint(folder: str) -> tuple[bool, str]:

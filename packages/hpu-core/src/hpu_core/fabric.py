@@ -3,6 +3,7 @@
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
 from packaging.version import Version
 
 from hpu_core import _fabric_2_0, frameworks, hccl
@@ -26,6 +27,34 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
 
     In lazy mode, the graph is launched after the backward pass and after the optimizer step, as with the Trainer.
     """
+
+    # Whether the device of this process has been chosen, which tensors call "hpu:0".
+    _has_device: bool = False
+
+    @property
+    def root_device(self) -> torch.device:
+        """The device: "hpu" at first, and "hpu:0" once it is set up, so `batch.device == fabric.device` holds.
+
+        torch takes the two for different devices.
+        """
+        if self._has_device:
+            return torch.device("hpu", 0)
+        return super().root_device  # type: ignore[safe-super] # that of Lightning's strategy, which follows this class
+
+    def setup_environment(self) -> None:
+        """Load the Gaudi bridge, and select and open the device; see HPUStrategyMixin."""
+        super().setup_environment()
+        self._has_device = True
+
+    def module_to_device(self, module: "Module") -> None:
+        """Move a module to the device. Fabric may do so on a single device before it is launched.
+
+        Args:
+            module: The module.
+        """
+        self.prepare_device()
+        self._has_device = True
+        super().module_to_device(module)  # type: ignore[safe-super] # that of Lightning's strategy, which follows this class
 
     @property
     def precision(self) -> "Precision":

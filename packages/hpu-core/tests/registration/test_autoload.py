@@ -24,6 +24,7 @@ def installs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     installs: list[str] = []
     monkeypatch.setattr(_probe, "maybe_has_hpu", lambda: True)
     monkeypatch.setattr(_import_hook, "install", lambda: installs.append("install"))
+    monkeypatch.setattr(_import_hook, "install_hints", lambda: installs.append("install_hints"))
     monkeypatch.delenv(registration.AUTOLOAD, raising=False)
     return installs
 
@@ -34,11 +35,11 @@ def test_autoload_registers_where_there_is_a_device(installs: list[str]) -> None
     assert installs == ["install"]
 
 
-def test_autoload_does_nothing_without_device(installs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_autoload_does_not_register_without_device(installs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_probe, "maybe_has_hpu", lambda: False)
     registration.autoload()
 
-    assert installs == []
+    assert installs == ["install_hints"]
 
 
 def test_should_autoload_follows_variable(installs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,10 @@ Modules:
 - `_patch`: replace and restore Lightning's classes and functions
 - `_connectors`: the subclasses of Lightning's connectors
 - `_strategy_flags`: interpretation of the `strategy` argument
+- `_hints`: errors for names of Gaudi on machines without a device
 - `_functions`: replacements for functions of Lightning without support for HPU
 - `_cli`: classes that LightningCLI lists
+- `_fabric_cli`: options of `fabric run`
 - `_registries`: entries in Lightning's registries
 
 Importing this package imports neither torch nor Lightning.
@@ -41,6 +43,8 @@ AUTOLOAD = "HPU_CORE_AUTOLOAD"
 def autoload() -> None:
     """Call `register` and track the bridge's import if `should_autoload` is true. Never raises.
 
+    Without a device and the simulator, only Lightning's errors for names of Gaudi get a sentence that says so.
+
     Runs on `import hpu_core` and, from torch 2.5 on, at the end of `import torch` (entry point `torch.backends`), where
     an exception would make torch unusable.
     """
@@ -50,6 +54,10 @@ def autoload() -> None:
 
             bridge.track_rendezvous_env()
             register()
+        elif is_autoload_enabled():
+            from hpu_core.registration import _import_hook
+
+            _import_hook.install_hints()
     except Exception:
         import logging
 

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from hpu_core import frameworks, plugins
-from hpu_core.registration import _registries, _strategy_flags
+from hpu_core.registration import _hints, _registries, _strategy_flags
 
 if TYPE_CHECKING:
     from hpu_core.frameworks import FrameworkName
@@ -81,6 +81,7 @@ class HPUConnectorMixin(_Connector):
             self._may_choose_hpu(flags.get("accelerator")) or str(strategy).lower().startswith("hpu_")
         ):
             flags["strategy"] = _strategy_flags.resolve(strategy, self._api)
+            _check_available(flags)
         precision = flags.get("precision")
         if not _is_plugin_precision(precision):
             super()._check_config_and_set_final_flags(**flags)
@@ -109,8 +110,7 @@ class HPUConnectorMixin(_Connector):
         except Exception as error:
             # In place, because not every exception can be constructed from a message.
             if is_hpu and len(error.args) == 1 and not _is_hpu_available():
-                advice = "`hpu-info` lists where hpu-core searched for Gaudi cards; `hpu-sim run` simulates cards."
-                error.args = (f"{error} {advice}",)
+                error.args = (f"{error} {_hints.ADVICE}",)
             raise
 
     def _choose_strategy(self) -> Any:
@@ -254,6 +254,19 @@ def _is_hpu_available() -> bool:
     from hpu_core import discovery
 
     return discovery.is_available()
+
+
+def _check_available(flags: dict[str, Any]) -> None:
+    """Raise an error for a strategy of Gaudi if Lightning would choose the CPU for it.
+
+    Raises:
+        MisconfigurationException: No device can be used.
+    """
+    from hpu_core._lightning import MisconfigurationException
+
+    if _hints.names_hpu(flags) and flags.get("accelerator") in {None, "auto"} and not _is_hpu_available():
+        strategy = flags["strategy"]
+        raise MisconfigurationException(f"`{strategy=}` needs a Gaudi card, and none was found. {_hints.ADVICE}")
 
 
 def _is_interactive() -> bool:

@@ -21,6 +21,7 @@ _TARGETS: "Final[dict[str, FrameworkName]]" = {
     "lightning.pytorch.cli": "lightning",
     "lightning.pytorch.plugins.io.async_plugin": "lightning",
     "lightning.pytorch.utilities.memory": "lightning",
+    "lightning.fabric.cli": "lightning",
     "lightning.fabric.connector": "lightning",
     "lightning.fabric.utilities.throughput": "lightning",
     "pytorch_lightning.trainer.connectors.accelerator_connector": "pytorch_lightning",
@@ -29,6 +30,7 @@ _TARGETS: "Final[dict[str, FrameworkName]]" = {
     "pytorch_lightning.cli": "pytorch_lightning",
     "pytorch_lightning.plugins.io.async_plugin": "pytorch_lightning",
     "pytorch_lightning.utilities.memory": "pytorch_lightning",
+    "lightning_fabric.cli": "pytorch_lightning",
     "lightning_fabric.connector": "pytorch_lightning",
     "lightning_fabric.utilities.throughput": "pytorch_lightning",
 }
@@ -36,6 +38,7 @@ _TARGETS: "Final[dict[str, FrameworkName]]" = {
 
 def install() -> None:
     """Patch the modules that are imported, and each of the others when it is."""
+    uninstall_hints()
     _lightning_2_0.install()
     _hook.install()
 
@@ -44,6 +47,23 @@ def uninstall() -> None:
     """Stop patching and restore the patched modules."""
     _hook.remove()
     _lightning_2_0.uninstall()
+    _unpatch()
+
+
+def install_hints() -> None:
+    """Extend the errors of Lightning's connectors for names of Gaudi, see `_hints`; nothing if `install` was called."""
+    if not _hook.is_installed:
+        _hints_hook.install()
+
+
+def uninstall_hints() -> None:
+    """Undo `install_hints`."""
+    if _hints_hook.is_installed:
+        _hints_hook.remove()
+        _unpatch()
+
+
+def _unpatch() -> None:
     # The first patched module imports it.
     if f"{__package__}._patch" in sys.modules:
         from hpu_core.registration import _patch
@@ -51,17 +71,28 @@ def uninstall() -> None:
         _patch.unpatch()
 
 
+def _add_hints(module: ModuleType) -> None:
+    from hpu_core.registration import _patch
+
+    _patch.patch_hints(module, _TARGETS[module.__name__])
+
+
 def _on_import(module: ModuleType) -> None:
     # Lightning is imported by now, so these imports add little.
     framework = _TARGETS[module.__name__]
-    if module.__name__.endswith(".cli"):
+    if module.__name__.endswith("fabric.cli"):
+        from hpu_core.registration import _fabric_cli
+
+        _fabric_cli.extend_options(module, framework)
+    elif module.__name__.endswith(".cli"):
         from hpu_core.registration import _cli
 
         _cli.load_classes(framework)
-    else:
-        from hpu_core.registration import _patch
+        return
+    from hpu_core.registration import _patch
 
-        _patch.patch(module, framework)
+    _patch.patch(module, framework)
 
 
 _hook: Final = PostImportHook(_TARGETS, _on_import)
+_hints_hook: Final = PostImportHook([name for name in _TARGETS if name.endswith("connector")], _add_hints)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_core.registration import _connectors, _functions, _registries
+from hpu_core.registration import _connectors, _fabric_cli, _functions, _hints, _registries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +20,7 @@ _REPLACEMENTS: "Final[dict[str, Callable[[Any, FrameworkName], Any]]]" = {
     "_AcceleratorConnector": _connectors.trainer_connector,
     "_Connector": _connectors.fabric_connector,
     "_clone_tensor": _functions.clone_tensor,
+    "_get_num_processes": _fabric_cli.get_num_processes,
     "_init_profiler": _functions.init_profiler,
     "_log_device_info": _functions.log_device_info,
     "_plugin_to_compute_dtype": _functions.plugin_to_compute_dtype,
@@ -27,14 +28,20 @@ _REPLACEMENTS: "Final[dict[str, Callable[[Any, FrameworkName], Any]]]" = {
     "is_oom_error": _functions.is_oom_error,
 }
 
+_HINTS: "Final[dict[str, Callable[[Any, FrameworkName], Any]]]" = {
+    "_AcceleratorConnector": _hints.connector,
+    "_Connector": _hints.connector,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class _Patch:
-    """One replaced name in one module."""
+    """One replaced name in the modules below one root."""
 
-    module: ModuleType
+    root: str
     name: str
     original: Any
+    replacement: Any
 
 
 _patches: Final[list[_Patch]] = []
@@ -50,7 +57,32 @@ def patch(module: ModuleType, framework: "FrameworkName") -> None:
         module: The defining module.
         framework: The framework that it belongs to.
     """
-    for name, make_replacement in _REPLACEMENTS.items():
+    _patch(module, framework, _REPLACEMENTS)
+
+
+def patch_hints(module: ModuleType, framework: "FrameworkName") -> None:
+    """Extend the errors of a connector on a machine without a device; see `_hints`.
+
+    Args:
+        module: The module that defines the connector.
+        framework: The framework that it belongs to.
+    """
+    _patch(module, framework, _HINTS)
+
+
+def unpatch() -> None:
+    """Restore every replaced name, and Lightning's registries."""
+    while _patches:
+        applied = _patches.pop()
+        _replace(applied.root, applied.name, applied.replacement, applied.original)
+    _fabric_cli.restore()
+    _registries.restore()
+
+
+def _patch(
+    module: ModuleType, framework: "FrameworkName", replacements: "dict[str, Callable[[Any, FrameworkName], Any]]"
+) -> None:
+    for name, make_replacement in replacements.items():
         if name not in vars(module):
             continue
         original = getattr(module, name)
@@ -59,27 +91,20 @@ def patch(module: ModuleType, framework: "FrameworkName") -> None:
         except NotImplementedError as error:
             _log.warning("HPU is not registered with %s: %s", framework, error)
             continue
-        _replace(name, original, replacement, _root(module.__name__))
+        root = _root(module.__name__)
+        _replace(root, name, original, replacement)
+        _patches.append(_Patch(root, name, original, replacement))
 
 
-def unpatch() -> None:
-    """Restore every replaced name, and Lightning's registries."""
-    while _patches:
-        applied = _patches.pop()
-        setattr(applied.module, applied.name, applied.original)
-    _registries.restore()
-
-
-def _replace(name: str, original: Any, replacement: Any, root: str) -> None:
+def _replace(root: str, name: str, old: Any, new: Any) -> None:
     """Replace an object in every module below `root` that has it under `name`.
 
-    If Lightning was imported before hpu_core, `trainer.trainer` has its own reference to the connector.
+    Modules have references of their own, such as `trainer.trainer` to the connector.
     """
     for module_name, module in list(sys.modules.items()):
         # sys.modules may hold objects without a `__dict__`.
-        if _root(module_name) == root and getattr(module, "__dict__", {}).get(name) is original:
-            _patches.append(_Patch(module, name, original))
-            setattr(module, name, replacement)
+        if _root(module_name) == root and getattr(module, "__dict__", {}).get(name) is old:
+            setattr(module, name, new)
 
 
 def _root(module: str) -> str:

@@ -1,0 +1,43 @@
+"""Tests of Fabric on a single simulated device."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hpu_core import HPUAccelerator, frameworks
+
+
+@pytest.fixture
+def fabric() -> Any:
+    """Fabric for one device, not launched, which Fabric does not require of a single device."""
+    return frameworks.current().fabric().Fabric(accelerator=HPUAccelerator(), devices=1)
+
+
+@pytest.mark.parametrize("launched", [False, True], ids=["not launched", "launched"])
+def test_device_is_that_of_tensors(launched: bool, fabric: Any) -> None:
+    """A device without an index is not equal to one with an index."""
+    before = fabric.device
+    if launched:
+        fabric.launch()
+    module = fabric.setup(torch.nn.Linear(4, 2))
+    samples: Any = torch.randn(2, 4)
+    (batch,) = fabric.setup_dataloaders(torch.utils.data.DataLoader(samples, batch_size=2))
+
+    assert before == torch.device("hpu")
+    assert {fabric.device, module.device, module.weight.device} == {batch.device}
+
+
+def test_training_without_launch(fabric: Any, tmp_path: Path) -> None:
+    module = torch.nn.Linear(4, 2)
+    module, optimizer = fabric.setup(module, torch.optim.SGD(module.parameters(), lr=0.1))
+    before = module.weight.detach().cpu().clone()
+    fabric.backward(module(torch.ones(2, 4, device=fabric.device)).sum())
+    optimizer.step()
+    fabric.save(tmp_path / "state.ckpt", {"module": module, "step": 3})
+    state = {"module": module, "step": 0}
+    fabric.load(tmp_path / "state.ckpt", state)
+
+    assert not torch.equal(before, module.weight.detach().cpu())
+    assert state["step"] == 3
