@@ -81,12 +81,15 @@ class FakeDevice(TorchDispatchMode):
         self._pending: dict[int, int] = {}
         # The boxed object does not keep the Python part of a work alive, without which `wait` never returns.
         self._works: list[Any] = []
+        self._last_work: Any = None
         self.step = StepRecording()
         self.is_recording = False
         self.host_reads: dict[tuple[str, str], HostRead] = {}
         self.error: PlanError | None = None
         self.notes: set[str] = set()
-        self.tracker = make_memory_tracker(self._on_memory, on_root_module or _do_nothing)
+        self.on_root_module = on_root_module or _do_nothing
+        self._unsaved_peak: Phase | None = None
+        self.tracker = make_memory_tracker(self)
 
     def __enter__(self) -> Self:
         super().__enter__()  # type: ignore[no-untyped-call] # torch's
@@ -99,10 +102,16 @@ class FakeDevice(TorchDispatchMode):
 
     def begin(self, step: StepRecording) -> None:
         """Record into a step from now on."""
+        self.end()
         self.step = step
         self._pending.clear()
         self.is_recording = True
-        self._on_memory(tuple(self.tracker.bytes))
+        self.after_change(tuple(self.tracker.bytes))
+
+    def end(self) -> None:
+        """Stop recording the step."""
+        self._save_peak()
+        self.is_recording = False
 
     def remove_data(self, parameter: torch.nn.Parameter) -> None:
         """Make a parameter fake on its device; it stays the same object."""
@@ -125,6 +134,9 @@ class FakeDevice(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if self._last_work is not None:
+            # DDP's reducer asks for the future at once. Later, a work must not keep its tensors.
+            self._last_work.tensors = self._last_work = None
         if any(each is not torch.Tensor and each.__name__ == "DTensor" for each in types):
             return NotImplemented  # torch turns it into operators on local tensors, which come here again.
         if func.namespace == "prim":
@@ -140,7 +152,7 @@ class FakeDevice(TorchDispatchMode):
             # The collective stays pending: the operator that reads the tensor waits for it.
             self._storage_id(args[0])
             return args[0]
-        result = self._call(func, args, kwargs)
+        result = args[0] if self._accumulates_in_place(func, args) else self._call(func, args, kwargs)
         if func.namespace == "_c10d_functional":
             self._record_functional(name, _named_arguments(func, args, kwargs), result)
         elif self.is_recording:
@@ -154,6 +166,20 @@ class FakeDevice(TorchDispatchMode):
         if device is not None and torch.device(device).type == "hpu":
             return True
         return func.__name__.partition(".")[0] in _FACTORIES and _is_large(args) and _is_in_constructor()
+
+    def _accumulates_in_place(self, func: Any, args: tuple[Any, ...]) -> bool:
+        """Return whether autograd adds a gradient to one that nothing else refers to.
+
+        The engine does so in place for every tensor but subclasses, such as fake tensors.
+        """
+        return (
+            func is torch.ops.aten.add.Tensor
+            and torch_tools.is_backward()
+            and all(isinstance(each, self._fake_class) for each in args)
+            and (args[0].shape, args[0].dtype) == (args[1].shape, args[1].dtype)
+            and torch_tools.is_last_reference(args[0])
+            and torch_tools.is_called_by_autograd_engine()
+        )
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
@@ -213,8 +239,25 @@ class FakeDevice(TorchDispatchMode):
             traceback = traceback.tb_next
         return found
 
-    def _on_memory(self, by_category: tuple[int, ...]) -> None:
-        self.step.samples.append(MemorySample(len(self.step.operations), self.phase, by_category))
+    def before_change(self, *, shrinks: bool) -> None:
+        """Save the memory by module of a peak before it is left."""
+        if self._unsaved_peak is not None and (shrinks or self.phase != self._unsaved_peak):
+            self._save_peak()
+
+    def after_change(self, by_category: tuple[int, ...]) -> None:
+        """Record the memory of the device."""
+        phase = self.phase
+        self.step.samples.append(MemorySample(len(self.step.operations), phase, by_category))
+        total = sum(by_category)
+        if total > self.step.peaks.get(phase, (0, {}))[0]:
+            self.step.peaks[phase] = (total, {})
+            self._unsaved_peak = phase
+
+    def _save_peak(self) -> None:
+        if self._unsaved_peak is not None:
+            total, _ = self.step.peaks[self._unsaved_peak]
+            self.step.peaks[self._unsaved_peak] = (total, dict(self.tracker.by_module))
+            self._unsaved_peak = None
 
     def _storage_id(self, tensor: torch.Tensor) -> int:
         storage = tensor.untyped_storage()
@@ -279,10 +322,8 @@ class FakeDevice(TorchDispatchMode):
                 is_async=bool(values.get("async_op", True)),
             )
         work = torch_tools.finished_work(args[0])
-        if self._works:
-            # DDP's reducer asks for the future at once. Later, a work must not keep its tensors.
-            self._works[-1].tensors = None
         self._works.append(work)
+        self._last_work = work
         return work.boxed() if len(func._schema.returns) == 1 else (args[0], work.boxed())  # noqa: SLF001 - as above
 
     def _record_functional(self, name: str, values: dict[str, Any], result: Any) -> None:

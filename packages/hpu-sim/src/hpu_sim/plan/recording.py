@@ -103,6 +103,7 @@ class StepRecording:
         views: Number of operators that only made a view.
         graph_ends: Numbers of operations after which ``mark_step`` ended a graph.
         inputs: Dtype, shape and bytes of each tensor of the batch.
+        peaks: Highest memory of each part of the step, and then the bytes by module and category.
     """
 
     operations: list[Operation] = field(default_factory=list)
@@ -111,6 +112,7 @@ class StepRecording:
     views: int = 0
     graph_ends: list[int] = field(default_factory=list)
     inputs: tuple[tuple[str, tuple[int, ...], int], ...] = ()
+    peaks: dict[Phase, tuple[int, dict[tuple[str, int], int]]] = field(default_factory=dict)
 
     @property
     def flops(self) -> int:

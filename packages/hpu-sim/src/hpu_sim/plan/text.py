@@ -11,7 +11,7 @@ from hpu_sim.report.formatting import format_bytes, format_int
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hpu_sim.plan.schema import Plan, StrategyPlan
+    from hpu_sim.plan.schema import ModuleMemory, Plan, StrategyPlan
 
 _COLUMNS = ("strategy", "generation", "peak memory", "fits", "step", "limited by", "collectives per step")
 
@@ -68,9 +68,12 @@ def _details(each: StrategyPlan) -> list[str]:
             f"  {format_int(each.parameters)} parameters, {format_int(each.trainable)} trained, precision "
             f"{each.precision}, {'lazy' if each.lazy else 'eager'} mode, rank {each.rank}; batch per rank: {batch}"
         ),
+        "  ranks planned: " + ", ".join(f"{rank.rank} ({format_bytes(rank.peak_bytes)})" for rank in each.ranks),
         f"  {each.flops:.4g} floating-point operations per step and rank; graphs to compile: {graphs}",
         f"  memory at the peak ({each.memory.peak_phase}): {peak}",
         f"  highest memory: {moments}",
+        "  memory by module at the peak:",
+        *_align([_module(row) for row in each.memory.modules], indent=4),
     ]
     lines += [
         f"  {group.name} in {group.phase}: {group.count} per step, {format_bytes(group.bytes)}, {group.ranks} ranks in "
@@ -83,6 +86,12 @@ def _details(each: StrategyPlan) -> list[str]:
         for read in each.host_reads
     ]
     return lines
+
+
+def _module(row: ModuleMemory) -> tuple[str, ...]:
+    times = f" ({row.count} modules)" if row.count > 1 else ""
+    parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in row.by_category.items())
+    return f"{row.name}{times}", format_bytes(row.bytes), parts
 
 
 def _location(location: str) -> str:
@@ -100,7 +109,7 @@ def _advice(each: StrategyPlan) -> Iterable[str]:
         yield f"    {advice.title}: {format_bytes(advice.peak_bytes)}, {verdict}; {advice.cost}"
 
 
-def _align(rows: Sequence[Sequence[str]]) -> list[str]:
+def _align(rows: Sequence[Sequence[str]], indent: int = 2) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     padded = (map(str.ljust, row, widths) for row in rows)
-    return [f"  {'  '.join(row)}".rstrip() for row in padded]
+    return [f"{' ' * indent}{'  '.join(row)}".rstrip() for row in padded]
