@@ -194,8 +194,10 @@ def plan(  # noqa: PLR0913 - one argument per option
         strategies = [each.strip() for each in strategy.split(",")] if strategy else list(command.COMPARED)
     if rank is not None and rank >= devices * nodes:
         raise click.UsageError(f"`--rank` must be below the number of ranks, {devices * nodes}, got {rank}")
-    shared = {"rank": rank or 0, "only_rank": rank is not None}
-    choices = [Options(devices, nodes, each, precision, batch_size, **shared) for each in strategies]
+    choices = [
+        Options(devices, nodes, each, precision, batch_size, rank=rank or 0, only_rank=rank is not None)
+        for each in strategies
+    ]
     code = command.run(
         configs, choices, program, arguments, finds_batch=find_batch, html_path=html_path, json_path=json_path
     )

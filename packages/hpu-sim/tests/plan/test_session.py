@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 import types
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -281,3 +281,40 @@ def test_a_module_compiled_within_counts_as_compiled() -> None:
             model(torch.ones(2, 64, device="hpu")).sum().backward()
 
     assert record_call(program, Options()).compiled
+
+
+def test_a_formatted_value_is_a_read() -> None:
+    shown: list[str] = []
+    recording = _plan(lambda x: shown.append(f"{x.sum():.2f}"))
+
+    assert shown == ["1.00", "1.00"]
+    assert 'f"{x.sum():.2f}"' in recording.host_reads[0].source
+
+
+def test_a_printed_tensor_is_a_read() -> None:
+    recording = _plan(print)
+
+    assert [each.operator for each in recording.host_reads] == ["print"]
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")
+def test_a_callback_that_needs_a_number_of_epochs_is_planned() -> None:
+    lightning = pytest.importorskip("lightning")
+    from lightning.pytorch.demos.boring_classes import BoringModel, RandomDataset
+
+    class Scheduled(BoringModel):
+        def configure_optimizers(self) -> Any:
+            optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+            steps = int(self.trainer.estimated_stepping_batches)
+            return [optimizer], [torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=steps)]
+
+        def train_dataloader(self) -> Any:
+            return torch.utils.data.DataLoader(RandomDataset(32, 1))
+
+    def program() -> None:
+        trainer = lightning.Trainer(
+            max_epochs=1, callbacks=[lightning.pytorch.callbacks.StochasticWeightAveraging(0.1)]
+        )
+        trainer.fit(Scheduled())
+
+    assert len(record_call(program, Options()).steps) == 2

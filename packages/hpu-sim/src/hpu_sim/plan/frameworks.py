@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hpu_sim import import_hooks
 from hpu_sim.plan import zero
 from hpu_sim.plan.errors import PlanError
+from hpu_sim.plan.recording import STEPS_OF_DDP
 from hpu_sim.report import frames
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _TRAINERS: Final = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
 _FABRICS: Final = ("lightning.fabric.fabric", "lightning_fabric.fabric")
+_EPOCHS: Final = 1000
 # Callbacks of Lightning that write files, read values for people, or need validation.
 _DROPPED: Final = ("Checkpoint", "ProgressBar", "ModelSummary", "EarlyStopping", "LearningRateMonitor", "Timer")
 
@@ -213,7 +215,11 @@ def _prepare(trainer: Any, model: Any, session: Session, package: str) -> None:
     trainer.callbacks.append(_make_callback(callback_class, session))
     trainer.limit_val_batches = 0
     trainer.num_sanity_val_steps = 0
-    trainer.fit_loop.max_epochs = -1
+    # Enough epochs for the steps, of however few batches. Schedules and callbacks need a number.
+    if trainer.fit_loop.max_epochs != -1:
+        trainer.fit_loop.max_epochs = max(trainer.fit_loop.max_epochs or 0, _EPOCHS)
+    if trainer.fit_loop.epoch_loop.max_steps > 0:
+        trainer.fit_loop.epoch_loop.max_steps = max(trainer.fit_loop.epoch_loop.max_steps, STEPS_OF_DDP)
     recording.strategy = getattr(trainer.strategy, "strategy_name", type(trainer.strategy).__name__)
     recording.precision = str(trainer.precision)
     recording.accumulate = int(trainer.accumulate_grad_batches)

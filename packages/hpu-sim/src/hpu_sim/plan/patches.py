@@ -35,6 +35,8 @@ def applied(session: Session) -> Iterator[None]:
         _replace(stack, torch.Tensor, "numpy", _host_copy(torch.Tensor.numpy, device, _zeros_numpy))
         _replace(stack, torch.Tensor, "tolist", _host_copy(torch.Tensor.tolist, device, _zeros_list))
         stack.callback(_locate_optimizer(session).remove)
+        _replace(stack, torch.Tensor, "__format__", _format(torch.Tensor.__format__))
+        _replace(stack, torch.Tensor, "__repr__", _show(torch.Tensor.__repr__, device))
         _replace_distributed(stack, session)
         _replace_bridge(stack, session)
         try:
@@ -147,6 +149,30 @@ def _host_copy(original: Callable[..., Any], device: FakeDevice, zeros: Callable
             return original(self, *args, **kwargs)
         device.record_host_read(original.__name__, "zeros")
         return zeros(self)
+
+    return method
+
+
+def _format(original: Callable[..., str]) -> Callable[..., str]:
+    """Return a method that formats a fake number as the value that the plan assumes."""
+    fake_class = torch_tools.fake_tensor_module().FakeTensor
+
+    def method(self: Any, spec: str) -> str:
+        if not isinstance(self, fake_class):
+            return original(self, spec)
+        return format(self.item(), spec) if self.dim() == 0 else object.__format__(self, spec)
+
+    return method
+
+
+def _show(original: Callable[..., str], device: FakeDevice) -> Callable[..., str]:
+    """Return a method that shows a fake tensor, and records the read that showing a tensor with data is."""
+    fake_class = torch_tools.fake_tensor_module().FakeTensor
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> str:
+        if isinstance(self, fake_class) and device.is_recording:
+            device.record_host_read("print", "no values")
+        return original(self, *args, **kwargs)
 
     return method
 

@@ -7,10 +7,14 @@ and time models read it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from hpu_sim.plan.schema import HostRead
+
+#: Steps of a plan, and of one with DDP. The optimizer makes its state in the first one, DDP its buckets in the second.
+STEPS: Final = 2
+STEPS_OF_DDP: Final = 3
 
 Phase = Literal["setup", "forward", "backward", "optimizer"]
 

@@ -8,19 +8,15 @@ import runpy
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from hpu_sim.plan.errors import PlanComplete, PlanError
-from hpu_sim.plan.recording import Recording, StepRecording
+from hpu_sim.plan.recording import STEPS, STEPS_OF_DDP, Recording, StepRecording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import torch
-
-#: Steps of a plan, and of one with DDP. The optimizer makes its state in the first one, DDP its buckets in the second.
-STEPS: Final = 2
-STEPS_OF_DDP: Final = 3
 
 
 @dataclass(frozen=True)

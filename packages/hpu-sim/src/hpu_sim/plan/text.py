@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpu_sim.plan.schema import PREDICTED
-from hpu_sim.report.formatting import format_bytes, format_int
+from hpu_sim.report.formatting import format_bytes, format_int, format_seconds, show_location
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -46,18 +45,6 @@ def _row(each: StrategyPlan) -> tuple[str, ...]:
     )
 
 
-def format_seconds(seconds: float) -> str:
-    """Return a duration with a unit.
-
-    >>> format_seconds(0.00123), format_seconds(1.5)
-    ('1.23 ms', '1.5 s')
-    """
-    for limit, scale, unit in ((1.0, 1.0, "s"), (1e-3, 1e3, "ms")):
-        if seconds >= limit:
-            return f"{seconds * scale:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} us"
-
-
 def _details(each: StrategyPlan) -> list[str]:
     batch = ", ".join(f"{tensor.dtype}{list(tensor.shape)}" for tensor in each.inputs) or "not known"
     graphs = "one per operator and shape (eager)" if each.graphs is None else str(each.graphs)
@@ -81,7 +68,7 @@ def _details(each: StrategyPlan) -> list[str]:
         for group in each.collectives
     ]
     lines += [
-        f"  {_location(read.location)} reads a value {read.count} times per step: `{read.source}`"
+        f"  {show_location(read.location)} reads a value {read.count} times per step: `{read.source}`"
         + (f" (the plan assumed {read.assumed})" if read.assumed else "")
         for read in each.host_reads
     ]
@@ -92,12 +79,6 @@ def _module(row: ModuleMemory) -> tuple[str, ...]:
     times = f" ({row.count} modules)" if row.count > 1 else ""
     parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in row.by_category.items())
     return f"{row.name}{times}", format_bytes(row.bytes), parts
-
-
-def _location(location: str) -> str:
-    path, _, line = location.rpartition(":")
-    shown = Path(path)
-    return f"{shown.relative_to(Path.cwd()) if shown.is_relative_to(Path.cwd()) else shown}:{line}"
 
 
 def _advice(each: StrategyPlan) -> Iterable[str]:

@@ -37,6 +37,14 @@ _READS_ADDRESSES: Final = r"(torch|lightning|pytorch_lightning|lightning_fabric|
 _SUM: Final = 0
 
 
+def is_supported() -> bool:
+    """Return whether torch is at least :data:`MINIMUM_TORCH`."""
+    import torch
+
+    version = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
+    return version >= MINIMUM_TORCH
+
+
 def require_torch() -> None:
     """Raise an error if torch is too old.
 
@@ -45,8 +53,7 @@ def require_torch() -> None:
     """
     import torch
 
-    version = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
-    if version < MINIMUM_TORCH:
+    if not is_supported():
         minimum = ".".join(map(str, MINIMUM_TORCH))
         raise PlanError(
             f"`hpu-sim plan` needs torch {minimum} or newer, for its tools for memory, got {torch.__version__}; plan "
@@ -187,6 +194,13 @@ def group_ranks(group: Any) -> tuple[int, ...]:
 def is_sum(operation: Any) -> bool:
     """Return whether a boxed reduction of a collective's arguments is a sum."""
     return bool(operation.op() == _SUM)
+
+
+def is_innermost_mode(mode: Any) -> bool:
+    """Return whether a dispatch mode is the last one that was entered."""
+    from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+    return _get_current_dispatch_mode() is mode
 
 
 def is_last_reference(tensor: torch.Tensor) -> bool:
