@@ -140,6 +140,12 @@ def _find_program(program: str, *, module: bool) -> list[str]:
 @click.option("--compare", is_flag=True, help="Compare the script's strategy with DDP and ZeRO 1 to 3.")
 @click.option("--precision", default=None, help="Precision instead of the script's own.")
 @click.option("--batch-size", default=None, type=click.IntRange(1), help="Batch size per card instead of the script's.")
+@click.option(
+    "--rank",
+    default=None,
+    type=click.IntRange(0),
+    help="Plan this rank alone.  [default: 0, and the last of each group]",
+)
 @click.option("--find-batch", is_flag=True, help="Plan the largest batch size per card that fits.")
 @click.option(
     "--html", "html_path", default=None, type=click.Path(path_type=Path), metavar="FILE", help="Write a page."
@@ -159,6 +165,7 @@ def plan(  # noqa: PLR0913 - one argument per option
     compare: bool,
     precision: str | None,
     batch_size: int | None,
+    rank: int | None,
     find_batch: bool,
     html_path: Path | None,
     json_path: Path | None,
@@ -168,7 +175,8 @@ def plan(  # noqa: PLR0913 - one argument per option
     """Predict memory and step time of a script on many cards.
 
     SCRIPT runs as one rank of NODES x DEVICES until its training steps are known. Its tensors on cards have no data.
-    The exit code is 1 if nothing that was planned fits in memory. Everything is predicted, and nothing is measured.
+    The exit code is 0 if a plan fits in memory, 1 if none does, and 2 if SCRIPT cannot be planned. Everything is
+    predicted, and nothing is measured.
     """
     from hpu_sim.plan import command
     from hpu_sim.plan.session import Options
@@ -184,7 +192,12 @@ def plan(  # noqa: PLR0913 - one argument per option
     strategies: list[str | None] = [None]
     if strategy or compare:
         strategies = [each.strip() for each in strategy.split(",")] if strategy else list(command.COMPARED)
-    choices = [Options(devices, nodes, each, precision, batch_size) for each in strategies]
+    if rank is not None and rank >= devices * nodes:
+        raise click.UsageError(f"`--rank` must be below the number of ranks, {devices * nodes}, got {rank}")
+    choices = [
+        Options(devices, nodes, each, precision, batch_size, rank=rank or 0, only_rank=rank is not None)
+        for each in strategies
+    ]
     code = command.run(
         configs, choices, program, arguments, finds_batch=find_batch, html_path=html_path, json_path=json_path
     )

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import functools
 import json
+import re
+from typing import TYPE_CHECKING
 
 import pytest
 
-from hpu_sim.plan import text
-from hpu_sim.plan.compare import make_plan, strategy_plan
+from hpu_sim import runtime
+from hpu_sim.plan import command, text
+from hpu_sim.plan.compare import make_plan, representatives, strategy_plan
 from hpu_sim.plan.recording import MemorySample, Recording
 from hpu_sim.plan.schema import Plan
 from hpu_sim.plan.session import Options, record_call
 
 from .programs import MODELS, train
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.needs_torch("2.8", "the tools of the planner")
 
@@ -66,3 +72,62 @@ def test_a_plan_that_does_not_fit_says_so(recording: Recording) -> None:
 
     assert not plan.fits
     assert "200 GiB of 126.6 GiB  NO" in text.render(plan)
+
+
+def test_the_table_has_memory_by_module(recording: Recording) -> None:
+    shown = text.render(make_plan((), [strategy_plan(recording, "GAUDI3")]))
+
+    assert "memory by module at the peak:" in shown
+    assert re.search(r"^    0 +\S+ KiB", shown, re.MULTILINE)
+
+
+def test_the_last_rank_of_each_group_is_representative(recording: Recording) -> None:
+    assert representatives(recording) == (15,)
+
+
+def test_the_plan_is_that_of_the_rank_with_most_memory() -> None:
+    """FSDP2 gives the last of 3 ranks fewer of 10 classes; its plan is beside that of rank 0."""
+    recordings = {
+        rank: record_call(functools.partial(train, MODELS["mlp"], wrap="fsdp2"), Options(devices=3, rank=rank))
+        for rank in (0, 2)
+    }
+    plan = command.with_ranks(lambda options: recordings[options.rank], Options(devices=3), recordings[0], "GAUDI2")
+
+    assert plan.rank == 0
+    assert [each.rank for each in plan.ranks] == [0, 2]
+    assert plan.ranks[1].peak_bytes < plan.ranks[0].peak_bytes == plan.memory.peak_bytes
+    assert "ranks planned: 0" in text.render(make_plan((), [plan]))
+
+
+def test_one_rank_can_be_planned_alone(recording: Recording) -> None:
+    def record(options: Options) -> Recording:
+        raise AssertionError(options)
+
+    plan = command.with_ranks(record, Options(devices=2, nodes=8, rank=3, only_rank=True), recording, "GAUDI2")
+
+    assert [each.rank for each in plan.ranks] == [0]
+
+
+def test_an_error_of_the_program_has_its_own_traceback_and_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text('import torch\n\n\ndef main():\n    {}["data"]\n\n\nmain()\n')
+    config = runtime.active_config()
+
+    code = command.run([config], [Options()], str(script), ())
+
+    shown = capsys.readouterr().err
+    assert code == 2
+    assert shown.startswith("Traceback (most recent call last):\n" + f'  File "{script}", line 8')
+    assert "Error: the program raised KeyError" in shown
+
+
+def test_a_script_that_cannot_be_planned_has_an_exit_code_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import torch\n")
+
+    assert command.run([runtime.active_config()], [Options()], str(script), ()) == 2
+    assert "without a training step" in capsys.readouterr().err

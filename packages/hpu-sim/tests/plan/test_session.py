@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import types
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -184,3 +185,136 @@ def test_a_script_has_its_arguments_and_its_folder(tmp_path: Path) -> None:
     recording = record(script, ["5"], Options())
 
     assert recording.steady.operations[-1].writes[0][1] == 3 * 5 * 4
+
+
+def test_a_program_of_one_rank_may_have_a_process_group() -> None:
+    """A script for torchrun reads its rank and makes a process group on one rank too."""
+
+    def program() -> None:
+        dist.init_process_group("hccl", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
+        with plan.step():
+            dist.all_reduce(torch.ones(4, device="hpu").relu())
+
+    recording = record_call(program, Options())
+
+    assert [each.ranks for each in recording.steady.collectives] == [(0,)]
+    assert not dist.is_initialized()
+
+
+def test_fabric_may_set_up_module_and_optimizer_apart() -> None:
+    from lightning.fabric import Fabric
+
+    def program() -> None:
+        fabric = Fabric(accelerator="hpu", devices=1)
+        model = fabric.setup_module(nn.Linear(4, 4))
+        optimizer = fabric.setup_optimizers(torch.optim.SGD(model.parameters()))
+        for _ in range(3):
+            fabric.backward(model(torch.ones(2, 4, device="hpu")).sum())
+            optimizer.step()  # type: ignore[union-attr] # of one optimizer
+
+    recording = record_call(program, Options())
+
+    assert (len(recording.steps), recording.trainable) == (2, 20)
+
+
+def test_a_rank_may_follow_another() -> None:
+    """Each rank opens its own device, as if it were the first in the process."""
+
+    def program() -> None:
+        hpu_core = pytest.importorskip("hpu_core")
+        hpu_core.hccl.select_device(2, int(os.environ["LOCAL_RANK"]))
+        with plan.step():
+            torch.ones(2, device="hpu").relu()
+
+    for rank in (0, 1):
+        assert record_call(program, Options(devices=2, rank=rank)).rank == rank
+
+
+def test_manual_optimization_runs_backward_within_a_forward() -> None:
+    """A module whose forward trains two optimizers keeps its place in the tree of modules."""
+
+    class Trains(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.generator, self.critic = nn.Linear(4, 4), nn.Linear(4, 1)
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            self.critic(self.generator(inputs)).mean().backward()
+            loss: torch.Tensor = self.critic(inputs).mean()
+            loss.backward()
+            return loss
+
+    def program() -> None:
+        model = Trains().to("hpu")
+        with plan.step():
+            model(torch.ones(2, 4, device="hpu"))
+
+    names = {each.module for each in record_call(program, Options()).steady.operations}
+
+    assert "Trains.critic" in names
+
+
+def test_a_loop_without_a_mark_names_the_line_of_its_optimizer() -> None:
+    def program() -> None:
+        model = nn.Linear(4, 4).to("hpu")
+        model(torch.ones(2, 4, device="hpu")).sum().backward()
+        torch.optim.SGD(model.parameters()).step()
+
+    with pytest.raises(plan.PlanError, match=rf"{__file__}:\d+: the program steps its optimizer in a loop of its own"):
+        record_call(program, Options())
+
+
+def test_a_custom_operator_without_a_fake_names_the_line() -> None:
+    @torch.library.custom_op("hpu_sim_test_plan::triple", mutates_args=())
+    def triple(inputs: torch.Tensor) -> torch.Tensor:
+        return inputs * 3
+
+    with pytest.raises(plan.PlanError, match=rf"{__file__}:\d+: .*register_fake"):
+        _plan(triple)
+
+
+def test_a_module_compiled_within_counts_as_compiled() -> None:
+    def program() -> None:
+        model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 1)).to("hpu")
+        model[0].compile(backend="eager")
+        with plan.step():
+            model(torch.ones(2, 64, device="hpu")).sum().backward()
+
+    assert record_call(program, Options()).compiled
+
+
+def test_a_formatted_value_is_a_read() -> None:
+    shown: list[str] = []
+    recording = _plan(lambda x: shown.append(f"{x.sum():.2f}"))
+
+    assert shown == ["1.00", "1.00"]
+    assert 'f"{x.sum():.2f}"' in recording.host_reads[0].source
+
+
+def test_a_printed_tensor_is_a_read() -> None:
+    recording = _plan(print)
+
+    assert [each.operator for each in recording.host_reads] == ["print"]
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")
+def test_a_callback_that_needs_a_number_of_epochs_is_planned() -> None:
+    lightning = pytest.importorskip("lightning")
+    from lightning.pytorch.demos.boring_classes import BoringModel, RandomDataset
+
+    class Scheduled(BoringModel):
+        def configure_optimizers(self) -> Any:
+            optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+            steps = int(self.trainer.estimated_stepping_batches)
+            return [optimizer], [torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=steps)]
+
+        def train_dataloader(self) -> Any:
+            return torch.utils.data.DataLoader(RandomDataset(32, 1))
+
+    def program() -> None:
+        trainer = lightning.Trainer(
+            max_epochs=1, callbacks=[lightning.pytorch.callbacks.StochasticWeightAveraging(0.1)]
+        )
+        trainer.fit(Scheduled())
+
+    assert len(record_call(program, Options()).steps) == 2

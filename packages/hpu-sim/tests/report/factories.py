@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Final
 
-from hpu_sim.report.schema import SCHEMA_VERSION, Frame, Machine, RankRecord, Report, Site, Steps
+from hpu_sim.report.schema import SCHEMA_VERSION, Clock, Frame, Machine, PredictedLine, RankRecord, Report, Site, Steps
 
 MACHINE: Final = Machine(2, "GAUDI2", "1.24.1", lazy=True, memory_bytes=96 << 30, torch="2.13.0")
 
@@ -27,6 +27,14 @@ _SITE: Final = Site(
     last_step=10,
     max_per_step=1,
     examples=(),
+)
+CLOCK: Final = Clock(
+    step=3,
+    fast_seconds=0.001,
+    slow_seconds=0.002,
+    exposed_seconds=(0.0, 0.0005),
+    host_seconds=(0.0, 0.0),
+    lines=(PredictedLine("/home/me/train.py:42", 0.0004, 0.0008), PredictedLine("", 0.0001, 0.0002)),
 )
 _TOTALS: Final = {
     "graphs": 20,

@@ -10,7 +10,7 @@ import pytest
 from hpu_sim.report.html import MAX_LINES, render
 from hpu_sim.report.schema import CollectiveStats, Compilation, OptimizerMemory, Steps, UncaughtError
 
-from .factories import make_frame, make_record, make_report, make_site
+from .factories import CLOCK, make_frame, make_record, make_report, make_site
 
 # Elements without an end tag.
 _VOID: Final = {"br", "hr", "img", "input", "link", "meta"}
@@ -204,3 +204,11 @@ def test_program_without_a_device_gets_a_page() -> None:
 
     assert page.errors == []
     assert "No process used a simulated card" in page.text
+
+
+def test_predicted_time_says_that_it_is_not_measured() -> None:
+    page = render(make_report(make_record(clock=CLOCK)))
+
+    assert "Time of a step <span" in page
+    assert "predicted, not measured" in page
+    assert "400 us to 800 us" in page

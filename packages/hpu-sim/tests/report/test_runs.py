@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from hpu_sim import cli
+from hpu_sim.plan import torch_tools
 from hpu_sim.report.schema import Report, Site, from_dict
 from hpu_sim.testing import free_port
 
@@ -37,6 +38,11 @@ def test_dynamic_shapes_and_host_syncs_are_found(run_recorded: Callable[..., Any
     (record,) = report.ranks
     assert record.state == "exited"
     assert record.steps.finished == 10
+
+    if torch_tools.is_supported():
+        assert record.clock is not None
+        assert record.clock.fast_seconds < record.clock.slow_seconds
+        assert "dynamic_shapes.py:" in record.clock.lines[0].location
 
     syncs = _sites(report, "host_sync")
     assert len(syncs) == 2

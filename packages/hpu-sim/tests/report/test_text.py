@@ -8,7 +8,7 @@ from pathlib import Path
 from hpu_sim.report.schema import UncaughtError
 from hpu_sim.report.text import MAX_FINDINGS, MAX_LINES, render
 
-from .factories import MACHINE, make_frame, make_record, make_report, make_site
+from .factories import CLOCK, MACHINE, make_frame, make_record, make_report, make_site
 
 
 def test_each_rank_has_a_row() -> None:
@@ -81,3 +81,11 @@ def test_limitations_are_notes_at_the_end() -> None:
 
 def test_program_without_a_device_gets_one_line() -> None:
     assert render(make_report()) == "hpu-sim: no process used a simulated card\n"
+
+
+def test_predicted_time_of_a_step_and_its_lines_is_beside_the_counters() -> None:
+    shown = render(make_report(make_record(clock=CLOCK)))
+
+    assert "  step 3 on GAUDI2: 1 ms to 2 ms (predicted, not measured)\n" in shown
+    assert "    /home/me/train.py:42  400 us to 800 us\n" in shown
+    assert "    no line of the program  100 us to 200 us\n" in shown

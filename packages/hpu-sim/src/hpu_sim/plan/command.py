@@ -5,22 +5,24 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+import traceback as traceback_module
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from hpu_sim import activation
 from hpu_sim.plan.errors import PlanError
-from hpu_sim.plan.runner import DOES_NOT_FIT
+from hpu_sim.plan.runner import CANNOT_PLAN, DOES_NOT_FIT
 from hpu_sim.plan.session import Options, record
+from hpu_sim.report import frames
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from hpu_sim.config import SimConfig
     from hpu_sim.plan.recording import Recording
-    from hpu_sim.plan.schema import Plan
+    from hpu_sim.plan.schema import Plan, StrategyPlan
 
 #: Strategies of `--compare`; None is the program's own.
 COMPARED: Final = (None, "auto", "deepspeed_stage_1", "deepspeed_stage_2", "deepspeed_stage_3")
@@ -75,8 +77,8 @@ def run(  # noqa: PLR0913 - one argument per option
         html_path: File for the page; None for none.
         json_path: File for the JSON; None for none.
 
-    Raises:
-        click.ClickException: If the program cannot be planned.
+    Returns:
+        0 if a plan fits, 1 if none does, 2 if the program cannot be planned.
     """
     first = configs[0]
     activation.activate(first.devices, first.generation, first.release.version)
@@ -87,13 +89,51 @@ def run(  # noqa: PLR0913 - one argument per option
     try:
         plan = _make_plan(planner, choices, [each.generation for each in configs], finds_batch=finds_batch)
     except PlanError as error:
-        raise click.ClickException(str(error)) from error
+        click.echo(f"Error: {error}", err=True)
+        return CANNOT_PLAN
+    except Exception as error:  # noqa: BLE001 - the program's own, of any class
+        click.echo(_describe_error(error), err=True)
+        return CANNOT_PLAN
     if html_path is not None:
         html_path.write_text(html.render(plan), encoding="utf-8")
     if json_path is not None:
         json_path.write_text(json.dumps(plan.to_dict(), indent=1) + "\n", encoding="utf-8")
     sys.stdout.write(text.render(plan))
     return 0 if plan.fits else DOES_NOT_FIT
+
+
+def _describe_error(error: Exception) -> str:
+    """Return the program's part of an error's traceback, and what to do."""
+    traceback = error.__traceback__
+    while traceback is not None and not frames.is_program(traceback.tb_frame):
+        traceback = traceback.tb_next
+    text = "".join(traceback_module.format_exception(type(error), error, traceback or error.__traceback__, chain=False))
+    return (
+        f"{text}Error: the program raised {type(error).__name__} before its training steps were known. If it runs with "
+        "`hpu-sim run`, the plan is at fault"
+    )
+
+
+def with_ranks(
+    record: Callable[[Options], Recording], options: Options, recording: Recording, generation: str
+) -> StrategyPlan:
+    """Return the plan of the rank with most memory, of the recorded one and the last one of each group.
+
+    Args:
+        record: Function that plans the program.
+        options: Options of the recording.
+        recording: Recording of a rank.
+        generation: Generation of the devices.
+    """
+    from hpu_sim.plan import compare, zero
+
+    plans = [compare.strategy_plan(recording, generation)]
+    # The accounting of ZeRO is that of any rank.
+    if not options.only_rank and recording.strategy not in zero.STAGES:
+        others = (record(dataclasses.replace(options, rank=rank)) for rank in compare.representatives(recording))
+        plans += [compare.strategy_plan(other, generation) for other in others]
+    worst = max(plans, key=lambda plan: plan.memory.peak_bytes)
+    return dataclasses.replace(worst, ranks=tuple(rank for plan in plans for rank in plan.ranks))
 
 
 def _make_plan(planner: Planner, choices: Sequence[Options], generations: Sequence[str], *, finds_batch: bool) -> Plan:
@@ -109,7 +149,7 @@ def _make_plan(planner: Planner, choices: Sequence[Options], generations: Sequen
             seen.add((recording.strategy, generation))
             if finds_batch and (found := search.find_batch(planner.record, options, generation)) is not None:
                 chosen, recording = found
-            plan = compare.strategy_plan(recording, generation)
+            plan = with_ranks(planner.record, chosen, recording, generation)
             if not plan.fits and len(choices) == 1:
                 advice = search.advise(planner.record, chosen, recording, generation)
                 plan = dataclasses.replace(plan, advice=advice)

@@ -16,6 +16,7 @@ from hpu_sim.plan.schema import (
     InputPlan,
     ModulePlan,
     Plan,
+    RankPlan,
     SpanPlan,
     StrategyPlan,
     TimePlan,
@@ -87,7 +88,18 @@ def strategy_plan(recording: Recording, generation: str) -> StrategyPlan:
         host_reads=tuple(recording.host_reads),
         advice=(),
         notes=(*_notes(recording), *recording.notes),
+        ranks=(RankPlan(recording.rank, memory.peak_bytes, step.flops, slow.seconds),),
     )
+
+
+def representatives(recording: Recording) -> tuple[int, ...]:
+    """Return the last rank of each group of collectives, which may have a smaller part of the model or of the data.
+
+    Args:
+        recording: Recording of the first rank.
+    """
+    groups = {each.ranks for step in recording.steps for each in step.collectives}
+    return tuple(sorted({group[-1] for group in groups} - {recording.rank}))
 
 
 def _graphs(step: StepRecording, recording: Recording) -> int:

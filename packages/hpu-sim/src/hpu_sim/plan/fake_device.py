@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.weak import WeakIdKeyDictionary
 
 from hpu_sim.plan import torch_tools
 from hpu_sim.plan.errors import PlanError
-from hpu_sim.plan.flops import count_flops, matmul_shape
 from hpu_sim.plan.memory_tracker import make_memory_tracker
-from hpu_sim.plan.recording import Collective, MemorySample, Operation, StepRecording
+from hpu_sim.plan.operation_recorder import OperationRecorder, named_arguments
+from hpu_sim.plan.recording import MemorySample, StepRecording
 from hpu_sim.plan.schema import HostRead
 from hpu_sim.report import frames
 
@@ -34,34 +33,10 @@ if TYPE_CHECKING:
 LARGE_BYTES: Final = 1 << 20
 # A loop that waits for a value to change would never end, because the value is made up.
 _MAX_READS_OF_A_LINE: Final = 10_000
-# Position of the tensors that a rank contributes, where it is not the first argument. As in the simulator's counters.
-_SECOND_ARGUMENT: Final = frozenset(
-    {
-        "allgather_",
-        "_allgather_base_",
-        "allgather_into_tensor_coalesced_",
-        "gather_",
-        "alltoall_",
-        "alltoall_base_",
-        "reduce_scatter_",
-        "_reduce_scatter_base_",
-        "reduce_scatter_tensor_coalesced_",
-    }
-)
-# Names of functional collectives among those of the simulator's counters.
-_FUNCTIONAL: Final = {
-    "all_reduce": "allreduce",
-    "all_gather_into_tensor": "allgather_base",
-    "reduce_scatter_tensor": "reduce_scatter_base",
-    "all_to_all_single": "alltoall_base",
-    "broadcast": "broadcast",
-}
 _FACTORIES: Final = frozenset({"empty", "empty_strided", "zeros", "ones", "full", "rand", "randn", "normal"})
-# Operators that read only the selected rows of their first tensor.
-_GATHERS: Final = frozenset({"embedding", "index_select", "gather", "index", "_index", "take"})
 
 
-class FakeDevice(TorchDispatchMode):
+class FakeDevice(TorchDispatchMode, OperationRecorder):
     """Mode that gives ``hpu`` tensors no data and records operators, collectives and memory.
 
     Args:
@@ -69,24 +44,22 @@ class FakeDevice(TorchDispatchMode):
     """
 
     def __init__(self, on_root_module: Callable[[torch.nn.Module], None] | None = None) -> None:
-        super().__init__()  # type: ignore[no-untyped-call] # torch's
+        TorchDispatchMode.__init__(self)
+        OperationRecorder.__init__(self)
         module = torch_tools.fake_tensor_module()
         self._fake_class = module.FakeTensor
         self.fake_mode = module.FakeTensorMode(allow_non_fake_inputs=True)
         self._unsupported = (module.UnsupportedOperatorException, module.UnsupportedFakeTensorException)
         self._dynamic = (module.DynamicOutputShapeException, module.DataDependentOutputException)
-        self._formulas = torch_tools.flop_formulas()
-        self._storage_ids: Any = WeakIdKeyDictionary()
-        self._next_storage = 0
-        self._pending: dict[int, int] = {}
         # The boxed object does not keep the Python part of a work alive, without which `wait` never returns.
         self._works: list[Any] = []
-        self.step = StepRecording()
+        self._last_work: Any = None
         self.is_recording = False
         self.host_reads: dict[tuple[str, str], HostRead] = {}
         self.error: PlanError | None = None
-        self.notes: set[str] = set()
-        self.tracker = make_memory_tracker(self._on_memory, on_root_module or _do_nothing)
+        self.on_root_module = on_root_module or _do_nothing
+        self._unsaved_peak: Phase | None = None
+        self.tracker = make_memory_tracker(self)
 
     def __enter__(self) -> Self:
         super().__enter__()  # type: ignore[no-untyped-call] # torch's
@@ -99,10 +72,16 @@ class FakeDevice(TorchDispatchMode):
 
     def begin(self, step: StepRecording) -> None:
         """Record into a step from now on."""
+        self.end()
         self.step = step
-        self._pending.clear()
+        self.forget_pending()
         self.is_recording = True
-        self._on_memory(tuple(self.tracker.bytes))
+        self.after_change(tuple(self.tracker.bytes))
+
+    def end(self) -> None:
+        """Stop recording the step."""
+        self._save_peak()
+        self.is_recording = False
 
     def remove_data(self, parameter: torch.nn.Parameter) -> None:
         """Make a parameter fake on its device; it stays the same object."""
@@ -125,6 +104,9 @@ class FakeDevice(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if self._last_work is not None:
+            # DDP's reducer asks for the future at once. Later, a work must not keep its tensors.
+            self._last_work.tensors = self._last_work = None
         if any(each is not torch.Tensor and each.__name__ == "DTensor" for each in types):
             return NotImplemented  # torch turns it into operators on local tensors, which come here again.
         if func.namespace == "prim":
@@ -138,13 +120,13 @@ class FakeDevice(TorchDispatchMode):
             return self._read(name, args)
         if name in {"wait_tensor", "_wrap_tensor_autograd"}:
             # The collective stays pending: the operator that reads the tensor waits for it.
-            self._storage_id(args[0])
+            self.storage_id(args[0])
             return args[0]
-        result = self._call(func, args, kwargs)
+        result = args[0] if self._accumulates_in_place(func, args) else self._call(func, args, kwargs)
         if func.namespace == "_c10d_functional":
-            self._record_functional(name, _named_arguments(func, args, kwargs), result)
+            self.record_functional(func, name, args, kwargs, result)
         elif self.is_recording:
-            self._record(func, name, args, kwargs, result)
+            self.record_operation(func, name, args, kwargs, result)
         return result
 
     def _is_fake(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -154,6 +136,20 @@ class FakeDevice(TorchDispatchMode):
         if device is not None and torch.device(device).type == "hpu":
             return True
         return func.__name__.partition(".")[0] in _FACTORIES and _is_large(args) and _is_in_constructor()
+
+    def _accumulates_in_place(self, func: Any, args: tuple[Any, ...]) -> bool:
+        """Return whether autograd adds a gradient to one that nothing else refers to.
+
+        The engine does so in place for every tensor but subclasses, such as fake tensors.
+        """
+        return (
+            func is torch.ops.aten.add.Tensor
+            and torch_tools.is_backward()
+            and all(isinstance(each, self._fake_class) for each in args)
+            and (args[0].shape, args[0].dtype) == (args[1].shape, args[1].dtype)
+            and torch_tools.is_last_reference(args[0])
+            and torch_tools.is_called_by_autograd_engine()
+        )
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
@@ -200,9 +196,20 @@ class FakeDevice(TorchDispatchMode):
                 f"{assumed} each time. Do not plan a loop whose end depends on a value"
             )
         if self.is_recording:
-            self.step.operations.append(
-                Operation("host_read", self.phase, self.tracker.module, "", 0, None, (), (), 0, (), host_sync=True)
-            )
+            self.record_sync()
+
+    def record_host_copy(self, name: str) -> None:
+        """Record a copy to the host."""
+        self.record_host_read(name, "")
+
+    def on_communication(self, tensor: torch.Tensor) -> None:
+        """Count the memory of a collective's tensor as communication."""
+        self.tracker.mark_communication(tensor)
+
+    @property
+    def module(self) -> str:
+        """Qualified name of the innermost module that runs."""
+        return str(self.tracker.module)
 
     def location_of(self, error: BaseException) -> str:
         """Return the line of the program that raised an error; empty if none did."""
@@ -213,117 +220,41 @@ class FakeDevice(TorchDispatchMode):
             traceback = traceback.tb_next
         return found
 
-    def _on_memory(self, by_category: tuple[int, ...]) -> None:
-        self.step.samples.append(MemorySample(len(self.step.operations), self.phase, by_category))
+    def before_change(self, *, shrinks: bool) -> None:
+        """Save the memory by module of a peak before it is left."""
+        if self._unsaved_peak is not None and (shrinks or self.phase != self._unsaved_peak):
+            self._save_peak()
 
-    def _storage_id(self, tensor: torch.Tensor) -> int:
-        storage = tensor.untyped_storage()
-        found = self._storage_ids.get(storage)
-        if found is None:
-            found = self._storage_ids[storage] = self._next_storage
-            self._next_storage += 1
-        return int(found)
+    def after_change(self, by_category: tuple[int, ...]) -> None:
+        """Record the memory of the device."""
+        phase = self.phase
+        self.step.samples.append(MemorySample(len(self.step.operations), phase, by_category))
+        total = sum(by_category)
+        if total > self.step.peaks.get(phase, (0, {}))[0]:
+            self.step.peaks[phase] = (total, {})
+            self._unsaved_peak = phase
 
-    def _record(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        inputs = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
-        outputs = [each for each in tree_leaves(result) if isinstance(each, torch.Tensor)]
-        if not any(each.device.type == "hpu" for each in (*inputs, *outputs)):
-            return
-        if any(each.device.type != "hpu" for each in outputs) and name in {"_to_copy", "copy_"}:
-            self.record_host_read(name, "")
-            return
-        if func.is_view or name in {"detach", "alias", "lift_fresh", "_unsafe_view", "empty", "empty_strided"}:
-            self.step.views += 1
-            return
-        reads = tuple((self._storage_id(each), _nbytes(each)) for each in inputs)
-        writes = tuple((self._storage_id(each), _nbytes(each)) for each in outputs)
-        if name in _GATHERS and reads and writes:
-            reads = ((reads[0][0], writes[0][1]), *reads[1:])
-        waits = tuple(sorted({self._pending.pop(each) for each, _ in reads if each in self._pending}))
-        flops = count_flops(self._formulas, func, args, kwargs, result)
-        key = hash((str(func), tuple((each.shape, each.dtype) for each in inputs)))
-        first = next((each for each in (*inputs, *outputs) if each.is_floating_point()), (*inputs, *outputs)[0])
-        self.step.operations.append(
-            Operation(
-                name=f"{func.namespace}.{name}",
-                phase=self.phase,
-                module=self.tracker.module,
-                dtype=str(first.dtype).removeprefix("torch."),
-                flops=flops,
-                matmul=matmul_shape(name, args, result) if flops else None,
-                reads=reads,
-                writes=writes,
-                key=key,
-                waits_for=waits,
-            )
-        )
+    def _save_peak(self) -> None:
+        if self._unsaved_peak is not None:
+            total, _ = self.step.peaks[self._unsaved_peak]
+            self.step.peaks[self._unsaved_peak] = (total, dict(self.tracker.by_module))
+            self._unsaved_peak = None
 
     def _run_collective(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = func._schema.name.partition("::")[2]  # noqa: SLF001 - as above
         tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
-        values = _named_arguments(func, args, kwargs)
         if not any(isinstance(each, self._fake_class) for each in tensors):
-            _run_for_equal_ranks(name, args, len(torch_tools.group_ranks(values["process_group"])))
-        if "reduce_op" in values and not torch_tools.is_sum(values["reduce_op"]) and "reduce_scatter" in name:
-            self.notes.add(
-                "A reduce-scatter is not a sum, and HCCL refuses averages: call FSDP2's "
-                "`set_force_sum_reduction_for_comms(True)` on every sharded module."
-            )
-        if name != "barrier" and any(each.device.type == "hpu" for each in tensors):
-            payload = args[1] if name in _SECOND_ARGUMENT else args[0]
-            self._record_collective(
-                name.strip("_").removesuffix("_"),
-                tree_leaves(payload),
-                tensors,
-                torch_tools.group_ranks(values["process_group"]),
-                is_async=bool(values.get("async_op", True)),
-            )
+            group = named_arguments(func, args, kwargs)["process_group"]
+            _run_for_equal_ranks(name, args, len(torch_tools.group_ranks(group)))
+        self.record_c10d(func, name, args, kwargs)
         work = torch_tools.finished_work(args[0])
-        if self._works:
-            # DDP's reducer asks for the future at once. Later, a work must not keep its tensors.
-            self._works[-1].tensors = None
         self._works.append(work)
+        self._last_work = work
         return work.boxed() if len(func._schema.returns) == 1 else (args[0], work.boxed())  # noqa: SLF001 - as above
-
-    def _record_functional(self, name: str, values: dict[str, Any], result: Any) -> None:
-        plain = name.removesuffix("_").removesuffix("_coalesced").removesuffix("_out")
-        first, *others = values.values()
-        payload = [each for each in tree_leaves(first) if isinstance(each, torch.Tensor)]
-        tensors = [*payload, *(each for each in tree_leaves((others, result)) if isinstance(each, torch.Tensor))]
-        ranks = torch_tools.group_ranks(values["group_name"])
-        self._record_collective(_FUNCTIONAL.get(plain, plain), payload, tensors, ranks, is_async=True)
-
-    def _record_collective(
-        self,
-        name: str,
-        payload: list[torch.Tensor],
-        tensors: list[torch.Tensor],
-        ranks: tuple[int, ...],
-        *,
-        is_async: bool,
-    ) -> None:
-        size = sum(_nbytes(each) for each in payload)
-        total = max(size, *(_nbytes(each) for each in tensors))
-        for tensor in tensors:
-            self.tracker.mark_communication(tensor)
-            self._pending[self._storage_id(tensor)] = len(self.step.collectives)
-        self.step.collectives.append(
-            Collective(name, self.phase, size, total, ranks, is_async, len(self.step.operations))
-        )
 
 
 def _do_nothing(module: torch.nn.Module) -> None:
     del module
-
-
-def _named_arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an operator by name, in the order of its schema."""
-    names = [argument.name for argument in func._schema.arguments]  # noqa: SLF001 - the only list of them
-    return dict(zip(names, args, strict=False)) | kwargs
-
-
-def _nbytes(tensor: torch.Tensor) -> int:
-    return int(tensor.numel()) * tensor.element_size()
 
 
 def _run_for_equal_ranks(name: str, args: tuple[Any, ...], world_size: int) -> None:

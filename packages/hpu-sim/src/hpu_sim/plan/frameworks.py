@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hpu_sim import import_hooks
 from hpu_sim.plan import zero
 from hpu_sim.plan.errors import PlanError
+from hpu_sim.plan.recording import STEPS_OF_DDP
 from hpu_sim.report import frames
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _TRAINERS: Final = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
 _FABRICS: Final = ("lightning.fabric.fabric", "lightning_fabric.fabric")
+_EPOCHS: Final = 1000
 # Callbacks of Lightning that write files, read values for people, or need validation.
 _DROPPED: Final = ("Checkpoint", "ProgressBar", "ModelSummary", "EarlyStopping", "LearningRateMonitor", "Timer")
 
@@ -46,7 +48,13 @@ def taken_over(session: Session) -> Iterator[None]:
 
         def replace_fabric(name: str) -> None:
             fabric = sys.modules[name].Fabric
-            replace(fabric, __init__=_init(fabric.__init__, session), setup=_setup(fabric.setup, session, stack))
+            replace(
+                fabric,
+                __init__=_init(fabric.__init__, session),
+                setup=_setup(fabric.setup, session, stack),
+                setup_module=_setup_module(fabric.setup_module, session),
+                setup_optimizers=_setup_optimizers(fabric.setup_optimizers, session, stack),
+            )
 
         def replace_deepspeed() -> None:
             replace(sys.modules["deepspeed"], initialize=_refuse_deepspeed)
@@ -131,6 +139,7 @@ def _fit(original: Any, session: Session, package: str) -> Any:
     @functools.wraps(original)
     def fit(self: Any, model: Any, *args: Any, **kwargs: Any) -> None:
         kwargs.pop("ckpt_path", None)
+        session.fits = True
         if session.options.checkpoint:
             _checkpoint_blocks(model)
         _prepare(self, model, session, package)
@@ -142,28 +151,58 @@ def _fit(original: Any, session: Session, package: str) -> Any:
 def _setup(original: Any, session: Session, stack: contextlib.ExitStack) -> Any:
     @functools.wraps(original)
     def setup(self: Any, module: Any, *optimizers: Any, **kwargs: Any) -> Any:
-        from torch.nn.parallel import DistributedDataParallel
-        from torch.optim.optimizer import register_optimizer_step_post_hook
-
         result = original(self, module, *optimizers, **kwargs)
-        if session.recording.steps or not optimizers:
-            return result
-        session.describe_model(module)
-        session.recording.strategy = getattr(self.strategy, "strategy_name", type(self.strategy).__name__)
-        session.recording.precision = str(self.strategy.precision.precision)
-        session.has_ddp = isinstance(getattr(result[0], "_forward_module", None), DistributedDataParallel)
-
-        def end_step(optimizer: Any, *args: Any) -> None:
-            del args
-            if optimizer is optimizers[0]:
-                session.end_step()
-                session.begin_step()
-
-        stack.callback(register_optimizer_step_post_hook(end_step).remove)
-        session.begin_step()
+        if optimizers and not session.recording.steps:
+            _describe_fabric(self, module, result[0], session)
+            _end_steps_with(optimizers[0], session, stack)
         return result
 
     return setup
+
+
+def _setup_module(original: Any, session: Session) -> Any:
+    @functools.wraps(original)
+    def setup_module(self: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, module, *args, **kwargs)
+        if not session.recording.steps:
+            _describe_fabric(self, module, result, session)
+        return result
+
+    return setup_module
+
+
+def _setup_optimizers(original: Any, session: Session, stack: contextlib.ExitStack) -> Any:
+    @functools.wraps(original)
+    def setup_optimizers(self: Any, *optimizers: Any, **kwargs: Any) -> Any:
+        result = original(self, *optimizers, **kwargs)
+        if optimizers and not session.recording.steps:
+            _end_steps_with(optimizers[0], session, stack)
+        return result
+
+    return setup_optimizers
+
+
+def _describe_fabric(fabric: Any, module: Any, wrapper: Any, session: Session) -> None:
+    from torch.nn.parallel import DistributedDataParallel
+
+    session.describe_model(module)
+    session.recording.strategy = getattr(fabric.strategy, "strategy_name", type(fabric.strategy).__name__)
+    session.recording.precision = str(fabric.strategy.precision.precision)
+    session.has_ddp = isinstance(getattr(wrapper, "_forward_module", None), DistributedDataParallel)
+
+
+def _end_steps_with(optimizer: Any, session: Session, stack: contextlib.ExitStack) -> None:
+    """Begin a step, and end each one with the step of an optimizer."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    def end_step(stepped: Any, *args: Any) -> None:
+        del args
+        if stepped is optimizer:
+            session.end_step()
+            session.begin_step()
+
+    stack.callback(register_optimizer_step_post_hook(end_step).remove)
+    session.begin_step()
 
 
 def _prepare(trainer: Any, model: Any, session: Session, package: str) -> None:
@@ -176,11 +215,17 @@ def _prepare(trainer: Any, model: Any, session: Session, package: str) -> None:
     trainer.callbacks.append(_make_callback(callback_class, session))
     trainer.limit_val_batches = 0
     trainer.num_sanity_val_steps = 0
-    trainer.fit_loop.max_epochs = -1
+    # Enough epochs for the steps, of however few batches. Schedules and callbacks need a number.
+    if trainer.fit_loop.max_epochs != -1:
+        trainer.fit_loop.max_epochs = max(trainer.fit_loop.max_epochs or 0, _EPOCHS)
+    if trainer.fit_loop.epoch_loop.max_steps > 0:
+        trainer.fit_loop.epoch_loop.max_steps = max(trainer.fit_loop.epoch_loop.max_steps, STEPS_OF_DDP)
     recording.strategy = getattr(trainer.strategy, "strategy_name", type(trainer.strategy).__name__)
     recording.precision = str(trainer.precision)
     recording.accumulate = int(trainer.accumulate_grad_batches)
     recording.compiled = hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None
+    # A handler of Lightning would agree with other ranks on the end.
+    trainer._signal_connector.register_signal_handlers = lambda: None  # noqa: SLF001 - no option has this effect
     # The session needs nothing moved back, and moving swaps tensors that the memory tracker refers to.
     trainer.strategy.teardown = lambda: None
     if session.options.batch_size is not None:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import jinja2
 
-from hpu_sim.plan.text import format_seconds
-from hpu_sim.report.formatting import format_bytes, format_int
+from hpu_sim.report.formatting import format_bytes, format_int, format_seconds
 from hpu_sim.report.html import style
 
 if TYPE_CHECKING:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
 from hpu_sim.plan.memory_tracker import CATEGORIES
-from hpu_sim.plan.schema import MemoryPlan, MemoryPoint
+from hpu_sim.plan.schema import MemoryPlan, MemoryPoint, ModuleMemory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpu_sim.plan.recording import MemorySample, Recording
+    from hpu_sim.plan.recording import MemorySample, Recording, StepRecording
 
 #: Maximum number of points of a memory chart.
 MAX_POINTS: Final = 240
+#: Maximum number of modules; the others are one row.
+MAX_MODULES: Final = 10
+OTHER_MODULES: Final = "other modules"
+OUTSIDE: Final = "outside of modules"
+# Names of modules that strategies put around the program's.
+_WRAPPERS: Final = frozenset({"_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod", "_forward_module"})
 
 
 def memory_plan(recording: Recording) -> MemoryPlan:
@@ -26,8 +33,7 @@ def memory_plan(recording: Recording) -> MemoryPlan:
         recording: The recording.
     """
     steps = [recording.setup, *recording.steps]
-    samples = [sample for step in steps for sample in step.samples]
-    peak = max(samples, key=_total)
+    step, peak = max(((step, sample) for step in steps for sample in step.samples), key=lambda pair: _total(pair[1]))
     steady = recording.steady.samples
     moments = {
         phase: max((_total(each) for each in steady if each.phase == phase), default=0)
@@ -40,7 +46,54 @@ def memory_plan(recording: Recording) -> MemoryPlan:
         at_peak=dict(zip(CATEGORIES, peak.by_category, strict=True)),
         moments=moments,
         points=_points(steady),
+        modules=_modules(step, peak),
     )
+
+
+def _modules(step: StepRecording, peak: MemorySample) -> tuple[ModuleMemory, ...]:
+    """Return the modules with most memory at the peak; those that differ in a number are one row."""
+    _, by_module = step.peaks.get(peak.phase, (0, {}))
+    rows_of = _rows({name for name, _ in by_module})
+    names: defaultdict[str, set[str]] = defaultdict(set)
+    sizes: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for (name, category), size in by_module.items():
+        row = rows_of[name]
+        names[row].add(name)
+        sizes[row][CATEGORIES[category]] += size
+    ordered = sorted(sizes, key=lambda row: -sizes[row].total())
+    others: Counter[str] = Counter()
+    for row in ordered[MAX_MODULES:]:
+        others += sizes[row]
+    rows = [
+        ModuleMemory(row, len(names[row]), sizes[row].total(), dict(sizes[row].most_common()))
+        for row in ordered[:MAX_MODULES]
+    ]
+    if others:
+        count = sum(len(names[row]) for row in ordered[MAX_MODULES:])
+        rows.append(ModuleMemory(OTHER_MODULES, count, others.total(), dict(others.most_common())))
+    return tuple(rows)
+
+
+def _rows(names: set[str]) -> dict[str, str]:
+    """Return the row of each module: its name, with ``*`` for the number of a repeated block."""
+    children: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
+    for name in names:
+        parts = name.split(".")
+        for length, part in enumerate(parts):
+            children[tuple(parts[:length])].add(part)
+
+    def is_repeated(parent: tuple[str, ...], part: str) -> bool:
+        own = children.get((*parent, part), set())
+        siblings = (each for each in children[parent] if each.isdigit() and each != part)
+        return part.isdigit() and any(own & children.get((*parent, each), set()) for each in siblings)
+
+    rows = {}
+    for name in names:
+        parts = name.split(".")
+        row = ("*" if is_repeated(tuple(parts[:at]), part) else part for at, part in enumerate(parts))
+        shown = ".".join(part for part in row if part not in _WRAPPERS)
+        rows[name] = shown.removeprefix("DistributedDataParallel.module.") or OUTSIDE
+    return rows
 
 
 def _total(sample: MemorySample) -> int:

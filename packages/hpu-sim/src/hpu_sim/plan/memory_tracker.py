@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import functools
 import warnings
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from hpu_sim.plan import torch_tools
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import torch
 
 #: Categories of memory, in the order of :class:`hpu_sim.plan.recording.MemorySample`.
@@ -35,16 +33,35 @@ _MEMBERS: Final = {
 }
 
 
-def make_memory_tracker(
-    on_change: Callable[[tuple[int, ...]], None], on_root_module: Callable[[torch.nn.Module], None]
-) -> Any:
+#: Bytes by module and category. Empty is the name of what no module made.
+ByModule = dict[tuple[str, int], int]
+
+
+class MemoryObserver(Protocol):
+    """Observer of the device's memory."""
+
+    def before_change(self, *, shrinks: bool) -> None:
+        """Prepare for a change."""
+
+    def after_change(self, by_category: tuple[int, ...]) -> None:
+        """Take the bytes by category after a change."""
+
+    def on_root_module(self, module: torch.nn.Module) -> None:
+        """Take a module that runs outside of another one."""
+
+
+def make_memory_tracker(observer: MemoryObserver) -> Any:
     """Return torch's ``MemTracker`` of the device's memory, which also reports every change.
 
     Args:
-        on_change: Called with the bytes by category after each change.
-        on_root_module: Called with every module that runs outside of another one.
+        observer: What it reports to.
     """
-    return _tracker_class()(on_change, on_root_module)
+    return _tracker_class()(observer)
+
+
+def _local(tensor: Any) -> Any:
+    """Return this rank's part of a DTensor, or the tensor."""
+    return getattr(tensor, "_local_tensor", tensor)
 
 
 class _NoHandle:
@@ -56,21 +73,23 @@ class _NoHandle:
 
 @functools.cache
 def _tracker_class() -> type[Any]:  # noqa: C901 - the methods of one class
+    from torch.utils.weak import WeakIdKeyDictionary
+
     base, categories, updates = torch_tools.mem_tracker_names()
     index = {categories[name]: position for name, position in _MEMBERS.items()}
 
     class MemoryTracker(base):  # type: ignore[misc, valid-type] # torch's class is Any here
         """torch's tracker with temporaries of the optimizer, communication buffers, and any number of steps."""
 
-        def __init__(
-            self, on_change: Callable[[tuple[int, ...]], None], on_root_module: Callable[[torch.nn.Module], None]
-        ) -> None:
+        def __init__(self, observer: MemoryObserver) -> None:
             self.in_closure = False
             self._steps_optimizer = False
             super().__init__()
-            self._on_change = on_change
-            self._on_root_module = on_root_module
+            self._observer = observer
             self.bytes = [0] * len(CATEGORIES)
+            self.by_module: ByModule = {}
+            self._owners: Any = WeakIdKeyDictionary()
+            self._mod_tracker = torch_tools.make_module_tracker()
 
         @property
         def module(self) -> str:
@@ -111,16 +130,50 @@ def _tracker_class() -> type[Any]:  # noqa: C901 - the methods of one class
                 # torch counts all that an optimizer allocates as its state. What stays is marked after its step.
                 info.reftype = categories.TEMP
             size, position = info.mem_consumed, index[info.reftype]
+            change = {updates.DEL: -size, updates.REF: 0}.get(kind, size - (old_mem_consumed or 0))
+            self._observer.before_change(shrinks=change < 0)
             if kind == updates.ADD:
-                self.bytes[position] += size
-            elif kind == updates.DEL:
-                self.bytes[position] -= size
+                info.module = self.module
             elif kind == updates.REF:
-                self.bytes[index[old_reftype]] -= size
-                self.bytes[position] += size
+                self._count(info.module, index[old_reftype], -size)
+                change = size
+            self._count(info.module, position, change)
+            self._observer.after_change(tuple(self.bytes))
+
+        def _count(self, module: str, position: int, size: int) -> None:
+            self.bytes[position] += size
+            left = self.by_module.get((module, position), 0) + size
+            if left:
+                self.by_module[module, position] = left
             else:
-                self.bytes[position] += size - (old_mem_consumed or 0)
-            self._on_change(tuple(self.bytes))
+                self.by_module.pop((module, position), None)
+
+        def _attribute(self, tensor: torch.Tensor, module: str) -> None:
+            """Count a parameter, or its gradient or optimizer state, as a module's, whatever allocated it."""
+            known, _ = self._WINFO.get(tensor.untyped_storage(), (None, None))
+            if known is not None and known.device.type == "hpu" and known.module != module:
+                position = index[known.reftype]
+                self._count(known.module, position, -known.mem_consumed)
+                self._count(module, position, known.mem_consumed)
+                known.module = module
+
+        def _attribute_states(self, root: torch.nn.Module) -> None:
+            """Attribute parameters and buffers to the modules that have them."""
+            self._mod_tracker._get_mod_name(root)  # noqa: SLF001 - see name_modules
+            for module in root.modules():
+                name = self._mod_tracker.get_known_fqn(module) or ""
+                for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
+                    self._owners[tensor] = name
+                    self._attribute(_local(tensor), name)
+
+        def _track_optimizer_states(self, reftype: Any, optimizer: torch.optim.Optimizer) -> None:
+            super()._track_optimizer_states(reftype, optimizer)
+            for parameter, states in optimizer.state.items():
+                name = self._owners.get(parameter)
+                tensors = () if name is None else (parameter.grad, *states.values())
+                for tensor in tensors:
+                    if hasattr(tensor, "untyped_storage"):
+                        self._attribute(_local(tensor), name)
 
         def _update_peak_stats(self, peak_state: Any) -> None:
             """Do nothing: every change is reported."""
@@ -138,13 +191,15 @@ def _tracker_class() -> type[Any]:  # noqa: C901 - the methods of one class
                 # torch reads the gradient of these views.
                 warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
                 sizes: tuple[int, int] = super()._track_module_params_and_buffers(module, install_grad_hooks)
+            if len(self._mod_tracker.parents) <= 2:  # noqa: PLR2004 - outside of modules, or a root module
+                self._attribute_states(module)
             return sizes
 
         def _pre_fw_hook(self, module: torch.nn.Module, inputs: Any) -> None:
             if not self._mod_tracker.is_bw and len(self._mod_tracker.parents) == 2:  # noqa: PLR2004 - global, and this
                 # torch refuses a second call of a root module, which every training loop makes.
                 self.reset_mod_stats()
-                self._on_root_module(module)
+                self._observer.on_root_module(module)
             super()._pre_fw_hook(module, inputs)
 
         def _post_fw_hook(self, module: torch.nn.Module, inputs: Any, outputs: Any) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from hpu_sim.plan import torch_tools
 from hpu_sim.plan.errors import PlanError
+from hpu_sim.report import frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,8 +25,8 @@ def applied(session: Session) -> Iterator[None]:
     import torch.distributed as dist
 
     options, device = session.options, session.device
-    has_group = options.world_size > 1
-    if has_group:
+    had_group = dist.is_initialized()
+    if options.world_size > 1:
         torch_tools.init_fake_process_group(options.rank, options.world_size)
     with contextlib.ExitStack() as stack:
         _replace(stack, torch.utils, "swap_tensors", _swap_tensors(torch.utils.swap_tensors, device))
@@ -32,23 +34,47 @@ def applied(session: Session) -> Iterator[None]:
         _replace_data(stack, device)
         _replace(stack, torch.Tensor, "numpy", _host_copy(torch.Tensor.numpy, device, _zeros_numpy))
         _replace(stack, torch.Tensor, "tolist", _host_copy(torch.Tensor.tolist, device, _zeros_list))
-        if has_group:
-            for name, function in _group_functions().items():
-                _replace(stack, dist, name, function)
-            _replace(stack, dist.distributed_c10d, "new_group", _new_group(dist.new_group))
-            _replace(stack, dist, "new_group", dist.distributed_c10d.new_group)
-            sharding = torch_tools.fsdp_parameter_module()
-            if sharding is not None:
-                _replace(stack, sharding, "_chunk_with_empty", torch_tools.Chunks)
-            import torch.nn.parallel.distributed as ddp
-
-            _replace(stack, ddp, "_verify_param_shape_across_processes", _do_nothing)
-        _replace_mark_step(stack, session)
+        stack.callback(_locate_optimizer(session).remove)
+        _replace(stack, torch.Tensor, "__format__", _format(torch.Tensor.__format__))
+        _replace(stack, torch.Tensor, "__repr__", _show(torch.Tensor.__repr__, device))
+        _replace_distributed(stack, session)
+        _replace_bridge(stack, session)
         try:
             yield
         finally:
-            if has_group and dist.is_initialized():
+            if dist.is_initialized() and not had_group:
                 dist.destroy_process_group()
+
+
+def _locate_optimizer(session: Session) -> Any:
+    """Record the first line of the program that steps an optimizer, for programs that mark no step."""
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    def before_step(*args: Any) -> None:
+        del args
+        frame = frames.user_frame(sys._getframe(1))  # noqa: SLF001 - documented API
+        if frame is not None and not session.optimizer_location:
+            session.optimizer_location = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+    return register_optimizer_step_pre_hook(before_step)
+
+
+def _replace_distributed(stack: contextlib.ExitStack, session: Session) -> None:
+    """Make process groups that exchange nothing, and skip the checks of DDP and FSDP that need other ranks or data."""
+    import torch.distributed as dist
+    import torch.nn.parallel.distributed as ddp
+
+    for name, function in _group_functions(session.options.rank, session.options.world_size).items():
+        _replace(stack, dist, name, function)
+    _replace(stack, dist.distributed_c10d, "new_group", _new_group(dist.new_group))
+    _replace(stack, dist, "new_group", dist.distributed_c10d.new_group)
+    sharding = torch_tools.fsdp_parameter_module()
+    if sharding is not None:
+        _replace(stack, sharding, "_chunk_with_empty", torch_tools.Chunks)
+    flat = torch_tools.flat_parameter_module()
+    if flat is not None:
+        _replace(stack, flat, "_same_storage", torch_tools.same_storage)
+    _replace(stack, ddp, "_verify_param_shape_across_processes", _do_nothing)
 
 
 def _replace(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
@@ -75,15 +101,16 @@ def _replace_data(stack: contextlib.ExitStack, device: FakeDevice) -> None:
         stack.callback(delattr, owner, "data")
 
 
-def _replace_mark_step(stack: contextlib.ExitStack, session: Session) -> None:
-    """Count the graphs that ``mark_step`` ends."""
-    from habana_frameworks.torch import core
+def _replace_bridge(stack: contextlib.ExitStack, session: Session) -> None:
+    """Count the graphs that ``mark_step`` ends, and let each rank of the plan be the first to open its device."""
+    from habana_frameworks.torch import core, hpu
 
     def mark_step(*args: Any, **kwargs: Any) -> None:
         del args, kwargs
         session.device.step.graph_ends.append(len(session.device.step.operations))
 
     _replace(stack, core, "mark_step", mark_step)
+    _replace(stack, hpu, "is_initialized", bool)
 
 
 def _swap_tensors(original: Callable[..., None], device: FakeDevice) -> Callable[..., None]:
@@ -126,6 +153,30 @@ def _host_copy(original: Callable[..., Any], device: FakeDevice, zeros: Callable
     return method
 
 
+def _format(original: Callable[..., str]) -> Callable[..., str]:
+    """Return a method that formats a fake number as the value that the plan assumes."""
+    fake_class = torch_tools.fake_tensor_module().FakeTensor
+
+    def method(self: Any, spec: str) -> str:
+        if not isinstance(self, fake_class):
+            return original(self, spec)
+        return format(self.item(), spec) if self.dim() == 0 else object.__format__(self, spec)
+
+    return method
+
+
+def _show(original: Callable[..., str], device: FakeDevice) -> Callable[..., str]:
+    """Return a method that shows a fake tensor, and records the read that showing a tensor with data is."""
+    fake_class = torch_tools.fake_tensor_module().FakeTensor
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> str:
+        if isinstance(self, fake_class) and device.is_recording:
+            device.record_host_read("print", "no values")
+        return original(self, *args, **kwargs)
+
+    return method
+
+
 def _zeros_numpy(tensor: Any) -> Any:
     import torch
 
@@ -142,8 +193,11 @@ def _do_nothing(*args: Any, **kwargs: Any) -> None:
     del args, kwargs
 
 
-def _group_functions() -> dict[str, Callable[..., Any]]:
+def _group_functions(rank: int, world_size: int) -> dict[str, Callable[..., Any]]:
     """Return functions that exchange no objects: a plan has one rank, whose own object stands for all."""
+    import torch.distributed as dist
+
+    initialize = dist.init_process_group
 
     def broadcast_object_list(object_list: list[Any], *args: Any, **kwargs: Any) -> None:
         del object_list, args, kwargs
@@ -153,7 +207,10 @@ def _group_functions() -> dict[str, Callable[..., Any]]:
         object_list[:] = [obj] * len(object_list)
 
     def init_process_group(*args: Any, **kwargs: Any) -> None:
-        del args, kwargs  # The plan has made it.
+        del args, kwargs
+        # The plan of several ranks has made it; that of one rank may not need one.
+        if not dist.is_initialized():
+            torch_tools.init_fake_process_group(rank, world_size, initialize=initialize)
 
     return {
         "broadcast_object_list": broadcast_object_list,
@@ -180,6 +237,11 @@ def explain(error: Exception, device: FakeDevice) -> Exception:
         return device.error
     if isinstance(error, PlanError):
         return error
+    if "no fake impl" in str(error):
+        return PlanError(
+            f"an operator of the program needs a shape function, from torch.library.register_fake ({error})",
+            device.location_of(error),
+        )
     if _is_from_fake_tensors(error):
         return PlanError(
             f"the program needs the data of a tensor on the device, which a plan does not have ({error}): use the "
@@ -191,7 +253,8 @@ def explain(error: Exception, device: FakeDevice) -> Exception:
 
 def _is_from_fake_tensors(error: Exception) -> bool:
     """Return whether torch's code for fake tensors raised an error."""
-    if "FakeTensor" in str(error) or "fake tensor" in str(error).lower():
+    text = str(error).lower()
+    if any(words in text for words in ("faketensor", "fake tensor", "fake impl")):
         return True
     innermost = error.__traceback__
     while innermost is not None and innermost.tb_next is not None:

@@ -7,10 +7,14 @@ and time models read it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from hpu_sim.plan.schema import HostRead
+
+#: Steps of a plan, and of one with DDP. The optimizer makes its state in the first one, DDP its buckets in the second.
+STEPS: Final = 2
+STEPS_OF_DDP: Final = 3
 
 Phase = Literal["setup", "forward", "backward", "optimizer"]
 
@@ -103,6 +107,7 @@ class StepRecording:
         views: Number of operators that only made a view.
         graph_ends: Numbers of operations after which ``mark_step`` ended a graph.
         inputs: Dtype, shape and bytes of each tensor of the batch.
+        peaks: Highest memory of each part of the step, and then the bytes by module and category.
     """
 
     operations: list[Operation] = field(default_factory=list)
@@ -111,6 +116,7 @@ class StepRecording:
     views: int = 0
     graph_ends: list[int] = field(default_factory=list)
     inputs: tuple[tuple[str, tuple[int, ...], int], ...] = ()
+    peaks: dict[Phase, tuple[int, dict[tuple[str, int], int]]] = field(default_factory=dict)
 
     @property
     def flops(self) -> int:

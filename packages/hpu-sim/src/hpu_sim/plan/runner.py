@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Exit code of `hpu-sim plan` if the program does not fit.
 DOES_NOT_FIT: Final = 1
+#: Exit code of `hpu-sim plan` if the program cannot be planned, or its options are invalid.
+CANNOT_PLAN: Final = 2
 
 
 def run(  # noqa: PLR0913 - one argument per option of the command line

@@ -49,6 +49,23 @@ class MemoryPoint:
 
 
 @dataclass(frozen=True)
+class ModuleMemory:
+    """Memory of a module at the peak, or of repeated modules together.
+
+    Attributes:
+        name: Qualified name, with ``*`` for the number of a repeated module.
+        count: Number of modules.
+        bytes: Bytes of all of them.
+        by_category: Bytes by category.
+    """
+
+    name: str
+    count: int
+    bytes: int
+    by_category: dict[str, int]
+
+
+@dataclass(frozen=True)
 class MemoryPlan:
     """Memory of a rank's device.
 
@@ -58,6 +75,7 @@ class MemoryPlan:
         at_peak: Bytes by category at the peak.
         moments: Highest memory of each part of a step after the first.
         points: Memory over a step after the first.
+        modules: Modules with most memory at the peak, then all others.
     """
 
     peak_bytes: int
@@ -65,6 +83,7 @@ class MemoryPlan:
     at_peak: dict[str, int]
     moments: dict[str, int]
     points: tuple[MemoryPoint, ...]
+    modules: tuple[ModuleMemory, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -176,6 +195,23 @@ class Advice:
 
 
 @dataclass(frozen=True)
+class RankPlan:
+    """What differs between ranks of a job.
+
+    Attributes:
+        rank: Rank.
+        peak_bytes: Its peak memory.
+        flops: Its floating-point operations of a step.
+        slow_seconds: Its slow prediction of a step.
+    """
+
+    rank: int
+    peak_bytes: int
+    flops: int
+    slow_seconds: float
+
+
+@dataclass(frozen=True)
 class StrategyPlan:
     """Plan of one strategy on one generation.
 
@@ -184,7 +220,7 @@ class StrategyPlan:
         generation: Generation of the devices.
         devices: Devices per box.
         nodes: Number of boxes.
-        rank: Rank that was planned.
+        rank: Rank that was planned, of several the one with most memory.
         precision: Precision.
         lazy: Whether the bridge is in lazy mode.
         parameters: Number of parameters.
@@ -202,6 +238,7 @@ class StrategyPlan:
         host_reads: Lines that read a value in a step.
         advice: Changes that need less memory, cheapest first.
         notes: Limits of this plan.
+        ranks: All ranks that were planned.
     """
 
     strategy: str
@@ -226,6 +263,7 @@ class StrategyPlan:
     host_reads: tuple[HostRead, ...]
     advice: tuple[Advice, ...]
     notes: tuple[str, ...]
+    ranks: tuple[RankPlan, ...] = ()
 
 
 @dataclass(frozen=True)

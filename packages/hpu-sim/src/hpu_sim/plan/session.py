@@ -8,19 +8,15 @@ import runpy
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from hpu_sim.plan.errors import PlanComplete, PlanError
-from hpu_sim.plan.recording import Recording, StepRecording
+from hpu_sim.plan.recording import STEPS, STEPS_OF_DDP, Recording, StepRecording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import torch
-
-#: Steps of a plan, and of one with DDP. The optimizer makes its state in the first one, DDP its buckets in the second.
-STEPS: Final = 2
-STEPS_OF_DDP: Final = 3
 
 
 @dataclass(frozen=True)
@@ -35,6 +31,7 @@ class Options:
         batch_size: Batch size per rank that replaces the program's; None for its own.
         checkpoint: Whether to recompute the activations of repeated blocks in the backward pass.
         rank: Rank to plan.
+        only_rank: Whether to plan no other rank.
     """
 
     devices: int = 1
@@ -44,6 +41,7 @@ class Options:
     batch_size: int | None = None
     checkpoint: bool = False
     rank: int = 0
+    only_rank: bool = False
 
     @property
     def world_size(self) -> int:
@@ -62,6 +60,8 @@ class Session:
         device: Fake device.
         recording: What is known so far.
         has_ddp: Whether the model is wrapped in DistributedDataParallel.
+        fits: Whether the program has called ``Trainer.fit``.
+        optimizer_location: First line of the program that steps an optimizer.
         zero: Strategy of DeepSpeed that the program asks for, which is accounted for and not run.
     """
 
@@ -71,6 +71,8 @@ class Session:
         self.device = FakeDevice(self._on_root_module)
         self.options = options
         self.has_ddp = False
+        self.fits = False
+        self.optimizer_location = ""
         self.recording = Recording(tuple(command), options.rank, options.world_size, options.devices)
         self.zero: str | None = None
         self.device.step = self.recording.setup
@@ -92,7 +94,7 @@ class Session:
         Raises:
             PlanComplete: If it was the last one.
         """
-        self.device.is_recording = False
+        self.device.end()
         if len(self.recording.steps) >= (STEPS_OF_DDP if self.has_ddp else STEPS):
             raise PlanComplete
 
@@ -120,6 +122,11 @@ class Session:
         self.recording.trainable = sum(each.numel() for each in parameters if each.requires_grad)
         sizes = [sum(each.numel() for each in module.parameters(recurse=False)) for module in model.modules()]
         self.recording.largest_module = max(sizes, default=0)
+        compiled = {id(each) for part in model.modules() if _is_compiled(part) for each in part.parameters()}
+        share = sum(each.numel() for each in parameters if id(each) in compiled) / max(self.recording.parameters, 1)
+        self.recording.compiled = self.recording.compiled or share > 0.5  # noqa: PLR2004 - most of the model
+        if compiled and not self.recording.compiled:
+            self.device.notes.add("Less than half of the model is compiled, and the plan is that of eager mode.")
         self.device.tracker.name_modules(model)
         self.device.tracker.track_external(model)
 
@@ -129,14 +136,33 @@ class Session:
         Raises:
             PlanError: If no step was recorded.
         """
+        self.device.end()
         self.recording.notes = sorted(self.device.notes)
         self.recording.host_reads = list(self.device.host_reads.values())
         if not self.recording.steps:
-            raise PlanError(
-                "the program ended without a training step: it must call Trainer.fit, use Fabric, or mark a step with "
-                "`with hpu_sim.plan.step():`"
-            )
+            raise self._no_step()
         return self.recording
+
+    def _no_step(self) -> PlanError:
+        if self.fits:
+            return PlanError(
+                "`Trainer.fit` ended without a training step: its DataLoader must have a batch for this rank, and "
+                "`max_epochs` and `max_steps` must not be 0"
+            )
+        if self.optimizer_location:
+            return PlanError(
+                "the program steps its optimizer in a loop of its own: put `with plan.step():` around one step of the "
+                "loop (`from hpu_sim import plan`); it has no effect outside of a plan",
+                self.optimizer_location,
+            )
+        return PlanError(
+            "the program ended without a training step: it must call `Trainer.fit`, use Fabric with an optimizer, or "
+            "mark a step of its own loop with `with plan.step():` (`from hpu_sim import plan`)"
+        )
+
+
+def _is_compiled(module: torch.nn.Module) -> bool:
+    return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
 
 
 _current: Session | None = None
@@ -214,7 +240,13 @@ def record_call(call: Any, options: Options, command: Sequence[str] = ()) -> Rec
     device = session.device
     _current = session
     try:
-        with _rank_variables(options), patches.applied(session), frameworks.taken_over(session), device:
+        with (
+            torch_tools.warnings_filtered(),
+            _rank_variables(options),
+            patches.applied(session),
+            frameworks.taken_over(session),
+            device,
+        ):
             call()
     except PlanComplete:
         pass
@@ -248,17 +280,16 @@ def _rank_variables(options: Options) -> Iterator[None]:
     """Set the variables that a launcher sets for a rank, so that no process is launched."""
     before = dict(os.environ)
     node_rank, local_rank = divmod(options.rank, options.devices)
-    if options.world_size > 1:
-        os.environ.update(
-            LOCAL_RANK=str(local_rank),
-            LOCAL_WORLD_SIZE=str(options.devices),
-            MASTER_ADDR="127.0.0.1",
-            MASTER_PORT="29500",
-            NODE_RANK=str(node_rank),
-            GROUP_RANK=str(node_rank),
-            RANK=str(options.rank),
-            WORLD_SIZE=str(options.world_size),
-        )
+    os.environ.update(
+        LOCAL_RANK=str(local_rank),
+        LOCAL_WORLD_SIZE=str(options.devices),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT="29500",
+        NODE_RANK=str(node_rank),
+        GROUP_RANK=str(node_rank),
+        RANK=str(options.rank),
+        WORLD_SIZE=str(options.world_size),
+    )
     try:
         yield
     finally:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpu_sim.plan.schema import PREDICTED
-from hpu_sim.report.formatting import format_bytes, format_int
+from hpu_sim.report.formatting import format_bytes, format_int, format_seconds, show_location
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hpu_sim.plan.schema import Plan, StrategyPlan
+    from hpu_sim.plan.schema import ModuleMemory, Plan, StrategyPlan
 
 _COLUMNS = ("strategy", "generation", "peak memory", "fits", "step", "limited by", "collectives per step")
 
@@ -46,18 +45,6 @@ def _row(each: StrategyPlan) -> tuple[str, ...]:
     )
 
 
-def format_seconds(seconds: float) -> str:
-    """Return a duration with a unit.
-
-    >>> format_seconds(0.00123), format_seconds(1.5)
-    ('1.23 ms', '1.5 s')
-    """
-    for limit, scale, unit in ((1.0, 1.0, "s"), (1e-3, 1e3, "ms")):
-        if seconds >= limit:
-            return f"{seconds * scale:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} us"
-
-
 def _details(each: StrategyPlan) -> list[str]:
     batch = ", ".join(f"{tensor.dtype}{list(tensor.shape)}" for tensor in each.inputs) or "not known"
     graphs = "one per operator and shape (eager)" if each.graphs is None else str(each.graphs)
@@ -68,9 +55,12 @@ def _details(each: StrategyPlan) -> list[str]:
             f"  {format_int(each.parameters)} parameters, {format_int(each.trainable)} trained, precision "
             f"{each.precision}, {'lazy' if each.lazy else 'eager'} mode, rank {each.rank}; batch per rank: {batch}"
         ),
+        "  ranks planned: " + ", ".join(f"{rank.rank} ({format_bytes(rank.peak_bytes)})" for rank in each.ranks),
         f"  {each.flops:.4g} floating-point operations per step and rank; graphs to compile: {graphs}",
         f"  memory at the peak ({each.memory.peak_phase}): {peak}",
         f"  highest memory: {moments}",
+        "  memory by module at the peak:",
+        *_align([_module(row) for row in each.memory.modules], indent=4),
     ]
     lines += [
         f"  {group.name} in {group.phase}: {group.count} per step, {format_bytes(group.bytes)}, {group.ranks} ranks in "
@@ -78,17 +68,17 @@ def _details(each: StrategyPlan) -> list[str]:
         for group in each.collectives
     ]
     lines += [
-        f"  {_location(read.location)} reads a value {read.count} times per step: `{read.source}`"
+        f"  {show_location(read.location)} reads a value {read.count} times per step: `{read.source}`"
         + (f" (the plan assumed {read.assumed})" if read.assumed else "")
         for read in each.host_reads
     ]
     return lines
 
 
-def _location(location: str) -> str:
-    path, _, line = location.rpartition(":")
-    shown = Path(path)
-    return f"{shown.relative_to(Path.cwd()) if shown.is_relative_to(Path.cwd()) else shown}:{line}"
+def _module(row: ModuleMemory) -> tuple[str, ...]:
+    times = f" ({row.count} modules)" if row.count > 1 else ""
+    parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in row.by_category.items())
+    return f"{row.name}{times}", format_bytes(row.bytes), parts
 
 
 def _advice(each: StrategyPlan) -> Iterable[str]:
@@ -100,7 +90,7 @@ def _advice(each: StrategyPlan) -> Iterable[str]:
         yield f"    {advice.title}: {format_bytes(advice.peak_bytes)}, {verdict}; {advice.cost}"
 
 
-def _align(rows: Sequence[Sequence[str]]) -> list[str]:
+def _align(rows: Sequence[Sequence[str]], indent: int = 2) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     padded = (map(str.ljust, row, widths) for row in rows)
-    return [f"  {'  '.join(row)}".rstrip() for row in padded]
+    return [f"{' ' * indent}{'  '.join(row)}".rstrip() for row in padded]

@@ -5,14 +5,17 @@ They are in ``torch.distributed._tools`` and ``torch._subclasses``, which torch 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
+import sys
+import warnings
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim.plan.errors import PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import ModuleType
 
     import torch
@@ -20,8 +23,26 @@ if TYPE_CHECKING:
 #: First release of torch whose tools the planner was written for.
 MINIMUM_TORCH: Final = (2, 8)
 
+# Files whose frames are between an operator's caller and a dispatch mode.
+_DISPATCH_FILES: Final = (
+    "torch/_ops.py",
+    "torch/_compile.py",
+    "torch/_dynamo/eval_frame.py",
+    "torch/distributed/_tools/mem_tracker.py",
+    "hpu_sim/plan/fake_device.py",
+)
+# Libraries that compare addresses of tensors, which are all 0 in a plan, to find shared memory.
+_READS_ADDRESSES: Final = r"(torch|lightning|pytorch_lightning|lightning_fabric|transformers|accelerate|peft)(\.|$)"
 # Value of SUM in torch's C++ enumeration of reductions.
 _SUM: Final = 0
+
+
+def is_supported() -> bool:
+    """Return whether torch is at least :data:`MINIMUM_TORCH`."""
+    import torch
+
+    version = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
+    return version >= MINIMUM_TORCH
 
 
 def require_torch() -> None:
@@ -32,8 +53,7 @@ def require_torch() -> None:
     """
     import torch
 
-    version = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
-    if version < MINIMUM_TORCH:
+    if not is_supported():
         minimum = ".".join(map(str, MINIMUM_TORCH))
         raise PlanError(
             f"`hpu-sim plan` needs torch {minimum} or newer, for its tools for memory, got {torch.__version__}; plan "
@@ -55,12 +75,18 @@ def clear_fake_memo(fake_mode: Any) -> None:
     converter.describer.lookup_tensor.clear()
 
 
-def init_fake_process_group(rank: int, world_size: int) -> None:
-    """Make a default process group whose collectives do nothing."""
+def init_fake_process_group(rank: int, world_size: int, initialize: Callable[..., None] | None = None) -> None:
+    """Make a default process group whose collectives do nothing.
+
+    Args:
+        rank: Rank of this process.
+        world_size: Number of ranks.
+        initialize: torch's function; None if nothing replaces it.
+    """
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    dist.init_process_group("fake", rank=rank, world_size=world_size, store=FakeStore())
+    (initialize or dist.init_process_group)("fake", rank=rank, world_size=world_size, store=FakeStore())
 
 
 @functools.cache
@@ -124,6 +150,26 @@ def fsdp_parameter_module() -> ModuleType | None:
     return _fsdp_param if hasattr(_fsdp_param, "_chunk_with_empty") else None
 
 
+def flat_parameter_module() -> ModuleType | None:
+    """Return FSDP1's module of parameters, whose ``_same_storage`` :func:`same_storage` replaces; None without it."""
+    try:
+        from torch.distributed.fsdp import _flat_param
+    except ImportError:
+        return None
+    return _flat_param if hasattr(_flat_param, "_same_storage") else None
+
+
+def same_storage(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Return whether two tensors have the same storage; FSDP1 compares addresses, which fake tensors do not have.
+
+    Args:
+        first: A tensor or DTensor.
+        second: As ``first``.
+    """
+    storages = [getattr(each, "_local_tensor", each).untyped_storage() for each in (first, second)]
+    return bool(storages[0]._cdata == storages[1]._cdata)  # noqa: SLF001 - the only identity of a storage
+
+
 def finished_work(tensors: Any) -> Any:
     """Return a finished work; its method ``boxed`` returns it as an operator of ``torch.ops.c10d`` does.
 
@@ -150,6 +196,51 @@ def is_sum(operation: Any) -> bool:
     return bool(operation.op() == _SUM)
 
 
+def is_innermost_mode(mode: Any) -> bool:
+    """Return whether a dispatch mode is the last one that was entered."""
+    from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+    return _get_current_dispatch_mode() is mode
+
+
+def is_last_reference(tensor: torch.Tensor) -> bool:
+    """Return whether nothing but this tensor holds its storage."""
+    import torch
+
+    storage = tensor.untyped_storage()
+    # The tensor, and the Python object of its storage.
+    return bool(torch._C._storage_Use_Count(storage._cdata) <= 2)  # noqa: SLF001, PLR2004 - as above
+
+
+def is_called_by_autograd_engine() -> bool:
+    """Return whether the autograd engine called the operator, and not a function in Python or one of its nodes."""
+    frame: Any = sys._getframe(2)  # noqa: SLF001 - `inspect` is too slow for every operator
+    while frame is not None and frame.f_code.co_filename.endswith(_DISPATCH_FILES):
+        frame = frame.f_back
+    return frame is None or frame.f_code.co_name == "_engine_run_backward"
+
+
+@contextlib.contextmanager
+def warnings_filtered() -> Iterator[None]:
+    """Ignore warnings of torch's own code about fake tensors, and raise that about their missing addresses elsewhere.
+
+    Code in C++ that reads from such an address would crash.
+    """
+    address = "Accessing the data pointer of FakeTensor"
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", address)
+        warnings.filterwarnings("ignore", address, module=_READS_ADDRESSES)
+        # A module that calls itself, as Lightning's do within DistributedDataParallel. torch also changes how warnings
+        # are shown then.
+        warnings.filterwarnings("ignore", "The module hierarchy tracking")
+        warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks")
+        formats = warnings.formatwarning
+        try:
+            yield
+        finally:
+            warnings.formatwarning = formats
+
+
 def flop_formulas() -> dict[Any, Callable[..., int]]:
     """Return torch's formulas for floating-point operations, by operator."""
     from torch.utils.flop_counter import flop_registry
@@ -162,6 +253,39 @@ def is_backward() -> bool:
     import torch
 
     return bool(torch._C._current_graph_task_id() != -1)  # noqa: SLF001 - torch's own trackers use it
+
+
+@functools.cache
+def _module_tracker_class() -> type[Any]:
+    import torch
+    from torch.distributed._tools.mod_tracker import ModTracker
+
+    class ModuleTracker(ModTracker):
+        """torch's tracker, which also bears a backward pass within a module's forward: manual optimization."""
+
+        def _maybe_set_engine_callback(self) -> None:
+            if not self._has_callback:
+                before = set(self.parents)
+                super()._maybe_set_engine_callback()  # type: ignore[no-untyped-call] # torch's
+                restore = functools.partial(setattr, self, "parents", before)
+                # After torch's own callback, which forgets the modules whose forward still runs.
+                torch.autograd.Variable._execution_engine.queue_callback(restore)  # noqa: SLF001 - as torch's tracker
+
+        def _get_pop_fn(self, w_mod: Any, name: str, is_bw: bool) -> Callable[..., None]:
+            pop = super()._get_pop_fn(w_mod, name, is_bw)  # type: ignore[no-untyped-call] # torch's
+
+            def pop_if_known(*args: Any) -> None:
+                if name in self.parents or is_bw:
+                    pop(*args)
+
+            return pop_if_known
+
+    return ModuleTracker
+
+
+def make_module_tracker() -> Any:
+    """Return torch's ``ModTracker``, which knows the modules that run."""
+    return _module_tracker_class()()
 
 
 def mem_tracker_names() -> tuple[Any, Any, Any]:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hpu_sim.plan.recording import Collective, MemorySample, StepRecording
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hpu_sim.plan.recording import Phase, Recording
 
 # Elements of the buckets of Lightning's DeepSpeedStrategy for reducing gradients and for gathering parameters.
@@ -146,9 +149,33 @@ def _step(recording: Recording, step: StepRecording, zero: Zero) -> StepRecordin
         if zero.stage < 3:  # noqa: PLR2004 - as above
             collectives += spread("allgather_base", "optimizer", trained, (end, end))
     collectives.sort(key=lambda each: each.after)
+    samples = _samples(recording, step, zero)
     return dataclasses.replace(
-        step, operations=operations, collectives=collectives, samples=_samples(recording, step, zero)
+        step, operations=operations, collectives=collectives, samples=samples, peaks=_peaks(step, samples)
     )
+
+
+def _peaks(step: StepRecording, samples: Sequence[MemorySample]) -> dict[Phase, tuple[int, dict[tuple[str, int], int]]]:
+    """Return memory by module, whose categories a stage divides evenly among modules; its buckets are no module's."""
+    peaks: dict[Phase, tuple[int, dict[tuple[str, int], int]]] = {}
+    for phase, (_, recorded) in step.peaks.items():
+        highest = max((each for each in samples if each.phase == phase), key=lambda each: sum(each.by_category))
+        before: Counter[int] = Counter()
+        for (_, category), size in recorded.items():
+            before[category] += size
+        by_module = {
+            (module, category): size * highest.by_category[category] // before[category]
+            for (module, category), size in recorded.items()
+        }
+        divided: Counter[int] = Counter()
+        for (_, category), size in by_module.items():
+            divided[category] += size
+        for category, size in enumerate(highest.by_category):
+            rest = size - divided[category]
+            by_module["", category] = by_module.get(("", category), 0) + rest
+        by_module = {key: size for key, size in by_module.items() if size}
+        peaks[phase] = (sum(highest.by_category), by_module)
+    return peaks
 
 
 def _divide(accesses: tuple[tuple[int, int], ...], recording: Recording, phase: Phase) -> tuple[tuple[int, int], ...]:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from hpu_sim.report.schema import Clock, PredictedLine
 
 #: Names of dtypes in C++ (``c10::ScalarType``) and in Python.
 DTYPES: Final = {
@@ -133,3 +137,37 @@ def format_int(number: int) -> str:
     '1 234 567'
     """
     return f"{number:,}".replace(",", " ")
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a duration with a unit.
+
+    >>> format_seconds(0.00123), format_seconds(1.5)
+    ('1.23 ms', '1.5 s')
+    """
+    for limit, scale, unit in ((1.0, 1.0, "s"), (1e-3, 1e3, "ms")):
+        if seconds >= limit:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} us"
+
+
+def format_range(predicted: Clock | PredictedLine) -> str:
+    """Return the range of a predicted time.
+
+    Args:
+        predicted: Prediction of a step or of a line.
+    """
+    return f"{format_seconds(predicted.fast_seconds)} to {format_seconds(predicted.slow_seconds)}"
+
+
+def show_location(location: str) -> str:
+    """Return ``file:line`` relative to the current folder.
+
+    Args:
+        location: ``file:line``, or empty.
+    """
+    path, _, line = location.rpartition(":")
+    if not path:
+        return location
+    shown = Path(path)
+    return f"{shown.relative_to(Path.cwd()) if shown.is_relative_to(Path.cwd()) else shown}:{line}"

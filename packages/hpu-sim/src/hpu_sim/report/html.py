@@ -12,7 +12,15 @@ import jinja2
 
 from hpu_sim.report.chart import draw
 from hpu_sim.report.findings import findings, limitations
-from hpu_sim.report.formatting import changed_inputs, format_bytes, format_int, op_name
+from hpu_sim.report.formatting import (
+    changed_inputs,
+    format_bytes,
+    format_int,
+    format_range,
+    format_seconds,
+    op_name,
+    show_location,
+)
 from hpu_sim.report.source_lines import OCCURRENCES, rank_labels, source_lines
 from hpu_sim.report.zero import WORLD_SIZES, estimate_zero_stages
 
@@ -70,6 +78,7 @@ def render(report: Report) -> str:
             (each, changed_inputs(each.old_inputs, each.new_inputs))
             for each in (first.compilations if first else ())[:MAX_LINES]
         ],
+        clocks=[(label, record) for label, record in ranks[:MAX_RANKS_WITH_CHARTS] if record.clock is not None],
         has_lines=any(record.detail == "lines" for record in report.ranks),
         world_sizes=WORLD_SIZES,
         stages=estimate_zero_stages(first) if first else (),
@@ -88,6 +97,9 @@ def _template() -> jinja2.Template:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {
+        "format_range": format_range,
+        "format_seconds": format_seconds,
+        "show_location": show_location,
         "format_bytes": format_bytes,
         "format_int": format_int,
         "location": _location,

@@ -223,6 +223,42 @@ class UncaughtError:
 
 
 @dataclass(frozen=True)
+class PredictedLine:
+    """Predicted time of a line of the program on the device in one step, not measured.
+
+    Attributes:
+        location: ``file:line``; empty for what no line of the program caused.
+        fast_seconds: Time with all efficiencies at the optimistic end.
+        slow_seconds: Time with all efficiencies at the pessimistic end.
+    """
+
+    location: str
+    fast_seconds: float
+    slow_seconds: float
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Predicted time of one step on a card, not measured.
+
+    Attributes:
+        step: Number of the step, from 1.
+        fast_seconds: Step with all efficiencies at the optimistic end.
+        slow_seconds: Step with all efficiencies at the pessimistic end.
+        exposed_seconds: Time in which the device waits for collectives, fast and slow.
+        host_seconds: Time in which the device waits for the host, fast and slow.
+        lines: Lines with most time, most first.
+    """
+
+    step: int
+    fast_seconds: float
+    slow_seconds: float
+    exposed_seconds: tuple[float, float]
+    host_seconds: tuple[float, float]
+    lines: tuple[PredictedLine, ...]
+
+
+@dataclass(frozen=True)
 class RankRecord:
     """Record of one process that acquired a device.
 
@@ -243,6 +279,7 @@ class RankRecord:
         collectives: Collectives by name.
         dropped_events: Number of events without a site because the limit of sites was reached.
         recording_error: Error that stopped recording early, if any.
+        clock: Predicted time of a step; None without one, or with detail "counts".
     """
 
     rank: int
@@ -261,6 +298,7 @@ class RankRecord:
     collectives: tuple[CollectiveStats, ...]
     dropped_events: int
     recording_error: str | None
+    clock: Clock | None = None
 
 
 @dataclass(frozen=True)

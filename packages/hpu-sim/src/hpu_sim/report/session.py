@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from hpu_sim.config import SimConfig
     from hpu_sim.native import Native
+    from hpu_sim.plan.step_clock import StepClock
     from hpu_sim.report.schema import Detail
 
 # Minimum time between two writes of a record, in seconds, and the maximum share of time spent on them.
@@ -89,6 +90,8 @@ class RecordingSession:
         self._next_write = time.monotonic() + _WRITE_INTERVAL
         self._events = 0
         self._aggregator = EventAggregator()
+        self._clock: StepClock | None = None
+        self._has_clock = self._detail == "lines"
         if self._detail == "lines":
             self._device.set_listener(self._on_event)
 
@@ -145,7 +148,24 @@ class RecordingSession:
             self._aggregator.on_optimizer_step(optimizer, None)
             return
         self._aggregator.on_optimizer_step(optimizer, sys._getframe().f_back)  # noqa: SLF001 - as above
+        self._advance_clock(optimizer)
         self._write_if_due()
+
+    def _advance_clock(self, optimizer: Any) -> None:
+        if not self._has_clock:
+            return
+        if self._clock is None:
+            from hpu_sim.plan import step_clock, torch_tools
+
+            if not torch_tools.is_supported():
+                self._has_clock = False
+                return
+            self._clock = step_clock.StepClock(self._config)
+        try:
+            self._clock.on_optimizer_step(optimizer)
+        except Exception as error:  # noqa: BLE001 - a bug in here may not stop the program
+            self._has_clock = False
+            sys.stderr.write(f"hpu-sim: cannot predict the time of a step: {error!r}\n")
 
     def _update_rank(self) -> None:
         # During the run, because programs destroy the process group before they exit.
@@ -197,6 +217,7 @@ class RecordingSession:
             collectives=self._aggregator.collectives(),
             dropped_events=self._aggregator.dropped_events,
             recording_error=self._aggregator.recording_error,
+            clock=None if self._clock is None else self._clock.clock,
         )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hpu_sim.report.findings import findings, limitations
-from hpu_sim.report.formatting import format_bytes, format_int
+from hpu_sim.report.formatting import format_bytes, format_int, format_range, show_location
 from hpu_sim.report.source_lines import rank_labels
 
 if TYPE_CHECKING:
@@ -42,10 +42,25 @@ def render(report: Report) -> str:
     title = f"hpu-sim: {machine.devices} x {machine.generation}, SynapseAI {machine.release}, {mode} mode (simulated)"
     rows = [(label, *_row(record)) for label, record in zip(rank_labels(report), report.ranks, strict=True)]
     parts = [title, *_align([_COLUMNS, *rows])]
+    parts += _clock(report)
     for finding in findings(report)[:MAX_FINDINGS]:
         parts += _format_finding(finding)
     parts += [f"  note: {limitation}" for limitation in limitations(report)]
     return "\n".join(parts) + "\n"
+
+
+def _clock(report: Report) -> list[str]:
+    """Return the slowest rank's predicted step and its lines with most time."""
+    clocks = [(record.clock, record) for record in report.ranks if record.clock is not None]
+    if not clocks:
+        return []
+    clock, record = max(clocks, key=lambda pair: pair[0].slow_seconds)
+    title = f"  step {clock.step} on {record.machine.generation}: {format_range(clock)} (predicted, not measured)"
+    lines = [
+        f"    {show_location(line.location) or 'no line of the program'}  {format_range(line)}"
+        for line in clock.lines[:MAX_LINES]
+    ]
+    return [title, *lines]
 
 
 def _row(record: RankRecord) -> tuple[str, ...]:

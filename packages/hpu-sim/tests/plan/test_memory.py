@@ -1,0 +1,90 @@
+"""Memory by module at the peak of a plan."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import nn
+
+from hpu_sim import plan
+from hpu_sim.plan import zero
+from hpu_sim.plan.memory import memory_plan
+from hpu_sim.plan.session import Options, record_call
+
+from .programs import MODELS, train
+
+if TYPE_CHECKING:
+    from hpu_sim.plan.recording import Recording
+
+pytestmark = pytest.mark.needs_torch("2.8", "the tools of the planner")
+
+
+@pytest.fixture(scope="module")
+def recording() -> Recording:
+    """Recording of 3 equal layers, whose activations are larger than their states."""
+
+    def program() -> None:
+        layers = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.Tanh()) for _ in range(3)])
+        model = nn.Sequential(layers, nn.Linear(64, 8)).to("hpu")
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(2):
+            with plan.step():
+                model(torch.ones(1024, 64, device="hpu")).sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+
+    return record_call(program, Options())
+
+
+def test_memory_by_module_adds_up_to_the_peak(recording: Recording) -> None:
+    memory = memory_plan(recording)
+
+    assert sum(each.bytes for each in memory.modules) == memory.peak_bytes
+
+
+def test_repeated_modules_are_one_row(recording: Recording) -> None:
+    (row,) = (each for each in memory_plan(recording).modules if each.name == "Sequential.0.*.0")
+
+    assert row.count == 3
+    assert row.by_category["parameters"] == 3 * 4 * (64 * 64 + 64)
+    assert row.by_category["optimizer state"] == 2 * row.by_category["parameters"]
+
+
+def test_activations_belong_to_the_module_that_made_them(recording: Recording) -> None:
+    rows = {each.name: each for each in memory_plan(recording).modules}
+
+    assert rows["Sequential.0.*.1"].by_category["activations"] == 3 * 4 * 1024 * 64
+
+
+def test_zero_divides_the_states_of_a_module() -> None:
+    recording = record_call(functools.partial(train, MODELS["mlp"], wrap="ddp"), Options(devices=8))
+    memory = memory_plan(zero.apply(recording, "deepspeed_stage_3"))
+
+    states = sum(each.by_category.get("parameters", 0) for each in memory.modules)
+    assert states == pytest.approx(memory.at_peak["parameters"], rel=0.01)
+
+
+def test_modules_beyond_the_largest_are_one_row() -> None:
+    class Wide(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for name in "abcdefghijklmn":
+                setattr(self, name, nn.Linear(8, 8))
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            for child in self.children():
+                inputs = child(inputs)
+            return inputs
+
+    def program() -> None:
+        model = Wide().to("hpu")
+        with plan.step():
+            model(torch.ones(2, 8, device="hpu")).sum().backward()
+
+    rows = memory_plan(record_call(program, Options())).modules
+
+    assert len(rows) == 11
+    assert rows[-1].name == "other modules"

@@ -1,0 +1,78 @@
+"""The clock of a real run."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+from torch import nn
+
+import hpu_sim
+from hpu_sim import runtime
+from hpu_sim.plan.session import Options, record_call
+from hpu_sim.plan.step_clock import StepClock
+from hpu_sim.plan.time_model import predict
+
+from .programs import MODELS, train
+
+pytestmark = pytest.mark.needs_torch("2.8", "the tools of the planner")
+
+
+def _run(clock: StepClock | None, steps: int = 4) -> dict[str, int]:
+    """Train with a clock, and return the counters of the run."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)).to("hpu")
+    optimizer = torch.optim.AdamW(model.parameters())
+    before = hpu_sim.stats()
+    for _ in range(steps):
+        model(torch.ones(16, 64, device="hpu")).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if clock is not None:
+            clock.on_optimizer_step(optimizer)
+    return {name: value - before[name] for name, value in hpu_sim.stats().items() if not name.endswith("bytes")}
+
+
+def test_a_run_has_the_time_of_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recorded step has the operators of the planned one."""
+    config = runtime.active_config()
+    clock = StepClock(config)
+    step = torch.optim.AdamW.step
+
+    def count(self: torch.optim.AdamW, closure: None = None) -> None:
+        step(self, closure)
+        clock.on_optimizer_step(self)
+
+    recording = record_call(functools.partial(train, MODELS["mlp"]), Options(devices=config.devices, nodes=1))
+    monkeypatch.setattr(torch.optim.AdamW, "step", count)
+    train(MODELS["mlp"])
+
+    assert clock.clock is not None
+    planned = predict(recording.steady, config.generation, config.devices, bound="slow", fuse=config.lazy)
+    assert clock.clock.slow_seconds == pytest.approx(planned.seconds, rel=0.02)
+
+
+def test_each_line_has_its_part_of_the_step() -> None:
+    clock = StepClock(runtime.active_config())
+    _run(clock)
+
+    assert clock.clock is not None
+    first = clock.clock.lines[0]
+    assert first.location.startswith(f"{__file__}:")
+    assert 0 < first.fast_seconds < first.slow_seconds
+    total = sum(line.slow_seconds for line in clock.clock.lines)
+    waiting = clock.clock.exposed_seconds[1] + clock.clock.host_seconds[1]
+    assert total == pytest.approx(clock.clock.slow_seconds - waiting, rel=1e-6)
+
+
+def test_the_clock_changes_no_counter() -> None:
+    assert _run(StepClock(runtime.active_config())) == _run(None)
+
+
+def test_a_run_of_two_steps_has_no_clock() -> None:
+    clock = StepClock(runtime.active_config())
+    _run(clock, steps=2)
+    clock.__exit__(None, None, None)  # type: ignore[no-untyped-call] # torch's
+
+    assert clock.clock is None
