@@ -85,7 +85,9 @@ def test_missing_module() -> None:
 def test_selection_is_kept_apart_from_the_users_value(user: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bridge reads the selection, discovery the user's value."""
     monkeypatch.setenv("HPU_SELECTED_MODULES", "")
-    monkeypatch.delenv("HABANA_VISIBLE_MODULES", raising=False)
+    # Set first, so that it is unset again afterwards.
+    monkeypatch.setenv("HABANA_VISIBLE_MODULES", "")
+    monkeypatch.delenv("HABANA_VISIBLE_MODULES")
     if user is not None:
         monkeypatch.setenv("HABANA_VISIBLE_MODULES", user)
     before = _visible_modules.from_environment()
@@ -99,7 +101,9 @@ def test_selection_is_kept_apart_from_the_users_value(user: str | None, monkeypa
 
 def test_value_that_the_program_sets_replaces_the_selection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPU_SELECTED_MODULES", "")
-    monkeypatch.delenv("HABANA_VISIBLE_MODULES", raising=False)
+    # Set first, so that it is unset again afterwards.
+    monkeypatch.setenv("HABANA_VISIBLE_MODULES", "")
+    monkeypatch.delenv("HABANA_VISIBLE_MODULES")
     _visible_modules.select([1])
     monkeypatch.setenv("HABANA_VISIBLE_MODULES", "3")
 
