@@ -6,16 +6,21 @@ timeout, or train two halves of a model without a word.
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from hpu_core._lightning import ClusterEnvironment, LightningEnvironment
 
-__all__ = ["AGENT_STORE", "LAUNCHER_PID", "validate_environment"]
+__all__ = ["AGENT_STORE", "LAUNCHER_PID", "Agent", "find_agent", "validate_environment"]
 
 # Set by torchrun: its agent keeps the store at MASTER_PORT.
 AGENT_STORE: Final = "TORCHELASTIC_USE_AGENT_STORE"
 # Set by our launcher for the ranks that it starts.
 LAUNCHER_PID: Final = "HPU_LAUNCHER_PID"
+
+# Programs of Open MPI 4 and 5, and of SLURM, that start the ranks of a machine and end them with the job.
+_AGENTS: Final = frozenset({"mpirun", "mpiexec", "orterun", "orted", "prterun", "prte", "prted", "slurmstepd"})
 
 _ADVICE: Final = (
     "On each machine, set MASTER_ADDR (the address of the machine with NODE_RANK 0), MASTER_PORT (a port that is free "
@@ -26,6 +31,36 @@ _MAX_PORT: Final = 65535
 _MAX_DIGITS: Final = 9
 _MAX_QUOTED: Final = 80
 _NUMBERS: Final = ("LOCAL_RANK", "MASTER_PORT", "NODE_RANK", "GROUP_RANK", "RANK", "WORLD_SIZE")
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """Process of an engine that started this rank, and that would end it with the job.
+
+    Attributes:
+        name: What messages call it.
+        pid: Its process id.
+    """
+
+    name: str
+    pid: int
+
+    @property
+    def has_exited(self) -> bool:
+        """Whether this process has another parent by now."""
+        return os.getppid() != self.pid
+
+
+def find_agent() -> Agent | None:
+    """Return the parent of this process if it is an engine's; None if a person or a script started this rank."""
+    pid = os.getppid()
+    if AGENT_STORE in os.environ:
+        return Agent("torchrun's agent", pid)
+    try:
+        name = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+    return Agent(name, pid) if name in _AGENTS else None
 
 
 def validate_environment(environment: ClusterEnvironment, devices: int, num_nodes: int) -> None:

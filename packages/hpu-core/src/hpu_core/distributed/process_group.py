@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from hpu_core import collectives, hccl
 from hpu_core._lightning import ClusterEnvironment, init_dist_connection
-from hpu_core.distributed.environment import AGENT_STORE, LAUNCHER_PID, validate_environment
+from hpu_core.distributed.environment import LAUNCHER_PID, find_agent, validate_environment
 from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, describe_exit
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousConfig, RendezvousResult, rendezvous
@@ -95,8 +95,7 @@ class ProcessGroupManager:
             _job = _Job(rendezvous(config, _job.result.root if _job is not None and reusable else None))
         # Where the program made the process group itself, there is no job to watch.
         if _job is not None and self.failure_detection and cluster.world_size() > 1 and self.watchdog is None:
-            agent = os.getppid() if AGENT_STORE in os.environ else None
-            self.watchdog = Watchdog(_job.result, _job.heartbeat, self.launched, agent)
+            self.watchdog = Watchdog(_job.result, _job.heartbeat, self.launched, find_agent())
             self.watchdog.start()
         if self.watchdog is not None:
             self.watchdog.on_training_start()

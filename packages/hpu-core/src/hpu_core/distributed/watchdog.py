@@ -23,6 +23,7 @@ from datetime import timedelta
 from typing import Final
 
 from hpu_core.distributed.connections import peer_endpoints
+from hpu_core.distributed.environment import Agent
 from hpu_core.distributed.failure_detection import (
     Heartbeat,
     RankFailedError,
@@ -55,7 +56,7 @@ class Watchdog:
         job: The rendezvous that all ranks have joined.
         heartbeat: Progress of this rank, which outlives the watchdog.
         launched: The ranks that this process launched.
-        agent_pid: The torchrun agent that launched this rank; None if there is none.
+        agent: The engine's process that started this rank; None if there is none.
     """
 
     def __init__(
@@ -63,14 +64,14 @@ class Watchdog:
         job: RendezvousResult,
         heartbeat: Heartbeat,
         launched: LaunchedRanks,
-        agent_pid: int | None = None,
+        agent: Agent | None = None,
     ) -> None:
         self._job = job
         self._info = job.ranks[job.config.rank]
         self._timeout = job.config.timeout.total_seconds()
         self._timeouts = Timeouts.from_timeout(self._timeout)
         self._launched = launched
-        self._agent_pid = agent_pid
+        self._agent = agent
         self._heartbeat = heartbeat
         # Reentrant, because a signal handler may interrupt its holder.
         self._lock = threading.RLock()
@@ -281,8 +282,8 @@ class Watchdog:
                 for state in self._judged:
                     if now - state.last_heartbeat_time > self._timeouts.detection_latency:
                         self._launched.kill(state.info.rank)
-            elif self._agent_pid not in {None, os.getppid()}:
-                self._on_failure(RankFailure(f"torchrun's agent (pid {self._agent_pid} on {self._info.host}) exited"))
+            elif self._agent is not None and self._agent.has_exited:
+                self._on_failure(RankFailure(f"{self._agent.name} (pid {self._agent.pid} on {self._info.host}) exited"))
             elif min(silent, own.waiting_for(now)) >= self._timeouts.stall:
                 message = f"the store of {self._job.ranks[0]} at {config.endpoint} has not answered for {silent:.0f} s"
                 self._on_failure(RankFailure(message, 0, silent))
