@@ -5,6 +5,7 @@ import faulthandler
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -212,6 +213,16 @@ def test_a_rank_whose_connections_are_closed_is_dead(pair: Pair, monkeypatch: py
 
     assert "rank 1 (pid " in str(wait())
     assert "exited: its connections are closed" in str(wait())
+
+
+def test_a_rank_whose_output_nobody_reads_exits(pair: Pair, exits: mock.Mock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of Open MPI's ranks, when mpirun was killed."""
+    monkeypatch.setattr(sys, "stderr", mock.Mock(write=mock.Mock(side_effect=BrokenPipeError)))
+    wait = _held(pair.ranks[0])
+    pair.ranks[1].report_failure(ValueError("no such luck"))
+    wait()
+
+    assert exits.later.call_args_list[0] == mock.call(5.0, exit=True, file=2)
 
 
 def test_a_rank_held_in_a_collective_exits_after_a_grace_period(

@@ -394,13 +394,12 @@ class Watchdog:
         # Checked against what this rank knows of itself: a message alone ends no process.
         hangs = failure.rank == rank and time.monotonic() - own.last_progress_time > self._timeouts.stall / 2
         if beat.training and hangs:
-            sys.stderr.write(f"[rank {rank}] aborting: {failure.message}. Its threads are in:\n")
-            sys.stderr.flush()
+            _print(f"[rank {rank}] aborting: {failure.message}. Its threads are in:")
             faulthandler.dump_traceback(_STDERR)
             os._exit(1)
         self._failure, self._failed_at = failure, time.monotonic()
         if beat.training and beat.error is None and failure.rank != rank:
-            sys.stderr.write(f"[rank {rank}] aborting: {failure.message}\n")
+            _print(f"[rank {rank}] aborting: {failure.message}")
             self._schedule_exit(self._timeouts.exit_grace)
         self._failed.set()
 
@@ -432,3 +431,10 @@ class Watchdog:
             self._wake.put(None)
         if last_words and self._job.config.hosts_store:
             time.sleep(2 * self._timeouts.heartbeat_interval)
+
+
+def _print(message: str) -> None:
+    # The engine that read this process's output may be what failed.
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"{message}\n")
+        sys.stderr.flush()
