@@ -75,7 +75,7 @@ def _runtime_library(compiler: str, name: str) -> str:
 
 @nox.session(default=False)
 def third_party(session: nox.Session) -> None:
-    """Train with DeepSpeed, accelerate, transformers, PEFT and litgpt, unmodified, on simulated cards."""
+    """Train with DeepSpeed, accelerate, transformers, PEFT, litgpt and torchmetrics, unmodified, on simulated cards."""
     install(session, "hpu-sim", "hpu-ddp", "hpu-fsdp[lightning]", *group("third_party"), *group("test"))
     # litgpt pins libraries that transformers needs in a newer version.
     session.install("--no-compile", "--no-deps", "-c", DEFAULT_CONSTRAINTS, "litgpt")

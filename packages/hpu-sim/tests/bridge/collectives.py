@@ -48,6 +48,20 @@ def refused(function: Callable[[], object], words: str) -> bool:
     return False
 
 
+def since_torch(major: int, minor: int) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """Return a decorator that skips a check of what older torch lacks."""
+
+    def decorate(check: Callable[[], None]) -> Callable[[], None]:
+        @functools.wraps(check)
+        def run() -> None:
+            if tuple(map(int, torch.__version__.split(".")[:2])) >= (major, minor):
+                check()
+
+        return run
+
+    return decorate
+
+
 def check_broadcast() -> None:
     """Check that every rank gets the source's tensor."""
     x = card(RANK, 2)
@@ -392,6 +406,7 @@ def check_many_tensors_at_once() -> None:
     assert [x.tolist() for x in tensors] == [[1], [1, 2]]
 
 
+@since_torch(2, 2)
 def check_coalesced_collectives_of_a_device() -> None:
     """Check that the manager's work waits for every collective launched inside it, whatever their types."""
     parts, exchanged, sent = (
@@ -409,6 +424,7 @@ def check_coalesced_collectives_of_a_device() -> None:
     assert ([x.item() for x in parts], exchanged.tolist(), sent.item()) == ([5, 6], [RANK, RANK + 1], 1)
 
 
+@since_torch(2, 2)
 def check_coalesced_all_reduces() -> None:
     """Check the forms that torch runs as one collective of several tensors."""
     for device in (None, torch.device("hpu")):
@@ -421,6 +437,7 @@ def check_coalesced_all_reduces() -> None:
         assert [x.tolist() for x in tensors] == [[1], [1, 2]]
 
 
+@since_torch(2, 2)
 def check_coalesced_gathers_and_scatters() -> None:
     wholes = [torch.zeros(2, device="hpu"), torch.zeros(4, device="hpu")]
     with dist.distributed_c10d._coalescing_manager():
@@ -435,6 +452,7 @@ def check_coalesced_gathers_and_scatters() -> None:
     assert [x.tolist() for x in parts] == [[2 * RANK], [2 * RANK, 10]]
 
 
+@since_torch(2, 2)
 def check_an_empty_coalescing_manager() -> None:
     with dist.distributed_c10d._coalescing_manager(device=torch.device("hpu"), async_ops=True) as manager:
         pass
@@ -442,6 +460,7 @@ def check_an_empty_coalescing_manager() -> None:
     manager.wait()
 
 
+@since_torch(2, 2)
 def check_coalescing_ends_after_it_started() -> None:
     group = dist.distributed_c10d._get_default_group()
 
@@ -450,6 +469,7 @@ def check_coalescing_ends_after_it_started() -> None:
     )
 
 
+@since_torch(2, 2)
 def check_an_error_inside_a_coalescing_manager() -> None:
     """Check that the group can coalesce again, although torch then ends no coalescing."""
     group, device = dist.distributed_c10d._get_default_group(), torch.device("hpu")
@@ -478,6 +498,7 @@ def check_batched_sends_and_receives() -> None:
     assert [x.tolist() for x in received] == [[PEER], [PEER, 7]]
 
 
+@since_torch(2, 2)
 def check_coalesced_sends_and_receives() -> None:
     """Check that one work stands for all of them, as with NCCL."""
     received = torch.zeros(1, device="hpu")
@@ -491,6 +512,7 @@ def check_coalesced_sends_and_receives() -> None:
     assert received.item() == PEER + 5
 
 
+@since_torch(2, 4)
 def check_functional_collectives() -> None:
     """Check the collectives that return tensors, on whose use torch waits."""
     import torch.distributed._functional_collectives as functional
@@ -511,6 +533,7 @@ def check_functional_collectives() -> None:
     assert [y.tolist() for y in scattered] == [[1 + 2 * RANK], [3 + 2 * RANK]]
 
 
+@since_torch(2, 4)
 def check_functional_collectives_with_gradients() -> None:
     import torch.distributed._functional_collectives as functional
 

@@ -214,6 +214,7 @@ class HcclBackend final : public c10d::Backend {
   // A barrier of the hosts. It does not synchronize the device.
   WorkPtr barrier(const c10d::BarrierOptions& options) override { return gloo_->barrier(options); }
 
+#if HPU_SIM_TORCH >= 201
   // A program that raises between the two leaves the group coalescing, and torch offers it no way to reset that. The
   // next start therefore drops what was launched before, whose works the caller has.
   void startCoalescing() override {
@@ -221,14 +222,7 @@ class HcclBackend final : public c10d::Backend {
     coalesced_.emplace();
   }
 
-#if HPU_SIM_TORCH >= 201
   WorkPtr endCoalescing() override { return make_coalesced_work(take_coalesced()); }
-#else
-  void endCoalescing(std::vector<WorkPtr>& works) override {
-    for (auto& work : take_coalesced()) {
-      works.push_back(std::move(work));
-    }
-  }
 #endif
 
   void setSequenceNumberForGroup() override { gloo_->setSequenceNumberForGroup(); }

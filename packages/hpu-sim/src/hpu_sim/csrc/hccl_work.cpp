@@ -81,6 +81,7 @@ class HcclWork final : public c10d::Work {
   TraceEvent event_until_wait_{};
 };
 
+#if HPU_SIM_TORCH >= 201
 class CoalescedWork final : public c10d::Work {
  public:
   explicit CoalescedWork(std::vector<WorkPtr> works)
@@ -131,6 +132,7 @@ class CoalescedWork final : public c10d::Work {
  private:
   std::vector<WorkPtr> works_;
 };
+#endif
 
 }  // namespace
 
@@ -230,8 +232,10 @@ WorkPtr make_hccl_work(
   return c10::make_intrusive<HcclWork>(type, std::move(pending), std::move(outputs), std::move(queue));
 }
 
+#if HPU_SIM_TORCH >= 201
 WorkPtr make_coalesced_work(std::vector<WorkPtr> works) {
   return c10::make_intrusive<CoalescedWork>(std::move(works));
 }
+#endif
 
 }  // namespace hpu_sim

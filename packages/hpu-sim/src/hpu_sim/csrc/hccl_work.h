@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "hccl_tensors.h"
+#include "torch_compat.h"
 
 namespace hpu_sim {
 
@@ -78,7 +79,9 @@ WorkPtr make_hccl_work(
     WorkQueuePtr queue = nullptr,
     std::function<void()> on_completed = nullptr);
 
+#if HPU_SIM_TORCH >= 201
 // Returns one work for all of `works`, the result of coalescing.
 WorkPtr make_coalesced_work(std::vector<WorkPtr> works);
+#endif
 
 }  // namespace hpu_sim
