@@ -8,6 +8,7 @@ from unittest import mock
 
 import pytest
 import torch
+from packaging.version import Version
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives
@@ -357,6 +358,47 @@ def _load_trained_cpu_tensors() -> str:
 def test_trained_weights_cannot_be_loaded_as_cpu_tensors(on_ranks: OnRanks) -> None:
     for message in on_ranks(_load_trained_cpu_tensors):
         assert message.startswith("parameter '0.weight' of a sharded module must be on 'hpu', got 'cpu'")
+
+
+def _train_without_strategy(compiled: str) -> list[float]:
+    """Shard and train with torch's functions alone, in the process group of Fabric; return the losses."""
+    _launch_fabric()
+    torch.manual_seed(5)
+    network = make_network().to("hpu")
+    layers = [layer for layer in network if isinstance(layer, Layer)]
+    for layer in layers:
+        if compiled == "before":
+            layer.compile(backend="hpu_backend")
+        fully_shard(layer, reshard_after_forward=False)
+    fully_shard(network)
+    for module in (network, *layers):
+        module.set_force_sum_reduction_for_comms(True)
+    forward = torch.compile(network, backend="hpu_backend") if compiled == "after" else network
+    optimizer = torch.optim.Adam(network.parameters(), 0.01)
+    losses = []
+    for _ in range(4):
+        loss = forward(torch.ones(2, 64, device="hpu")).square().mean()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def _train_all_without_strategy() -> list[list[float]]:
+    return [_train_without_strategy(compiled) for compiled in ("no", "before", "after")]
+
+
+@pytest.mark.skipif(Version(torch.__version__) < Version("2.9"), reason="Requires: torch 2.9, which has the option")
+def test_program_without_lightning_trains(on_ranks: OnRanks) -> None:
+    """As in the README. Modules that are compiled before or after sharding have the same losses."""
+    (plain, before, after), other = on_ranks(_train_all_without_strategy)
+
+    assert other == [plain, before, after]
+    assert plain[-1] < plain[0]
+    assert before == pytest.approx(plain, rel=1e-4)
+    assert after == pytest.approx(plain, rel=1e-4)
 
 
 @pytest.mark.parametrize("size", [0, -2, "two"])

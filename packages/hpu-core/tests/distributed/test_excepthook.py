@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from hpu_core.distributed import excepthook
 from hpu_core.distributed.failure_detection import RankFailedError
@@ -24,6 +25,7 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> None:
     """Install the hook for one test."""
     monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
     monkeypatch.delenv("HPU_SHORT_ERRORS", raising=False)
+    monkeypatch.setattr(excepthook, "_add", None)
     excepthook.install()
 
 
@@ -50,3 +52,22 @@ def test_hook_of_the_program_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     excepthook.install()
 
     assert sys.excepthook is print
+
+
+def test_error_that_another_rank_raised_at_the_same_place_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    store = HashStore()
+    excepthook.install(store.add)
+    first, second = _printed(ValueError("sample 7"), capsys), _printed(ValueError("sample 8"), capsys)
+    other = _printed(KeyError("label"), capsys)
+
+    assert ["Traceback (most recent call last)" in text for text in (first, second, other)] == [True, False, True]
+    assert second == "ValueError: sample 8\n"
+
+
+def test_error_has_a_traceback_if_the_store_is_closed(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(key: str, number: int) -> int:
+        raise RuntimeError(f"connection closed, {key} {number}")
+
+    excepthook.install(fail)
+
+    assert "Traceback (most recent call last)" in _printed(ValueError("two"), capsys)

@@ -233,9 +233,17 @@ def test_a_rank_held_in_a_collective_exits_after_a_grace_period(
     wait()
 
     (first, extended) = exits.later.call_args_list
-    assert first == mock.call(5.0, exit=True, file=2)
+    assert first.args == (5.0,)
     assert extended.args[0] > 5.0
+    # Its stacks would follow the traceback of the failed rank, and only show where it waits.
+    assert {os.path.realpath(f"/proc/self/fd/{call.kwargs['file']}") for call in (first, extended)} == {os.devnull}
     assert "[rank 0] aborting: rank 1 (pid " in capfd.readouterr().err
+
+
+def test_stacks_are_printed_if_no_single_rank_is_at_fault(pair: Pair, exits: mock.Mock) -> None:
+    pair.ranks[0]._on_failure(RankFailure("no rank has made progress for 9 s"))
+
+    exits.later.assert_called_once_with(5.0, exit=True, file=2)
 
 
 def test_user_code_after_the_training_is_not_ended(pair: Pair, exits: mock.Mock) -> None:

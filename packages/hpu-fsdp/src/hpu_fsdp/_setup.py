@@ -29,9 +29,10 @@ if TYPE_CHECKING:
         num_nodes: Any
         num_processes: Any
         process_groups: ProcessGroupManager
-        root_device: torch.device
         world_size: Any
 
+        @property
+        def root_device(self) -> torch.device: ...
         def collective(self, name: str, group: Any | None = None) -> AbstractContextManager[None]: ...
         def setup_environment(self) -> None: ...
 

@@ -1,11 +1,15 @@
 """Exception hook of rank processes, which keeps the output of a failed job short.
 
-The rank that failed prints its traceback. On every other rank the traceback only shows where it waited.
+The rank that failed prints its traceback. On every other rank the traceback only shows where it waited, and an error
+that several ranks raise at the same place has the same traceback on each of them.
 """
 
+import contextlib
 import os
 import sys
+import threading
 import traceback
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
@@ -16,19 +20,51 @@ __all__ = ["SHORT_ERRORS", "install"]
 SHORT_ERRORS: Final = "HPU_SHORT_ERRORS"
 """Environment variable that reduces every error of a rank process to its last line when it is "1"."""
 
+# How long to wait for the store, whose process may hang.
+_STORE_TIMEOUT: Final = 5.0
 
-def install() -> None:
-    """Print RankFailedError, and with HPU_SHORT_ERRORS=1 every error, without a traceback when it ends the process.
+_add: Callable[[str, int], int] | None = None
 
-    Idempotent, and without effect if the program has a hook of its own. torch wraps it once there is a process group,
-    and puts the rank in front of each line.
+
+def install(add: Callable[[str, int], int] | None = None) -> None:
+    """Print some errors without a traceback when they end the process.
+
+    These are RankFailedError, an error that another rank has raised at the same place, and with HPU_SHORT_ERRORS=1
+    every error. Idempotent, and without effect if the program has a hook of its own. torch wraps it once there is a
+    process group, and puts the rank in front of each line.
+
+    Args:
+        add: The method `add` of a store that all ranks share, which counts the ranks that raise an error.
     """
+    global _add  # noqa: PLW0603 - a process has one exception hook.
+    _add = add or _add
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _print_error
 
 
 def _print_error(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
-    if isinstance(error, RankFailedError) or os.environ.get(SHORT_ERRORS) == "1":
+    if isinstance(error, RankFailedError) or os.environ.get(SHORT_ERRORS) == "1" or _is_repeated(kind, frames):
         sys.stderr.write("".join(traceback.format_exception_only(kind, error)))
     else:
         sys.__excepthook__(kind, error, frames)
+
+
+def _is_repeated(kind: type[BaseException], frames: TracebackType | None) -> bool:
+    """Return whether another rank has raised an error of this type at this place; False if the store is gone."""
+    if _add is None or frames is None:
+        return False
+    place = traceback.extract_tb(frames)[-1]
+    numbers: list[int] = []
+    thread = threading.Thread(
+        target=_count, args=(f"error/{kind.__qualname__}/{place.filename}:{place.lineno}", numbers), daemon=True
+    )
+    thread.start()
+    thread.join(_STORE_TIMEOUT)
+    return bool(numbers) and numbers[0] > 1
+
+
+def _count(key: str, numbers: list[int]) -> None:
+    if _add is not None:
+        # The store closes with the process of rank 0.
+        with contextlib.suppress(RuntimeError):
+            numbers.append(_add(key, 1))

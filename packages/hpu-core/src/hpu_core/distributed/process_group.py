@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from hpu_core import collectives, hccl
 from hpu_core._lightning import ClusterEnvironment, init_dist_connection
+from hpu_core.distributed import excepthook
 from hpu_core.distributed.environment import LAUNCHER_PID, find_agent, validate_environment
 from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, describe_exit
 from hpu_core.distributed.launcher import LaunchedRanks
@@ -93,6 +94,8 @@ class ProcessGroupManager:
             )
             reusable = _job is not None and _job.result.config.endpoint == config.endpoint
             _job = _Job(rendezvous(config, _job.result.root if _job is not None and reusable else None))
+            if self.failure_detection:
+                excepthook.install(_job.result.store().add)
         # Where the program made the process group itself, there is no job to watch.
         if _job is not None and self.failure_detection and cluster.world_size() > 1 and self.watchdog is None:
             self.watchdog = Watchdog(_job.result, _job.heartbeat, self.launched, find_agent())

@@ -404,8 +404,13 @@ class Watchdog:
         self._failed.set()
 
     def _schedule_exit(self, seconds: float) -> None:
-        """Exit with code 1 and all stacks after a time, from a thread that needs no lock of Python's."""
-        faulthandler.dump_traceback_later(seconds, exit=True, file=_STDERR)
+        """Exit with code 1 after a time, from a thread that needs no lock of Python's.
+
+        The stacks are printed unless the failed rank is known: they only show where this one waits for it.
+        """
+        known = self._failure is not None and self._failure.rank is not None
+        file = os.open(os.devnull, os.O_WRONLY) if known else _STDERR
+        faulthandler.dump_traceback_later(seconds, exit=True, file=file)
 
     def _extend_deadline(self) -> None:
         """Give the main thread, which has left the collective, what is left of the timeout to clean up."""
