@@ -144,7 +144,7 @@ def _find_program(program: str, *, module: bool) -> list[str]:
     "--rank",
     default=None,
     type=click.IntRange(0),
-    help="Plan this rank alone.  [default: 0, and the last of each group]",
+    help="Plan this rank alone.  [default: 0, and the last of each group if shards differ]",
 )
 @click.option("--find-batch", is_flag=True, help="Plan the largest batch size per card that fits.")
 @click.option(

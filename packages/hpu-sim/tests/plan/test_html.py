@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 from html.parser import HTMLParser
@@ -50,3 +51,11 @@ def test_the_timeline_has_both_streams(plan: Plan) -> None:
 
     assert {box.y for box in boxes} == {0, 30}
     assert max(box.x + box.width for box in boxes) <= 1001
+
+
+def test_limits_below_one_percent_are_left_out(plan: Plan) -> None:
+    time = dataclasses.replace(plan.strategies[0].time, bounds={"host": 0.99, "network": 0.004})
+    page = html.render(dataclasses.replace(plan, strategies=(dataclasses.replace(plan.strategies[0], time=time),)))
+
+    assert "host 99&nbsp;%</td>" in page
+    assert "network 0" not in page

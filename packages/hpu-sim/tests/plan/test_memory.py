@@ -88,3 +88,20 @@ def test_modules_beyond_the_largest_are_one_row() -> None:
 
     assert len(rows) == 11
     assert rows[-1].name == "other modules"
+
+
+def test_storage_that_grows_later_belongs_to_the_module_that_grew_it() -> None:
+    """FSDP makes empty storage first, makes it a parameter, and gives it a size then."""
+
+    def program() -> None:
+        parameter = nn.Parameter(torch.empty(0, device="hpu"))
+        module = nn.Module()
+        module.register_parameter("weight", parameter)
+        module.forward = lambda inputs: inputs * 2
+        with plan.step():
+            module(torch.ones(4, device="hpu"))
+            parameter.untyped_storage().resize_(4096)
+
+    rows = memory_plan(record_call(program, Options())).modules
+
+    assert sum(each.bytes for each in rows) >= 4096

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import re
@@ -81,8 +82,8 @@ def test_the_table_has_memory_by_module(recording: Recording) -> None:
     assert re.search(r"^    0 +\S+ KiB", shown, re.MULTILINE)
 
 
-def test_the_last_rank_of_each_group_is_representative(recording: Recording) -> None:
-    assert representatives(recording) == (15,)
+def test_ranks_with_equal_shards_have_one_plan(recording: Recording) -> None:
+    assert representatives(recording) == ()
 
 
 def test_the_plan_is_that_of_the_rank_with_most_memory() -> None:
@@ -94,6 +95,7 @@ def test_the_plan_is_that_of_the_rank_with_most_memory() -> None:
     plan = command.with_ranks(lambda options: recordings[options.rank], Options(devices=3), recordings[0], "GAUDI2")
 
     assert plan.rank == 0
+    assert representatives(recordings[0]) == (2,)
     assert [each.rank for each in plan.ranks] == [0, 2]
     assert plan.ranks[1].peak_bytes < plan.ranks[0].peak_bytes == plan.memory.peak_bytes
     assert "ranks planned: 0" in text.render(make_plan((), [plan]))
@@ -103,7 +105,12 @@ def test_one_rank_can_be_planned_alone(recording: Recording) -> None:
     def record(options: Options) -> Recording:
         raise AssertionError(options)
 
-    plan = command.with_ranks(record, Options(devices=2, nodes=8, rank=3, only_rank=True), recording, "GAUDI2")
+    plan = command.with_ranks(
+        record,
+        Options(devices=2, nodes=8, rank=3, only_rank=True),
+        dataclasses.replace(recording, is_uneven=True),
+        "GAUDI2",
+    )
 
     assert [each.rank for each in plan.ranks] == [0]
 

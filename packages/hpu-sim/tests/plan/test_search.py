@@ -14,11 +14,13 @@ _GIB = 1 << 30
 def _record(options: Options) -> Recording:
     """Return a recording of 8 GiB of states, and 3 GiB of activations per sample that checkpointing divides by 3."""
     size = options.batch_size or 64
+    kept = 1 - min(options.checkpoint, 8) / 12
     recording = Recording(("train.py",), 0, options.world_size, options.devices, strategy="hpu_parallel")
     recording.parameters = recording.trainable = _GIB // 2
-    activations = size * _GIB * (1 if options.checkpoint else 3)
+    recording.blocks = ("Block", 8)
+    activations = int(size * _GIB * 3 * kept)
     sample = MemorySample(1, "forward", (2 * _GIB, 2 * _GIB, 4 * _GIB, activations, 0, 0, 0))
-    flops = 4 if options.checkpoint else 3
+    flops = int(1e12) * size * (24 + min(options.checkpoint, 8))
     operation = Operation("aten.mm", "forward", "", "float32", flops, None, (), (), 0)
     inputs = (("float32", (size, 4), 16 * size),)
     recording.steps = [StepRecording([operation], samples=[sample], inputs=inputs)]
@@ -43,11 +45,52 @@ def test_no_batch_fits_if_the_states_do_not() -> None:
     assert find_batch(record, Options(), "GAUDI2") is None
 
 
-def test_advice_is_planned_and_names_its_cost() -> None:
-    options = Options(devices=8)
-    advice = {each.title: each for each in advise(_record, options, _record(options), "GAUDI2")}
+def test_the_fewest_blocks_that_fit_are_recomputed() -> None:
+    """8 GiB of states and 29 samples of 3 GiB exceed the memory by less than one block saves."""
+    options = Options(devices=8, batch_size=29)
+    advice = {next(iter(each.settings)): each for each in advise(_record, options, _record(options), "GAUDI2")}
 
-    assert not advice['strategy="deepspeed_stage_3"'].fits
-    assert advice["activation checkpointing of repeated blocks"].fits
-    assert advice["activation checkpointing of repeated blocks"].cost == "33% more floating-point operations"
-    assert advice["batch of 32 per card instead of 64"].peak_bytes == (8 + 3 * 32) * _GIB
+    assert advice["checkpoint"].title == "activation checkpointing of 1 of 8 Block"
+    assert advice["checkpoint"].fits
+    assert advice["batch_size"].settings == {"batch_size": str((usable_memory("GAUDI2") - 8 * _GIB) // (3 * _GIB))}
+
+
+def test_changes_that_fit_come_first_by_time_per_sample() -> None:
+    options = Options(devices=8, batch_size=29)
+    advice = advise(_record, options, _record(options), "GAUDI2")
+
+    fitting = [each for each in advice if each.fits]
+    assert fitting
+    assert list(advice[: len(fitting)]) == fitting
+    times = [each.seconds_per_sample for each in fitting if "offload" not in each.title]
+    assert times == sorted(times)
+
+
+def test_changes_are_combined_if_none_fits_alone() -> None:
+    """States of 100 GiB and activations of 100 GiB need both a strategy and recomputed blocks."""
+
+    def record(options: Options) -> Recording:
+        recording = _record(options)
+        recording.parameters = recording.trainable = 8 * _GIB
+        activations = int(100 * _GIB * (1 - min(options.checkpoint, 8) / 12))
+        recording.steady.samples = [MemorySample(1, "forward", (32 * _GIB, 32 * _GIB, 64 * _GIB, activations, 0, 0, 0))]
+        recording.steady.inputs = ()
+        return recording
+
+    options = Options(devices=8)
+    first, *others = advise(record, options, record(options), "GAUDI2")
+
+    assert first.settings == {"strategy": "deepspeed_stage_3", "checkpoint": "8"}
+    assert first.fits
+    assert not any(each.fits for each in others)
+
+
+def test_a_change_that_the_program_does_not_bear_is_left_out() -> None:
+    def record(options: Options) -> Recording:
+        if options.strategy == "hpu_fsdp":
+            raise ValueError("no such strategy")
+        return _record(options)
+
+    options = Options(devices=8, batch_size=29)
+
+    assert "hpu_fsdp" not in str(advise(record, options, record(options), "GAUDI2"))

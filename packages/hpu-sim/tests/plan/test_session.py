@@ -202,6 +202,7 @@ def test_a_program_of_one_rank_may_have_a_process_group() -> None:
 
 
 def test_fabric_may_set_up_module_and_optimizer_apart() -> None:
+    pytest.importorskip("lightning")
     from lightning.fabric import Fabric
 
     def program() -> None:

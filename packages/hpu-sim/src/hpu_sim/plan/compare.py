@@ -93,11 +93,15 @@ def strategy_plan(recording: Recording, generation: str) -> StrategyPlan:
 
 
 def representatives(recording: Recording) -> tuple[int, ...]:
-    """Return the last rank of each group of collectives, which may have a smaller part of the model or of the data.
+    """Return the last rank of each group of collectives if it has smaller shards than the recorded one.
+
+    Ranks with shards of equal sizes have equal plans.
 
     Args:
         recording: Recording of the first rank.
     """
+    if not recording.is_uneven:
+        return ()
     groups = {each.ranks for step in recording.steps for each in step.collectives}
     return tuple(sorted({group[-1] for group in groups} - {recording.rank}))
 

@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim import import_hooks
-from hpu_sim.plan import zero
+from hpu_sim.plan import blocks, zero
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.recording import STEPS_OF_DDP
 from hpu_sim.report import frames
@@ -121,27 +121,13 @@ def _zero_name(strategy: Any) -> str:
     return f"{name}_offload" if offloads and f"{name}_offload" in zero.STAGES else name
 
 
-def _checkpoint_blocks(model: Any) -> None:
-    """Recompute the activations of repeated blocks: the outermost modules of a class that a container has twice."""
-    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
-
-    chosen: set[Any] = set()
-    for module in model.modules():
-        kinds = [type(child) for child in module.children()]
-        for child in module.children():
-            inside = any(child is part for each in chosen for part in each.modules())
-            if kinds.count(type(child)) > 1 and any(True for _ in child.children()) and not inside:
-                chosen.add(child)
-    apply_activation_checkpointing(model, check_fn=lambda module: module in chosen)
-
-
 def _fit(original: Any, session: Session, package: str) -> Any:
     @functools.wraps(original)
     def fit(self: Any, model: Any, *args: Any, **kwargs: Any) -> None:
         kwargs.pop("ckpt_path", None)
         session.fits = True
         if session.options.checkpoint:
-            _checkpoint_blocks(model)
+            blocks.checkpoint(model, session.options.checkpoint)
         _prepare(self, model, session, package)
         original(self, model, *args, **kwargs)
 
@@ -151,6 +137,8 @@ def _fit(original: Any, session: Session, package: str) -> Any:
 def _setup(original: Any, session: Session, stack: contextlib.ExitStack) -> Any:
     @functools.wraps(original)
     def setup(self: Any, module: Any, *optimizers: Any, **kwargs: Any) -> Any:
+        if session.options.checkpoint and not session.recording.steps:
+            blocks.checkpoint(module, session.options.checkpoint)
         result = original(self, module, *optimizers, **kwargs)
         if optimizers and not session.recording.steps:
             _describe_fabric(self, module, result[0], session)

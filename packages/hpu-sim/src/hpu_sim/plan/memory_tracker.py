@@ -132,9 +132,10 @@ def _tracker_class() -> type[Any]:  # noqa: C901 - the methods of one class
             size, position = info.mem_consumed, index[info.reftype]
             change = {updates.DEL: -size, updates.REF: 0}.get(kind, size - (old_mem_consumed or 0))
             self._observer.before_change(shrinks=change < 0)
-            if kind == updates.ADD:
+            if not hasattr(info, "module"):
+                # Also for storage that was empty so far, of which torch reports no addition.
                 info.module = self.module
-            elif kind == updates.REF:
+            if kind == updates.REF:
                 self._count(info.module, index[old_reftype], -size)
                 change = size
             self._count(info.module, position, change)
@@ -151,7 +152,7 @@ def _tracker_class() -> type[Any]:  # noqa: C901 - the methods of one class
         def _attribute(self, tensor: torch.Tensor, module: str) -> None:
             """Count a parameter, or its gradient or optimizer state, as a module's, whatever allocated it."""
             known, _ = self._WINFO.get(tensor.untyped_storage(), (None, None))
-            if known is not None and known.device.type == "hpu" and known.module != module:
+            if known is not None and known.device.type == "hpu" and getattr(known, "module", module) != module:
                 position = index[known.reftype]
                 self._count(known.module, position, -known.mem_consumed)
                 self._count(module, position, known.mem_consumed)

@@ -140,6 +140,8 @@ class Recording:
         parameters: Number of parameters of this rank's modules.
         trainable: Number of those that have gradients.
         largest_module: Number of parameters of the largest module without children.
+        blocks: Class and number of the repeated blocks of the model, which can be recomputed.
+        is_uneven: Whether ranks have shards of different sizes.
         accumulate: Micro-batches per step.
         setup: What happened before the first step.
         steps: The planned steps.
@@ -158,6 +160,8 @@ class Recording:
     parameters: int = 0
     trainable: int = 0
     largest_module: int = 0
+    blocks: tuple[str, int] = ("", 0)
+    is_uneven: bool = False
     accumulate: int = 1
     setup: StepRecording = field(default_factory=StepRecording)
     steps: list[StepRecording] = field(default_factory=list)

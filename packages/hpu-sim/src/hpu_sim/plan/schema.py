@@ -186,12 +186,16 @@ class Advice:
         peak_bytes: Peak with the change.
         fits: Whether that fits.
         cost: What it costs.
+        settings: Settings of the Trainer to change; ``checkpoint`` is the number of recomputed blocks.
+        seconds_per_sample: Slow prediction of a step with the change, by samples of the rank.
     """
 
     title: str
     peak_bytes: int
     fits: bool
     cost: str
+    settings: dict[str, str]
+    seconds_per_sample: float
 
 
 @dataclass(frozen=True)
@@ -236,7 +240,7 @@ class StrategyPlan:
         spans: Timeline of the slow prediction.
         modules: Modules that take most time.
         host_reads: Lines that read a value in a step.
-        advice: Changes that need less memory, cheapest first.
+        advice: Changes that need less memory: first those that fit, the cheapest first.
         notes: Limits of this plan.
         ranks: All ranks that were planned.
     """

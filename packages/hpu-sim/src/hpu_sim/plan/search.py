@@ -9,7 +9,7 @@ from hpu_sim.plan import zero
 from hpu_sim.plan.hardware import usable_memory
 from hpu_sim.plan.memory import memory_plan
 from hpu_sim.plan.schema import Advice
-from hpu_sim.report.formatting import format_bytes
+from hpu_sim.plan.time_model import predict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 # Corrections of the linear estimate of the largest batch.
 _MAX_CORRECTIONS: Final = 4
+# Strategies that replicate the model, around which ZeRO can be accounted for.
+_REPLICATED: Final = frozenset({"ddp", "single", "hpu_parallel", "hpu_ddp", "hpu_single"})
+_OFFLOADED: Final = "the optimizer runs on the host, of which the time is not predicted"
 
 
 def batch_size(recording: Recording) -> int:
@@ -28,7 +31,7 @@ def batch_size(recording: Recording) -> int:
 
 
 def find_batch(
-    record: Callable[[Options], Recording], options: Options, generation: str
+    record: Callable[[Options], Recording], options: Options, generation: str, largest: int | None = None
 ) -> tuple[Options, Recording] | None:
     """Return options and recording of the largest batch that fits; None if no batch does.
 
@@ -38,6 +41,7 @@ def find_batch(
         record: Function that plans the program.
         options: What the user asks for.
         generation: Generation of the devices.
+        largest: Largest batch to consider; None for any.
     """
     usable = usable_memory(generation)
 
@@ -48,12 +52,14 @@ def find_batch(
     first, first_peak = plan(1)
     if first_peak > usable:
         return None
+    if largest == 1:
+        return dataclasses.replace(options, batch_size=1), first
     _, second_peak = plan(2)
     best, size = (1, first), 2
     slope = max(second_peak - first_peak, 1)
     estimate = 1 + (usable - first_peak) // slope
     for _ in range(_MAX_CORRECTIONS):
-        size = max(int(estimate), 1)
+        size = max(int(estimate), 1) if largest is None else min(max(int(estimate), 1), largest)
         if size <= best[0]:
             break
         candidate, peak = plan(size)
@@ -68,7 +74,9 @@ def find_batch(
 def advise(
     record: Callable[[Options], Recording], options: Options, recording: Recording, generation: str
 ) -> tuple[Advice, ...]:
-    """Return changes that need less memory, cheapest first.
+    """Return changes that need less memory: first those that fit, each group by predicted time per sample.
+
+    Every change is planned. If none fits alone, combinations are planned until one fits.
 
     Args:
         record: Function that plans the program.
@@ -76,35 +84,128 @@ def advise(
         recording: The program's recording, which does not fit.
         generation: Generation of the devices.
     """
-    usable = usable_memory(generation)
-    return tuple(
-        Advice(title, peak, peak <= usable, cost)
-        for title, changed, cost in _candidates(record, options, recording)
-        if (peak := memory_plan(changed).peak_bytes) < memory_plan(recording).peak_bytes
-    )
+    search = _Search(record, options, recording, generation)
+    found = [advice for change in search.changes() if (advice := search.plan(change)) is not None]
+    if not any(advice.fits for advice in found):
+        for change in search.combinations():
+            combined = search.plan(change)
+            if combined is not None:
+                found.append(combined)
+                if combined.fits:
+                    break
+    return tuple(sorted(found, key=lambda each: (not each.fits, "offload" in each.title, each.seconds_per_sample)))
 
 
-def _candidates(
-    record: Callable[[Options], Recording], options: Options, recording: Recording
-) -> Iterator[tuple[str, Recording, str]]:
-    """Yield changes with their recording and cost."""
-    replicated = recording.strategy in {"ddp", "hpu_parallel", "hpu_ddp", "hpu_single"}
-    if replicated and recording.world_size > 1:
-        for name in ("deepspeed_stage_1", "deepspeed_stage_2", "deepspeed_stage_3"):
-            changed = zero.apply(recording, name)
-            sent = sum(each.bytes for each in changed.steady.collectives)
-            yield f'strategy="{name}"', changed, f"{format_bytes(sent)} of collectives per step and rank"
-    if recording.precision.startswith(("32", "bf16-mixed")):
-        changed = record(dataclasses.replace(options, precision="bf16-true"))
-        yield 'precision="bf16-true"', changed, "parameters and optimizer have less precision"
-    changed = record(dataclasses.replace(options, checkpoint=True))
-    more = changed.steady.flops / max(recording.steady.flops, 1) - 1
-    if more > 0:
-        yield "activation checkpointing of repeated blocks", changed, f"{more:.0%} more floating-point operations"
-    size = batch_size(recording)
-    if size > 1:
-        changed = record(dataclasses.replace(options, batch_size=size // 2))
-        yield f"batch of {size // 2} per card instead of {size}", changed, "more steps, or gradient accumulation"
-    if replicated:
-        changed = zero.apply(recording, "deepspeed_stage_3_offload")
-        yield 'strategy="deepspeed_stage_3_offload"', changed, "the optimizer runs on the host"
+@dataclasses.dataclass(frozen=True)
+class _Change:
+    """Change of a program.
+
+    Attributes:
+        settings: Setting of the Trainer by name; ``checkpoint`` is the number of recomputed blocks.
+        note: What the time does not show.
+    """
+
+    settings: dict[str, str]
+    note: str = ""
+
+
+class _Search:
+    """Changes of one program that does not fit."""
+
+    def __init__(
+        self, record: Callable[[Options], Recording], options: Options, recording: Recording, generation: str
+    ) -> None:
+        self._record = record
+        self._options = options
+        self._recording = recording
+        self._generation = generation
+        self._usable = usable_memory(generation)
+        self._peak = memory_plan(recording).peak_bytes
+        self._is_replicated = recording.strategy in _REPLICATED
+
+    def changes(self) -> Iterator[_Change]:
+        """Yield single changes."""
+        if self._is_replicated and self._recording.world_size > 1:
+            for name in ("deepspeed_stage_1", "deepspeed_stage_2", "deepspeed_stage_3", "hpu_fsdp"):
+                yield _Change({"strategy": name})
+        if self._recording.precision.startswith(("32", "bf16-mixed")):
+            yield _Change({"precision": "bf16-true"}, "parameters and optimizer have less precision")
+        _, blocks = self._recording.blocks
+        if blocks:
+            yield _Change({"checkpoint": str(self._blocks_needed(blocks))})
+        size = batch_size(self._recording)
+        if size > 1:
+            found = find_batch(self._record, self._options, self._generation, largest=size - 1)
+            fitting = found[0].batch_size if found is not None else None
+            yield _Change({"batch_size": str(fitting or 1)}, "more steps, or gradient accumulation")
+        if self._is_replicated:
+            yield _Change({"strategy": "deepspeed_stage_3_offload"}, _OFFLOADED)
+
+    def combinations(self) -> Iterator[_Change]:
+        """Yield combinations, the cheaper ones first."""
+        _, blocks = self._recording.blocks
+        strategies = ["deepspeed_stage_3"] if self._recording.world_size > 1 else []
+        for strategy in [*strategies, "deepspeed_stage_3_offload"] if self._is_replicated else [""]:
+            note = _OFFLOADED if "offload" in strategy else ""
+            settings = {"strategy": strategy} if strategy else {}
+            if blocks:
+                settings = {**settings, "checkpoint": str(blocks)}
+                yield _Change(settings, note)
+            if batch_size(self._recording) > 1:
+                yield _Change({**settings, "batch_size": "1"}, note)
+
+    def _blocks_needed(self, blocks: int) -> int:
+        """Return the smallest number of recomputed blocks that fits, or all of them if that does not."""
+        peak = memory_plan(self._apply({"checkpoint": str(blocks)})).peak_bytes
+        if peak > self._usable:
+            return blocks
+        # Each block saves as much as the next.
+        needed = -(-(self._peak - self._usable) * blocks // max(self._peak - peak, 1))
+        while needed < blocks:
+            if memory_plan(self._apply({"checkpoint": str(needed)})).peak_bytes <= self._usable:
+                return needed
+            needed += 1
+        return blocks
+
+    def _apply(self, settings: dict[str, str]) -> Recording:
+        """Return the recording with settings."""
+        strategy = settings.get("strategy")
+        options = dataclasses.replace(
+            self._options,
+            checkpoint=int(settings.get("checkpoint", self._options.checkpoint)),
+            batch_size=int(settings["batch_size"]) if "batch_size" in settings else self._options.batch_size,
+            precision=settings.get("precision", self._options.precision),
+            strategy=self._options.strategy if strategy is None or strategy in zero.STAGES else strategy,
+        )
+        recording = self._record(options)
+        return zero.apply(recording, strategy) if strategy in zero.STAGES else recording
+
+    def plan(self, change: _Change) -> Advice | None:
+        """Return the plan of a change; None if it needs no less memory, or cannot be planned."""
+        try:
+            changed = self._apply(change.settings)
+        except Exception:  # noqa: BLE001 - a program may not bear a strategy or a batch
+            return None
+        peak = memory_plan(changed).peak_bytes
+        if peak >= self._peak:
+            return None
+        seconds = self._seconds_per_sample(changed)
+        ratio = seconds / self._seconds_per_sample(self._recording)
+        cost = [f"{ratio:.2f} times the predicted time per sample", *([change.note] if change.note else [])]
+        title = self._title(change.settings)
+        return Advice(title, peak, peak <= self._usable, "; ".join(cost), change.settings, seconds)
+
+    def _seconds_per_sample(self, recording: Recording) -> float:
+        fuse = recording.lazy or recording.compiled
+        step = predict(recording.steady, self._generation, recording.devices, bound="slow", fuse=fuse)
+        return step.seconds / max(batch_size(recording), 1)
+
+    def _title(self, settings: dict[str, str]) -> str:
+        name, blocks = self._recording.blocks
+        titles = {
+            "strategy": 'strategy="{}"',
+            "precision": 'precision="{}"',
+            "checkpoint": f"activation checkpointing of {{}} of {blocks} {name}",
+            "batch_size": f"batch of {{}} per card instead of {batch_size(self._recording)}",
+        }
+        return " and ".join(titles[key].format(value) for key, value in settings.items())

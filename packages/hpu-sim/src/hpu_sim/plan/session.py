@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hpu_sim.plan import blocks
 from hpu_sim.plan.errors import PlanComplete, PlanError
 from hpu_sim.plan.recording import STEPS, STEPS_OF_DDP, Recording, StepRecording
 
@@ -29,7 +30,7 @@ class Options:
         strategy: Strategy that replaces the program's; None for its own.
         precision: Precision that replaces the program's; None for its own.
         batch_size: Batch size per rank that replaces the program's; None for its own.
-        checkpoint: Whether to recompute the activations of repeated blocks in the backward pass.
+        checkpoint: Number of repeated blocks whose activations are recomputed in the backward pass.
         rank: Rank to plan.
         only_rank: Whether to plan no other rank.
     """
@@ -39,7 +40,7 @@ class Options:
     strategy: str | None = None
     precision: str | None = None
     batch_size: int | None = None
-    checkpoint: bool = False
+    checkpoint: int = 0
     rank: int = 0
     only_rank: bool = False
 
@@ -125,6 +126,8 @@ class Session:
         compiled = {id(each) for part in model.modules() if _is_compiled(part) for each in part.parameters()}
         share = sum(each.numel() for each in parameters if id(each) in compiled) / max(self.recording.parameters, 1)
         self.recording.compiled = self.recording.compiled or share > 0.5  # noqa: PLR2004 - most of the model
+        self.recording.is_uneven = any(map(_is_uneven, parameters))
+        self.recording.blocks = blocks.describe(model)
         if compiled and not self.recording.compiled:
             self.device.notes.add("Less than half of the model is compiled, and the plan is that of eager mode.")
         self.device.tracker.name_modules(model)
@@ -159,6 +162,15 @@ class Session:
             "the program ended without a training step: it must call `Trainer.fit`, use Fabric with an optimizer, or "
             "mark a step of its own loop with `with plan.step():` (`from hpu_sim import plan`)"
         )
+
+
+def _is_uneven(parameter: Any) -> bool:
+    """Return whether a DTensor has shards of different sizes."""
+    placements = getattr(parameter, "placements", ())
+    return any(
+        placement.is_shard() and parameter.shape[placement.dim] % parameter.device_mesh.size(dimension)
+        for dimension, placement in enumerate(placements)
+    )
 
 
 def _is_compiled(module: torch.nn.Module) -> bool:

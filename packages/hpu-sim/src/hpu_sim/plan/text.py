@@ -55,7 +55,7 @@ def _details(each: StrategyPlan) -> list[str]:
             f"  {format_int(each.parameters)} parameters, {format_int(each.trainable)} trained, precision "
             f"{each.precision}, {'lazy' if each.lazy else 'eager'} mode, rank {each.rank}; batch per rank: {batch}"
         ),
-        "  ranks planned: " + ", ".join(f"{rank.rank} ({format_bytes(rank.peak_bytes)})" for rank in each.ranks),
+        "  ranks planned: " + _ranks(each),
         f"  {each.flops:.4g} floating-point operations per step and rank; graphs to compile: {graphs}",
         f"  memory at the peak ({each.memory.peak_phase}): {peak}",
         f"  highest memory: {moments}",
@@ -73,6 +73,11 @@ def _details(each: StrategyPlan) -> list[str]:
         for read in each.host_reads
     ]
     return lines
+
+
+def _ranks(each: StrategyPlan) -> str:
+    shown = ", ".join(f"{rank.rank} ({format_bytes(rank.peak_bytes)})" for rank in each.ranks)
+    return shown if len(each.ranks) > 1 or each.nodes * each.devices == 1 else f"{shown}; shards of all ranks are equal"
 
 
 def _module(row: ModuleMemory) -> tuple[str, ...]:
