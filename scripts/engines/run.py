@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 TRAIN = Path(__file__).with_name("train.py")
 BIN = Path(sys.executable).parent
 TIMEOUT = 900
+# Epochs that no rank finishes before it notices that the command was killed.
+_LONG = 100
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Case:
             nothing is killed.
         options: Options of `hpu-launch`.
         restarts: Whether the engine restarts the ranks; otherwise the command is run again.
+        epochs: Length of the training.
     """
 
     engine: str | None
@@ -54,6 +57,7 @@ class Case:
     killed: int | str | None = None
     options: tuple[str, ...] = ()
     restarts: bool = False
+    epochs: int = 4
 
 
 # Ranks are killed in jobs of two. With four, the order of sums depends on the place in a bucket, and DDP rebuilds its
@@ -61,10 +65,10 @@ class Case:
 CASES = [
     Case("torchrun", 2, "train"),
     Case("torchrun", 2, "kill rank 1, --max-restarts 1", 1, ("--max-restarts", "1"), restarts=True),
-    Case("torchrun", 2, "kill torchrun's agent, start again", "launcher"),
+    Case("torchrun", 2, "kill torchrun's agent, start again", "launcher", epochs=_LONG),
     Case("mpirun", 4, "train, no mpi4py"),
     Case("mpirun", 2, "kill rank 1, start again", 1),
-    Case("mpirun", 2, "kill mpirun, start again", "launcher"),
+    Case("mpirun", 2, "kill mpirun, start again", "launcher", epochs=_LONG),
     Case("slurm", 4, "train with srun"),
     Case("slurm", 2, "kill rank 1, submit again", 1),
     Case("ray", 2, "kill rank 1, max_failures=1", 1, ("--max-restarts", "1"), restarts=True),
@@ -88,7 +92,7 @@ def run(case: Case, folder: Path, *, kills_launcher: bool = False) -> tuple[int,
         folder: Folder of its checkpoints and results.
         kills_launcher: Whether to kill the engine's command after the first checkpoint.
     """
-    script = [str(TRAIN), str(folder), "--devices", str(case.ranks)]
+    script = [str(TRAIN), str(folder), "--devices", str(case.ranks), "--epochs", str(case.epochs)]
     script += ["--kill", str(case.killed)] if isinstance(case.killed, int) else []
     port = str(free_port())
     if case.engine is None:
@@ -179,7 +183,7 @@ def main() -> int:
     """Run the cases, and print the table; return 1 if one is not as expected."""
     wanted = sys.argv[1:] or list(PROGRAMS)
     path = f"{BIN}:{os.environ['PATH']}"
-    expected: dict[int, list[dict[str, object]]] = {}
+    expected: dict[tuple[int, int], list[dict[str, object]]] = {}
     rows = [("engine", "what was done", "seconds", "result")]
     failed = False
     for case in CASES:
@@ -193,11 +197,12 @@ def main() -> int:
             folder = Path(name)
             for part in ("plain", "engine"):
                 (folder / part).mkdir()
-            if case.ranks not in expected:
-                plain = Case(None, case.ranks, "reference")
+            key = case.ranks, case.epochs
+            if key not in expected:
+                plain = replace(case, engine=None, killed=None)
                 run(plain, folder / "plain")
-                expected[case.ranks] = results(plain, folder / "plain")
-            seconds, result, ok = describe(case, folder / "engine", expected[case.ranks])
+                expected[key] = results(plain, folder / "plain")
+            seconds, result, ok = describe(case, folder / "engine", expected[key])
         text = subprocess.run(version, capture_output=True, text=True, check=False).stdout  # noqa: S603 - as above.
         rows.append(
             (text.splitlines()[0] if text else str(case.engine), f"{case.ranks} ranks: {case.what}", seconds, result)

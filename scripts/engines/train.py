@@ -25,7 +25,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from hpu_ddp import HPUDDPStrategy
 
-EPOCHS = 4
 KILL_EPOCH = 2
 
 
@@ -103,6 +102,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--devices", type=int, required=True)
+    parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--kill", type=int)
     parser.add_argument("--until", type=Path)
     parser.add_argument("--timeout", type=int, help="seconds after which a rank that is cut off counts as lost")
@@ -115,7 +115,7 @@ def main() -> None:
         devices=options.devices,
         # torchrun says with how many machines it has started the ranks.
         num_nodes=int(os.environ.get("GROUP_WORLD_SIZE", "1")),
-        max_epochs=EPOCHS if options.until is None else -1,
+        max_epochs=options.epochs if options.until is None else -1,
         callbacks=[
             killer,
             Until(options.until, options.folder / "starts.txt"),
