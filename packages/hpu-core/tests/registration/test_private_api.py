@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from hpu_core import frameworks
 from hpu_core._lightning import get_filesystem
-from hpu_core.registration import _connectors, _functions
+from hpu_core.registration import _connectors, _fabric_cli, _functions
 
 _framework = frameworks.current()
 
@@ -87,6 +87,7 @@ _ROWS = [
         _wrapper(_functions.plugin_to_compute_dtype),
         ("2.2", "99"),
     ),
+    _Row("cli", "_get_num_processes", _wrapper(_fabric_cli.get_num_processes)),
     _Row("plugins.io.async_plugin", "_clone_tensor", _wrapper(_functions.clone_tensor), ("2.5.6", "99")),
     _Row("trainer.setup", "_init_profiler", _wrapper(_functions.init_profiler)),
     _Row("trainer.setup", "_log_device_info", _wrapper(_functions.log_device_info)),

@@ -3,6 +3,7 @@
 Lightning rejects the names there, because they are not registered. Its error lists CPU and CUDA only.
 """
 
+import functools
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -18,17 +19,19 @@ def connector(original: Any, _: "FrameworkName") -> Any:
     Args:
         original: Lightning's `_AcceleratorConnector` or `_Connector`.
     """
+    if not hasattr(original, "_check_config_and_set_final_flags"):
+        return original
+    original_check = original._check_config_and_set_final_flags  # noqa: SLF001 - see `_connectors.REQUIRED`.
 
+    @functools.wraps(original_check)
     def check(self: Any, **flags: Any) -> None:
         try:
-            original._check_config_and_set_final_flags(self, **flags)  # noqa: SLF001 - see `_connectors.REQUIRED`.
+            original_check(self, **flags)
         except ValueError as error:
             if len(error.args) == 1 and names_hpu(flags):
                 error.args = (f"{error} No Gaudi card was found: {ADVICE}",)
             raise
 
-    if not hasattr(original, "_check_config_and_set_final_flags"):
-        return original
     # With the original's name and module, by which a Trainer is pickled.
     namespace = {
         "__doc__": original.__doc__,
