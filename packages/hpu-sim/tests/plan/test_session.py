@@ -319,3 +319,11 @@ def test_a_callback_that_needs_a_number_of_epochs_is_planned() -> None:
         trainer.fit(Scheduled())
 
     assert len(record_call(program, Options()).steps) == 2
+
+
+def test_a_kernel_in_cpp_that_reads_memory_names_the_line() -> None:
+    def kernel(inputs: torch.Tensor) -> None:
+        raise RuntimeError("The tensor has a non-zero number of elements, but its data is not allocated yet.")
+
+    with pytest.raises(plan.PlanError, match=rf"{__file__}:\d+: the program needs the data"):
+        _plan(kernel)

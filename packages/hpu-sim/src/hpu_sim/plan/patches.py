@@ -254,7 +254,7 @@ def explain(error: Exception, device: FakeDevice) -> Exception:
 def _is_from_fake_tensors(error: Exception) -> bool:
     """Return whether torch's code for fake tensors raised an error."""
     text = str(error).lower()
-    if any(words in text for words in ("faketensor", "fake tensor", "fake impl")):
+    if any(words in text for words in ("faketensor", "fake tensor", "fake impl", "data is not allocated yet")):
         return True
     innermost = error.__traceback__
     while innermost is not None and innermost.tb_next is not None:
