@@ -222,7 +222,7 @@ def test_a_rank_whose_output_nobody_reads_exits(pair: Pair, exits: mock.Mock, mo
     pair.ranks[1].report_failure(ValueError("no such luck"))
     wait()
 
-    assert exits.later.call_args_list[0] == mock.call(5.0, exit=True, file=2)
+    assert exits.later.call_args_list[0] == mock.call(5.0, exit=True, file=mock.ANY)
 
 
 def test_a_rank_held_in_a_collective_exits_after_a_grace_period(

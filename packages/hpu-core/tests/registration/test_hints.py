@@ -33,7 +33,7 @@ def show(kind, **options):
 def show_all():
     for kind in (Trainer, Fabric):
         show(kind, accelerator="hpu", devices=1)
-        show(kind, accelerator="hpu", devices=2, strategy="hpu_ddp")
+        show(kind, accelerator="hpu", devices=1, strategy="hpu_single")
         show(kind, strategy="hpu_single")
         show(kind, accelerator="cpu", strategy="no such strategy")
         show(kind, devices=1)
