@@ -181,13 +181,13 @@ def open_device() -> None:
     try:
         hpu.init()
     except RuntimeError as error:
-        remedy = (
+        hint = (
             "more simulated cards are `hpu-sim run --devices N` or HPU_SIM_DEVICES=N."
             if is_simulated()
             else "`hpu-info` shows the cards, and `hl-smi` as root the processes that use them."
         )
         raise RuntimeError(
-            f"no Gaudi card could be opened: {error} A process opens one card and keeps it until it exits; {remedy}"
+            f"no Gaudi card could be opened: {error} A process opens one card and keeps it until it exits; {hint}"
         ) from error
 
 

@@ -149,7 +149,7 @@ def describe(instance: object) -> str:
     """Return the representation of an instance of one of the framework's classes, for its `__repr__`.
 
     Lightning's error for a strategy or accelerator of the other framework shows nothing but this representation, so it
-    contains the remedy if both frameworks are imported.
+    contains the hint if both frameworks are imported.
 
     Args:
         instance: The instance.

@@ -21,7 +21,7 @@ def _report(
 
 
 def _problem(message: str, *, blocks_training: bool) -> dict[str, Any]:
-    return {"blocks_training": blocks_training, "message": message, "remedy": "Mend it."}
+    return {"blocks_training": blocks_training, "message": message, "hint": "Mend it."}
 
 
 def test_equal_machines() -> None:

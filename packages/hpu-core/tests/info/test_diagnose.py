@@ -63,25 +63,25 @@ def test_machine_without_gaudi(bare_system: SystemInfo) -> None:
 
 
 def test_simulated_machine(simulated_system: SystemInfo) -> None:
-    """A mismatch is a note, and its remedy is for a machine with cards."""
+    """A mismatch is a note, and its hint is for a machine with cards."""
     diagnosis = diagnose(simulated_system)
 
     assert diagnosis.can_train
     assert _notes(diagnosis) == ["torch 2.13.0+cpu does not match SynapseAI 1.22.0, which is for 2.7.1"]
-    assert diagnosis.problems[0].remedy.startswith("Nothing for the simulator, which runs on stock torch. On a card: ")
+    assert diagnosis.problems[0].hint.startswith("Nothing for the simulator, which runs on stock torch. On a card: ")
 
 
 def test_simulator_without_release(simulated_system: SystemInfo) -> None:
-    """The remedy does not mention tools that a simulated machine lacks."""
+    """The hint does not mention tools that a simulated machine lacks."""
     diagnosis = diagnose(dataclasses.replace(simulated_system, synapse=None))
 
-    assert [problem.remedy for problem in diagnosis.problems] == [
+    assert [problem.hint for problem in diagnosis.problems] == [
         "Nothing: the simulator does not stand for a release here."
     ]
 
 
 def test_every_problem_has_a_remedy(bare_system: SystemInfo) -> None:
-    assert all(problem.remedy for problem in diagnose(bare_system).problems)
+    assert all(problem.hint for problem in diagnose(bare_system).problems)
 
 
 def test_errors_precede_notes(make_system: MakeSystem, make_card: MakeCard) -> None:
@@ -100,10 +100,10 @@ def test_broken_torch_is_an_error(make_system: MakeSystem) -> None:
 
 
 def test_missing_lightning_is_an_error(make_system: MakeSystem) -> None:
-    """The remedy is the text of its own error."""
+    """The hint is the text of its own error."""
     diagnosis = diagnose(make_system(lightning=LightningInfo(error="pip install lightning")))
 
-    assert [(problem.message, problem.remedy) for problem in diagnosis.problems] == [
+    assert [(problem.message, problem.hint) for problem in diagnosis.problems] == [
         ("no usable Lightning is installed", "pip install lightning")
     ]
 
@@ -145,7 +145,7 @@ def test_bridge_that_is_not_loaded_is_no_problem(make_system: MakeSystem) -> Non
 def test_invalid_visible_modules_is_an_error(make_system: MakeSystem) -> None:
     diagnosis = diagnose(make_system(usable=None, visible_modules="0,x", visible_modules_error="must be a list"))
 
-    assert [(problem.message, problem.remedy) for problem in diagnosis.problems] == [
+    assert [(problem.message, problem.hint) for problem in diagnosis.problems] == [
         ("HABANA_VISIBLE_MODULES is invalid", "must be a list")
     ]
 

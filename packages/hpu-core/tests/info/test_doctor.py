@@ -256,7 +256,7 @@ def test_injected_fault(make_machine: MakeMachine, make_system: MakeSystem, faul
 
     assert problem.message.startswith(fault.message)
     assert problem.blocks_training is fault.blocks_training
-    assert problem.remedy
+    assert problem.hint
     assert can_train(checks) is not fault.blocks_training
     assert {check.name for check in checks if check.problems} <= {fault.check, "cards and software"}
 

@@ -133,10 +133,10 @@ def test_invalid_variable_hides_number_of_usable_cards(make_system: MakeSystem) 
 
 
 def test_problems(make_system: MakeSystem) -> None:
-    """Each problem has its severity and remedy."""
+    """Each problem has its severity and hint."""
     problems = (
-        Problem(blocks_training=True, message="no bridge", remedy="install it"),
-        Problem(blocks_training=False, message="another python", remedy="use that one"),
+        Problem(blocks_training=True, message="no bridge", hint="install it"),
+        Problem(blocks_training=False, message="another python", hint="use that one"),
     )
     words = _words(_screen(make_system(), Diagnosis(release=None, problems=problems)))
 

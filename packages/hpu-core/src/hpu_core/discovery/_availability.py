@@ -60,12 +60,12 @@ def no_device_error(result: ScanResult) -> NoHPUError:
     if result.devices:
         states = ", ".join(f"{device.pci_address or device.index}: {device.status}" for device in result.devices)
         message = f"none of the {len(result.devices)} Gaudi cards found can be used ({states})"
-        remedy = "Reset the cards or reload their driver; `dmesg` has the driver's log."
+        hint = "Reset the cards or reload their driver; `dmesg` has the driver's log."
     else:
         message = "no Gaudi card was found"
-        remedy = (
+        hint = (
             "On a machine with cards, check that the driver is loaded and that this container was given cards "
             f"(HABANA_VISIBLE_DEVICES). To run without a card, `{install_command('hpu-sim')}` and start the program "
             "with `hpu-sim run`."
         )
-    return NoHPUError(f"{message}. Searched:{sources}\n{remedy}")
+    return NoHPUError(f"{message}. Searched:{sources}\n{hint}")

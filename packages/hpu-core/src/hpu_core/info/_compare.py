@@ -98,8 +98,8 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         ],
         "problems": {
             host: [
-                {"blocks_training": blocks, "message": message, "remedy": remedy}
-                for blocks, message, remedy in problems
+                {"blocks_training": blocks, "message": message, "hint": hint}
+                for blocks, message, hint in problems
             ]
             for host, problems in comparison.problems.items()
         },
@@ -137,7 +137,7 @@ def _difference(name: str, values: Mapping[str, str]) -> Difference | None:
 
 def _problems(report: Mapping[str, Any]) -> tuple[tuple[bool, str, str], ...]:
     problems = [
-        (bool(problem["blocks_training"]), str(problem["message"]), str(problem["remedy"]))
+        (bool(problem["blocks_training"]), str(problem["message"]), str(problem["hint"]))
         for check in report.get("checks", ())
         for problem in check["problems"]
     ]

@@ -17,12 +17,12 @@ class Problem:
     Attributes:
         blocks_training: Whether training cannot start because of it.
         message: The problem.
-        remedy: What the user can do about it.
+        hint: What the user can do about it.
     """
 
     blocks_training: bool
     message: str
-    remedy: str
+    hint: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,21 +65,21 @@ def _check_software(system: SystemInfo) -> Iterator[Problem]:
         yield Problem(
             blocks_training=True,
             message=f"torch cannot be imported: {system.torch_error}",
-            remedy="Try `TORCH_DEVICE_BACKEND_AUTOLOAD=0 python -c 'import torch'`: if that works, the backend in the "
+            hint="Try `TORCH_DEVICE_BACKEND_AUTOLOAD=0 python -c 'import torch'`: if that works, the backend in the "
             "message is broken, otherwise torch itself is.",
         )
     if not system.bridge.installed:
         yield Problem(
             blocks_training=True,
             message="the Gaudi PyTorch bridge (habana_frameworks) is not installed",
-            remedy="Use Intel's PyTorch image or install the habana-torch-plugin of your SynapseAI release. Without a "
+            hint="Use Intel's PyTorch image or install the habana-torch-plugin of your SynapseAI release. Without a "
             f"card, `{install_command('hpu-sim')}` and start the program with `hpu-sim run`.",
         )
     if system.lightning.error is not None:
         yield Problem(
             blocks_training=True,
             message="no usable Lightning is installed",
-            remedy=system.lightning.error,
+            hint=system.lightning.error,
         )
 
 
@@ -88,7 +88,7 @@ def _check_devices(system: SystemInfo) -> Iterator[Problem]:
         yield Problem(
             blocks_training=True,
             message="no Gaudi card was found",
-            remedy="On a machine with cards, check that the driver is loaded and that this container was given cards "
+            hint="On a machine with cards, check that the driver is loaded and that this container was given cards "
             "(HABANA_VISIBLE_DEVICES).",
         )
         return
@@ -98,14 +98,14 @@ def _check_devices(system: SystemInfo) -> Iterator[Problem]:
         yield Problem(
             blocks_training=len(faulty) == len(system.devices),
             message=f"not operational and not counted: card {names}",
-            remedy="Wait for a reset to end; `dmesg` has the driver's log. A card without a device node was not given "
+            hint="Wait for a reset to end; `dmesg` has the driver's log. A card without a device node was not given "
             "to this container.",
         )
     if system.bridge.loaded and not any(source.devices for source in system.sources if source.source == "bridge"):
         yield Problem(
             blocks_training=True,
             message="the bridge reports no card, although there are cards",
-            remedy="Check that this user and container can open /dev/accel (or /dev/hl0), and that driver and bridge "
+            hint="Check that this user and container can open /dev/accel (or /dev/hl0), and that driver and bridge "
             "are of the same release.",
         )
 
@@ -115,13 +115,13 @@ def _check_visible_modules(system: SystemInfo) -> Iterator[Problem]:
         yield Problem(
             blocks_training=True,
             message="HABANA_VISIBLE_MODULES is invalid",
-            remedy=system.visible_modules_error,
+            hint=system.visible_modules_error,
         )
     elif system.usable == 0 and any(device.is_operational for device in system.devices):
         yield Problem(
             blocks_training=True,
             message=f"HABANA_VISIBLE_MODULES={system.visible_modules!r} allows no operational card",
-            remedy="Set it to module ids of operational cards, or unset it to use all cards.",
+            hint="Set it to module ids of operational cards, or unset it to use all cards.",
         )
 
 
@@ -133,7 +133,7 @@ def _check_release(system: SystemInfo, release: Release | None) -> Iterator[Prob
         yield Problem(
             blocks_training=False,
             message="the SynapseAI release is unknown, so versions are not compared with the release table",
-            remedy="Nothing: the simulator does not stand for a release here."
+            hint="Nothing: the simulator does not stand for a release here."
             if system.bridge.simulated
             else "Check that the distribution habana-torch-plugin is installed and that `hl-smi -v` works.",
         )
@@ -142,7 +142,7 @@ def _check_release(system: SystemInfo, release: Release | None) -> Iterator[Prob
         yield Problem(
             blocks_training=False,
             message=f"SynapseAI {system.synapse.version} is not in the release table, which ends at {newest}",
-            remedy="Update hpu-core. An unknown release may work, but its versions are not compared.",
+            hint="Update hpu-core. An unknown release may work, but its versions are not compared.",
         )
     else:
         for mismatch in _mismatches(system, release):
@@ -163,7 +163,7 @@ def _mismatches(system: SystemInfo, release: Release) -> tuple[Mismatch, ...]:
 
 def _mismatch_problem(system: SystemInfo, release: Release, mismatch: Mismatch) -> Problem:
     name = f"SynapseAI {release.release}"
-    remedy = {
+    hint = {
         "torch": f"Use torch {mismatch.expected}, which comes with {name}: the bridge rejects other versions.",
         "python": f"Use Python {mismatch.expected} with {name}.",
         "lightning": f"Nothing if it works: hpu-core supports Lightning 2.0 and newer, and {name} was tested with "
@@ -171,13 +171,13 @@ def _mismatch_problem(system: SystemInfo, release: Release, mismatch: Mismatch) 
         "generation": f"Install a SynapseAI release for {mismatch.found}; {name} supports {mismatch.expected}.",
     }[mismatch.subject]
     if system.bridge.simulated:
-        remedy = f"Nothing for the simulator, which runs on stock torch. On a card: {remedy}"
+        hint = f"Nothing for the simulator, which runs on stock torch. On a card: {hint}"
     # The bridge checks torch's version on import, so a loaded bridge has accepted it.
     blocks_training = mismatch.subject == "torch" and not system.bridge.loaded
     return Problem(
         blocks_training=blocks_training,
         message=f"{mismatch.subject} {mismatch.found} does not match {name}, which is for {mismatch.expected}",
-        remedy=remedy,
+        hint=hint,
     )
 
 
@@ -188,5 +188,5 @@ def _check_drivers(system: SystemInfo, release: Release) -> Iterator[Problem]:
             yield Problem(
                 blocks_training=False,
                 message=f"driver {driver} does not match SynapseAI {release.release}",
-                remedy=f"Install the driver of {release.release} on the host, or the software of the driver's release.",
+                hint=f"Install the driver of {release.release} on the host, or the software of the driver's release.",
             )

@@ -85,7 +85,7 @@ def to_json(machine: Machine, checks: tuple[Check, ...]) -> dict[str, Any]:
                     {
                         "blocks_training": problem.blocks_training,
                         "message": problem.message,
-                        "remedy": problem.remedy,
+                        "hint": problem.hint,
                     }
                     for problem in check.problems
                 ],
@@ -134,7 +134,7 @@ def _driver(machine: Machine) -> Check:
         Problem(
             blocks_training=False,
             message=f"driver {driver} is of another release than the user space, SynapseAI {name}",
-            remedy="Use Intel's image of the driver's release, or install the driver of the image's release on the "
+            hint="Use Intel's image of the driver's release, or install the driver of the image's release on the "
             "host. User space 1.22 and 1.23 on a 1.24 driver failed at the first matmul with synStatus 26.",
         )
         for driver in different
@@ -158,7 +158,7 @@ def _busy_devices(machine: Machine) -> Check:
         Problem(
             blocks_training=is_full,
             message=f"{device} is in use by {', '.join(processes)}",
-            remedy="End the process if it is left over, or set HABANA_VISIBLE_MODULES to free modules; "
+            hint="End the process if it is left over, or set HABANA_VISIBLE_MODULES to free modules; "
             "`hpu_core.discovery.free_modules(n)` returns them.",
         )
         for device, processes in by_device.items()
@@ -182,7 +182,7 @@ def _huge_pages(machine: Machine) -> Check:
                 blocks_training=False,
                 message=f"{free} MiB of huge pages are free; Intel's Kubernetes guide asks for {needed} MiB for "
                 f"{devices} cards",
-                remedy=f"On the host, `sysctl -w vm.nr_hugepages={count}`; in Kubernetes, request hugepages-2Mi.",
+                hint=f"On the host, `sysctl -w vm.nr_hugepages={count}`; in Kubernetes, request hugepages-2Mi.",
             )
         )
     return Check(name="huge pages", detail=detail, problems=tuple(problems))
@@ -196,7 +196,7 @@ def _open_files(machine: Machine) -> Check:
             Problem(
                 blocks_training=False,
                 message=f"the limit of open files is {soft}, and the job has {machine.world_size} ranks",
-                remedy=f"`ulimit -n {max(hard, 65536) if hard <= _MIN_OPEN_FILES else hard}` before the program "
+                hint=f"`ulimit -n {max(hard, 65536) if hard <= _MIN_OPEN_FILES else hard}` before the program "
                 "starts, on every machine.",
             )
         )
@@ -213,7 +213,7 @@ def _locked_memory(machine: Machine) -> Check:
             Problem(
                 blocks_training=False,
                 message=f"locked memory is limited to {limit // 1024} KiB, which network transfers may exceed",
-                remedy="`ulimit -l unlimited`; for a container, `docker run --ulimit memlock=-1`.",
+                hint="`ulimit -l unlimited`; for a container, `docker run --ulimit memlock=-1`.",
             )
         )
     return Check(name="locked memory", detail=f"limit {limit // 1024} KiB", problems=tuple(problems))
@@ -229,7 +229,7 @@ def _logs(machine: Machine) -> Check:
             Problem(
                 blocks_training=bool(_real_devices(machine)),
                 message=f"logs cannot be written to {logs.path}: {logs.error}. No card opens then (synStatus=26)",
-                remedy="`export HABANA_LOGS=/tmp/habana_logs`, or another folder that this user can write to.",
+                hint="`export HABANA_LOGS=/tmp/habana_logs`, or another folder that this user can write to.",
             )
         )
     return Check(name="logs", detail=detail, problems=tuple(problems))
@@ -244,7 +244,7 @@ def _recipe_cache(machine: Machine) -> Check:
         problem = Problem(
             blocks_training=False,
             message=f"PT_HPU_RECIPE_CACHE_CONFIG must be `path,delete,size in MB`, got {config!r}",
-            remedy="For example `export PT_HPU_RECIPE_CACHE_CONFIG=/tmp/recipes,false,8192`.",
+            hint="For example `export PT_HPU_RECIPE_CACHE_CONFIG=/tmp/recipes,false,8192`.",
         )
         return Check(name="recipe cache", detail=config, problems=(problem,))
     problems = []
@@ -254,7 +254,7 @@ def _recipe_cache(machine: Machine) -> Check:
             Problem(
                 blocks_training=False,
                 message=f"recipes cannot be cached in {folder.path}: {folder.error}",
-                remedy="Set the path in PT_HPU_RECIPE_CACHE_CONFIG to a folder that this user can write to.",
+                hint="Set the path in PT_HPU_RECIPE_CACHE_CONFIG to a folder that this user can write to.",
             )
         )
     elif folder.free_bytes is not None and folder.free_bytes < needed:
@@ -263,7 +263,7 @@ def _recipe_cache(machine: Machine) -> Check:
                 blocks_training=False,
                 message=f"{folder.path} has {folder.free_bytes // _MIB} MB free, and the recipe cache may need "
                 f"{needed // _MIB} MB",
-                remedy="Free some space, choose another folder, or lower the size in PT_HPU_RECIPE_CACHE_CONFIG.",
+                hint="Free some space, choose another folder, or lower the size in PT_HPU_RECIPE_CACHE_CONFIG.",
             )
         )
     return Check(name="recipe cache", detail=config, problems=tuple(problems))
@@ -282,13 +282,13 @@ def _interface(machine: Machine) -> Check:
 
 def _interface_problems(machine: Machine, name: str) -> Iterator[Problem]:
     up = ", ".join(known for known, is_up in machine.interfaces.items() if is_up and known != "lo") or "none"
-    remedy = f"Set HCCL_SOCKET_IFNAME to one that is up here ({up}), or unset it."
+    hint = f"Set HCCL_SOCKET_IFNAME to one that is up here ({up}), or unset it."
     if name not in machine.interfaces:
         yield Problem(
-            blocks_training=True, message=f"HCCL_SOCKET_IFNAME names {name!r}, which does not exist here", remedy=remedy
+            blocks_training=True, message=f"HCCL_SOCKET_IFNAME names {name!r}, which does not exist here", hint=hint
         )
     elif not machine.interfaces[name]:
-        yield Problem(blocks_training=True, message=f"HCCL_SOCKET_IFNAME names {name!r}, which is down", remedy=remedy)
+        yield Problem(blocks_training=True, message=f"HCCL_SOCKET_IFNAME names {name!r}, which is down", hint=hint)
 
 
 def _address(machine: Machine) -> Check:
@@ -300,7 +300,7 @@ def _address(machine: Machine) -> Check:
                 Problem(
                     blocks_training=True,
                     message=f"MASTER_ADDR is not set, and the job has {machine.nodes} machines",
-                    remedy="Set it to the host name of rank 0's machine on every machine, unless the launcher does.",
+                    hint="Set it to the host name of rank 0's machine on every machine, unless the launcher does.",
                 )
             )
         return Check(name="MASTER_ADDR", detail="not set", problems=tuple(problems))
@@ -308,7 +308,7 @@ def _address(machine: Machine) -> Check:
         problem = Problem(
             blocks_training=True,
             message=f"MASTER_ADDR={endpoint.address!r} cannot be resolved: {endpoint.error}",
-            remedy="Use the IP address of rank 0's machine, or add its name to DNS or /etc/hosts.",
+            hint="Use the IP address of rank 0's machine, or add its name to DNS or /etc/hosts.",
         )
         return Check(name="MASTER_ADDR", detail=endpoint.address, problems=(problem,))
     problems = []
@@ -317,7 +317,7 @@ def _address(machine: Machine) -> Check:
             Problem(
                 blocks_training=True,
                 message=f"MASTER_ADDR={endpoint.address!r} is another one on each of the {machine.nodes} machines",
-                remedy="Set it to a host name or address of rank 0's machine that the others can reach. The bridge's "
+                hint="Set it to a host name or address of rank 0's machine that the others can reach. The bridge's "
                 "import sets localhost where it is unset.",
             )
         )
@@ -332,7 +332,7 @@ def _port(machine: Machine) -> Check:
         problem = Problem(
             blocks_training=True,
             message=f"MASTER_PORT must be a number from 1 to 65535, got {endpoint.port!r}",
-            remedy="`export MASTER_PORT=29500`, the same on every machine.",
+            hint="`export MASTER_PORT=29500`, the same on every machine.",
         )
         return Check(name="MASTER_PORT", detail=endpoint.port, problems=(problem,))
     where = "here" if endpoint.is_here else f"on {endpoint.address}"
@@ -353,19 +353,19 @@ def _port_problem(machine: Machine, endpoint: Endpoint) -> Problem | None:
         return Problem(
             blocks_training=False,
             message=f"port {endpoint.port} is in use on this machine, which is that of rank 0",
-            remedy="Set another MASTER_PORT on every machine, unless the training that listens there is this one.",
+            hint="Set another MASTER_PORT on every machine, unless the training that listens there is this one.",
         )
     if endpoint.state == "refused":
         return Problem(
             blocks_training=False,
             message=f"nothing listens at {place}",
-            remedy="Start rank 0 first, and check that MASTER_ADDR and MASTER_PORT are the same on every machine.",
+            hint="Start rank 0 first, and check that MASTER_ADDR and MASTER_PORT are the same on every machine.",
         )
     if endpoint.state == "timeout":
         return Problem(
             blocks_training=True,
             message=f"{place} does not answer",
-            remedy="Check the network and the firewall between this machine and that of rank 0.",
+            hint="Check the network and the firewall between this machine and that of rank 0.",
         )
     return None
 
@@ -379,7 +379,7 @@ def _clock(machine: Machine) -> Check:
             Problem(
                 blocks_training=False,
                 message=f"the clock says {now:%Y-%m-%d}, before the newest release that this package knows ({newest})",
-                remedy="Set the clock (`timedatectl set-ntp true`): certificates and time stamps of logs depend on it.",
+                hint="Set the clock (`timedatectl set-ntp true`): certificates and time stamps of logs depend on it.",
             )
         )
     return Check(name="clock", detail=f"{now:%Y-%m-%d %H:%M:%S} UTC", problems=tuple(problems))

@@ -16,7 +16,7 @@
 | `torch` | `version`, and `error` if it cannot be imported |
 | `lightning` | `used` (import name), `installed` (versions by import name), `error` |
 | `bridge` | `installed`, `loaded`, `simulated`, `version`, `mode` ("lazy", "eager" or null) |
-| `problems` | list of `blocks_training`, `message`, `remedy` |
+| `problems` | list of `blocks_training`, `message`, `hint` |
 """
 
 import dataclasses

@@ -37,7 +37,7 @@ def render(console: Console, system: SystemInfo, diagnosis: Diagnosis) -> None:
     for problem in diagnosis.problems:
         label, style = ("Error", "bold red") if problem.blocks_training else ("Note", "bold yellow")
         console.print(safe_text(f"{label}: {problem.message}", style))
-        console.print(Padding(safe_text(problem.remedy), (0, 0, 0, 2)))
+        console.print(Padding(safe_text(problem.hint), (0, 0, 0, 2)))
     console.print(safe_text(_summary(system, diagnosis), "bold green" if diagnosis.can_train else "bold red"))
 
 

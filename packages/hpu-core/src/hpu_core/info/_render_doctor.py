@@ -25,7 +25,7 @@ def render_checks(console: Console, machine: Machine, checks: tuple[Check, ...])
     console.print()
     problems = [problem for check in checks for problem in check.problems]
     for problem in sorted(problems, key=lambda problem: not problem.blocks_training):
-        _print_problem(console, "", problem.blocks_training, problem.message, problem.remedy)
+        _print_problem(console, "", problem.blocks_training, problem.message, problem.hint)
     if not can_train(checks):
         console.print(safe_text("Training cannot start.", "bold red"))
     elif problems:
@@ -46,8 +46,8 @@ def render_comparison(console: Console, comparison: Comparison) -> None:
         console.print(safe_text(f"Error: {difference.name} differs", "bold red"))
         console.print(two_columns([(f"  {value}", ", ".join(hosts)) for value, hosts in difference.hosts.items()]))
     for host, problems in comparison.problems.items():
-        for blocks_training, message, remedy in problems:
-            _print_problem(console, f"{host}: ", blocks_training, message, remedy)
+        for blocks_training, message, hint in problems:
+            _print_problem(console, f"{host}: ", blocks_training, message, hint)
     if comparison.can_train:
         console.print(safe_text("The machines have the same versions.", "bold green"))
     else:
@@ -83,7 +83,7 @@ def _state(check: Check) -> str:
     return "Note" if check.problems else "OK"
 
 
-def _print_problem(console: Console, where: str, blocks_training: bool, message: str, remedy: str) -> None:
+def _print_problem(console: Console, where: str, blocks_training: bool, message: str, hint: str) -> None:
     label, style = ("Error", "bold red") if blocks_training else ("Note", "bold yellow")
     console.print(safe_text(f"{label}: {where}{message}", style))
-    console.print(Padding(safe_text(remedy), (0, 0, 0, 2)))
+    console.print(Padding(safe_text(hint), (0, 0, 0, 2)))
