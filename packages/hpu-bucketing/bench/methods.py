@@ -21,7 +21,7 @@ import numpy as np
 
 from hpu_bucketing.plan.baselines import BASELINES
 from hpu_bucketing.plan.bucket_plan import BucketPlan, evaluate
-from hpu_bucketing.plan.distribution import as_lengths, batch_maxima, cell_histogram, round_up
+from hpu_bucketing.plan.distribution import as_lengths, batch_max_lengths, cell_histogram, round_up
 
 _SAMPLES: Final = 100_000
 _LONGEST: Final = 4096
@@ -67,7 +67,7 @@ def main() -> int:
         print("|---|---|" + "---|" * len(_BUCKETS))
         for name, lengths in distributions().items():
             histogram = cell_histogram(round_up(as_lengths(lengths), (_ALIGN,)))
-            maxima = batch_maxima(histogram, _BATCH_SIZE if grouping == "random" else 1)
+            maxima = batch_max_lengths(histogram, _BATCH_SIZE if grouping == "random" else 1)
             rows: dict[str, list[float]] = {"optimum": []}
             for count in _BUCKETS:
                 plan = BucketPlan.from_lengths(

@@ -264,10 +264,10 @@ def test_simulator_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("fake_bridge")
 def test_newest_tested_torch_is_the_simulators(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = bridge.newest_tested_torch()
-    monkeypatch.setattr(bridge.load(), "__newest_tested_torch__", "2.15", raising=False)
+    before = bridge.max_torch_version()
+    monkeypatch.setattr(bridge.load(), "__max_torch_version__", "2.15", raising=False)
 
-    assert (before, bridge.newest_tested_torch()) == (None, "2.15")
+    assert (before, bridge.max_torch_version()) == (None, "2.15")
 
 
 @pytest.mark.usefixtures("no_bridge")

@@ -77,7 +77,7 @@ def test_the_bridge_says_that_it_is_simulated() -> None:
 def test_the_bridge_names_the_newest_tested_torch() -> None:
     import habana_frameworks.torch as bridge
 
-    assert bridge.__newest_tested_torch__ == ".".join(map(str, build.NEWEST_TESTED_TORCH))
+    assert bridge.__max_torch_version__ == ".".join(map(str, build.MAX_TORCH_VERSION))
 
 
 def test_the_banner_says_simulated(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:

@@ -255,8 +255,8 @@ class BucketBatchSampler(DistributedSampler[list[int]]):
             if missing and self.drop_last:
                 samples = samples[len(own) :]
                 continue
-            drawn = np.concatenate([np.resize(own, replicas), others])
-            yield bucket, np.concatenate([drawn, np.resize(drawn, size - len(drawn))])
+            samples_of_step = np.concatenate([np.resize(own, replicas), others])
+            yield bucket, np.resize(samples_of_step, size)
             samples = samples[len(own) + len(others) :]
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpu_bucketing.plan.distribution import as_lengths, batch_maxima, cell_histogram, round_up
+from hpu_bucketing.plan.distribution import as_lengths, batch_max_lengths, cell_histogram, round_up
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=7), st.integers(1, 4))
@@ -18,7 +18,7 @@ def test_batch_maxima_are_those_of_all_batches(lengths: list[int], draws: int) -
     batches = list(itertools.combinations(lengths, draws))
     expected = Counter(max(batch) for batch in batches)
 
-    histogram = batch_maxima(cell_histogram(as_lengths(lengths)), draws)
+    histogram = batch_max_lengths(cell_histogram(as_lengths(lengths)), draws)
 
     shares = histogram.counts / histogram.counts.sum()
     for value, share in zip(histogram.values, shares, strict=True):
@@ -26,7 +26,7 @@ def test_batch_maxima_are_those_of_all_batches(lengths: list[int], draws: int) -
 
 
 def test_more_draws_than_samples_draw_all() -> None:
-    histogram = batch_maxima(cell_histogram(as_lengths([3, 5])), 10)
+    histogram = batch_max_lengths(cell_histogram(as_lengths([3, 5])), 10)
 
     assert dict(zip(histogram.values.tolist(), histogram.counts.tolist(), strict=True)) == {3: 0.0, 5: 1.0}
 

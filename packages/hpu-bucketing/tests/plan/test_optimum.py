@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpu_bucketing.plan.baselines import BASELINES
-from hpu_bucketing.plan.distribution import Histogram, as_lengths, batch_maxima, cell_histogram, round_up
+from hpu_bucketing.plan.distribution import Histogram, as_lengths, batch_max_lengths, cell_histogram, round_up
 from hpu_bucketing.plan.optimum import grid_boundaries, optimal_boundaries, padded_size
 
 _CELLS = st.dictionaries(st.integers(1, 40), st.integers(1, 50), min_size=1, max_size=9)
@@ -40,7 +40,7 @@ def test_boundaries_are_the_best_of_all_choices(cells: dict[int, int]) -> None:
 @given(_LENGTHS, st.integers(1, 40), st.integers(1, 8), st.sampled_from([1, 8, 64]), st.sampled_from(sorted(BASELINES)))
 def test_no_baseline_pads_less(lengths: list[int], draws: int, buckets: int, align: int, rule: str) -> None:
     """The optimum is never worse than a rule with as many buckets on the same alignment."""
-    histogram = batch_maxima(cell_histogram(round_up(as_lengths(lengths), (align,))), draws)
+    histogram = batch_max_lengths(cell_histogram(round_up(as_lengths(lengths), (align,))), draws)
     boundaries = BASELINES[rule](histogram, buckets, align)
     best = optimal_boundaries(histogram, buckets)[-1]
 

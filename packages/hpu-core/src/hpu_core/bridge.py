@@ -46,9 +46,9 @@ __all__ = [
     "load_hccl",
     "mark_step",
     "mark_step_if_lazy",
+    "max_torch_version",
     "memory_stats",
     "metric",
-    "newest_tested_torch",
     "open_device",
     "plugin_version",
     "set_inference_env",
@@ -123,9 +123,9 @@ def is_simulated() -> bool:
     return getattr(sys.modules.get(_BRIDGE), "__simulated__", False) is True
 
 
-def newest_tested_torch() -> str | None:
+def max_torch_version() -> str | None:
     """Return the newest minor release of torch that the loaded simulator is tested with; None for another bridge."""
-    version: str | None = getattr(sys.modules.get(_BRIDGE), "__newest_tested_torch__", None)
+    version: str | None = getattr(sys.modules.get(_BRIDGE), "__max_torch_version__", None)
     return version
 
 

@@ -28,8 +28,8 @@ __all__ = [
     "decide",
     "describe",
     "ensure_usable",
+    "import_error",
     "imported",
-    "unusable_reason",
 ]
 
 FrameworkName = Literal["lightning", "pytorch_lightning"]
@@ -112,7 +112,7 @@ def imported() -> tuple[FrameworkName, ...]:
     return tuple(name for name in NAMES if sys.modules.get(name) is not None)
 
 
-def unusable_reason(name: FrameworkName) -> Exception | None:
+def import_error(name: FrameworkName) -> Exception | None:
     """Return the error for using a framework on HPU in this process, None if it can be used.
 
     Args:
@@ -140,7 +140,7 @@ def ensure_usable(name: FrameworkName) -> None:
         ImportError: The process uses the other framework, or this one is too old or a compromised release.
         ValueError: HPU_CORE_FRAMEWORK has an unknown value.
     """
-    error = unusable_reason(name)
+    error = import_error(name)
     if error is not None:
         raise error
 

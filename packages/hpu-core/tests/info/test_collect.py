@@ -35,7 +35,7 @@ class _FakeBridge:
     def is_simulated(self) -> bool:
         return self.simulated
 
-    def newest_tested_torch(self) -> str | None:
+    def max_torch_version(self) -> str | None:
         return "2.15" if self.simulated else None
 
     def is_lazy(self) -> bool:
@@ -125,7 +125,7 @@ def test_simulated() -> None:
     bridge = _collect_info(bridge=_FakeBridge(simulated=True)).bridge
 
     assert bridge.simulated is True
-    assert bridge.newest_tested_torch == "2.15"
+    assert bridge.max_torch_version == "2.15"
 
 
 def test_synapse_release_gets_bridge_version_and_devices(make_card: MakeCard) -> None:

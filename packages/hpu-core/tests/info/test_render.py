@@ -63,7 +63,7 @@ def test_card_has_one_line(make_system: MakeSystem) -> None:
 def test_a_torch_that_the_simulator_is_not_tested_with_is_named(
     simulated_system: SystemInfo, torch: str | None, text: str
 ) -> None:
-    bridge = dataclasses.replace(simulated_system.bridge, newest_tested_torch="2.15")
+    bridge = dataclasses.replace(simulated_system.bridge, max_torch_version="2.15")
 
     screen = _screen(dataclasses.replace(simulated_system, bridge=bridge, torch=torch), width=200)
 

@@ -51,14 +51,14 @@ def test_error_names_the_tools(registered: bool, tmp_path: Path) -> None:
     lines = _shown(f"{_PROGRAM}\n{register}show_all()", tmp_path)
 
     for shown in (lines[:5], lines[5:]):
-        assert [line.endswith(_hints.ADVICE) for line in shown] == [True, True, True, False, False], lines
+        assert [line.endswith(_hints.HINT) for line in shown] == [True, True, True, False, False], lines
         assert shown[4] == "CPUAccelerator"
 
 
 def test_variable_switches_hints_off(tmp_path: Path) -> None:
     lines = _shown(f"{_PROGRAM}\nshow(Fabric, strategy='hpu_single')", tmp_path, HPU_CORE_AUTOLOAD="0")
 
-    assert _hints.ADVICE not in lines[0]
+    assert _hints.HINT not in lines[0]
 
 
 def test_unregister_restores_imported_references(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_table_has_every_override() -> None:
     private = {
         name for name in vars(_connectors.HPUConnectorMixin) if name.startswith("_") and not name.startswith("__")
     }
-    own = {"_is_hpu", "_is_single_device_strategy", "_may_choose_hpu", "_module_ids", "_unusable_reason"}
+    own = {"_is_hpu", "_is_single_device_strategy", "_may_choose_hpu", "_module_ids", "_import_error"}
 
     assert private - own == set(_connectors.REQUIRED)
 

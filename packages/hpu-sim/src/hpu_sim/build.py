@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 CACHE_VARIABLE: Final = "HPU_SIM_CACHE"
 
 #: The newest minor release of torch with which the device is tested; that of ``[simulator]`` in compat.toml.
-NEWEST_TESTED_TORCH: Final = (2, 15)
+MAX_TORCH_VERSION: Final = (2, 15)
 
 _LIBRARY: Final = f"{EXTENSION_NAME}.so"
 _METADATA_FILE: Final = "metadata.json"
@@ -100,11 +100,11 @@ def _warn_of_newer_torch() -> None:
     import torch
 
     major, minor = torch.__version__.split(".")[:2]
-    if (int(major), int(minor)) > NEWEST_TESTED_TORCH:
-        newest = ".".join(map(str, NEWEST_TESTED_TORCH))
+    if (int(major), int(minor)) > MAX_TORCH_VERSION:
+        latest = ".".join(map(str, MAX_TORCH_VERSION))
         warnings.warn(
-            f"torch {torch.__version__} is newer than {newest}, the newest with which the simulated device is tested; "
-            f"install torch {newest} if operators fail",
+            f"torch {torch.__version__} is newer than {latest}, the newest with which the simulated device is tested; "
+            f"install torch {latest} if operators fail",
             stacklevel=2,
         )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from hpu_bucketing.plan.curve import CostModel, CurvePoint, Grouping, compile_waits, find_knee
-from hpu_bucketing.plan.distribution import Histogram, as_lengths, batch_maxima, cell_histogram, round_up
+from hpu_bucketing.plan.distribution import Histogram, as_lengths, batch_max_lengths, cell_histogram, round_up
 from hpu_bucketing.plan.optimum import Boundaries, grid_boundaries, optimal_boundaries, padded_size
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["BucketPlan", "evaluate"]
 
 # Batches that are drawn to estimate the maxima of several dimensions, which are not independent.
-_DRAWN_BATCHES = 4096
+_SAMPLED_BATCHES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,12 +239,12 @@ def _validate(
 def _step_sizes(sizes: NDArray[np.int64], draws: int) -> Histogram:
     """Return the distribution of the longest of some samples, in each dimension."""
     if sizes.shape[1] == 1:
-        return batch_maxima(cell_histogram(sizes), draws)
+        return batch_max_lengths(cell_histogram(sizes), draws)
     if draws == 1:
         return cell_histogram(sizes)
     generator = np.random.default_rng(0)
-    drawn = generator.integers(len(sizes), size=(_DRAWN_BATCHES, draws))
-    return cell_histogram(sizes[drawn].max(axis=1))
+    indices = generator.integers(len(sizes), size=(_SAMPLED_BATCHES, draws))
+    return cell_histogram(sizes[indices].max(axis=1))
 
 
 def _best_grids(histogram: Histogram, max_shapes: int) -> list[tuple[Boundaries, ...]]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Histogram", "as_lengths", "batch_maxima", "cell_histogram", "round_up"]
+__all__ = ["Histogram", "as_lengths", "batch_max_lengths", "cell_histogram", "round_up"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def cell_histogram(aligned: NDArray[np.int64]) -> Histogram:
     return Histogram(values, counts)
 
 
-def batch_maxima(histogram: Histogram, draws: int) -> Histogram:
+def batch_max_lengths(histogram: Histogram, draws: int) -> Histogram:
     """Return the distribution of the longest of some samples drawn without replacement.
 
     It is the order statistic of a shuffled data set without approximation: the longest of n samples is at most x with
@@ -92,6 +92,6 @@ def batch_maxima(histogram: Histogram, draws: int) -> Histogram:
         return histogram
     at_most = np.cumsum(histogram.counts).astype(np.float64)
     cumulative = np.ones(len(at_most))
-    for drawn in range(draws):
-        cumulative *= np.clip((at_most - drawn) / (total - drawn), 0.0, 1.0)
+    for index in range(draws):
+        cumulative *= np.clip((at_most - index) / (total - index), 0.0, 1.0)
     return Histogram(histogram.values, np.diff(cumulative, prepend=0.0))

@@ -22,7 +22,7 @@ LAUNCHER_PID: Final = "HPU_LAUNCHER_PID"
 # Programs of Open MPI 4 and 5, and of SLURM, that start the ranks of a machine and end them with the job.
 _AGENTS: Final = frozenset({"mpirun", "mpiexec", "orterun", "orted", "prterun", "prte", "prted", "slurmstepd"})
 
-_ADVICE: Final = (
+_HINT: Final = (
     "On each machine, set MASTER_ADDR (the address of the machine with NODE_RANK 0), MASTER_PORT (a port that is free "
     "there) and NODE_RANK (0, 1, ...)"
 )
@@ -76,13 +76,13 @@ def validate_environment(environment: ClusterEnvironment, devices: int, num_node
     """
     if isinstance(environment, LightningEnvironment):
         problems = list(_lightning_env_problems(devices, num_nodes))
-        advice = _ADVICE if num_nodes > 1 else "Unset what your shell or an earlier program left, or correct it"
+        hint = _HINT if num_nodes > 1 else "Unset what your shell or an earlier program left, or correct it"
     else:
         problems = list(_cluster_env_problems(environment, devices, num_nodes))
-        advice = "`devices` and `num_nodes` must be what the launcher was given"
+        hint = "`devices` and `num_nodes` must be what the launcher was given"
     if problems:
         raise ValueError(
-            f"the environment contradicts `devices={devices}`, `num_nodes={num_nodes}`: {'; '.join(problems)}. {advice}"
+            f"the environment contradicts `devices={devices}`, `num_nodes={num_nodes}`: {'; '.join(problems)}. {hint}"
         )
 
 
@@ -100,9 +100,9 @@ def _quoted(text: str) -> str:
 
 
 def _lightning_env_problems(devices: int, num_nodes: int) -> Iterator[str]:
-    malformed = [name for name in _NUMBERS if name in os.environ and not _is_number(os.environ[name])]
-    if malformed:
-        yield from (f"{name} must be an integer, got {_quoted(os.environ[name])}" for name in malformed)
+    invalid = [name for name in _NUMBERS if name in os.environ and not _is_number(os.environ[name])]
+    if invalid:
+        yield from (f"{name} must be an integer, got {_quoted(os.environ[name])}" for name in invalid)
         return
     node_rank = _number("GROUP_RANK") if _number("NODE_RANK") is None else _number("NODE_RANK")
     is_externally_launched = "LOCAL_RANK" in os.environ

@@ -33,8 +33,8 @@ else:
 __all__ = [
     "RendezvousConfig",
     "RendezvousResult",
+    "invalid_entry",
     "is_refused",
-    "malformed",
     "open_store",
     "publish",
     "rendezvous",
@@ -209,11 +209,11 @@ def try_get(store: "Store", key: str) -> tuple[int, dict[str, Any]] | None:
     except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict):
-        raise malformed(key, value)
+        raise invalid_entry(key, value)
     return count, record
 
 
-def malformed(key: str, value: object) -> ValueError:
+def invalid_entry(key: str, value: object) -> ValueError:
     """Return the error for a value that this version of hpu-core does not write."""
     quoted = repr(value)
     quoted = quoted if len(quoted) <= _MAX_QUOTED else f"{quoted[:_MAX_QUOTED]}..."
@@ -290,7 +290,7 @@ def _offer(base: "Store", attempt: str, joined: set[int]) -> None:
                 if nonce != attempt:
                     publish(base, f"offer/{nonce}", {"attempt": attempt})
             case _:
-                raise malformed("join", record)
+                raise invalid_entry("join", record)
 
 
 def _follow(root: "Store", config: RendezvousConfig, own: RankInfo) -> tuple[str, tuple[RankInfo, ...]]:
@@ -306,7 +306,7 @@ def _follow(root: "Store", config: RendezvousConfig, own: RankInfo) -> tuple[str
         if offer is not None and offer[0] > offers:
             offers, attempt = offer[0], offer[1].get("attempt", "")
             if not isinstance(attempt, str):
-                raise malformed(f"offer/{nonce}", offer[1])
+                raise invalid_entry(f"offer/{nonce}", offer[1])
             _append(PrefixStore(f"hpu_core/{attempt}", root), "ack", _record(own, nonce, config))
         store = PrefixStore(f"hpu_core/{attempt}", root)
         outcome = try_get(store, "outcome") if attempt else None
@@ -332,7 +332,7 @@ def _new_entries(store: "Store", log: str, seen: set[int]) -> Iterator[dict[str,
     """Yield the entries of a log that are not in `seen`, and add them; a writer may have died before its entry."""
     count = store.add(log, 0)
     if count > _MAX_ENTRIES:
-        raise malformed(log, count)
+        raise invalid_entry(log, count)
     for index in set(range(1, count + 1)) - seen:
         entry = try_get(store, f"{log}/{index}")
         if entry is not None:
@@ -372,7 +372,7 @@ def _parse_rank(record: object) -> RankInfo:
     match record:
         case {"rank": int(rank), "local_rank": int(local_rank), "host": str(host), "pid": int(pid)}:
             return RankInfo(rank, local_rank, host, pid)
-    raise malformed("rank", record)
+    raise invalid_entry("rank", record)
 
 
 def _join_error(members: Mapping[int, RankInfo], config: RendezvousConfig, deadline: float) -> Exception | None:
@@ -405,4 +405,4 @@ def _ranks_of(outcome: Mapping[str, Any], world_size: int) -> tuple[RankInfo, ..
             ranks = tuple(_parse_rank(record) for record in records)
             if [info.rank for info in ranks] == list(range(world_size)):
                 return ranks
-    raise malformed("outcome", outcome)
+    raise invalid_entry("outcome", outcome)

@@ -37,7 +37,7 @@ from hpu_core.distributed.failure_detection import (
     detect_leader_failure,
 )
 from hpu_core.distributed.launcher import LaunchedRanks
-from hpu_core.distributed.rendezvous import RendezvousResult, is_refused, malformed, open_store, publish, try_get
+from hpu_core.distributed.rendezvous import RendezvousResult, invalid_entry, is_refused, open_store, publish, try_get
 
 __all__ = ["Watchdog"]
 
@@ -251,7 +251,7 @@ class Watchdog:
         # A rank that did not get as far as the others in the last training catches up.
         run = record[1].get("run") if record is not None else 0
         if not isinstance(run, int):
-            raise malformed("leader", record)
+            raise invalid_entry("leader", record)
         beat.run = max(beat.run + 1, run)
         beat.error, beat.collective, beat.training, beat.stop_requested = None, None, True, False
         beat.connections = list(self._job.connections)

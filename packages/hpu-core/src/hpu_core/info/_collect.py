@@ -30,7 +30,7 @@ class BridgeInfo:
         simulated: Whether it is the simulator.
         version: Version of the distribution habana-torch-plugin.
         mode: Execution mode, None until the bridge is loaded.
-        newest_tested_torch: Newest minor release of torch that the simulator is tested with, None for another bridge.
+        max_torch_version: Newest minor release of torch that the simulator is tested with, None for another bridge.
     """
 
     installed: bool = False
@@ -38,7 +38,7 @@ class BridgeInfo:
     simulated: bool = False
     version: str | None = None
     mode: Literal["lazy", "eager"] | None = None
-    newest_tested_torch: str | None = None
+    max_torch_version: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class Bridge(Protocol):
     def is_simulated(self) -> bool:
         """Return whether the loaded bridge is the simulator."""
 
-    def newest_tested_torch(self) -> str | None:
+    def max_torch_version(self) -> str | None:
         """Return the newest minor release of torch that the loaded simulator is tested with."""
 
     def is_lazy(self) -> bool:
@@ -154,7 +154,7 @@ def _bridge_info(bridge: Bridge) -> BridgeInfo:
         version=bridge.plugin_version(),
         # `is_lazy` would import a bridge that is not loaded.
         mode=_mode(bridge) if loaded else None,
-        newest_tested_torch=bridge.newest_tested_torch(),
+        max_torch_version=bridge.max_torch_version(),
     )
 
 

@@ -97,10 +97,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
             for difference in comparison.differences
         ],
         "problems": {
-            host: [
-                {"blocks_training": blocks, "message": message, "hint": hint}
-                for blocks, message, hint in problems
-            ]
+            host: [{"blocks_training": blocks, "message": message, "hint": hint} for blocks, message, hint in problems]
             for host, problems in comparison.problems.items()
         },
     }

@@ -132,7 +132,7 @@ def _bridge(system: SystemInfo) -> str:
 
 
 def _torch(system: SystemInfo) -> str:
-    tested = system.bridge.newest_tested_torch
+    tested = system.bridge.max_torch_version
     if system.torch is None:
         return "not installed"
     if tested is None or Version(system.torch).release[:2] <= Version(tested).release:

@@ -21,7 +21,7 @@ def load_classes(framework: "FrameworkName") -> None:
     Args:
         framework: The framework whose command line is imported.
     """
-    if frameworks.unusable_reason(framework) is not None:
+    if frameworks.import_error(framework) is not None:
         return
     for path in _paths():
         _load(path)

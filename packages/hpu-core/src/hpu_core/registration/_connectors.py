@@ -62,22 +62,22 @@ class HPUConnectorMixin(_Connector):
     _precision_plugin_attr: ClassVar[str]
 
     # The error if this process uses another framework on HPU. Set on construction.
-    _unusable_reason: Exception | None = None
+    _import_error: Exception | None = None
 
     # Module ids of the devices that the user listed by index.
     _module_ids: tuple[int, ...] | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._unusable_reason = frameworks.unusable_reason(self._framework)
-        if self._unusable_reason is None:
+        self._import_error = frameworks.import_error(self._framework)
+        if self._import_error is None:
             _registries.register_all(self._api)
         super().__init__(*args, **kwargs)
 
     def _check_config_and_set_final_flags(self, **flags: Any) -> None:
-        if self._unusable_reason is not None and "hpu" in {flags.get("accelerator"), str(flags.get("strategy"))[:3]}:
-            raise self._unusable_reason
+        if self._import_error is not None and "hpu" in {flags.get("accelerator"), str(flags.get("strategy"))[:3]}:
+            raise self._import_error
         strategy = flags.get("strategy")
-        if self._unusable_reason is None and (
+        if self._import_error is None and (
             self._may_choose_hpu(flags.get("accelerator")) or str(strategy).lower().startswith("hpu_")
         ):
             flags["strategy"] = _strategy_flags.resolve(strategy, self._api)
@@ -94,8 +94,8 @@ class HPUConnectorMixin(_Connector):
         # Before CUDA: a machine with Gaudi cards is there to train on them.
         if not _is_hpu_available():
             return super()._choose_auto_accelerator()
-        if self._unusable_reason is not None:
-            raise self._unusable_reason
+        if self._import_error is not None:
+            raise self._import_error
         return "hpu"
 
     def _set_parallel_devices_and_init_accelerator(self) -> None:
@@ -110,7 +110,7 @@ class HPUConnectorMixin(_Connector):
         except Exception as error:
             # In place, because not every exception can be constructed from a message.
             if is_hpu and len(error.args) == 1 and not _is_hpu_available():
-                error.args = (f"{error} {_hints.ADVICE}",)
+                error.args = (f"{error} {_hints.HINT}",)
             raise
 
     def _choose_strategy(self) -> Any:
@@ -172,7 +172,7 @@ class HPUConnectorMixin(_Connector):
 
     def _is_hpu(self, accelerator: object) -> bool:
         """Return whether an accelerator is an HPUAccelerator of this connector's framework."""
-        return self._unusable_reason is None and isinstance(accelerator, plugins.load(_registries.ACCELERATOR))
+        return self._import_error is None and isinstance(accelerator, plugins.load(_registries.ACCELERATOR))
 
 
 class TrainerConnectorMixin(HPUConnectorMixin):
@@ -266,7 +266,7 @@ def _check_available(flags: dict[str, Any]) -> None:
 
     if _hints.names_hpu(flags) and flags.get("accelerator") in {None, "auto"} and not _is_hpu_available():
         strategy = flags["strategy"]
-        raise MisconfigurationException(f"`{strategy=}` needs a Gaudi card, and none was found. {_hints.ADVICE}")
+        raise MisconfigurationException(f"`{strategy=}` needs a Gaudi card, and none was found. {_hints.HINT}")
 
 
 def _is_interactive() -> bool:

@@ -27,7 +27,7 @@ def extend_options(module: ModuleType, framework: "FrameworkName") -> None:
         module: Lightning's `fabric.cli`.
         framework: The framework that it belongs to.
     """
-    if frameworks.unusable_reason(framework) is not None:
+    if frameworks.import_error(framework) is not None:
         return
     import click
 
@@ -61,7 +61,7 @@ def get_num_processes(original: Callable[..., int], framework: "FrameworkName") 
         from hpu_core import discovery
 
         is_hpu = accelerator == "hpu" or (accelerator in {None, "auto"} and discovery.is_available())
-        if not is_hpu or frameworks.unusable_reason(framework) is not None:
+        if not is_hpu or frameworks.import_error(framework) is not None:
             return original(accelerator, devices)
         try:
             count = discovery.parse_devices(devices)

@@ -35,7 +35,7 @@ def get_available_flops(original: Callable[..., Any], framework: "FrameworkName"
 
     @functools.wraps(original)
     def wrapper(device: Any, dtype: Any) -> Any:
-        if device.type != "hpu" or frameworks.unusable_reason(framework) is not None:
+        if device.type != "hpu" or frameworks.import_error(framework) is not None:
             return original(device, dtype)
         from hpu_core import throughput
 
@@ -66,7 +66,7 @@ def log_device_info(original: Callable[..., None], framework: "FrameworkName") -
     def wrapper(trainer: Any) -> None:
         original(trainer)
         # Lightning 2.0 logs a line of its own.
-        if frameworks.unusable_reason(framework) is None and frameworks.current().version >= _FIRST_WITHOUT_HPU:
+        if frameworks.import_error(framework) is None and frameworks.current().version >= _FIRST_WITHOUT_HPU:
             _log_hpu_info(trainer)
 
     return wrapper

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from hpu_core.frameworks import FrameworkName
 
-ADVICE: Final = "`hpu-info` lists where hpu-core searched for Gaudi cards; `hpu-sim run` simulates cards."
+HINT: Final = "`hpu-info` lists where hpu-core searched for Gaudi cards; `hpu-sim run` simulates cards."
 """Last sentence of errors on machines without a device."""
 
 
 def connector(original: Any, _: "FrameworkName") -> Any:
-    """Return a subclass of a connector of Lightning whose errors for names of Gaudi have `ADVICE`.
+    """Return a subclass of a connector of Lightning whose errors for names of Gaudi have `HINT`.
 
     Args:
         original: Lightning's `_AcceleratorConnector` or `_Connector`.
@@ -29,7 +29,7 @@ def connector(original: Any, _: "FrameworkName") -> Any:
             original_check(self, **flags)
         except ValueError as error:
             if len(error.args) == 1 and names_hpu(flags):
-                error.args = (f"{error} No Gaudi card was found: {ADVICE}",)
+                error.args = (f"{error} No Gaudi card was found: {HINT}",)
             raise
 
     # With the original's name and module, by which a Trainer is pickled.

@@ -5,13 +5,13 @@
 import os
 from pathlib import Path
 
-from hpu_sim.build import NEWEST_TESTED_TORCH
+from hpu_sim.build import MAX_TORCH_VERSION
 from hpu_sim.features import features
 
 # The real bridge does not have these names. Programs that report results read them: the first to say "simulated", the
 # second to say that torch is newer.
 __simulated__ = True
-__newest_tested_torch__ = ".".join(map(str, NEWEST_TESTED_TORCH))
+__max_torch_version__ = ".".join(map(str, MAX_TORCH_VERSION))
 
 os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
 os.environ.setdefault("HABANA_PROFILE", "profile_api_light")
