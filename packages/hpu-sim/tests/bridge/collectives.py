@@ -517,7 +517,7 @@ def check_functional_collectives() -> None:
     """Check the collectives that return tensors, on whose use torch waits."""
     import torch.distributed._functional_collectives as functional
 
-    group = dist.group.WORLD
+    group: Any = dist.group.WORLD
     x = card(RANK, RANK + 1)
 
     assert functional.all_reduce(x, "sum", group).tolist() == [1, 3]
@@ -537,12 +537,13 @@ def check_functional_collectives() -> None:
 def check_functional_collectives_with_gradients() -> None:
     import torch.distributed._functional_collectives as functional
 
+    group: Any = dist.group.WORLD
     x = card(RANK + 1, 2).requires_grad_()
-    functional.all_gather_tensor_autograd(x, 0, dist.group.WORLD).sum().backward()
+    functional.all_gather_tensor_autograd(x, 0, group).sum().backward()
     assert x.grad is not None
     gathered_grad = x.grad.tolist()
     y = card(1, 2).requires_grad_()
-    functional.reduce_scatter_tensor_autograd(y, "sum", 0, dist.group.WORLD).sum().backward()
+    functional.reduce_scatter_tensor_autograd(y, "sum", 0, group).sum().backward()
 
     assert gathered_grad == [2, 2]
     assert y.grad is not None
