@@ -84,6 +84,8 @@ class Layer(torch.nn.Module):
 class Network(torch.nn.Module):
     """Transformer that returns logits of the next byte."""
 
+    causal: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.embedding = torch.nn.Embedding(256, _WIDTH)
