@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lost_machine import lose_a_machine
+from lost_machine import lose_a_machine  # type: ignore[import-not-found] # Beside this file.
 
 from hpu_sim.testing import free_port, machine_env
 from hpu_sim.testing.network import can_create_networks
