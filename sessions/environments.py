@@ -39,7 +39,8 @@ def share_libraries(session: nox.Session) -> None:
     """
     requirements = group("libraries")
     query = "import sys, sysconfig; print(sys.version); print(sysconfig.get_path('purelib'))"
-    version, site_packages = str(session.run("python", "-c", query, silent=True)).splitlines()
+    # `session.run` runs nothing with `nox --install-only`, and `session.run_install` nothing with `nox -R`.
+    version, site_packages = subprocess.check_output([f"{session.bin}/python", "-c", query], text=True).splitlines()  # noqa: S603 - of this session.
     stamp = "\n".join([version, *requirements, Path(DEFAULT_CONSTRAINTS).read_text(encoding="utf-8")])
     # Frames below a folder of this name are not the user's, for these packages and for torch.
     folder = Path(session.virtualenv.location).resolve().with_name("libraries") / "site-packages"
