@@ -258,6 +258,12 @@ def test_device_properties_are_read(make_trace: Callable[..., Trace]) -> None:
     assert (trace.device_name, trace.simulated, trace.dropped_events) == ("GAUDI2", True, 2)
 
 
+def test_predicted_times_are_marked(make_trace: Callable[..., Trace]) -> None:
+    """The planner of hpu-sim says so in the properties of the device."""
+    assert make_trace(deviceProperties=[{"name": "GAUDI3", "predicted": True}]).predicted
+    assert not make_trace(deviceProperties=[{"name": "GAUDI3"}]).predicted
+
+
 def test_compressed_trace_is_read(write_trace: Callable[..., Path], builder: TraceBuilder, tmp_path: Path) -> None:
     plain = write_trace(builder.step(0, 0, 1))
     path = tmp_path / "a.pt.trace.json.gz"
