@@ -153,6 +153,14 @@ def _find_program(program: str, *, module: bool) -> list[str]:
 @click.option(
     "--json", "json_path", default=None, type=click.Path(path_type=Path), metavar="FILE", help="Write the plan as JSON."
 )
+@click.option(
+    "--trace",
+    "trace_path",
+    default=None,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the predicted step as a Chrome trace for `hpu-profiler report FILE` and Perfetto.",
+)
 @click.argument("program", metavar="SCRIPT", type=click.Path(exists=True, dir_okay=False))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def plan(  # noqa: PLR0913 - one argument per option
@@ -169,6 +177,7 @@ def plan(  # noqa: PLR0913 - one argument per option
     find_batch: bool,
     html_path: Path | None,
     json_path: Path | None,
+    trace_path: Path | None,
     program: str,
     arguments: tuple[str, ...],
 ) -> None:
@@ -185,13 +194,18 @@ def plan(  # noqa: PLR0913 - one argument per option
         configs = [SimConfig.create(devices, each.strip(), release) for each in generation.split(",")]
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+    strategies: list[str | None] = [None]
+    if strategy or compare:
+        strategies = [each.strip() for each in strategy.split(",")] if strategy else list(command.COMPARED)
+    if trace_path is not None and len(configs) * len(strategies) > 1:
+        raise click.UsageError(
+            "`--trace` writes one step: there must be one generation and one strategy, "
+            f"got {len(configs)} and {len(strategies)}"
+        )
     # A machine of its own: a plan uses no device of another run.
     os.environ.pop(machine_id.RUNTIME_VARIABLE, None)
     os.environ[MACHINE_VARIABLE] = machine_id.new()
     _build_device()
-    strategies: list[str | None] = [None]
-    if strategy or compare:
-        strategies = [each.strip() for each in strategy.split(",")] if strategy else list(command.COMPARED)
     if rank is not None and rank >= devices * nodes:
         raise click.UsageError(f"`--rank` must be below the number of ranks, {devices * nodes}, got {rank}")
     choices = [
@@ -199,7 +213,14 @@ def plan(  # noqa: PLR0913 - one argument per option
         for each in strategies
     ]
     code = command.run(
-        configs, choices, program, arguments, finds_batch=find_batch, html_path=html_path, json_path=json_path
+        configs,
+        choices,
+        program,
+        arguments,
+        finds_batch=find_batch,
+        html_path=html_path,
+        json_path=json_path,
+        trace_path=trace_path,
     )
     sys.exit(code)
 
