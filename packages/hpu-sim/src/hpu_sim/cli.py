@@ -56,7 +56,8 @@ def main() -> None:
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write a report of what would be slow or fail on a card to FILE.html or FILE.json. Repeatable.",
+    help="Write a report of what would be slow or fail on a card to FILE.html or FILE.json, or the predicted step of "
+    "rank 0 to FILE.trace.json. Repeatable.",
 )
 @click.option(
     "--machine",
@@ -231,8 +232,8 @@ def plan(  # noqa: PLR0913 - one argument per option
 def report(folder: Path, reports: tuple[Path, ...]) -> None:
     """Write the report of a recorded run.
 
-    FOLDER is the value that HPU_SIM_REPORT had during the run. Each FILE is .html or .json. Without a FILE, print the
-    summary.
+    FOLDER is the value that HPU_SIM_REPORT had during the run. Each FILE is .html, .json or .trace.json.
+    Without a FILE, print the summary.
     """
     from hpu_sim.report import merge, text
 
@@ -240,9 +241,9 @@ def report(folder: Path, reports: tuple[Path, ...]) -> None:
         for path in reports:
             merge.check_report_path(path)
         gathered = merge.merge_records(folder, (), None)
+        merge.write_report(gathered, reports, folder)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    merge.write_report(gathered, reports)
     if not reports:
         click.echo(text.render(gathered), nl=False)
 
