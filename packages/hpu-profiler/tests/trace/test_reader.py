@@ -290,6 +290,24 @@ def test_list_of_events_is_a_trace(tmp_path: Path, builder: TraceBuilder) -> Non
     assert len(read_trace(path).steps) == 1
 
 
+@pytest.mark.parametrize("end", ["", ",", ",\n", "\n]"])
+def test_list_of_events_may_lack_its_end(end: str, tmp_path: Path) -> None:
+    """Servers append events while they run, and the format does not require the bracket."""
+    path = tmp_path / "server_events.json"
+    events = [{"ph": "X", "name": name, "pid": 1, "tid": 1, "ts": 5, "dur": 10} for name in ("prompt", "decode")]
+    path.write_text("[" + ",".join(map(json.dumps, events)) + end)
+
+    assert [span.name for span in read_trace(path).spans] == ["prompt", "decode"]
+
+
+def test_list_that_ends_within_an_event_is_not_a_trace(tmp_path: Path) -> None:
+    path = tmp_path / "server_events.json"
+    path.write_text('[{"ph": "X", "name": "prompt", "ts": 5, "dur": 10}, {"ph": "X", "na')
+
+    with pytest.raises(TraceError, match="is not valid JSON"):
+        read_trace(path)
+
+
 def test_traces_are_found_in_directories(write_trace: Callable[..., Path], tmp_path: Path) -> None:
     """A file is taken as it is. The partial file of a killed process is ignored."""
     second, first = write_trace(name="b.2.pt.trace.json"), write_trace(name="a.1.pt.trace.json")
