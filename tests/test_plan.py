@@ -127,6 +127,34 @@ def test_peak_memory_is_that_of_a_run(program: str, devices: int, tmp_path: Path
     assert planned.memory.peak_bytes == pytest.approx(_run(script, devices, tmp_path)["peak_bytes"], rel=0.01)
 
 
+def test_hpu_profiler_reports_the_predicted_step(tmp_path: Path) -> None:
+    """The two packages share the trace file alone."""
+    script, trace = tmp_path / "train.py", tmp_path / "plan.json"
+    program = _TRAINER.replace(
+        "return loss_of(self.model, batch)", "loss = loss_of(self.model, batch); loss.item(); return loss"
+    )
+    script.write_text(program)
+    line = 1 + program[: program.index("loss.item()")].count("\n")
+    bin_folder = Path(sys.executable).parent
+
+    plan_command = [str(bin_folder / "hpu-sim"), "plan", "--devices", "8", "--trace", str(trace), str(script)]
+    eager = os.environ | {"PT_HPU_LAZY_MODE": "0"}
+    subprocess.run(plan_command, env=eager, capture_output=True, check=True)
+    report_command = [str(bin_folder / "hpu-profiler"), "report", "--json", str(trace)]
+    report = json.loads(subprocess.run(report_command, capture_output=True, text=True, check=True).stdout)
+
+    (stage,) = report["stages"]
+    findings = {each["kind"]: each for each in stage["findings"]}
+    (rank,) = stage["ranks"]
+    assert report["predicted"]
+    assert stage["stage"] == "train"
+    assert (rank["rank"], rank["world_size"], rank["steps"], rank["device_name"]) == (0, 8, 1, "GAUDI2")
+    assert [each["name"] for each in rank["collectives"]] == ["hccl:allreduce"]
+    assert {each["engine"] for each in rank["engines"]} == {"MME", "TPC", "NIC"}
+    assert findings["host sync"]["location"].endswith(f"train.py:{line} training_step")
+    assert findings["launch bound"]["predicted"]
+
+
 def test_the_demo_is_planned_for_64_cards_and_three_strategies() -> None:
     result = plan.run(
         ROOT / "docs" / "start" / "train.py",

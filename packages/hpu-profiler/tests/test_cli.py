@@ -48,7 +48,7 @@ def test_tables_are_printed(traces: Path) -> None:
 def test_json_has_stable_keys(traces: Path) -> None:
     report = json.loads(_report(traces, "--json").stdout)
 
-    assert list(report) == ["simulated", "stages"]
+    assert list(report) == ["simulated", "predicted", "stages"]
     (stage,) = report["stages"]
     assert stage["ranks"][0]["step_time"] == 10
     assert stage["ranks"][0]["idle_fraction"] == 0.8
@@ -98,6 +98,25 @@ def test_diff_prints_tables(traces: Path) -> None:
 
     assert result.exit_code == 0, result.output
     assert "time per step" in result.stdout
+
+
+def test_predicted_times_are_not_compared_with_measured_ranks(traces: Path, write_trace: Callable[..., Path]) -> None:
+    write_trace(name="plan.pt.trace.json", deviceProperties=[{"name": "GAUDI2", "predicted": True}])
+
+    result = _report(traces)
+
+    assert result.exit_code == 2
+    assert "compare them with `hpu-profiler diff`" in result.stderr
+
+
+def test_diff_names_the_predicted_run(traces: Path, write_trace: Callable[..., Path], builder: TraceBuilder) -> None:
+    plan = write_trace(
+        builder.step(0, 0, 8), name="plan.json", deviceProperties=[{"name": "GAUDI2", "predicted": True}]
+    )
+
+    result = _RUNNER.invoke(main, ["diff", str(plan), str(traces)])
+
+    assert result.stdout.startswith("before: GAUDI2 (predicted, not measured); after: no card\n")
 
 
 def test_diff_as_json_has_the_times_of_both_runs(traces: Path) -> None:

@@ -194,6 +194,24 @@ def test_the_version_is_that_of_the_package(hpu_sim_command: Callable[..., subpr
     assert hpu_sim_command("--version").stdout == f"hpu-sim, version {hpu_sim.__version__}\n"
 
 
+@pytest.mark.parametrize(
+    ("choices", "got"),
+    [(["--strategy", "auto,fsdp"], "got 1 and 2"), (["--generation", "GAUDI2,GAUDI3"], "got 2 and 1")],
+    ids=["strategies", "generations"],
+)
+def test_the_trace_of_a_plan_is_of_one_strategy_and_one_generation(
+    choices: list[str], got: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.touch()
+
+    result = CliRunner().invoke(cli.main, ["plan", *choices, "--trace", str(tmp_path / "plan.json"), str(script)])
+
+    assert result.exit_code == 2
+    assert got in " ".join(result.output.split())
+    assert not (tmp_path / "plan.json").exists()
+
+
 @pytest.mark.parametrize("command", [[], ["run"], ["build"]], ids=["", "run", "build"])
 def test_every_command_has_help(command: list[str]) -> None:
     result = CliRunner().invoke(cli.main, [*command, "-h"])

@@ -70,10 +70,12 @@ def diff(before: Path, after: Path, as_json: bool, rows: int) -> None:
     Times are per step, so the runs may have different numbers of steps.
     """
     with _one_line_errors():
-        stages = diff_jobs(_analyze([before]), _analyze([after]))
+        jobs = _analyze([before]), _analyze([after])
+        stages = diff_jobs(*jobs)
     if as_json:
         click.echo(json.dumps(diff_to_list(stages), indent=2))
     elif stages:
+        click.echo(f"before: {jobs[0].device_title}; after: {jobs[1].device_title}")
         print_diff(_console(), stages, row_limit=rows)
     else:
         click.echo("The traces have no stage in common.")
@@ -98,7 +100,12 @@ def serve(folder: Path, port: int) -> None:
 
 
 def _analyze(paths: Sequence[Path]) -> JobAnalysis:
-    return analyze_job(read_trace(path) for path in find_traces(paths))
+    traces = [read_trace(path) for path in find_traces(paths)]
+    if len({trace.predicted for trace in traces}) > 1:
+        raise click.UsageError(
+            "TRACES must have either predicted or measured times, got both: compare them with `hpu-profiler diff`"
+        )
+    return analyze_job(traces)
 
 
 def _console() -> Console:

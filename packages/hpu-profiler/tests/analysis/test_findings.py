@@ -184,6 +184,15 @@ def test_simulated_device_gives_no_findings_about_its_own_time(
     assert all(each.simulated for each in findings)
 
 
+def test_predicted_times_give_all_findings_and_mark_them(fast_rank: Trace, slow_rank: Trace, job: JobAnalysis) -> None:
+    fast_rank.predicted = slow_rank.predicted = True
+
+    findings = analyze_job([fast_rank, slow_rank]).stages[0].findings
+
+    assert [each.kind for each in findings] == [each.kind for each in job.stages[0].findings]
+    assert all(each.predicted and not each.simulated for each in findings)
+
+
 def test_slow_operators_of_a_simulated_rank_are_not_a_finding(
     builder: TraceBuilder, make_trace: Callable[..., Trace]
 ) -> None:

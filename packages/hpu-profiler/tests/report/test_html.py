@@ -78,8 +78,19 @@ def test_page_says_that_the_card_is_simulated(fast_rank: Trace) -> None:
     assert "of simulated time" in page.text
 
 
-def test_page_of_a_card_does_not_mention_simulation(page: Page) -> None:
+def test_page_says_that_times_are_predicted(fast_rank: Trace) -> None:
+    fast_rank.predicted = True
+
+    page = Page(render_html(analyze_job([fast_rank])))
+
+    assert page.text.startswith("hpu-profiler report HPU profile predicted, not measured")
+    assert "The times are predicted, not measured" in page.text
+    assert "of predicted time" in page.text
+
+
+def test_page_of_a_card_mentions_neither_simulation_nor_prediction(page: Page) -> None:
     assert "simulated" not in page.text
+    assert "predicted" not in page.text
 
 
 def test_page_names_the_straggler(page: Page) -> None:

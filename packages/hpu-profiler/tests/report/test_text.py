@@ -40,6 +40,15 @@ def test_time_of_a_simulated_card_is_marked(fast_rank: Trace) -> None:
     assert "per epoch of simulated time." in output
 
 
+def test_predicted_time_is_marked(fast_rank: Trace) -> None:
+    fast_rank.predicted = True
+
+    output = _print(analyze_job([fast_rank]))
+
+    assert output.startswith("hpu-profiler: 1 trace, GAUDI2 (predicted, not measured)\n")
+    assert "per epoch of predicted time." in output
+
+
 def test_steps_that_were_not_read_are_counted(fast_rank: Trace) -> None:
     fast_rank.skipped_steps = 7
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from hpu_profiler.analysis.job import analyze_job
 from hpu_profiler.trace import reader
 from hpu_profiler.trace.model import Trace
 from hpu_profiler.trace.reader import TraceError, find_traces, read_trace
 
-from ..trace_builder import TraceBuilder  # noqa: TID252 - pytest gives the folder of tests no absolute name
+from ..trace_builder import JsonEvent, TraceBuilder  # noqa: TID252 - pytest gives the folder of tests no absolute name
 
 
 @pytest.mark.parametrize(
@@ -258,6 +259,12 @@ def test_device_properties_are_read(make_trace: Callable[..., Trace]) -> None:
     assert (trace.device_name, trace.simulated, trace.dropped_events) == ("GAUDI2", True, 2)
 
 
+def test_predicted_times_are_marked(make_trace: Callable[..., Trace]) -> None:
+    """The planner of hpu-sim says so in the properties of the device."""
+    assert make_trace(deviceProperties=[{"name": "GAUDI3", "predicted": True}]).predicted
+    assert not make_trace(deviceProperties=[{"name": "GAUDI3"}]).predicted
+
+
 def test_compressed_trace_is_read(write_trace: Callable[..., Path], builder: TraceBuilder, tmp_path: Path) -> None:
     plain = write_trace(builder.step(0, 0, 1))
     path = tmp_path / "a.pt.trace.json.gz"
@@ -283,6 +290,24 @@ def test_list_of_events_is_a_trace(tmp_path: Path, builder: TraceBuilder) -> Non
     assert len(read_trace(path).steps) == 1
 
 
+@pytest.mark.parametrize("end", ["", ",", ",\n", "\n]"])
+def test_list_of_events_may_lack_its_end(end: str, tmp_path: Path) -> None:
+    """Servers append events while they run, and the format does not require the bracket."""
+    path = tmp_path / "server_events.json"
+    events = [{"ph": "X", "name": name, "pid": 1, "tid": 1, "ts": 5, "dur": 10} for name in ("prompt", "decode")]
+    path.write_text("[" + ",".join(map(json.dumps, events)) + end)
+
+    assert [span.name for span in read_trace(path).spans] == ["prompt", "decode"]
+
+
+def test_list_that_ends_within_an_event_is_not_a_trace(tmp_path: Path) -> None:
+    path = tmp_path / "server_events.json"
+    path.write_text('[{"ph": "X", "name": "prompt", "ts": 5, "dur": 10}, {"ph": "X", "na')
+
+    with pytest.raises(TraceError, match="is not valid JSON"):
+        read_trace(path)
+
+
 def test_traces_are_found_in_directories(write_trace: Callable[..., Path], tmp_path: Path) -> None:
     """A file is taken as it is. The partial file of a killed process is ignored."""
     second, first = write_trace(name="b.2.pt.trace.json"), write_trace(name="a.1.pt.trace.json")
@@ -297,3 +322,76 @@ def test_path_without_traces_is_named_in_the_error(name: str, tmp_path: Path) ->
 
     with pytest.raises(FileNotFoundError, match=name):
         find_traces([tmp_path / name])
+
+
+def _cuda_events() -> list[JsonEvent]:
+    """Return a step of a CUDA device as Kineto writes it, with a process per device and a thread per stream."""
+    host, stream, waits = {"pid": 4242, "tid": 4242}, {"pid": 0, "tid": 7}, {"pid": 0, "tid": 2147483647}
+    launched, copied = {"External id": 3, "correlation": 11}, {"External id": 5, "correlation": 13}
+    return [
+        {"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "ts": 0, "args": {"name": "python"}},
+        {"ph": "M", "name": "process_labels", "pid": 0, "tid": 0, "ts": 0, "args": {"labels": "GPU 0"}},
+        {"ph": "M", "name": "thread_name", **stream, "ts": 0, "args": {"name": "stream 7 "}},
+        {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3", **host, "ts": 0, "dur": 100},
+        {"ph": "X", "cat": "gpu_user_annotation", "name": "ProfilerStep#3", **stream, "ts": 12, "dur": 60},
+        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", **host, "ts": 5, "dur": 9, "args": {"External id": 3}},
+        {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", **host, "ts": 8, "dur": 4, "args": launched},
+        {"ph": "s", "cat": "ac2g", "name": "ac2g", "id": 11, **host, "ts": 8},
+        {"ph": "f", "cat": "ac2g", "name": "ac2g", "id": 11, **stream, "ts": 20, "bp": "e"},
+        {"ph": "X", "cat": "kernel", "name": "ampere_sgemm_128x64_nn", **stream, "ts": 20, "dur": 30, "args": launched},
+        {
+            "ph": "X",
+            "cat": "kernel",
+            "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
+            "pid": 0,
+            "tid": 23,
+            "ts": 50,
+            "dur": 20,
+            "args": {"correlation": 12},
+        },
+        {"ph": "X", "cat": "cpu_op", "name": "aten::item", **host, "ts": 30, "dur": 45, "args": {"External id": 5}},
+        {"ph": "X", "cat": "cuda_runtime", "name": "cudaMemcpyAsync", **host, "ts": 31, "dur": 4, "args": copied},
+        {
+            "ph": "X",
+            "cat": "cuda_runtime",
+            "name": "cudaStreamSynchronize",
+            **host,
+            "ts": 36,
+            "dur": 38,
+            "args": {"correlation": 14},
+        },
+        {
+            "ph": "X",
+            "cat": "gpu_memcpy",
+            "name": "Memcpy DtoH (Device -> Pageable)",
+            **stream,
+            "ts": 71,
+            "dur": 1,
+            "args": {**copied, "bytes": 4},
+        },
+        {"ph": "X", "cat": "cuda_sync", "name": "Stream Synchronize", **waits, "ts": 36, "dur": 38, "args": {}},
+        {"ph": "X", "cat": "overhead", "name": "Activity Buffer Request", "pid": -1, "tid": 0, "ts": 2, "dur": 1},
+    ]
+
+
+def test_a_trace_of_a_cuda_device_is_read(make_trace: Callable[..., Trace]) -> None:
+    trace = make_trace(*_cuda_events(), deviceProperties=[{"id": 0, "name": "NVIDIA A100"}])
+
+    assert [(each.kind, each.track, each.operator and each.operator.name) for each in trace.device_events] == [
+        ("kernel", "stream 7", "aten::mm"),
+        ("collective", "stream 23", None),
+        ("memcpy", "stream 7", "aten::item"),
+    ]
+    assert [(each.launch.name if each.launch else None) for each in trace.device_events] == [
+        "cudaLaunchKernel",
+        None,
+        "cudaMemcpyAsync",
+    ]
+    assert [step.interval for step in trace.steps] == [(0, 100)]
+    assert [span.name for span in trace.spans] == ["cudaStreamSynchronize"]
+
+
+def test_a_trace_of_a_cuda_device_gives_findings(make_trace: Callable[..., Trace]) -> None:
+    (stage,) = analyze_job([make_trace(*_cuda_events(), deviceProperties=[{"id": 0, "name": "NVIDIA A100"}])]).stages
+
+    assert {each.kind for each in stage.findings} == {"host sync", "exposed communication", "launch bound"}

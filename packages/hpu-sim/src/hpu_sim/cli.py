@@ -56,7 +56,8 @@ def main() -> None:
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write a report of what would be slow or fail on a card to FILE.html or FILE.json. Repeatable.",
+    help="Write a report of what would be slow or fail on a card to FILE.html or FILE.json, or the predicted step of "
+    "rank 0 to FILE.trace.json. Repeatable.",
 )
 @click.option(
     "--machine",
@@ -153,6 +154,14 @@ def _find_program(program: str, *, module: bool) -> list[str]:
 @click.option(
     "--json", "json_path", default=None, type=click.Path(path_type=Path), metavar="FILE", help="Write the plan as JSON."
 )
+@click.option(
+    "--trace",
+    "trace_path",
+    default=None,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the predicted step as a Chrome trace for `hpu-profiler report FILE` and Perfetto.",
+)
 @click.argument("program", metavar="SCRIPT", type=click.Path(exists=True, dir_okay=False))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def plan(  # noqa: PLR0913 - one argument per option
@@ -169,6 +178,7 @@ def plan(  # noqa: PLR0913 - one argument per option
     find_batch: bool,
     html_path: Path | None,
     json_path: Path | None,
+    trace_path: Path | None,
     program: str,
     arguments: tuple[str, ...],
 ) -> None:
@@ -185,13 +195,18 @@ def plan(  # noqa: PLR0913 - one argument per option
         configs = [SimConfig.create(devices, each.strip(), release) for each in generation.split(",")]
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+    strategies: list[str | None] = [None]
+    if strategy or compare:
+        strategies = [each.strip() for each in strategy.split(",")] if strategy else list(command.COMPARED)
+    if trace_path is not None and len(configs) * len(strategies) > 1:
+        raise click.UsageError(
+            "`--trace` writes one step: there must be one generation and one strategy, "
+            f"got {len(configs)} and {len(strategies)}"
+        )
     # A machine of its own: a plan uses no device of another run.
     os.environ.pop(machine_id.RUNTIME_VARIABLE, None)
     os.environ[MACHINE_VARIABLE] = machine_id.new()
     _build_device()
-    strategies: list[str | None] = [None]
-    if strategy or compare:
-        strategies = [each.strip() for each in strategy.split(",")] if strategy else list(command.COMPARED)
     if rank is not None and rank >= devices * nodes:
         raise click.UsageError(f"`--rank` must be below the number of ranks, {devices * nodes}, got {rank}")
     choices = [
@@ -199,7 +214,14 @@ def plan(  # noqa: PLR0913 - one argument per option
         for each in strategies
     ]
     code = command.run(
-        configs, choices, program, arguments, finds_batch=find_batch, html_path=html_path, json_path=json_path
+        configs,
+        choices,
+        program,
+        arguments,
+        finds_batch=find_batch,
+        html_path=html_path,
+        json_path=json_path,
+        trace_path=trace_path,
     )
     sys.exit(code)
 
@@ -210,8 +232,8 @@ def plan(  # noqa: PLR0913 - one argument per option
 def report(folder: Path, reports: tuple[Path, ...]) -> None:
     """Write the report of a recorded run.
 
-    FOLDER is the value that HPU_SIM_REPORT had during the run. Each FILE is .html or .json. Without a FILE, print the
-    summary.
+    FOLDER is the value that HPU_SIM_REPORT had during the run. Each FILE is .html, .json or .trace.json.
+    Without a FILE, print the summary.
     """
     from hpu_sim.report import merge, text
 
@@ -219,9 +241,9 @@ def report(folder: Path, reports: tuple[Path, ...]) -> None:
         for path in reports:
             merge.check_report_path(path)
         gathered = merge.merge_records(folder, (), None)
+        merge.write_report(gathered, reports, folder)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    merge.write_report(gathered, reports)
     if not reports:
         click.echo(text.render(gathered), nl=False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import pytest
 import torch
@@ -76,3 +77,24 @@ def test_a_run_of_two_steps_has_no_clock() -> None:
     clock.__exit__(None, None, None)  # type: ignore[no-untyped-call] # torch's
 
     assert clock.clock is None
+
+
+def test_the_trace_of_a_run_has_the_predicted_step_and_the_line_that_reads_a_value() -> None:
+    clock = StepClock(runtime.active_config())
+    model = nn.Linear(8, 8).to("hpu")
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(3):
+        loss = model(torch.ones(4, 8, device="hpu")).sum()
+        loss.item()
+        loss.backward()
+        optimizer.step()
+        clock.on_optimizer_step(optimizer)
+
+    trace = clock.trace(1, 2)
+
+    assert clock.clock is not None
+    step = next(event for event in trace["traceEvents"] if event["name"] == "ProfilerStep#1")
+    (frame,) = (event for event in trace["traceEvents"] if event.get("cat") == "python_function")
+    assert trace["distributedInfo"]["rank"] == 1
+    assert step["dur"] == pytest.approx(clock.clock.slow_seconds * 1e6, abs=0.001)
+    assert re.fullmatch(re.escape(__file__) + r"\(\d+\): test_the_trace_of_a_run\w+", frame["name"])

@@ -13,7 +13,7 @@ import pytest
 from hpu_sim.report.schema import Report, from_dict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 
@@ -22,11 +22,14 @@ PROGRAMS: Final = Path(__file__).parent / "programs"
 def run_recorded(tmp_path: Path, fresh_environment: Callable[..., dict[str, str]]) -> Callable[..., Any]:
     """Return a function that runs a program with ``--report`` and returns the completed process and the report."""
 
-    def run(program: str, *arguments: str, devices: int = 1, **variables: str) -> tuple[Any, Report]:
+    def run(
+        program: str, *arguments: str, devices: int = 1, reports: Sequence[Path] = (), **variables: str
+    ) -> tuple[Any, Report]:
         path = tmp_path / "report.json"
         command = Path(sys.executable).with_name("hpu-sim")
+        options = [option for each in (path, *reports) for option in ("--report", each)]
         done = subprocess.run(
-            [command, "run", "--devices", str(devices), "--report", path, PROGRAMS / program, *arguments],
+            [command, "run", "--devices", str(devices), *options, PROGRAMS / program, *arguments],
             env=fresh_environment({"PT_HPU_LAZY_MODE": "1", **variables}),
             capture_output=True,
             text=True,

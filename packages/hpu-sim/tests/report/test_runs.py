@@ -31,6 +31,20 @@ def _sites(report: Report, kind: str, variant: str = "") -> dict[str, Site]:
     return {site.frame.source if site.frame else "": site for site in chosen}
 
 
+@pytest.mark.needs_torch("2.8", "the tools of the planner")
+def test_the_predicted_step_is_written_as_a_trace(run_recorded: Callable[..., Any], tmp_path: Path) -> None:
+    path = tmp_path / "step.trace.json"
+
+    _, report = run_recorded("dynamic_shapes.py", reports=[path])
+
+    trace = json.loads(path.read_text(encoding="utf-8"))
+    step = next(event for event in trace["traceEvents"] if event["name"] == "ProfilerStep#1")
+    lines = {event["name"] for event in trace["traceEvents"] if event.get("cat") == "python_function"}
+    assert trace["deviceProperties"][0]["predicted"]
+    assert step["dur"] == pytest.approx(report.ranks[0].clock.slow_seconds * 1e6, rel=0.01)
+    assert lines == {f"{_PROGRAMS / 'dynamic_shapes.py'}(31): train"}
+
+
 def test_dynamic_shapes_and_host_syncs_are_found(run_recorded: Callable[..., Any]) -> None:
     done, report = run_recorded("dynamic_shapes.py")
 

@@ -67,6 +67,7 @@ class Finding:
         location: The user's line as "file:line function"; empty if the trace does not show it.
         subject: Name of the callback, function or action; empty if there is none.
         simulated: Whether the time was measured on a simulated device.
+        predicted: Whether the time is predicted and not measured.
     """
 
     kind: FindingKind
@@ -77,6 +78,7 @@ class Finding:
     location: str = ""
     subject: str = ""
     simulated: bool = False
+    predicted: bool = False
 
 
 def find(traces: Sequence[TraceAnalysis], straggler: TraceAnalysis | None) -> tuple[Finding, ...]:
@@ -90,6 +92,7 @@ def find(traces: Sequence[TraceAnalysis], straggler: TraceAnalysis | None) -> tu
     if not ranks:
         return ()
     simulated = any(trace.trace.simulated for trace in ranks)
+    predicted = any(trace.trace.predicted for trace in ranks)
     found = [_straggler(straggler, ranks)] if straggler is not None else []
     found += _host_work(ranks)
     if all(rank.has_device for rank in ranks):
@@ -99,7 +102,8 @@ def find(traces: Sequence[TraceAnalysis], straggler: TraceAnalysis | None) -> tu
     if not simulated:
         found += [_compilation(ranks), _exposed_comm(straggler, ranks), _launch_bound(ranks)]
     kept = _without_repetitions(finding for finding in found if finding is not None)
-    return tuple(sorted((replace(each, simulated=simulated) for each in kept), key=lambda each: -each.saving))
+    marked = (replace(each, simulated=simulated, predicted=predicted) for each in kept)
+    return tuple(sorted(marked, key=lambda each: -each.saving))
 
 
 def one_per_rank(traces: Iterable[TraceAnalysis]) -> list[TraceAnalysis]:

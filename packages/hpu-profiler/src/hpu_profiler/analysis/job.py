@@ -95,9 +95,21 @@ class JobAnalysis:
         return any(trace.simulated for trace in self.traces)
 
     @property
+    def is_predicted(self) -> bool:
+        """Whether any times are predicted and not measured."""
+        return any(trace.predicted for trace in self.traces)
+
+    @property
     def device_names(self) -> list[str]:
         """Names of the devices, sorted."""
         return sorted({trace.device_name for trace in self.traces if trace.device_name})
+
+    @property
+    def device_title(self) -> str:
+        """Names of the devices, and "simulated" or "predicted, not measured" if no card was measured."""
+        origins = {"simulated": self.is_simulated, "predicted, not measured": self.is_predicted}
+        names = ", ".join(self.device_names) or "no card"
+        return names + "".join(f" ({origin})" for origin, applies in origins.items() if applies)
 
 
 def analyze_job(traces: Iterable[Trace]) -> JobAnalysis:

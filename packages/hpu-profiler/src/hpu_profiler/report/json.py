@@ -17,7 +17,11 @@ __all__ = ["diff_to_list", "to_dict"]
 
 def to_dict(job: JobAnalysis) -> dict[str, Any]:
     """Return the report that `--json` prints."""
-    return {"simulated": job.is_simulated, "stages": [_stage(each) for each in job.stages]}
+    return {
+        "simulated": job.is_simulated,
+        "predicted": job.is_predicted,
+        "stages": [_stage(each) for each in job.stages],
+    }
 
 
 def diff_to_list(stages: Iterable[StageDiff]) -> list[dict[str, Any]]:
@@ -48,6 +52,7 @@ def _trace(analysis: TraceAnalysis) -> dict[str, Any]:
         "host": trace.host,
         "device_name": trace.device_name,
         "simulated": trace.simulated,
+        "predicted": trace.predicted,
         "steps": analysis.steps,
         "skipped_steps": trace.skipped_steps,
         "step_time": analysis.step_time,

@@ -30,9 +30,8 @@ def print_report(console: Console, job: JobAnalysis, *, row_limit: int) -> None:
         job: Results to print.
         row_limit: Number of operators to print for each stage.
     """
-    devices = ", ".join(job.device_names) or "no card"
     traces = f"{len(job.traces)} trace{'s' if len(job.traces) != 1 else ''}"
-    console.print(Text(f"hpu-profiler: {traces}, {devices}{' (simulated)' if job.is_simulated else ''}"))
+    console.print(Text(f"hpu-profiler: {traces}, {job.device_title}"))
     skipped = sum(trace.skipped_steps for trace in job.traces)
     if skipped:
         console.print(Text(f"{skipped} recorded steps were not read, because the traces are too large."))
@@ -54,6 +53,8 @@ def format_saving(finding: Finding, stage: StageAnalysis) -> str:
     saving = f"Saves {format_time(finding.saving)} per step"
     if stage.batches:
         saving = f"Saves {format_time(finding.saving * stage.batches)} per epoch"
+    if finding.predicted:
+        return f"{saving} of predicted time"
     return saving + (" of simulated time" if finding.simulated else "")
 
 

@@ -31,8 +31,8 @@ _DEVICE_CATEGORIES: Final[dict[str, DeviceEventKind]] = {
     "gpu_memset": "memset",
 }
 _OPERATOR_CATEGORIES: Final = frozenset({"cpu_op", "operator"})
-# Copies of host annotations on the device's tracks.
-_IGNORED_CATEGORIES: Final = frozenset({"gpu_user_annotation", "trace"})
+# Copies of host annotations and waits on the device's tracks, and Kineto's own work.
+_IGNORED_CATEGORIES: Final = frozenset({"cuda_event", "cuda_sync", "gpu_user_annotation", "overhead", "trace"})
 # Some torch releases write annotations with the category of operators.
 _ANNOTATION_RE: Final = re.compile(r"^(\[pl\]|ProfilerStep#|enumerate\(DataLoader\)|Optimizer\.|## )")
 _STEP_RE: Final = re.compile(r"^ProfilerStep#\d+$")
@@ -105,7 +105,7 @@ class EventCollector:
             else:
                 trace.operators += operators
         for event, track in self._device_events:
-            event.track = sys.intern(self._threads.get(track, f"stream {track[1]}"))
+            event.track = sys.intern(self._threads.get(track, f"stream {track[1]}").strip())
             if event.track.startswith(_LOG_TRACK):
                 self._add_host_span(HostSpan(event.name, event.start, event.end, track[1]))
             else:

@@ -58,12 +58,19 @@ class JsonStream:
             self._skip_comma("}")
         self._expect("}")
 
-    def items(self) -> Iterator[Any]:
-        """Yield each value of a list."""
+    def items(self, *, may_be_open: bool = False) -> Iterator[Any]:
+        """Yield each value of a list.
+
+        Args:
+            may_be_open: Whether the file may end after a value or a comma, without the closing bracket.
+        """
         self._expect("[")
         while self.peek() != "]":
+            if may_be_open and not self.peek():
+                return
             yield self.value()
-            self._skip_comma("]")
+            if not may_be_open or self.peek():
+                self._skip_comma("]")
         self._expect("]")
 
     def value(self) -> Any:

@@ -126,6 +126,7 @@ class Trace:
         stage: Stage of the recorded steps.
         device_name: Name of the device; empty if the trace has no device.
         simulated: Whether the device was simulated.
+        predicted: Whether the times are predictions of a model and not measured.
         operators: Operators of the host, ordered by start.
         device_events: Events of the device, ordered by start.
         steps: Complete steps, ordered by start.
@@ -151,6 +152,7 @@ class Trace:
     stage: Stage = ""
     device_name: str = ""
     simulated: bool = False
+    predicted: bool = False
     operators: list[Operator] = field(default_factory=list)
     device_events: list[DeviceEvent] = field(default_factory=list)
     steps: list[HostSpan] = field(default_factory=list)

@@ -92,10 +92,10 @@ def _read(stream: JsonStream, trace: Trace, collector: EventCollector) -> int | 
     """Add the file's metadata to a trace and its events to a collector; return the number of complete steps."""
     content: dict[str, Any] = {}
     has_events = False
-    # The Chrome trace format also allows a list of events.
+    # The Chrome trace format also allows a list of events, whose closing bracket is optional. Servers append to it.
     if stream.peek() == "[":
         has_events = True
-        for event in stream.items():
+        for event in stream.items(may_be_open=True):
             collector.add(event)
     elif stream.peek() == "{":
         for key in stream.members():
@@ -128,5 +128,6 @@ def _add_metadata(trace: Trace, content: dict[str, Any], metadata: dict[str, Any
     trace.sources = metadata.get("sources") or {}
     trace.device_name = str(devices[-1].get("name", "")) if devices else ""
     trace.simulated = any(device.get("simulated") is True for device in devices)
+    trace.predicted = any(device.get("predicted") is True for device in devices)
     trace.dropped_events = sum(int(device.get("droppedEvents", 0)) for device in devices)
     trace.has_memory = bool(content.get("profile_memory"))

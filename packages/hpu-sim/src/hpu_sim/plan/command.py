@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hpu_sim.config import SimConfig
     from hpu_sim.plan.recording import Recording
-    from hpu_sim.plan.schema import Plan, StrategyPlan
+    from hpu_sim.plan.schema import StrategyPlan
 
 #: Strategies of `--compare`; None is the program's own.
 COMPARED: Final = (None, "auto", "deepspeed_stage_1", "deepspeed_stage_2", "deepspeed_stage_3")
@@ -65,6 +65,7 @@ def run(  # noqa: PLR0913 - one argument per option
     finds_batch: bool = False,
     html_path: Path | None = None,
     json_path: Path | None = None,
+    trace_path: Path | None = None,
 ) -> int:
     """Plan a program, print the table and return the exit code.
 
@@ -76,6 +77,7 @@ def run(  # noqa: PLR0913 - one argument per option
         finds_batch: Whether to plan the largest batch that fits.
         html_path: File for the page; None for none.
         json_path: File for the JSON; None for none.
+        trace_path: File for the Chrome trace of the first plan's step; None for none.
 
     Returns:
         0 if a plan fits, 1 if none does, 2 if the program cannot be planned.
@@ -83,11 +85,16 @@ def run(  # noqa: PLR0913 - one argument per option
     first = configs[0]
     activation.activate(first.devices, first.generation, first.release.version)
 
-    from hpu_sim.plan import html, text
+    from hpu_sim.plan import chrome_trace, compare, html, text
 
     planner = Planner(program, arguments)
+    trace = None
     try:
-        plan = _make_plan(planner, choices, [each.generation for each in configs], finds_batch=finds_batch)
+        plans = _make_plans(planner, choices, [each.generation for each in configs], finds_batch=finds_batch)
+        plan = compare.make_plan(planner.record(choices[0]).command, [each for _, each in plans])
+        if trace_path is not None:
+            traced = planner.record(dataclasses.replace(plans[0][0], rank=plan.strategies[0].rank))
+            trace = chrome_trace.trace_of_recording(traced, first.generation)
     except PlanError as error:
         click.echo(f"Error: {error}", err=True)
         return CANNOT_PLAN
@@ -98,6 +105,8 @@ def run(  # noqa: PLR0913 - one argument per option
         html_path.write_text(html.render(plan), encoding="utf-8")
     if json_path is not None:
         json_path.write_text(json.dumps(plan.to_dict(), indent=1) + "\n", encoding="utf-8")
+    if trace_path is not None:
+        trace_path.write_text(json.dumps(trace) + "\n", encoding="utf-8")
     sys.stdout.write(text.render(plan))
     return 0 if plan.fits else DOES_NOT_FIT
 
@@ -136,8 +145,11 @@ def with_ranks(
     return dataclasses.replace(worst, ranks=tuple(rank for plan in plans for rank in plan.ranks))
 
 
-def _make_plan(planner: Planner, choices: Sequence[Options], generations: Sequence[str], *, finds_batch: bool) -> Plan:
-    from hpu_sim.plan import compare, search
+def _make_plans(
+    planner: Planner, choices: Sequence[Options], generations: Sequence[str], *, finds_batch: bool
+) -> list[tuple[Options, StrategyPlan]]:
+    """Return the options and the plan of each strategy and generation."""
+    from hpu_sim.plan import search
 
     plans = []
     seen = set()
@@ -153,5 +165,5 @@ def _make_plan(planner: Planner, choices: Sequence[Options], generations: Sequen
             if not plan.fits and len(choices) == 1:
                 advice = search.advise(planner.record, chosen, recording, generation)
                 plan = dataclasses.replace(plan, advice=advice)
-            plans.append(plan)
-    return compare.make_plan(planner.record(choices[0]).command, plans)
+            plans.append((chosen, plan))
+    return plans

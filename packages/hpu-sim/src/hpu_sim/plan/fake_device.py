@@ -186,7 +186,7 @@ class FakeDevice(TorchDispatchMode, OperationRecorder):
         Raises:
             PlanError: If the same line has read too often.
         """
-        location, source = _location()
+        location, source, frame = _location()
         key = (location, operator)
         count = self.host_reads[key].count + 1 if key in self.host_reads else 1
         self.host_reads[key] = HostRead(location, source, operator, assumed, count)
@@ -196,7 +196,7 @@ class FakeDevice(TorchDispatchMode, OperationRecorder):
                 f"{assumed} each time. Do not plan a loop whose end depends on a value"
             )
         if self.is_recording:
-            self.record_sync()
+            self.record_sync(frame)
 
     def record_host_copy(self, name: str) -> None:
         """Record a copy to the host."""
@@ -297,10 +297,11 @@ def _is_in_constructor() -> bool:
     return False
 
 
-def _location() -> tuple[str, str]:
-    """Return the line of the program that runs, and its text."""
+def _location() -> tuple[str, str, str]:
+    """Return the line of the program that runs, its text, and its name in a trace of torch's profiler."""
     frame = frames.user_frame(frames.backward_caller_frame() or sys._getframe(1))  # noqa: SLF001 - as above
     if frame is None:
-        return "", ""
+        return "", "", ""
     described = frames.describe_frame(frame, frame.f_lineno)
-    return f"{described.file}:{described.line}", described.source
+    name = f"{described.file}({described.line}): {described.function}"
+    return f"{described.file}:{described.line}", described.source, name

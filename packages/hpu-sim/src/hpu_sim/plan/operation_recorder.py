@@ -10,7 +10,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from hpu_sim.plan import torch_tools
 from hpu_sim.plan.flops import count_flops, matmul_shape
-from hpu_sim.plan.recording import Collective, Operation, StepRecording
+from hpu_sim.plan.recording import HOST_READ, Collective, Operation, StepRecording
 
 if TYPE_CHECKING:
     from hpu_sim.plan.recording import Phase
@@ -85,10 +85,14 @@ class OperationRecorder:
         """Forget collectives of an earlier step whose results nothing has read."""
         self._pending.clear()
 
-    def record_sync(self) -> None:
-        """Record that the host waits for the device."""
+    def record_sync(self, frame: str = "") -> None:
+        """Record that the host waits for the device.
+
+        Args:
+            frame: Line of the program, as :class:`~hpu_sim.plan.recording.Operation` has it.
+        """
         self.step.operations.append(
-            Operation("host_read", self.phase, self.module, "", 0, None, (), (), 0, (), host_sync=True)
+            Operation(HOST_READ, self.phase, self.module, "", 0, None, (), (), 0, (), host_sync=True, frame=frame)
         )
 
     def storage_id(self, tensor: torch.Tensor) -> int:

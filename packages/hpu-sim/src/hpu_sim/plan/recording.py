@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 STEPS: Final = 2
 STEPS_OF_DDP: Final = 3
 
+#: Name of an operation in which the host waits for a value of the device.
+HOST_READ: Final = "host_read"
+
 Phase = Literal["setup", "forward", "backward", "optimizer"]
 
 #: Storage of an operator's input or output: id and bytes that the operator reads or writes.
@@ -38,6 +41,7 @@ class Operation:
         key: Hash of the operator, its shapes, dtypes and arguments.
         waits_for: Indices of the collectives whose results it reads first.
         host_sync: Whether the host waits for the result.
+        frame: Line of the program that waits, as torch's profiler names frames: "train.py(12): training_step".
     """
 
     name: str
@@ -51,6 +55,7 @@ class Operation:
     key: int
     waits_for: tuple[int, ...] = ()
     host_sync: bool = False
+    frame: str = ""
 
     @property
     def bytes(self) -> int:

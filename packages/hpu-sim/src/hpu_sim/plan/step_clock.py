@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from hpu_sim.plan import torch_tools
+from hpu_sim.plan.chrome_trace import trace_of_step
 from hpu_sim.plan.operation_recorder import OperationRecorder
 from hpu_sim.plan.recording import StepRecording
 from hpu_sim.plan.time_model import predict
@@ -20,6 +21,8 @@ from hpu_sim.report import frames
 from hpu_sim.report.schema import Clock, PredictedLine
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from hpu_sim.config import SimConfig
     from hpu_sim.plan.recording import Phase
 
@@ -73,8 +76,20 @@ class StepClock(TorchDispatchMode, OperationRecorder):
     @property
     def module(self) -> str:
         """Line of the program, by which the time model groups operators."""
-        frame = frames.user_frame(frames.backward_caller_frame() or sys._getframe(1))  # noqa: SLF001 - see frames
+        frame = _program_frame()
         return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+    def trace(self, rank: int, world_size: int) -> dict[str, Any]:
+        """Return the predicted step as a Chrome trace.
+
+        Args:
+            rank: Rank of this process.
+            world_size: Number of ranks.
+        """
+        config = self._config
+        return trace_of_step(
+            self.step, config.generation, config.devices, fuse=config.lazy, rank=rank, world_size=world_size
+        )
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -95,7 +110,7 @@ class StepClock(TorchDispatchMode, OperationRecorder):
                 self.record_functional(func, name, args, kwargs, result)
         elif name in {"_local_scalar_dense", "equal", "is_nonzero"}:
             if on_device:
-                self.record_sync()
+                self.record_sync(_name_in_trace(_program_frame()))
         else:
             self.record_operation(func, name, args, kwargs, result)
         return result
@@ -103,7 +118,15 @@ class StepClock(TorchDispatchMode, OperationRecorder):
     def record_host_copy(self, name: str) -> None:
         """Record a copy to the host."""
         del name
-        self.record_sync()
+        self.record_sync(_name_in_trace(_program_frame()))
+
+
+def _program_frame() -> FrameType | None:
+    return frames.user_frame(frames.backward_caller_frame() or sys._getframe(1))  # noqa: SLF001 - see frames
+
+
+def _name_in_trace(frame: FrameType | None) -> str:
+    return "" if frame is None else f"{frame.f_code.co_filename}({frame.f_lineno}): {frame.f_code.co_name}"
 
 
 def _predict(step: StepRecording, config: SimConfig) -> Clock:

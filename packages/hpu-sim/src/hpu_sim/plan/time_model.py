@@ -30,13 +30,16 @@ class Span:
     """Part of the timeline.
 
     Attributes:
-        stream: "compute" or "network".
+        stream: "compute", "network" or "host".
         name: Operators or collective.
         phase: Part of the step.
         module: Module of the first operator.
         bound: What limits it: "matrix engine", "memory", "network", "host".
         start: Seconds since the start of the step.
         end: As ``start``.
+        flops: Floating-point operations of a matrix product; 0 for all others.
+        bytes: Bytes that this rank contributes to a collective; 0 for all others.
+        frame: Line of the program that waits for the device; empty for all others.
     """
 
     stream: str
@@ -46,6 +49,9 @@ class Span:
     bound: str
     start: float
     end: float
+    flops: int = 0
+    bytes: int = 0
+    frame: str = ""
 
     @property
     def seconds(self) -> float:
@@ -59,13 +65,15 @@ class Timeline:
 
     Attributes:
         seconds: Duration.
-        spans: What ran when.
+        spans: What ran when on the device.
+        host_spans: Launches of operators in eager mode, and host-device synchronizations.
         exposed: Seconds in which the device waited for the network.
         host: Seconds in which the device waited for the host.
     """
 
     seconds: float
     spans: tuple[Span, ...]
+    host_spans: tuple[Span, ...]
     exposed: float
     host: float
 
@@ -88,6 +96,7 @@ def predict(  # noqa: PLR0913 - the hardware and the mode
     last_reads = {storage: index for index, each in enumerate(step.operations) for storage, _ in each.reads}
     clock = host = exposed = host_wait = network = 0.0
     spans: list[Span] = []
+    host_spans: list[Span] = []
     ends: list[float] = []
     for first, kernel in kernels:
         # Collectives that the program issued before this kernel.
@@ -101,11 +110,14 @@ def predict(  # noqa: PLR0913 - the hardware and the mode
         arrival = max((ends[each] for each in awaited), default=0.0)
         exposed += max(arrival - clock, 0.0)
         clock = max(clock, arrival)
+        start = host
         if kernel[0].host_sync:
             host = clock + device.sync_seconds
+            host_spans.append(_host_span(kernel[0], start, host))
             continue
         if not fuse:
             host += device.launch_seconds * len(kernel)
+            host_spans.append(_host_span(kernel[0], start, host))
         if host > clock:
             spans.append(Span("compute", "idle", kernel[0].phase, "", "host", clock, host))
             host_wait += host - clock
@@ -113,18 +125,33 @@ def predict(  # noqa: PLR0913 - the hardware and the mode
         seconds, limit = _kernel_seconds(kernel, device, last_reads if fuse else None, first, float8=float8)
         seconds *= device.step_overhead
         names = kernel[0].name if len(kernel) == 1 else f"{kernel[0].name} and {len(kernel) - 1} more"
-        spans.append(Span("compute", names, kernel[0].phase, kernel[0].module, limit, clock, clock + seconds))
+        spans.append(
+            Span(
+                "compute",
+                names,
+                kernel[0].phase,
+                kernel[0].module,
+                limit,
+                clock,
+                clock + seconds,
+                sum(each.flops for each in kernel),
+            )
+        )
         clock += seconds
     for index in range(len(ends), len(step.collectives)):
         network = _issue(step.collectives[index], devices, device, max(clock, network), spans)
     exposed += max(network - clock, 0.0)
-    return Timeline(max(clock, network), tuple(spans), exposed, host_wait)
+    return Timeline(max(clock, network), tuple(spans), tuple(host_spans), exposed, host_wait)
 
 
 def _issue(collective: Collective, devices: int, device: Hardware, start: float, spans: list[Span]) -> float:
     end = start + collective_seconds(collective, devices, device)
-    spans.append(Span("network", collective.name, collective.phase, "", "network", start, end))
+    spans.append(Span("network", collective.name, collective.phase, "", "network", start, end, bytes=collective.bytes))
     return end
+
+
+def _host_span(operation: Operation, start: float, end: float) -> Span:
+    return Span("host", operation.name, operation.phase, operation.module, "host", start, end, frame=operation.frame)
 
 
 def _single(operations: Sequence[Operation]) -> Iterator[tuple[int, list[Operation]]]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+#: Name of the file in the folder of records with the predicted step of a process.
+TRACE_NAME: Final = "trace-{pid}.json"
 #: Time that ranks may take to exit after the command, in seconds.
 EXIT_TIMEOUT: Final = 10.0
 # Missing ranks are listed one by one.
@@ -95,21 +97,42 @@ def _wait_for_process(pid: int, deadline: float) -> None:
             os.close(descriptor)
 
 
-def write_report(report: Report, paths: Iterable[Path]) -> None:
+def write_report(report: Report, paths: Iterable[Path], folder: Path) -> None:
     """Write a report to files.
 
     Args:
         report: The report.
-        paths: Files to write; the suffix selects the format, ``.html`` or ``.json``.
+        paths: Files to write; the suffix selects the format, ``.html``, ``.json`` or ``.trace.json``.
+        folder: Folder of the records.
 
     Raises:
         OSError: If a file cannot be written.
+        ValueError: If a trace is to be written and no step was predicted.
     """
     from hpu_sim.report.html import render
 
-    for path in paths:
+    # Traces last: the other files are written even if there is no trace.
+    for path in sorted(paths, key=_is_trace):
+        if _is_trace(path):
+            path.write_bytes(_first_trace(report, folder).read_bytes())
+            continue
         text = render(report) if path.suffix == ".html" else json.dumps(to_dict(report), indent=1) + "\n"
         path.write_text(text, encoding="utf-8")
+
+
+def _is_trace(path: Path) -> bool:
+    return path.name.endswith(".trace.json")
+
+
+def _first_trace(report: Report, folder: Path) -> Path:
+    """Return the file with the predicted step of the first rank that has one."""
+    for record in report.ranks:
+        path = folder / TRACE_NAME.format(pid=record.pid)
+        if path.exists():
+            return path
+    raise ValueError(
+        "a trace needs a predicted step: the program must step its first optimizer three times, with torch 2.8 or newer"
+    )
 
 
 def check_report_path(path: Path) -> None:

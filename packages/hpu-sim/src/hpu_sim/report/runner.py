@@ -42,7 +42,7 @@ def run(
             report = merge.merge_records(Path(folder), shown, exit_code)
             if not quiet:
                 sys.stderr.write(text.render(report))
-            merge.write_report(report, reports)
+            merge.write_report(report, reports, Path(folder))
         except (OSError, ValueError) as error:
             sys.stderr.write(f"hpu-sim: cannot write the report: {error}\n")
             return exit_code or REPORT_FAILED

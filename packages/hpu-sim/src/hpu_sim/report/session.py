@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hpu_sim.config import REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
 from hpu_sim.counters import lifetime_stats
+from hpu_sim.report import merge
 from hpu_sim.report.event_aggregator import EventAggregator
 from hpu_sim.report.schema import Machine, RankRecord, to_dict
 from hpu_sim.report.uncaught_error import get_uncaught_error
@@ -163,9 +164,17 @@ class RecordingSession:
             self._clock = step_clock.StepClock(self._config)
         try:
             self._clock.on_optimizer_step(optimizer)
+            if self._clock.clock is not None:
+                self._has_clock = False
+                self._write_trace(self._clock)
         except Exception as error:  # noqa: BLE001 - a bug in here may not stop the program
             self._has_clock = False
             sys.stderr.write(f"hpu-sim: cannot predict the time of a step: {error!r}\n")
+
+    def _write_trace(self, clock: StepClock) -> None:
+        rank, world_size = self._rank or _rank_from_env(os.environ)
+        trace = json.dumps(clock.trace(rank, world_size))
+        (self._folder / merge.TRACE_NAME.format(pid=self._pid)).write_text(trace, encoding="utf-8")
 
     def _update_rank(self) -> None:
         # During the run, because programs destroy the process group before they exit.
