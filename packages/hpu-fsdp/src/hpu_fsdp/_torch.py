@@ -34,7 +34,7 @@ class HPUShardedGradScaler(ShardedGradScaler):
 
     def _unscale_grads_(self, *args: Any, **kwargs: Any) -> dict[torch.device, torch.Tensor]:
         found: dict[torch.device, torch.Tensor] = super()._unscale_grads_(*args, **kwargs)
-        # torch would copy flags of CPU gradients with one `_foreach_copy_` between devices, which the simulator refuses.
+        # torch would copy flags of CPU gradients with `_foreach_copy_` between devices, which the simulator refuses.
         return {device: flag.to("hpu") for device, flag in found.items()}
 
 
