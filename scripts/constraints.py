@@ -155,6 +155,20 @@ def matching_lightnings(table: dict[str, Any], row: dict[str, Any]) -> list[str]
     return [version for version in versions if "lightning" in row and version in SpecifierSet(row["lightning"])]
 
 
+def sharding(table: dict[str, Any], row: dict[str, Any]) -> list[str]:
+    """Return what a row's torch and Lightning can shard with, such as "FSDP"; nothing where the torch is unknown."""
+    return [
+        name
+        for name, needed in table["sharding"].items()
+        if row.get("torch", "0") in SpecifierSet(needed["torch"])
+        # A row without a known range has the newest Lightning.
+        and any(
+            version in SpecifierSet(needed["lightning"])
+            for version in matching_lightnings(table, row) or [table["default"]["lightning"]]
+        )
+    ]
+
+
 def write_lines(comment: str, lines: Sequence[str]) -> str:
     """Return a constraints file."""
     return "\n".join([f"# {GENERATED}", f"# {comment}", *lines, ""])
@@ -226,7 +240,7 @@ def compatibility_page(table: dict[str, Any]) -> str:
     """Return the documentation page: the table, notes where sources disagree, and the sources."""
     default = table["default"]
     refused = table["refused"]["lightning"]
-    columns = ["release", *(field for field in FIELDS if field != "deepspeed_ref"), "known from"]
+    columns = ["release", *(field for field in FIELDS if field != "deepspeed_ref"), "hpu-fsdp", "known from"]
     lines = [
         "# SynapseAI releases",
         "",
@@ -234,6 +248,7 @@ def compatibility_page(table: dict[str, Any]) -> str:
         "",
         "One row per release, oldest first. A dash is a fact that no source names. Nothing was measured on a card:",
         "every fact comes from the sources below. `lightning` is the range of versions that those sources name.",
+        "`hpu-fsdp` is what this package can shard with on the release's torch and Lightning, in eager mode.",
         f"Lightning {' and '.join(refused['versions'])} are refused everywhere: {refused['reason']}.",
         "",
         f"Development, the demo and CI run stock torch {default['torch']} with Lightning {default['lightning']}",
@@ -246,7 +261,8 @@ def compatibility_page(table: dict[str, Any]) -> str:
         "|" + "---|" * len(columns),
     ]
     for row in table["release"]:
-        cells = [f"**{row['release']}**", *(format_cell(row, field) for field in columns[1:-1])]
+        cells = [f"**{row['release']}**", *(format_cell(row, field) for field in columns[1:-2])]
+        cells.append(", ".join(sharding(table, row)) or "-")
         codes = sorted({code for value in row["sources"].values() for code in value.split()})
         lines.append("| " + " | ".join([*cells, " ".join(codes)]) + " |")
     lines += ["", "## Notes", ""]

@@ -10,11 +10,12 @@ import functools
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import nox
 from nox.command import CommandFailed
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from sessions.environments import (
@@ -30,9 +31,6 @@ from sessions.environments import (
 from sessions.packages import IS_LISTING, PACKAGES, ROOT, Package, group, parametrize, test_requirements
 from sessions.testing import XDIST_OPTIONS, suite_paths
 
-if TYPE_CHECKING:
-    from packaging.specifiers import SpecifierSet
-
 
 @dataclass(frozen=True)
 class Row:
@@ -42,12 +40,14 @@ class Row:
         release: "1.18.0".
         torch: Its version.
         pythons: Those that the release's sources name.
+        lightning: Range of versions that the sources name; empty where none does.
         deepspeed: Version that the vendor's fork starts from; None where no source names it.
     """
 
     release: str
     torch: str
     pythons: tuple[str, ...]
+    lightning: str
     deepspeed: str | None
 
     @property
@@ -75,6 +75,7 @@ def read_rows(table: dict[str, Any]) -> dict[str, Row]:
             release=row["release"],
             torch=row["torch"],
             pythons=tuple(row.get("python", ())),
+            lightning=row.get("lightning", ""),
             # The fork is not on an index; DeepSpeed's own release of the same number is the nearest.
             deepspeed=Version(row["deepspeed"]).base_version if "deepspeed" in row else None,
         )
@@ -100,8 +101,17 @@ def deepspeed_range(package: Package) -> SpecifierSet | None:
 INSTALL_ORDER = sorted(PACKAGES, key=lambda name: deepspeed_range(PACKAGES[name]) is not None)
 
 
+def has_fsdp(row: Row) -> bool:
+    """Return whether a Lightning of the row's range is one that hpu-fsdp supports."""
+    lightnings = [*TABLE["minors"]["lightning"], TABLE["default"]["lightning"]]
+    needed = SpecifierSet(TABLE["sharding"]["FSDP"]["lightning"]) & SpecifierSet(row.lightning)
+    return any(version in needed for version in lightnings)
+
+
 def skip_reason(package: Package, row: Row) -> str | None:
     """Return why a package cannot be tested on a row, or None."""
+    if package.name == "hpu-fsdp" and not has_fsdp(row):
+        return f"hpu-fsdp needs Lightning {TABLE['sharding']['FSDP']['lightning']}"
     supported = deepspeed_range(package)
     if supported is None:
         return None

@@ -100,6 +100,21 @@ def test_constraints_of_a_range(write: Callable[..., str]) -> None:
     assert {"setuptools<81", "packaging<25", "rich<15"} <= set(write(TABLE, release).splitlines())
 
 
+@pytest.mark.parametrize(
+    ("release", "expected"),
+    [
+        ("1.13.0", []),
+        ("1.15.2", []),
+        ("1.16.2", ["FSDP"]),
+        ("1.21.1", ["FSDP"]),
+        ("1.22.0", ["FSDP", "FSDP2"]),
+        ("1.24.1", ["FSDP", "FSDP2"]),
+    ],
+)
+def test_sharding_of_a_row(release: str, expected: list[str]) -> None:
+    assert constraints.sharding(TABLE, TABLE["release"][RELEASES.index(release)]) == expected
+
+
 def test_unknown_range_adds_no_constraints() -> None:
     assert constraints.matching_lightnings(TABLE, row()) == []
 

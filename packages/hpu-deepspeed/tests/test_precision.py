@@ -22,7 +22,13 @@ def test_aliases_are_normalized_as_in_the_trainer(plugin: Any, given: Any, canon
 @pytest.mark.parametrize("plugin", _CLASSES)
 def test_unsupported_precision_is_rejected(plugin: Any) -> None:
     """The error lists the supported precisions."""
-    with pytest.raises(ValueError, match=r"`precision` must be '32-true', .* or '16-true' with DeepSpeed, got 'fp8'"):
+    with pytest.raises(ValueError, match=r"`precision` must be '32-true', .* or '16-true' with DeepSpeed, got 'bf8'$"):
+        plugin("bf8")
+
+
+@pytest.mark.parametrize("plugin", _CLASSES)
+def test_fp8_is_rejected_with_the_reason(plugin: Any) -> None:
+    with pytest.raises(ValueError, match=r"got 'fp8', which DeepSpeed's engine does not have: pass 'bf16-mixed', or "):
         plugin("fp8")
 
 

@@ -1,19 +1,23 @@
-"""Losses of 50 steps on 1, 2 and 4 simulated devices, with every strategy."""
+"""Losses with every strategy and those of data parallelism: 50 steps in float32, and fewer in bfloat16."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
+from hpu_core import frameworks
 from hpu_fsdp import HPUFSDPStrategy, HPUModelParallelStrategy
 
 from .conftest import OnRanks
 from .modules import UNITS, ImageClassifier, make_loader, make_trainer, train, train_on_one_device
 
+_precision = frameworks.current().pytorch("plugins.precision")
+
 STEPS = 50
+BF16_STEPS = {"perceptron": 10, "transformer": 4}
 NETWORKS = ("perceptron", "transformer")
 FSDP: dict[str, dict[str, Any]] = {
     "FULL_SHARD": {},
@@ -27,6 +31,7 @@ FSDP: dict[str, dict[str, Any]] = {
 class Sharded(ImageClassifier):
     """Classifier that shards itself over both dimensions of the mesh."""
 
+    mp_policy = MixedPrecisionPolicy()
     _is_sharded = False
 
     def configure_model(self) -> None:
@@ -40,8 +45,8 @@ class Sharded(ImageClassifier):
         if data.size() > 1:
             units: list[torch.nn.Module] = [part for part in self.net.modules() if type(part) in UNITS]
             for unit in units:
-                fully_shard(unit, mesh=data, reshard_after_forward=False)
-            fully_shard(self.net, mesh=data, reshard_after_forward=False)
+                fully_shard(unit, mesh=data, reshard_after_forward=False, mp_policy=self.mp_policy)
+            fully_shard(self.net, mesh=data, reshard_after_forward=False, mp_policy=self.mp_policy)
 
     def _plan(self) -> dict[str, Any]:
         if isinstance(self.net, torch.nn.Sequential):
@@ -50,6 +55,12 @@ class Sharded(ImageClassifier):
         for index in range(len(self.net.layers)):
             plan |= {f"layers.{index}.linear1": ColwiseParallel(), f"layers.{index}.linear2": RowwiseParallel()}
         return plan
+
+
+class ShardedBf16(Sharded):
+    """Sharded classifier whose gathered parameters and reduced gradients are in bfloat16."""
+
+    mp_policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
 
 
 def _train_with_ddp(network: str, ranks: int) -> list[float]:
@@ -102,3 +113,38 @@ def test_every_strategy_trains_like_data_parallelism(
             record_property(name, f"{value:.1e}")
         assert max(worst.values()) < 1e-5
     assert expected[ranks][-1] < expected[ranks][0]
+
+
+def _train_in_bf16(network: str) -> list[tuple[str, list[float], list[float]]]:
+    """Return the name, the losses, and the losses of data parallelism, of each strategy and precision."""
+
+    def fit(strategy: Any, module: ImageClassifier | None = None, **options: Any) -> list[float]:
+        trainer = make_trainer(strategy=strategy, max_steps=BF16_STEPS[network], **options)
+        return train(module or ImageClassifier(network), trainer)
+
+    def fsdp() -> HPUFSDPStrategy:
+        return HPUFSDPStrategy(auto_wrap_policy=set(UNITS))
+
+    # Lightning's plugins, because hpu-fsdp does not need hpu-precision.
+    mixed = fit("hpu_ddp", plugins=[_precision.MixedPrecision("bf16-mixed", "hpu")])
+    true = fit("hpu_ddp", plugins=[_precision.HalfPrecision("bf16-true")])
+    return [
+        ("FSDP, bf16-mixed", fit(fsdp(), precision="bf16-mixed"), mixed),
+        ("FSDP, bf16-true", fit(fsdp(), precision="bf16-true"), true),
+        ("FSDP2, policy", fit(HPUModelParallelStrategy(2, 1), ShardedBf16(network)), mixed),
+        (
+            "FSDP2, bf16-true",
+            fit(HPUModelParallelStrategy(2, 1), Sharded(network), plugins=[_precision.HalfPrecision("bf16-true")]),
+            true,
+        ),
+    ]
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_bf16_trains_like_data_parallelism_in_bf16(network: str, on_ranks: OnRanks) -> None:
+    """Losses differ by less than bfloat16's rounding error, relative to the loss."""
+    rounding_error = torch.finfo(torch.bfloat16).eps / 2
+    for results in on_ranks(_train_in_bf16, network, seconds=150):
+        for name, losses, expected in results:
+            assert losses == pytest.approx(expected, rel=rounding_error), name
+            assert losses[-1] < losses[0], name

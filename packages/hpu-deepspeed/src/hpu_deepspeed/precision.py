@@ -58,8 +58,13 @@ def normalize_precision(precision: object) -> Any:
     """
     name = _ALIASES.get(str(precision), precision)
     if name not in _PRECISIONS:
+        advice = (
+            ", which DeepSpeed's engine does not have: pass 'bf16-mixed', or train in fp8 with `strategy='hpu_ddp'`"
+            if name == "fp8"
+            else ""
+        )
         raise ValueError(
             f"`precision` must be {', '.join(map(repr, _PRECISIONS[:-1]))} or {_PRECISIONS[-1]!r} with DeepSpeed, got "
-            f"{precision!r}"
+            f"{precision!r}{advice}"
         )
     return name

@@ -87,8 +87,13 @@ class FSDPSetupMixin(ShardedSetupMixin):
         if mesh is None and arguments.get("process_group") is None and "HYBRID" in self.sharding_strategy.name:
             # torch would take all devices of the machine for those of this job.
             mesh = (self.num_nodes, self.num_processes)
-        if mesh is not None:
-            arguments["device_mesh"] = _make_hybrid_mesh(mesh, self.world_size)
+        if mesh is None:
+            return
+        arguments["device_mesh"] = mesh = _make_hybrid_mesh(mesh, self.world_size)
+        if "HYBRID" in self.sharding_strategy.name and mesh.size(mesh.ndim - 1) == 1:
+            # torch would neither shard nor reduce gradients, because it looks at the group that shares a replica only.
+            self.sharding_strategy = ShardingStrategy.NO_SHARD
+            del arguments["device_mesh"]
 
     def _wrapping_context(self) -> AbstractContextManager[Any]:
         """Return a context in which torch's `wrap` shards modules, after they are moved to the device."""

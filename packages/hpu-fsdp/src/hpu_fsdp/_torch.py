@@ -9,9 +9,11 @@ from typing import Any
 import torch
 from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.nn import Module
 
 __all__ = [
+    "HPUShardedGradScaler",
     "ShardedTensor",
     "count_resharded_units",
     "drop_cleared_gradients",
@@ -25,6 +27,15 @@ __all__ = [
 
 # Strategies that keep parameters unsharded between forward and backward.
 _UNSHARDED_AFTER_FORWARD = frozenset({"SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"})
+
+
+class HPUShardedGradScaler(ShardedGradScaler):
+    """Gradient scaler for modules on HPU, also for those with parameters in host memory."""
+
+    def _unscale_grads_(self, *args: Any, **kwargs: Any) -> dict[torch.device, torch.Tensor]:
+        found: dict[torch.device, torch.Tensor] = super()._unscale_grads_(*args, **kwargs)
+        # torch would copy flags of CPU gradients with `_foreach_copy_` between devices, which the simulator refuses.
+        return {device: flag.to("hpu") for device, flag in found.items()}
 
 
 def drop_cleared_gradients(module: Module) -> None:

@@ -9,6 +9,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
 from hpu_core import bridge, frameworks, plugins
+from hpu_fsdp import _torch
 from hpu_fsdp._lightning import FabricFSDPPrecision, FSDPPrecision, MisconfigurationException, check_version
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ def _make_scaler() -> ShardedGradScaler:
     # torch before 2.3 supports CUDA only, and has no such argument.
     if "device" not in inspect.signature(ShardedGradScaler).parameters:
         raise NotImplementedError("precision='16-mixed' needs torch 2.3 or newer with FSDP: use 'bf16-mixed'")
-    return ShardedGradScaler("hpu")
+    return _torch.HPUShardedGradScaler("hpu")
 
 
 def normalize_precision(precision: object) -> Any:
