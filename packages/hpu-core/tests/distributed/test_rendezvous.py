@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -303,6 +304,27 @@ def test_rank_0_reports_a_foreign_value(key: str, port: int, monkeypatch: pytest
 
     assert type(error) is ValueError
     assert str(error).startswith(f"{key!r} in the store at MASTER_PORT must be a record of this version of hpu-core")
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [("2.3.1", None), ("2.4.0", False), ("2.7.1+cpu", False), ("2.13.0", None)]
+)
+def test_a_store_with_its_own_socket_avoids_the_server_that_refuses_it(
+    version: str, expected: bool | None, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From torch 2.4 on, the default server is libuv's."""
+    found: dict[str, Any] = {}
+
+    def make_store(*_: Any, **options: Any) -> HashStore:
+        found.update(options)
+        socket.close(options["master_listen_fd"])
+        return HashStore()
+
+    monkeypatch.setattr(module, "TCPStore", make_store)
+    monkeypatch.setattr(torch, "__version__", version)
+    module.open_store(_config(port, 0, 1), server=True)
+
+    assert found.get("use_libuv") is expected
 
 
 def test_a_store_of_one_machine_listens_on_the_loopback_interface(port: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +98,15 @@ def test_the_step_takes_as_long_as_in_the_plan(step: StepRecording) -> None:
     seconds = predict(step, "GAUDI3", 8, bound="slow", fuse=False).seconds
     assert (annotation["name"], annotation["ts"]) == ("ProfilerStep#1", 0)
     assert annotation["dur"] == pytest.approx(seconds * 1e6, abs=0.001)
+
+
+def test_events_of_a_track_do_not_overlap() -> None:
+    """Perfetto drops events that overlap without nesting."""
+    operations = [_operation("aten.mm", flops) for flops in range(1 << 30, 1 << 40, 1_000_000_007)]
+    kernels = _events(trace_of_step(StepRecording(operations), "GAUDI3", 8, fuse=True), "kernel")
+
+    assert len(kernels) == len(operations)
+    assert all(one["ts"] + one["dur"] <= other["ts"] for one, other in itertools.pairwise(kernels))
 
 
 @pytest.mark.needs_torch("2.8", "the tools of the planner")

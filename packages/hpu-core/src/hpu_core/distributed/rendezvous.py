@@ -20,6 +20,9 @@ from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+from packaging.version import Version
+
 from hpu_core.distributed.connections import own_endpoints
 from hpu_core.distributed.environment import AGENT_STORE
 from hpu_core.distributed.failure_detection import RankFailedError, RankInfo
@@ -228,6 +231,9 @@ def _connect(config: RendezvousConfig, server: bool, outcome: "queue.SimpleQueue
     listener = _loopback_listener(config) if server else None
     if listener is not None:
         options["master_listen_fd"] = listener.detach()
+        # torch's default server from 2.4 on; that of 2.7 refuses a socket, and that of 2.13 takes one.
+        if Version("2.4.dev0") <= Version(torch.__version__) < Version("2.13.dev0"):
+            options["use_libuv"] = False
     try:
         outcome.put(TCPStore(config.host, config.port, config.world_size, is_master=server, **options))
     # torch 2.0 raises a TimeoutError.

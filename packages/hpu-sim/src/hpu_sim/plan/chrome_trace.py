@@ -23,6 +23,7 @@ _HOST_PID: Final = 1
 _TRACKS: Final = ("MME", "TPC", "NIC")
 _MME, _TPC, _NIC = range(len(_TRACKS))
 _US_PER_SECOND: Final = 1e6
+_TICKS_PER_US: Final = 1024
 
 
 def trace_of_recording(recording: Recording, generation: str) -> dict[str, Any]:
@@ -118,8 +119,8 @@ def _operator_name(name: str) -> str:
 def _event(  # noqa: PLR0913, PLR0917 - the fields of an event
     category: str, name: str, pid: int, tid: int, start: float, end: float, args: dict[str, Any]
 ) -> TraceEvent:
-    # Nanoseconds, as torch writes them: two events that touch must not overlap.
-    begin, stop = round(start * _US_PER_SECOND, 3), round(end * _US_PER_SECOND, 3)
+    # Multiples that floats represent exactly, because events that touch must not overlap.
+    begin, stop = (round(seconds * _US_PER_SECOND * _TICKS_PER_US) / _TICKS_PER_US for seconds in (start, end))
     return {
         "ph": "X",
         "cat": category,
@@ -127,6 +128,6 @@ def _event(  # noqa: PLR0913, PLR0917 - the fields of an event
         "pid": pid,
         "tid": tid,
         "ts": begin,
-        "dur": round(stop - begin, 3),
+        "dur": stop - begin,
         "args": args,
     }
