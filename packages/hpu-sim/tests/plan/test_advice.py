@@ -113,6 +113,7 @@ def _apply(program: Program, settings: dict[str, str], nodes: int) -> Recording:
     ],
 )
 def test_a_program_with_the_advice_fits(program: Program, nodes: int, expected: set[str]) -> None:
+    pytest.importorskip("hpu_core")
     options = Options(devices=2 if nodes > 1 else 1, nodes=nodes)
     record = functools.cache(lambda options: record_call(program, options))
     recording = record(options)
