@@ -111,8 +111,10 @@ class Network:
 
     def connect(self) -> None:
         """Restore all cables."""
-        for machine in range(self._count):
+        for machine, name in enumerate(self._names):
             _run(_IP, "-n", self._switch, "link", "set", f"port{machine}", "up")
+            # Else the machines remember for a while that the others were out of reach.
+            _run(_IP, "-n", name, "neighbour", "flush", "dev", "eth0")
 
     def kill(self, machine: int) -> None:
         """Kill all processes of a machine, as a loss of power does.
