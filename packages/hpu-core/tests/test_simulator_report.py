@@ -60,7 +60,7 @@ def test_report_names_causes_in_lightning(tmp_path: Path) -> None:
         done = program.wait(600)
 
     assert done.code == 0, done.output
-    (path,) = records.iterdir()
+    (path,) = records.glob("process-*.json")
     sites = json.loads(path.read_text(encoding="utf-8"))["sites"]
     syncs = {site["cause"]: site["steps"] for site in sites if site["kind"] == "host_sync"}
     copies = {(site["cause"], site["phase"]) for site in sites if site["kind"] == "h2d"}

@@ -33,7 +33,7 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
 
     @property
     def root_device(self) -> torch.device:
-        """Device of this process, "hpu" at first and "hpu:0" once it is set up: `batch.device == fabric.device` holds.
+        """Device of this process. It is "hpu" at first and "hpu:0" once it is set up, as that of tensors.
 
         torch takes the two for different devices.
         """

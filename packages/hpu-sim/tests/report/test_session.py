@@ -18,7 +18,7 @@ from hpu_sim.report.session import RecordingSession
 from hpu_sim.runtime import active_config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -38,9 +38,11 @@ def device() -> _Device:
 
 
 @pytest.fixture
-def session(device: _Device, tmp_path: Path) -> RecordingSession:
+def session(device: _Device, tmp_path: Path) -> Iterator[RecordingSession]:
     """Return a session with detail "lines", before the process acquires a device."""
-    return RecordingSession(tmp_path, "lines", active_config(), device)  # type: ignore[arg-type] # fake
+    session = RecordingSession(tmp_path, "lines", active_config(), device)  # type: ignore[arg-type] # fake
+    yield session
+    session.finish()
 
 
 @pytest.fixture
@@ -117,6 +119,17 @@ def test_optimizer_steps_are_counted(
     session.finish()
 
     assert (read().detail, read().steps.finished) == (detail, 3)
+
+
+def test_nothing_is_recorded_after_the_end(session: RecordingSession) -> None:
+    """Also if the program ends within the step whose time is predicted."""
+    session.on_device_acquired(0)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(3, device="hpu"))], lr=0.1)
+    for _ in range(2):
+        session._on_optimizer_step(optimizer, (), {})
+    session.finish()
+
+    assert not torch.utils._python_dispatch._get_current_dispatch_mode_stack()
 
 
 def test_steps_without_a_device_do_not_count(session: RecordingSession, read: Callable[[], RankRecord]) -> None:

@@ -68,6 +68,13 @@ class StepClock(TorchDispatchMode, OperationRecorder):
                 self.__exit__(None, None, None)  # type: ignore[no-untyped-call] # as above
                 self.clock = _predict(self.step, self._config)
 
+    def close(self) -> None:
+        """Stop recording, as when the program ends within the recorded step."""
+        if self._is_on:
+            self._is_on = False
+            if torch_tools.is_innermost_mode(self):
+                self.__exit__(None, None, None)  # type: ignore[no-untyped-call] # as above
+
     @property
     def phase(self) -> Phase:
         """Part of the step."""

@@ -123,8 +123,10 @@ class RecordingSession:
     def finish(self) -> None:
         """Stop recording and write the final record.
 
-        Does nothing if the process has no device, if it was forked, or on a second call.
+        Does nothing more if the process has no device, if it was forked, or on a second call.
         """
+        if self._clock is not None:
+            self._clock.close()
         if self._finished or self._module_id is None or os.getpid() != self._pid:
             return
         self._finished = True
