@@ -33,9 +33,9 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
 
     @property
     def root_device(self) -> torch.device:
-        """Device of this process. It is "hpu" at first and "hpu:0" once it is set up, as that of tensors.
+        """Device of this process, which has an index once it is set up, as that of tensors.
 
-        torch takes the two for different devices.
+        torch takes "hpu" and "hpu:0" for different devices.
         """
         if self._has_device:
             return torch.device("hpu", 0)
