@@ -4,26 +4,24 @@ import os
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hpu_core.distributed import rendezvous as module
 from hpu_core.distributed.environment import AGENT_STORE
 from hpu_core.distributed.failure_detection import RankFailedError, RankInfo
-from hpu_core.distributed.rendezvous import RendezvousConfig, RendezvousResult, publish, rendezvous, try_get
+from hpu_core.distributed.rendezvous import RendezvousResult, rendezvous
+from hpu_core.distributed.store import RendezvousConfig
 from hpu_sim.testing import free_port
 
 if TYPE_CHECKING:
-    from torch._C._distributed_c10d import HashStore, PrefixStore, TCPStore
+    from torch._C._distributed_c10d import PrefixStore, TCPStore
 else:
-    from torch.distributed import HashStore, PrefixStore, TCPStore
+    from torch.distributed import PrefixStore, TCPStore
 
 
 @pytest.fixture(autouse=True)
@@ -139,25 +137,6 @@ def test_a_missing_rank_0_is_named(port: int) -> None:
     assert "MASTER_ADDR and MASTER_PORT are the same on every machine" in str(error)
 
 
-def test_another_server_at_the_port_is_no_rank_0() -> None:
-    """Torch's client waits forever for the answer of a server that is not a store."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        (error,) = _join(_config(server.getsockname()[1], 1, 2, seconds=1))
-
-    assert isinstance(error, RankFailedError)
-    assert "found no rank 0" in str(error)
-
-
-def test_rank_0_reports_a_port_that_is_taken(port: int) -> None:
-    other = TCPStore("127.0.0.1", port, 1, is_master=True, wait_for_workers=False)
-    (error,) = _join(_config(port, 0, 2, seconds=1))
-
-    assert other.port == port
-    assert type(error) is RuntimeError
-    assert f"rank 0 cannot open the store at 127.0.0.1:{port}: " in str(error)
-    assert "MASTER_PORT must be free" in str(error)
-
-
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_failed_check_ends_the_wait(rank: int, port: int) -> None:
     """A rank whose launcher has exited, or that has launched one that exited, does not wait for the timeout."""
@@ -201,46 +180,6 @@ def _record_of_another_version(own: Any, nonce: str, config: RendezvousConfig) -
     from dataclasses import asdict
 
     return {"protocol": 0, "nonce": nonce, "world_size": config.world_size, "rank": asdict(own)}
-
-
-def test_a_key_that_was_never_published_is_none() -> None:
-    assert try_get(HashStore(), "key") is None
-
-
-def test_a_published_key_has_its_last_value_and_a_count() -> None:
-    store = PrefixStore("prefix", HashStore())
-    publish(store, "key", {"value": 1})
-    publish(store, "key", {"value": 2})
-
-    assert try_get(store, "key") == (2, {"value": 2})
-
-
-# Values that a program other than this version of hpu-core could write.
-_FOREIGN = st.one_of(
-    st.binary(max_size=20),
-    st.sampled_from([b"[]", b"1", b"null", b"[" * 100_000, b"\x80\x04cposix\nsystem\n.", b'{"run": "x"}']),
-)
-
-
-def _put(store: Any, key: str, value: bytes) -> None:
-    store.set(key, value)
-    store.add(f"{key}/count", 1)
-
-
-@given(value=_FOREIGN)
-def test_a_foreign_value_is_an_object_or_an_error(value: bytes) -> None:
-    """The value is parsed as JSON and never unpickled."""
-    store = HashStore()
-    _put(store, "key", value)
-    with mock.patch("pickle.loads", side_effect=AssertionError), mock.patch("pickle.load", side_effect=AssertionError):
-        try:
-            entry = try_get(store, "key")
-        except ValueError as error:
-            start = "'key' in the store at MASTER_PORT must be a record of this version"
-            assert str(error).startswith(start)  # noqa: PT017 - either outcome is right.
-        else:
-            assert entry is not None
-            assert isinstance(entry[1], dict)
 
 
 def _members(record: dict[str, Any]) -> dict[int, RankInfo] | str:
@@ -299,47 +238,9 @@ def test_rank_0_reports_a_foreign_value(key: str, port: int, monkeypatch: pytest
     monkeypatch.setenv(AGENT_STORE, "True")
     base = PrefixStore(module._BASE, agent)
     base.add("join", 10**12 if key == "join" else 1)
-    _put(base, "join/1", b"not JSON")
+    base.set("join/1", "not JSON")
+    base.add("join/1/count", 1)
     (error,) = _join(_config(port, 0, 2))
 
     assert type(error) is ValueError
     assert str(error).startswith(f"{key!r} in the store at MASTER_PORT must be a record of this version of hpu-core")
-
-
-@pytest.mark.parametrize(
-    ("version", "expected"), [("2.3.1", None), ("2.4.0", False), ("2.7.1+cpu", False), ("2.13.0", None)]
-)
-def test_a_store_with_its_own_socket_avoids_the_server_that_refuses_it(
-    version: str, expected: bool | None, port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From torch 2.4 on, the default server is libuv's."""
-    found: dict[str, Any] = {}
-
-    def make_store(*_: Any, **options: Any) -> HashStore:
-        found.update(options)
-        socket.close(options["master_listen_fd"])
-        return HashStore()
-
-    monkeypatch.setattr(module, "TCPStore", make_store)
-    monkeypatch.setattr(torch, "__version__", version)
-    module.open_store(_config(port, 0, 1), server=True)
-
-    assert found.get("use_libuv") is expected
-
-
-def test_a_store_of_one_machine_listens_on_the_loopback_interface(port: int) -> None:
-    (result,) = _join(_config(port, 0, 1))
-
-    assert result.config.rank == 0
-    socket.create_connection(("127.0.0.1", port)).close()
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.2", port))
-
-
-def test_a_store_of_several_machines_listens_on_all_interfaces(port: int) -> None:
-    """The address of rank 0's machine may be that of a gateway, which cannot be bound here."""
-    config = replace(_config(port, 0, 1), host=socket.gethostname())
-    (result,) = _join(config)
-
-    assert result.config == config
-    socket.create_connection(("127.0.0.2", port)).close()

@@ -22,7 +22,8 @@ from hpu_core.distributed import watchdog as module
 from hpu_core.distributed.environment import AGENT_STORE
 from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, RankFailure, RankInfo
 from hpu_core.distributed.launcher import LaunchedRanks
-from hpu_core.distributed.rendezvous import RendezvousConfig, RendezvousResult, publish, rendezvous
+from hpu_core.distributed.rendezvous import RendezvousResult, rendezvous
+from hpu_core.distributed.store import RendezvousConfig, publish
 from hpu_core.distributed.watchdog import Watchdog
 from hpu_sim.testing import free_port
 

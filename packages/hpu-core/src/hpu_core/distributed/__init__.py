@@ -1,10 +1,12 @@
 """Distributed training: what every strategy for several devices needs, once.
 
 - `environment`: the cluster environment that launchers set, validated
+- `store`: the job's store at MASTER_PORT, and the JSON objects in it
 - `rendezvous`: every rank joins under one attempt id, or learns which rank is missing
 - `process_group`: rendezvous, hccl initialization and watchdog of one strategy
 - `failure_detection`: pure functions from heartbeats to the failure
 - `connections`: connections to the store, from the kernel's table
+- `excepthook`: keeps the output of a failed job short
 - `watchdog`: publishes and reads heartbeats, and ends the process when the job cannot continue
 - `sigterm`: all ranks stop before the same batch
 - `launcher`: subprocess launchers of the ranks on this machine

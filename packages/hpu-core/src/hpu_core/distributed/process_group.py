@@ -14,7 +14,8 @@ from hpu_core.distributed import excepthook
 from hpu_core.distributed.environment import LAUNCHER_PID, find_agent, validate_environment
 from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, describe_exit
 from hpu_core.distributed.launcher import LaunchedRanks
-from hpu_core.distributed.rendezvous import RendezvousConfig, RendezvousResult, rendezvous
+from hpu_core.distributed.rendezvous import RendezvousResult, rendezvous
+from hpu_core.distributed.store import RendezvousConfig
 from hpu_core.distributed.watchdog import Watchdog
 
 __all__ = ["BACKEND", "FAILURE_DETECTION", "TIMEOUT", "ProcessGroupManager"]

@@ -1,31 +1,21 @@
 """Rendezvous: every rank of the job joins under one attempt id, or learns which rank is missing.
 
-Everything goes through the store at MASTER_PORT: rank 0's TCPStore, or the one of torchrun's agent. That store may
-outlive an attempt (torchrun restarts ranks, a program destroys its process group and makes another), so it can hold
-keys of ranks that are gone. Rank 0 therefore makes a new attempt id, offers it to whoever has joined, and counts only
-those that acknowledge it; process group and watchdog use the store under that id alone.
+The job's store may outlive an attempt (torchrun restarts ranks, a program destroys its process group and makes
+another), so it can hold keys of ranks that are gone. Rank 0 therefore makes a new attempt id, offers it to whoever has
+joined, and counts only those that acknowledge it; process group and watchdog use the store under that id alone.
 """
 
-import contextlib
-import ipaddress
-import json
 import os
-import queue
 import secrets
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from datetime import timedelta
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import torch
-from packaging.version import Version
-
 from hpu_core.distributed.connections import own_endpoints
-from hpu_core.distributed.environment import AGENT_STORE
 from hpu_core.distributed.failure_detection import RankFailedError, RankInfo
+from hpu_core.distributed.store import RendezvousConfig, invalid_entry, open_store, publish, try_get
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
@@ -33,16 +23,7 @@ else:
     # Public here, but not for type checkers.
     from torch.distributed import PrefixStore, Store, TCPStore
 
-__all__ = [
-    "RendezvousConfig",
-    "RendezvousResult",
-    "invalid_entry",
-    "is_refused",
-    "open_store",
-    "publish",
-    "rendezvous",
-    "try_get",
-]
+__all__ = ["RendezvousResult", "rendezvous"]
 
 # Version of what ranks write to the store; raised when a reader of the last one could misread it.
 PROTOCOL: Final = 1
@@ -50,50 +31,9 @@ PROTOCOL: Final = 1
 # How long rank 0 keeps the store open for the present ranks to read a failure.
 _ACK_TIMEOUT: Final = 5.0
 _POLL_INTERVAL: Final = 0.02
-# How much longer than its timeout the store's constructor may take: an interpreter that exits while the constructor
-# raises in another thread aborts.
-_CONNECT_GRACE: Final = 10.0
-# How long a host may take to refuse a connection.
-_REFUSAL_TIMEOUT: Final = 1.0
 _BASE: Final = "hpu_core/rendezvous"
 # More than ranks of many restarts append to a log; a larger count is not one of this package.
 _MAX_ENTRIES: Final = 100_000
-_MAX_QUOTED: Final = 80
-# As torch's own listener.
-_BACKLOG: Final = 2048
-
-
-@dataclass(frozen=True, slots=True)
-class RendezvousConfig:
-    """Endpoint of the store, and this process's part in the job.
-
-    Attributes:
-        host: Address of the store, MASTER_ADDR.
-        port: Port of the store, MASTER_PORT.
-        rank: Global rank.
-        local_rank: Rank on this host.
-        world_size: Number of ranks.
-        timeout: How long ranks wait for each other.
-        check: Raises when it makes no sense to wait any longer, such as after the exit of a launched rank.
-    """
-
-    host: str
-    port: int
-    rank: int
-    local_rank: int
-    world_size: int
-    timeout: timedelta
-    check: Callable[[], None] = field(default=lambda: None)
-
-    @property
-    def endpoint(self) -> str:
-        """Address and port: "10.0.0.1:29500"."""
-        return f"{self.host}:{self.port}"
-
-    @property
-    def hosts_store(self) -> bool:
-        """Whether this process keeps the store."""
-        return self.rank == 0 and os.environ.get(AGENT_STORE) != "True"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,119 +82,6 @@ def rendezvous(config: RendezvousConfig, root: "TCPStore | None" = None) -> Rend
         config.check()
         raise RankFailedError(f"rank 0 exited during rendezvous at {config.endpoint}: see its own error") from error
     return RendezvousResult(config, root, attempt, ranks, tuple(own_endpoints(config.port)))
-
-
-def open_store(config: RendezvousConfig, *, server: bool) -> "TCPStore":
-    """Connect to the store, and with `server` open it first.
-
-    Raises:
-        RankFailedError: There is no store at the endpoint within the timeout.
-        RuntimeError: The store cannot be opened.
-    """
-    seconds = config.timeout.total_seconds()
-    # In a thread, because the constructor blocks forever where something else listens at the port.
-    outcome: queue.SimpleQueue[TCPStore | Exception] = queue.SimpleQueue()
-    threading.Thread(target=_connect, args=(config, server, outcome), name="hpu-store-connect", daemon=True).start()
-    deadline = time.monotonic() + seconds + _CONNECT_GRACE
-    store: TCPStore | Exception = TimeoutError("the store did not answer")
-    while time.monotonic() < deadline:
-        config.check()
-        with contextlib.suppress(queue.Empty):
-            store = outcome.get(timeout=1)
-            break
-    if not isinstance(store, Exception):
-        return store
-    # The rest is a trace of C++.
-    reason = str(store).splitlines()[0].rstrip(".")
-    if server:
-        raise RuntimeError(
-            f"rank 0 cannot open the store at {config.endpoint}: {reason}. MASTER_PORT must be free on the machine of "
-            "rank 0, and MASTER_ADDR must be that machine"
-        ) from store
-    raise RankFailedError(
-        f"rank {config.rank} found no rank 0 at {config.endpoint} within {seconds:g} s: {reason}. Check that rank 0 "
-        "runs there, and that MASTER_ADDR and MASTER_PORT are the same on every machine"
-    ) from store
-
-
-def is_refused(config: RendezvousConfig) -> bool:
-    """Return whether the host of the store answers that nothing listens at its port, which a lost network does not."""
-    try:
-        socket.create_connection((config.host, config.port), timeout=_REFUSAL_TIMEOUT).close()
-    except ConnectionRefusedError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
-def publish(store: "Store", key: str, value: Mapping[str, Any]) -> None:
-    """Write a JSON object that `try_get` reads."""
-    store.set(key, json.dumps(value))
-    store.add(f"{key}/count", 1)
-
-
-def try_get(store: "Store", key: str) -> tuple[int, dict[str, Any]] | None:
-    """Return how often a key was published and its last value; None if never. Does not block.
-
-    The count stands in for `Store.check`, which Python cannot call on torch 2.0.
-
-    Raises:
-        ValueError: The value is not a JSON object.
-    """
-    count = store.add(f"{key}/count", 0)
-    if not count:
-        return None
-    value = store.get(key)
-    try:
-        record = json.loads(value)
-    # A deeply nested value exceeds Python's limit.
-    except (ValueError, RecursionError):
-        record = None
-    if not isinstance(record, dict):
-        raise invalid_entry(key, value)
-    return count, record
-
-
-def invalid_entry(key: str, value: object) -> ValueError:
-    """Return the error for a value that this version of hpu-core does not write."""
-    quoted = repr(value)
-    quoted = quoted if len(quoted) <= _MAX_QUOTED else f"{quoted[:_MAX_QUOTED]}..."
-    return ValueError(
-        f"{key!r} in the store at MASTER_PORT must be a record of this version of hpu-core, got {quoted}: install the "
-        "same version on every machine, and choose a MASTER_PORT that no other program uses"
-    )
-
-
-def _connect(config: RendezvousConfig, server: bool, outcome: "queue.SimpleQueue[TCPStore | Exception]") -> None:
-    options: dict[str, Any] = {"timeout": config.timeout, "wait_for_workers": False, "multi_tenant": True}
-    listener = _loopback_listener(config) if server else None
-    if listener is not None:
-        options["master_listen_fd"] = listener.detach()
-        # torch's default server from 2.4 on; that of 2.7 refuses a socket, and that of 2.13 takes one.
-        if Version("2.4.dev0") <= Version(torch.__version__) < Version("2.13.dev0"):
-            options["use_libuv"] = False
-    try:
-        outcome.put(TCPStore(config.host, config.port, config.world_size, is_master=server, **options))
-    # torch 2.0 raises a TimeoutError.
-    except (RuntimeError, TimeoutError) as error:
-        outcome.put(error)
-
-
-def _loopback_listener(config: RendezvousConfig) -> socket.socket | None:
-    """Return a socket that listens on the loopback interface if MASTER_ADDR names it; None otherwise.
-
-    torch listens on all interfaces, also for a job that no other machine can join.
-    """
-    try:
-        # A name other than this one may be the loopback here and this machine's address elsewhere.
-        if config.host == "localhost" or ipaddress.ip_address(config.host).is_loopback:
-            family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-            return socket.create_server((config.host, config.port), family=family, backlog=_BACKLOG)
-    # Not an address, or a port that is taken, which torch reports.
-    except (OSError, ValueError):
-        pass
-    return None
 
 
 def _lead(root: "Store", config: RendezvousConfig, own: RankInfo) -> tuple[str, tuple[RankInfo, ...]]:

@@ -37,7 +37,8 @@ from hpu_core.distributed.failure_detection import (
     detect_leader_failure,
 )
 from hpu_core.distributed.launcher import LaunchedRanks
-from hpu_core.distributed.rendezvous import RendezvousResult, invalid_entry, is_refused, open_store, publish, try_get
+from hpu_core.distributed.rendezvous import RendezvousResult
+from hpu_core.distributed.store import invalid_entry, is_refused, open_store, publish, try_get
 
 __all__ = ["Watchdog"]
 

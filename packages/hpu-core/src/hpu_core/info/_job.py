@@ -55,7 +55,7 @@ class Job:
         """
         from torch.distributed import PrefixStore  # type: ignore[attr-defined] # Not for type checkers.
 
-        from hpu_core.distributed.rendezvous import RendezvousConfig, open_store
+        from hpu_core.distributed.store import RendezvousConfig, open_store
 
         config = RendezvousConfig(self.address, int(self.port), self.rank, self.local_rank, self.world_size, timeout)
         prefixed: Store = PrefixStore("hpu-info", open_store(config, server=config.hosts_store))

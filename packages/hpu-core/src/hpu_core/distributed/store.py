@@ -1,0 +1,183 @@
+"""Store of the job at MASTER_PORT, rank 0's TCPStore or that of torchrun's agent, and the JSON objects in it."""
+
+import contextlib
+import ipaddress
+import json
+import os
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from packaging.version import Version
+
+from hpu_core.distributed.environment import AGENT_STORE
+from hpu_core.distributed.failure_detection import RankFailedError
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store, TCPStore
+else:
+    # Public here, but not for type checkers.
+    from torch.distributed import Store, TCPStore
+
+__all__ = ["RendezvousConfig", "invalid_entry", "is_refused", "open_store", "publish", "try_get"]
+
+# How much longer than its timeout the store's constructor may take: an interpreter that exits while the constructor
+# raises in another thread aborts.
+_CONNECT_GRACE: Final = 10.0
+# How long a host may take to refuse a connection.
+_REFUSAL_TIMEOUT: Final = 1.0
+_MAX_QUOTED: Final = 80
+# As torch's own listener.
+_BACKLOG: Final = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class RendezvousConfig:
+    """Endpoint of the store, and this process's part in the job.
+
+    Attributes:
+        host: Address of the store, MASTER_ADDR.
+        port: Port of the store, MASTER_PORT.
+        rank: Global rank.
+        local_rank: Rank on this host.
+        world_size: Number of ranks.
+        timeout: How long ranks wait for each other.
+        check: Raises when it makes no sense to wait any longer, such as after the exit of a launched rank.
+    """
+
+    host: str
+    port: int
+    rank: int
+    local_rank: int
+    world_size: int
+    timeout: timedelta
+    check: Callable[[], None] = field(default=lambda: None)
+
+    @property
+    def endpoint(self) -> str:
+        """Address and port: "10.0.0.1:29500"."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def hosts_store(self) -> bool:
+        """Whether this process keeps the store."""
+        return self.rank == 0 and os.environ.get(AGENT_STORE) != "True"
+
+
+def open_store(config: RendezvousConfig, *, server: bool) -> "TCPStore":
+    """Connect to the store, and with `server` open it first.
+
+    Raises:
+        RankFailedError: There is no store at the endpoint within the timeout.
+        RuntimeError: The store cannot be opened.
+    """
+    seconds = config.timeout.total_seconds()
+    # In a thread, because the constructor blocks forever where something else listens at the port.
+    outcome: queue.SimpleQueue[TCPStore | Exception] = queue.SimpleQueue()
+    threading.Thread(target=_connect, args=(config, server, outcome), name="hpu-store-connect", daemon=True).start()
+    deadline = time.monotonic() + seconds + _CONNECT_GRACE
+    store: TCPStore | Exception = TimeoutError("the store did not answer")
+    while time.monotonic() < deadline:
+        config.check()
+        with contextlib.suppress(queue.Empty):
+            store = outcome.get(timeout=1)
+            break
+    if not isinstance(store, Exception):
+        return store
+    # The rest is a trace of C++.
+    reason = str(store).splitlines()[0].rstrip(".")
+    if server:
+        raise RuntimeError(
+            f"rank 0 cannot open the store at {config.endpoint}: {reason}. MASTER_PORT must be free on the machine of "
+            "rank 0, and MASTER_ADDR must be that machine"
+        ) from store
+    raise RankFailedError(
+        f"rank {config.rank} found no rank 0 at {config.endpoint} within {seconds:g} s: {reason}. Check that rank 0 "
+        "runs there, and that MASTER_ADDR and MASTER_PORT are the same on every machine"
+    ) from store
+
+
+def is_refused(config: RendezvousConfig) -> bool:
+    """Return whether the host of the store answers that nothing listens at its port, which a lost network does not."""
+    try:
+        socket.create_connection((config.host, config.port), timeout=_REFUSAL_TIMEOUT).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def publish(store: "Store", key: str, value: Mapping[str, Any]) -> None:
+    """Write a JSON object that `try_get` reads."""
+    store.set(key, json.dumps(value))
+    store.add(f"{key}/count", 1)
+
+
+def try_get(store: "Store", key: str) -> tuple[int, dict[str, Any]] | None:
+    """Return how often a key was published and its last value; None if never. Does not block.
+
+    The count stands in for `Store.check`, which Python cannot call on torch 2.0.
+
+    Raises:
+        ValueError: The value is not a JSON object.
+    """
+    count = store.add(f"{key}/count", 0)
+    if not count:
+        return None
+    value = store.get(key)
+    try:
+        record = json.loads(value)
+    # A deeply nested value exceeds Python's limit.
+    except (ValueError, RecursionError):
+        record = None
+    if not isinstance(record, dict):
+        raise invalid_entry(key, value)
+    return count, record
+
+
+def invalid_entry(key: str, value: object) -> ValueError:
+    """Return the error for a value that this version of hpu-core does not write."""
+    quoted = repr(value)
+    quoted = quoted if len(quoted) <= _MAX_QUOTED else f"{quoted[:_MAX_QUOTED]}..."
+    return ValueError(
+        f"{key!r} in the store at MASTER_PORT must be a record of this version of hpu-core, got {quoted}: install the "
+        "same version on every machine, and choose a MASTER_PORT that no other program uses"
+    )
+
+
+def _connect(config: RendezvousConfig, server: bool, outcome: "queue.SimpleQueue[TCPStore | Exception]") -> None:
+    options: dict[str, Any] = {"timeout": config.timeout, "wait_for_workers": False, "multi_tenant": True}
+    listener = _loopback_listener(config) if server else None
+    if listener is not None:
+        options["master_listen_fd"] = listener.detach()
+        # torch's default server from 2.4 on; that of 2.7 refuses a socket, and that of 2.13 takes one.
+        if Version("2.4.dev0") <= Version(torch.__version__) < Version("2.13.dev0"):
+            options["use_libuv"] = False
+    try:
+        outcome.put(TCPStore(config.host, config.port, config.world_size, is_master=server, **options))
+    # torch 2.0 raises a TimeoutError.
+    except (RuntimeError, TimeoutError) as error:
+        outcome.put(error)
+
+
+def _loopback_listener(config: RendezvousConfig) -> socket.socket | None:
+    """Return a socket that listens on the loopback interface if MASTER_ADDR names it; None otherwise.
+
+    torch listens on all interfaces, also for a job that no other machine can join.
+    """
+    try:
+        # A name other than this one may be the loopback here and this machine's address elsewhere.
+        if config.host == "localhost" or ipaddress.ip_address(config.host).is_loopback:
+            family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+            return socket.create_server((config.host, config.port), family=family, backlog=_BACKLOG)
+    # Not an address, or a port that is taken, which torch reports.
+    except (OSError, ValueError):
+        pass
+    return None

@@ -1,0 +1,129 @@
+"""Store of the job: where it listens, which errors it raises, and what is read from it."""
+
+import socket
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpu_core.distributed import store as module
+from hpu_core.distributed.failure_detection import RankFailedError
+from hpu_core.distributed.store import RendezvousConfig, open_store, publish, try_get
+from hpu_sim.testing import free_port
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import HashStore, PrefixStore, TCPStore
+else:
+    from torch.distributed import HashStore, PrefixStore, TCPStore
+
+
+@pytest.fixture
+def port() -> int:
+    """A free port."""
+    return free_port()
+
+
+def _config(port: int, rank: int = 0, seconds: float = 60) -> RendezvousConfig:
+    return RendezvousConfig("127.0.0.1", port, rank, rank, 2, timedelta(seconds=seconds))
+
+
+def test_another_server_at_the_port_is_no_rank_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's client waits forever for the answer of a server that is not a store."""
+    monkeypatch.setattr(module, "_CONNECT_GRACE", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        config = _config(server.getsockname()[1], rank=1, seconds=1)
+        with pytest.raises(RankFailedError, match="found no rank 0"):
+            open_store(config, server=False)
+
+
+def test_rank_0_reports_a_port_that_is_taken(port: int) -> None:
+    other = TCPStore("127.0.0.1", port, 1, is_master=True, wait_for_workers=False)
+    message = rf"rank 0 cannot open the store at 127\.0\.0\.1:{port}: .*MASTER_PORT must be free"
+    with pytest.raises(RuntimeError, match=message) as error:
+        open_store(_config(port, seconds=1), server=True)
+
+    assert other.port == port
+    assert error.type is RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [("2.3.1", None), ("2.4.0", False), ("2.7.1+cpu", False), ("2.13.0", None)]
+)
+def test_a_store_with_its_own_socket_avoids_the_server_that_refuses_it(
+    version: str, expected: bool | None, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From torch 2.4 on, the default server is libuv's."""
+    found: dict[str, Any] = {}
+
+    def make_store(*_: Any, **options: Any) -> HashStore:
+        found.update(options)
+        socket.close(options["master_listen_fd"])
+        return HashStore()
+
+    monkeypatch.setattr(module, "TCPStore", make_store)
+    monkeypatch.setattr(torch, "__version__", version)
+    open_store(_config(port), server=True)
+
+    assert found.get("use_libuv") is expected
+
+
+def test_a_store_of_one_machine_listens_on_the_loopback_interface(port: int) -> None:
+    store = open_store(_config(port), server=True)
+
+    assert store.port == port
+    socket.create_connection(("127.0.0.1", port)).close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", port))
+
+
+def test_a_store_of_several_machines_listens_on_all_interfaces(port: int) -> None:
+    """The address of rank 0's machine may be that of a gateway, which cannot be bound here."""
+    store = open_store(replace(_config(port), host=socket.gethostname()), server=True)
+
+    assert store.port == port
+    socket.create_connection(("127.0.0.2", port)).close()
+
+
+def test_a_key_that_was_never_published_is_none() -> None:
+    assert try_get(HashStore(), "key") is None
+
+
+def test_a_published_key_has_its_last_value_and_a_count() -> None:
+    store = PrefixStore("prefix", HashStore())
+    publish(store, "key", {"value": 1})
+    publish(store, "key", {"value": 2})
+
+    assert try_get(store, "key") == (2, {"value": 2})
+
+
+# Values that a program other than this version of hpu-core could write.
+_FOREIGN = st.one_of(
+    st.binary(max_size=20),
+    st.sampled_from([b"[]", b"1", b"null", b"[" * 100_000, b"\x80\x04cposix\nsystem\n.", b'{"run": "x"}']),
+)
+
+
+def _put(store: Any, key: str, value: bytes) -> None:
+    store.set(key, value)
+    store.add(f"{key}/count", 1)
+
+
+@given(value=_FOREIGN)
+def test_a_foreign_value_is_an_object_or_an_error(value: bytes) -> None:
+    """The value is parsed as JSON and never unpickled."""
+    store = HashStore()
+    _put(store, "key", value)
+    with mock.patch("pickle.loads", side_effect=AssertionError), mock.patch("pickle.load", side_effect=AssertionError):
+        try:
+            entry = try_get(store, "key")
+        except ValueError as error:
+            start = "'key' in the store at MASTER_PORT must be a record of this version"
+            assert str(error).startswith(start)  # noqa: PT017 - either outcome is right.
+        else:
+            assert entry is not None
+            assert isinstance(entry[1], dict)
