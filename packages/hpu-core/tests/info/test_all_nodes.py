@@ -43,7 +43,7 @@ def test_command_runs_on_all_cards_by_itself(tmp_path: Path) -> None:
 def test_command_reports_a_rank_without_a_card(tmp_path: Path) -> None:
     """The other rank, which waits for it, is not named."""
     (code, output, _), (_, _, errors) = _run_ranks(
-        tmp_path, "check-collectives", "--mib", "1", "--timeout", "15", HABANA_VISIBLE_MODULES="0"
+        tmp_path, "check-collectives", "--mib", "1", "--timeout", "5", HABANA_VISIBLE_MODULES="0"
     )
 
     assert code == 1

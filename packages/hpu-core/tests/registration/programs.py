@@ -1,8 +1,10 @@
 """Programs that run in processes of their own, each on a simulated machine of its own."""
 
+import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,56 @@ def output(program: str, folder: Path, **variables: str) -> list[str]:
         **variables: Environment variables. Of the variables of these packages, only the simulated release is
             inherited. PYTHONPATH goes before the path of this process.
     """
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=_environment(folder, variables),
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+class Server:
+    """A program that answers each line of JSON with one, until `close`.
+
+    Args:
+        program: Source of the program.
+        folder: As for `output`.
+        **variables: As for `output`.
+    """
+
+    def __init__(self, program: str, folder: Path, **variables: str) -> None:
+        self._errors = folder / "stderr"
+        with self._errors.open("w") as stderr:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", program],
+                env=_environment(folder, variables),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                cwd=folder,
+            )
+
+    def ask(self, question: Any) -> Any:
+        """Return the program's answer."""
+        with suppress(BrokenPipeError):
+            print(json.dumps(question), file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline() if self._process.stdout else ""
+
+        assert answer, self._errors.read_text()
+        return json.loads(answer)
+
+    def close(self) -> None:
+        """Wait until the program ends."""
+        self._process.communicate()
+
+
+def _environment(folder: Path, variables: dict[str, str]) -> dict[str, str]:
     kept = {"HPU_SIM_CACHE", "HPU_SIM_RELEASE"}
     environment = {
         name: value
@@ -59,10 +111,4 @@ def output(program: str, folder: Path, **variables: str) -> list[str]:
         if name in kept or not name.startswith(("HPU_", "PT_HPU_", "HABANA_"))
     }
     paths = [*filter(None, [variables.pop("PYTHONPATH", "")]), *sys.path]
-    environment.update(HPU_SIM_RUNTIME_DIR=str(folder), PYTHONPATH=os.pathsep.join(paths), **variables)
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, cwd=folder, check=False
-    )
-
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    return environment | {"HPU_SIM_RUNTIME_DIR": str(folder), "PYTHONPATH": os.pathsep.join(paths), **variables}

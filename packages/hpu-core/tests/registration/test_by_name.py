@@ -1,10 +1,11 @@
 """Tests of names passed to Lightning, in programs that import nothing but Lightning, on simulated devices."""
 
-import json
+import functools
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from packaging.version import Version
 from hpu_core import frameworks, plugins
 from hpu_core.install_hints import install_command
 
-from .programs import MODULE, QUIET, UNHOOKED, output
+from .programs import MODULE, QUIET, UNHOOKED, Server, output
 
 _framework = frameworks.current()
 _PYTORCH = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}[_framework.name]
@@ -25,12 +26,12 @@ pytestmark = pytest.mark.skipif(
     Version(torch.__version__) < Version("2.5"), reason="Requires: torch 2.5, which loads backends"
 )
 
-# Prints what Lightning constructs from each set of arguments, or the error that it raises.
-_PROGRAM = """
+# Answers each list of arguments with what Lightning constructs from them, or the errors that it raises.
+_PROGRAM = f"""
 import json, logging, sys, warnings
 warnings.simplefilter("ignore")
-from {trainer} import Trainer
-from {fabric} import Fabric
+from {_PYTORCH} import Trainer
+from {_FABRIC} import Fabric
 logging.disable()
 def construct(kind, **options):
     try:
@@ -45,7 +46,8 @@ def construct(kind, **options):
     if options.get("profiler"):
         return type(made.profiler).__name__
     return " ".join([type(made.strategy).__name__, type(precision).__name__, made.strategy.root_device.type])
-print(json.dumps([construct(kind, **options) for kind, options in json.loads('''{cases}''')]))
+for line in sys.stdin:
+    print(json.dumps([construct(kind, **options) for kind, options in json.loads(line)]), flush=True)
 """
 
 _DDP = """Plugin(
@@ -89,28 +91,39 @@ class WithOwnPrecision(DDPStrategy):
 """
 
 Case = tuple[str, dict[str, Any]]
+Construct = Callable[..., list[str]]
 
 
-def _construct(folder: Path, *cases: Case, devices: int = 2, **variables: str) -> list[str]:
-    """Run all cases in one process."""
-    program = _PROGRAM.format(trainer=_PYTORCH, fabric=_FABRIC, cases=json.dumps(cases))
-    environment = {"HPU_CORE_FRAMEWORK": _framework.name, "HPU_SIM_DEVICES": str(devices), **variables}
-    results: list[str] = json.loads(output(program, folder, **environment)[-1])
-    return results
+@pytest.fixture(scope="module")
+def construct(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Construct]:
+    """Construct all cases: `construct(*cases, devices=2, **variables)`; one process for equal devices and variables."""
+    with ExitStack() as stack:
+
+        @functools.cache
+        def server(**variables: str) -> Server:
+            made = Server(_PROGRAM, tmp_path_factory.mktemp("machine"), **variables)
+            stack.callback(made.close)
+            return made
+
+        def construct(*cases: Case, devices: int = 2, **variables: str) -> list[str]:
+            environment = {"HPU_CORE_FRAMEWORK": _framework.name, "HPU_SIM_DEVICES": str(devices), **variables}
+            results: list[str] = server(**environment).ask(cases)
+            return results
+
+        yield construct
 
 
-@pytest.fixture
-def plugin_folder(tmp_path: Path, make_plugin: Callable[[Path, str, str], None]) -> Path:
+@pytest.fixture(scope="module")
+def plugin_folder(tmp_path_factory: pytest.TempPathFactory, make_plugin: Callable[[Path, str, str], None]) -> Path:
     """Folder with two distributions that have plugins."""
-    folder = tmp_path / "plugins"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("plugins")
     (folder / "peer_classes.py").write_text(_CLASSES)
     make_plugin(folder, "hpu_ddp", _DDP)
     make_plugin(folder, "hpu_precision", _PRECISION)
     return folder
 
 
-def test_trainer_on_one_device(tmp_path: Path) -> None:
+def test_trainer_on_one_device(construct: Construct) -> None:
     """The strategy for one device is the default, whether the accelerator is named or found."""
     cases: list[Case] = [
         ("Trainer", {"accelerator": "hpu", "devices": 1}),
@@ -120,15 +133,14 @@ def test_trainer_on_one_device(tmp_path: Path) -> None:
         ("Trainer", {}),
         ("Trainer", {"strategy": "hpu_single"}),
     ]
-    results = _construct(tmp_path, *cases, devices=1)
+    results = construct(*cases, devices=1)
 
     assert {" ".join(result.split()[::2]) for result in results} == {"SingleHPUStrategy hpu"}
 
 
-def test_single_device_strategy_takes_one_of_several(tmp_path: Path) -> None:
+def test_single_device_strategy_takes_one_of_several(construct: Construct) -> None:
     """With `devices="auto"`, as Lightning's own SingleDeviceStrategy; a number above 1 is an error."""
-    results = _construct(
-        tmp_path,
+    results = construct(
         ("Trainer", {"accelerator": "hpu", "strategy": "hpu_single"}),
         ("Fabric", {"accelerator": "hpu", "strategy": "hpu_single"}),
         ("Trainer", {"accelerator": "hpu", "strategy": "hpu_single", "devices": 2}),
@@ -170,9 +182,8 @@ def test_listed_cards_are_selected(tmp_path: Path, plugin_folder: Path) -> None:
     ]
 
 
-def test_fabric_on_one_device(tmp_path: Path) -> None:
-    results = _construct(
-        tmp_path,
+def test_fabric_on_one_device(construct: Construct) -> None:
+    results = construct(
         ("Fabric", {"accelerator": "hpu", "devices": 1}),
         ("Fabric", {}),
         ("Fabric", {"strategy": "hpu_single", "devices": "auto"}),
@@ -182,7 +193,7 @@ def test_fabric_on_one_device(tmp_path: Path) -> None:
     assert results == ["FabricSingleHPUStrategy Precision hpu"] * 3
 
 
-def test_cpu_is_left_to_lightning(tmp_path: Path) -> None:
+def test_cpu_is_left_to_lightning(construct: Construct) -> None:
     """Trainers and errors on the CPU are the same with and without registration."""
     cases: list[Case] = [
         ("Trainer", {"accelerator": "cpu", "devices": 1}),
@@ -194,8 +205,8 @@ def test_cpu_is_left_to_lightning(tmp_path: Path) -> None:
         ("Fabric", {"accelerator": "cpu", "devices": 1}),
         ("Fabric", {"accelerator": "cpu", "devices": 2}),
     ]
-    results = _construct(tmp_path, *cases, HPU_CORE_AUTOLOAD="1")
-    without = _construct(tmp_path, *cases, HPU_CORE_AUTOLOAD="0", **UNHOOKED)
+    results = construct(*cases)
+    without = construct(*cases, HPU_CORE_AUTOLOAD="0", **UNHOOKED)
 
     # The end of Lightning's error lists all strategies, hpu-core's included.
     assert [result.partition("Example choices")[0].partition("HINT")[0] for result in results] == [
@@ -204,9 +215,8 @@ def test_cpu_is_left_to_lightning(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(bool(plugins.installed()), reason="Requires: an environment without the other packages")
-def test_error_names_distribution_to_install(tmp_path: Path) -> None:
-    results = _construct(
-        tmp_path,
+def test_error_names_distribution_to_install(construct: Construct) -> None:
+    results = construct(
         ("Trainer", {"accelerator": "hpu"}),
         ("Trainer", {"accelerator": "hpu", "devices": 1, "num_nodes": 2}),
         ("Trainer", {"strategy": "hpu_ddp"}),
@@ -224,11 +234,9 @@ def test_error_names_distribution_to_install(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(bool(plugins.installed()), reason="Requires: an environment without the other packages")
-def test_float64_needs_no_other_package(tmp_path: Path) -> None:
+def test_float64_needs_no_other_package(construct: Construct) -> None:
     """No package can provide it."""
-    results = _construct(
-        tmp_path, ("Trainer", {"devices": 1, "precision": 64}), ("Fabric", {"devices": 1, "precision": 64})
-    )
+    results = construct(("Trainer", {"devices": 1, "precision": 64}), ("Fabric", {"devices": 1, "precision": 64}))
 
     assert [result.partition(":")[0] for result in results] == ["ValueError"] * 2
     assert all("a card stores and computes float64 as float32; pass '32-true'" in result for result in results)
@@ -254,10 +262,9 @@ Trainer(accelerator="cpu", devices=1, logger=False)
     assert lines == [f"HPU available: True (8 x GAUDI2), using: {used} HPUs" for used in (1, 0)]
 
 
-def test_plugins_provide_strategies(tmp_path: Path, plugin_folder: Path) -> None:
+def test_plugins_provide_strategies(construct: Construct, plugin_folder: Path) -> None:
     """Several devices or nodes get the plugin's default strategy, and Lightning's names are aliases."""
-    results = _construct(
-        tmp_path,
+    results = construct(
         ("Trainer", {"accelerator": "hpu"}),
         ("Trainer", {"accelerator": "hpu", "devices": 1, "num_nodes": 2}),
         ("Trainer", {"strategy": "hpu_ddp", "devices": 2}),
@@ -269,9 +276,8 @@ def test_plugins_provide_strategies(tmp_path: Path, plugin_folder: Path) -> None
     assert [result.split()[0] for result in results] == [*["Parallel"] * 4, "FabricParallel"]
 
 
-def test_unknown_strategy_names_the_nearest(tmp_path: Path, plugin_folder: Path) -> None:
-    results = _construct(
-        tmp_path,
+def test_unknown_strategy_names_the_nearest(construct: Construct, plugin_folder: Path) -> None:
+    results = construct(
         ("Trainer", {"accelerator": "hpu", "strategy": "hpu_dpp"}),
         ("Fabric", {"strategy": "hpu_paralel"}),
         ("Trainer", {"accelerator": "cpu", "strategy": "hpu_singel"}),
@@ -288,10 +294,9 @@ def test_unknown_strategy_names_the_nearest(tmp_path: Path, plugin_folder: Path)
     ]
 
 
-def test_alias_that_fabric_does_not_register_is_accepted(tmp_path: Path, plugin_folder: Path) -> None:
+def test_alias_that_fabric_does_not_register_is_accepted(construct: Construct, plugin_folder: Path) -> None:
     """Lightning registers more names for the Trainer than for Fabric."""
-    results = _construct(
-        tmp_path,
+    results = construct(
         ("Fabric", {"accelerator": "hpu", "devices": 2, "strategy": "ddp_no_name_of_fabrics"}),
         PYTHONPATH=str(plugin_folder),
     )
@@ -350,10 +355,9 @@ print(connector._choose_strategy())
     assert output(program, tmp_path, HPU_SIM_DEVICES="2", **environment)[-1] == "hpu_notebook"
 
 
-def test_plugins_provide_precision_and_profilers(tmp_path: Path, plugin_folder: Path) -> None:
+def test_plugins_provide_precision_and_profilers(construct: Construct, plugin_folder: Path) -> None:
     """A strategy with its own precision plugin keeps it, and a plugin's values of `precision` pass validation."""
-    results = _construct(
-        tmp_path,
+    results = construct(
         ("Trainer", {"devices": 1, "precision": "bf16-mixed"}),
         ("Trainer", {"devices": 1, "precision": "fp8"}),
         ("Trainer", {"devices": 2, "precision": "bf16-mixed", "strategy": "hpu_own"}),
