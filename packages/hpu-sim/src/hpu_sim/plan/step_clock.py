@@ -62,18 +62,19 @@ class StepClock(TorchDispatchMode, OperationRecorder):
             self.step = StepRecording()
             self.__enter__()  # type: ignore[no-untyped-call] # as above
             self._is_on = True
-        elif self._is_on:
-            self._is_on = False
-            if torch_tools.is_innermost_mode(self):
-                self.__exit__(None, None, None)  # type: ignore[no-untyped-call] # as above
-                self.clock = _predict(self.step, self._config)
+        elif self.close():
+            self.clock = _predict(self.step, self._config)
 
-    def close(self) -> None:
-        """Stop recording, as when the program ends within the recorded step."""
-        if self._is_on:
-            self._is_on = False
-            if torch_tools.is_innermost_mode(self):
-                self.__exit__(None, None, None)  # type: ignore[no-untyped-call] # as above
+    def close(self) -> bool:
+        """Stop recording, also where the program ends within the recorded step; return whether it was stopped.
+
+        A mode that the program entered within the step and is still in makes this one stay, without effect.
+        """
+        is_on, self._is_on = self._is_on, False
+        if not is_on or not torch_tools.is_innermost_mode(self):
+            return False
+        self.__exit__(None, None, None)  # type: ignore[no-untyped-call] # as above
+        return True
 
     @property
     def phase(self) -> Phase:
