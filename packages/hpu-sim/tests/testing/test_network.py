@@ -103,6 +103,10 @@ def test_slow_cable_takes_its_time(network: Network) -> None:
 
     assert 0 < int(_ask(network)) < _SIZE
 
+    network.connect()
+
+    assert _ask(network) == str(_SIZE)
+
 
 @needs_networks
 def test_namespaces_are_removed() -> None:

@@ -99,6 +99,16 @@ class Network:
         """
         _run(*self.cut_command(machine))
 
+    def slow_down_command(self, machine: int, kilobits_per_second: int) -> list[str]:
+        """Return the command line with which a process of a machine limits what the machine can send.
+
+        Args:
+            machine: Number of the machine.
+            kilobits_per_second: Bandwidth of its cable.
+        """
+        limit = ["tbf", "rate", f"{kilobits_per_second}kbit", "burst", "32kbit", "latency", "1s"]
+        return [_TC, "-n", self._names[machine], "qdisc", "replace", "dev", "eth0", "root", *limit]
+
     def slow_down(self, machine: int, kilobits_per_second: int) -> None:
         """Limit what a machine can send.
 
@@ -106,12 +116,12 @@ class Network:
             machine: Number of the machine.
             kilobits_per_second: Bandwidth of its cable.
         """
-        limit = ("tbf", "rate", f"{kilobits_per_second}kbit", "burst", "32kbit", "latency", "1s")
-        _run(_TC, "-n", self._names[machine], "qdisc", "replace", "dev", "eth0", "root", *limit)
+        _run(*self.slow_down_command(machine, kilobits_per_second))
 
     def connect(self) -> None:
-        """Restore all cables."""
+        """Restore all cables, and their bandwidth."""
         for machine, name in enumerate(self._names):
+            _run(_TC, "-n", name, "qdisc", "replace", "dev", "eth0", "root", "noqueue")
             _run(_IP, "-n", self._switch, "link", "set", f"port{machine}", "up")
             # Else the machines remember for a while that the others were out of reach.
             _run(_IP, "-n", name, "neighbour", "flush", "dev", "eth0")
