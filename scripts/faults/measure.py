@@ -32,6 +32,8 @@ _PROGRAM = Path(__file__).with_name("train.py")
 _DEVICES = 2
 # How long one run may take, start included.
 _RUN_LIMIT = 180.0
+# Of a slow link: a thousandth of Gigabit Ethernet.
+_SLOW_KILOBITS = 1000
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ _FAULTS = (
     # What listens at the port tells the other machine nothing.
     Fault("port taken", 40, r"rank 0 cannot open the store at \S+", rank=0, timeout=30, machines=(2,)),
     Fault("cut off", 40, r"(has sent no heartbeat|has not answered) for \d+ s", timeout=40, machines=(2,)),
+    Fault("slow link", 60, "", exit_ok=True, machines=(2,)),
     Fault("watchdog error", 60, r"failure detection is off on rank {rank}", exit_ok=True),
 )
 
@@ -127,7 +130,8 @@ def run(case: Case, network: Network, folder: Path) -> Outcome:
             if case.machines > 1:
                 prefix = network.command(node, [])
                 cut = shlex.join(network.cut_command(node))
-                more |= {"MASTER_ADDR": network.address(0), "NODE_RANK": str(node), "CUT": cut}
+                slow_down = shlex.join(network.slow_down_command(node, _SLOW_KILOBITS))
+                more |= {"MASTER_ADDR": network.address(0), "NODE_RANK": str(node), "CUT": cut, "SLOW_DOWN": slow_down}
             if absent:
                 # Of all ranks but the last, each is started by hand.
                 more |= {"MASTER_ADDR": more.get("MASTER_ADDR", "127.0.0.1")}

@@ -47,8 +47,9 @@ def fail_during_training(fault: str) -> None:
     elif fault == "hung":
         while True:
             pass
-    elif fault == "cut off":
-        subprocess.run(shlex.split(os.environ["CUT"]), check=True)  # noqa: S603 - the command of measure.py.
+    elif fault in {"cut off", "slow link"}:
+        command = os.environ["CUT" if fault == "cut off" else "SLOW_DOWN"]
+        subprocess.run(shlex.split(command), check=True)  # noqa: S603 - the command of measure.py.
 
 
 def fail_before_training(fault: str) -> None:
