@@ -9,8 +9,9 @@ from sessions.packages import PACKAGES, group, parametrize, test_requirements
 
 # Id of the suite in the root's tests/, with every package installed.
 INTEGRATION = "integration"
-# conftest.py says more of which tests stay in one process.
-XDIST_OPTIONS = ("--numprocesses=2", "--dist=loadfile")
+# One process more than the two cores of a small machine: tests of several ranks mostly wait. conftest.py says more of
+# which tests stay in one process.
+XDIST_OPTIONS = ("--numprocesses=3", "--dist=loadfile")
 per_suite = parametrize("suite", (nox.param(name, id=name) for name in (*PACKAGES, INTEGRATION)))
 
 
