@@ -1,91 +1,11 @@
 """The HTML page in headless Chromium: zoom, search, filters, trees, keyboard, at two widths."""
 
-import shutil
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from hpu_profiler.analysis.job import analyze_job
-from hpu_profiler.report.html import render_html
-from hpu_profiler.trace.model import Trace
-
-from ..trace_builder import TraceBuilder  # noqa: TID252 - pytest gives the folder of tests no absolute name
-
-_CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-if _CHROMIUM is None:
-    pytest.skip("the page is tested in Chromium, which is not installed", allow_module_level=True)
-sync_api = pytest.importorskip("playwright.sync_api", reason="the page is tested in Chromium through playwright")
-
-_DESK, _PHONE = (1280, 900), (390, 844)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Headless Chromium."""
-    with sync_api.sync_playwright() as playwright:
-        # A container has no user namespaces for the sandbox.
-        browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def file(
-    fast_rank: Trace, slow_rank: Trace, builder: TraceBuilder, make_trace: Callable[..., Trace], tmp_path: Path
-) -> Path:
-    """Page for two ranks in training, and a validation with modules, stacks and memory."""
-    validation = make_trace(
-        builder.step(0, 0, 100),
-        builder.annotation("[pl][profile][Strategy]S.validation_step", 10, 80),
-        builder.annotation("[pl][module]torch.nn.Sequential: layers", 20, 40),
-        builder.annotation("[pl][module]torch.nn.Linear: layers.0", 25, 20),
-        builder.frame("train.py(5): validation_step", 11, 70),
-        builder.frame("train.py(9): metric", 62, 15),
-        builder.operator("aten::addmm", 30, 10, 1),
-        builder.device_event("aten::addmm", 31, 8, "MME", external_id=1),
-        builder.allocation(30, 8, total=1 << 20),
-        builder.allocation(60, 8, total=1 << 10),
-        name="fit-0-validation.2.pt.trace.json",
-        hpu_profiler={"rank": 0, "world_size": 2, "stage": "validation"},
-    )
-    path = tmp_path / "report.html"
-    path.write_text(render_html(analyze_job([fast_rank, slow_rank, validation])), encoding="utf-8")
-    return path
-
-
-@pytest.fixture
-def open_page(browser: Any, file: Path) -> Iterator[Callable[..., Any]]:
-    """Return a function that opens the page at a size; an error in its console fails the test."""
-    pages: list[Any] = []
-    problems: list[str] = []
-
-    def open_at(size: tuple[int, int] = _DESK) -> Any:
-        page = browser.new_page(viewport={"width": size[0], "height": size[1]})
-        page.on("console", lambda message: problems.append(message.text))
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on(
-            "request",
-            lambda request: (
-                None if request.url.startswith(("file:", "data:", "blob:")) else problems.append(request.url)
-            ),
-        )
-        page.goto(file.as_uri())
-        page.wait_for_selector("html[data-ready]")
-        pages.append(page)
-        return page
-
-    yield open_at
-    for page in pages:
-        page.close()
-    assert problems == []
-
-
-@pytest.fixture
-def page(open_page: Callable[..., Any]) -> Any:
-    """Page at the width of a desk."""
-    return open_page()
+from .conftest import DESK, PHONE
 
 
 def _range(page: Any) -> tuple[float, float]:
@@ -93,7 +13,7 @@ def _range(page: Any) -> tuple[float, float]:
     return start, end
 
 
-@pytest.mark.parametrize("size", [_DESK, _PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
 def test_page_fits_its_width(size: tuple[int, int], open_page: Callable[..., Any]) -> None:
     page = open_page(size)
 
@@ -101,7 +21,7 @@ def test_page_fits_its_width(size: tuple[int, int], open_page: Callable[..., Any
     assert page.locator("#timeline").bounding_box()["width"] > 0.8 * size[0]
 
 
-@pytest.mark.parametrize("size", [_DESK, _PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
 def test_timeline_draws_events(size: tuple[int, int], open_page: Callable[..., Any]) -> None:
     """The canvas has the color of collectives."""
     page = open_page(size)

@@ -123,6 +123,32 @@ function addControls(timeline) {
   });
 }
 
+/** Fill the table that has the timeline as text, while it is open. */
+function showTimelineTable(timeline) {
+  if (!byId("timeline-table").open) return;
+  const rows = timeline.summarize().map((values) => {
+    const row = document.createElement("tr");
+    values.forEach((value, index) => {
+      const each = row.insertCell();
+      each.className = index < 3 ? "name" : "";
+      each.textContent = value;
+    });
+    return row;
+  });
+  byId("timeline-table").querySelector("tbody").replaceChildren(...rows);
+}
+
+/** Let the keyboard reach what scrolls sideways. */
+function addScrollers() {
+  const observer = new ResizeObserver((entries) => {
+    for (const { target } of entries) {
+      if (target.scrollWidth > target.clientWidth) target.tabIndex = 0;
+      else target.removeAttribute("tabindex");
+    }
+  });
+  for (const each of document.querySelectorAll(".scroll")) observer.observe(each);
+}
+
 async function main() {
   const data = JSON.parse(byId("data").textContent);
   const columns = await decodeColumns(data.columns);
@@ -135,12 +161,15 @@ async function main() {
   const update = () => {
     const kinds = new Set([...byId("kinds").querySelectorAll("input:checked")].map((box) => box.value));
     timeline.setFilter({ ...applyFilters(data, flame), kinds });
+    showTimelineTable(timeline);
   };
   addOptions(byId("rank"), [["", "all"], ...data.traces.map((trace, index) => [index, trace.stage ? `${trace.name}, ${trace.stage}` : trace.name])]);
   addOptions(byId("stage"), [["", "all"], ...data.stages.filter(Boolean).map((stage) => [stage, stage])]);
   addKinds(data.traces, update);
   addTooltip(timeline);
   addControls(timeline);
+  addScrollers();
+  byId("timeline-table").addEventListener("toggle", () => showTimelineTable(timeline));
   for (const id of ["rank", "stage"]) byId(id).addEventListener("change", update);
   for (const id of ["operator-tree", "module-tree"]) addTreeKeys(byId(id));
   update();

@@ -69,7 +69,9 @@ class Timeline {
     this.colors = new Map();
     this.addPointers();
     new ResizeObserver(() => this.layout()).observe(canvas.parentElement);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { this.colors.clear(); this.draw(); });
+    for (const query of ["(prefers-color-scheme: dark)", "(forced-colors: active)"]) {
+      matchMedia(query).addEventListener("change", () => { this.colors.clear(); this.draw(); });
+    }
   }
 
   setFilter(filter) {
@@ -214,7 +216,7 @@ class Timeline {
         if (palette[name] !== color) context.fillStyle = color = palette[name];
         context.fillRect(x, y, Math.max(w - 0.5, 1), ROW_HEIGHT - 2);
         if (w > 34) {
-          this.paintLabel(this.names[name], x, w, y, track.kind === "step" ? this.text : "#fff");
+          this.paintLabel(this.names[name], x, w, y, labelColor(palette[name]));
           color = "";
         }
       }
@@ -253,6 +255,34 @@ class Timeline {
       }
     }
     context.globalAlpha = 1;
+  }
+
+  /** Return the rows of the timeline as text: trace, track, longest event, number of events, total time. */
+  summarize() {
+    const groups = [];
+    for (const trace of this.visibleTraces()) {
+      for (const track of trace.tracks) {
+        if (!this.filter.kinds.has(track.kind)) continue;
+        // Events that overlap have rows of their own, without a title.
+        const last = groups.at(-1);
+        if (!track.title && last?.trace === trace && last.kind === track.kind) last.tracks.push(track);
+        else groups.push({ trace, kind: track.kind, title: track.title, tracks: [track] });
+      }
+    }
+    return groups.map(({ trace, kind, title, tracks }) => {
+      let [count, total, longest, name] = [0, 0, 0, ""];
+      for (const { durations, names, scale } of tracks) {
+        count += durations.length;
+        for (let i = 0; i < durations.length; i++) {
+          const duration = durations[i] / scale;
+          total += duration;
+          if (duration >= longest) [longest, name] = [duration, this.names[names[i]]];
+        }
+      }
+      const what = title && title !== KINDS[kind] ? `${KINDS[kind]}: ${title}` : KINDS[kind];
+      const where = trace.stage ? `${trace.name}, ${trace.stage}` : trace.name;
+      return [where, what, `${shortName(name)}, ${formatTime(longest)}`, count, formatTime(total)];
+    });
   }
 
   timeAt(x) {
@@ -369,6 +399,19 @@ function colorName(kind, name) {
   }
   if (kind === "annotation" && DATA_LOADING.test(name)) return "data-loading";
   return kind;
+}
+
+const labelColors = new Map();
+
+/** Return black or white, whichever has more contrast to a color such as "#2f74b5". */
+function labelColor(color) {
+  if (!labelColors.has(color)) {
+    const [red, green, blue] = [1, 3, 5]
+      .map((start) => parseInt(color.slice(start, start + 2), 16) / 255)
+      .map((value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4));
+    labelColors.set(color, 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000" : "#fff");
+  }
+  return labelColors.get(color);
 }
 
 function shortName(name) {

@@ -10,7 +10,8 @@ function showTree(element, root, hasDevice) {
 function treeHead(hasDevice) {
   const row = document.createElement("div");
   row.className = "row head";
-  row.setAttribute("role", "presentation");
+  // Each item's label says what its numbers are.
+  row.setAttribute("aria-hidden", "true");
   row.append(...["", hasDevice ? "Card" : "Calls", "Host"].map(cell));
   return row;
 }
@@ -26,6 +27,9 @@ function treeItem(node, level, hasDevice) {
   const item = document.createElement("div");
   item.setAttribute("role", "treeitem");
   item.setAttribute("aria-level", level);
+  // Else the label is the text of the item and of all that it contains.
+  const host = `${formatTime(time)} on the host, ${calls} ${calls === 1 ? "call" : "calls"}`;
+  item.setAttribute("aria-label", `${shortName(name)}: ${hasDevice ? `${formatTime(deviceTime)} on the card, ` : ""}${host}`);
   item.tabIndex = -1;
   const row = document.createElement("div");
   row.className = "row";
