@@ -1,6 +1,6 @@
 """Tests for Gaudi code, which run on simulated cards in CI and on real cards on a Gaudi machine.
 
-    pip install "hpu-sim[pytest]"
+    pip install "./packages/hpu-sim[pytest]"      # from a checkout; nothing is on a package index yet
     pytest
 
 `@pytest.mark.hpu` states what machine a test needs. Without a Gaudi, each of these tests runs on a simulated machine in

@@ -22,12 +22,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lost_machine import lose_a_machine  # type: ignore[import-not-found] # Beside this file.
+from slurm_cluster import can_start, cluster  # type: ignore[import-not-found] # As above.
+from slurm_jobs import run_jobs  # type: ignore[import-not-found] # As above.
 
 from hpu_sim.testing import free_port, machine_env
 from hpu_sim.testing.network import can_create_networks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 TRAIN = Path(__file__).with_name("train.py")
 BIN = Path(sys.executable).parent
@@ -182,43 +184,68 @@ def describe(case: Case, folder: Path, expected: list[dict[str, object]]) -> tup
 def main() -> int:
     """Run the cases, and print the table; return 1 if one is not as expected."""
     wanted = sys.argv[1:] or list(PROGRAMS)
-    path = f"{BIN}:{os.environ['PATH']}"
-    expected: dict[tuple[int, int], list[dict[str, object]]] = {}
-    rows = [("engine", "what was done", "seconds", "result")]
+    table = [("engine", "what was done", "seconds", "result")]
     failed = False
-    for case in CASES:
-        if case.engine not in wanted:
-            continue
-        program, version = PROGRAMS[str(case.engine)]
-        if shutil.which(program, path=path) is None:
-            rows.append((str(case.engine), case.what, "-", f"not run: `{program}` is not installed"))
-            continue
-        with tempfile.TemporaryDirectory(prefix="engines-") as name:
-            folder = Path(name)
-            for part in ("plain", "engine"):
-                (folder / part).mkdir()
-            key = case.ranks, case.epochs
-            if key not in expected:
-                plain = replace(case, engine=None, killed=None)
-                run(plain, folder / "plain")
-                expected[key] = results(plain, folder / "plain")
-            seconds, result, ok = describe(case, folder / "engine", expected[key])
-        text = subprocess.run(version, capture_output=True, text=True, check=False).stdout  # noqa: S603 - as above.
-        rows.append(
-            (text.splitlines()[0] if text else str(case.engine), f"{case.ranks} ranks: {case.what}", seconds, result)
-        )
-        failed |= not ok
-        print(" | ".join(rows[-1]), flush=True)
-    if "torchrun" in wanted and can_create_networks():
-        with tempfile.TemporaryDirectory(prefix="engines-") as name:
-            found = lose_a_machine(Path(name))
-        rows += [("torchrun", what, seconds, "as expected" if ok else "NOT as expected") for what, seconds, ok in found]
-        failed |= not all(ok for *_, ok in found)
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    with contextlib.ExitStack() as stack:
+        if "slurm" in wanted and can_start():
+            stack.enter_context(cluster(_temporary(stack)))
+        for row, ok in _rows(wanted):
+            table.append(row)
+            failed |= not ok
+            print(" | ".join(row), flush=True)
+    widths = [max(len(row[column]) for row in table) for column in range(4)]
     print("\nSimulated cards, one machine:")
-    for row in rows:
+    for row in table:
         print("| " + " | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) + " |")
     return int(failed)
+
+
+def _rows(wanted: list[str]) -> Iterator[tuple[tuple[str, str, str, str], bool]]:
+    """Yield the rows of the table, and whether each is as expected."""
+    expected: dict[tuple[int, int], list[dict[str, object]]] = {}
+    for case in CASES:
+        engine = str(case.engine)
+        if engine not in wanted:
+            continue
+        if reason := _skip_reason(engine):
+            yield (engine, case.what, "-", f"not run: {reason}"), True
+            continue
+        with contextlib.ExitStack() as stack:
+            key = case.ranks, case.epochs
+            if key not in expected:
+                folder = _temporary(stack)
+                run(replace(case, engine=None, killed=None), folder)
+                expected[key] = results(case, folder)
+            seconds, result, ok = describe(case, _temporary(stack), expected[key])
+        yield (_version(engine), f"{case.ranks} ranks: {case.what}", seconds, result), ok
+    with contextlib.ExitStack() as stack:
+        steps: list[tuple[str, str, str, bool]] = []
+        if "torchrun" in wanted and can_create_networks():
+            steps += [("torchrun", *row) for row in lose_a_machine(_temporary(stack))]
+        if "slurm" in wanted and not _skip_reason("slurm"):
+            folder = _temporary(stack)
+            run(Case(None, 2, "train", epochs=_LONG), folder)
+            rows = run_jobs(_temporary(stack), _LONG, results(Case(None, 2, "train"), folder))
+            steps += [(_version("slurm"), *row) for row in rows]
+        for engine, what, seconds, ok in steps:
+            yield (engine, what, seconds, "as expected" if ok else "NOT as expected"), ok
+
+
+def _skip_reason(engine: str) -> str | None:
+    if engine == "slurm":
+        return None if can_start() else "needs root and the packages slurm-wlm and munge"
+    program = PROGRAMS[engine][0]
+    is_installed = shutil.which(program, path=f"{BIN}:{os.environ['PATH']}") is not None
+    return None if is_installed else f"`{program}` is not installed"
+
+
+def _version(engine: str) -> str:
+    text = subprocess.run(PROGRAMS[engine][1], capture_output=True, text=True, check=False).stdout  # noqa: S603 - as above.
+    return text.splitlines()[0] if text else engine
+
+
+def _temporary(stack: contextlib.ExitStack) -> Path:
+    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="engines-")))
 
 
 if __name__ == "__main__":

@@ -132,6 +132,7 @@ def main() -> None:
         "loss": float(trainer.callback_metrics.get("loss", "nan")),
         "weights": hashlib.sha256(weights).hexdigest()[:12],
         "first_epoch": killer.first_epoch,
+        "modules": os.environ.get("HABANA_VISIBLE_MODULES"),
     }
     (options.folder / f"rank-{trainer.global_rank}.json").write_text(json.dumps(result))
 

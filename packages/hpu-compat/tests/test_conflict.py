@@ -1,15 +1,17 @@
 """Tests with the real lightning-habana in the same environment."""
 
 import importlib
+import re
 import sys
 
 import pytest
 
 from hpu_compat import _conflict
+from hpu_core.install_hints import install_command
 
 _CONFLICT = (
     r"^lightning-habana 1\.6\.0 must not be installed together with hpu-compat, .*: "
-    r"pip uninstall --yes lightning-habana hpu-compat && pip install 'hpu-compat\[all\]'$"
+    rf"pip uninstall --yes lightning-habana hpu-compat && {re.escape(install_command('hpu-compat'))}$"
 )
 
 

@@ -22,9 +22,11 @@ def check() -> None:
         version = metadata.version(_DISTRIBUTION)
     except metadata.PackageNotFoundError:
         return
+    from hpu_core.install_hints import install_command
+
     raise ImportError(
         f"{_DISTRIBUTION} {version} must not be installed together with hpu-compat, because their files overwrite each "
-        f"other: pip uninstall --yes {_DISTRIBUTION} hpu-compat && pip install 'hpu-compat[all]'",
+        f"other: pip uninstall --yes {_DISTRIBUTION} hpu-compat && {install_command('hpu-compat')}",
         name="lightning_habana",
     )
 

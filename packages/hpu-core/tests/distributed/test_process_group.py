@@ -1,17 +1,58 @@
 """Arguments of the process group manager, and processes that it waits for."""
 
 import os
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 import torch.distributed as dist
 
+from hpu_core import initialize_hccl
+from hpu_core._lightning import LightningEnvironment
+from hpu_core.distributed import process_group
 from hpu_core.distributed.environment import LAUNCHER_PID
 from hpu_core.distributed.failure_detection import RankFailedError
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.process_group import FAILURE_DETECTION, ProcessGroupManager, _PeerCheck
+from hpu_sim.testing import SharedRankPool
+
+
+@pytest.fixture(scope="module")
+def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., list[Any]]]:
+    """Return a function that calls a function of this module on two ranks."""
+    with SharedRankPool(lambda: tmp_path_factory.mktemp("ranks")) as ranks:
+        yield ranks.call
+
+
+def _is_watched(init_method: str | None) -> bool:
+    """Return whether a rank whose program creates the process group has a watchdog."""
+    rank = int(os.environ["RANK"])
+    initialize_hccl(2, rank, rank)
+    dist.init_process_group("hccl", init_method, rank=rank, world_size=2)
+    process_group._job = None
+    manager = ProcessGroupManager(None, timedelta(seconds=60))
+    cluster = LightningEnvironment()
+    cluster.set_world_size(2)
+    cluster.set_global_rank(rank)
+    manager.rendezvous(cluster, 2, 1)
+    is_watched = manager.watchdog is not None
+    # The ranks leave together: rank 0 keeps the store.
+    dist.barrier()
+    manager.close()
+    dist.destroy_process_group()
+    return is_watched
+
+
+def test_process_group_of_the_program_is_watched(on_ranks: Callable[..., list[Any]]) -> None:
+    """Its store is at MASTER_PORT, as that of a strategy."""
+    assert on_ranks(_is_watched, None) == [True, True]
+
+
+def test_process_group_with_another_store_is_not_watched(on_ranks: Callable[..., list[Any]], tmp_path: Path) -> None:
+    assert on_ranks(_is_watched, f"file://{tmp_path}/store") == [False, False]
 
 
 @pytest.mark.parametrize("name", [None, "hccl"])

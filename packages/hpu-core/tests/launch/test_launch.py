@@ -185,6 +185,35 @@ def test_pods_get_their_share_of_a_machine(engine: str, replicas: str) -> None:
     assert container["resources"] == {"requests": expected, "limits": expected}
 
 
+@pytest.mark.parametrize(("engine", "replicas"), [("kubernetes", "pytorch"), ("kubernetes-mpi", "mpi")])
+def test_pod_with_all_cards_of_a_machine_is_that_of_intels_quick_start(engine: str, replicas: str) -> None:
+    manifest = _manifest(engine, "--devices", "8")
+
+    pod = manifest["spec"][f"{replicas}ReplicaSpecs"]["Worker"]["template"]["spec"]
+    (container,) = pod["containers"]
+    expected = {"habana.ai/gaudi": 8, "hugepages-2Mi": "95000Mi", "memory": "409Gi"}
+    assert container["resources"] == {"requests": expected, "limits": expected}
+    assert container["securityContext"] == {"capabilities": {"add": ["SYS_NICE"]}}
+    assert pod["hostIPC"] is True
+
+
+def test_pytorchjob_serves_the_rendezvous_at_the_declared_port() -> None:
+    """The operator takes the service's port and MASTER_PORT from the port of this name in the master's pod."""
+    replicas = _manifest("kubernetes", "--port", "1234")["spec"]["pytorchReplicaSpecs"]
+
+    for replica in replicas.values():
+        (container,) = replica["template"]["spec"]["containers"]
+        assert container["ports"] == [{"name": "pytorchjob-port", "containerPort": 1234}]
+        assert '--master-port="$MASTER_PORT"' in container["command"][2]
+
+
+def test_mpijob_serves_the_rendezvous_at_the_given_port() -> None:
+    replicas = _manifest("kubernetes-mpi", "--port", "1234")["spec"]["mpiReplicaSpecs"]
+    (launcher,) = replicas["Launcher"]["template"]["spec"]["containers"]
+
+    assert "-x MASTER_PORT=1234" in launcher["command"][2]
+
+
 @pytest.mark.parametrize(
     ("script", "name"), [("train.py", "train"), ("a/b/My_Script 2.py", "my-script-2"), ("7b.py", "job-7b")]
 )

@@ -63,3 +63,11 @@ def test_wrong_field_is_found(path: tuple[str, str], value: object, problem: str
     manifest[path[0]][path[1]] = value
 
     assert _problems(manifest, "KubeflowOrgV1MPIJob") == [problem]
+
+
+def test_pytorchjob_names_its_container_as_the_operator_requires() -> None:
+    from kubeflow.training.constants.constants import PYTORCHJOB_CONTAINER
+
+    for replica in _manifest("kubernetes")["spec"]["pytorchReplicaSpecs"].values():
+        (container,) = replica["template"]["spec"]["containers"]
+        assert container["name"] == PYTORCHJOB_CONTAINER

@@ -11,11 +11,12 @@ import torch.distributed as dist
 from hpu_core import collectives, hccl
 from hpu_core._lightning import ClusterEnvironment, init_dist_connection
 from hpu_core.distributed import excepthook
+from hpu_core.distributed.connections import own_endpoints
 from hpu_core.distributed.environment import LAUNCHER_PID, find_agent, validate_environment
 from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, describe_exit
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult, rendezvous
-from hpu_core.distributed.store import RendezvousConfig
+from hpu_core.distributed.store import RendezvousConfig, open_store
 from hpu_core.distributed.watchdog import Watchdog
 
 __all__ = ["BACKEND", "FAILURE_DETECTION", "TIMEOUT", "ProcessGroupManager"]
@@ -80,27 +81,42 @@ class ProcessGroupManager:
             RuntimeError: Rank 0 cannot open the store.
             ValueError: The environment is incomplete or contradicts itself, or ranks disagree about it.
         """
-        global _job  # noqa: PLW0603 - torch has one default process group per process.
         cluster = _require_cluster(cluster)
         validate_environment(cluster, devices, num_nodes)
+        self.join(cluster)
+
+    def join(self, cluster: ClusterEnvironment) -> None:
+        """Wait for the other ranks and start the watchdog, without a check of the environment.
+
+        Args:
+            cluster: Lightning's cluster environment.
+
+        Raises:
+            RankFailedError: A rank did not join or has failed; the message names it.
+            RuntimeError: Rank 0 cannot open the store.
+        """
+        global _job  # noqa: PLW0603 - torch has one default process group per process.
+        config = RendezvousConfig(
+            cluster.main_address,
+            cluster.main_port,
+            cluster.global_rank(),
+            cluster.local_rank(),
+            cluster.world_size(),
+            self.timeout,
+            _PeerCheck(self.launched),
+        )
         if not dist.is_initialized():
-            config = RendezvousConfig(
-                cluster.main_address,
-                cluster.main_port,
-                cluster.global_rank(),
-                cluster.local_rank(),
-                cluster.world_size(),
-                self.timeout,
-                _PeerCheck(self.launched),
-            )
             reusable = _job is not None and _job.result.config.endpoint == config.endpoint
             _job = _Job(rendezvous(config, _job.result.root if _job is not None and reusable else None))
-            if self.failure_detection:
-                excepthook.install(_job.result.store().add)
-        # Where the program made the process group itself, there is no job to watch.
-        if _job is not None and self.failure_detection and cluster.world_size() > 1 and self.watchdog is None:
-            self.watchdog = Watchdog(_job.result, _job.heartbeat, self.launched, find_agent())
-            self.watchdog.start()
+        # The program or Ray made the process group. Without a connection to MASTER_PORT, its store is elsewhere and
+        # there is no job to watch.
+        elif _job is None and self.failure_detection and config.world_size > 1 and own_endpoints(config.port):
+            _job = _Job(rendezvous(config, open_store(config, server=False)))
+        if _job is not None and self.failure_detection:
+            excepthook.install(_job.result.store().add)
+            if config.world_size > 1 and self.watchdog is None:
+                self.watchdog = Watchdog(_job.result, _job.heartbeat, self.launched, find_agent())
+                self.watchdog.start()
         if self.watchdog is not None:
             self.watchdog.on_training_start()
 

@@ -28,7 +28,7 @@ try:
     import pytest
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        "the pytest plugin of hpu-sim needs pytest, which is not installed: pip install 'hpu-sim[pytest]'"
+        "the pytest plugin of hpu-sim needs pytest, which is not installed: pip install pytest"
     ) from error
 
 if TYPE_CHECKING:

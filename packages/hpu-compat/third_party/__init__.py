@@ -1,0 +1,1 @@
+"""Programs with torchvision on two simulated devices."""
