@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from habana_frameworks.torch.dynamo.compile_backend import config
 from habana_frameworks.torch.internal import bridge_config
 
@@ -12,6 +13,15 @@ def test_a_flag_is_set_for_a_while() -> None:
         assert bridge_config._flags["PT_COMPILE_ONLY_MODE"] is True
 
     assert bridge_config._flags["PT_COMPILE_ONLY_MODE"] is False
+
+
+def test_operators_without_a_kernel_are_refused_for_a_while() -> None:
+    rows = torch.ones(2, device="hpu")
+
+    with bridge_config.env_setting("PT_HPU_PLACE_ON_CPU", "none"), pytest.raises(RuntimeError, match="digamma"):
+        rows.digamma()
+
+    assert rows.digamma().shape == (2,)
 
 
 def test_an_unknown_flag_is_a_key_error() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import torch
@@ -83,7 +83,8 @@ def grow(x):
 for keep in (True, False):
     torch._dynamo.reset()
     data = torch.zeros(2, device="hpu")
-    out = torch.compile(grow, backend="hpu_backend", options={"keep_input_mutations": keep, "inference": True})(data)
+    options = {"keep_input_mutations": keep, "inference": True, "force_static_compile": True}
+    out = torch.compile(grow, backend="hpu_backend", options=options)(data)
     print(data.tolist(), out.tolist())
 """
     )
@@ -104,6 +105,63 @@ def test_a_result_is_traced_with_the_strides_that_it_has() -> None:
     assert traced.stride() == rows.exp().stride() == (1, 3)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cast_to_fp8_v2",
+        "fp8_gemm_v2",
+        "sdpa_recomp_fwd",
+        "sdpa_recomp_fwd_dropout_seed",
+        "rms_norm",
+        "rms_norm_backward",
+        "rotary_pos_embedding",
+        "mixture_of_experts",
+        "convert_from_uint4",
+        "optimizer_lamb_fused_norm",
+    ],
+)
+def test_an_operator_of_the_bridge_is_traced_as_it_runs(name: str) -> None:
+    """Shapes, dtypes and devices of the traced results are those of a run."""
+    importlib.import_module("torch._dynamo")
+    from torch._subclasses import FakeTensorMode
+    from torch.utils._pytree import tree_map_only
+
+    operator, arguments = getattr(torch.ops.hpu, name), _arguments(name)
+    expected = operator(*arguments)
+
+    with FakeTensorMode() as mode:
+        traced = operator(*tree_map_only(torch.Tensor, mode.from_tensor, arguments))
+
+    def described(results: object) -> object:
+        return tree_map_only(torch.Tensor, lambda tensor: (tensor.shape, tensor.dtype, str(tensor.device)), results)
+
+    assert described(traced) == described(expected)
+
+
+def _arguments(name: str) -> tuple[Any, ...]:
+    """Return arguments of an operator, on the device."""
+    rows = torch.ones(4, 8, device="hpu")
+    heads = torch.ones(1, 2, 4, 8, device="hpu", dtype=torch.bfloat16)
+    angles = torch.ones(1, 1, 4, 8, device="hpu", dtype=torch.bfloat16)
+    attention = (heads, heads, heads, None, 0.5, 0.5, True, True, "fast", None, "None")
+    seed = torch.ones(1, dtype=torch.int32, device="hpu")
+    weights = [torch.ones(16, 8, device="hpu")] * 2
+    routing = (rows, torch.zeros(4, 1, dtype=torch.int64, device="hpu"), torch.ones(4, 1, device="hpu"))
+    arguments: dict[str, tuple[Any, ...]] = {
+        "cast_to_fp8_v2": (rows, 2.0, False, True, torch.float8_e4m3fn),
+        "convert_from_uint4": (seed.expand(4, 2).contiguous(), rows.new_ones(1, 16), None, torch.bfloat16),
+        "fp8_gemm_v2": (rows.to(torch.float8_e5m2), False, rows.to(torch.float8_e5m2), True, None, torch.bfloat16),
+        "mixture_of_experts": (*routing, weights, weights, [weights[0].T.contiguous()] * 2, True, "silu", 0, 1),
+        "optimizer_lamb_fused_norm": ([rows, rows], 1.0),
+        "rms_norm": (rows, rows[0], 1e-6),
+        "rms_norm_backward": (rows, rows, rows[0], rows[:, :1], True, 0),
+        "rotary_pos_embedding": (heads, angles, angles, None, 0, 0),
+        "sdpa_recomp_fwd": attention,
+        "sdpa_recomp_fwd_dropout_seed": (seed, *attention),
+    }
+    return arguments[name]
+
+
 def test_an_unknown_option_is_named(output_of: Callable[..., str]) -> None:
     """The error lists the options."""
     program = (
@@ -117,7 +175,8 @@ except Exception as error:
     )
 
     assert output_of(program, **_EAGER).endswith(
-        "`options` of hpu_backend must be among inference, keep_input_mutations, use_eager_fallback, got 'fast'"
+        "`options` of hpu_backend must be among force_static_compile, inference, keep_input_mutations, "
+        "use_eager_fallback, got 'fast'"
     )
 
 

@@ -128,3 +128,12 @@ def test_a_pinned_copy_keeps_its_content() -> None:
     """Of strided tensors and of none."""
     assert torch.arange(6.0).view(2, 3).t().pin_memory().tolist() == [[0, 3], [1, 4], [2, 5]]
     assert torch.empty(0).pin_memory().tolist() == []
+
+
+@pytest.mark.needs_torch("2.1", "_foreach_copy_")
+def test_a_list_of_tensors_is_copied_from_the_host() -> None:
+    targets = [torch.zeros(2, device="hpu"), torch.zeros(2, device="hpu", dtype=torch.int32)]
+
+    torch._foreach_copy_(targets, [torch.ones(2), torch.ones(2, device="hpu")])
+
+    assert [target.tolist() for target in targets] == [[1, 1], [1, 1]]

@@ -410,3 +410,8 @@ def test_an_activation_is_differentiated_by_the_kernel_of_the_cpu(
         gradients.append(x.grad.cpu())
 
     assert torch.equal(*gradients)
+
+
+def test_a_window_is_the_cpus() -> None:
+    """Torch computes it with a kernel of the device of the result."""
+    assert torch.equal(torch.kaiser_window(5, device="hpu").cpu(), torch.kaiser_window(5))

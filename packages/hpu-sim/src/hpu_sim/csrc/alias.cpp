@@ -13,9 +13,16 @@ namespace {
 
 // A CPU kernel would crash on a tensor whose storage was resized, as FSDP frees parameters.
 void check_in_bounds(const c10::TensorImpl& tensor) {
-  const size_t needed = at::detail::computeStorageNbytes(
-      tensor.sizes(), tensor.strides(), tensor.dtype().itemsize(), tensor.storage_offset());
   const size_t available = tensor.unsafe_storage().nbytes();
+  const size_t itemsize = tensor.dtype().itemsize();
+  // The common case needs only what the tensor caches.
+  if (C10_LIKELY(
+          tensor.is_contiguous() &&
+          static_cast<size_t>(tensor.storage_offset() + tensor.numel()) * itemsize <= available)) {
+    return;
+  }
+  const size_t needed =
+      at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), itemsize, tensor.storage_offset());
   TORCH_CHECK(
       needed <= available,
       "hpu tensors must lie within their storage, got a tensor of sizes ",

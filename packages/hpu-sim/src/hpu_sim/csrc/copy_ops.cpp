@@ -105,6 +105,21 @@ at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& targ
   return copy_(result, source, /*non_blocking=*/false);
 }
 
+#if HPU_SIM_TORCH >= 201
+// As on every accelerator, the sources may be CPU tensors.
+void foreach_copy_(at::TensorList self, at::TensorList sources, bool non_blocking) {
+  TORCH_CHECK(
+      self.size() == sources.size(),
+      "Tensor lists must have the same number of tensors, got ",
+      self.size(),
+      " and ",
+      sources.size());
+  for (size_t i = 0; i < self.size(); ++i) {
+    self[i].copy_(sources[i], non_blocking);
+  }
+}
+#endif
+
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   ++counters().d2h_copies;
   counters().d2h_bytes += static_cast<int64_t>(self.element_size());
@@ -118,6 +133,9 @@ TORCH_LIBRARY_IMPL(aten, HPU, m) {
   m.impl("_copy_from", &copy_from);
   m.impl("_copy_from_and_resize", &copy_from_and_resize);
   m.impl("_local_scalar_dense", &local_scalar_dense);
+#if HPU_SIM_TORCH >= 201
+  m.impl("_foreach_copy_", &foreach_copy_);
+#endif
 }
 
 }  // namespace

@@ -15,9 +15,10 @@ bool starts_with(const std::string& text, const char* prefix) {
   return text.rfind(prefix, 0) == 0;
 }
 
-// The composite kernel of convolution selects a backend by device, for hpu `convolution_overrideable`.
+// The composite kernel of convolution selects a backend by device, for hpu `convolution_overrideable`. That of
+// kaiser_window calls a kernel by device.
 bool has_device_dependent_composite(const std::string& name) {
-  return name == "aten::convolution" || name == "aten::convolution_backward";
+  return name == "aten::convolution" || name == "aten::convolution_backward" || name == "aten::kaiser_window";
 }
 
 bool has_composite_kernel(const c10::OperatorHandle& op) {

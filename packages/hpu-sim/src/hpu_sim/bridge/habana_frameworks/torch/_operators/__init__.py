@@ -31,7 +31,10 @@ def define_operators() -> None:
         operators += [*float8.OPERATORS, *attention.FLOAT8_OPERATORS]
     for schema, function in operators:
         _library.define(schema)
-        _library.impl(schema.partition("(")[0], _without_gradient(function), "HPU")
+        name, kernel = schema.partition("(")[0], _without_gradient(function)
+        _library.impl(name, kernel, "HPU")
+        # For torch.compile, which traces with tensors without data.
+        _library.impl(name, kernel, "Meta")
 
 
 def _without_gradient(function: Callable[..., Any]) -> Callable[..., Any]:

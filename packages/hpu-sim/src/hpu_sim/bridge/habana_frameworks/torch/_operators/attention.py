@@ -57,6 +57,8 @@ def _softmax_statistics(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tenso
 
 def _dropout(shape: torch.Size, p: float, device: torch.device, seed: torch.Tensor | None = None) -> torch.Tensor:
     """Return factors for the probabilities: 0 for dropped ones, else what keeps their mean."""
+    if device.type == "meta":
+        return torch.empty(shape, device=device)
     generator = None
     if seed is not None:
         generator = torch.Generator().manual_seed(int(seed))

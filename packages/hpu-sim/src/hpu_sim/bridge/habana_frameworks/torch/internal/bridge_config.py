@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import TYPE_CHECKING, Any, Final
+
+from hpu_sim.config import PLACE_ON_CPU_VARIABLE
+from hpu_sim.features import features
+from hpu_sim.runtime import active_config, native
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Flags that programs set, with the defaults of bridge 1.19. None of them changes what the simulator computes.
+# Flags of published sources, with the defaults of bridge 1.19. Only PT_HPU_PLACE_ON_CPU has an effect here.
 _flags: Final[dict[str, Any]] = {
     "PT_COMPILE_ONLY_MODE": False,
+    "PT_ENABLE_HABANA_STREAMASYNC": True,
+    "PT_ENABLE_INT64_SUPPORT": active_config().has_int64(os.environ),
+    "PT_HCCL_SLICE_SIZE_MB": 16,
+    "PT_HPU_DYNAMIC_MAX_POLICY_ORDER": "2,4,5,3,1",
+    "PT_HPU_DYNAMIC_MIN_POLICY_ORDER": "4,5,3,1",
+    "PT_HPU_EAGER_ENABLE_GRADIENT_VIEW_LAYOUT_OPT": not features().after_1_19,
+    "PT_HPU_EAGER_PIPELINE_ENABLE": True,
+    "PT_HPU_EMULATE_DISTRIBUTED": False,
+    "PT_HPU_ENABLE_LAZY_COLLECTIVES": False,
     "PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES": False,
+    "PT_HPU_ENABLE_VALID_DATA_RANGE_CHECK": True,
+    "PT_HPU_LAZY_ACC_PAR_MODE": 1,
+    PLACE_ON_CPU_VARIABLE: os.environ.get(PLACE_ON_CPU_VARIABLE, ""),
+    "PT_HPU_POOL_MEM_ACQUIRE_PERC": 100,
+    "PT_HPU_RECIPE_CACHE_CONFIG": "",
 }
 
 
@@ -29,8 +48,14 @@ def env_setting(name: str, value: Any) -> Iterator[None]:
         KeyError: If the bridge has no such flag, which programs use to find out.
     """
     before = _flags[name]
-    _flags[name] = value
+    _set(name, value)
     try:
         yield
     finally:
-        _flags[name] = before
+        _set(name, before)
+
+
+def _set(name: str, value: Any) -> None:
+    _flags[name] = value
+    if name == PLACE_ON_CPU_VARIABLE:
+        native().set_cpu_placement_allowed(value != "none")

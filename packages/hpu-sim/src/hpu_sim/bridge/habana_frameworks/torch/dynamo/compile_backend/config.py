@@ -15,6 +15,9 @@ def _flag(variable: str, *, default: bool) -> bool:
     return os.environ.get(variable, str(default)).lower() in {"1", "true"}
 
 
+#: Whether a graph of dynamic shapes is compiled for each shape.
+force_static_compile: bool = False
+
 #: Whether the graph is compiled for inference; None to decide by whether gradients are needed.
 inference: bool | None = None
 
@@ -24,7 +27,7 @@ keep_input_mutations: bool = _flag("PT_HPU_KEEP_INPUT_MUTATIONS", default=True)
 #: Whether operators that cannot be compiled run in eager mode.
 use_eager_fallback: bool = _flag("PT_HPU_USE_EAGER_FALLBACK", default=False)
 
-_NAMES = ("inference", "keep_input_mutations", "use_eager_fallback")
+_NAMES = ("force_static_compile", "inference", "keep_input_mutations", "use_eager_fallback")
 
 
 class _Flags(MutableMapping[str, Any]):
