@@ -115,8 +115,12 @@ from hpu_fsdp import HPUModelParallelStrategy
 
 @pytest.mark.parametrize(
     ("program", "devices"),
-    [(_TRAINER, 2), (_FSDP, 2), (_TENSOR_PARALLEL, 2), (_FABRIC, 1)],
-    ids=["trainer", "FSDP", "tensor parallel", "fabric"],
+    [
+        pytest.param(_TRAINER, 2, id="trainer", marks=pytest.mark.slow),
+        pytest.param(_FSDP, 2, id="FSDP"),
+        pytest.param(_TENSOR_PARALLEL, 2, id="tensor parallel"),
+        pytest.param(_FABRIC, 1, id="fabric"),
+    ],
 )
 def test_peak_memory_is_that_of_a_run(program: str, devices: int, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
