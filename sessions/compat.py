@@ -25,6 +25,7 @@ LIGHTNING_TESTS = {
     "hpu-bucketing": ("tests",),
     "hpu-core": ("tests",),
     "hpu-precision": ("tests",),
+    "hpu-profiler": ("tests",),
     "hpu-ddp": ("tests/test_training.py", "tests/test_fabric.py"),
     "hpu-compat": ("tests",),
     "hpu-deepspeed": ("tests",),

@@ -1,6 +1,7 @@
 """FSDP2 and tensor parallelism on two simulated devices; the helper functions run on both ranks."""
 
 import functools
+import inspect
 import itertools
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,15 @@ from unittest import mock
 
 import pytest
 import torch
+import torch.distributed as dist
 from packaging.version import Version
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives
+from torch.distributed.tensor import _random
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
+import hpu_fsdp
 import hpu_sim
 from hpu_core import HPUAccelerator, SingleHPUStrategy, frameworks
 from hpu_fsdp import FabricHPUModelParallelStrategy, HPUModelParallelStrategy, _parallelize, _torch
@@ -419,10 +423,39 @@ def test_mesh_of_another_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         strategy._finish_parallelization(torch.nn.Linear(2, 2))
 
 
+def _initialize_shards() -> tuple[str, list[float]]:
+    """Return the device of a weight that was initialized after sharding, and the gathered weight."""
+    created = not dist.is_initialized()
+    if created:
+        dist.init_process_group("hccl")
+    try:
+        # Another test may have replaced it already.
+        helper = inspect.unwrap(_random._resolve_device)
+        with mock.patch.object(_random, "_resolve_device", helper), mock.patch.object(_random, "_rng_tracker", None):
+            hpu_fsdp.patch_dtensor_random()
+            with torch.device("meta"):
+                layer = torch.nn.Linear(2, 4, bias=False)
+            fully_shard(layer)
+            layer.to_empty(device="hpu")
+            weight: Any = torch.nn.init.uniform_(layer.weight, 1, 2)
+            return str(weight.to_local().device), weight.full_tensor().flatten().tolist()
+    finally:
+        if created:
+            dist.destroy_process_group()
+
+
+def test_sharded_weights_are_initialized_without_lightning(on_ranks: OnRanks) -> None:
+    """On rank 1, torch would use hpu:1."""
+    devices, weights = zip(*on_ranks(_initialize_shards), strict=True)
+
+    assert devices == ("hpu:0", "hpu:0")
+    assert weights[0] == weights[1]
+    assert len({*weights[0]}) == 8
+
+
 def test_torch_has_the_private_names() -> None:
     """Attributes of a parameter group of `fully_shard`, and the device of a DTensor's random numbers."""
     from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
-    from torch.distributed.tensor import _random
 
     assert callable(FSDPModule._get_fsdp_state)
     names = FSDPParamGroup.__init__.__code__.co_names

@@ -10,6 +10,7 @@ from hpu_core import lazy_exports as _lazy_exports
 
 if TYPE_CHECKING:
     from hpu_fsdp.__about__ import __version__
+    from hpu_fsdp._torch import patch_dtensor_random
     from hpu_fsdp.fabric import FabricHPUFSDPStrategy
     from hpu_fsdp.fabric_model_parallel import FabricHPUModelParallelStrategy
     from hpu_fsdp.model_parallel import HPUModelParallelStrategy
@@ -24,12 +25,14 @@ __all__ = [
     "HPUFSDPStrategy",
     "HPUModelParallelStrategy",
     "__version__",
+    "patch_dtensor_random",
 ]
 
 __getattr__, __dir__ = _lazy_exports.lazy_exports(
     __name__,
     {
         "hpu_fsdp.__about__": ["__version__"],
+        "hpu_fsdp._torch": ["patch_dtensor_random"],
         "hpu_fsdp.fabric": ["FabricHPUFSDPStrategy"],
         "hpu_fsdp.fabric_model_parallel": ["FabricHPUModelParallelStrategy"],
         "hpu_fsdp.model_parallel": ["HPUModelParallelStrategy"],

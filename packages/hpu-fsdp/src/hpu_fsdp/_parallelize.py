@@ -21,7 +21,7 @@ class ModelParallelSetupMixin(_setup.ShardedSetupMixin):
     """Mixin for strategies with a device mesh; list it as ShardedSetupMixin."""
 
     def _prepare_mesh(self) -> None:
-        _torch.use_device_without_rank()
+        _torch.patch_dtensor_random()
 
     def _finish_parallelization(self, module: Module) -> None:
         """Restrict reductions to sums, and check the sharded parameters.

@@ -20,9 +20,9 @@ __all__ = [
     "force_sum_reduction",
     "ignore_no_shard_warning",
     "is_offloaded",
+    "patch_dtensor_random",
     "sharded_parameters",
     "skip_all_reduce",
-    "use_device_without_rank",
 ]
 
 # Strategies that keep parameters unsharded between forward and backward.
@@ -142,8 +142,13 @@ def _replace_divide_factors() -> None:
     _fsdp_collectives._get_gradient_divide_factors = sum_on_hpu  # noqa: SLF001
 
 
-def use_device_without_rank() -> None:
-    """Replace torch's helper that derives the index of the device for random numbers of DTensors from the rank."""
+def patch_dtensor_random() -> None:
+    """Let DTensors on HPU draw random numbers on the device of this process.
+
+    torch derives the index of the device from the rank, but a process has one device, with index 0. The strategies call
+    this function. A program without Lightning calls it before it initializes parameters that are sharded already, such
+    as those from the meta device. It needs torch 2.7 or newer.
+    """
     from torch.distributed.tensor import _random
 
     helper: Any = getattr(_random, "_resolve_device", None)
@@ -152,7 +157,6 @@ def use_device_without_rank() -> None:
 
     @functools.wraps(helper)
     def resolve(device_mesh: Any) -> torch.device:
-        # A process has one device, with index 0.
         return torch.device("hpu", 0) if device_mesh.device_type == "hpu" else helper(device_mesh)
 
     _random._resolve_device = resolve  # noqa: SLF001 - torch has no public name for it.

@@ -297,7 +297,7 @@ def test_list_of_events_may_lack_its_end(end: str, tmp_path: Path) -> None:
     events = [{"ph": "X", "name": name, "pid": 1, "tid": 1, "ts": 5, "dur": 10} for name in ("prompt", "decode")]
     path.write_text("[" + ",".join(map(json.dumps, events)) + end)
 
-    assert [span.name for span in read_trace(path).spans] == ["prompt", "decode"]
+    assert [operator.name for operator in read_trace(path).operators] == ["prompt", "decode"]
 
 
 def test_list_that_ends_within_an_event_is_not_a_trace(tmp_path: Path) -> None:

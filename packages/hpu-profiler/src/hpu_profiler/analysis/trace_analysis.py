@@ -74,6 +74,11 @@ class TraceAnalysis:
         return bool(self.trace.device_events)
 
     @property
+    def own_counters(self) -> list[CounterStats]:
+        """Counters that the program recorded, without those of allocated memory."""
+        return [each for each in self.counters if not each.name.startswith("memory ")]
+
+    @property
     def steps(self) -> int:
         """Number of recorded steps."""
         return len(self.trace.steps)

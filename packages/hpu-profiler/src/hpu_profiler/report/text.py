@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["format_saving", "print_report"]
 
 _HOST_ROWS = 8
+_COUNTER_ROWS = 40
 
 
 def print_report(console: Console, job: JobAnalysis, *, row_limit: int) -> None:
@@ -43,7 +44,8 @@ def print_report(console: Console, job: JobAnalysis, *, row_limit: int) -> None:
         console.print(_traces(stage))
         if stage.has_device:
             console.print(_idle_time(stage))
-        for table in (_host_work(stage), _engines(stage), _device_events(stage), _operators(stage, row_limit)):
+        operators = _operators(stage, row_limit)
+        for table in (_host_work(stage), _engines(stage), _device_events(stage), operators, _counters(stage)):
             if table.row_count:
                 console.print(table)
 
@@ -151,4 +153,14 @@ def _operators(stage: StageAnalysis, row_limit: int) -> Table:
             format_time(row.cpu_time),
             format_time(row.self_cpu_time),
         )
+    return table
+
+
+def _counters(stage: StageAnalysis) -> Table:
+    """Return a table of the counters that the program recorded, without those of the memory."""
+    table = _table("\nCounters", "", "", "samples", "min", "mean", "max")
+    for each in stage.traces:
+        for row in each.own_counters[:_COUNTER_ROWS]:
+            values = (f"{value:.3g}" for value in (row.min, row.mean, row.max))
+            _add_row(table, each.name, row.name, str(row.samples), *values)
     return table

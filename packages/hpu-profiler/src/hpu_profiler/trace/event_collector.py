@@ -62,6 +62,7 @@ class EventCollector:
         self._operators: dict[Any, list[Operator]] = {}
         self._steps: list[HostSpan] = []
         self._spans: list[HostSpan] = []
+        self._uncategorized: list[HostSpan] = []
         self._frames: list[HostSpan] = []
         self._compilations: list[HostSpan] = []
         self._begins: list[_JsonEvent] = []
@@ -115,6 +116,13 @@ class EventCollector:
         for span in _logged_calls(self._begins):
             self._add_host_span(span)
         trace.steps, trace.spans = self._steps, self._spans
+        if not (trace.steps or trace.operators or trace.device_events):
+            # The events that a server writes itself.
+            own = {id(span) for span in self._uncategorized}
+            trace.operators = [
+                Operator(each.name, each.start, each.end, each.thread, 0) for each in self._uncategorized
+            ]
+            trace.spans = [span for span in trace.spans if id(span) not in own]
         trace.frames, trace.compilations = self._frames, self._compilations
         trace.counters = {name: sorted(samples) for name, samples in self._counters.items()}
         for spans in (trace.operators, trace.device_events, trace.steps, trace.spans, trace.compilations):
@@ -150,7 +158,10 @@ class EventCollector:
         elif category not in _IGNORED_CATEGORIES:
             is_launch = self._correlation.add_launch(event)
             if not is_launch or _COMPILATION_RE.search(name) or _SYNC_RE.search(name):
-                self._add_host_span(_host_span(event))
+                span = _host_span(event)
+                self._add_host_span(span)
+                if not category:
+                    self._uncategorized.append(span)
 
     def _add_host_span(self, span: HostSpan) -> None:
         if _STEP_RE.match(span.name):
