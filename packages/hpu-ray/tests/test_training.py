@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -19,6 +20,8 @@ pytest.importorskip("ray.train")
 
 PROGRAM = Path(__file__).parent / "programs" / "train.py"
 STRATEGIES = {"RayHPUDDPStrategy": "hpu_ddp", "RayHPUFSDPStrategy": "hpu_fsdp", "RayHPUDeepSpeedStrategy": "deepspeed"}
+# Seconds, as in the program.
+HANG_TIMEOUT = 30
 Train = Callable[..., list[dict[str, Any]]]
 
 # Ray starts nine processes that import torch, which takes minutes on a busy machine.
@@ -26,10 +29,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
-def train(tmp_path: Path) -> Train:
-    """Return a function that runs the program, and returns the result of each rank."""
+def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return a function that runs the program."""
 
-    def run(how: str, *arguments: str) -> list[dict[str, Any]]:
+    def run(how: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         variables = {
             "PT_HPU_LAZY_MODE": "0",
             "RAY_USAGE_STATS_ENABLED": "0",
@@ -39,11 +42,21 @@ def train(tmp_path: Path) -> Train:
         }
         environment = os.environ | machine_env(2, tmp_path, **variables)
         command = [sys.executable, str(PROGRAM), how, str(tmp_path), *arguments]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    return run
+
+
+@pytest.fixture
+def train(run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> Train:
+    """Return a function that runs the program, and returns the result of each rank."""
+
+    def train(how: str, *arguments: str) -> list[dict[str, Any]]:
+        done = run(how, *arguments)
         assert done.returncode == 0, done.stdout + done.stderr
         return [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2)]
 
-    return run
+    return train
 
 
 def _left_over(marker: Path) -> list[int]:
@@ -84,4 +97,17 @@ def test_killed_worker_resumes_from_the_last_checkpoint(train: Train, tmp_path: 
     assert (tmp_path / "killed").exists()
     assert [rank["resumed"] for rank in ranks] == [True, True]
     assert [(rank["weights"], rank["loss"]) for rank in ranks] == [(r["weights"], r["loss"]) for r in expected]
+    assert _left_over(tmp_path) == []
+
+
+def test_hung_worker_exits_and_is_named(run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+    """Ray itself waits for it for ever, as HCCL does."""
+    done = run("ray", "RayHPUDDPStrategy", "hang")
+
+    assert done.returncode == 1
+    message = r"rank 1 \(pid \d+ on \S+\) has made no progress for (\d+) s"
+    errors = re.findall(message, done.stdout + done.stderr)
+    assert errors, done.stdout + done.stderr
+    assert int(errors[0]) <= HANG_TIMEOUT
+    assert "[Rank 1 Error Snippet]" in done.stderr
     assert _left_over(tmp_path) == []

@@ -27,27 +27,27 @@ __all__ = ["RayHPUStrategyMixin", "find_strategy", "prepare_trainer"]
 
 
 class RayProcessGroupManager(ProcessGroupManager):
-    """Process group of a worker, which Ray creates. Ray itself detects failures and restarts the workers."""
-
-    def __init__(self, backend: str | None, timeout: Any) -> None:
-        super().__init__(backend, timeout, failure_detection=False)
+    """Process group of a worker, which Ray creates, and its watchdog. Ray restarts the workers that it ends."""
 
     def rendezvous(self, cluster: "ClusterEnvironment | None", devices: int, num_nodes: int) -> None:  # noqa: ARG002 - Ray has the numbers.
-        """Check that Ray has created the process group.
+        """Check that Ray has created the process group, and start the watchdog.
 
         Args:
-            cluster: Lightning's cluster environment.
+            cluster: Ray's cluster environment.
             devices: Processes per machine.
             num_nodes: Number of machines.
 
         Raises:
-            RuntimeError: It has not.
+            RankFailedError: A rank has failed; the message names it.
+            RuntimeError: Ray has not created it.
         """
         if not dist.is_initialized():
             raise RuntimeError(
                 "the strategy needs the process group of Ray Train: train in the function of a "
                 "`ray.train.torch.TorchTrainer(..., torch_config=hpu_ray.HPUTorchConfig())`"
             )
+        # Machines may have different numbers of workers.
+        self.join(cast("ClusterEnvironment", cluster))
 
 
 class RayHPUStrategyMixin(_Strategy):
@@ -60,7 +60,8 @@ class RayHPUStrategyMixin(_Strategy):
         super().__init__(*args, **kwargs)
         if self.cluster_environment is None:
             self.cluster_environment = ray_lightning.RayLightningEnvironment()
-        self.process_groups = RayProcessGroupManager(self.process_groups.backend, self.process_groups.timeout)
+        manager = self.process_groups
+        self.process_groups = RayProcessGroupManager(manager.backend, manager.timeout, manager.failure_detection)
 
     @property
     def num_processes(self) -> int:

@@ -1,7 +1,7 @@
 """Train two ranks on two simulated cards, through Ray Train or without it; each rank writes FOLDER/rank-N.json.
 
 python train.py plain FOLDER hpu_ddp
-python train.py ray FOLDER RayHPUDDPStrategy [kill]
+python train.py ray FOLDER RayHPUDDPStrategy [kill|hang]
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import json
 import os
 import signal
 import sys
+import threading
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 EPOCHS = 4
+HANG_TIMEOUT = timedelta(seconds=30)
 
 
 class Model(LightningModule):
@@ -53,6 +56,15 @@ class KillOnce(Callback):
         if trainer.current_epoch == 2 and batch_idx == 1 and trainer.global_rank == 1 and not self.marker.exists():
             self.marker.touch()
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Hang(Callback):
+    """Keep rank 1 in its third epoch for ever."""
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Wait for what never happens."""
+        if trainer.current_epoch == 2 and batch_idx == 1 and trainer.global_rank == 1:
+            threading.Event().wait()
 
 
 def data() -> DataLoader[tuple[Tensor, ...]]:
@@ -104,9 +116,12 @@ def train_in_worker(config: dict[str, Any]) -> None:
 
     folder = Path(config["folder"])
     callbacks: list[Callback] = [RayTrainReportCallback()]
-    if config["kill"]:
+    if config["fault"] == "kill":
         callbacks.append(KillOnce(folder / "killed"))
-    strategy = getattr(hpu_ray, config["strategy"])()
+    if config["fault"] == "hang":
+        callbacks.append(Hang())
+    options = {"timeout": HANG_TIMEOUT} if config["fault"] == "hang" else {}
+    strategy = getattr(hpu_ray, config["strategy"])(**options)
     checkpoint = ray.train.get_checkpoint()
     if checkpoint is None:
         fit(folder, strategy, callbacks)
@@ -115,7 +130,7 @@ def train_in_worker(config: dict[str, Any]) -> None:
             fit(folder, strategy, callbacks, Path(saved) / RayTrainReportCallback.CHECKPOINT_NAME)
 
 
-def train_with_ray(folder: Path, strategy: str, *, kill: bool) -> None:
+def train_with_ray(folder: Path, strategy: str, fault: str | None = None) -> None:
     """Train in a Ray cluster on this machine."""
     import ray
     from ray.train import FailureConfig, RunConfig
@@ -126,13 +141,13 @@ def train_with_ray(folder: Path, strategy: str, *, kill: bool) -> None:
     ray.init(num_cpus=2, include_dashboard=False)
     trainer = TorchTrainer(
         train_in_worker,
-        train_loop_config={"folder": str(folder), "kill": kill, "strategy": strategy},
+        train_loop_config={"folder": str(folder), "fault": fault, "strategy": strategy},
         scaling_config=scaling_config(2, cpus_per_worker=0.5),
         torch_config=HPUTorchConfig(),
         run_config=RunConfig(
             name="job",
             storage_path=str(folder),
-            failure_config=FailureConfig(max_failures=1),
+            failure_config=FailureConfig(max_failures=int(fault == "kill")),
             worker_runtime_env=worker_runtime_env(lazy_mode=False),
         ),
     )
@@ -144,4 +159,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "plain":
         fit(Path(sys.argv[2]), sys.argv[3], [])
     else:
-        train_with_ray(Path(sys.argv[2]), sys.argv[3], kill="kill" in sys.argv)
+        train_with_ray(Path(sys.argv[2]), *sys.argv[3:])
