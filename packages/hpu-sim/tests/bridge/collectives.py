@@ -290,6 +290,71 @@ def check_all_to_all_single() -> None:
     assert received.tolist() == ([1, 3, 4] if RANK == 0 else [2])
 
 
+def check_all_to_all_of_several_sizes() -> None:
+    """Check that a rank sends as many elements to each rank as that one receives."""
+    received = [torch.zeros(size + 1, device="hpu") for size in range(SIZE)]
+
+    dist.all_to_all(received, [torch.full((RANK + 1,), 10.0 * RANK + to, device="hpu") for to in range(SIZE)])
+
+    assert [x.tolist() for x in received] == [[RANK], [10 + RANK] * 2]
+
+
+@since_torch(2, 1)
+def check_all_gather_of_several_sizes() -> None:
+    received = [torch.zeros(size + 1, device="hpu") for size in range(SIZE)]
+
+    work = dist.all_gather(received, torch.full((RANK + 1,), 5.0 + RANK, device="hpu"), async_op=True)
+    assert work is not None
+    work.wait()
+
+    assert [x.tolist() for x in received] == [[5], [6, 6]]
+
+
+def _columns(dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a tensor of two columns, and its first column, which is not contiguous."""
+    rows = torch.zeros(2, 2, device="hpu", dtype=dtype)
+    return rows, rows[:, 0]
+
+
+def check_reductions_of_columns() -> None:
+    """Check that a reduction reads and writes the elements of a view, and nothing else."""
+    for dtype in (torch.float32, torch.int32):
+        rows, column = _columns(dtype)
+        column.copy_(card(RANK, 10))
+
+        dist.all_reduce(column)
+
+        assert rows.tolist() == [[1, 0], [20, 0]]
+
+
+def check_copies_of_columns() -> None:
+    """Check that collectives that copy bits read and write the elements of views, and nothing else."""
+    sent = card(RANK, 7, 10 + RANK, 7).view(2, 2)[:, 0]
+    rows, column = _columns()
+
+    dist.broadcast(sent[:] if RANK == 0 else column, src=0)
+    assert (sent if RANK == 0 else column).tolist() == [0, 10]
+
+    rows, column = _columns()
+    dist.all_gather([column, rows[:, 1]], sent)
+    assert rows.tolist() == [[0, 1], [10, 11]]
+
+    rows, column = _columns()
+    dist.all_to_all([column[:1], column[1:]], [sent[:1], sent[1:]])
+    assert rows.tolist() == ([[0, 0], [1, 0]] if RANK == 0 else [[10, 0], [11, 0]])
+
+    square = torch.zeros(2, 2, device="hpu")
+    dist.all_gather_into_tensor(square.T, sent)
+    assert square.tolist() == [[0, 1], [10, 11]]
+
+    rows, column = _columns()
+    if RANK == 0:
+        dist.send(sent, dst=1)
+    else:
+        dist.recv(column, src=0)
+        assert rows.tolist() == [[0, 0], [10, 0]]
+
+
 def check_send_and_receive() -> None:
     """Check messages with tags."""
     x = card(RANK)

@@ -415,3 +415,12 @@ def test_an_activation_is_differentiated_by_the_kernel_of_the_cpu(
 def test_a_window_is_the_cpus() -> None:
     """Torch computes it with a kernel of the device of the result."""
     assert torch.equal(torch.kaiser_window(5, device="hpu").cpu(), torch.kaiser_window(5))
+
+
+def test_a_mode_is_written_to_outputs() -> None:
+    """Torch's kernel with outputs lists the devices that it serves."""
+    values, indices = torch.empty(0, device="hpu"), torch.empty(0, dtype=torch.int64, device="hpu")
+
+    torch.mode(torch.tensor([1.0, 2.0, 2.0], device="hpu"), out=(values, indices))
+
+    assert (values.item(), indices.item()) == (2, 2)

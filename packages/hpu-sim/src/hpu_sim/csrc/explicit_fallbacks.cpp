@@ -16,9 +16,10 @@ bool starts_with(const std::string& text, const char* prefix) {
 }
 
 // The composite kernel of convolution selects a backend by device, for hpu `convolution_overrideable`. That of
-// kaiser_window calls a kernel by device.
+// kaiser_window calls a kernel by device, and that of mode with outputs refuses other devices than torch's own.
 bool has_device_dependent_composite(const std::string& name) {
-  return name == "aten::convolution" || name == "aten::convolution_backward" || name == "aten::kaiser_window";
+  return name == "aten::convolution" || name == "aten::convolution_backward" || name == "aten::kaiser_window" ||
+         name == "aten::mode";
 }
 
 bool has_composite_kernel(const c10::OperatorHandle& op) {

@@ -1,5 +1,7 @@
 #include "hccl.h"
 
+#include <algorithm>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -23,6 +25,10 @@ namespace hpu_sim {
 namespace {
 
 using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
+
+bool are_equal(const std::vector<int64_t>& values) {
+  return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
+}
 
 void record_collective(const char* name, const Tensors& payload) {
   // The other ranks read results of the graph.
@@ -84,9 +90,14 @@ class HcclBackend final : public c10d::Backend {
   }
 
   WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
+#if HPU_SIM_TORCH >= 201
+    if (outputs.size() == 1 && !are_equal(numels(outputs.front()))) {
+      return allgather_uneven(outputs.front(), inputs.front());
+    }
+#endif
     OutputBuffers buffers;
     auto to = buffers.add(as_bytes("allgather", outputs));
-    auto from = as_bytes("allgather", inputs);
+    auto from = as_input_bytes("allgather", inputs);
     record_collective("allgather", inputs);
     return enqueue(
         c10d::OpType::ALLGATHER, gloo_->allgather(to, from, options), concat_lists(outputs), buffers.copy_back());
@@ -94,8 +105,8 @@ class HcclBackend final : public c10d::Backend {
 
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
     OutputBuffers buffers;
-    auto to = buffers.add(as_bytes("allgather_base", as_1d(output)));
-    auto from = as_bytes("allgather_base", as_1d(input));
+    auto to = as_rows(buffers.add(as_bytes("allgather_base", output)));
+    auto from = as_rows(as_input_bytes("allgather_base", input));
     record_collective("allgather_base", {input});
 #if HPU_SIM_TORCH >= 202
     auto gloo = gloo_->_allgather_base(to, from, options);
@@ -112,8 +123,8 @@ class HcclBackend final : public c10d::Backend {
   WorkPtr allgather_into_tensor_coalesced(
       Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
     OutputBuffers buffers;
-    auto to = buffers.add(as_bytes("allgather_into_tensor_coalesced", as_1d(outputs)));
-    auto from = as_bytes("allgather_into_tensor_coalesced", as_1d(inputs));
+    auto to = as_rows(buffers.add(as_bytes("allgather_into_tensor_coalesced", outputs)));
+    auto from = as_rows(as_input_bytes("allgather_into_tensor_coalesced", inputs));
     record_collective("allgather_into_tensor_coalesced", inputs);
     return enqueue(
         c10d::OpType::COALESCED,
@@ -126,7 +137,7 @@ class HcclBackend final : public c10d::Backend {
   WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override {
     OutputBuffers buffers;
     auto to = buffers.add(as_bytes("gather", outputs));
-    auto from = as_bytes("gather", inputs);
+    auto from = as_input_bytes("gather", inputs);
     record_collective("gather", inputs);
     return enqueue(c10d::OpType::GATHER, gloo_->gather(to, from, options), concat_lists(outputs), buffers.copy_back());
   }
@@ -134,7 +145,7 @@ class HcclBackend final : public c10d::Backend {
   WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override {
     OutputBuffers buffers;
     auto to = buffers.add(as_bytes("scatter", outputs));
-    auto from = as_bytes("scatter", inputs);
+    auto from = as_input_bytes("scatter", inputs);
     record_collective("scatter", outputs);
     return enqueue(c10d::OpType::SCATTER, gloo_->scatter(to, from, options), outputs, buffers.copy_back());
   }
@@ -176,7 +187,7 @@ class HcclBackend final : public c10d::Backend {
       const c10d::AllToAllOptions& options) override {
     OutputBuffers buffers;
     auto to = buffers.add(as_bytes("alltoall_base", output));
-    auto from = as_bytes("alltoall_base", input);
+    auto from = as_input_bytes("alltoall_base", input);
     record_collective("alltoall_base", {input});
     return enqueue(
         c10d::OpType::ALLTOALL_BASE,
@@ -186,19 +197,21 @@ class HcclBackend final : public c10d::Backend {
   }
 
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
-    OutputBuffers buffers;
-    auto to = buffers.add(as_bytes("alltoall", outputs));
-    auto from = as_bytes("alltoall", inputs);
+    // Gloo has no alltoall of lists before torch 2.13, and then only for tensors of one size.
+    const auto to = as_bytes("alltoall", outputs);
+    const auto from = as_bytes("alltoall", inputs);
     record_collective("alltoall", inputs);
-#if HPU_SIM_TORCH >= 213
-    return enqueue(c10d::OpType::ALLTOALL, gloo_->alltoall(to, from, options), outputs, buffers.copy_back());
-#else
-    return enqueue(c10d::OpType::ALLTOALL, alltoall_flattened(to, from, options), outputs, buffers.copy_back());
-#endif
+    auto received_sizes = numels(to);
+    auto sent_sizes = numels(from);
+    at::Tensor received = flatten(to);
+    at::Tensor sent = flatten(from);
+    auto gloo = gloo_->alltoall_base(received, sent, received_sizes, sent_sizes, options);
+    return enqueue(
+        c10d::OpType::ALLTOALL, std::move(gloo), outputs, [received, to] { unflatten_into(received, to); });
   }
 
   WorkPtr send(Tensors& tensors, int destination, int tag) override {
-    auto bytes = as_bytes("send", tensors);
+    auto bytes = as_input_bytes("send", tensors);
     record_collective("send", tensors);
     return launched(make_hccl_work(c10d::OpType::SEND, gloo_->send(bytes, destination, tag), tensors));
   }
@@ -250,6 +263,23 @@ class HcclBackend final : public c10d::Backend {
     return works;
   }
 
+#if HPU_SIM_TORCH >= 201
+  // Gloo gathers tensors of one size only. As torch does for NCCL, one broadcast per rank gathers others.
+  WorkPtr allgather_uneven(const Tensors& outputs, const at::Tensor& input) {
+    std::vector<WorkPtr> works;
+    for (int root = 0; root < getSize(); ++root) {
+      Tensors part{outputs[root]};
+      if (root == getRank()) {
+        part.front().copy_(input);
+      }
+      c10d::BroadcastOptions options;
+      options.rootRank = root;
+      works.push_back(broadcast(part, options));
+    }
+    return make_coalesced_work(std::move(works));
+  }
+#endif
+
   template <typename Reduce>
   WorkPtr run_reduction(
       const char* name, const c10d::ReduceOp& op, c10d::OpType type, const Tensors& tensors, const Reduce& reduce) {
@@ -284,20 +314,6 @@ class HcclBackend final : public c10d::Backend {
                                  : gloo_->allreduce_coalesced(buffers, allreduce);
     });
   }
-
-#if HPU_SIM_TORCH < 213
-  // Gloo has alltoall of lists from torch 2.13 on; before, synchronously over flattened tensors.
-  WorkPtr alltoall_flattened(const Tensors& to, const Tensors& from, const c10d::AllToAllOptions& options) {
-    std::vector<int64_t> received_sizes = numels(to);
-    std::vector<int64_t> sent_sizes = numels(from);
-    at::Tensor sent = flatten(from);
-    at::Tensor received = flatten(to);
-    auto gloo = gloo_->alltoall_base(received, sent, received_sizes, sent_sizes, options);
-    gloo->wait();
-    unflatten_into(received, to);
-    return gloo;
-  }
-#endif
 
   BackendPtr gloo_;
   WorkQueuePtr queue_ = std::make_shared<WorkQueue>();

@@ -87,7 +87,7 @@ Tensors as_checked_cpu_alias(const char* name, const Tensors& tensors) {
 
 Tensors as_float(const Tensors& tensors) {
   const c10::InferenceMode off(false);
-  return map(tensors, [](const at::Tensor& tensor) { return tensor.to(at::kFloat); });
+  return map(tensors, [](const at::Tensor& tensor) { return tensor.to(at::kFloat).contiguous(); });
 }
 
 bool is_native(const at::Tensor& tensor, NativeReduceDtypes native_dtypes) {
@@ -123,12 +123,13 @@ TensorLists as_lists(const Tensors& tensors) {
   return map(tensors, [](const at::Tensor& tensor) { return Tensors{tensor}; });
 }
 
-at::Tensor as_1d(const at::Tensor& tensor) {
-  return tensor.view(-1);
+at::Tensor as_rows(const at::Tensor& bytes) {
+  const c10::InferenceMode off(false);
+  return bytes.view({-1, bytes.size(-1)});
 }
 
-Tensors as_1d(const Tensors& tensors) {
-  return map(tensors, [](const at::Tensor& tensor) { return as_1d(tensor); });
+Tensors as_rows(const Tensors& bytes) {
+  return map(bytes, [](const at::Tensor& tensor) { return as_rows(tensor); });
 }
 
 at::Tensor flatten(const Tensors& tensors) {
@@ -159,12 +160,25 @@ TensorLists as_bytes(const char* name, const TensorLists& lists) {
   return map(lists, [name](const Tensors& list) { return as_bytes(name, list); });
 }
 
+at::Tensor as_input_bytes(const char* name, const at::Tensor& tensor) {
+  const c10::InferenceMode off(false);
+  return as_bytes(name, tensor).contiguous();
+}
+
+Tensors as_input_bytes(const char* name, const Tensors& tensors) {
+  return map(tensors, [name](const at::Tensor& tensor) { return as_input_bytes(name, tensor); });
+}
+
+TensorLists as_input_bytes(const char* name, const TensorLists& lists) {
+  return map(lists, [name](const Tensors& list) { return as_input_bytes(name, list); });
+}
+
 at::Tensor OutputBuffers::add(at::Tensor alias) {
-  if (!is_async()) {
+  if (!is_async() && alias.is_contiguous()) {
     return alias;
   }
   const c10::InferenceMode off(false);
-  auto buffer = alias.clone();
+  auto buffer = alias.clone(at::MemoryFormat::Contiguous);
   aliases_.push_back(std::move(alias));
   buffers_.push_back(buffer);
   return buffer;

@@ -20,9 +20,10 @@ Tensors concat_lists(const TensorLists& lists);
 // Returns a list of one tensor per tensor.
 TensorLists as_lists(const Tensors& tensors);
 
-// Returns a one-dimensional view: collectives on a single tensor split it by elements, whatever its shape.
-at::Tensor as_1d(const at::Tensor& tensor);
-Tensors as_1d(const Tensors& tensors);
+// Returns the bytes of a contiguous tensor as one row per element: collectives on a single tensor split it by elements,
+// whatever its shape.
+at::Tensor as_rows(const at::Tensor& bytes);
+Tensors as_rows(const Tensors& bytes);
 
 // Copies tensors into one of one dimension and back, for collectives that gloo does not have for lists.
 at::Tensor flatten(const Tensors& tensors);
@@ -35,8 +36,13 @@ at::Tensor as_bytes(const char* name, const at::Tensor& tensor);
 Tensors as_bytes(const char* name, const Tensors& tensors);
 TensorLists as_bytes(const char* name, const TensorLists& lists);
 
-// What gloo writes the results of a collective to: aliases of the caller's tensors, or with HPU_SIM_ASYNC copies of
-// them, from which `copy_back` copies once the work is waited for.
+// Returns `as_bytes` of an input. Gloo reads memory in its order, so other tensors than contiguous ones are copied.
+at::Tensor as_input_bytes(const char* name, const at::Tensor& tensor);
+Tensors as_input_bytes(const char* name, const Tensors& tensors);
+TensorLists as_input_bytes(const char* name, const TensorLists& lists);
+
+// What gloo writes the results of a collective to: aliases of the caller's tensors, or copies of them, from which
+// `copy_back` copies once the work is waited for. Copies serve HPU_SIM_ASYNC, and tensors that are not contiguous.
 class OutputBuffers {
  public:
   at::Tensor add(at::Tensor alias);
