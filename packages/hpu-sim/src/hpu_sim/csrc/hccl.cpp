@@ -206,8 +206,7 @@ class HcclBackend final : public c10d::Backend {
     at::Tensor received = flatten(to);
     at::Tensor sent = flatten(from);
     auto gloo = gloo_->alltoall_base(received, sent, received_sizes, sent_sizes, options);
-    return enqueue(
-        c10d::OpType::ALLTOALL, std::move(gloo), outputs, [received, to] { unflatten_into(received, to); });
+    return enqueue(c10d::OpType::ALLTOALL, std::move(gloo), outputs, [received, to] { unflatten_into(received, to); });
   }
 
   WorkPtr send(Tensors& tensors, int destination, int tag) override {
