@@ -110,7 +110,7 @@ def test_failure_leaves_remote_checkpoint(plugin: HPUCheckpointIO) -> None:
     """Pickling ends before the file is opened for writing."""
     plugin.save_checkpoint({"epoch": 1}, "memory://last.ckpt")
 
-    with pytest.raises(AttributeError, match="lambda"):
+    with pytest.raises((AttributeError, pickle.PicklingError), match="lambda"):
         plugin.save_checkpoint({"epoch": 2, "hook": lambda: None}, "memory://last.ckpt")
 
     assert plugin.load_checkpoint("memory://last.ckpt") == {"epoch": 1}
@@ -120,7 +120,7 @@ def test_failure_leaves_local_checkpoint(plugin: HPUCheckpointIO, tmp_path: Path
     path = tmp_path / "last.ckpt"
     plugin.save_checkpoint({"epoch": 1}, path)
 
-    with pytest.raises(AttributeError, match="lambda"):
+    with pytest.raises((AttributeError, pickle.PicklingError), match="lambda"):
         plugin.save_checkpoint({"epoch": 2, "hook": lambda: None}, path)
 
     assert plugin.load_checkpoint(path) == {"epoch": 1}
