@@ -256,6 +256,43 @@ def test_user_code_after_the_training_is_not_ended(pair: Pair, exits: mock.Mock)
     exits.cancel.assert_called_once_with()
 
 
+def _exit(exits: mock.Mock) -> None:
+    """Call what was registered for the exit of this process."""
+    exits.later.reset_mock()
+    for call in exits.register.call_args_list:
+        call.args[0](*call.args[1:])
+
+
+def test_exit_after_a_failure_is_limited(pair: Pair, exits: mock.Mock) -> None:
+    """At exit the bridge destroys its process groups, which waits for dead peers."""
+    wait = _held(pair.ranks[0])
+    pair.ranks[1].report_failure(ValueError("no such luck"))
+    wait()
+    for watchdog in pair.ranks:
+        watchdog.close()
+    _exit(exits)
+
+    exits.later.assert_called_with(5.0, exit=True, file=mock.ANY)
+
+
+def test_exit_after_a_failure_and_another_training_is_not_limited(
+    jobs: list[RendezvousResult], pair: Pair, exits: mock.Mock
+) -> None:
+    """All ranks are alive, and a process that takes long to exit must not fail."""
+    wait = _held(pair.ranks[0])
+    pair.ranks[1].report_failure(ValueError("no such luck"))
+    wait()
+    for watchdog in pair.ranks:
+        watchdog.close()
+    for job, heartbeat in zip(reversed(jobs), reversed(pair.heartbeats), strict=True):
+        watchdog = Watchdog(job, heartbeat, LaunchedRanks())
+        watchdog.start()
+        watchdog.close()
+    _exit(exits)
+
+    exits.later.assert_not_called()
+
+
 def test_ranks_do_not_train_again_after_a_failure(pair: Pair) -> None:
     wait = _held(pair.ranks[0])
     pair.ranks[1].report_failure(ValueError("no such luck"))

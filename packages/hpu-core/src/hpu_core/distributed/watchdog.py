@@ -226,7 +226,12 @@ class Watchdog:
         if self._failure is not None:
             # User code has control again.
             faulthandler.cancel_dump_traceback_later()
-            atexit.register(self._schedule_exit, self._timeouts.exit_grace)
+            atexit.register(self._limit_exit, self._heartbeat.run)
+
+    def _limit_exit(self, run: int) -> None:
+        """Limit how long this process takes to exit, unless it trained again, for which all ranks were there."""
+        if self._heartbeat.run == run:
+            self._schedule_exit(self._timeouts.exit_grace)
 
     def _close_at_exit(self) -> None:
         if self._closed.is_set() or os.getpid() != self._info.pid:
