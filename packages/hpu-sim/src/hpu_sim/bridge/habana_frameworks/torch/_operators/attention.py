@@ -43,7 +43,8 @@ def _sum_heads(gradient: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """Return the gradient of keys or values from that of :func:`repeat_heads`."""
     if gradient.shape == tensor.shape:
         return gradient
-    return gradient.unflatten(-3, (tensor.shape[-3], -1)).sum(-3)
+    summed: torch.Tensor = gradient.unflatten(-3, (tensor.shape[-3], -1)).sum(-3)
+    return summed
 
 
 def _scores(  # noqa: PLR0913, PLR0917 - the bridge's arguments
