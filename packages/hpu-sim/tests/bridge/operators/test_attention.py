@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from habana_frameworks.torch.hpex.kernels import FusedSDPA
 from torch.nn import functional
 
 _SCALE = 0.3
@@ -70,6 +71,30 @@ def test_recomputed_attention_and_its_backward(name: str, kind: str, is_causal: 
 
     torch.testing.assert_close(output, expected.detach())
     torch.testing.assert_close(list(backward), list(gradients))
+
+
+def test_heads_of_the_queries_may_share_keys_and_values() -> None:
+    """Results and gradients are those of repeated keys and values, for both kinds of kernels."""
+    query, key, value = (head[:, :heads].detach() for head, heads in zip(_heads(), (2, 1, 1), strict=True))
+    leaves = [head.clone().requires_grad_() for head in (query, key, value)]
+    expected = _attention([leaves[0], *(leaf.expand(-1, 2, -1, -1) for leaf in leaves[1:])], None, is_causal=True)
+    gradients = torch.autograd.grad(expected, leaves, torch.ones_like(expected))
+    options = (None, 0.0, _SCALE, True)
+
+    kept = torch.ops.hpu.sdpa_fwd(query, key, value, *options, "None", None, "None")
+    recomputed = torch.ops.hpu.sdpa_recomp_fwd(query, key, value, *options, True, "None", None, "None")
+    grad = torch.ones_like(query)
+    backward = torch.ops.hpu.sdpa_bwd(grad, query, key, value, kept[1], None, True, 0.0, _SCALE, kept[0])
+    recomputed_backward = torch.ops.hpu.sdpa_recomp_bwd(
+        grad, query, key, value, None, *recomputed[1:], True, 0.0, _SCALE, "None", recomputed[0]
+    )
+    fused = FusedSDPA.apply(*leaves, None, 0.0, True, _SCALE)
+
+    for output in (kept[0], recomputed[0], fused):
+        torch.testing.assert_close(output, expected, check_stride=False)
+    torch.testing.assert_close(backward, gradients)
+    torch.testing.assert_close(recomputed_backward, gradients)
+    torch.testing.assert_close(torch.autograd.grad(fused, leaves, grad), gradients)
 
 
 def test_inference_keeps_no_statistics() -> None:

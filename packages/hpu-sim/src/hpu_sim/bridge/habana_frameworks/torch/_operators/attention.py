@@ -27,6 +27,26 @@ def padding_mask(key: torch.Tensor, lengths: torch.Tensor, *, from_left: bool) -
     return (position < lengths.reshape(-1, 1)).reshape(-1, *[1] * (key.dim() - 2), key.shape[-2])
 
 
+def repeat_heads(tensor: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+    """Return keys or values with a head for each head of the queries, several of which may share one.
+
+    Args:
+        tensor: Keys or values of shape ``(..., heads, keys, features)``.
+        query: Queries, whose number of heads is a multiple.
+    """
+    if tensor.dim() < 4 or tensor.shape[-3] == query.shape[-3]:  # noqa: PLR2004 - batch, heads, keys, features
+        return tensor
+    return tensor.repeat_interleave(query.shape[-3] // tensor.shape[-3], -3)
+
+
+def _sum_heads(gradient: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """Return the gradient of keys or values from that of :func:`repeat_heads`."""
+    if gradient.shape == tensor.shape:
+        return gradient
+    summed: torch.Tensor = gradient.unflatten(-3, (tensor.shape[-3], -1)).sum(-3)
+    return summed
+
+
 def _scores(  # noqa: PLR0913, PLR0917 - the bridge's arguments
     query: torch.Tensor,
     key: torch.Tensor,
@@ -37,7 +57,7 @@ def _scores(  # noqa: PLR0913, PLR0917 - the bridge's arguments
     seq_padding_type: str = "None",
 ) -> torch.Tensor:
     """Return the scores in float32, with -inf where a query does not attend to a key."""
-    scores = query.float() @ key.float().mT * scale
+    scores = query.float() @ repeat_heads(key, query).float().mT * scale
     if is_causal:
         is_later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         scores = scores.masked_fill(is_later, -torch.inf)
@@ -76,14 +96,16 @@ def _gradients(  # noqa: PLR0913, PLR0917 - the bridge's arguments
     scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     wide = grad.float()
+    keys, values = repeat_heads(key, query).float(), repeat_heads(value, query).float()
     weights = probabilities.float() if dropout is None else probabilities.float() * dropout.float()
     grad_value = weights.mT @ wide
-    grad_weights = wide @ value.float().mT
+    grad_weights = wide @ values.mT
     if dropout is not None:
         grad_weights = grad_weights * dropout.float()
     inner = (grad_weights * probabilities.float()).sum(-1, keepdim=True)
     grad_scores = probabilities.float() * (grad_weights - inner) * scale
-    grad_query, grad_key = grad_scores @ key.float(), grad_scores.mT @ query.float()
+    grad_query, grad_key = grad_scores @ keys, grad_scores.mT @ query.float()
+    grad_key, grad_value = _sum_heads(grad_key, key), _sum_heads(grad_value, value)
     return grad_query.to(query.dtype), grad_key.to(key.dtype), grad_value.to(value.dtype)
 
 
@@ -106,7 +128,7 @@ def _sdpa_fwd(  # noqa: PLR0913, PLR0917 - the bridge's signature
     dropout = _dropout(probabilities.shape, p, q.device, seed) if p else None
     weights = probabilities if dropout is None else probabilities * dropout
     mask = torch.empty(0, device=q.device) if dropout is None else dropout.to(q.dtype)
-    return (weights @ v.float()).to(q.dtype), probabilities.to(q.dtype), mask
+    return (weights @ repeat_heads(v, q).float()).to(q.dtype), probabilities.to(q.dtype), mask
 
 
 def _sdpa_fwd_dropout_seed(seed: torch.Tensor, *arguments: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -153,7 +175,7 @@ def _sdpa_recomp_fwd(  # noqa: PLR0913, PLR0917 - the bridge's signature
         if seed is None:
             seed = torch.randint(2**31 - 1, (1,), dtype=torch.int32).to(q.device)
         weights = weights * _dropout(weights.shape, p, q.device, seed)
-    output = (weights @ v.float()).to(q.dtype)
+    output = (weights @ repeat_heads(v, q).float()).to(q.dtype)
     if not requires_backward:
         return output, empty, empty, empty
     return output, *_softmax_statistics(scores), empty if seed is None else seed
@@ -214,7 +236,7 @@ def fp8_attention(  # noqa: PLR0913, PLR0917 - the bridge's arguments
     weights = probabilities if dropout is None else probabilities * dropout
     if q_scale_s is not None:
         weights = saturate(scaled(weights, q_scale_s), torch.float8_e4m3fn).float()
-    exact = scaled(weights, d_scale_s) @ value
+    exact = scaled(weights, d_scale_s) @ repeat_heads(value, query)
     wide = torch.bfloat16 if is_float8(q.dtype) else q.dtype
     output = exact.to(wide) if q_scale_o is None else saturate(scaled(exact, q_scale_o), torch.float8_e4m3fn)
     return output, probabilities, dropout, exact
@@ -310,7 +332,7 @@ def _fp8_sdpa_bwd(  # noqa: PLR0913, PLR0917 - the bridge's signature
     wide = scaled(grad.float(), d_scale_do)
     probabilities = scaled(P.float(), d_scale_s if is_float8(P.dtype) else None)
     gradients = _gradients(wide, query, key, value, probabilities, dm if p else None, scale)
-    grad_weights = wide @ value.mT
+    grad_weights = wide @ repeat_heads(value, query).mT
     grad_scores = probabilities * (grad_weights - (grad_weights * probabilities).sum(-1, keepdim=True))
     dtype = torch.bfloat16 if is_float8(q.dtype) else q.dtype
     query, key, value = (gradient.to(dtype) for gradient in gradients)

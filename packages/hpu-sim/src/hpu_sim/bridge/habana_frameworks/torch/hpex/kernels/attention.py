@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from habana_frameworks.torch._operators.attention import fp8_attention, padding_mask
+from habana_frameworks.torch._operators.attention import fp8_attention, padding_mask, repeat_heads
 from habana_frameworks.torch._operators.float8 import amax_of
 
 __all__ = ["FusedSDPA", "PySDPA", "fp8_fused_sdpa"]
@@ -34,8 +34,8 @@ class FusedSDPA:
 
         Args:
             query: Queries of shape ``(batch, heads, queries, features)``.
-            key: Keys of shape ``(batch, heads, keys, features)``.
-            value: Values of shape ``(batch, heads, keys, features)``.
+            key: Keys of shape ``(batch, heads, keys, features)``; several heads of the queries may share one.
+            value: Values of the same shape.
             attn_mask: Tensor added to the scores, or a bool tensor that is False for masked positions.
             dropout_p: Dropout probability.
             is_causal: Whether queries attend to earlier keys only.
@@ -46,6 +46,7 @@ class FusedSDPA:
             seq_padding_type: ``"left"`` if padding precedes the keys, else it follows them.
         """
         del softmax_mode, recompute
+        key, value = repeat_heads(key, query), repeat_heads(value, query)
         if valid_seq_len is not None:
             attn_mask = padding_mask(key, valid_seq_len, from_left=seq_padding_type == "left")
             if is_causal:
