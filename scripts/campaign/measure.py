@@ -12,7 +12,7 @@ without a fault, finishes the training. Each run is checked:
 The last two count for every fault of the row of runs.
 
 Usage: `python scripts/campaign/measure.py [--runs 500] [--seed 0] [--seconds 3600]`; `nox -s campaign` calls it. It
-needs the right to mount a tmpfs, and libfaketime for clocks that jump.
+needs the right to mount a tmpfs.
 """
 
 from __future__ import annotations
@@ -47,8 +47,6 @@ _LIMIT = 1.75 * _TIMEOUT
 # A stopped launcher; the other rank has timed out by then.
 _CONTINUE_AFTER = 1.2 * _TIMEOUT
 _RUN_LIMIT = 300.0
-# Of Debian's package libfaketime.
-_FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 # Enough for the checkpoints, and soon full.
 _DISK = "64m"
 
@@ -64,8 +62,6 @@ _CAUSES = {
     "disk full": r"No space left on device",
     "read-only": r"Read-only file system",
     "out of memory": r"HPU out of memory \(simulated\)",
-    # Time limits are on the monotonic clock, so the training goes on.
-    "clock jumps": r"FINISHED",
 }
 
 
@@ -138,13 +134,6 @@ def _train(disk: Path, folder: Path, options: list[str]) -> CompletedProgram:
         TMPDIR=str(folder / "tmp"),
         PYTHONWARNINGS="ignore",
     )
-    if "clock jumps" in options:
-        variables |= {
-            "LD_PRELOAD": str(_FAKETIME),
-            "FAKETIME_TIMESTAMP_FILE": str(folder / "clock"),
-            "FAKETIME_CACHE_DURATION": "1",
-            "DONT_FAKE_MONOTONIC": "1",
-        }
     with Program([sys.executable, str(_PROGRAM), "--timeout", str(_TIMEOUT), *options], variables, disk) as program:
         return program.wait(_RUN_LIMIT)
 
@@ -219,8 +208,6 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no run after this time")
     parser.add_argument("--keep", type=Path, help="folder for the output of runs with a problem")
     options = parser.parse_args()
-    if _FAKETIME is None:
-        parser.error("libfaketime must be installed: `apt-get install libfaketime`")
     deadline = time.monotonic() + options.seconds
     expected = {}
     for strategy in _STRATEGIES:

@@ -97,9 +97,6 @@ def fail(kind: str) -> None:
     elif kind == "worker killed":
         for worker in multiprocessing.active_children():
             worker.kill()
-    elif kind == "clock jumps":
-        # Read again by libfaketime after a second.
-        Path(os.environ["FAKETIME_TIMESTAMP_FILE"]).write_text("-1d\n", encoding="ascii")
     elif kind == "disk full":
         fill_disk(Path("filler"))
     elif kind == "read-only":
