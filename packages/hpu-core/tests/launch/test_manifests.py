@@ -66,8 +66,6 @@ def test_wrong_field_is_found(path: tuple[str, str], value: object, problem: str
 
 
 def test_pytorchjob_names_its_container_as_the_operator_requires() -> None:
-    from kubeflow.training.constants.constants import PYTORCHJOB_CONTAINER
-
     for replica in _manifest("kubernetes")["spec"]["pytorchReplicaSpecs"].values():
         (container,) = replica["template"]["spec"]["containers"]
-        assert container["name"] == PYTORCHJOB_CONTAINER
+        assert container["name"] == training.constants.constants.PYTORCHJOB_CONTAINER
