@@ -1,6 +1,7 @@
 """Collectives on simulated devices; the helper functions run on the ranks."""
 
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -182,6 +183,22 @@ def test_broadcast_is_two_collectives(on_ranks: OnRanks) -> None:
 
 def test_all_reduce_of_integers_is_one_collective(on_ranks: OnRanks) -> None:
     assert on_ranks(_count_collectives, "reduce") == [1, 1]
+
+
+def _notices_between_barriers() -> int:
+    """Return how often a warning of one line is shown."""
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("default")
+        collectives.barrier()
+        for _ in range(3):
+            warnings.warn("notice", FutureWarning, stacklevel=1)
+            collectives.barrier()
+    return len(shown)
+
+
+def test_barrier_does_not_repeat_warnings_that_were_shown(on_ranks: OnRanks) -> None:
+    """Every change of the filters makes Python forget them, and torch's own warning of a barrier stays filtered."""
+    assert on_ranks(_notices_between_barriers) == [1, 1]
 
 
 def _barrier_calls() -> list[str]:

@@ -5,6 +5,7 @@ It rejects 16-bit integers and has no average. The library below it has no produ
 1.19.0, and those of HCL.
 """
 
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -21,6 +22,8 @@ T = TypeVar("T")
 class _ReduceOpError(ValueError, TypeError):
     """An unknown reduce operation. `lightning-habana` raised a TypeError."""
 
+
+_BARRIER_WARNING: Final = r"barrier\(\): using the device under current context"
 
 _NATIVE: Final = {
     "sum": dist.ReduceOp.SUM,
@@ -104,9 +107,8 @@ def barrier() -> None:
     """Wait until all ranks have reached this call and their devices have finished all work."""
     # HCCL's barrier synchronizes only the hosts, so a rank could pass it while another rank's device is busy.
     bridge.synchronize()
-    with warnings.catch_warnings():
-        ignore_barrier_warning()
-        dist.barrier()
+    ignore_barrier_warning()
+    dist.barrier()
     # In case the backend runs the barrier on the device.
     bridge.synchronize()
 
@@ -116,7 +118,9 @@ def ignore_barrier_warning() -> None:
 
     It advises to pass a device with an index, which an HPU does not have.
     """
-    warnings.filterwarnings("ignore", message=r"barrier\(\): using the device under current context")
+    # Each change of the filters makes Python show all warnings again that it has shown once.
+    if list(warnings.filters[:1]) != [("ignore", re.compile(_BARRIER_WARNING, re.IGNORECASE), Warning, None, 0)]:
+        warnings.filterwarnings("ignore", message=_BARRIER_WARNING)
 
 
 def check_device(tensor: Tensor) -> None:

@@ -3,6 +3,7 @@
 Kubeflow publishes models of the MPIJob v1, whose fields that are used here are those of v2beta1 as well.
 """
 
+import importlib
 import re
 from typing import Any
 
@@ -66,8 +67,8 @@ def test_wrong_field_is_found(path: tuple[str, str], value: object, problem: str
 
 
 def test_pytorchjob_names_its_container_as_the_operator_requires() -> None:
-    from kubeflow.training.constants.constants import PYTORCHJOB_CONTAINER
+    constants = importlib.import_module("kubeflow.training.constants.constants")
 
     for replica in _manifest("kubernetes")["spec"]["pytorchReplicaSpecs"].values():
         (container,) = replica["template"]["spec"]["containers"]
-        assert container["name"] == PYTORCHJOB_CONTAINER
+        assert container["name"] == constants.PYTORCHJOB_CONTAINER
