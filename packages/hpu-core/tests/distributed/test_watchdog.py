@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -455,6 +455,21 @@ def test_a_broken_connection_to_a_living_rank_0_is_replaced(pair: Pair) -> None:
     assert "failed: ValueError: no such luck" in str(wait())
 
 
+def test_a_rank_0_that_exits_while_its_store_is_connected_anew_is_named(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process closes its connections one by one, and may still listen when the first one is closed."""
+    listening = iter([False])
+    monkeypatch.setattr(module, "is_refused", lambda _: next(listening, True))
+    config = replace(pair.ranks[1]._job.config, port=free_port())
+    pair.ranks[1]._job = replace(pair.ranks[1]._job, config=config)
+    pair.ranks[1]._store = mock.Mock(set=mock.Mock(side_effect=RuntimeError("Connection reset by peer")))
+    wait = _held(pair.ranks[1])
+
+    assert "exited" in str(wait())
+    assert str(wait()).endswith("its store closed")
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 @given(
     record=st.dictionaries(
@@ -490,7 +505,7 @@ def test_a_leader_record_of_another_version_is_an_error(
 ) -> None:
     store = HashStore()
     publish(store, "leader", {"run": "one"})
-    monkeypatch.setattr(Watchdog, "_connect", lambda watchdog: setattr(watchdog, "_store", store))
+    monkeypatch.setattr(Watchdog, "_connect", lambda watchdog, _: setattr(watchdog, "_store", store))
     config = RendezvousConfig("127.0.0.1", 1, 1, 1, 2, timedelta(seconds=60))
     watchdog = Watchdog(RendezvousResult(config, mock.Mock(), "a", foreign, ()), Heartbeat(), LaunchedRanks())
 

@@ -110,7 +110,7 @@ class Watchdog:
             RankFailedError: Rank 0 is gone.
             ValueError: Something else than this version of hpu-core wrote to the store.
         """
-        self._connect()
+        self._connect(self._timeouts.stall)
         self._begin_run()
         publish(self._store, f"heartbeat/{self._info.rank}", asdict(self._heartbeat))
         for thread in self._threads:
@@ -246,10 +246,11 @@ class Watchdog:
             # At exit the bridge destroys its process groups, which waits for dead peers.
             self._schedule_exit(self._timeouts.exit_grace)
 
-    def _connect(self) -> None:
+    def _connect(self, seconds: float) -> None:
         # A connection of its own: a client that waits for a key blocks every other user of the same connection.
-        config = replace(self._job.config, timeout=timedelta(seconds=self._timeouts.stall))
-        self._store = self._job.store(open_store(config, server=False))
+        root = open_store(replace(self._job.config, timeout=timedelta(seconds=seconds)), server=False)
+        root.set_timeout(timedelta(seconds=self._timeouts.stall))
+        self._store = self._job.store(root)
 
     def _begin_run(self) -> None:
         """Give this training the next number, with which nothing that the last one left in the store is read."""
@@ -304,12 +305,12 @@ class Watchdog:
         self._update_exits()
         try:
             failure = self._exchange_heartbeats()
+            self._last_exchange = time.monotonic()
         except RuntimeError:
             if self._closed.is_set():
                 return
             failure = self._reconnect()
         self._exchanges += 1
-        self._last_exchange = time.monotonic()
         if failure is not None:
             self._on_failure(failure)
 
@@ -359,9 +360,10 @@ class Watchdog:
         if leader.exit_reason is None and is_refused(self._job.config):
             leader.exit_reason = "its store closed"
         elif leader.exit_reason is None:
-            # Out of reach is not closed: `_monitor` limits how long.
+            # Out of reach is not closed: `_monitor` limits how long. torch's client retries until its timeout if the
+            # store closes meanwhile.
             with contextlib.suppress(RuntimeError):
-                self._connect()
+                self._connect(self._timeouts.silence)
         # Whether rank 0 had finished is not known, so that only a rank that waits for it has a reason to fail.
         own = self._ranks[self._info.rank]
         own.update(self._snapshot(), now)
