@@ -466,8 +466,12 @@ def test_a_rank_0_that_exits_while_its_store_is_connected_anew_is_named(
     pair.ranks[1]._store = mock.Mock(set=mock.Mock(side_effect=RuntimeError("Connection reset by peer")))
     wait = _held(pair.ranks[1])
 
-    assert "exited" in str(wait())
     assert str(wait()).endswith("its store closed")
+
+    # torch's client ends by its own timeout.
+    for thread in threading.enumerate():
+        if thread.name == "hpu-store-connect":
+            thread.join(_LIMIT)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -505,7 +509,7 @@ def test_a_leader_record_of_another_version_is_an_error(
 ) -> None:
     store = HashStore()
     publish(store, "leader", {"run": "one"})
-    monkeypatch.setattr(Watchdog, "_connect", lambda watchdog, _: setattr(watchdog, "_store", store))
+    monkeypatch.setattr(Watchdog, "_connect", lambda watchdog, *_: setattr(watchdog, "_store", store))
     config = RendezvousConfig("127.0.0.1", 1, 1, 1, 2, timedelta(seconds=60))
     watchdog = Watchdog(RendezvousResult(config, mock.Mock(), "a", foreign, ()), Heartbeat(), LaunchedRanks())
 

@@ -110,7 +110,7 @@ class Watchdog:
             RankFailedError: Rank 0 is gone.
             ValueError: Something else than this version of hpu-core wrote to the store.
         """
-        self._connect(self._timeouts.stall)
+        self._connect(self._timeouts.stall, self._job.config.check)
         self._begin_run()
         publish(self._store, f"heartbeat/{self._info.rank}", asdict(self._heartbeat))
         for thread in self._threads:
@@ -246,9 +246,10 @@ class Watchdog:
             # At exit the bridge destroys its process groups, which waits for dead peers.
             self._schedule_exit(self._timeouts.exit_grace)
 
-    def _connect(self, seconds: float) -> None:
+    def _connect(self, seconds: float, check: Callable[[], None]) -> None:
         # A connection of its own: a client that waits for a key blocks every other user of the same connection.
-        root = open_store(replace(self._job.config, timeout=timedelta(seconds=seconds)), server=False)
+        config = replace(self._job.config, timeout=timedelta(seconds=seconds), check=check)
+        root = open_store(config, server=False)
         root.set_timeout(timedelta(seconds=self._timeouts.stall))
         self._store = self._job.store(root)
 
@@ -357,19 +358,25 @@ class Watchdog:
     def _reconnect(self) -> RankFailure | None:
         """Connect anew, as a broken connection is no proof that rank 0 is gone; return the failure where it is."""
         leader, now = self._ranks[0], time.monotonic()
-        if leader.exit_reason is None and is_refused(self._job.config):
-            leader.exit_reason = "its store closed"
-        elif leader.exit_reason is None:
-            # Out of reach is not closed: `_monitor` limits how long. torch's client retries until its timeout if the
-            # store closes meanwhile.
-            with contextlib.suppress(RuntimeError):
-                self._connect(self._timeouts.silence)
+        if leader.exit_reason is None:
+            try:
+                self._connect(self._timeouts.silence, self._check_store)
+            except ConnectionRefusedError:
+                leader.exit_reason = "its store closed"
+            except RuntimeError:
+                # Out of reach is not closed: `_monitor` limits how long.
+                _log.debug("rank %d found no store", self._info.rank, exc_info=True)
         # Whether rank 0 had finished is not known, so that only a rank that waits for it has a reason to fail.
         own = self._ranks[self._info.rank]
         own.update(self._snapshot(), now)
         if leader.exit_reason is not None and own.waiting_for(now) > self._timeouts.heartbeat_interval:
             return RankFailure(f"{leader.info} exited{leader.where}: {leader.exit_reason}", 0, own.waiting_for(now))
         return None
+
+    def _check_store(self) -> None:
+        """Raise a ConnectionRefusedError if the store is closed. torch's client retries, as if it were out of reach."""
+        if is_refused(self._job.config):
+            raise ConnectionRefusedError
 
     def _update_exits(self) -> None:
         exits = {rank: describe_exit(code) for rank, code in self._launched.exit_codes().items()}
