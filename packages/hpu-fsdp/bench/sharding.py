@@ -134,11 +134,12 @@ def make_cpu_fabric(strategy: str, ranks: int) -> Any:
             with mock.patch.object(fsdp, "FullyShardedDataParallel", CPUFullyShardedDataParallel):
                 return super().setup_module(module)
 
+    sharding: Any = strategy if strategy in GATHERS and not strategy.startswith("FSDP2") else "FULL_SHARD"
     kind = CPUStrategy(
         auto_wrap_policy={torch.nn.Linear},
         process_group=dist.new_group(backend="gloo"),
         process_group_backend="gloo",
-        sharding_strategy=strategy if strategy in GATHERS and not strategy.startswith("FSDP2") else "FULL_SHARD",  # type: ignore[arg-type]
+        sharding_strategy=sharding,
     )
     fabric = Fabric(accelerator="cpu", devices=ranks, strategy=kind)
     fabric.launch()

@@ -87,8 +87,9 @@ def _fit(strategy: Any, module: Any = None) -> tuple[dict[str, Any], Any]:
 def _train_all() -> dict[str, dict[str, Any]]:
     """Return the results by strategy; those of hybrid sharding have the ranks of the two groups."""
     results = {"DDP": _fit("hpu_ddp")[0]}
-    for name in ("FULL_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
-        strategy = HPUFSDPStrategy(auto_wrap_policy=set(UNITS), sharding_strategy=name)  # type: ignore[arg-type]
+    names: tuple[Any, ...] = ("FULL_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
+    for name in names:
+        strategy = HPUFSDPStrategy(auto_wrap_policy=set(UNITS), sharding_strategy=name)
         results[name], trainer = _fit(strategy)
         if name != "FULL_SHARD":
             units: list[Any] = FullyShardedDataParallel.fsdp_modules(trainer.model)

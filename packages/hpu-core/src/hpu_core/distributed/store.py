@@ -107,10 +107,8 @@ def is_refused(config: RendezvousConfig) -> bool:
     """Return whether the host of the store answers that nothing listens at its port, which a lost network does not."""
     try:
         socket.create_connection((config.host, config.port), timeout=_REFUSAL_TIMEOUT).close()
-    except ConnectionRefusedError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, ConnectionRefusedError)
     return False
 
 
