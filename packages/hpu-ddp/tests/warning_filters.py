@@ -8,6 +8,7 @@ _HARMLESS = (
     "`isinstance.treespec, LeafSpec.` is deprecated",
     "Checkpoint directory .* exists and is not empty",
     "Starting from v1.9.0, `tensorboardX` has been removed",
+    "The `srun` command is available on your system but is not used",
     "The '.*_dataloader' does not have many workers",
     "The number of training batches .* is smaller than the logging interval",
     "You defined a `validation_step` but have no `val_dataloader`",
