@@ -69,8 +69,8 @@ def transformer() -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor]:
 
 
 WORKLOADS: Final = (
-    Workload("2-layer MLP", mlp, steps=4000, limit=1.15),
-    Workload("4-layer transformer", transformer, steps=400, limit=1.03),
+    Workload("2-layer MLP", mlp, steps=4000, limit=1.10),
+    Workload("4-layer transformer", transformer, steps=400, limit=1.02),
 )
 
 

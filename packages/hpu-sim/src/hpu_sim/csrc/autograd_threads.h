@@ -7,6 +7,11 @@ namespace hpu_sim {
 // thread once, when it starts the thread, and sums over another number of threads differ in their last bits.
 void sync_intraop_threads();
 
+// Sets whether backward passes that the calling thread starts run on the device thread, as on a card, or on the calling
+// thread, as those of CPU tensors do. Waking another thread takes an eighth of a small step, and glibc returns the
+// memory of that thread's arena to the system at every step.
+void use_device_thread(bool enabled);
+
 // Returns when the device thread has released every earlier backward pass. To be called before the interpreter shuts
 // down.
 //
