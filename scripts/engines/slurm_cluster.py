@@ -10,6 +10,7 @@ import socket
 import subprocess
 import time
 from typing import TYPE_CHECKING
+from unittest import mock
 
 from hpu_sim.testing import free_port
 
@@ -83,10 +84,8 @@ def cluster(folder: Path) -> Iterator[None]:
     key.touch(0o600)
     key.write_bytes(secrets.token_bytes(1024))
     munge = [f"--{name}-file={folder}/munge.{name}" for name in ("key", "log", "pid", "seed")]
-    before = os.environ.get("SLURM_CONF")
-    os.environ["SLURM_CONF"] = str(configuration)
     with contextlib.ExitStack() as stack:
-        stack.callback(_restore, before)
+        stack.enter_context(mock.patch.dict(os.environ, SLURM_CONF=str(configuration)))
         stack.enter_context(_daemon(["munged", "--foreground", "--force", f"--socket={folder}/munge.socket", *munge]))
         _wait(folder / "munge.socket")
         stack.enter_context(_daemon(["slurmctld", "-D"], folder / "slurmctld.log"))
@@ -126,13 +125,6 @@ def _end_jobs() -> None:
     deadline = time.monotonic() + _LIMIT
     while query("squeue", "--noheader") and time.monotonic() < deadline:
         time.sleep(0.2)
-
-
-def _restore(before: str | None) -> None:
-    if before is None:
-        del os.environ["SLURM_CONF"]
-    else:
-        os.environ["SLURM_CONF"] = before
 
 
 def _wait(file: Path) -> None:

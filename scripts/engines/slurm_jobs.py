@@ -78,9 +78,13 @@ class SlurmJob:
         match = re.search(rf"\b{name}=(\S+)", query("scontrol", "--oneliner", "show", "job", self.number))
         return match[1] if match is not None else ""
 
+    def has_ended(self) -> bool:
+        """Return whether the job will not run again by itself."""
+        return self.field("JobState") in _DONE
+
     def wait(self) -> str:
         """Wait for the end, and return the state."""
-        self.wait_for(lambda: self.field("JobState") in _DONE)
+        self.wait_for(self.has_ended)
         return self.field("JobState")
 
     def wait_for(self, is_done: Callable[[], bool]) -> str:
@@ -146,7 +150,7 @@ def run_jobs(folder: Path, epochs: int, expected: list[dict[str, object]]) -> Ro
     job.wait_for_checkpoint()
     query("scontrol", "requeue", job.number)
     seconds = job.wait_for(lambda: not job.pids())
-    again = job.wait_for(lambda: job.field("JobState") in _DONE)
+    again = job.wait_for(job.has_ended)
     is_equal = job.equals(expected) and job.resumed() and job.field("Restarts") == "1"
     rows.append(("2 ranks: scontrol requeue", f"{seconds} + {again}", is_equal))
 
@@ -154,7 +158,7 @@ def run_jobs(folder: Path, epochs: int, expected: list[dict[str, object]]) -> Ro
     job.wait_for_checkpoint()
     urgent = SlurmJob.submit(folder / "high", *arguments, partition="high")
     seconds = job.wait_for(lambda: bool(urgent.pids()))
-    again = job.wait_for(lambda: job.field("JobState") in _DONE)
+    again = job.wait_for(job.has_ended)
     is_equal = all(done.equals(expected) for done in (job, urgent)) and job.resumed() and not urgent.resumed()
     rows.append(("2 ranks: preempted by a job of 2 ranks", f"{seconds} + {again}", is_equal))
 
@@ -176,7 +180,7 @@ def _end_and_submit_again(
     seconds = job.wait_for(lambda: not job.pids())
     state = job.wait()
     job = SlurmJob.submit(folder, "--epochs", str(epochs))
-    again = job.wait_for(lambda: job.field("JobState") in _DONE)
+    again = job.wait_for(job.has_ended)
     is_equal = state != "COMPLETED" and job.equals(expected) and job.resumed()
     return f"2 ranks: {what}, submit again", f"{seconds} + {again}", is_equal
 
