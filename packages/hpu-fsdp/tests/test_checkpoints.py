@@ -206,7 +206,7 @@ def test_checkpoints_of_other_strategies_are_refused(tmp_path: Path, on_ranks: O
     (tmp_path / "deepspeed").mkdir()
     (tmp_path / "deepspeed" / "latest").write_text("checkpoint")
     (tmp_path / "empty").mkdir()
-    state_dict_saver.save({"state_dict": make_network().state_dict()}, checkpoint_id=tmp_path / "fsdp2", no_dist=True)
+    state_dict_saver.save({"state_dict": make_network().state_dict()}, checkpoint_id=tmp_path / "fsdp2")
     torch.save({}, tmp_path / "fsdp2" / "meta.pt")
 
     for deepspeed, empty, fsdp2 in on_ranks(_load_others, tmp_path):

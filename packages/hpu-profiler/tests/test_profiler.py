@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch.profiler
+from packaging.version import Version
 from torch.profiler import ProfilerAction
 
 from hpu_core import frameworks
@@ -276,6 +277,10 @@ def test_summary_is_available_after_the_run(export: bool, tmp_path: Path) -> Non
     assert "aten::addmm" in profiler.summary()
 
 
+@pytest.mark.skipif(
+    Version(torch.__version__) < Version("2.5.dev0"),
+    reason="Requires: torch 2.5, which separates the events of traces",
+)
 def test_function_events_are_those_of_the_last_trace(tmp_path: Path) -> None:
     profiler = HPUProfiler(max_traces=2, schedule=torch.profiler.schedule(wait=0, warmup=1, active=1))
     trainer(tmp_path, profiler).fit(Model(), loader(4))

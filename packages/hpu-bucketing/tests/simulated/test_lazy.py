@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from packaging.version import Version
 
 from hpu_bucketing import HPUGraphs, HPUWarmup, RecompilationMonitor, RecompilationWarning
 from hpu_core import HPUAccelerator, SingleHPUStrategy, bridge, frameworks
@@ -255,7 +256,20 @@ def test_forward_of_the_program_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:You are using a custom batch sampler")
-@pytest.mark.parametrize("run", ["validate", "test", "predict"])
+@pytest.mark.parametrize(
+    "run",
+    [
+        "validate",
+        "test",
+        pytest.param(
+            "predict",
+            marks=pytest.mark.skipif(
+                frameworks.current().version < Version("2.3"),
+                reason="Requires: a Lightning that keeps batch samplers in predict",
+            ),
+        ),
+    ],
+)
 def test_evaluation_alone_runs_as_graphs(run: str, tmp_path: Path) -> None:
     class Model(Plain):
         test_step = Plain.validation_step

@@ -248,7 +248,10 @@ class HPUProfiler(PyTorchProfiler):
 
     @property
     def function_events(self) -> EventList | None:
-        """Events of the last trace, which torch parses on first access; None before the first trace."""
+        """Events of the last trace, which torch parses on first access; None before the first trace.
+
+        torch 2.4 adds the events of earlier traces.
+        """
         return None if self._last_recording is None else self._last_recording.function_events
 
     @function_events.setter

@@ -159,7 +159,11 @@ def _connect(config: RendezvousConfig, server: bool, outcome: "queue.SimpleQueue
         if Version("2.4.dev0") <= Version(torch.__version__) < Version("2.13.dev0"):
             options["use_libuv"] = False
     try:
-        outcome.put(TCPStore(config.host, config.port, config.world_size, is_master=server, **options))
+        store = TCPStore(config.host, config.port, config.world_size, is_master=server, **options)
+        if not server:
+            # The constructor of older torch (2.4) does not wait for an answer.
+            store.add("hpu_core/connections", 0)
+        outcome.put(store)
     # torch 2.0 raises a TimeoutError.
     except (RuntimeError, TimeoutError) as error:
         outcome.put(error)
