@@ -4,6 +4,7 @@ import functools
 from typing import Any
 
 import torch
+from packaging.version import Version
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from hpu_core import HPUAccelerator, SingleHPUStrategy, frameworks
@@ -120,6 +121,9 @@ def make_trainer(**options: Any) -> Any:
 def train(module: Any, trainer: Any, **options: Any) -> list[float]:
     """Train on this rank's shard of the images; return the losses, averaged over the ranks."""
     ranks = trainer.world_size
+    # Lightning before 2.6 has no such argument, and loads everything.
+    if "ckpt_path" in options and Version("2.6.dev0") <= _lightning.version:
+        options["weights_only"] = False
     trainer.fit(module, make_loader(trainer.global_rank, ranks), **options)
     losses = torch.stack(module.losses)
     return [float(loss) for loss in trainer.strategy.reduce(losses, reduce_op="mean")]

@@ -38,7 +38,7 @@ def _fit(steps: int, strategy: Any, resume: Path | None = None, folder: Path | N
         enable_checkpointing=bool(callbacks),
         **options,
     )
-    losses = train(ImageClassifier(optimizer="adamw"), trainer, ckpt_path=resume, weights_only=False)
+    losses = train(ImageClassifier(optimizer="adamw"), trainer, ckpt_path=resume)
     return losses, trainer
 
 

@@ -40,6 +40,15 @@ def test_parameters_are_gathered_in_the_precision(kind: Any, precision: Any, dty
 
 
 @BOTH
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("32-true", torch.float32), ("16-mixed", torch.float32), ("bf16-true", torch.bfloat16)]
+)
+def test_modules_are_constructed_in_the_parameters_dtype(kind: Any, precision: Any, dtype: torch.dtype) -> None:
+    with kind(precision).module_init_context():
+        assert torch.nn.Linear(2, 2).weight.dtype == dtype
+
+
+@BOTH
 @pytest.mark.parametrize("precision", ["fp8", "64-true", "bf8"])
 def test_unsupported_precision(kind: Any, precision: str) -> None:
     with pytest.raises(ValueError, match=r"`precision` must be"):

@@ -107,7 +107,7 @@ def plan_errors() -> Iterator[None]:
     """Return a context in which a plan of `parallelize_module` that names no module is an error.
 
     Raises:
-        ValueError: A plan names no module. torch warns.
+        ValueError: A plan names no module. torch 2.9 and newer warn.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="Parallelize plan key")

@@ -147,7 +147,7 @@ def patch_dtensor_random() -> None:
 
     torch derives the index of the device from the rank, but a process has one device, with index 0. The strategies call
     this function. A program without Lightning calls it before it initializes parameters that are sharded already, such
-    as those from the meta device. It needs torch 2.7 or newer.
+    as those from the meta device. It needs torch 2.7 or newer; to draw, torch itself needs to be 2.9 or newer.
     """
     from torch.distributed.tensor import _random
 

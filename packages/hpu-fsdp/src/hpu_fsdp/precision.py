@@ -1,11 +1,12 @@
 """Precision plugins for FSDP."""
 
+import dataclasses
 import inspect
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import torch
-from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
 from hpu_core import bridge, frameworks, plugins
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
         """Part of Lightning's precision plugins for FSDP that is used here."""
 
         def __init__(self, precision: Any) -> None: ...
+        @property
+        def mixed_precision_config(self) -> MixedPrecision: ...
         def convert_module(self, module: Module) -> Module: ...
+        def tensor_init_context(self) -> AbstractContextManager[Any]: ...
         def forward_context(self) -> AbstractContextManager[Any]: ...
 
 else:
@@ -69,6 +73,19 @@ class _HPUFSDPPrecision(_FSDPPrecision):
         self._autocast = autocast
         if autocast is None and "mixed" in name:
             self._autocast = _installed_autocast(name, self._api)
+
+    @property
+    def mixed_precision_config(self) -> MixedPrecision:
+        """Dtypes in which FSDP gathers parameters and reduces gradients; Lightning before 2.6 gathers in float32."""
+        config = super().mixed_precision_config
+        return dataclasses.replace(config, param_dtype=config.reduce_dtype)
+
+    def module_init_context(self) -> AbstractContextManager[Any]:
+        """Return the context of a module's construction: parameters are float32 in mixed precision.
+
+        Lightning before 2.6 takes the dtype in which they are gathered.
+        """
+        return super().tensor_init_context()
 
     def convert_module(self, module: "Module") -> "Module":
         """Convert the parameters with "bf16-true" and "16-true".
