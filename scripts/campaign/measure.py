@@ -11,8 +11,8 @@ without a fault, finishes the training. Each run is checked:
 
 The last two count for every fault of the row of runs.
 
-Usage: `python scripts/campaign/measure.py [--runs 500] [--seed 0] [--seconds 3600]`; `nox -s campaign` calls it. It
-needs the right to mount a tmpfs.
+Usage: `python scripts/campaign/measure.py [--runs 500] [--jobs 3] [--seed 0] [--seconds 3600]`; `nox -s campaign` calls
+it. It needs the right to mount a tmpfs.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,6 +51,7 @@ _RUN_LIMIT = 300.0
 # Enough for the checkpoints, and soon full.
 _DISK = "64m"
 
+_CHECKS = ("ended", "named", "clean", "resumed")
 _EXITED = (
     r"rank \d.*(exited|failed|its connections are closed|its store closed)|rank(s \d,)? \d did not join|"
     r"which launched this rank, exited|no progress for \d+ s|found no rank 0"
@@ -199,49 +201,80 @@ def _equal(results: list[str], expected: list[str]) -> bool:
     )
 
 
-def main() -> int:
-    """Run all cases, print the table, and return the number of runs with a problem."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--first", type=int, default=0, help="index of the first row, to continue a campaign")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no run after this time")
-    parser.add_argument("--keep", type=Path, help="folder for the output of runs with a problem")
-    options = parser.parse_args()
-    deadline = time.monotonic() + options.seconds
+def expected_results() -> dict[str, list[str]]:
+    """Return what an undisturbed training prints, by strategy.
+
+    Raises:
+        RuntimeError: A training fails; the message has its output.
+    """
     expected = {}
     for strategy in _STRATEGIES:
         with _disk() as disk, tempfile.TemporaryDirectory(prefix="campaign-") as folder:
             done = _train(disk, Path(folder), ["--strategy", strategy])
         expected[strategy] = _results(done)
         if done.code != 0 or not expected[strategy]:
-            print(done.output)
-            return 1
-    counts: collections.Counter[tuple[str, str, str]] = collections.Counter()
+            raise RuntimeError(done.output)
+    return expected
+
+
+class Table:
+    """Counts of what was as promised, by strategy and fault."""
+
+    def __init__(self) -> None:
+        self._counts: collections.Counter[tuple[str, str, str]] = collections.Counter()
+
+    def add(self, case: Case, problems: list[str]) -> None:
+        """Count a case."""
+        self._counts[case.strategy, case.fault, "runs"] += 1
+        for check in _CHECKS:
+            is_kept = not any(problem.startswith(check) for problem in problems)
+            self._counts[case.strategy, case.fault, check] += is_kept
+
+    def show(self) -> None:
+        """Print the counts."""
+        print("\n| strategy | fault | runs | ended in time | cause named | nothing left | resumed equal |")
+        print("|---|---|---|---|---|---|---|")
+        for strategy, fault in sorted({key[:2] for key in self._counts}):
+            cells = [self._counts[strategy, fault, check] for check in ("runs", *_CHECKS)]
+            print(f"| {strategy} | {fault} | {' | '.join(map(str, cells))} |")
+
+
+def main() -> int:
+    """Run all cases, print the table, and return the number of runs with a problem."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=500)
+    parser.add_argument("--jobs", type=int, default=1, help="rows at a time; each mostly waits for a timeout")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="index of the first row, to continue a campaign")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no row after this time")
+    parser.add_argument("--keep", type=Path, help="folder for the output of runs with a problem")
+    options = parser.parse_args()
+    deadline = time.monotonic() + options.seconds
+    expected = expected_results()
+    table = Table()
     wrong = 0
-    for index in range(options.first, options.first + -(-options.runs // _ROW)):
-        if time.monotonic() > deadline:
-            break
+
+    def run_row(index: int) -> tuple[int, list[Case], list[list[str]], str]:
         cases = draw(random.Random(options.seed * 1_000_003 + index), index)  # noqa: S311 - no secret.
-        started = time.monotonic()
-        found, output = run(cases, expected[cases[0].strategy])
-        for case, problems in zip(cases, found, strict=True):
-            wrong += bool(problems)
-            key = (case.strategy, case.fault)
-            counts[key[0], key[1], "runs"] += 1
-            for check in ("ended", "named", "clean", "resumed"):
-                counts[key[0], key[1], check] += not any(problem.startswith(check) for problem in problems)
-            moment = f"{case.phase} {case.call} + {case.delay} s"
-            print(f"{index} {case.strategy}, {case.fault}, {moment}, rank {case.rank}: {problems or 'ok'}", flush=True)
-        print(f"{time.monotonic() - started:.0f} s", flush=True)
-        if any(found) and options.keep:
-            options.keep.mkdir(parents=True, exist_ok=True)
-            (options.keep / f"{options.seed}-{index}.log").write_text(output, encoding="utf-8")
-    print("\n| strategy | fault | runs | ended in time | cause named | nothing left | resumed equal |")
-    print("|---|---|---|---|---|---|---|")
-    for strategy, fault in sorted({key[:2] for key in counts}):
-        cells = [counts[strategy, fault, check] for check in ("runs", "ended", "named", "clean", "resumed")]
-        print(f"| {strategy} | {fault} | {' | '.join(map(str, cells))} |")
+        if time.monotonic() > deadline:
+            return index, [], [], ""
+        return index, cases, *run(cases, expected[cases[0].strategy])
+
+    indices = range(options.first, options.first + -(-options.runs // _ROW))
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for done in as_completed([pool.submit(run_row, index) for index in indices]):
+            index, cases, found, output = done.result()
+            for case, problems in zip(cases, found, strict=True):
+                wrong += bool(problems)
+                table.add(case, problems)
+                moment = f"{case.phase} {case.call} + {case.delay} s"
+                print(
+                    f"{index} {case.strategy}, {case.fault}, {moment}, rank {case.rank}: {problems or 'ok'}", flush=True
+                )
+            if any(found) and options.keep:
+                options.keep.mkdir(parents=True, exist_ok=True)
+                (options.keep / f"{options.seed}-{index}.log").write_text(output, encoding="utf-8")
+    table.show()
     return wrong
 
 
