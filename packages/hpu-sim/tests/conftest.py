@@ -42,7 +42,7 @@ _MACHINE: Final = [
 _OUTSIDE: Final = {name: value for name, value in os.environ.items() if name not in _MACHINE}
 _TIME_LIMIT: Final = 120.0
 # Warning filters: action, start of the text, class. Every warning is an error, except those that some torch gives for
-# its own code.
+# its own code, and Lightning's advice on a machine that has SLURM's commands.
 _WARNINGS: Final = [
     ("error", "", "Warning"),
     ("ignore", "TypedStorage is deprecated", "UserWarning"),  # 2.0, of its own storages
@@ -51,6 +51,7 @@ _WARNINGS: Final = [
     ("ignore", "The argument 'device' of Tensor.is_pinned() is deprecated", "DeprecationWarning"),  # as above
     # 2.11: "Warning: Profiler clears events at the end of each cycle". A colon ends the text in a filter.
     ("ignore", "Warning", "UserWarning"),
+    ("ignore", "The `srun` command is available on your system but is not used", "UserWarning"),
     ("ignore", "`torch.cpu.amp.autocast(args...)` is deprecated", "FutureWarning"),  # 2.4, of its own checkpointing
 ]
 
