@@ -102,9 +102,7 @@ def _initialize(config: SimConfig) -> None:
     native.set_cpu_placement_allowed(os.environ.get(PLACE_ON_CPU_VARIABLE, "") != "none")
     native.set_low_precision_supported(config.generation != "GAUDI")
     native.set_int64_supported(config.has_int64(os.environ))
-    is_async = os.environ.get(ASYNC_VARIABLE, "") not in {"", "0"}
-    native.set_async(is_async)
-    native.use_device_thread(is_async)
+    native.set_async(os.environ.get(ASYNC_VARIABLE, "") not in {"", "0"})
     autocast.register(native, os.environ)
     runtime.set_active(config, native)
     os.environ.update(subprocess_env.variables(config, os.environ))

@@ -58,9 +58,6 @@ class Native(Protocol):
     def set_async(self, enabled: bool) -> None:
         """Set whether non-blocking copies and collectives are deferred; ``csrc/deferred.h`` gives the rules."""
 
-    def use_device_thread(self, enabled: bool) -> None:
-        """Set whether backward passes that this thread starts run on autograd's device thread, as on a card."""
-
     def mark_step(self) -> None:
         """End the current graph and run it."""
 

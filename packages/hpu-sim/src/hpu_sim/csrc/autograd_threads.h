@@ -7,10 +7,10 @@ namespace hpu_sim {
 // thread once, when it starts the thread, and sums over another number of threads differ in their last bits.
 void sync_intraop_threads();
 
-// Sets whether backward passes that the calling thread starts run on the device thread, as on a card, or on the calling
-// thread, as those of CPU tensors do. Waking another thread takes an eighth of a small step, and glibc returns the
-// memory of that thread's arena to the system at every step.
-void use_device_thread(bool enabled);
+// Lets the device thread allocate from the main thread's arena, as backward passes of CPU tensors do; glibc only. What
+// it allocates is mostly freed by the main thread, and glibc returns such memory of another arena to the system at
+// every step. Threads that have an arena keep it. The environment variable MALLOC_ARENA_MAX takes precedence.
+void share_malloc_arena();
 
 // Returns when the device thread has released every earlier backward pass. To be called before the interpreter shuts
 // down.

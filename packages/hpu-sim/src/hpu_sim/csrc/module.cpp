@@ -116,6 +116,7 @@ void reset_stats() {
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   hpu_sim::disable_cuda_hooks();
   hpu_sim::register_collectives();
+  hpu_sim::share_malloc_arena();
 
   m.def("configure", [](int devices, bool lazy, int64_t memory_limit, py::function acquire) {
     acquire_function() = std::move(acquire);
@@ -140,7 +141,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_acquired", &hpu_sim::set_acquired);
   m.def("check_not_lazy", &hpu_sim::check_not_lazy);
   m.def("set_async", &hpu_sim::set_async);
-  m.def("use_device_thread", &hpu_sim::use_device_thread);
   m.def("mark_step", [] { hpu_sim::graph_recorder().flush(); });
   m.def("synchronize", &hpu_sim::synchronize_device, py::call_guard<py::gil_scoped_release>());
   m.def("stats", &stats);
