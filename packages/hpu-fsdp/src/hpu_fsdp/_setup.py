@@ -129,7 +129,8 @@ class FSDPSetupMixin(ShardedSetupMixin):
         move_to_device(module)
         if has_meta_tensors(module):
             fsdp_arguments(self).setdefault("param_init_fn", materialize)
-        with self.collective("setup"), _torch.ignore_no_shard_warning(self.sharding_strategy):
+        no_warning = _torch.ignore_no_shard_warning(self.sharding_strategy)
+        with self.collective("setup"), _torch.compute_device(DEVICE), no_warning:
             yield
 
 

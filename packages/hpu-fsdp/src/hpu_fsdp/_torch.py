@@ -1,6 +1,7 @@
 """Private names of torch that hpu-fsdp uses, and functions that depend on torch's version."""
 
 import functools
+import inspect
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,13 +9,14 @@ from typing import Any
 
 import torch
 from torch.distributed._shard.sharded_tensor.api import ShardedTensor
-from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, _init_utils
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.nn import Module
 
 __all__ = [
     "HPUShardedGradScaler",
     "ShardedTensor",
+    "compute_device",
     "count_resharded_units",
     "drop_cleared_gradients",
     "force_sum_reduction",
@@ -160,6 +162,34 @@ def patch_dtensor_random() -> None:
         return torch.device("hpu", 0) if device_mesh.device_type == "hpu" else helper(device_mesh)
 
     _random._resolve_device = resolve  # noqa: SLF001 - torch has no public name for it.
+
+
+@contextmanager
+def compute_device(device: torch.device) -> Iterator[None]:
+    """Return a context in which FullyShardedDataParallel computes on a device.
+
+    Without it, torch 2.4 takes CUDA for parameters on the meta device, for a module whose parameters are all in parts
+    that are wrapped already, and for the index that Lightning passes as `device_id`.
+
+    Args:
+        device: The device.
+    """
+    choose = _init_utils._get_compute_device  # noqa: SLF001 - torch has no public name for it.
+    if "device_handle" in inspect.signature(choose).parameters:
+        yield
+        return
+    sharded: Any = FullyShardedDataParallel
+    original = sharded.__init__
+
+    @functools.wraps(original)
+    def init(self: object, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **{**kwargs, "device_id": device})
+
+    sharded.__init__ = init
+    try:
+        yield
+    finally:
+        sharded.__init__ = original
 
 
 @contextmanager

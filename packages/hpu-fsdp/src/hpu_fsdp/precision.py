@@ -35,6 +35,7 @@ else:
 __all__ = ["AutocastPlugin", "FabricHPUFSDPPrecision", "HPUFSDPPrecision"]
 
 _PRECISIONS: Final = ("32-true", "bf16-mixed", "bf16-true", "16-mixed", "16-true")
+_TRUE: Final = {"bf16-true": torch.bfloat16, "16-true": torch.float16}
 # The Trainer's aliases from earlier versions of Lightning.
 _ALIASES: Final = {"32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed"}
 
@@ -98,7 +99,8 @@ class _HPUFSDPPrecision(_FSDPPrecision):
         """
         if self.precision.startswith("16") and not bridge.is_fp16_supported():
             raise NotImplementedError(f"precision={self.precision!r} needs Gaudi 2 or newer: use 'bf16-mixed'")
-        return super().convert_module(module)
+        # Lightning 2.4 leaves the parameters as they are.
+        return super().convert_module(module.to(_TRUE[self.precision]) if self.precision in _TRUE else module)
 
     def forward_context(self) -> AbstractContextManager[Any]:
         """Return the context of a module's step: autocast in mixed precision, otherwise the parameters' dtype."""

@@ -12,6 +12,8 @@ from habana_frameworks.torch import hpu
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_HAS_WEIGHT_NORM = pytest.mark.needs_torch("2.1", "torch.nn.utils.parametrizations.weight_norm")
+
 
 def _set(tensor: Any, *arguments: Any) -> torch.Tensor:
     """Call `set_`, of whose forms torch's type information knows only some."""
@@ -47,7 +49,9 @@ def test_lazy_mode_refuses_what_the_bridge_has_in_eager_mode_only(
     assert x.tolist() == [1, 1]
 
 
-@pytest.mark.parametrize("parametrize", ["weight_norm", "spectral_norm", "orthogonal"])
+@pytest.mark.parametrize(
+    "parametrize", [pytest.param("weight_norm", marks=_HAS_WEIGHT_NORM), "spectral_norm", "orthogonal"]
+)
 def test_a_module_that_is_parametrized_on_the_cpu_trains_in_lazy_mode(parametrize: str) -> None:
     register: Callable[[torch.nn.Module], torch.nn.Module] = getattr(torch.nn.utils.parametrizations, parametrize)
     module = register(torch.nn.Linear(4, 4)).to("hpu")
@@ -65,6 +69,7 @@ def test_the_error_of_parametrizing_on_the_card_names_the_remedy() -> None:
         torch.nn.utils.parametrizations.spectral_norm(module)
 
 
+@_HAS_WEIGHT_NORM
 def test_weight_norm_of_a_module_on_the_card_works_in_lazy_mode() -> None:
     """Neither form sets a storage to register it, unlike an assignment to the weight of the newer one."""
     older, newer = (torch.nn.Linear(4, 4, device="hpu") for _ in range(2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_flatten
 from torch.utils.weak import WeakIdKeyDictionary
 
 from hpu_sim.plan import torch_tools
@@ -116,8 +116,8 @@ class OperationRecorder:
             kwargs: Its keyword arguments.
             result: Its result.
         """
-        inputs = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
-        outputs = [each for each in tree_leaves(result) if isinstance(each, torch.Tensor)]
+        inputs = [each for each in tree_flatten((args, kwargs))[0] if isinstance(each, torch.Tensor)]
+        outputs = [each for each in tree_flatten(result)[0] if isinstance(each, torch.Tensor)]
         if not any(each.device.type == "hpu" for each in (*inputs, *outputs)):
             return
         if any(each.device.type != "hpu" for each in outputs) and name in {"_to_copy", "copy_"}:
@@ -158,7 +158,7 @@ class OperationRecorder:
             args: Its arguments.
             kwargs: Its keyword arguments.
         """
-        tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
+        tensors = [each for each in tree_flatten((args, kwargs))[0] if isinstance(each, torch.Tensor)]
         values = named_arguments(func, args, kwargs)
         if "reduce_op" in values and not torch_tools.is_sum(values["reduce_op"]) and "reduce_scatter" in name:
             self.notes.add(
@@ -169,7 +169,7 @@ class OperationRecorder:
             payload = args[1] if name in _SECOND_ARGUMENT else args[0]
             self._record_collective(
                 name.strip("_").removesuffix("_"),
-                tree_leaves(payload),
+                tree_flatten(payload)[0],
                 tensors,
                 torch_tools.group_ranks(values["process_group"]),
                 is_async=bool(values.get("async_op", True)),
@@ -190,8 +190,8 @@ class OperationRecorder:
         values = named_arguments(func, args, kwargs)
         plain = name.removesuffix("_").removesuffix("_coalesced").removesuffix("_out")
         first, *others = values.values()
-        payload = [each for each in tree_leaves(first) if isinstance(each, torch.Tensor)]
-        tensors = [*payload, *(each for each in tree_leaves((others, result)) if isinstance(each, torch.Tensor))]
+        payload = [each for each in tree_flatten(first)[0] if isinstance(each, torch.Tensor)]
+        tensors = [*payload, *(each for each in tree_flatten((others, result))[0] if isinstance(each, torch.Tensor))]
         ranks = torch_tools.group_ranks(values["group_name"])
         self._record_collective(_FUNCTIONAL.get(plain, plain), payload, tensors, ranks, is_async=True)
 

@@ -311,9 +311,9 @@ def _rank_variables(options: Options) -> Iterator[None]:
 
 def _describe(batch: Any) -> tuple[tuple[str, tuple[int, ...], int], ...]:
     import torch
-    from torch.utils._pytree import tree_leaves
+    from torch.utils._pytree import tree_flatten
 
-    tensors = [each for each in tree_leaves(batch) if isinstance(each, torch.Tensor)]
+    tensors = [each for each in tree_flatten(batch)[0] if isinstance(each, torch.Tensor)]
     return tuple(
         (str(each.dtype).removeprefix("torch."), tuple(each.shape), each.numel() * each.element_size())
         for each in tensors

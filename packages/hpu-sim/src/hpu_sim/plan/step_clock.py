@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_flatten
 
 from hpu_sim.plan import torch_tools
 from hpu_sim.plan.chrome_trace import trace_of_step
@@ -109,7 +109,7 @@ class StepClock(TorchDispatchMode, OperationRecorder):
         if not self._is_on or func.namespace == "prim":
             return result
         name = func._schema.name.partition("::")[2]  # noqa: SLF001 - the only name without the overload
-        tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
+        tensors = [each for each in tree_flatten((args, kwargs))[0] if isinstance(each, torch.Tensor)]
         on_device = any(each.device.type == "hpu" for each in tensors)
         if func.namespace == "c10d":
             self.record_c10d(func, name, args, kwargs)
