@@ -23,7 +23,10 @@ class _ReduceOpError(ValueError, TypeError):
     """An unknown reduce operation. `lightning-habana` raised a TypeError."""
 
 
-_BARRIER_WARNING: Final = r"barrier\(\): using the device under current context"
+# The second text is torch 2.7's.
+_BARRIER_WARNING: Final = (
+    r"barrier\(\): using the device under current context|No device id is provided via `init_process_group` or `barrier"
+)
 
 _NATIVE: Final = {
     "sum": dist.ReduceOp.SUM,
