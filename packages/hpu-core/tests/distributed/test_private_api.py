@@ -42,8 +42,9 @@ def test_the_synchronization_before_each_batch_is_lightnings() -> None:
 
 def test_a_launcher_keeps_its_processes_in_a_list() -> None:
     cluster = _framework.fabric("plugins.environments").LightningEnvironment()
-    for launcher in (SubprocessScriptLauncher, FabricSubprocessScriptLauncher):
-        assert launcher(cluster, 1, 1).procs == []
+    assert SubprocessScriptLauncher(cluster, 1, 1).procs == []
+    if _framework.version >= Version("2.1"):
+        assert FabricSubprocessScriptLauncher(cluster, 1, 1).procs == []
 
 
 def test_the_process_group_takes_a_store() -> None:

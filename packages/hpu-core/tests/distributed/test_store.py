@@ -29,6 +29,11 @@ def port() -> int:
     return free_port()
 
 
+_takes_socket = pytest.mark.skipif(
+    Version(torch.__version__) < Version("2.1.dev0"), reason="Requires: torch 2.1, whose store takes a socket"
+)
+
+
 def _config(port: int, rank: int = 0, seconds: float = 60) -> RendezvousConfig:
     return RendezvousConfig("127.0.0.1", port, rank, rank, 2, timedelta(seconds=seconds))
 
@@ -56,6 +61,7 @@ def test_rank_0_reports_a_port_that_is_taken(port: int) -> None:
     assert error.type is RuntimeError
 
 
+@_takes_socket
 @pytest.mark.parametrize(
     ("version", "expected"), [("2.3.1", None), ("2.4.0", False), ("2.7.1+cpu", False), ("2.13.0", None)]
 )
@@ -77,6 +83,7 @@ def test_a_store_with_its_own_socket_avoids_the_server_that_refuses_it(
     assert found.get("use_libuv") is expected
 
 
+@_takes_socket
 def test_a_store_of_one_machine_listens_on_the_loopback_interface(port: int) -> None:
     store = open_store(_config(port), server=True)
 

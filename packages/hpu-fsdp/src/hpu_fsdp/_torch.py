@@ -3,7 +3,7 @@
 import functools
 import inspect
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,6 +22,7 @@ __all__ = [
     "force_sum_reduction",
     "ignore_no_shard_warning",
     "is_offloaded",
+    "optimizer_states_on",
     "patch_dtensor_random",
     "sharded_parameters",
     "skip_all_reduce",
@@ -190,6 +191,36 @@ def compute_device(device: torch.device) -> Iterator[None]:
         yield
     finally:
         sharded.__init__ = original
+
+
+@contextmanager
+def optimizer_states_on(device: torch.device) -> Iterator[None]:
+    """Return a context in which torch allocates the optimizer states of a sharded checkpoint on a device.
+
+    torch 2.4 passes the index alone, which means CUDA.
+
+    Args:
+        device: The device.
+    """
+    from torch.distributed.checkpoint import optimizer
+
+    def allocate(properties: Any, size: Sequence[int], device_type: str = device.type) -> torch.Tensor:
+        return torch.empty(
+            size,
+            dtype=properties.dtype,
+            layout=properties.layout,
+            requires_grad=properties.requires_grad,
+            pin_memory=properties.pin_memory,
+            device=device if device_type == device.type else device_type,
+        )
+
+    module: Any = optimizer
+    original = module._alloc_tensor  # noqa: SLF001 - torch has no public name for it.
+    module._alloc_tensor = allocate  # noqa: SLF001 - as above.
+    try:
+        yield
+    finally:
+        module._alloc_tensor = original  # noqa: SLF001 - as above.
 
 
 @contextmanager

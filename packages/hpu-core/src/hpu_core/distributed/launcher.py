@@ -63,8 +63,8 @@ class _HPULauncherMixin(_Launcher):
         finally:
             del os.environ[LAUNCHER_PID]
         # Lightning's observer, which is given this list, kills every rank within 5 seconds of a rank's exit: too early
-        # for an error that names it.
-        self.children, self.procs = tuple(self.procs), []
+        # for an error that names it. Fabric of Lightning 2.0 keeps no list.
+        self.children, self.procs = tuple(getattr(self, "procs", ())), []
         atexit.register(self._kill_after_error)
 
     def _kill_after_error(self) -> None:

@@ -35,6 +35,8 @@ _REFUSAL_TIMEOUT: Final = 1.0
 _MAX_QUOTED: Final = 80
 # As torch's own listener.
 _BACKLOG: Final = 2048
+# torch 2.0 has no such argument. Its class has no signature.
+_TAKES_SOCKET: Final = "master_listen_fd" in (TCPStore.__init__.__doc__ or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,7 @@ def invalid_entry(key: str, value: object) -> ValueError:
 
 def _connect(config: RendezvousConfig, server: bool, outcome: "queue.SimpleQueue[TCPStore | Exception]") -> None:
     options: dict[str, Any] = {"timeout": config.timeout, "wait_for_workers": False, "multi_tenant": True}
-    listener = _loopback_listener(config) if server else None
+    listener = _loopback_listener(config) if server and _TAKES_SOCKET else None
     if listener is not None:
         options["master_listen_fd"] = listener.detach()
         # torch's default server from 2.4 on; that of 2.7 refuses a socket, and that of 2.13 takes one.
