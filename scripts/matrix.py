@@ -33,7 +33,8 @@ HEADER = """# Tested releases
 
 The tests of each package with the torch (the stock build), Lightning and DeepSpeed of a SynapseAI release, on simulated
 cards of this release. Only the package and the packages that it requires are installed. Nothing was measured on a card.
-"264 + 4" is 264 tests that passed and 4 that were skipped. The tests of a subprocess of a suite count as one.
+"264 + 4" is 264 tests that passed and 4 that were skipped. The tests of a subprocess of a suite count as one. A cell
+with a date is older than the others: it says nothing about what the package has become since.
 """
 
 
@@ -80,8 +81,8 @@ def read(path: Path = CELLS) -> dict[tuple[str, str], Cell]:
     return {(cell["release"], cell["package"]): cell for cell in cells}
 
 
-def describe(cell: Cell | None) -> str:
-    """Return the text of a cell."""
+def describe(cell: Cell | None, newest: str = "") -> str:
+    """Return the text of a cell, with its date if that is before the newest."""
     if cell is None:
         return "not run"
     if cell["outcome"] == "skip":
@@ -89,7 +90,8 @@ def describe(cell: Cell | None) -> str:
     if "reason" in cell:
         return f"failed: {cell['reason']}"
     failed = f"{len(cell['failed'])} failed, " if cell["failed"] else ""
-    return f"{failed}{cell['passed']} + {cell['skipped']}"
+    date = cell.get("date", newest)
+    return f"{failed}{cell['passed']} + {cell['skipped']}{f' ({date})' if date < newest else ''}"
 
 
 def make_table(releases: dict[str, str], packages: list[str], cells: dict[tuple[str, str], Cell]) -> list[list[str]]:
@@ -100,15 +102,15 @@ def make_table(releases: dict[str, str], packages: list[str], cells: dict[tuple[
         packages: The columns.
         cells: The outcomes.
     """
-    table = [["release", "torch", "Lightning", "DeepSpeed", "Python", "date", *packages]]
+    table = [["release", "torch", "Lightning", "DeepSpeed", "Python", *packages]]
+    newest = max((cell["date"] for cell in cells.values()), default="")
     for release, torch in releases.items():
         row = [cells.get((release, package)) for package in packages]
         if run := [cell for cell in row if cell is not None]:
             # Several versions if the row was run in parts.
-            versions = (
-                sorted({cell[name] for cell in run if name in cell}) for name in (*DISTRIBUTIONS[1:], "python", "date")
-            )
-            table.append([release, torch, *(", ".join(found) or "-" for found in versions), *map(describe, row)])
+            versions = (sorted({cell[name] for cell in run if name in cell}) for name in (*DISTRIBUTIONS[1:], "python"))
+            texts = [describe(cell, newest) for cell in row]
+            table.append([release, torch, *(", ".join(found) or "-" for found in versions), *texts])
     return table
 
 

@@ -68,6 +68,12 @@ def test_describe(cell: dict[str, Any] | None, text: str) -> None:
     assert matrix.describe(cell) == text
 
 
+def test_older_cell_has_its_date() -> None:
+    older, newest = ({**PASSED, "date": f"2026-01-0{day}"} for day in (1, 2))
+
+    assert [matrix.describe(cell, "2026-01-02") for cell in (older, newest)] == ["2 + 1 (2026-01-01)", "2 + 1"]
+
+
 def test_page_lists_what_was_not_run(tmp_path: Path) -> None:
     """A package has a row, and a release without a column is listed below the table."""
     file = tmp_path / "matrix.json"
