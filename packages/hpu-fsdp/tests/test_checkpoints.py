@@ -29,9 +29,9 @@ _ModelCheckpoint = _lightning.pytorch("callbacks").ModelCheckpoint
 def _fit(steps: int, strategy: Any, resume: Path | None = None, folder: Path | None = None, **options: Any) -> Any:
     """Train, saving each step's checkpoint in `folder`; return the losses and the Trainer."""
     callbacks = [_ModelCheckpoint(folder, every_n_train_steps=2, filename="{step}")] if folder else []
-    # Each save is at the end of an epoch, because the DataLoader begins there on resuming.
+    # One batch per epoch: the DataLoader begins an epoch on resuming, which Lightning before 2.5 counts as its rest.
     trainer = make_trainer(
-        limit_train_batches=2,
+        limit_train_batches=1,
         strategy=strategy,
         max_steps=steps,
         callbacks=callbacks,
