@@ -18,8 +18,11 @@ DESK, PHONE = (1280, 900), (390, 844)
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
+def browser(pytestconfig: pytest.Config) -> Iterator[Any]:
     """Headless Chromium."""
+    # playwright starts its driver where a skip has no effect.
+    if pytestconfig.getoption("quick", default=False):
+        pytest.skip("starts a process")
     if _CHROMIUM is None:
         pytest.skip("the page is tested in Chromium, which is not installed")
     sync_api = pytest.importorskip("playwright.sync_api", reason="the page is tested in Chromium through playwright")
