@@ -1,5 +1,6 @@
 """The strategies of the Trainer and of Fabric before the rendezvous."""
 
+import inspect
 from datetime import timedelta
 from typing import Any
 from unittest import mock
@@ -142,8 +143,13 @@ def test_module_without_reset_parameters_cannot_be_materialized() -> None:
 
 
 def test_torch_has_the_private_names() -> None:
-    """The handle of a sharded module, and its method that drops gradients."""
+    """The handle of a sharded module and its method that drops gradients, and what replaces CUDA on torch 2.4."""
+    from torch.distributed.checkpoint import optimizer
+    from torch.distributed.fsdp import _init_utils
     from torch.distributed.fsdp._flat_param import FlatParamHandle
+
+    assert callable(_init_utils._get_compute_device)
+    assert list(inspect.signature(optimizer._alloc_tensor).parameters) == ["props", "size", "device_type"]
 
     assert callable(FlatParamHandle._reset_flat_param_grad_info_if_needed)
     assert {name for name in _torch._UNSHARDED_AFTER_FORWARD if name in ShardingStrategy.__members__}

@@ -15,6 +15,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 
 from hpu_core import atomic_dir, frameworks
 from hpu_core.checkpoint import HPUCheckpointIO
+from hpu_fsdp._setup import DEVICE
 from hpu_fsdp._torch import ShardedTensor, optimizer_states_on
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 else:
     _Strategy = object
 
-_DEVICE: Final = torch.device("hpu", 0)
 # Lightning's file with everything but weights and optimizer states, which it writes last.
 METADATA: Final = "meta.pt"
 
@@ -251,7 +251,7 @@ class TrainerCheckpointMixin(CheckpointMixin):
         self._check_loadable(path)
         # Lightning before 2.6 has no such argument.
         options = {} if weights_only is None else {"weights_only": weights_only}
-        with self.collective("checkpoint loading"), optimizer_states_on(_DEVICE):
+        with self.collective("checkpoint loading"), optimizer_states_on(DEVICE):
             loaded: dict[str, Any] = super().load_checkpoint(path, **options)
         return loaded
 
@@ -304,7 +304,7 @@ class FabricCheckpointMixin(CheckpointMixin):
         self._check_loadable(source)
         # Lightning before 2.6 has no such argument.
         options = {} if weights_only is None else {"weights_only": weights_only}
-        with self.collective("checkpoint loading"), optimizer_states_on(_DEVICE):
+        with self.collective("checkpoint loading"), optimizer_states_on(DEVICE):
             loaded: dict[str, Any] = super().load_checkpoint(source, state, strict, **options)
         return loaded
 

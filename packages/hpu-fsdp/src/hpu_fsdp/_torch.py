@@ -166,6 +166,16 @@ def patch_dtensor_random() -> None:
 
 
 @contextmanager
+def _replaced(owner: object, name: str, replacement: object) -> Iterator[None]:
+    original = getattr(owner, name)
+    setattr(owner, name, replacement)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+@contextmanager
 def compute_device(device: torch.device) -> Iterator[None]:
     """Return a context in which FullyShardedDataParallel computes on a device.
 
@@ -175,22 +185,18 @@ def compute_device(device: torch.device) -> Iterator[None]:
     Args:
         device: The device.
     """
-    choose = _init_utils._get_compute_device  # noqa: SLF001 - torch has no public name for it.
+    choose = _init_utils._get_compute_device  # noqa: SLF001 - its arguments tell whether torch knows other devices.
     if "device_handle" in inspect.signature(choose).parameters:
         yield
         return
-    sharded: Any = FullyShardedDataParallel
-    original = sharded.__init__
+    original = FullyShardedDataParallel.__init__
 
     @functools.wraps(original)
-    def init(self: object, *args: Any, **kwargs: Any) -> None:
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **{**kwargs, "device_id": device})
 
-    sharded.__init__ = init
-    try:
+    with _replaced(FullyShardedDataParallel, "__init__", init):
         yield
-    finally:
-        sharded.__init__ = original
 
 
 @contextmanager
@@ -214,13 +220,8 @@ def optimizer_states_on(device: torch.device) -> Iterator[None]:
             device=device if device_type == device.type else device_type,
         )
 
-    module: Any = optimizer
-    original = module._alloc_tensor  # noqa: SLF001 - torch has no public name for it.
-    module._alloc_tensor = allocate  # noqa: SLF001 - as above.
-    try:
+    with _replaced(optimizer, "_alloc_tensor", allocate):
         yield
-    finally:
-        module._alloc_tensor = original  # noqa: SLF001 - as above.
 
 
 @contextmanager
