@@ -20,8 +20,8 @@ DESK, PHONE = (1280, 900), (390, 844)
 @pytest.fixture(scope="session")
 def browser(pytestconfig: pytest.Config) -> Iterator[Any]:
     """Headless Chromium."""
-    # playwright starts its driver where a skip has no effect.
     if pytestconfig.getoption("quick", default=False):
+        # playwright starts its driver in an event loop, which makes another error of the option's own skip.
         pytest.skip("starts a process")
     if _CHROMIUM is None:
         pytest.skip("the page is tested in Chromium, which is not installed")

@@ -48,13 +48,18 @@ def refused(function: Callable[[], object], words: str) -> bool:
     return False
 
 
+def is_torch(major: int, minor: int) -> bool:
+    """Return whether torch is of a release or newer."""
+    return tuple(map(int, torch.__version__.split(".")[:2])) >= (major, minor)
+
+
 def since_torch(major: int, minor: int) -> Callable[[Callable[[], None]], Callable[[], None]]:
     """Return a decorator that skips a check of what older torch lacks."""
 
     def decorate(check: Callable[[], None]) -> Callable[[], None]:
         @functools.wraps(check)
         def run() -> None:
-            if tuple(map(int, torch.__version__.split(".")[:2])) >= (major, minor):
+            if is_torch(major, minor):
                 check()
 
         return run
@@ -603,7 +608,7 @@ def _backpropagate_ones(output: torch.Tensor) -> None:
 
     torch 2.11 and older refuse it on all devices.
     """
-    if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13):
+    if is_torch(2, 13):
         output.sum().backward()
     else:
         output.backward(torch.ones_like(output))

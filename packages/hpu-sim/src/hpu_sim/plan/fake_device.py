@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten
 
 from hpu_sim.plan import torch_tools
 from hpu_sim.plan.errors import PlanError
@@ -242,7 +241,7 @@ class FakeDevice(TorchDispatchMode, OperationRecorder):
 
     def _run_collective(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = func._schema.name.partition("::")[2]  # noqa: SLF001 - as above
-        tensors = [each for each in tree_flatten((args, kwargs))[0] if isinstance(each, torch.Tensor)]
+        tensors = torch_tools.tensors_in((args, kwargs))
         if not any(isinstance(each, self._fake_class) for each in tensors):
             group = named_arguments(func, args, kwargs)["process_group"]
             _run_for_equal_ranks(name, args, len(torch_tools.group_ranks(group)))

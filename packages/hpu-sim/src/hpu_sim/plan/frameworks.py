@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim import import_hooks
-from hpu_sim.plan import blocks, zero
+from hpu_sim.plan import blocks, torch_tools, zero
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.recording import STEPS_OF_DDP
 from hpu_sim.report import frames
@@ -255,12 +255,12 @@ def _make_callback(base: type[Any], session: Session) -> Any:
 def _resize_batches(trainer: Any, size: int) -> None:
     """Repeat or cut the samples of every batch on the host."""
     import torch
-    from torch.utils._pytree import tree_flatten, tree_map_only
+    from torch.utils._pytree import tree_map_only
 
     original = trainer.strategy.batch_to_device
 
     def batch_to_device(batch: Any, *args: Any, **kwargs: Any) -> Any:
-        first = next((each for each in tree_flatten(batch)[0] if isinstance(each, torch.Tensor) and each.dim()), None)
+        first = next((each for each in torch_tools.tensors_in(batch) if each.dim()), None)
         if first is not None:
             samples = torch.arange(size) % len(first)
             batch = tree_map_only(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import torch
 from torch.utils._pytree import tree_flatten
 from torch.utils.weak import WeakIdKeyDictionary
 
@@ -13,6 +12,8 @@ from hpu_sim.plan.flops import count_flops, matmul_shape
 from hpu_sim.plan.recording import HOST_READ, Collective, Operation, StepRecording
 
 if TYPE_CHECKING:
+    import torch
+
     from hpu_sim.plan.recording import Phase
 
 # Position of the tensors that a rank contributes, where it is not the first argument. As in the simulator's counters.
@@ -116,8 +117,8 @@ class OperationRecorder:
             kwargs: Its keyword arguments.
             result: Its result.
         """
-        inputs = [each for each in tree_flatten((args, kwargs))[0] if isinstance(each, torch.Tensor)]
-        outputs = [each for each in tree_flatten(result)[0] if isinstance(each, torch.Tensor)]
+        inputs = torch_tools.tensors_in((args, kwargs))
+        outputs = torch_tools.tensors_in(result)
         if not any(each.device.type == "hpu" for each in (*inputs, *outputs)):
             return
         if any(each.device.type != "hpu" for each in outputs) and name in {"_to_copy", "copy_"}:
@@ -158,7 +159,7 @@ class OperationRecorder:
             args: Its arguments.
             kwargs: Its keyword arguments.
         """
-        tensors = [each for each in tree_flatten((args, kwargs))[0] if isinstance(each, torch.Tensor)]
+        tensors = torch_tools.tensors_in((args, kwargs))
         values = named_arguments(func, args, kwargs)
         if "reduce_op" in values and not torch_tools.is_sum(values["reduce_op"]) and "reduce_scatter" in name:
             self.notes.add(
@@ -190,8 +191,8 @@ class OperationRecorder:
         values = named_arguments(func, args, kwargs)
         plain = name.removesuffix("_").removesuffix("_coalesced").removesuffix("_out")
         first, *others = values.values()
-        payload = [each for each in tree_flatten(first)[0] if isinstance(each, torch.Tensor)]
-        tensors = [*payload, *(each for each in tree_flatten((others, result))[0] if isinstance(each, torch.Tensor))]
+        payload = torch_tools.tensors_in(first)
+        tensors = [*payload, *torch_tools.tensors_in((others, result))]
         ranks = torch_tools.group_ranks(values["group_name"])
         self._record_collective(_FUNCTIONAL.get(plain, plain), payload, tensors, ranks, is_async=True)
 

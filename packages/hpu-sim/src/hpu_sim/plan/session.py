@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpu_sim.plan import blocks
+from hpu_sim.plan import blocks, torch_tools
 from hpu_sim.plan.errors import PlanComplete, PlanError
 from hpu_sim.plan.recording import STEPS, STEPS_OF_DDP, Recording, StepRecording
 
@@ -242,7 +242,6 @@ def record_call(call: Any, options: Options, command: Sequence[str] = ()) -> Rec
         PlanError: If the program cannot be planned.
     """
     global _current  # noqa: PLW0603 - one program runs at a time
-    from hpu_sim.plan import torch_tools
 
     torch_tools.require_torch()
 
@@ -310,11 +309,7 @@ def _rank_variables(options: Options) -> Iterator[None]:
 
 
 def _describe(batch: Any) -> tuple[tuple[str, tuple[int, ...], int], ...]:
-    import torch
-    from torch.utils._pytree import tree_flatten
-
-    tensors = [each for each in tree_flatten(batch)[0] if isinstance(each, torch.Tensor)]
     return tuple(
         (str(each.dtype).removeprefix("torch."), tuple(each.shape), each.numel() * each.element_size())
-        for each in tensors
+        for each in torch_tools.tensors_in(batch)
     )

@@ -8,9 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten
 
 from hpu_sim.plan import torch_tools
 from hpu_sim.plan.chrome_trace import trace_of_step
@@ -109,7 +107,7 @@ class StepClock(TorchDispatchMode, OperationRecorder):
         if not self._is_on or func.namespace == "prim":
             return result
         name = func._schema.name.partition("::")[2]  # noqa: SLF001 - the only name without the overload
-        tensors = [each for each in tree_flatten((args, kwargs))[0] if isinstance(each, torch.Tensor)]
+        tensors = torch_tools.tensors_in((args, kwargs))
         on_device = any(each.device.type == "hpu" for each in tensors)
         if func.namespace == "c10d":
             self.record_c10d(func, name, args, kwargs)

@@ -45,6 +45,19 @@ def is_supported() -> bool:
     return version >= MINIMUM_TORCH
 
 
+def tensors_in(value: object) -> list[torch.Tensor]:
+    """Return the tensors in nested containers.
+
+    Args:
+        value: Containers that torch's pytrees know, or a tensor.
+    """
+    import torch
+    from torch.utils._pytree import tree_flatten
+
+    # torch 2.0 has no `tree_leaves`.
+    return [each for each in tree_flatten(value)[0] if isinstance(each, torch.Tensor)]
+
+
 def require_torch() -> None:
     """Raise an error if torch is too old.
 
