@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 # Half the width of the interval of the median, relative to the median.
 SPREAD = 0.01
 _MIN_SAMPLES = 8
+# Steps of each kind that are not measured.
+_WARM_UP = 20
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,32 @@ def measure(name: str, limit: float, sample: Callable[[], float], *, most: int) 
         gate = Gate(name, limit, tuple(samples))
         if len(samples) >= most or (gate.spread <= SPREAD and gate.verdict != "not judged"):
             return gate
+
+
+def ratio(step: Callable[[], object], reference: Callable[[], object]) -> float:
+    """Run a reference and then a step, and return the step's time relative to the reference's."""
+    begin = time.perf_counter()
+    reference()
+    middle = time.perf_counter()
+    step()
+    return (time.perf_counter() - middle) / (middle - begin)
+
+
+def measure_steps(
+    name: str, limit: float, step: Callable[[], object], reference: Callable[[], object], *, most: int
+) -> Gate:
+    """Measure steps of two kinds, which take turns, as `measure` does, after a warm-up.
+
+    Args:
+        name: Name of the gate.
+        limit: Largest ratio that is promised.
+        step: The step that is judged.
+        reference: The step that it is compared with.
+        most: Largest number of samples.
+    """
+    for _ in range(_WARM_UP):
+        ratio(step, reference)
+    return measure(name, limit, lambda: ratio(step, reference), most=most)
 
 
 def report(gates: Sequence[Gate]) -> int:

@@ -51,3 +51,14 @@ def test_the_exit_code_and_the_row(samples: list[float], code: int, capsys: pyte
     """A gate that cannot be judged is not met."""
     assert gates.report([gates.Gate("a step", 1.05, tuple(samples))]) == code
     assert "a step" in capsys.readouterr().out
+
+
+def test_steps_are_measured_in_turns_after_a_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(itertools.count())
+    calls: list[str] = []
+    monkeypatch.setattr("gates.time.perf_counter", lambda: next(clock) + 2 * calls.count("step"))
+
+    gate = gates.measure_steps("step", 4, lambda: calls.append("step"), lambda: calls.append("reference"), most=8)
+
+    assert calls == ["reference", "step"] * 28
+    assert gate.samples == (3.0,) * 8

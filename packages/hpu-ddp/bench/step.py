@@ -17,7 +17,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,16 +122,9 @@ def measure(name: str, ranks: int) -> list[float]:
     """Return the ratios of alternating steps of both kinds on this rank."""
     benchmark = BENCHMARKS[name]
     cpu, simulated = (make_step(benchmark, fabric) for fabric in launch_both(ranks))
-    ratios = []
-    for count in range(-_WARM_UP, max(20, benchmark.steps // ranks)):
-        begin = time.perf_counter()
-        cpu()
-        middle = time.perf_counter()
-        simulated()
-        end = time.perf_counter()
-        if count >= 0:
-            ratios.append((end - middle) / (middle - begin))
-    return ratios
+    for _ in range(_WARM_UP):
+        gates.ratio(simulated, cpu)
+    return [gates.ratio(simulated, cpu) for _ in range(max(20, benchmark.steps // ranks))]
 
 
 def run_rank(name: str, ranks: int) -> None:

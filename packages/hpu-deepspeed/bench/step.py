@@ -15,7 +15,6 @@ import logging
 import os
 import sys
 import tempfile
-import time
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 _LIMIT: Final = 1.05
 _WIDTH: Final = 512
-_WARM_UP: Final = 20
 _MOST: Final = 800
 
 
@@ -80,19 +78,8 @@ def make_steps(stage: int) -> tuple[Callable[[], None], Callable[[], None]]:
 
 def measure(stage: int) -> gates.Gate:
     """Measure steps of both kinds alternately."""
-    steps = make_steps(stage)
-
-    def sample() -> float:
-        seconds = []
-        for step in steps:
-            begin = time.perf_counter()
-            step()
-            seconds.append(time.perf_counter() - begin)
-        return seconds[0] / seconds[1]
-
-    for _ in range(_WARM_UP):
-        sample()
-    return gates.measure(f"ZeRO stage {stage}, of DeepSpeed's engine", _LIMIT, sample, most=_MOST)
+    name = f"ZeRO stage {stage}, of DeepSpeed's engine"
+    return gates.measure_steps(name, _LIMIT, *make_steps(stage), most=_MOST)
 
 
 def main() -> int:

@@ -15,7 +15,6 @@ import argparse
 import os
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import torch
-
-_WARM_UP: Final = 10
 
 
 @dataclass(frozen=True)
@@ -100,19 +97,9 @@ def make_step(workload: Workload, device: str) -> Callable[[], object]:
 
 def measure(workload: Workload) -> gates.Gate:
     """Measure steps of both kinds alternately."""
-    steps = {device: make_step(workload, device) for device in ("cpu", "hpu")}
-
-    def sample() -> float:
-        seconds = {}
-        for device, step in steps.items():
-            begin = time.perf_counter()
-            step()
-            seconds[device] = time.perf_counter() - begin
-        return seconds["hpu"] / seconds["cpu"]
-
-    for _ in range(_WARM_UP):
-        sample()
-    return gates.measure(f"{workload.name}, of the CPU's", workload.limit, sample, most=workload.steps)
+    reference, step = (make_step(workload, device) for device in ("cpu", "hpu"))
+    name = f"{workload.name}, of the CPU's"
+    return gates.measure_steps(name, workload.limit, step, reference, most=workload.steps)
 
 
 def main() -> int:
