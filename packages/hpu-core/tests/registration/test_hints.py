@@ -6,8 +6,8 @@ import pytest
 import torch
 from packaging.version import Version
 
-from hpu_core import bridge, frameworks
-from hpu_core.registration import _hints, _probe
+from hpu_core import _probe, bridge, frameworks
+from hpu_core.registration import _hints
 
 from .programs import output
 

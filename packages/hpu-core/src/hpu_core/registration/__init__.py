@@ -10,7 +10,6 @@ logged.
 
 Modules:
 
-- `_probe`: fast check for a device or the simulator
 - `_import_hook`: the post-import hook and the modules that it waits for
 - `_patch`: replace and restore Lightning's classes and functions
 - `_connectors`: the subclasses of Lightning's connectors
@@ -76,7 +75,7 @@ def should_autoload() -> bool:
     """
     if not is_autoload_enabled():
         return False
-    from hpu_core.registration import _probe
+    from hpu_core import _probe
 
     return _probe.maybe_has_hpu()
 

@@ -7,7 +7,6 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from hpu_core import _lightning_2_0
 from hpu_core.import_hooks import PostImportHook
 
 if TYPE_CHECKING:
@@ -38,6 +37,8 @@ _TARGETS: "Final[dict[str, FrameworkName]]" = {
 
 def install() -> None:
     """Patch the modules that are imported, and each of the others when it is."""
+    from hpu_core import _lightning_2_0
+
     uninstall_hints()
     _lightning_2_0.install()
     _hook.install()
@@ -45,6 +46,8 @@ def install() -> None:
 
 def uninstall() -> None:
     """Stop patching and restore the patched modules."""
+    from hpu_core import _lightning_2_0
+
     _hook.remove()
     _lightning_2_0.uninstall()
     _unpatch()

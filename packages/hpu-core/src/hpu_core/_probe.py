@@ -1,28 +1,36 @@
-"""Fast check for a Gaudi device, which every `import torch` runs.
+"""Fast checks for a Gaudi device and the bridge, which every `import torch` runs.
 
 `hpu_core.discovery` is exact, and takes longer to import than a program without a device should pay for.
 """
 
+import importlib.util
 import os
+import sys
 from pathlib import Path
 from typing import Final
 
 # The PCI vendor id of Habana Labs. The class `accel` also lists devices of other vendors.
 _PCI_VENDOR: Final = "0x1da3"
 
+BRIDGE: Final = "habana_frameworks.torch"
+
 _SYSFS_CLASSES: Final = (Path("/sys/class/accel"), Path("/sys/class/habanalabs"))
 
 
 def maybe_has_hpu() -> bool:
     """Return whether HPU_SIM_DEVICES is set, sysfs shows a Gaudi, or the bridge is installed."""
-    return bool(os.environ.get("HPU_SIM_DEVICES")) or any(map(_has_gaudi, _SYSFS_CLASSES)) or _has_bridge()
+    return bool(os.environ.get("HPU_SIM_DEVICES")) or any(map(_has_gaudi, _SYSFS_CLASSES)) or has_bridge()
 
 
-def _has_bridge() -> bool:
-    # Imported last: it takes half of the time that this check has.
-    from hpu_core import bridge
-
-    return bridge.is_installed()
+def has_bridge() -> bool:
+    """Return whether the bridge can be imported. Does not import it, and never raises."""
+    if sys.modules.get(BRIDGE) is not None:
+        return True
+    try:
+        return importlib.util.find_spec(BRIDGE) is not None
+    except ImportError:
+        # The parent package does not exist.
+        return False
 
 
 def _has_gaudi(sysfs_class: Path) -> bool:

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hpu_core import bridge
-from hpu_core.registration import _probe
+from hpu_core import _probe
 
 
 @pytest.fixture(autouse=True)
@@ -13,7 +12,7 @@ def bare_machine(environment: None, monkeypatch: pytest.MonkeyPatch, tmp_path: P
     """A machine without device, simulator and bridge, whose device classes are in `tmp_path`."""
     monkeypatch.delenv("HPU_SIM_DEVICES", raising=False)
     monkeypatch.setattr(_probe, "_SYSFS_CLASSES", (tmp_path / "accel", tmp_path / "habanalabs"))
-    monkeypatch.setattr(bridge, "is_installed", lambda: False)
+    monkeypatch.setattr(_probe, "has_bridge", lambda: False)
 
 
 def _add_device(device: Path, vendor: str) -> None:
@@ -53,6 +52,6 @@ def test_simulator_variable_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_installed_bridge_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Images with the bridge are made for Gaudi, and a running simulator provides a bridge as well."""
-    monkeypatch.setattr(bridge, "is_installed", lambda: True)
+    monkeypatch.setattr(_probe, "has_bridge", lambda: True)
 
     assert _probe.maybe_has_hpu()
