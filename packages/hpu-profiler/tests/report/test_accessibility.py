@@ -125,6 +125,8 @@ def _timeline_rows(page: Any) -> list[list[str]]:
 def test_timeline_has_a_table(page: Any) -> None:
     """It follows the filters."""
     page.click("#timeline-table summary")
+    # The browser sends "toggle" later.
+    page.wait_for_selector("#timeline-table tbody tr")
     assert ["rank 0, train", "card: NIC", "hccl:allreduce, 70 us", "2", "140 us"] in _timeline_rows(page)
 
     page.select_option("#rank", label="rank 1, train")
