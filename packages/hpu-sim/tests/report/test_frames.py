@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,3 +169,20 @@ def test_backward_pass_is_attributed_to_the_call_of_backward(backward_lines: lis
 
 def test_main_thread_outside_of_backward_gives_no_frame() -> None:
     assert backward_caller_frame() is None
+
+
+def test_search_for_a_backward_pass_keeps_no_frame() -> None:
+    """A frame in a reference cycle would keep the tensors of its callers until the next garbage collection."""
+
+    def call() -> weakref.ref[torch.Tensor]:
+        tensor = torch.ones(1)
+        backward_caller_frame()
+        return weakref.ref(tensor)
+
+    gc.disable()
+    try:
+        reference = call()
+    finally:
+        gc.enable()
+
+    assert reference() is None

@@ -185,7 +185,11 @@ def backward_caller_frame() -> FrameType | None:
     Returns:
         The innermost frame of the main thread if it is in a backward pass, else None.
     """
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - documented API
+    main = threading.main_thread().ident or 0
+    if threading.get_ident() == main:
+        # The frame would be this one, and a frame that refers to itself keeps the tensors of all its callers.
+        return None
+    frame = sys._current_frames().get(main)  # noqa: SLF001 - documented API
     return frame if frame is not None and frame.f_code.co_filename.startswith(_autograd_folder()) else None
 
 
