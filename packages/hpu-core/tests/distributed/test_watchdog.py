@@ -474,6 +474,21 @@ def test_a_rank_0_that_exits_while_its_store_is_connected_anew_is_named(
             thread.join(_LIMIT)
 
 
+@pytest.mark.parametrize("timeout", [8.0])
+def test_an_error_while_the_store_does_not_answer_names_rank_0(
+    pair: Pair, exits: mock.Mock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not every collective is counted: DDP exchanges its buckets in a forward pass."""
+    # As of a rank 0 that was killed, while its DataLoader workers still hold its sockets.
+    monkeypatch.setattr(pair.ranks[1], "_connect", mock.Mock(side_effect=RuntimeError("timed out")))
+    pair.ranks[1]._store = mock.Mock(set=mock.Mock(side_effect=RuntimeError("Connection reset by peer")))
+
+    pair.ranks[1].report_failure(RuntimeError("Read error: Connection reset by peer"))
+
+    assert f"aborting: the store of {pair.ranks[0]._info} at" in capsys.readouterr().err
+    assert pair.heartbeats[1].error is None
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 @given(
     record=st.dictionaries(

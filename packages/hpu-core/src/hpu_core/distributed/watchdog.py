@@ -280,7 +280,7 @@ class Watchdog:
 
     def _monitor(self) -> None:
         """Abort where the launcher is gone, or the store does not answer while this rank waits for others."""
-        own, config = self._ranks[self._info.rank], self._job.config
+        own = self._ranks[self._info.rank]
         while not self._closed.wait(self._timeouts.heartbeat_interval) and not self._is_off:
             now = time.monotonic()
             silent = now - self._last_exchange
@@ -293,8 +293,7 @@ class Watchdog:
             elif self._agent is not None and self._agent.has_exited:
                 self._on_failure(RankFailure(f"{self._agent.name} (pid {self._agent.pid} on {self._info.host}) exited"))
             elif min(silent, own.waiting_for(now)) >= self._timeouts.stall:
-                message = f"the store of {self._job.ranks[0]} at {config.endpoint} has not answered for {silent:.0f} s"
-                self._on_failure(RankFailure(message, 0, silent))
+                self._on_failure(self._leader_failure(silent))
 
     def _snapshot(self) -> Heartbeat:
         with self._lock:
@@ -370,8 +369,16 @@ class Watchdog:
         own = self._ranks[self._info.rank]
         own.update(self._snapshot(), now)
         if leader.exit_reason is not None and own.waiting_for(now) > self._timeouts.heartbeat_interval:
-            return RankFailure(f"{leader.info} exited{leader.where}: {leader.exit_reason}", 0, own.waiting_for(now))
+            return self._leader_failure(own.waiting_for(now))
         return None
+
+    def _leader_failure(self, seconds: float) -> RankFailure:
+        """Return the failure of rank 0, whose store has not answered for some seconds."""
+        leader = self._ranks[0]
+        if leader.exit_reason is not None:
+            return RankFailure(f"{leader.info} exited{leader.where}: {leader.exit_reason}", 0, seconds)
+        endpoint = self._job.config.endpoint
+        return RankFailure(f"the store of {leader.info} at {endpoint} has not answered for {seconds:.0f} s", 0, seconds)
 
     def _check_store(self) -> None:
         """Raise a ConnectionRefusedError if the store is closed. torch's client retries, as if it were out of reach."""
@@ -435,10 +442,15 @@ class Watchdog:
     def _wait_for_failure(self, error: BaseException) -> bool:
         """Return whether a failure of another rank is known, which may be why this one fails as well.
 
-        A collective fails at once when a connection breaks, and the watchdog learns a moment later whose it was.
+        A collective fails at once when a connection breaks, and the watchdog learns a moment later whose it was. It
+        does not learn of rank 0 while processes that rank 0 forked, such as DataLoader workers, hold its sockets.
         """
         may_be_peer = isinstance(error, RuntimeError) and not self._closed.is_set() and not self._is_off
-        return self._failed.wait(self._timeouts.detection_latency if may_be_peer else 0)
+        if not self._failed.wait(self._timeouts.detection_latency if may_be_peer else 0):
+            silent = time.monotonic() - self._last_exchange
+            if may_be_peer and self._info.rank != 0 and silent > self._timeouts.silence:
+                self._on_failure(self._leader_failure(silent))
+        return self._failed.is_set()
 
     def _flush(self) -> None:
         """Wait until the heartbeat is in the store, and on the rank that keeps the store, until a failure is read."""
