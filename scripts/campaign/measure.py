@@ -53,13 +53,15 @@ _DISK = "64m"
 
 _CHECKS = ("ended", "named", "clean", "resumed")
 _EXITED = (
-    r"rank \d.*(exited|failed|its connections are closed|its store closed)|rank(s \d,)? \d did not join|"
+    r"rank \d.*(exited|failed|its connections are closed|its store closed|has not answered)|rank(s \d,)? \d did not join|"
     r"which launched this rank, exited|no progress for \d+ s|found no rank 0"
 )
 _CAUSES = {
     "killed": _EXITED,
     "terminated": _EXITED + "|SIGTERM|signal 15",
-    "stopped": r"rank \d.*(made no progress|has sent no heartbeat) for \d+ s|rank(s \d,)? \d did not join",
+    "stopped": (
+        r"rank \d.*(made no progress|has sent no heartbeat|has not answered) for \d+ s|rank(s \d,)? \d did not join"
+    ),
     "worker killed": r"DataLoader worker \(pid(\(s\))?.*(killed by signal|exited unexpectedly)",
     "disk full": r"No space left on device",
     "read-only": r"Read-only file system",

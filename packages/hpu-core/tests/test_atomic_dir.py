@@ -1,9 +1,11 @@
 """Tests of atomic directory replacement."""
 
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from hpu_core import atomic_dir
 
@@ -16,6 +18,12 @@ def _write(path: Path, text: str) -> None:
     with atomic_dir.atomic_dir(path, 0, 0, _no_barrier) as partial:
         partial.mkdir()
         (partial / "weights").write_text(text)
+
+
+def _save(path: Path, tensor: torch.Tensor) -> None:
+    with atomic_dir.atomic_dir(path, 0, 0, _no_barrier) as partial:
+        partial.mkdir()
+        torch.save(tensor, partial / "shard")
 
 
 def _fail(path: Path) -> None:
@@ -173,3 +181,25 @@ def test_prepared_file_replaces_a_directory(tmp_path: Path) -> None:
 
     assert path.read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_full_file_system_is_named(tmp_path: Path) -> None:
+    """The error of torch's writer is "unexpected pos"."""
+    path = tmp_path / "last.ckpt"
+    _write(path, "old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(OSError, match="old one is unchanged: File too large") as caught:
+            _save(path, torch.zeros(10_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert caught.value.filename == str(path)
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    assert _read(path) == "old"
+
+
+def test_error_while_the_file_system_takes_data_stays_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="shapes differ"), atomic_dir.atomic_dir(tmp_path / "a", 0, 0, _no_barrier):
+        raise RuntimeError("shapes differ")

@@ -14,6 +14,9 @@ __all__ = ["atomic_dir", "commit", "prepare", "resolve"]
 # Lightning must not take a partial directory for a checkpoint when it looks for the last one.
 _PREFIX: Final = ".hpu-core-"
 
+# In bytes: what a file system that torch has just filled does not have left.
+_PROBE_SIZE: Final = 1 << 20
+
 # Constants of renameat2(2), Linux 3.15 and newer.
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
@@ -34,10 +37,17 @@ def atomic_dir(path: Path, rank: int, local_rank: int, barrier: Callable[[], Non
         barrier: Function that blocks until all ranks have called it.
 
     Yields:
-        An empty directory to write to.
+        A path for the directory to write to.
+
+    Raises:
+        OSError: The block failed because the file system takes no more data.
     """
     partial = prepare(path, local_rank, barrier)
-    yield partial
+    try:
+        yield partial
+    except RuntimeError as error:
+        _raise_if_unwritable(partial, path, error)
+        raise
     barrier()
     # Rank 0's host commits first. If another host's partial directory is missing afterwards, it is the same one.
     if rank == 0:
@@ -47,6 +57,20 @@ def atomic_dir(path: Path, rank: int, local_rank: int, barrier: Callable[[], Non
         with contextlib.suppress(FileNotFoundError):
             commit(partial, path)
     barrier()
+
+
+def _raise_if_unwritable(partial: Path, path: Path, error: RuntimeError) -> None:
+    """Raise the operating system's error if the directory takes no data; torch's own error does not tell it."""
+    folder = partial if partial.is_dir() else partial.parent
+    probe = folder / f"{_PREFIX}{os.getpid()}.probe"
+    try:
+        try:
+            probe.write_bytes(bytes(_PROBE_SIZE))
+        finally:
+            probe.unlink(missing_ok=True)
+    except OSError as cause:
+        message = f"cannot save the checkpoint, the old one is unchanged: {cause.strerror}"
+        raise OSError(cause.errno, message, str(path)) from error
 
 
 def prepare(path: Path, local_rank: int, barrier: Callable[[], None]) -> Path:
