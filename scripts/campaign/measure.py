@@ -53,8 +53,8 @@ _DISK = "64m"
 
 _CHECKS = ("ended", "named", "clean", "resumed")
 _EXITED = (
-    r"rank \d.*(exited|failed|its connections are closed|its store closed|has not answered)|rank(s \d,)? \d did not join|"
-    r"which launched this rank, exited|no progress for \d+ s|found no rank 0"
+    r"rank \d.*(exited|failed|its connections are closed|its store closed|has not answered)|"
+    r"rank(s \d,)? \d did not join|which launched this rank, exited|no progress for \d+ s|found no rank 0"
 )
 _CAUSES = {
     "killed": _EXITED,
