@@ -111,7 +111,7 @@ def campaign(session: nox.Session) -> None:
 def soak(session: nox.Session) -> None:
     """Train 50,000 steps on 8 simulated cards; fail if memory grows; `-- --ranks 2 --steps 5000` for a short one."""
     install(session, "hpu-ddp", "hpu-sim", *group("demo"))
-    session.run("python", "scripts/soak.py", *session.posargs)
+    session.run("python", "scripts/soak/measure.py", *session.posargs)
 
 
 @nox.session(default=False)
