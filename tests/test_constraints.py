@@ -105,7 +105,8 @@ def test_constraints_of_a_range(write: Callable[..., str]) -> None:
     [
         ("1.13.0", []),
         ("1.15.2", []),
-        ("1.16.2", ["FSDP"]),
+        ("1.16.2", []),
+        ("1.17.0", ["FSDP"]),
         ("1.21.1", ["FSDP"]),
         ("1.22.0", ["FSDP", "FSDP2"]),
         ("1.24.1", ["FSDP", "FSDP2"]),

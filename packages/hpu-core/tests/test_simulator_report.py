@@ -17,6 +17,8 @@ except ImportError:
     import pytorch_lightning as pl
 from torch.utils.data import DataLoader, TensorDataset
 
+from hpu_core import HPUAccelerator, SingleHPUStrategy
+
 
 class Model(pl.LightningModule):
     def __init__(self):
@@ -37,7 +39,8 @@ class Model(pl.LightningModule):
 
 loader = DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=2)
 trainer = pl.Trainer(
-    accelerator="hpu",
+    accelerator=HPUAccelerator(),
+    strategy=SingleHPUStrategy(),
     devices=1,
     max_epochs=2,
     log_every_n_steps=1,

@@ -96,10 +96,12 @@ def test_spawn_in_a_notebook(run: Run) -> None:
     assert '"open": false' in done.output
 
 
-# A cell that defines its module, as notebooks do; its class cannot be imported by a new process.
+# A cell that defines its module, as notebooks do; its class cannot be imported by a new process. torch < 2.5 loads no
+# backends, so it imports hpu_core.
 _CELL = """
 import os
 import torch
+import hpu_core
 from lightning import LightningModule, Trainer
 
 class Module(LightningModule):

@@ -14,6 +14,10 @@ from .warning_filters import prepare
 
 OnRanks = Callable[..., list[Any]]
 
+# What sharding needs.
+FREES_STORAGES = Version(torch.__version__) >= Version("2.3.dev0")
+NEEDS_STORAGES = "torch < 2.3 cannot resize hpu storages from Python"
+
 _LIGHTNING = frameworks.current().version
 # Their imports need `fully_shard`.
 collect_ignore = (
@@ -39,4 +43,10 @@ def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnRanks]:
     which are restarted after a failure.
     """
     with SharedRankPool(lambda: tmp_path_factory.mktemp("ranks"), prepare=prepare) as ranks:
-        yield ranks.call
+
+        def call(function: Callable[..., Any], *arguments: Any, count: int = 2, **options: Any) -> list[Any]:
+            if count > 1 and not FREES_STORAGES:
+                pytest.skip(NEEDS_STORAGES)
+            return ranks.call(function, *arguments, count=count, **options)
+
+        yield call

@@ -2,17 +2,24 @@
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
+from packaging.version import Version
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
 from hpu_core import bridge, frameworks, plugins
 from hpu_fsdp import FabricHPUFSDPPrecision, HPUFSDPPrecision
 
+from .conftest import OnRanks
+
 _MisconfigurationException = frameworks.current().fabric("utilities.exceptions").MisconfigurationException
 
 BOTH = pytest.mark.parametrize("kind", [HPUFSDPPrecision, FabricHPUFSDPPrecision])
+SCALES = pytest.mark.skipif(
+    Version(torch.__version__) < Version("2.3.dev0"), reason="Requires: torch 2.3, which scales losses on HPU"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +35,7 @@ def _no_op_lists(monkeypatch: pytest.MonkeyPatch) -> None:
         ("32-true", torch.float32),
         ("bf16", torch.bfloat16),
         ("bf16-true", torch.bfloat16),
-        (16, torch.float16),
+        pytest.param(16, torch.float16, marks=SCALES),
         ("16-true", torch.float16),
     ],
 )
@@ -41,7 +48,12 @@ def test_parameters_are_gathered_in_the_precision(kind: Any, precision: Any, dty
 
 @BOTH
 @pytest.mark.parametrize(
-    ("precision", "dtype"), [("32-true", torch.float32), ("16-mixed", torch.float32), ("bf16-true", torch.bfloat16)]
+    ("precision", "dtype"),
+    [
+        ("32-true", torch.float32),
+        pytest.param("16-mixed", torch.float32, marks=SCALES),
+        ("bf16-true", torch.bfloat16),
+    ],
 )
 def test_modules_are_constructed_in_the_parameters_dtype(kind: Any, precision: Any, dtype: torch.dtype) -> None:
     with kind(precision).module_init_context():
@@ -55,6 +67,7 @@ def test_unsupported_precision(kind: Any, precision: str) -> None:
         kind(precision)
 
 
+@SCALES
 @BOTH
 def test_only_float16_has_a_scaler(kind: Any) -> None:
     scaler = ShardedGradScaler("hpu")
@@ -65,6 +78,7 @@ def test_only_float16_has_a_scaler(kind: Any) -> None:
         kind("bf16-mixed", scaler)
 
 
+@SCALES
 @BOTH
 def test_float16_needs_a_generation_that_has_it(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bridge, "is_fp16_supported", lambda: False)
@@ -73,11 +87,16 @@ def test_float16_needs_a_generation_that_has_it(kind: Any, monkeypatch: pytest.M
         kind("16-mixed").convert_module(torch.nn.Linear(2, 2))
 
 
-@BOTH
-def test_step_runs_in_autocast(kind: Any) -> None:
-    context = kind("bf16-mixed").forward_context()
+def _autocast(kind: Any) -> tuple[str, torch.dtype]:
+    """Return the device type and the dtype of the context of a step."""
+    with mock.patch.object(plugins, "installed", dict):
+        context = kind("bf16-mixed").forward_context()
+    return context.device, context.fast_dtype
 
-    assert (context.device, context.fast_dtype) == ("hpu", torch.bfloat16)
+
+@BOTH
+def test_step_runs_in_autocast(kind: Any, on_ranks: OnRanks) -> None:
+    assert on_ranks(_autocast, kind, count=1) == [("hpu", torch.bfloat16)]
 
 
 class _Casts:

@@ -7,6 +7,8 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
+from packaging.version import Version
 
 from hpu_sim import autoload
 
@@ -47,6 +49,19 @@ def test_the_variable_brings_the_device(output_of: Callable[..., str]) -> None:
     """
 
     assert output_of(program, HPU_SIM_DEVICES="2", HPU_SIM_GENERATION="gaudi3") == "2 GAUDI3 2.0"
+
+
+@pytest.mark.parametrize("imports", ["torch", "habana_frameworks.torch"])
+def test_only_an_import_of_the_bridge_sets_the_rendezvous(imports: str, output_of: Callable[..., str]) -> None:
+    """From 2.5 on, torch imports it; before, all jobs of a machine would share the endpoint that it sets."""
+    loads_backends = Version(torch.__version__) >= Version("2.5.dev0")
+
+    endpoint = output_of(
+        f"import {imports}, os; print(os.environ.get('MASTER_ADDR'), os.environ.get('MASTER_PORT'))",
+        HPU_SIM_DEVICES="1",
+    )
+
+    assert endpoint == ("localhost 12345" if loads_backends or imports != "torch" else "None None")
 
 
 def test_the_variable_selects_the_release(output_of: Callable[..., str]) -> None:

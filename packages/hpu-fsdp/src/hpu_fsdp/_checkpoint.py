@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint import state_dict_saver
-from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 
 from hpu_core import atomic_dir, frameworks
 from hpu_core.checkpoint import HPUCheckpointIO
 from hpu_fsdp._setup import DEVICE
-from hpu_fsdp._torch import ShardedTensor, optimizer_states_on
+from hpu_fsdp._torch import ShardedTensor, gathering_without_cuda, optimizer_states_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,8 +129,10 @@ class CheckpointMixin(_Strategy):
             partial.mkdir()
             HPUCheckpointIO().save_checkpoint(checkpoint, partial / METADATA)
         self.barrier()
+        # torch before 2.3 has no `checkpoint_id`.
+        writer = FileSystemWriter(partial)
         written = self._executor().submit(
-            state_dict_saver.save, _copy_to_cpu(state), checkpoint_id=partial, process_group=self._cpu_group
+            state_dict_saver.save, _copy_to_cpu(state), storage_writer=writer, process_group=self._cpu_group
         )
         committed = _commit_after(written, partial, path) if self.global_rank == 0 else written
         self._pending_save = _PendingSave(written, committed)
@@ -217,7 +219,7 @@ class TrainerCheckpointMixin(CheckpointMixin):
         Args:
             optimizer: The optimizer.
         """
-        with self.collective("optimizer state"):
+        with self.collective("optimizer state"), gathering_without_cuda():
             return super().optimizer_state(optimizer)
 
     def remove_checkpoint(self, filepath: "_PATH") -> None:
@@ -283,7 +285,7 @@ class FabricCheckpointMixin(CheckpointMixin):
         if storage_options is not None or (target.is_dir() and not is_replaceable(target)):
             super().save_checkpoint(target, state, storage_options, filter)
             return
-        with self._replacing(target) as partial:
+        with self._replacing(target) as partial, gathering_without_cuda():
             super().save_checkpoint(partial, state, None, filter)
 
     def load_checkpoint(

@@ -53,7 +53,8 @@ class ShardedSetupMixin(_Strategy):
         """Create the process group, open the device, and then run Lightning's setup, which builds device meshes.
 
         Raises:
-            RuntimeError: The bridge is in lazy mode, which cannot free the storage of a parameter.
+            RuntimeError: The bridge is in lazy mode, or torch is older than 2.3, and cannot free the storage of a
+                parameter.
         """
         if bridge.is_lazy():
             raise RuntimeError(
@@ -77,6 +78,16 @@ class FSDPSetupMixin(ShardedSetupMixin):
     sharding_strategy: Any
 
     def _prepare_mesh(self) -> None:
+        self._choose_sharding()
+        if self.sharding_strategy is not ShardingStrategy.NO_SHARD and not _torch.frees_storages(DEVICE):
+            raise RuntimeError(
+                f"{type(self).__name__} needs a torch that frees storages of hpu tensors, got torch "
+                f"{torch.__version__}, which cannot free a gathered parameter: use torch 2.3 or newer, which comes "
+                "with SynapseAI 1.17, or `strategy='hpu_ddp'` or `strategy='hpu_deepspeed'`"
+            )
+
+    def _choose_sharding(self) -> None:
+        """Build the mesh of hybrid sharding, and choose `NO_SHARD` where a device has all parameters."""
         arguments = fsdp_arguments(self)
         mesh = arguments.get("device_mesh")
         if self.world_size == 1:

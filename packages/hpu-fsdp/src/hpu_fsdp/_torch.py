@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch.distributed._shard.sharded_tensor.api import ShardedTensor
-from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, _init_utils
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, _init_utils, _optim_utils
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.nn import Module
 
@@ -20,6 +20,8 @@ __all__ = [
     "count_resharded_units",
     "drop_cleared_gradients",
     "force_sum_reduction",
+    "frees_storages",
+    "gathering_without_cuda",
     "ignore_no_shard_warning",
     "is_offloaded",
     "optimizer_states_on",
@@ -165,6 +167,21 @@ def patch_dtensor_random() -> None:
     _random._resolve_device = resolve  # noqa: SLF001 - torch has no public name for it.
 
 
+def frees_storages(device: torch.device) -> bool:
+    """Return whether torch frees storages on a device, as FSDP does with gathered parameters.
+
+    Stock torch does from 2.3 on; what Intel's builds of older ones do is unknown.
+
+    Args:
+        device: The device, which is open.
+    """
+    try:
+        torch.empty(1, device=device).untyped_storage().resize_(0)
+    except RuntimeError:
+        return False
+    return True
+
+
 @contextmanager
 def _replaced(owner: object, name: str, replacement: object) -> Iterator[None]:
     original = getattr(owner, name)
@@ -222,6 +239,24 @@ def optimizer_states_on(device: torch.device) -> Iterator[None]:
 
     with _replaced(optimizer, "_alloc_tensor", allocate):
         yield
+
+
+@contextmanager
+def gathering_without_cuda() -> Iterator[None]:
+    """Return a context in which torch gathers optimizer states without CUDA.
+
+    torch 2.2 synchronizes CUDA and logs the memory that it uses.
+    """
+    gather: Any = _optim_utils._allgather_orig_param_states  # noqa: SLF001 - its names tell whether torch does.
+    if "cuda" not in gather.__code__.co_names:
+        yield
+        return
+    with _replaced(torch.cuda, "synchronize", _nothing), _replaced(torch.cuda, "memory_summary", _nothing):
+        yield
+
+
+def _nothing() -> None:
+    """Do nothing, in place of a function whose effect is not needed."""
 
 
 @contextmanager

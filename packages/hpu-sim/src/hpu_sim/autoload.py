@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
+from typing import Final
+
+# Variables that the import of the bridge sets to one endpoint for all jobs of a machine.
+_RENDEZVOUS: Final = ("MASTER_ADDR", "MASTER_PORT")
 
 
 def autoload() -> None:
@@ -19,7 +24,17 @@ def autoload() -> None:
     from hpu_sim import import_hooks
 
     # torch wraps errors of its entry points. The hook calls this again once torch has executed, outside of that.
-    if not import_hooks.is_executing("torch"):
-        from hpu_sim.activation import activate_from_environment
+    if import_hooks.is_executing("torch"):
+        return
+    from hpu_sim.activation import activate_from_environment
 
-        activate_from_environment()
+    unset = [] if _brings_bridge() else [name for name in _RENDEZVOUS if name not in os.environ]
+    activate_from_environment()
+    for name in unset:
+        os.environ.pop(name, None)
+
+
+def _brings_bridge() -> bool:
+    """Return whether the import of torch imports the bridge on a card: torch < 2.5 has to be told to by the program."""
+    # A program that imports the bridge first is about to execute it.
+    return hasattr(sys.modules["torch"], "_import_device_backends") or "habana_frameworks" in sys.modules

@@ -25,7 +25,7 @@ pytest.importorskip("lightning")
 from lightning import LightningModule, Trainer
 
 pytestmark = [
-    pytest.mark.needs_torch("2.8", "the tools of the planner"),
+    pytest.mark.needs_torch("2.8", "interfaces for the planner"),
     pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
 ]

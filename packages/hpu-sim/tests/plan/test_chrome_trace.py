@@ -109,7 +109,7 @@ def test_events_of_a_track_do_not_overlap() -> None:
     assert all(one["ts"] + one["dur"] <= other["ts"] for one, other in itertools.pairwise(kernels))
 
 
-@pytest.mark.needs_torch("2.8", "the tools of the planner")
+@pytest.mark.needs_torch("2.8", "interfaces for the planner")
 def test_the_command_writes_the_trace_of_the_planned_rank(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(

@@ -21,7 +21,7 @@ from .programs import BATCH, MODELS, run_on_device, train
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.needs_torch("2.8", "the tools of the planner")
+pytestmark = pytest.mark.needs_torch("2.8", "interfaces for the planner")
 
 
 @pytest.mark.parametrize("model", MODELS)

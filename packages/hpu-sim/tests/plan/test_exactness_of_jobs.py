@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = [
-    pytest.mark.needs_torch("2.8", "the tools of the planner"),
+    pytest.mark.needs_torch("2.8", "interfaces for the planner"),
     pytest.mark.slow,
     pytest.mark.timeout(900),
     pytest.mark.filterwarnings("ignore:FSDP is switching to use `NO_SHARD`"),

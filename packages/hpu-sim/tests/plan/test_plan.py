@@ -22,7 +22,7 @@ from .programs import MODELS, train
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.needs_torch("2.8", "the tools of the planner")
+pytestmark = pytest.mark.needs_torch("2.8", "interfaces for the planner")
 
 
 @pytest.fixture(scope="module")

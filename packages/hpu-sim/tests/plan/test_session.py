@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hpu_sim.plan.recording import Recording
 
-pytestmark = pytest.mark.needs_torch("2.8", "the tools of the planner")
+pytestmark = pytest.mark.needs_torch("2.8", "interfaces for the planner")
 
 
 def _plan(step: Callable[[torch.Tensor], object]) -> Recording:

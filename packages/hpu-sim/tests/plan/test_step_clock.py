@@ -17,7 +17,7 @@ from hpu_sim.plan.time_model import predict
 
 from .programs import MODELS, train
 
-pytestmark = pytest.mark.needs_torch("2.8", "the tools of the planner")
+pytestmark = pytest.mark.needs_torch("2.8", "interfaces for the planner")
 
 
 def _run(clock: StepClock | None, steps: int = 4) -> dict[str, int]:

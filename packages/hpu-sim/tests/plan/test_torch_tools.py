@@ -11,7 +11,7 @@ from hpu_sim.plan import torch_tools
 from hpu_sim.plan.errors import PlanError
 
 
-@pytest.mark.needs_torch("2.8", "the tools of the planner")
+@pytest.mark.needs_torch("2.8", "interfaces for the planner")
 def test_the_memory_tracker_has_what_the_planner_overrides() -> None:
     tracker, categories, updates = torch_tools.mem_tracker_names()
 

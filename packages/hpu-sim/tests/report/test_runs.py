@@ -31,7 +31,7 @@ def _sites(report: Report, kind: str, variant: str = "") -> dict[str, Site]:
     return {site.frame.source if site.frame else "": site for site in chosen}
 
 
-@pytest.mark.needs_torch("2.8", "the tools of the planner")
+@pytest.mark.needs_torch("2.8", "interfaces for the planner")
 def test_the_predicted_step_is_written_as_a_trace(run_recorded: Callable[..., Any], tmp_path: Path) -> None:
     path = tmp_path / "step.trace.json"
 

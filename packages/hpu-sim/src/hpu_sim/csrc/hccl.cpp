@@ -126,11 +126,20 @@ class HcclBackend final : public c10d::Backend {
     auto to = as_rows(buffers.add(as_bytes("allgather_into_tensor_coalesced", outputs)));
     auto from = as_rows(as_input_bytes("allgather_into_tensor_coalesced", inputs));
     record_collective("allgather_into_tensor_coalesced", inputs);
-    return enqueue(
-        c10d::OpType::COALESCED,
-        gloo_->allgather_into_tensor_coalesced(to, from, options),
-        outputs,
-        buffers.copy_back());
+#if HPU_SIM_TORCH >= 204
+    auto gloo = gloo_->allgather_into_tensor_coalesced(to, from, options);
+#else
+    // Gloo of torch 2.2 does not have it; it gathers lists of tensors by rank.
+    TensorLists parts(getSize());
+    for (const auto& whole : to) {
+      const auto chunks = whole.chunk(getSize());
+      for (size_t rank = 0; rank < parts.size(); ++rank) {
+        parts[rank].push_back(chunks[rank]);
+      }
+    }
+    auto gloo = gloo_->allgather_coalesced(parts, from, options);
+#endif
+    return enqueue(c10d::OpType::COALESCED, std::move(gloo), outputs, buffers.copy_back());
   }
 #endif
 
