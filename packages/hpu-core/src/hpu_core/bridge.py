@@ -18,7 +18,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_core import _probe, _rendezvous_env
-from hpu_core._probe import BRIDGE
 
 if TYPE_CHECKING:
     import torch
@@ -60,6 +59,7 @@ __all__ = [
     "wrap_in_hpu_graph",
 ]
 
+_BRIDGE: Final = _probe.BRIDGE
 #: Top-level package of the bridge, for those that classify modules by name.
 PACKAGE: Final = "habana_frameworks"
 
@@ -77,7 +77,7 @@ _OUT_OF_MEMORY = ("PT_DEVMEM Allocation failed", "PT_SYNHELPER workspace Allocat
 
 def is_loaded() -> bool:
     """Return whether this process has imported the bridge. Imports nothing and never raises."""
-    return sys.modules.get(BRIDGE) is not None
+    return sys.modules.get(_BRIDGE) is not None
 
 
 def is_installed() -> bool:
@@ -97,7 +97,7 @@ def load() -> ModuleType:
         ModuleNotFoundError: The bridge is not installed.
         ImportError: The bridge is installed but cannot be imported.
     """
-    return _import(BRIDGE)
+    return _import(_BRIDGE)
 
 
 def load_hccl() -> ModuleType:
@@ -109,17 +109,17 @@ def load_hccl() -> ModuleType:
         ModuleNotFoundError: The bridge is not installed.
         ImportError: The bridge is installed but cannot be imported.
     """
-    return _import(f"{BRIDGE}.distributed.hccl")
+    return _import(f"{_BRIDGE}.distributed.hccl")
 
 
 def is_simulated() -> bool:
     """Return whether the loaded bridge is the simulator; False if no bridge is loaded."""
-    return getattr(sys.modules.get(BRIDGE), "__simulated__", False) is True
+    return getattr(sys.modules.get(_BRIDGE), "__simulated__", False) is True
 
 
 def max_torch_version() -> str | None:
     """Return the newest minor release of torch that the loaded simulator is tested with; None for another bridge."""
-    version: str | None = getattr(sys.modules.get(BRIDGE), "__max_torch_version__", None)
+    version: str | None = getattr(sys.modules.get(_BRIDGE), "__max_torch_version__", None)
     return version
 
 
@@ -128,7 +128,7 @@ def plugin_version() -> str | None:
     try:
         return importlib.metadata.version("habana-torch-plugin")
     except importlib.metadata.PackageNotFoundError:
-        version = getattr(sys.modules.get(BRIDGE), "__version__", None)
+        version = getattr(sys.modules.get(_BRIDGE), "__version__", None)
         return version if isinstance(version, str) else None
 
 
@@ -140,7 +140,7 @@ def is_lazy() -> bool:
     Raises:
         ModuleNotFoundError: The bridge is not installed.
     """
-    return bool(_import(f"{BRIDGE}.core").is_lazy())
+    return bool(_import(f"{_BRIDGE}.core").is_lazy())
 
 
 def mark_step() -> None:
@@ -149,7 +149,7 @@ def mark_step() -> None:
     Raises:
         ModuleNotFoundError: The bridge is not installed; `hpu_core.is_available` tells beforehand.
     """
-    _import(f"{BRIDGE}.core").mark_step()
+    _import(f"{_BRIDGE}.core").mark_step()
 
 
 def mark_step_if_lazy() -> Callable[[], None] | None:
@@ -160,7 +160,7 @@ def mark_step_if_lazy() -> Callable[[], None] | None:
     """
     if not is_lazy():
         return None
-    mark: Callable[[], None] = _import(f"{BRIDGE}.core").mark_step
+    mark: Callable[[], None] = _import(f"{_BRIDGE}.core").mark_step
     return mark
 
 
@@ -171,7 +171,7 @@ def open_device() -> None:
         ModuleNotFoundError: The bridge is not installed.
         RuntimeError: There is no device, or another process has it.
     """
-    hpu = _import(f"{BRIDGE}.hpu")
+    hpu = _import(f"{_BRIDGE}.hpu")
     try:
         hpu.init()
     except RuntimeError as error:
@@ -187,7 +187,7 @@ def open_device() -> None:
 
 def is_open() -> bool:
     """Return whether this process has opened its device. Imports nothing."""
-    hpu = sys.modules.get(f"{BRIDGE}.hpu")
+    hpu = sys.modules.get(f"{_BRIDGE}.hpu")
     return hpu is not None and bool(hpu.is_initialized())
 
 
@@ -204,12 +204,12 @@ def is_own_function(function: object) -> bool:
 
 def synchronize() -> None:
     """Wait until the device has finished all work. Opens the device."""
-    _import(f"{BRIDGE}.hpu").synchronize()
+    _import(f"{_BRIDGE}.hpu").synchronize()
 
 
 def get_rng_state() -> "torch.Tensor":
     """Return the state of the device's generator, a uint8 tensor on the CPU. Opens the device."""
-    state: torch.Tensor = _import(f"{BRIDGE}.hpu").get_rng_state()
+    state: torch.Tensor = _import(f"{_BRIDGE}.hpu").get_rng_state()
     return state
 
 
@@ -220,12 +220,12 @@ def set_rng_state(state: "torch.Tensor") -> None:
         state: A result of `get_rng_state`.
     """
     # torch 2.13 crashes on a view into a larger tensor.
-    _import(f"{BRIDGE}.hpu").set_rng_state(state.clone())
+    _import(f"{_BRIDGE}.hpu").set_rng_state(state.clone())
 
 
 def memory_stats() -> dict[str, int]:
     """Return the memory statistics of the device: bytes ("Limit", "InUse", ...) and counts. Opens the device."""
-    return dict(_import(f"{BRIDGE}.hpu").memory_stats())
+    return dict(_import(f"{_BRIDGE}.hpu").memory_stats())
 
 
 def metric(name: str) -> dict[str, object]:
@@ -234,7 +234,7 @@ def metric(name: str) -> dict[str, object]:
     Raises:
         ModuleNotFoundError: The bridge is not installed.
     """
-    metric_global = getattr(_import(f"{BRIDGE}.hpu"), "metric_global", None)
+    metric_global = getattr(_import(f"{_BRIDGE}.hpu"), "metric_global", None)
     counter = None if metric_global is None else metric_global(name)
     return {} if counter is None else dict(counter.stats())
 
@@ -255,7 +255,7 @@ def compile_only() -> Iterator[bool]:
     load()
     with contextlib.ExitStack() as stack:
         try:
-            setting = _import(f"{BRIDGE}.internal.bridge_config").env_setting
+            setting = _import(f"{_BRIDGE}.internal.bridge_config").env_setting
             stack.enter_context(setting("PT_COMPILE_ONLY_MODE", True))
         except (AttributeError, ImportError, KeyError):
             yield False
@@ -311,14 +311,14 @@ def wrap_in_hpu_graph(module: object, *, max_graphs: int | None = None, disable_
 
 def device_count() -> int:
     """Return the number of devices that the driver reports, regardless of HABANA_VISIBLE_MODULES. Opens no device."""
-    return int(_import(f"{BRIDGE}.hpu").device_count())
+    return int(_import(f"{_BRIDGE}.hpu").device_count())
 
 
 def generation() -> str:
     """Return the generation of the devices: "GAUDI", "GAUDI2" or "GAUDI3". Opens no device."""
     # The public `hpu.get_device_name` opens the device. `_get_device_type` does not, and DeepSpeed and Optimum use it,
     # too. Its result is an enum member: synDeviceGaudi, synDeviceGaudi2, ...
-    kind = _import(f"{BRIDGE}.utils.experimental")._get_device_type()  # noqa: SLF001 - see above
+    kind = _import(f"{_BRIDGE}.utils.experimental")._get_device_type()  # noqa: SLF001 - see above
     name = getattr(kind, "name", str(kind))
     return str(name).rpartition(".")[2].removeprefix("synDevice").upper()
 
@@ -335,7 +335,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 def is_fp16_supported() -> bool:
     """Return whether the devices support float16, as all but the first generation do. Opens no device."""
     # The bridge has no public function for it; DeepSpeed uses this one, too.
-    return bool(_import(f"{BRIDGE}.utils.experimental")._is_fp16_supported())  # noqa: SLF001 - see above
+    return bool(_import(f"{_BRIDGE}.utils.experimental")._is_fp16_supported())  # noqa: SLF001 - see above
 
 
 def hmp() -> ModuleType | None:
@@ -347,7 +347,7 @@ def hmp() -> ModuleType | None:
         ModuleNotFoundError: The bridge is not installed.
     """
     load()
-    name = f"{BRIDGE}.hpex.hmp"
+    name = f"{_BRIDGE}.hpex.hmp"
     try:
         found = importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:
@@ -368,7 +368,7 @@ def transformer_engine() -> ModuleType:
         ModuleNotFoundError: The bridge is not installed, or has no transformer engine.
     """
     load()
-    name = f"{BRIDGE}.hpex.experimental.transformer_engine"
+    name = f"{_BRIDGE}.hpex.experimental.transformer_engine"
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -382,7 +382,7 @@ def transformer_engine() -> ModuleType:
 
 def set_inference_env() -> None:
     """Prepare the bridge for inference with quantized modules, before they are converted and moved. Opens no device."""
-    core = _import(f"{BRIDGE}.core")
+    core = _import(f"{_BRIDGE}.core")
     # Bridges up to 1.19 have the old name only, and later ones warn about it.
     (core.hpu_inference_set_env if hasattr(core, "hpu_inference_set_env") else core.hpu_set_env)()
 
@@ -393,13 +393,13 @@ def initialize_inference(module: object) -> None:
     Args:
         module: The converted `torch.nn.Module`, on the device.
     """
-    core = _import(f"{BRIDGE}.core")
+    core = _import(f"{_BRIDGE}.core")
     core.hpu_inference_initialize(module, mark_only_scales_as_const=True)
 
 
 def device_name() -> str:
     """Return the name that the device reports, such as "GAUDI2"; empty if there is no device. Opens the device."""
-    return str(_import(f"{BRIDGE}.hpu").get_device_name())
+    return str(_import(f"{_BRIDGE}.hpu").get_device_name())
 
 
 def initialize_distributed(world_size: int, rank: int, local_rank: int) -> tuple[int, int, int]:
@@ -443,7 +443,7 @@ def _graph_function(name: str) -> Callable[..., Any]:
     # Up to 1.19 eager mode lacks the names; later bridges raise at the first capture.
     if not is_lazy():
         raise RuntimeError(f"{name} needs lazy mode (PT_HPU_LAZY_MODE=1); use torch.compile in eager mode")
-    function: Callable[..., Any] = getattr(_import(f"{BRIDGE}.hpu"), name)
+    function: Callable[..., Any] = getattr(_import(f"{_BRIDGE}.hpu"), name)
     return function
 
 
@@ -460,7 +460,7 @@ def _import(name: str) -> ModuleType:
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
-            if error.name in {PACKAGE, BRIDGE}:
+            if error.name in {PACKAGE, _BRIDGE}:
                 raise ModuleNotFoundError(_not_installed(), name=error.name) from error
             raise ImportError(_import_failure(error), name=name) from error
         except (ImportError, AssertionError, OSError, RuntimeError) as error:
@@ -483,4 +483,4 @@ def _import_failure(error: Exception) -> str:
     )
 
 
-_rendezvous_hook: Final = _rendezvous_env.RendezvousHook({BRIDGE, f"{BRIDGE}.distributed.hccl"})
+_rendezvous_hook: Final = _rendezvous_env.RendezvousHook({_BRIDGE, f"{_BRIDGE}.distributed.hccl"})
