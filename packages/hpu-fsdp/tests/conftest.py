@@ -17,6 +17,9 @@ OnRanks = Callable[..., list[Any]]
 # What sharding needs.
 FREES_STORAGES = Version(torch.__version__) >= Version("2.3.dev0")
 NEEDS_STORAGES = "torch < 2.3 cannot resize hpu storages from Python"
+SCALES = pytest.mark.skipif(
+    Version(torch.__version__) < Version("2.3.dev0"), reason="Requires: torch 2.3, which scales losses on HPU"
+)
 
 _LIGHTNING = frameworks.current().version
 # Their imports need `fully_shard`.

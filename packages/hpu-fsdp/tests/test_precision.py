@@ -6,20 +6,16 @@ from unittest import mock
 
 import pytest
 import torch
-from packaging.version import Version
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
 from hpu_core import bridge, frameworks, plugins
 from hpu_fsdp import FabricHPUFSDPPrecision, HPUFSDPPrecision
 
-from .conftest import OnRanks
+from .conftest import SCALES, OnRanks
 
 _MisconfigurationException = frameworks.current().fabric("utilities.exceptions").MisconfigurationException
 
 BOTH = pytest.mark.parametrize("kind", [HPUFSDPPrecision, FabricHPUFSDPPrecision])
-SCALES = pytest.mark.skipif(
-    Version(torch.__version__) < Version("2.3.dev0"), reason="Requires: torch 2.3, which scales losses on HPU"
-)
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from packaging.version import Version
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.fsdp.wrap import wrap
 
@@ -13,7 +12,7 @@ import hpu_sim
 from hpu_core import HPUAccelerator, SingleHPUStrategy, frameworks
 from hpu_fsdp import FabricHPUFSDPStrategy, HPUFSDPStrategy
 
-from .conftest import OnRanks
+from .conftest import SCALES, OnRanks
 from .modules import UNITS, ImageClassifier, Layer, Perceptron, make_loader, make_network, make_trainer, train
 
 _lightning = frameworks.current()
@@ -138,12 +137,7 @@ PRECISIONS = (
     "32-true",
     "bf16-mixed",
     "bf16-true",
-    pytest.param(
-        "16-mixed",
-        marks=pytest.mark.skipif(
-            Version(torch.__version__) < Version("2.3.dev0"), reason="Requires: torch 2.3, which scales losses on HPU"
-        ),
-    ),
+    pytest.param("16-mixed", marks=SCALES),
     "16-true",
 )
 
