@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_core import _probe, _rendezvous_env
+import _hpu_core_autoload
+from hpu_core import _rendezvous_env
 
 if TYPE_CHECKING:
     import torch
@@ -59,7 +60,7 @@ __all__ = [
     "wrap_in_hpu_graph",
 ]
 
-_BRIDGE: Final = _probe.BRIDGE
+_BRIDGE: Final = _hpu_core_autoload.BRIDGE
 #: Top-level package of the bridge, for those that classify modules by name.
 PACKAGE: Final = "habana_frameworks"
 
@@ -82,7 +83,7 @@ def is_loaded() -> bool:
 
 def is_installed() -> bool:
     """Return whether the bridge can be imported. Does not import it, and never raises."""
-    return _probe.has_bridge()
+    return _hpu_core_autoload.has_bridge()
 
 
 def load() -> ModuleType:

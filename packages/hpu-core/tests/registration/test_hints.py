@@ -6,7 +6,8 @@ import pytest
 import torch
 from packaging.version import Version
 
-from hpu_core import _probe, bridge, frameworks
+from _hpu_core_autoload import maybe_has_hpu
+from hpu_core import bridge, frameworks
 from hpu_core.registration import _hints
 
 from .programs import output
@@ -17,7 +18,7 @@ _FABRIC = {"lightning": "lightning.fabric", "pytorch_lightning": "lightning_fabr
 
 pytestmark = [
     pytest.mark.skipif(Version(torch.__version__) < Version("2.5"), reason="Requires: torch 2.5, which loads backends"),
-    pytest.mark.skipif(_probe.maybe_has_hpu() or bridge.is_installed(), reason="Requires: a machine without a card"),
+    pytest.mark.skipif(maybe_has_hpu() or bridge.is_installed(), reason="Requires: a machine without a card"),
 ]
 
 # Prints the error of each Trainer and Fabric, or the type of its accelerator.

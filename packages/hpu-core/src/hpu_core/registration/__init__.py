@@ -23,7 +23,8 @@ Modules:
 Importing this package imports neither torch nor Lightning.
 """
 
-import os
+import _hpu_core_autoload
+from _hpu_core_autoload import AUTOLOAD, is_autoload_enabled
 
 __all__ = [
     "AUTOLOAD",
@@ -35,17 +36,13 @@ __all__ = [
     "unregister",
 ]
 
-AUTOLOAD = "HPU_CORE_AUTOLOAD"
-"""Environment variable that disables implicit registration when it is "0"."""
-
 
 def autoload() -> None:
     """Call `register` and track the bridge's import if `should_autoload` is true. Never raises.
 
     Without a device and the simulator, only Lightning's errors for names of Gaudi get a sentence that says so.
 
-    Runs on `import hpu_core` and, from torch 2.5 on, at the end of `import torch` (entry point `torch.backends`), where
-    an exception would make torch unusable.
+    Runs on `import hpu_core`, and for programs that do not import it on `import torch`; see `_hpu_core_autoload`.
     """
     try:
         if should_autoload():
@@ -63,21 +60,12 @@ def autoload() -> None:
         logging.getLogger(__name__).warning("cannot register HPU with Lightning", exc_info=True)
 
 
-def is_autoload_enabled() -> bool:
-    """Return whether implicit registration is allowed, that is HPU_CORE_AUTOLOAD is not "0"."""
-    return os.environ.get(AUTOLOAD) != "0"
-
-
 def should_autoload() -> bool:
     """Return whether `autoload` registers: it is enabled and this machine may have a device or the simulator.
 
     Takes microseconds and may report a device where there is none; use `hpu_core.is_available` for an exact answer.
     """
-    if not is_autoload_enabled():
-        return False
-    from hpu_core import _probe
-
-    return _probe.maybe_has_hpu()
+    return is_autoload_enabled() and _hpu_core_autoload.maybe_has_hpu()
 
 
 def register() -> None:

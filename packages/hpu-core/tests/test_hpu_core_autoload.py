@@ -1,0 +1,155 @@
+"""Tests of the entry point that `import torch` calls, and of its fast check for a device."""
+
+import importlib.metadata
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+
+import _hpu_core_autoload
+from hpu_core import registration
+
+from .registration.programs import output
+
+
+@pytest.fixture(autouse=True)
+def bare_machine(environment: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine without device, simulator and bridge, whose device classes are in `tmp_path`."""
+    monkeypatch.delenv("HPU_SIM_DEVICES", raising=False)
+    monkeypatch.setattr(_hpu_core_autoload, "_SYSFS_CLASSES", (tmp_path / "accel", tmp_path / "habanalabs"))
+    monkeypatch.setattr(_hpu_core_autoload, "has_bridge", lambda: False)
+
+
+def _add_device(device: Path, vendor: str) -> None:
+    (device / "device").mkdir(parents=True)
+    (device / "device" / "vendor").write_text(f"{vendor}\n")
+
+
+def test_bare_machine_has_no_device() -> None:
+    assert not _hpu_core_autoload.maybe_has_hpu()
+
+
+@pytest.mark.parametrize("path", ["accel/accel0", "habanalabs/hl0"])
+def test_gaudi_in_sysfs_is_found(path: str, tmp_path: Path) -> None:
+    _add_device(tmp_path / path, "0x1da3")
+
+    assert _hpu_core_autoload.maybe_has_hpu()
+
+
+def test_device_of_another_vendor_is_ignored(tmp_path: Path) -> None:
+    """Neural processors of laptops are in the class `accel`, too."""
+    _add_device(tmp_path / "accel" / "accel0", "0x8086")
+
+    assert not _hpu_core_autoload.maybe_has_hpu()
+
+
+def test_device_without_vendor_is_ignored(tmp_path: Path) -> None:
+    (tmp_path / "accel" / "accel0").mkdir(parents=True)
+
+    assert not _hpu_core_autoload.maybe_has_hpu()
+
+
+def test_simulator_variable_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPU_SIM_DEVICES", "2")
+
+    assert _hpu_core_autoload.maybe_has_hpu()
+
+
+def test_installed_bridge_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images with the bridge are made for Gaudi, and a running simulator provides a bridge as well."""
+    monkeypatch.setattr(_hpu_core_autoload, "has_bridge", lambda: True)
+
+    assert _hpu_core_autoload.maybe_has_hpu()
+
+
+@pytest.fixture
+def calls(bare_machine: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Record of registrations, in a process without Lightning whose list of finders is restored."""
+    calls: list[str] = []
+    monkeypatch.setattr(registration, "autoload", lambda: calls.append("autoload"))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.delenv(registration.AUTOLOAD, raising=False)
+    for name in [name for name in sys.modules if name.partition(".")[0] in _hpu_core_autoload._LIGHTNING]:
+        monkeypatch.delitem(sys.modules, name)
+    return calls
+
+
+def _add_module(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / f"{name}.py").touch()
+    monkeypatch.syspath_prepend(folder)
+
+
+def test_entry_point_of_torch_is_declared() -> None:
+    entries = importlib.metadata.entry_points(group="torch.backends", name="hpu_core")
+
+    assert {entry.load() for entry in entries} == {_hpu_core_autoload.autoload}
+
+
+def test_importing_torch_imports_no_hpu_core_without_a_device(tmp_path: Path) -> None:
+    """Every `import torch` would pay for it."""
+    program = "import sys, _hpu_core_autoload as entry; entry.maybe_has_hpu = lambda: False; entry.autoload()"
+
+    assert output(f"{program}\nprint('hpu_core' in sys.modules)", tmp_path) == ["False"]
+
+
+def test_device_registers_at_once(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPU_SIM_DEVICES", "1")
+    _hpu_core_autoload.autoload()
+
+    assert calls == ["autoload"]
+
+
+@pytest.mark.parametrize("name", ["lightning", "pytorch_lightning", "lightning_fabric"])
+def test_without_a_device_lightnings_import_registers(
+    name: str, calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, however often `import torch` was hooked."""
+    _add_module(name, tmp_path, monkeypatch)
+    finders = list(sys.meta_path)
+    _hpu_core_autoload.autoload()
+    _hpu_core_autoload.autoload()
+    before = list(calls)
+    module = __import__(name)
+
+    assert (before, calls) == ([], ["autoload"])
+    assert module.__file__ == str(tmp_path / f"{name}.py")
+    assert sys.meta_path == finders
+
+
+def test_lightning_that_imports_torch_registers_at_once(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lightning", sys)
+    _hpu_core_autoload.autoload()
+
+    assert calls == ["autoload"]
+
+
+def test_missing_lightning_is_still_reported(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [])
+    _hpu_core_autoload.autoload()
+    with pytest.raises(ModuleNotFoundError, match="No module named 'lightning'"):
+        __import__("lightning")
+
+
+def test_variable_disables_the_entry_point(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(registration.AUTOLOAD, "0")
+    finders = list(sys.meta_path)
+    _hpu_core_autoload.autoload()
+
+    assert (calls, sys.meta_path) == ([], finders)
+
+
+def test_entry_point_logs_and_does_not_raise(
+    calls: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An exception would make `import torch` fail."""
+
+    def fail() -> bool:
+        raise RuntimeError("no such machine")
+
+    monkeypatch.setattr(_hpu_core_autoload, "maybe_has_hpu", fail)
+    with caplog.at_level(logging.WARNING):
+        _hpu_core_autoload.autoload()
+
+    assert "cannot register HPU with Lightning" in caplog.text
+    assert "no such machine" in caplog.text
