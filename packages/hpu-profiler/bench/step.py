@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 RECORDED_LIMIT: Final = 1.03
 UNRECORDED_LIMIT: Final = 1.01
 _MIN_ROUNDS: Final = 15
-_MAX_ROUNDS: Final = 20
+_MAX_ROUNDS: Final = 80
 _STEPS: Final = 40
 # The first measured step is the second. The default schedule records the third to the fifth and writes the trace at the
 # end of the fifth.
