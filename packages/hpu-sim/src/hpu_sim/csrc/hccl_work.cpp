@@ -1,6 +1,7 @@
 #include "hccl_work.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,33 @@ std::mutex unwaited_mutex;
 std::vector<std::weak_ptr<PendingWork>>& unwaited_works() {
   static auto* works = new std::vector<std::weak_ptr<PendingWork>>();
   return *works;
+}
+
+using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
+
+std::mutex kept_mutex;
+
+std::vector<FuturePtr>& kept_futures() {
+  static auto* futures = new std::vector<FuturePtr>();
+  return *futures;
+}
+
+// Keeps a future for the next thread that launches a collective when gloo's has let go of it. Its tensors may have
+// Python objects, and a gloo thread that destroys these while Python exits aborts the process.
+void keep_from_gloo_threads(FuturePtr future) {
+  const std::lock_guard<std::mutex> lock(kept_mutex);
+  kept_futures().push_back(std::move(future));
+}
+
+void release_kept_futures() {
+  // Destroyed without the lock, because a thread that has Python's may wait for it.
+  std::vector<FuturePtr> released;
+  const std::lock_guard<std::mutex> lock(kept_mutex);
+  auto& kept = kept_futures();
+  const auto first =
+      std::partition(kept.begin(), kept.end(), [](const FuturePtr& future) { return future.use_count() > 1; });
+  std::move(first, kept.end(), std::back_inserter(released));
+  kept.erase(first, kept.end());
 }
 
 class HcclWork final : public c10d::Work {
@@ -44,14 +72,21 @@ class HcclWork final : public c10d::Work {
     return true;
   }
 
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
-    return gloo().getFuture()->then(
-        [pending = pending_, outputs = outputs_](c10::ivalue::Future& completed) {
-          completed.value();  // Throws the collective's error, if any.
-          pending->finish();
-          return c10::IValue(outputs);
-        },
-        c10::ListType::create(c10::TensorType::get()));
+  FuturePtr getFuture() override {
+    auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    gloo().getFuture()->addCallback(
+        [future, pending = pending_, outputs = outputs_](c10::ivalue::Future& completed) mutable {
+          keep_from_gloo_threads(future);
+          try {
+            completed.value();  // Throws the collective's error, if any.
+            pending->finish();
+          } catch (...) {
+            future->setError(std::current_exception());
+            return;
+          }
+          future->markCompleted(c10::IValue(std::move(outputs)));
+        });
+    return future;
   }
 
  private:
@@ -122,7 +157,7 @@ class CoalescedWork final : public c10d::Work {
   }
 
   // Gloo has no futures of send and recv, so there is one of completed works only.
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+  FuturePtr getFuture() override {
     wait(kNoTimeout);
     auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
     future->markCompleted(c10::IValue(result()));
@@ -220,6 +255,7 @@ void wait_for_collectives() {
 
 WorkPtr make_hccl_work(
     c10d::OpType type, WorkPtr gloo, Tensors outputs, WorkQueuePtr queue, std::function<void()> on_completed) {
+  release_kept_futures();
   auto pending = queue ? queue->push(std::move(gloo), std::move(on_completed))
                        : std::make_shared<PendingWork>(std::move(gloo), std::move(on_completed));
   if (C10_UNLIKELY(is_async())) {
