@@ -38,9 +38,7 @@ def share_libraries(session: nox.Session) -> None:
     Installing torch takes longer than most suites, and so does compiling it at the first import.
     """
     requirements = group("libraries")
-    query = "import sys, sysconfig; print(sys.version); print(sysconfig.get_path('purelib'))"
-    # `session.run` runs nothing with `nox --install-only`, and `session.run_install` nothing with `nox -R`.
-    version, site_packages = subprocess.check_output([f"{session.bin}/python", "-c", query], text=True).splitlines()  # noqa: S603 - of this session.
+    version = _query(session, "sys.version")
     stamp = "\n".join([version, *requirements, Path(DEFAULT_CONSTRAINTS).read_text(encoding="utf-8")])
     # Frames below a folder of this name are not the user's, for these packages and for torch.
     folder = Path(session.virtualenv.location).resolve().with_name("libraries") / "site-packages"
@@ -55,13 +53,26 @@ def share_libraries(session: nox.Session) -> None:
             shutil.rmtree(folder, ignore_errors=True)
             new.rename(folder)
             stamp_file.write_text(stamp, encoding="utf-8")
-    Path(site_packages, "libraries.pth").write_text(f"{folder}\n", encoding="utf-8")
+    add_startup_line(session, "libraries", str(folder))
     for command in (folder / "bin").glob("*"):
         # The first line names the Python that installed the command.
         _, _, code = command.read_text(encoding="utf-8").partition("\n")
         own = Path(session.bin, command.name)
         own.write_text(f"#!{session.bin}/python\n{code}", encoding="utf-8")
         own.chmod(0o755)
+
+
+def add_startup_line(session: nox.Session, name: str, line: str) -> None:
+    """Have every Python process of an environment read a line when it starts: a folder to import from, or an import."""
+    site_packages = _query(session, "sysconfig.get_path('purelib')")
+    Path(site_packages, f"{name}.pth").write_text(f"{line}\n", encoding="utf-8")
+
+
+def _query(session: nox.Session, expression: str) -> str:
+    """Return the value of an expression of `sys` and `sysconfig` in an environment."""
+    # `session.run` runs nothing with `nox --install-only`, and `session.run_install` nothing with `nox -R`.
+    command = [f"{session.bin}/python", "-c", f"import sys, sysconfig; print({expression})"]
+    return subprocess.check_output(command, text=True).strip()  # noqa: S603 - of this session.
 
 
 def editable_requirements(*requirements: str) -> list[str]:

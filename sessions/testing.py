@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import nox
 
-from sessions.environments import install, share_libraries
+from sessions.environments import add_startup_line, install, share_libraries
 from sessions.packages import PACKAGES, group, parametrize, test_requirements
 
 # Id of the suite in the root's tests/, with every package installed.
@@ -12,6 +12,9 @@ INTEGRATION = "integration"
 # One process more than the two cores of a small machine: tests of several ranks mostly wait. conftest.py says more of
 # which tests stay in one process.
 XDIST_OPTIONS = ("--numprocesses=3", "--dist=loadfile")
+# Tests start some 250 processes that import torch and Lightning. Python spends half of each process on traversing what
+# was imported, for garbage that is not there. `nox -s slow` keeps Python's settings.
+_COLLECT_LESS = "import atexit, gc; gc.set_threshold(100_000); atexit.register(gc.freeze)"
 per_suite = parametrize("suite", (nox.param(name, id=name) for name in (*PACKAGES, INTEGRATION)))
 
 
@@ -20,6 +23,7 @@ per_suite = parametrize("suite", (nox.param(name, id=name) for name in (*PACKAGE
 def tests(session: nox.Session, suite: str) -> None:
     """Run the tests of all packages; "tests(hpu-core)" one suite; `-- --quick` skips those that start processes."""
     install_suite(session, suite)
+    add_startup_line(session, "collect_less", _COLLECT_LESS)
     arguments = [*XDIST_OPTIONS, *suite_paths(suite)]
     if session.posargs == ["--quick"]:
         arguments.append("--quick")
