@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
@@ -346,6 +347,44 @@ def test_a_failure_of_a_peer_is_not_published_as_an_own_one(pair: Pair) -> None:
 def test_an_error_without_a_failed_peer_stays_as_it_is(pair: Pair) -> None:
     with pytest.raises(RuntimeError, match="own"), pair.ranks[0].collective("backward"):
         raise RuntimeError("own")
+
+
+def test_an_error_is_not_waited_for_again_when_it_is_reported(pair: Pair) -> None:
+    """A program with an error of its own should not wait for a peer's twice."""
+    waits: list[float] = []
+    with mock.patch.object(pair.ranks[0]._failed, "wait", waits.append):
+        with pytest.raises(RuntimeError, match="own") as caught, pair.ranks[0].collective("setup"):
+            raise RuntimeError("own")
+        pair.ranks[0].report_failure(caught.value)
+
+    assert [seconds > 0 for seconds in waits] == [True, False]
+    assert pair.heartbeats[0].error == "RuntimeError: own"
+
+
+def test_errors_of_two_collectives_are_both_waited_for(pair: Pair) -> None:
+    waits: list[float] = []
+    with mock.patch.object(pair.ranks[0]._failed, "wait", waits.append):
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="own"), pair.ranks[0].collective("backward"):
+                raise RuntimeError("own")
+
+    assert [seconds > 0 for seconds in waits] == [True, True]
+
+
+def test_only_the_watchdog_that_reported_an_error_waits_for_its_readers(
+    jobs: list[RendezvousResult], pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Strategies of one process share a heartbeat, and Fabric's close at exit, one after the other."""
+    other = Watchdog(jobs[0], pair.heartbeats[0], LaunchedRanks())
+    other.start()
+    pair.heartbeats[0].training = True
+    pair.ranks[0].report_failure(ValueError("no such luck"))
+    waits: list[float] = []
+    sleep = time.sleep
+    monkeypatch.setattr(time, "sleep", lambda seconds: (waits.append(seconds), sleep(min(seconds, 0.01))))
+    other.close()
+
+    assert not [seconds for seconds in waits if seconds >= 1]
 
 
 @pytest.mark.parametrize("timeout", [8.0])

@@ -89,6 +89,9 @@ class Watchdog:
         self._failure: RankFailure | None = None
         self._failed_at = now
         self._failed = threading.Event()
+        # By id: the error itself would keep the frames of its traceback.
+        self._awaited_error: int | None = None
+        self._has_reported = False
         self._stopping = False
         self._decision = StopDecision()
         self._decided = threading.Condition()
@@ -151,6 +154,7 @@ class Watchdog:
         """
         self.raise_if_failed()
         beat = self._heartbeat
+        self._awaited_error = None
         with self._lock:
             outer, beat.collective = beat.collective, name
             beat.collective_seq += 1
@@ -207,6 +211,7 @@ class Watchdog:
         if self._heartbeat.training and not caused_by_peer:
             text = f"{type(error).__name__}: {error}".rstrip(": ")
             self._heartbeat.error = text[:_MAX_ERROR_LENGTH]
+            self._has_reported = True
             self._flush()
 
     def close(self) -> None:
@@ -443,9 +448,12 @@ class Watchdog:
         """Return whether a failure of another rank is known, which may be why this one fails as well.
 
         A collective fails at once when a connection breaks, and the watchdog learns a moment later whose it was. It
-        does not learn of rank 0 while processes that rank 0 forked, such as DataLoader workers, hold its sockets.
+        does not learn of rank 0 while processes that rank 0 forked, such as DataLoader workers, hold its sockets. The
+        same error is waited for once.
         """
-        may_be_peer = isinstance(error, RuntimeError) and not self._closed.is_set() and not self._is_off
+        is_new = self._awaited_error != id(error)
+        may_be_peer = isinstance(error, RuntimeError) and is_new and not self._closed.is_set() and not self._is_off
+        self._awaited_error = id(error)
         if not self._failed.wait(self._timeouts.detection_latency if may_be_peer else 0):
             silent = time.monotonic() - self._last_exchange
             if may_be_peer and self._info.rank != 0 and silent > self._timeouts.silence:
@@ -454,7 +462,7 @@ class Watchdog:
 
     def _flush(self) -> None:
         """Wait until the heartbeat is in the store, and on the rank that keeps the store, until a failure is read."""
-        last_words = self._failure is not None or self._heartbeat.error is not None
+        last_words = self._failure is not None or self._has_reported
         exchanges = self._exchanges + 1
         self._wake.put(None)
         deadline = time.monotonic() + self._timeouts.silence
