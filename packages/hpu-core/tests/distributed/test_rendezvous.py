@@ -15,7 +15,7 @@ from hpu_core.distributed import rendezvous as module
 from hpu_core.distributed.environment import AGENT_STORE
 from hpu_core.distributed.failure_detection import RankFailedError, RankInfo
 from hpu_core.distributed.rendezvous import RendezvousResult, rendezvous
-from hpu_core.distributed.store import RendezvousConfig
+from hpu_core.distributed.store import RendezvousConfig, publish, try_get
 from hpu_sim.testing import free_port
 
 if TYPE_CHECKING:
@@ -159,6 +159,25 @@ def test_two_processes_with_rank_0_are_refused(port: int, monkeypatch: pytest.Mo
 
     assert agent.port == port
     assert all("another process have rank 0: NODE_RANK must differ" in str(error) for error in errors)
+
+
+def test_a_process_with_rank_0_is_refused_that_joined_a_moment_ago(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first learns of it by its offer, and answers with an own one before it leaves."""
+    agent = TCPStore("127.0.0.1", port, 1, is_master=True, wait_for_workers=False)
+    base = PrefixStore(module._BASE, agent)
+
+    def join_first(store: object, key: str) -> tuple[int, dict[str, Any]] | None:
+        if key.startswith("offer/") and base.add("join", 0) == 1:
+            module._append(base, "join", {"nonce": "other"})
+            publish(base, key, {"attempt": "other"})
+        return try_get(store, key)
+
+    monkeypatch.setenv(AGENT_STORE, "True")
+    monkeypatch.setattr(module, "try_get", join_first)
+    with pytest.raises(ValueError, match="another process have rank 0"):
+        rendezvous(_config(port, 0, 2))
+
+    assert try_get(base, "offer/other") is not None
 
 
 @pytest.mark.parametrize("sizes", [(2, 4), (4, 2)])

@@ -100,6 +100,8 @@ def _lead(root: "Store", config: RendezvousConfig, own: RankInfo) -> tuple[str, 
             for record in _new_entries(store, "ack", acknowledged):
                 _admit(members, record, config)
             if try_get(base, f"offer/{attempt}") is not None:
+                # The process that made it may have joined since.
+                _offer(base, attempt, joined)
                 rule = "NODE_RANK must differ from machine to machine"
                 raise ValueError(f"{own} and another process have rank 0: {rule}")  # noqa: TRY301 - published below.
         except ValueError as invalid:
