@@ -151,7 +151,7 @@ _WAITS = f"{_name(1)} waits for it during backward"
     ],
     ids=["runs", "died", "silent", "left", "waits as well"],
 )
-def test_rank_0_is_judged_by_the_others(leader: RankState, message: str | None) -> None:
+def test_rank_0_is_observed_by_the_others(leader: RankState, message: str | None) -> None:
     own = _rank(1, 10, "backward", progress=NOW - 102)
     failure = detect_leader_failure(leader, own, NOW, TIMEOUTS)
 

@@ -433,7 +433,7 @@ def test_a_rank_that_finished_is_not_missed(pair: Pair) -> None:
 def test_an_error_in_the_watchdog_ends_no_healthy_run(
     rank: int, pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    method = "_lead" if rank == 0 else "_follow"
+    method = "_exchange_as_leader" if rank == 0 else "_exchange_with_leader"
     monkeypatch.setattr(pair.ranks[rank], method, mock.Mock(side_effect=KeyError("broken")))
     done = threading.Event()
     with caplog.at_level(logging.WARNING):

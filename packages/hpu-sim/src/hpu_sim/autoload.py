@@ -28,13 +28,13 @@ def autoload() -> None:
         return
     from hpu_sim.activation import activate_from_environment
 
-    unset = [] if _brings_bridge() else [name for name in _RENDEZVOUS if name not in os.environ]
+    unset = [] if _imports_bridge() else [name for name in _RENDEZVOUS if name not in os.environ]
     activate_from_environment()
     for name in unset:
         os.environ.pop(name, None)
 
 
-def _brings_bridge() -> bool:
+def _imports_bridge() -> bool:
     """Return whether the import of torch imports the bridge on a card: torch < 2.5 has to be told to by the program."""
     # A program that imports the bridge first is about to execute it.
     return hasattr(sys.modules["torch"], "_import_device_backends") or "habana_frameworks" in sys.modules

@@ -68,7 +68,7 @@ def take(
     if len(taken) < number:
         for module in taken:
             os.close(_locked.pop(folder / f"module-{module}"))
-        raise _too_few(number, len(taken), modules, reasons, holders)
+        raise _not_enough(number, len(taken), modules, reasons, holders)
     return tuple(taken)
 
 
@@ -158,7 +158,7 @@ def _open(path: Path) -> int:
     return descriptor
 
 
-def _too_few(
+def _not_enough(
     number: int, free: int, modules: Sequence[int], reasons: Mapping[int, str], holders: Holders
 ) -> RuntimeError:
     held = ", ".join(f"module {module} by {reasons[module]}" for module in modules if module in reasons)

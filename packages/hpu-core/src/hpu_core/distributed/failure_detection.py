@@ -178,7 +178,7 @@ def detect_failure(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -
     in one collective: as long as collectives complete, a silent rank is not a failure.
 
     Args:
-        ranks: State of every rank that is judged.
+        ranks: State of every observed rank.
         now: Monotonic time in seconds.
         timeouts: Limits to apply.
     """
@@ -186,7 +186,7 @@ def detect_failure(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -
 
 
 def detect_leader_failure(leader: RankState, own: RankState, now: float, timeouts: Timeouts) -> RankFailure | None:
-    """Return the failure of rank 0, which judges all others, as seen by one of them; None while there is none.
+    """Return the failure of rank 0, which observes all others, as seen by one of them; None while there is none.
 
     Args:
         leader: State of rank 0.

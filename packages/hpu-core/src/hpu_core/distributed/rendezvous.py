@@ -75,7 +75,7 @@ def rendezvous(config: RendezvousConfig, root: "TCPStore | None" = None) -> Rend
     root = open_store(config, server=config.hosts_store) if root is None else root
     own = RankInfo(config.rank, config.local_rank, socket.gethostname(), os.getpid())
     try:
-        attempt, ranks = _lead(root, config, own) if config.rank == 0 else _follow(root, config, own)
+        attempt, ranks = _join_as_leader(root, config, own) if config.rank == 0 else _join_leader(root, config, own)
     except RuntimeError as error:
         if isinstance(error, RankFailedError):
             raise
@@ -84,7 +84,7 @@ def rendezvous(config: RendezvousConfig, root: "TCPStore | None" = None) -> Rend
     return RendezvousResult(config, root, attempt, ranks, tuple(own_endpoints(config.port)))
 
 
-def _lead(root: "Store", config: RendezvousConfig, own: RankInfo) -> tuple[str, tuple[RankInfo, ...]]:
+def _join_as_leader(root: "Store", config: RendezvousConfig, own: RankInfo) -> tuple[str, tuple[RankInfo, ...]]:
     """Offer a new attempt id to the ranks that join, until every rank has acknowledged it."""
     base, attempt = PrefixStore(_BASE, root), secrets.token_hex(8)
     store = PrefixStore(f"hpu_core/{attempt}", root)
@@ -128,7 +128,7 @@ def _offer(base: "Store", attempt: str, joined: set[int]) -> None:
                 raise invalid_entry("join", record)
 
 
-def _follow(root: "Store", config: RendezvousConfig, own: RankInfo) -> tuple[str, tuple[RankInfo, ...]]:
+def _join_leader(root: "Store", config: RendezvousConfig, own: RankInfo) -> tuple[str, tuple[RankInfo, ...]]:
     """Acknowledge rank 0's attempt id, and wait for the outcome."""
     base, nonce = PrefixStore(_BASE, root), secrets.token_hex(8)
     _append(base, "join", _record(own, nonce, config))

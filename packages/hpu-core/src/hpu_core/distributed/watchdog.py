@@ -78,8 +78,8 @@ class Watchdog:
         self._lock = threading.RLock()
         now = time.monotonic()
         self._ranks = [RankState(info, Heartbeat(training=True), now, now) for info in job.ranks]
-        # Rank 0 judges all others, which judge rank 0 and the ranks that they launched.
-        self._judged = [
+        # Rank 0 observes all others, which observe rank 0 and the ranks that they launched.
+        self._observed = [
             state
             for state in self._ranks
             if state.info.rank != job.config.rank
@@ -90,7 +90,7 @@ class Watchdog:
         self._failed_at = now
         self._failed = threading.Event()
         # By id: the error itself would keep the frames of its traceback.
-        self._awaited_error: int | None = None
+        self._pending_error: int | None = None
         self._has_reported = False
         self._stopping = False
         self._decision = StopDecision()
@@ -154,7 +154,7 @@ class Watchdog:
         """
         self.raise_if_failed()
         beat = self._heartbeat
-        self._awaited_error = None
+        self._pending_error = None
         with self._lock:
             outer, beat.collective = beat.collective, name
             beat.collective_seq += 1
@@ -292,7 +292,7 @@ class Watchdog:
             own.update(self._snapshot(), now)
             if self._failure is not None and now - self._failed_at > self._timeouts.exit_grace / 2:
                 # They are stopped, or hold Python's lock: else they would exit by themselves.
-                for state in self._judged:
+                for state in self._observed:
                     if now - state.last_heartbeat_time > self._timeouts.detection_latency:
                         self._launched.kill(state.info.rank)
             elif self._agent is not None and self._agent.has_exited:
@@ -325,17 +325,17 @@ class Watchdog:
         own, now = self._snapshot(), time.monotonic()
         self._ranks[self._info.rank].update(own, now)
         self._store.set(f"heartbeat/{self._info.rank}", json.dumps(asdict(own)))
-        for state in self._judged:
+        for state in self._observed:
             entry = try_get(self._store, f"heartbeat/{state.info.rank}")
             if entry is not None and entry[1]["run"] >= own.run:
                 state.update(Heartbeat(**entry[1]), now)
                 for rank, reason in state.heartbeat.exits.items():
                     self._ranks[int(rank)].exit_reason = reason
         if self._info.rank == 0:
-            return self._lead(now)
-        return self._follow(now)
+            return self._exchange_as_leader(now)
+        return self._exchange_with_leader(now)
 
-    def _lead(self, now: float) -> RankFailure | None:
+    def _exchange_as_leader(self, now: float) -> RankFailure | None:
         failure = self._failure or detect_failure(self._ranks, now, self._timeouts)
         latest = [state.heartbeat for state in self._ranks]
         stopping = any(heartbeat.stop_requested for heartbeat in latest)
@@ -350,7 +350,7 @@ class Watchdog:
         self._on_stop(stopping, decision)
         return failure
 
-    def _follow(self, now: float) -> RankFailure | None:
+    def _exchange_with_leader(self, now: float) -> RankFailure | None:
         leader, own = self._ranks[0], self._ranks[self._info.rank]
         record = try_get(self._store, "leader")
         if record is not None and record[1]["run"] >= own.heartbeat.run:
@@ -451,9 +451,9 @@ class Watchdog:
         does not learn of rank 0 while processes that rank 0 forked, such as DataLoader workers, hold its sockets. The
         same error is waited for once.
         """
-        is_new = self._awaited_error != id(error)
+        is_new = self._pending_error != id(error)
         may_be_peer = isinstance(error, RuntimeError) and is_new and not self._closed.is_set() and not self._is_off
-        self._awaited_error = id(error)
+        self._pending_error = id(error)
         if not self._failed.wait(self._timeouts.detection_latency if may_be_peer else 0):
             silent = time.monotonic() - self._last_exchange
             if may_be_peer and self._info.rank != 0 and silent > self._timeouts.silence:

@@ -138,10 +138,10 @@ def _check_release(system: SystemInfo, release: Release | None) -> Iterator[Prob
             else "Check that the distribution habana-torch-plugin is installed and that `hl-smi -v` works.",
         )
     elif release is None:
-        newest = releases.releases()[-1].release
+        latest = releases.releases()[-1].release
         yield Problem(
             blocks_training=False,
-            message=f"SynapseAI {system.synapse.version} is not in the release table, which ends at {newest}",
+            message=f"SynapseAI {system.synapse.version} is not in the release table, which ends at {latest}",
             hint="Update hpu-core. An unknown release may work, but its versions are not compared.",
         )
     else:

@@ -372,13 +372,13 @@ def _port_problem(machine: Machine, endpoint: Endpoint) -> Problem | None:
 
 def _clock(machine: Machine) -> Check:
     now = dt.datetime.fromtimestamp(machine.time, dt.timezone.utc)
-    newest = max((row.date for row in releases.releases() if row.date), default=None)
+    latest = max((row.date for row in releases.releases() if row.date), default=None)
     problems = []
-    if newest is not None and now.date() < newest:
+    if latest is not None and now.date() < latest:
         problems.append(
             Problem(
                 blocks_training=False,
-                message=f"the clock says {now:%Y-%m-%d}, before the newest release that this package knows ({newest})",
+                message=f"the clock says {now:%Y-%m-%d}, before the newest release that this package knows ({latest})",
                 hint="Set the clock (`timedatectl set-ntp true`): certificates and time stamps of logs depend on it.",
             )
         )

@@ -34,10 +34,10 @@ def find_runs(folder: Path) -> dict[str, Path]:
     Args:
         folder: Folder to search, with all folders in it.
     """
-    newest: dict[Path, float] = {}
+    latest: dict[Path, float] = {}
     for path in [*folder.rglob("*.pt.trace.json"), *folder.rglob("*.pt.trace.json.gz")]:
-        newest[path.parent] = max(newest.get(path.parent, 0.0), path.stat().st_mtime)
-    ordered = sorted(newest, key=lambda directory: -newest[directory])
+        latest[path.parent] = max(latest.get(path.parent, 0.0), path.stat().st_mtime)
+    ordered = sorted(latest, key=lambda directory: -latest[directory])
     return {directory.relative_to(folder).as_posix(): directory for directory in ordered}
 
 

@@ -64,7 +64,7 @@ class StepTracker:
         Returns:
             Whether a new training step has begun.
         """
-        if self._step_path is None or not path or not _took_back_edge(self._step_path, path):
+        if self._step_path is None or not path or not _is_backward_jump(self._step_path, path):
             return False
         self._next_step()
         return True
@@ -75,7 +75,7 @@ class StepTracker:
         self._step_path = None
 
 
-def _took_back_edge(after: CallPath, now: CallPath) -> bool:
+def _is_backward_jump(after: CallPath, now: CallPath) -> bool:
     """Return whether execution moved backwards in the innermost function that both call paths share.
 
     The bytecode of a loop body follows that of the loop header, as in the source.

@@ -347,7 +347,7 @@ _SCALES: Final = ("d_scale_q", "d_scale_k", "d_scale_v", "q_scale_s", "q_scale_o
 _TENSOR_SCALES: Final = ", ".join(f"Tensor? {name}" for name in _SCALES)
 _NUMBER_SCALES: Final = ", ".join(f"float {name}" for name in _SCALES)
 _THREE: Final = "(Tensor, Tensor, Tensor)"
-_FOUR: Final = "(Tensor, Tensor, Tensor, Tensor)"
+_TENSORS_4: Final = "(Tensor, Tensor, Tensor, Tensor)"
 _SIX: Final = "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
 
 #: Schemas and functions.
@@ -363,10 +363,10 @@ OPERATORS: Final = (
         ),
         _sdpa_bwd,
     ),
-    (f"sdpa_recomp_fwd({_RECOMPUTED}) -> {_FOUR}", _sdpa_recomp_fwd),
-    (f"sdpa_recomp_fwd_dropout({_RECOMPUTED}) -> {_FOUR}", _sdpa_recomp_fwd),
-    (f"sdpa_recomp_fwd_non_dropout({_RECOMPUTED}) -> {_FOUR}", _sdpa_recomp_fwd),
-    (f"sdpa_recomp_fwd_dropout_seed(Tensor seed, {_RECOMPUTED}) -> {_FOUR}", _sdpa_recomp_fwd_dropout_seed),
+    (f"sdpa_recomp_fwd({_RECOMPUTED}) -> {_TENSORS_4}", _sdpa_recomp_fwd),
+    (f"sdpa_recomp_fwd_dropout({_RECOMPUTED}) -> {_TENSORS_4}", _sdpa_recomp_fwd),
+    (f"sdpa_recomp_fwd_non_dropout({_RECOMPUTED}) -> {_TENSORS_4}", _sdpa_recomp_fwd),
+    (f"sdpa_recomp_fwd_dropout_seed(Tensor seed, {_RECOMPUTED}) -> {_TENSORS_4}", _sdpa_recomp_fwd_dropout_seed),
     (
         "sdpa_recomp_bwd(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor? attention_mask, Tensor m, Tensor linv, "
         "Tensor? seed, bool is_causal, float p, float scale, str softmax_mode, Tensor fwd_out) -> " + _THREE,
@@ -377,7 +377,7 @@ OPERATORS: Final = (
 #: Schemas and functions of operators that need torch's float8.
 FLOAT8_OPERATORS: Final = (
     (
-        f"fp8_sdpa_fwd({_INPUTS}, str softmax_mode, {_TENSOR_SCALES}, bool is_amax_s, {_PADDING}) -> {_FOUR}",
+        f"fp8_sdpa_fwd({_INPUTS}, str softmax_mode, {_TENSOR_SCALES}, bool is_amax_s, {_PADDING}) -> {_TENSORS_4}",
         _fp8_sdpa_fwd,
     ),
     (
@@ -399,7 +399,7 @@ FLOAT8_OPERATORS: Final = (
             "fp8_sdpa_bwd(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor P, Tensor? dm, bool is_causal, float p, "
             "float scale, Tensor? d_scale_q, Tensor? d_scale_k, Tensor? d_scale_v, Tensor? d_scale_s, "
             "Tensor? d_scale_do, Tensor? d_scale_ds, Tensor? q_scale_s, Tensor? q_scale_ds, bool is_amax_ds, "
-            f"Tensor fwd_out) -> {_FOUR}"
+            f"Tensor fwd_out) -> {_TENSORS_4}"
         ),
         _fp8_sdpa_bwd,
     ),
