@@ -11,6 +11,11 @@ from hpu_sim.plan import torch_tools
 if TYPE_CHECKING:
     import torch
 
+    _MemTracker = Any
+else:
+    # Torch before `MINIMUM_TORCH` has no tracker, and doctests import every module.
+    _MemTracker = object
+
 #: Categories of memory, in the order of :class:`hpu_sim.plan.recording.MemorySample`.
 CATEGORIES: Final = (
     "parameters",
@@ -31,7 +36,6 @@ _MEMBERS: Final = {
     "TEMP": 4,
     "OTH": 5,
 }
-
 
 #: Bytes by module and category. Empty is the name of what no module made.
 ByModule = dict[tuple[str, int], int]
@@ -59,6 +63,12 @@ def make_memory_tracker(observer: MemoryObserver) -> Any:
     return _tracker_class()(observer)
 
 
+@functools.cache
+def _tracker_class() -> type[Any]:
+    base, _, _ = torch_tools.mem_tracker_names()
+    return type("MemoryTracker", (_MemoryTrackerMixin, base), {})
+
+
 def _local(tensor: Any) -> Any:
     """Return this rank's part of a DTensor, or the tensor."""
     return getattr(tensor, "_local_tensor", tensor)
@@ -71,146 +81,141 @@ class _NoHandle:
         """Do nothing."""
 
 
-@functools.cache
-def _tracker_class() -> type[Any]:  # noqa: C901 - the methods of one class
-    from torch.utils.weak import WeakIdKeyDictionary
+class _MemoryTrackerMixin(_MemTracker):  # type: ignore[misc] # torch's class is Any here
+    """torch's tracker with temporaries of the optimizer, communication buffers, and any number of steps."""
 
-    base, categories, updates = torch_tools.mem_tracker_names()
-    index = {categories[name]: position for name, position in _MEMBERS.items()}
+    def __init__(self, observer: MemoryObserver) -> None:
+        from torch.utils.weak import WeakIdKeyDictionary
 
-    class MemoryTracker(base):  # type: ignore[misc, valid-type] # torch's class is Any here
-        """torch's tracker with temporaries of the optimizer, communication buffers, and any number of steps."""
+        _, self._categories, self._updates = torch_tools.mem_tracker_names()
+        self._positions = {self._categories[name]: position for name, position in _MEMBERS.items()}
+        self.in_closure = False
+        self._steps_optimizer = False
+        super().__init__()
+        self._observer = observer
+        self.bytes = [0] * len(CATEGORIES)
+        self.by_module: ByModule = {}
+        self._owners: Any = WeakIdKeyDictionary()
+        self._mod_tracker = torch_tools.make_module_tracker()
 
-        def __init__(self, observer: MemoryObserver) -> None:
-            self.in_closure = False
-            self._steps_optimizer = False
-            super().__init__()
-            self._observer = observer
-            self.bytes = [0] * len(CATEGORIES)
-            self.by_module: ByModule = {}
-            self._owners: Any = WeakIdKeyDictionary()
-            self._mod_tracker = torch_tools.make_module_tracker()
+    @property
+    def module(self) -> str:
+        """Qualified name of the innermost module that runs; empty outside of modules."""
+        names = self._mod_tracker.parents
+        return "" if len(names) == 1 else max((name for name in names if name != "Global"), key=len)
 
-        @property
-        def module(self) -> str:
-            """Qualified name of the innermost module that runs; empty outside of modules."""
-            names = self._mod_tracker.parents
-            return "" if len(names) == 1 else max((name for name in names if name != "Global"), key=len)
+    # Lightning runs forward and backward in a closure of the optimizer's step.
+    @property
+    def _in_opt(self) -> bool:
+        return self._steps_optimizer and not self.in_closure
 
-        # Lightning runs forward and backward in a closure of the optimizer's step.
-        @property
-        def _in_opt(self) -> bool:
-            return self._steps_optimizer and not self.in_closure
+    @_in_opt.setter
+    def _in_opt(self, value: bool) -> None:
+        self._steps_optimizer = value
 
-        @_in_opt.setter
-        def _in_opt(self, value: bool) -> None:
-            self._steps_optimizer = value
+    @property
+    def is_optimizing(self) -> bool:
+        """Whether an optimizer steps, outside of its closure."""
+        return self._in_opt
 
-        @property
-        def is_optimizing(self) -> bool:
-            """Whether an optimizer steps, outside of its closure."""
-            return self._in_opt
+    def name_modules(self, root: torch.nn.Module) -> None:
+        """Give the modules below a root their qualified names."""
+        self._mod_tracker._get_mod_name(root)  # noqa: SLF001 - torch derives names from the first module called
 
-        def name_modules(self, root: torch.nn.Module) -> None:
-            """Give the modules below a root their qualified names."""
-            self._mod_tracker._get_mod_name(root)  # noqa: SLF001 - torch derives names from the first module called
+    def mark_communication(self, tensor: torch.Tensor) -> None:
+        """Count a tensor as a communication buffer, unless it is a gradient, a parameter or optimizer state."""
+        known, _ = self._WINFO.get(tensor.untyped_storage(), (None, None))
+        if known is not None and known.reftype in {self._categories.ACT, self._categories.TEMP}:
+            self._update_and_maybe_create_winfos(tensor, self._categories.OTH)
 
-        def mark_communication(self, tensor: torch.Tensor) -> None:
-            """Count a tensor as a communication buffer, unless it is a gradient, a parameter or optimizer state."""
-            known, _ = self._WINFO.get(tensor.untyped_storage(), (None, None))
-            if known is not None and known.reftype in {categories.ACT, categories.TEMP}:
-                self._update_and_maybe_create_winfos(tensor, categories.OTH)
+    def _update_snap(
+        self, kind: Any, info: Any, old_mem_consumed: int | None = None, old_reftype: Any | None = None
+    ) -> None:
+        if info.device.type != "hpu":
+            return
+        if kind == self._updates.ADD and info.reftype == self._categories.OPT:
+            # torch counts all that an optimizer allocates as its state. What stays is marked after its step.
+            info.reftype = self._categories.TEMP
+        size, position = info.mem_consumed, self._positions[info.reftype]
+        change = {self._updates.DEL: -size, self._updates.REF: 0}.get(kind, size - (old_mem_consumed or 0))
+        self._observer.before_change(shrinks=change < 0)
+        if not hasattr(info, "module"):
+            # Also for storage that was empty so far, of which torch reports no addition.
+            info.module = self.module
+        if kind == self._updates.REF:
+            self._count(info.module, self._positions[old_reftype], -size)
+            change = size
+        self._count(info.module, position, change)
+        self._observer.after_change(tuple(self.bytes))
 
-        def _update_snap(
-            self, kind: Any, info: Any, old_mem_consumed: int | None = None, old_reftype: Any | None = None
-        ) -> None:
-            if info.device.type != "hpu":
-                return
-            if kind == updates.ADD and info.reftype == categories.OPT:
-                # torch counts all that an optimizer allocates as its state. What stays is marked after its step.
-                info.reftype = categories.TEMP
-            size, position = info.mem_consumed, index[info.reftype]
-            change = {updates.DEL: -size, updates.REF: 0}.get(kind, size - (old_mem_consumed or 0))
-            self._observer.before_change(shrinks=change < 0)
-            if not hasattr(info, "module"):
-                # Also for storage that was empty so far, of which torch reports no addition.
-                info.module = self.module
-            if kind == updates.REF:
-                self._count(info.module, index[old_reftype], -size)
-                change = size
-            self._count(info.module, position, change)
-            self._observer.after_change(tuple(self.bytes))
+    def _count(self, module: str, position: int, size: int) -> None:
+        self.bytes[position] += size
+        left = self.by_module.get((module, position), 0) + size
+        if left:
+            self.by_module[module, position] = left
+        else:
+            self.by_module.pop((module, position), None)
 
-        def _count(self, module: str, position: int, size: int) -> None:
-            self.bytes[position] += size
-            left = self.by_module.get((module, position), 0) + size
-            if left:
-                self.by_module[module, position] = left
-            else:
-                self.by_module.pop((module, position), None)
+    def _attribute(self, tensor: torch.Tensor, module: str) -> None:
+        """Count a parameter, or its gradient or optimizer state, as a module's, whatever allocated it."""
+        known, _ = self._WINFO.get(tensor.untyped_storage(), (None, None))
+        if known is not None and known.device.type == "hpu" and getattr(known, "module", module) != module:
+            position = self._positions[known.reftype]
+            self._count(known.module, position, -known.mem_consumed)
+            self._count(module, position, known.mem_consumed)
+            known.module = module
 
-        def _attribute(self, tensor: torch.Tensor, module: str) -> None:
-            """Count a parameter, or its gradient or optimizer state, as a module's, whatever allocated it."""
-            known, _ = self._WINFO.get(tensor.untyped_storage(), (None, None))
-            if known is not None and known.device.type == "hpu" and getattr(known, "module", module) != module:
-                position = index[known.reftype]
-                self._count(known.module, position, -known.mem_consumed)
-                self._count(module, position, known.mem_consumed)
-                known.module = module
+    def _attribute_states(self, root: torch.nn.Module) -> None:
+        """Attribute parameters and buffers to the modules that have them."""
+        self._mod_tracker._get_mod_name(root)  # noqa: SLF001 - see name_modules
+        for module in root.modules():
+            name = self._mod_tracker.get_known_fqn(module) or ""
+            for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
+                self._owners[tensor] = name
+                self._attribute(_local(tensor), name)
 
-        def _attribute_states(self, root: torch.nn.Module) -> None:
-            """Attribute parameters and buffers to the modules that have them."""
-            self._mod_tracker._get_mod_name(root)  # noqa: SLF001 - see name_modules
-            for module in root.modules():
-                name = self._mod_tracker.get_known_fqn(module) or ""
-                for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
-                    self._owners[tensor] = name
+    def _track_optimizer_states(self, reftype: Any, optimizer: torch.optim.Optimizer) -> None:
+        super()._track_optimizer_states(reftype, optimizer)
+        for parameter, states in optimizer.state.items():
+            name = self._owners.get(parameter)
+            tensors = () if name is None else (parameter.grad, *states.values())
+            for tensor in tensors:
+                if hasattr(tensor, "untyped_storage"):
                     self._attribute(_local(tensor), name)
 
-        def _track_optimizer_states(self, reftype: Any, optimizer: torch.optim.Optimizer) -> None:
-            super()._track_optimizer_states(reftype, optimizer)
-            for parameter, states in optimizer.state.items():
-                name = self._owners.get(parameter)
-                tensors = () if name is None else (parameter.grad, *states.values())
-                for tensor in tensors:
-                    if hasattr(tensor, "untyped_storage"):
-                        self._attribute(_local(tensor), name)
+    def _update_peak_stats(self, peak_state: Any) -> None:
+        """Do nothing: every change is reported."""
 
-        def _update_peak_stats(self, peak_state: Any) -> None:
-            """Do nothing: every change is reported."""
+    def _track_module_params_and_buffers(
+        self, module: torch.nn.Module, install_grad_hooks: bool = True
+    ) -> tuple[int, int]:
+        for parameter in module.parameters() if install_grad_hooks else ():
+            is_hookable = parameter.requires_grad and parameter.is_leaf
+            if not is_hookable and parameter not in self._param_to_grad_hook_handles:
+                # torch registers a hook on every parameter without a handle. Frozen ones refuse it, and so do
+                # those of FSDP, which are views of its flat parameters.
+                self._param_to_grad_hook_handles[parameter] = (_NoHandle(), _NoHandle())
+        with warnings.catch_warnings():
+            # torch reads the gradient of these views.
+            warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
+            sizes: tuple[int, int] = super()._track_module_params_and_buffers(module, install_grad_hooks)
+        if len(self._mod_tracker.parents) <= 2:  # noqa: PLR2004 - outside of modules, or a root module
+            self._attribute_states(module)
+        return sizes
 
-        def _track_module_params_and_buffers(
-            self, module: torch.nn.Module, install_grad_hooks: bool = True
-        ) -> tuple[int, int]:
-            for parameter in module.parameters() if install_grad_hooks else ():
-                is_hookable = parameter.requires_grad and parameter.is_leaf
-                if not is_hookable and parameter not in self._param_to_grad_hook_handles:
-                    # torch registers a hook on every parameter without a handle. Frozen ones refuse it, and so do
-                    # those of FSDP, which are views of its flat parameters.
-                    self._param_to_grad_hook_handles[parameter] = (_NoHandle(), _NoHandle())
-            with warnings.catch_warnings():
-                # torch reads the gradient of these views.
-                warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
-                sizes: tuple[int, int] = super()._track_module_params_and_buffers(module, install_grad_hooks)
-            if len(self._mod_tracker.parents) <= 2:  # noqa: PLR2004 - outside of modules, or a root module
-                self._attribute_states(module)
-            return sizes
+    def _pre_fw_hook(self, module: torch.nn.Module, inputs: Any) -> None:
+        if not self._mod_tracker.is_bw and len(self._mod_tracker.parents) == 2:  # noqa: PLR2004 - global, and this
+            # torch refuses a second call of a root module, which every training loop makes.
+            self.reset_mod_stats()
+            self._observer.on_root_module(module)
+        super()._pre_fw_hook(module, inputs)
 
-        def _pre_fw_hook(self, module: torch.nn.Module, inputs: Any) -> None:
-            if not self._mod_tracker.is_bw and len(self._mod_tracker.parents) == 2:  # noqa: PLR2004 - global, and this
-                # torch refuses a second call of a root module, which every training loop makes.
-                self.reset_mod_stats()
-                self._observer.on_root_module(module)
-            super()._pre_fw_hook(module, inputs)
+    def _post_fw_hook(self, module: torch.nn.Module, inputs: Any, outputs: Any) -> None:
+        if module in self.memory_tracking:
+            super()._post_fw_hook(module, inputs, outputs)
 
-        def _post_fw_hook(self, module: torch.nn.Module, inputs: Any, outputs: Any) -> None:
-            if module in self.memory_tracking:
-                super()._post_fw_hook(module, inputs, outputs)
+    def _pre_bw_hook(self, module: torch.nn.Module, args: Any) -> None:
+        """Do nothing: every change is reported."""
 
-        def _pre_bw_hook(self, module: torch.nn.Module, args: Any) -> None:
-            """Do nothing: every change is reported."""
-
-        def _post_bw_hook(self, module: torch.nn.Module, args: Any) -> None:
-            """Do nothing: every change is reported."""
-
-    return MemoryTracker
+    def _post_bw_hook(self, module: torch.nn.Module, args: Any) -> None:
+        """Do nothing: every change is reported."""
