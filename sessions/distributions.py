@@ -30,7 +30,7 @@ def build(session: nox.Session, package: Package) -> None:
     files = [str(file) for file in build_distributions(session, package, ROOT, DIST / package.name)]
     session.run("twine", "check", "--strict", *files)
     wheels = (file for file in files if file.endswith(".whl"))
-    session.run("check-wheel-contents", "--toplevel", ",".join(package.modules), *wheels)
+    session.run("check-wheel-contents", "--toplevel", ",".join(package.top_level), *wheels)
 
 
 @nox.session(default=False)

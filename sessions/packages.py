@@ -45,6 +45,12 @@ class Package:
         return [f"{self.path}/tests", f"{self.path}/src"]
 
     @property
+    def top_level(self) -> list[str]:
+        """What a wheel installs: import packages, and files of modules outside of them."""
+        source = ROOT / self.path / "src"
+        return [*self.modules, *sorted(file.name for file in source.glob("*.py"))]
+
+    @property
     def benchmarks(self) -> list[Path]:
         """Scripts that time the package."""
         return sorted(self.path.glob("bench/*.py"))
