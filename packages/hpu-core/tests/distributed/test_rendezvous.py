@@ -166,7 +166,7 @@ def test_a_process_with_rank_0_is_refused_that_joined_a_moment_ago(port: int, mo
     agent = TCPStore("127.0.0.1", port, 1, is_master=True, wait_for_workers=False)
     base = PrefixStore(module._BASE, agent)
 
-    def join_first(store: object, key: str) -> tuple[int, dict[str, Any]] | None:
+    def join_first(store: PrefixStore, key: str) -> tuple[int, dict[str, Any]] | None:
         if key.startswith("offer/") and base.add("join", 0) == 1:
             module._append(base, "join", {"nonce": "other"})
             publish(base, key, {"attempt": "other"})

@@ -109,3 +109,10 @@ def test_importing_hpu_core_installs_hook(tmp_path: Path) -> None:
     lines = output(f"import hpu_core\n{_HOOKED}\nprint('torch' in sys.modules)", tmp_path, HPU_SIM_DEVICES="1")
 
     assert lines == ["True", "False"]
+
+
+def test_importing_torch_imports_no_hpu_core_without_a_device(tmp_path: Path) -> None:
+    """Every `import torch` would pay for it."""
+    program = "import sys, _hpu_core_autoload as entry; entry.maybe_has_hpu = lambda: False; entry.autoload()"
+
+    assert output(f"{program}\nprint('hpu_core' in sys.modules)", tmp_path) == ["False"]
