@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpu_sim import runtime
-from hpu_sim.plan import command, text
+from hpu_sim.plan import command, runner, text
 from hpu_sim.plan.compare import make_plan, representatives, strategy_plan
+from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.recording import MemorySample, Recording
 from hpu_sim.plan.schema import Plan
 from hpu_sim.plan.session import Options, record_call
@@ -127,7 +128,15 @@ def test_an_error_of_the_program_has_its_own_traceback_and_exit_code(
     shown = capsys.readouterr().err
     assert code == 2
     assert shown.startswith("Traceback (most recent call last):\n" + f'  File "{script}", line 8')
-    assert "Error: the program raised KeyError" in shown
+    assert "Error: the program raised KeyError: 'data', before its training steps were known" in shown
+
+
+def test_an_error_of_the_program_is_in_the_exception_of_the_python_function(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text('raise RuntimeError("Error: no data\\nin two lines")\n')
+
+    with pytest.raises(PlanError, match=r"^the program raised RuntimeError: Error: no data, before"):
+        runner.run(script)
 
 
 def test_a_script_that_cannot_be_planned_has_an_exit_code_of_its_own(

@@ -117,8 +117,10 @@ def _describe_error(error: Exception) -> str:
     while traceback is not None and not frames.is_program(traceback.tb_frame):
         traceback = traceback.tb_next
     text = "".join(traceback_module.format_exception(type(error), error, traceback or error.__traceback__, chain=False))
+    message, *_ = str(error).splitlines() or [""]
+    raised = f"{type(error).__name__}: {message}".rstrip(": .")
     return (
-        f"{text}Error: the program raised {type(error).__name__} before its training steps were known. If it runs with "
+        f"{text}Error: the program raised {raised}, before its training steps were known. If it runs with "
         "`hpu-sim run`, the plan is at fault"
     )
 
