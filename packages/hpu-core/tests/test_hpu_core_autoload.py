@@ -1,5 +1,6 @@
 """Tests of the entry point that `import torch` calls, and of its fast check for a device."""
 
+import importlib
 import importlib.metadata
 import logging
 import sys
@@ -75,7 +76,9 @@ def calls(bare_machine: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def _add_module(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / f"{name}.py").touch()
-    monkeypatch.syspath_prepend(folder)
+    # `syspath_prepend` lets pkg_resources import its namespace packages, among which are those of Lightning before 2.4.
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    importlib.invalidate_caches()
 
 
 def test_entry_point_of_torch_is_declared() -> None:

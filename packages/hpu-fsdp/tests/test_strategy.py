@@ -1,7 +1,10 @@
 """The strategies of the Trainer and of Fabric before the rendezvous."""
 
 import inspect
+from abc import ABCMeta, abstractmethod
 from datetime import timedelta
+from importlib.machinery import SourceFileLoader
+from types import ModuleType
 from typing import Any
 from unittest import mock
 
@@ -19,6 +22,7 @@ from hpu_fsdp import (
     _setup,
     _torch,
 )
+from hpu_fsdp import _lightning as _lightning_names
 from hpu_fsdp._lightning import FabricFSDPPrecision, FabricFSDPStrategy, FSDPPrecision, FSDPStrategy
 
 from .conftest import FREES_STORAGES, OnRanks
@@ -175,6 +179,20 @@ def test_older_lightning_is_refused(kind: Any, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(frameworks, "current", lambda: mock.Mock(version=Version("2.2.5")))
 
     with pytest.raises(ImportError, match=rf"{kind.__name__} needs Lightning 2.3 or newer, got 2.2.5: upgrade"):
+        kind()
+
+
+def test_class_whose_base_lightning_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the base, methods that a strategy must have are abstract, which Python would report."""
+    monkeypatch.delattr(_lightning.pytorch("strategies"), "ModelParallelStrategy")
+    loader = SourceFileLoader("hpu_fsdp._lightning_before_2_3", str(_lightning_names.__file__))
+    old_names = ModuleType(loader.name)
+    loader.exec_module(old_names)
+    monkeypatch.setattr(frameworks, "current", lambda: mock.Mock(version=Version("2.2.5")))
+    methods = {"root_device": abstractmethod(lambda _: None)}
+    kind = ABCMeta("HPUModelParallelStrategy", (old_names.ModelParallelStrategy,), methods)
+
+    with pytest.raises(ImportError, match=r"HPUModelParallelStrategy needs Lightning 2\.4 or newer, got 2\.2\.5"):
         kind()
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from packaging.version import Version
 
 from hpu_precision import FabricHPUPrecision, HPUPrecisionPlugin
 from hpu_precision._lightning import FabricPrecision, Precision
 
-_torch_2_1 = pytest.mark.skipif(torch.__version__.startswith("2.0"), reason="Requires: torch 2.1")
+_torch_2_2 = pytest.mark.skipif(Version(torch.__version__) < Version("2.2.dev0"), reason="Requires: torch 2.2")
 
 _COMMON = ("forward_context", "load_state_dict", "state_dict", "teardown")
 # Added in Lightning 2.1.
@@ -51,7 +52,7 @@ def test_override_matches_lightnings_method(plugin: type, base: type, name: str)
         "_ops.OpOverload._schema",
         "_ops.OpOverload._op",
         "_ops.OpOverloadPacket.overloads",
-        pytest.param("library.Library._destroy", marks=_torch_2_1),
+        pytest.param("library.Library._destroy", marks=_torch_2_2),
     ],
 )
 def test_torch_has_the_private_name(path: str) -> None:

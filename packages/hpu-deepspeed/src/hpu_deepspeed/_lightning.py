@@ -43,7 +43,12 @@ else:
     parse_optimizers = _optimizer._configure_optimizers  # noqa: SLF001 - see above.
 
     # Private, but Lightning 2.0 to 2.6 all have it: sets `LightningModule.device` without moving the module.
-    update_properties = _framework.fabric("utilities.device_dtype_mixin")._update_properties  # noqa: SLF001 - see above.
+    _mixin = _framework.fabric("utilities.device_dtype_mixin")
+    if hasattr(_mixin, "_update_properties"):
+        update_properties = _mixin._update_properties  # noqa: SLF001 - see above.
+    else:
+        # Lightning 2.0 has a method, whose name Python mangles.
+        update_properties = vars(_mixin._DeviceDtypeModuleMixin)["_DeviceDtypeModuleMixin__update_properties"]  # noqa: SLF001 - see above.
 
 __all__ = [
     "DeepSpeedPrecision",

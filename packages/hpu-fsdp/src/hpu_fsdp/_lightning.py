@@ -22,16 +22,22 @@ if TYPE_CHECKING:
 else:
     _framework = frameworks.current()
 
-    # Lightning 2.0 has another one. Classes whose base is missing can be imported and not constructed.
-    FSDPPrecision = getattr(_framework.pytorch("plugins.precision.fsdp"), "FSDPPrecision", object)
+    class _Missing:
+        """Base of classes whose base Lightning lacks. They can be imported, and construction raises an error."""
+
+        def __new__(cls, *_: object, **__: object) -> None:
+            check_version(cls.__name__)
+
+    # Lightning 2.0 has another one.
+    FSDPPrecision = getattr(_framework.pytorch("plugins.precision.fsdp"), "FSDPPrecision", _Missing)
     FSDPStrategy = _framework.pytorch("strategies").FSDPStrategy
     FabricFSDPPrecision = _framework.fabric("plugins.precision.fsdp").FSDPPrecision
     FabricFSDPStrategy = _framework.fabric("strategies").FSDPStrategy
     LightningModule = _framework.pytorch().LightningModule
     rank_zero_warn = _framework.pytorch("utilities").rank_zero_warn
     # From Lightning 2.3 on.
-    FabricModelParallelStrategy = getattr(_framework.fabric("strategies"), "ModelParallelStrategy", object)
-    ModelParallelStrategy = getattr(_framework.pytorch("strategies"), "ModelParallelStrategy", object)
+    FabricModelParallelStrategy = getattr(_framework.fabric("strategies"), "ModelParallelStrategy", _Missing)
+    ModelParallelStrategy = getattr(_framework.pytorch("strategies"), "ModelParallelStrategy", _Missing)
     MisconfigurationException = _framework.fabric("utilities.exceptions").MisconfigurationException
 
 __all__ = [

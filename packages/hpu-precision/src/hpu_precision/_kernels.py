@@ -82,7 +82,7 @@ def is_supported() -> bool:
 
 def _uninstall() -> None:
     library, _State.library, _State.rules = _State.library, None, None
-    # torch before 2.1 removes the kernels when the library object is garbage-collected.
+    # torch before 2.2 removes the kernels when the library object is garbage-collected.
     if library is not None and hasattr(library, "_destroy"):
         library._destroy()  # noqa: SLF001 - garbage collection would call it at an unknown time.
 

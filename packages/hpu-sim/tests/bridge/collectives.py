@@ -476,7 +476,7 @@ def check_many_tensors_at_once() -> None:
     assert [x.tolist() for x in tensors] == [[1], [1, 2]]
 
 
-@since_torch(2, 2)
+@since_torch(2, 1)
 def check_coalesced_collectives_of_a_device() -> None:
     """Check that the manager's work waits for every collective launched inside it, whatever their types."""
     parts, exchanged, sent = (
@@ -494,7 +494,7 @@ def check_coalesced_collectives_of_a_device() -> None:
     assert ([x.item() for x in parts], exchanged.tolist(), sent.item()) == ([5, 6], [RANK, RANK + 1], 1)
 
 
-@since_torch(2, 2)
+@since_torch(2, 1)
 def check_coalesced_all_reduces() -> None:
     """Check the forms that torch runs as one collective of several tensors."""
     for device in (None, torch.device("hpu")):
@@ -507,7 +507,7 @@ def check_coalesced_all_reduces() -> None:
         assert [x.tolist() for x in tensors] == [[1], [1, 2]]
 
 
-@since_torch(2, 2)
+@since_torch(2, 1)
 def check_coalesced_gathers_and_scatters() -> None:
     wholes = [torch.zeros(2, device="hpu"), torch.zeros(4, device="hpu")]
     with dist.distributed_c10d._coalescing_manager():
@@ -522,7 +522,7 @@ def check_coalesced_gathers_and_scatters() -> None:
     assert [x.tolist() for x in parts] == [[2 * RANK], [2 * RANK, 10]]
 
 
-@since_torch(2, 2)
+@since_torch(2, 1)
 def check_an_empty_coalescing_manager() -> None:
     with dist.distributed_c10d._coalescing_manager(device=torch.device("hpu"), async_ops=True) as manager:
         pass
@@ -530,7 +530,7 @@ def check_an_empty_coalescing_manager() -> None:
     manager.wait()
 
 
-@since_torch(2, 2)
+@since_torch(2, 1)
 def check_coalescing_ends_after_it_started() -> None:
     group = dist.distributed_c10d._get_default_group()
 
@@ -539,7 +539,7 @@ def check_coalescing_ends_after_it_started() -> None:
     )
 
 
-@since_torch(2, 2)
+@since_torch(2, 1)
 def check_an_error_inside_a_coalescing_manager() -> None:
     """Check that the group can coalesce again, although torch then ends no coalescing."""
     group, device = dist.distributed_c10d._get_default_group(), torch.device("hpu")
@@ -568,7 +568,7 @@ def check_batched_sends_and_receives() -> None:
     assert [x.tolist() for x in received] == [[PEER], [PEER, 7]]
 
 
-@since_torch(2, 2)
+@since_torch(2, 1)
 def check_coalesced_sends_and_receives() -> None:
     """Check that one work stands for all of them, as with NCCL."""
     received = torch.zeros(1, device="hpu")

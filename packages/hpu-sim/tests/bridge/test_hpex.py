@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import pytest
@@ -200,6 +201,12 @@ def test_float8_functions_are_the_operators() -> None:
     from habana_frameworks.torch.hpex.kernels.Fp8Ops import cast_to_fp8_v2
 
     assert cast_to_fp8_v2(torch.ones(1, device="hpu"))[0].dtype == torch.float8_e5m2
+
+
+@pytest.mark.skipif(hasattr(torch, "float8_e5m2"), reason="torch 2.0 only")
+def test_float8_functions_cannot_be_imported_without_float8() -> None:
+    with pytest.raises(ImportError, match=r"the float8 operators need torch 2\.1 or newer, which has float8, got 2\.0"):
+        importlib.import_module("habana_frameworks.torch.hpex.kernels.Fp8Ops")
 
 
 def _rotated(rows: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,7 @@ from hpu_sim.runtime import native
 _ids = itertools.count()
 
 
-@pytest.mark.needs_torch("2.1", "libraries that can be destroyed")
+@pytest.mark.needs_torch("2.2", "libraries that can be destroyed")
 def test_a_recording_keeps_the_names_of_deregistered_operators() -> None:
     """An event owns its name, because the operator may be gone when the recording is stopped."""
     native().start_device_trace()

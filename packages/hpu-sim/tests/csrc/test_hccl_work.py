@@ -70,7 +70,7 @@ def results(output_of: Callable[..., str]) -> dict[str, list[object]]:
         "reduce_scatter_base",
         pytest.param(
             "reduce_scatter_tensor_coalesced",
-            marks=pytest.mark.needs_torch("2.4", "reduce_scatter_tensor_coalesced in Python"),
+            marks=pytest.mark.needs_torch("2.1", "reduce_scatter_tensor_coalesced in Python"),
         ),
         "alltoall",
         "alltoall_base",

@@ -10,7 +10,7 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytestmark = pytest.mark.needs_torch("2.1", "float8")
+_needs_float8 = pytest.mark.needs_torch("2.1", "float8")
 
 _FLOAT8: Final = [getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2") if hasattr(torch, name)]
 
@@ -29,6 +29,7 @@ def _numbers(dtype: torch.dtype) -> torch.Tensor:
     return torch.linspace(-3, 3, 12).view(3, 4).to(dtype)
 
 
+@_needs_float8
 @pytest.mark.parametrize("dtype", _FLOAT8, ids=str)
 @pytest.mark.parametrize("name", _OPERATORS)
 def test_an_operator_is_computed_in_float32_and_rounded_once(name: str, dtype: torch.dtype) -> None:
@@ -41,6 +42,7 @@ def test_an_operator_is_computed_in_float32_and_rounded_once(name: str, dtype: t
     assert torch.equal(result.cpu().float(), expected.float())
 
 
+@_needs_float8
 @pytest.mark.parametrize("dtype", _FLOAT8, ids=str)
 def test_an_operator_in_place_writes_the_rounded_result(dtype: torch.dtype) -> None:
     x = _numbers(dtype).to("hpu")
@@ -50,6 +52,7 @@ def test_an_operator_in_place_writes_the_rounded_result(dtype: torch.dtype) -> N
     assert torch.equal(x.cpu().float(), expected.float())
 
 
+@_needs_float8
 @pytest.mark.parametrize("dtype", _FLOAT8, ids=str)
 def test_an_out_argument_grows_to_the_result(dtype: torch.dtype) -> None:
     x = _numbers(dtype).to("hpu")
@@ -60,6 +63,7 @@ def test_an_out_argument_grows_to_the_result(dtype: torch.dtype) -> None:
     assert torch.equal(out.cpu().float(), (_numbers(dtype).float() * 2).to(dtype).float())
 
 
+@_needs_float8
 def test_a_requested_dtype_is_that_of_the_result() -> None:
     x = _numbers(_FLOAT8[0]).to("hpu")
 
@@ -67,6 +71,7 @@ def test_a_requested_dtype_is_that_of_the_result() -> None:
     assert torch.sum(x, 0, dtype=torch.float16).dtype == torch.float16
 
 
+@_needs_float8
 @pytest.mark.parametrize(
     ("operator", "dtype"),
     [
@@ -83,8 +88,23 @@ def test_a_dtype_without_a_kernel_on_a_card_is_refused(
         operator(_numbers(getattr(torch, dtype)).to("hpu"))
 
 
+@_needs_float8
 def test_an_operator_that_float32_lacks_too_raises_for_the_dtype_of_the_program() -> None:
     x = _numbers(_FLOAT8[0]).to("hpu")
 
     with pytest.raises((RuntimeError, NotImplementedError), match="Float8_e4m3fn"):
         torch.bitwise_not(x)
+
+
+@pytest.mark.parametrize("function", [torch.softmax, torch.log_softmax])
+def test_the_gradient_of_a_softmax_has_the_dtype_of_the_input(function: Callable[..., torch.Tensor]) -> None:
+    """The dtype is an argument of the operator."""
+    x = _numbers(torch.float16).to("hpu").requires_grad_()
+    wide = _numbers(torch.float16).float().requires_grad_()
+
+    function(x, 0)[0].sum().backward()
+    function(wide, 0)[0].sum().backward()
+
+    assert x.grad is not None
+    assert x.grad.dtype == torch.float16
+    torch.testing.assert_close(x.grad.cpu().float(), wide.grad, atol=1e-3, rtol=1e-2)

@@ -119,7 +119,7 @@ class HcclBackend final : public c10d::Backend {
     return enqueue(c10d::OpType::_ALLGATHER_BASE, std::move(gloo), {output}, buffers.copy_back());
   }
 
-#if HPU_SIM_TORCH >= 202
+#if HPU_SIM_TORCH >= 201
   WorkPtr allgather_into_tensor_coalesced(
       Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
     OutputBuffers buffers;
@@ -129,7 +129,7 @@ class HcclBackend final : public c10d::Backend {
 #if HPU_SIM_TORCH >= 204
     auto gloo = gloo_->allgather_into_tensor_coalesced(to, from, options);
 #else
-    // Gloo of torch 2.2 does not have it; it gathers lists of tensors by rank.
+    // Gloo of older torch does not have it; it gathers lists of tensors by rank.
     TensorLists parts(getSize());
     for (const auto& whole : to) {
       const auto chunks = whole.chunk(getSize());
@@ -175,7 +175,7 @@ class HcclBackend final : public c10d::Backend {
         options);
   }
 
-#if HPU_SIM_TORCH >= 202
+#if HPU_SIM_TORCH >= 201
   WorkPtr reduce_scatter_tensor_coalesced(
       Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) override {
     return run_reduce_scatter(

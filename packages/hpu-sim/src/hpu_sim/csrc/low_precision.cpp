@@ -85,7 +85,8 @@ class Float32Call {
         tensor = widen(tensor, argument);
       }
       value = c10::List<at::Tensor>(std::move(tensors));
-    } else if (value.isInt() && argument.name() == "dtype") {
+    } else if (value.isInt() && (argument.name() == "dtype" || argument.name() == "input_dtype")) {
+      // "input_dtype" is that of the gradient of a softmax.
       result_dtype_ = static_cast<c10::ScalarType>(value.toInt());
       if (is_low_precision(*result_dtype_)) {
         value = static_cast<int64_t>(at::kFloat);

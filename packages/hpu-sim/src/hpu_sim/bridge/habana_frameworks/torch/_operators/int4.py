@@ -14,7 +14,8 @@ _PER_WORD: Final = 8
 def _unpack(packed: torch.Tensor, *, is_signed: bool) -> torch.Tensor:
     """Return the integers of a tensor, with eight times as many columns."""
     shifts = 4 * torch.arange(_PER_WORD, dtype=torch.int32, device=packed.device)
-    numbers = (packed.to(torch.int32).unsqueeze(-1) >> shifts) & 15
+    # `>>` does not broadcast while torch 2.1 traces.
+    numbers = torch.bitwise_right_shift(packed.to(torch.int32).unsqueeze(-1), shifts) & 15
     if is_signed:
         numbers = (numbers ^ 8) - 8
     return numbers.flatten(-2)
