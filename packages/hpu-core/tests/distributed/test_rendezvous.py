@@ -122,11 +122,11 @@ def test_a_process_may_join_again_at_the_same_endpoint(port: int) -> None:
     ("present", "missing"), [([0, 2], "rank 1"), ([0], "ranks 1, 2"), ([0, 1], "rank 2")], ids=["one", "two", "last"]
 )
 def test_missing_ranks_are_named_to_all(present: list[int], missing: str, port: int) -> None:
-    errors = _join(*(_config(port, rank, 3, seconds=2) for rank in present))
+    errors = _join(*(_config(port, rank, 3, seconds=4) for rank in present))
 
     for error in errors:
         assert isinstance(error, RankFailedError)
-        assert str(error).startswith(f"{missing} did not join at 127.0.0.1:{port} within 2 s: ")
+        assert str(error).startswith(f"{missing} did not join at 127.0.0.1:{port} within 4 s: ")
 
 
 def test_a_missing_rank_0_is_named(port: int) -> None:
