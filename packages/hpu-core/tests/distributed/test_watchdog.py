@@ -24,7 +24,7 @@ from hpu_core.distributed.environment import AGENT_STORE
 from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, RankFailure, RankInfo, Timeouts
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult, rendezvous
-from hpu_core.distributed.store import RendezvousConfig, publish
+from hpu_core.distributed.store import RendezvousConfig, open_store, publish
 from hpu_core.distributed.watchdog import Watchdog
 from hpu_sim.testing import free_port
 
@@ -78,8 +78,10 @@ def _frequent_heartbeats(timeout: float, monkeypatch: pytest.MonkeyPatch) -> Non
 def _join(world_size: int, timeout: float) -> list[RendezvousResult]:
     port, limit = free_port(), timedelta(seconds=timeout)
     configs = [RendezvousConfig("127.0.0.1", port, rank, rank, world_size, limit) for rank in range(world_size)]
+    # Torch 2.0 holds Python's lock while a client waits for the store, which another thread could then not open.
+    roots = [open_store(configs[0], server=True), *[None] * (world_size - 1)]
     with ThreadPoolExecutor(world_size) as pool:
-        return list(pool.map(rendezvous, configs))
+        return list(pool.map(rendezvous, configs, roots))
 
 
 @pytest.fixture
