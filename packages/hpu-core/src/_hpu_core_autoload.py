@@ -8,6 +8,7 @@ import contextlib
 import importlib.util
 import os
 import sys
+from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Final
@@ -26,11 +27,22 @@ _LIGHTNING: Final = frozenset({"lightning", "pytorch_lightning", "lightning_fabr
 
 
 def autoload() -> None:
-    """Call `hpu_core.registration.autoload`, without a device not before Lightning is imported. Never raises.
+    """Call `hpu_core.registration.autoload`; without a device, wait until Lightning is imported. Never raises.
 
     From torch 2.5 on `import torch` ends with this call. An exception would make torch unusable.
     """
     _autoload(now=not _LIGHTNING.isdisjoint(sys.modules))
+
+
+@contextlib.contextmanager
+def errors_logged() -> Iterator[None]:
+    """Log an error instead of raising it, for code that runs in an import."""
+    try:
+        yield
+    except Exception:
+        import logging
+
+        logging.getLogger(__name__).warning("cannot register HPU with Lightning", exc_info=True)
 
 
 def is_autoload_enabled() -> bool:
@@ -70,7 +82,7 @@ def _read_vendor(device: Path) -> str:
 
 
 def _autoload(*, now: bool) -> None:
-    try:
+    with errors_logged():
         if not is_autoload_enabled():
             return
         if now or maybe_has_hpu():
@@ -79,14 +91,10 @@ def _autoload(*, now: bool) -> None:
             registration.autoload()
         elif not any(isinstance(finder, _LightningFinder) for finder in sys.meta_path):
             sys.meta_path.insert(0, _LightningFinder())
-    except Exception:
-        import logging
-
-        logging.getLogger(__name__).warning("cannot register HPU with Lightning", exc_info=True)
 
 
 class _LightningFinder:
-    """Meta path finder that ends the wait for Lightning before Lightning is imported."""
+    """Meta path finder that calls `hpu_core.registration.autoload` before Lightning is imported."""
 
     def find_spec(self, fullname: str, *_: object) -> ModuleSpec | None:
         """Return None, and for Lightning what the other finders return."""

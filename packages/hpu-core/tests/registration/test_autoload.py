@@ -1,6 +1,8 @@
 """Tests of implicit registration, on `import torch`, on `import hpu_core` and by constructors."""
 
 import logging
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -109,6 +111,25 @@ def test_importing_hpu_core_installs_hook(tmp_path: Path) -> None:
     lines = output(f"import hpu_core\n{_HOOKED}\nprint('torch' in sys.modules)", tmp_path, HPU_SIM_DEVICES="1")
 
     assert lines == ["True", "False"]
+
+
+def test_importing_hpu_core_imports_few_modules() -> None:
+    """On a machine with a device, every `import torch` pays for these."""
+    program = "import sys, hpu_core.registration; print(*sorted(name for name in sys.modules if 'hpu_core' in name))"
+    path = str(Path(registration.__file__).parents[2])
+    variables = {"PYTHONPATH": path, "HPU_CORE_AUTOLOAD": ""}
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program], env=variables, capture_output=True, text=True, check=True
+    )
+
+    assert set(done.stdout.split()) <= {
+        "_hpu_core_autoload",
+        "hpu_core",
+        "hpu_core.import_hooks",
+        "hpu_core.lazy_exports",
+        "hpu_core.registration",
+        "hpu_core.registration._import_hook",
+    }
 
 
 def test_importing_torch_imports_no_hpu_core_without_a_device(tmp_path: Path) -> None:

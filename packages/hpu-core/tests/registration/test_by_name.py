@@ -190,7 +190,7 @@ def test_fabric_on_one_device(construct: Construct) -> None:
         devices=1,
     )
 
-    assert results == ["FabricSingleHPUStrategy Precision hpu"] * 3
+    assert [result.split()[::2] for result in results] == [["FabricSingleHPUStrategy", "hpu"]] * 3
 
 
 def test_cpu_is_left_to_lightning(construct: Construct) -> None:
@@ -329,16 +329,13 @@ show(Trainer, SingleDeviceStrategy("cpu"), devices=1, logger=False)
 def test_instances_of_lightnings_strategies_are_replaced(tmp_path: Path, plugin_folder: Path) -> None:
     """The replacement keeps their arguments; a class without replacement is an error that names the alternatives."""
     environment = {"HPU_CORE_FRAMEWORK": _framework.name, "PYTHONPATH": str(plugin_folder)}
-    lines = output(_INSTANCES, tmp_path, HPU_SIM_DEVICES="2", **environment)
+    *replacements, error = output(_INSTANCES, tmp_path, HPU_SIM_DEVICES="2", **environment)
 
-    assert lines == [
-        "Parallel {'static_graph': True}",
-        "FabricParallel {'static_graph': True}",
-        (
-            "`strategy` must support Gaudi cards, got Lightning's SingleDeviceStrategy, which does not: pass "
-            "`strategy='hpu_single'` or `strategy='hpu_parallel'`"
-        ),
-    ]
+    assert replacements == ["Parallel {'static_graph': True}", "FabricParallel {'static_graph': True}"]
+    assert error.startswith(
+        "`strategy` must support Gaudi cards, got Lightning's SingleDeviceStrategy, which does not: pass "
+        "`strategy='hpu_single'` or `strategy='hpu_parallel'`"
+    )
 
 
 def test_notebook_has_a_default_of_its_own(tmp_path: Path, plugin_folder: Path) -> None:

@@ -89,8 +89,8 @@ class Watchdog:
         self._failure: RankFailure | None = None
         self._failed_at = now
         self._failed = threading.Event()
-        # By id: the error itself would keep the frames of its traceback.
-        self._pending_error: int | None = None
+        # Until the next collective. The error itself would keep the frames of its traceback.
+        self._last_error_id: int | None = None
         self._has_reported = False
         self._stopping = False
         self._decision = StopDecision()
@@ -154,7 +154,7 @@ class Watchdog:
         """
         self.raise_if_failed()
         beat = self._heartbeat
-        self._pending_error = None
+        self._last_error_id = None
         with self._lock:
             outer, beat.collective = beat.collective, name
             beat.collective_seq += 1
@@ -451,9 +451,9 @@ class Watchdog:
         does not learn of rank 0 while processes that rank 0 forked, such as DataLoader workers, hold its sockets. The
         same error is waited for once.
         """
-        is_new = self._pending_error != id(error)
+        is_new = self._last_error_id != id(error)
         may_be_peer = isinstance(error, RuntimeError) and is_new and not self._closed.is_set() and not self._is_off
-        self._pending_error = id(error)
+        self._last_error_id = id(error)
         if not self._failed.wait(self._timeouts.detection_latency if may_be_peer else 0):
             silent = time.monotonic() - self._last_exchange
             if may_be_peer and self._info.rank != 0 and silent > self._timeouts.silence:

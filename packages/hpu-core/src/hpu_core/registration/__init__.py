@@ -24,7 +24,7 @@ Importing this package imports neither torch nor Lightning.
 """
 
 import _hpu_core_autoload
-from _hpu_core_autoload import AUTOLOAD, is_autoload_enabled
+from _hpu_core_autoload import AUTOLOAD, errors_logged, is_autoload_enabled
 
 __all__ = [
     "AUTOLOAD",
@@ -44,7 +44,7 @@ def autoload() -> None:
 
     Runs on `import hpu_core`, and for programs that do not import it on `import torch`; see `_hpu_core_autoload`.
     """
-    try:
+    with errors_logged():
         if should_autoload():
             from hpu_core import bridge
 
@@ -54,10 +54,6 @@ def autoload() -> None:
             from hpu_core.registration import _import_hook
 
             _import_hook.install_hints()
-    except Exception:
-        import logging
-
-        logging.getLogger(__name__).warning("cannot register HPU with Lightning", exc_info=True)
 
 
 def should_autoload() -> bool:

@@ -64,7 +64,7 @@ def run(  # noqa: PLR0913 - one argument per option of the command line
         command = [*start, *options, "--json", str(path), str(program), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the user's own script
         if done.returncode not in {0, DOES_NOT_FIT} or not path.exists():
-            # The traceback above may have such a word inside of a line.
+            # Lines of the program's traceback may contain the word.
             *_, message = re.split("^Error: ", done.stderr.strip(), flags=re.MULTILINE)
             raise PlanError(message or done.stdout)
         return Plan.from_dict(json.loads(path.read_text(encoding="utf-8")))
