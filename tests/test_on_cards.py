@@ -103,6 +103,7 @@ def test_trace_has_the_training_steps(tmp_path: Path) -> None:
     assert any("run_training_batch" in name for name in names)
 
 
+@pytest.mark.slow
 @pytest.mark.hpu(devices=2)
 def test_demo_on_two_devices() -> None:
     """Both ranks end with the same weights."""

@@ -7,10 +7,12 @@ clock, to FAULT_FILE.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import hashlib
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import threading
@@ -28,6 +30,9 @@ from hpu_core import HPUAccelerator
 
 EPOCHS = 10
 STEPS_PER_EPOCH = 4
+# Seconds.
+_CLOCK_JUMPS = {"clock forward": 300, "clock back": -300}
+_TAKEN: list[bytes] = []
 _SIGNALS = {"killed": signal.SIGKILL, "terminated": signal.SIGTERM, "stopped": signal.SIGSTOP}
 
 
@@ -99,6 +104,10 @@ def fail(kind: str) -> None:
             worker.kill()
     elif kind == "disk full":
         fill_disk(Path("filler"))
+    elif kind in _CLOCK_JUMPS:
+        time.clock_settime(time.CLOCK_REALTIME, time.time() + _CLOCK_JUMPS[kind])
+    elif kind == "host out of memory":
+        use_up_memory()
     elif kind == "read-only":
         subprocess.run(["mount", "-o", "remount,ro", "."], check=True)  # noqa: S607 - util-linux.
 
@@ -112,6 +121,16 @@ def fill_disk(path: Path) -> None:
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
+
+
+def use_up_memory() -> None:
+    """Forbid the process more memory than it has, and take what the allocator has left."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize(), resource.RLIM_INFINITY))
+    for size in (1 << 20, 1 << 16, 1 << 12):
+        with contextlib.suppress(MemoryError):
+            while True:
+                _TAKEN.append(bytes(size))
 
 
 class Module(pl.LightningModule):

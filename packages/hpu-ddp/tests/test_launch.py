@@ -1,10 +1,8 @@
-"""Launch of the ranks: by the strategy, torchrun, SLURM or the user."""
+"""Launch of the ranks by the strategy."""
 
 import json
 import re
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,26 +11,10 @@ import pytest
 from packaging.version import Version
 
 from hpu_core import frameworks
-from hpu_sim.testing import CompletedProgram, Program, free_port, machine_env
+from hpu_sim.testing import Program, free_port, machine_env
 
 from .conftest import PROGRAMS, Run
-
-_STEPS = 12
-
-
-def _reports(done: CompletedProgram) -> list[dict[str, Any]]:
-    """Return the report of each completed process, by rank."""
-    assert done.code == 0, done.output
-    assert done.leaked_pids == ()
-    reports = [json.loads(line) for line in done.output.splitlines() if line.startswith('{"rank"')]
-    return sorted(reports, key=lambda report: int(report["rank"]))
-
-
-def _check_trained(reports: list[dict[str, Any]], ranks: int) -> None:
-    """Check that all ranks trained, with the same weights."""
-    assert [report["rank"] for report in reports] == list(range(ranks))
-    assert [report["steps"] for report in reports] == [_STEPS] * ranks
-    assert len({report["weights"] for report in reports}) == 1
+from .rank_reports import check_trained, reports_of
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +23,11 @@ def launched_reports(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str,
     folder = tmp_path_factory.mktemp("launched_reports")
     command = [sys.executable, str(PROGRAMS / "train.py")]
     with Program(command, machine_env(2, folder / "cards"), folder) as running:
-        return _reports(running.wait(60))
+        return reports_of(running.wait(60))
 
 
 def test_script_launches_its_ranks(launched_reports: list[dict[str, Any]]) -> None:
-    _check_trained(launched_reports, 2)
+    check_trained(launched_reports, 2)
 
 
 def test_each_rank_opens_its_own_device(launched_reports: list[dict[str, Any]]) -> None:
@@ -64,14 +46,14 @@ def test_ranks_rendezvous_on_a_free_port(launched_reports: list[dict[str, Any]])
 @pytest.mark.slow
 def test_master_port_is_used(run: Run) -> None:
     port = str(free_port())
-    reports = _reports(run("train.py", MASTER_PORT=port))
+    reports = reports_of(run("train.py", MASTER_PORT=port))
 
     assert [report["port"] for report in reports] == [port, port]
 
 
 @pytest.mark.slow
 def test_visible_modules_select_devices(run: Run) -> None:
-    reports = _reports(run("train.py", devices=4, HABANA_VISIBLE_MODULES="3,1"))
+    reports = reports_of(run("train.py", devices=4, HABANA_VISIBLE_MODULES="3,1"))
 
     assert [report["module_id"] for report in reports] == ["3", "1"]
 
@@ -161,87 +143,6 @@ def test_listed_cards_are_used(tmp_path: Path) -> None:
     ]
 
 
-def test_torchrun(run: Run) -> None:
-    torchrun = (
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node",
-        "2",
-        "--master-port",
-        str(free_port()),
-    )
-
-    _check_trained(_reports(run("train.py", interpreter=torchrun)), 2)
-
-
-def _run_concurrently(
-    make_program: Callable[..., Program], environments: list[dict[str, str]], *arguments: str
-) -> list[CompletedProgram]:
-    """Run a program once in each environment, concurrently."""
-    with ExitStack() as running:
-        programs = [
-            running.enter_context(make_program("train.py", *arguments, **variables)) for variables in environments
-        ]
-        return [program.wait(60) for program in programs]
-
-
-@pytest.mark.slow
-def test_user_launches_each_rank(program: Callable[..., Program]) -> None:
-    """A process with LOCAL_RANK and MASTER_PORT is a rank and launches no other."""
-    variables = {"MASTER_PORT": str(free_port())}
-    done = _run_concurrently(program, [{**variables, "LOCAL_RANK": str(rank)} for rank in range(2)])
-
-    _check_trained([report for each in done for report in _reports(each)], 2)
-
-
-def test_slurm(program: Callable[..., Program]) -> None:
-    job = {"SLURM_JOB_ID": str(free_port() % 10000), "SLURM_JOB_NAME": "train", "SLURM_NTASKS": "2"}
-    variables = {
-        **job,
-        "SLURM_NTASKS_PER_NODE": "2",
-        "SLURM_NNODES": "1",
-        "SLURM_NODEID": "0",
-        "SLURM_NODELIST": "localhost",
-    }
-    ranks = [{**variables, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in range(2)]
-
-    _check_trained([report for each in _run_concurrently(program, ranks) for report in _reports(each)], 2)
-
-
-def test_multiple_machines(program: Callable[..., Program]) -> None:
-    """The environment variables in the documentation make one job of two machines."""
-    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    # Both machines are simulated on this one, and their devices have the same names.
-    nodes = [{**variables, "NODE_RANK": str(node), "HPU_SIM_RUNTIME_DIR": f"cards-{node}"} for node in range(2)]
-    done = _run_concurrently(program, nodes, "--num-nodes", "2")
-
-    reports = [report for each in done for report in _reports(each)]
-    _check_trained(sorted(reports, key=lambda report: int(report["rank"])), 4)
-    assert [report["module_id"] for report in reports] == ["0", "1", "0", "1"]
-
-
-@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
-def test_contradictory_environment_raises_one_error_per_rank(rank: int, run: Run) -> None:
-    """The error precedes the rendezvous and the opening of a device."""
-    done = run("train.py", LOCAL_RANK=str(rank), WORLD_SIZE="8", NODE_RANK="1", MASTER_PORT="29500")
-
-    assert done.code == 1
-    assert "ValueError: the environment contradicts `devices=2`, `num_nodes=1`: NODE_RANK must be below" in done.output
-    assert "got 1; WORLD_SIZE must be 2 x 1 = 2, got 8" in done.output
-    assert "simulated card" not in done.output
-
-
-@pytest.mark.slow
-def test_missing_variables_raise_one_error(run: Run) -> None:
-    """The error precedes the launch."""
-    done = run("train.py", "--num-nodes", "2")
-
-    assert done.code == 1
-    assert "NODE_RANK is not set; MASTER_ADDR is not set; MASTER_PORT is not set. On each machine, set" in done.output
-    assert done.output.count("Traceback") == 1
-
-
 def test_more_devices_than_available_raise_an_error(run: Run) -> None:
     done = run("train.py", devices=1)
 
@@ -262,4 +163,4 @@ def test_launch_with_an_open_device_raises_an_error(start_method: str, run: Run)
 
 @pytest.mark.skipif(find_spec("pytorch_lightning") is None, reason="Requires: pytorch-lightning")
 def test_pytorch_lightning(run: Run) -> None:
-    _check_trained(_reports(run("train.py", HPU_CORE_FRAMEWORK="pytorch_lightning")), 2)
+    check_trained(reports_of(run("train.py", HPU_CORE_FRAMEWORK="pytorch_lightning")), 2)

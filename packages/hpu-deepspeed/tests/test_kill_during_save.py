@@ -28,7 +28,7 @@ def _train_and_resume(stage: int, path: str) -> tuple[list[float], list[float]]:
     return _train(stage, None), _train(stage, path)
 
 
-@pytest.mark.parametrize("stage", [2, 3])
+@pytest.mark.parametrize("stage", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_killed_training_resumes_from_the_last_complete_checkpoint(
     stage: int, program: Callable[..., Program], on_ranks: OnRanks, tmp_path: Path
 ) -> None:

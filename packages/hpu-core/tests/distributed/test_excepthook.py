@@ -1,6 +1,7 @@
 """Tests of the exception hook of rank processes."""
 
 import sys
+from types import TracebackType
 
 import pytest
 from torch.distributed import HashStore  # type: ignore[attr-defined]
@@ -52,6 +53,22 @@ def test_hook_of_the_program_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     excepthook.install()
 
     assert sys.excepthook is print
+
+
+def test_hook_of_the_backport_of_exception_groups_is_called(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It prints all errors but those that are one line."""
+
+    def backport(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
+        sys.stderr.write(f"backport: {error}\n")
+
+    backport.__module__ = "exceptiongroup._formatting"
+    monkeypatch.setattr(sys, "excepthook", backport)
+    excepthook.install()
+
+    assert _printed(ValueError("two"), capsys) == "backport: two\n"
+    assert "backport" not in _printed(RankFailedError("rank 1 exited"), capsys)
 
 
 def test_error_that_another_rank_raised_at_the_same_place_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

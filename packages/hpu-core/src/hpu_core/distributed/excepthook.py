@@ -23,7 +23,11 @@ SHORT_ERRORS: Final = "HPU_SHORT_ERRORS"
 # How long to wait for the store, whose process may hang.
 _STORE_TIMEOUT: Final = 5.0
 
+# The backport of exception groups, which Lightning 2.0 imports on Python 3.10, installs a hook that prints them.
+_BACKPORT: Final = "exceptiongroup"
+
 _add: Callable[[str, int], int] | None = None
+_previous = sys.__excepthook__
 
 
 def install(add: Callable[[str, int], int] | None = None) -> None:
@@ -36,17 +40,21 @@ def install(add: Callable[[str, int], int] | None = None) -> None:
     Args:
         add: The method `add` of a store that all ranks share, which counts the ranks that raise an error.
     """
-    global _add  # noqa: PLW0603 - a process has one exception hook.
+    global _add, _previous  # noqa: PLW0603 - a process has one exception hook.
     _add = add or _add
-    if sys.excepthook is sys.__excepthook__:
-        sys.excepthook = _print_error
+    if sys.excepthook is sys.__excepthook__ or _is_of_backport(sys.excepthook):
+        _previous, sys.excepthook = sys.excepthook, _print_error
+
+
+def _is_of_backport(hook: object) -> bool:
+    return str(getattr(hook, "__module__", "")).partition(".")[0] == _BACKPORT
 
 
 def _print_error(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
     if isinstance(error, RankFailedError) or os.environ.get(SHORT_ERRORS) == "1" or _is_repeated(kind, frames):
         sys.stderr.write("".join(traceback.format_exception_only(kind, error)))
     else:
-        sys.__excepthook__(kind, error, frames)
+        _previous(kind, error, frames)
 
 
 def _is_repeated(kind: type[BaseException], frames: TracebackType | None) -> bool:

@@ -35,6 +35,9 @@ _REFUSAL_TIMEOUT: Final = 1.0
 _MAX_QUOTED: Final = 80
 # As torch's own listener.
 _BACKLOG: Final = 2048
+_POLL_INTERVAL: Final = 0.02
+# torch 2.0 holds the GIL while it connects, and no check would run until something listens at the port.
+_CONNECT_HOLDS_GIL: Final = Version(torch.__version__) < Version("2.1.dev0")
 # torch 2.0 has no such argument. Its class has no signature.
 _TAKES_SOCKET: Final = "master_listen_fd" in (TCPStore.__init__.__doc__ or "")
 
@@ -161,6 +164,8 @@ def _connect(config: RendezvousConfig, server: bool, outcome: "queue.SimpleQueue
         if Version("2.4.dev0") <= Version(torch.__version__) < Version("2.13.dev0"):
             options["use_libuv"] = False
     try:
+        if _CONNECT_HOLDS_GIL and not server:
+            _wait_for_listener(config)
         store = TCPStore(config.host, config.port, config.world_size, is_master=server, **options)
         if not server:
             # The constructor of older torch (2.4) does not wait for an answer.
@@ -169,6 +174,22 @@ def _connect(config: RendezvousConfig, server: bool, outcome: "queue.SimpleQueue
     # torch 2.0 raises a TimeoutError.
     except (RuntimeError, TimeoutError) as error:
         outcome.put(error)
+
+
+def _wait_for_listener(config: RendezvousConfig) -> None:
+    deadline = time.monotonic() + config.timeout.total_seconds()
+    while not _is_open(config):
+        if time.monotonic() > deadline:
+            raise TimeoutError("nothing listens there")
+        time.sleep(_POLL_INTERVAL)
+
+
+def _is_open(config: RendezvousConfig) -> bool:
+    try:
+        socket.create_connection((config.host, config.port), timeout=_REFUSAL_TIMEOUT).close()
+    except OSError:
+        return False
+    return True
 
 
 def _loopback_listener(config: RendezvousConfig) -> socket.socket | None:

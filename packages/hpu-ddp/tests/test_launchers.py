@@ -1,0 +1,93 @@
+"""Ranks that torchrun, SLURM or the user launches."""
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import pytest
+
+from hpu_sim.testing import CompletedProgram, Program, free_port
+
+from .conftest import Run
+from .rank_reports import check_trained, reports_of
+
+
+def test_torchrun(run: Run) -> None:
+    torchrun = (
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--master-port",
+        str(free_port()),
+    )
+
+    check_trained(reports_of(run("train.py", interpreter=torchrun)), 2)
+
+
+def _run_concurrently(
+    make_program: Callable[..., Program], environments: list[dict[str, str]], *arguments: str
+) -> list[CompletedProgram]:
+    """Run a program once in each environment, concurrently."""
+    with ExitStack() as running:
+        programs = [
+            running.enter_context(make_program("train.py", *arguments, **variables)) for variables in environments
+        ]
+        return [program.wait(60) for program in programs]
+
+
+@pytest.mark.slow
+def test_user_launches_each_rank(program: Callable[..., Program]) -> None:
+    """A process with LOCAL_RANK and MASTER_PORT is a rank and launches no other."""
+    variables = {"MASTER_PORT": str(free_port())}
+    done = _run_concurrently(program, [{**variables, "LOCAL_RANK": str(rank)} for rank in range(2)])
+
+    check_trained([report for each in done for report in reports_of(each)], 2)
+
+
+def test_slurm(program: Callable[..., Program]) -> None:
+    job = {"SLURM_JOB_ID": str(free_port() % 10000), "SLURM_JOB_NAME": "train", "SLURM_NTASKS": "2"}
+    variables = {
+        **job,
+        "SLURM_NTASKS_PER_NODE": "2",
+        "SLURM_NNODES": "1",
+        "SLURM_NODEID": "0",
+        "SLURM_NODELIST": "localhost",
+    }
+    ranks = [{**variables, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in range(2)]
+
+    check_trained([report for each in _run_concurrently(program, ranks) for report in reports_of(each)], 2)
+
+
+def test_multiple_machines(program: Callable[..., Program]) -> None:
+    """The environment variables in the documentation make one job of two machines."""
+    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    # Both machines are simulated on this one, and their devices have the same names.
+    nodes = [{**variables, "NODE_RANK": str(node), "HPU_SIM_RUNTIME_DIR": f"cards-{node}"} for node in range(2)]
+    done = _run_concurrently(program, nodes, "--num-nodes", "2")
+
+    reports = [report for each in done for report in reports_of(each)]
+    check_trained(sorted(reports, key=lambda report: int(report["rank"])), 4)
+    assert [report["module_id"] for report in reports] == ["0", "1", "0", "1"]
+
+
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
+def test_contradictory_environment_raises_one_error_per_rank(rank: int, run: Run) -> None:
+    """The error precedes the rendezvous and the opening of a device."""
+    done = run("train.py", LOCAL_RANK=str(rank), WORLD_SIZE="8", NODE_RANK="1", MASTER_PORT="29500")
+
+    assert done.code == 1
+    assert "ValueError: the environment contradicts `devices=2`, `num_nodes=1`: NODE_RANK must be below" in done.output
+    assert "got 1; WORLD_SIZE must be 2 x 1 = 2, got 8" in done.output
+    assert "simulated card" not in done.output
+
+
+@pytest.mark.slow
+def test_missing_variables_raise_one_error(run: Run) -> None:
+    """The error precedes the launch."""
+    done = run("train.py", "--num-nodes", "2")
+
+    assert done.code == 1
+    assert "NODE_RANK is not set; MASTER_ADDR is not set; MASTER_PORT is not set. On each machine, set" in done.output
+    assert done.output.count("Traceback") == 1
