@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    import torch
+
 # Variables of the developer's shell, a launcher or the suite's own machine, which new interpreters must not inherit.
 # HPU_SIM_CACHE is kept: it is the folder of the compiled extension.
 _PREFIXES: Final = ("HABANA_", "HLS_", "HPU_SIM_", "OMPI_", "PT_HPU_")
@@ -110,6 +112,24 @@ def eager_mode() -> Iterator[None]:
     runtime.native().configure(machine.devices, False, machine.memory_bytes, runtime.acquire_device)
     yield
     runtime.native().configure(machine.devices, machine.lazy, machine.memory_bytes, runtime.acquire_device)
+
+
+@pytest.fixture(scope="module")
+def make_library() -> Iterator[Callable[[str], torch.library.Library]]:
+    """Return a function that returns a library for operators, which exist until the last test of the module."""
+    import torch
+
+    libraries: list[torch.library.Library] = []
+
+    def make(name: str) -> torch.library.Library:
+        libraries.append(torch.library.Library(name, "FRAGMENT"))
+        return libraries[-1]
+
+    yield make
+    for library in libraries:
+        # Where a library is only deleted, torch up to 2.12 keeps the names of its operators, and compiles nothing more.
+        if hasattr(library, "_destroy"):
+            library._destroy()
 
 
 @pytest.fixture(scope="session")

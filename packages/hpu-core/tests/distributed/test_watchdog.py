@@ -3,6 +3,7 @@
 import atexit
 import faulthandler
 import logging
+import multiprocessing
 import os
 import signal
 import sys
@@ -414,6 +415,17 @@ def test_a_rank_that_hangs_exits_with_its_stack(
     exits.now.side_effect = lambda code: ended.set()
     assert exits.now.called or ended.wait(_LIMIT)
     assert "test_watchdog.py" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("timeout", [8.0])
+def test_a_rank_that_hangs_ends_its_daemon_processes(pair: Pair, exits: mock.Mock) -> None:
+    """A DataLoader worker that hangs does not notice that its parent has gone."""
+    worker = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(10 * _LIMIT,), daemon=True)
+    worker.start()
+    _held(pair.ranks[0])()
+    worker.join(_LIMIT)
+
+    assert worker.exitcode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("timeout", [8.0])

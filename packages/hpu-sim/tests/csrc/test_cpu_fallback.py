@@ -13,7 +13,7 @@ from torch.nn import functional
 from hpu_sim.runtime import native
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 _ids = itertools.count()
 
@@ -363,9 +363,9 @@ def test_an_operator_does_not_inherit_properties_of_a_deregistered_one(
 
 
 @pytest.fixture(scope="module")
-def resize_and_raise() -> Iterator[Callable[..., torch.Tensor]]:
+def resize_and_raise(make_library: Callable[[str], torch.library.Library]) -> Callable[..., torch.Tensor]:
     """An operator that resizes its out argument to 1000 elements and then raises ValueError."""
-    library = torch.library.Library("hpu_sim_test_resize", "FRAGMENT")
+    library = make_library("hpu_sim_test_resize")
     library.define("op(Tensor x, *, Tensor(a!) out) -> Tensor(a!)")
 
     def kernel(x: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
@@ -373,9 +373,8 @@ def resize_and_raise() -> Iterator[Callable[..., torch.Tensor]]:
         raise ValueError("after the resize")
 
     library.impl("op", kernel, "CPU")
-    yield torch.ops.hpu_sim_test_resize.op
-    # The operator is deregistered with it.
-    del library
+    operator: Callable[..., torch.Tensor] = torch.ops.hpu_sim_test_resize.op
+    return operator
 
 
 @pytest.mark.needs_torch("2.1", "fragments of libraries")

@@ -102,8 +102,10 @@ def test_a_shape_that_depends_on_data_is_refused() -> None:
         _plan(lambda x: x.nonzero())
 
 
-def test_an_operator_without_a_shape_function_is_refused() -> None:
-    library = torch.library.Library("hpu_sim_test_plan", "FRAGMENT")
+def test_an_operator_without_a_shape_function_is_refused(
+    make_library: Callable[[str], torch.library.Library],
+) -> None:
+    library = make_library("hpu_sim_test_plan")
     library.define("custom(Tensor x) -> Tensor")
     library.impl("custom", lambda x: x, "HPU")
 

@@ -156,7 +156,9 @@ def invalid_entry(key: str, value: object) -> ValueError:
 
 
 def _connect(config: RendezvousConfig, server: bool, outcome: "queue.SimpleQueue[TCPStore | Exception]") -> None:
-    options: dict[str, Any] = {"timeout": config.timeout, "wait_for_workers": False, "multi_tenant": True}
+    # torch 2.0 counts whole seconds.
+    timeout = max(config.timeout, timedelta(seconds=1))
+    options: dict[str, Any] = {"timeout": timeout, "wait_for_workers": False, "multi_tenant": True}
     listener = _loopback_listener(config) if server and _TAKES_SOCKET else None
     if listener is not None:
         options["master_listen_fd"] = listener.detach()

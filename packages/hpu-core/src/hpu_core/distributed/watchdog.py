@@ -423,7 +423,10 @@ class Watchdog:
         if beat.training and hangs:
             _print(f"[rank {rank}] aborting: {failure.message}. Its threads are in:")
             faulthandler.dump_traceback(_STDERR)
-            os._exit(1)
+            try:
+                _kill_daemon_processes()
+            finally:
+                os._exit(1)
         self._failure, self._failed_at = failure, time.monotonic()
         if beat.training and beat.error is None and failure.rank != rank:
             _print(f"[rank {rank}] aborting: {failure.message}")
@@ -471,6 +474,13 @@ class Watchdog:
             self._wake.put(None)
         if last_words and self._job.config.hosts_store:
             time.sleep(2 * self._timeouts.heartbeat_interval)
+
+
+def _kill_daemon_processes() -> None:
+    """Kill what an exit of Python ends. A DataLoader worker may hang for the reason for which this process does."""
+    for process in multiprocessing.active_children():
+        if process.daemon:
+            process.kill()
 
 
 def _print(message: str) -> None:
