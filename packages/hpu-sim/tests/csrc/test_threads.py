@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
+
+import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +36,7 @@ def test_the_number_of_threads_holds_in_backward_passes_after_it_was_changed(out
     assert output_of(program, HPU_SIM_DEVICES="1").split() == ["2", "1"]
 
 
+@pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="Requires: glibc's malloc")
 def test_a_backward_pass_allocates_from_the_arena_of_the_program(output_of: Callable[..., str]) -> None:
     """Glibc would return the memory of an arena of its own to the system at every step."""
     program = """
