@@ -123,9 +123,9 @@ def test_each_example_is_gathered_once(two_ranks: dict[str, Any]) -> None:
     assert two_ranks["gathered"] == 60
 
 
-@pytest.mark.parametrize("script", ["test_script.py", "test_ops.py", "test_sync.py"])
+@pytest.mark.parametrize("script", ["test_script.py", "test_ops.py", "test_sync.py", "test_distributed_data_loop.py"])
 def test_its_own_tests_pass(script: str, run_ranks: Callable[..., list[str]]) -> None:
-    """The wheel of accelerate contains them: data loaders, operations, gradient accumulation, training."""
+    """The wheel of accelerate contains them: data loaders, also torchdata's, operations, accumulation, training."""
     assert accelerate.__file__ is not None
 
     run_ranks(Path(accelerate.__file__).parent / "test_utils" / "scripts" / script)
