@@ -39,3 +39,13 @@ def test_parameters_and_statistics_of_one_dtype_are_those_of_the_cpu() -> None:
     on_device, on_cpu = (_run(device, torch.float32, torch.float32, training=True) for device in ("hpu", "cpu"))
 
     torch.testing.assert_close(on_device, on_cpu, rtol=0, atol=0)
+
+
+def test_bias_may_be_absent() -> None:
+    data = torch.ones(2, 4, dtype=torch.bfloat16, device="hpu")
+    weight = torch.tensor(WEIGHT, dtype=torch.bfloat16, device="hpu")
+    mean, variance = torch.zeros(4, device="hpu"), torch.ones(4, device="hpu")
+
+    result = torch.nn.functional.batch_norm(data, mean, variance, weight, eps=0)
+
+    assert result.cpu().tolist() == [WEIGHT, WEIGHT]

@@ -19,6 +19,10 @@ bool is_statistic(const c10::Argument& argument) {
   return argument.name() == "running_mean" || argument.name() == "save_mean";
 }
 
+bool is_defined_tensor(const c10::IValue& value) {
+  return value.isTensor() && value.toTensor().defined();
+}
+
 // Replaces the parameters of low precision by float32 copies if a statistic is float32. Returns their dtype.
 std::optional<c10::ScalarType> widen_parameters(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const auto& schema = op.schema().arguments();
@@ -26,7 +30,7 @@ std::optional<c10::ScalarType> widen_parameters(const c10::OperatorHandle& op, t
   std::optional<c10::ScalarType> dtype;
   bool has_float_statistics = false;
   for (size_t i = 0; i < schema.size(); ++i) {
-    if (!arguments[i].isTensor()) {
+    if (!is_defined_tensor(arguments[i])) {
       continue;
     }
     const auto& tensor = arguments[i].toTensor();
@@ -39,7 +43,7 @@ std::optional<c10::ScalarType> widen_parameters(const c10::OperatorHandle& op, t
     return std::nullopt;
   }
   for (size_t i = 0; i < schema.size(); ++i) {
-    if (is_parameter(schema[i]) && arguments[i].isTensor()) {
+    if (is_parameter(schema[i]) && is_defined_tensor(arguments[i])) {
       arguments[i] = arguments[i].toTensor().to(at::kFloat);
     }
   }
@@ -59,7 +63,7 @@ void batch_norm_backward(const c10::OperatorHandle& op, torch::jit::Stack* stack
     return;
   }
   for (auto gradient = stack->end() - 2; gradient != stack->end(); ++gradient) {
-    if (gradient->isTensor() && gradient->toTensor().defined()) {
+    if (is_defined_tensor(*gradient)) {
       *gradient = gradient->toTensor().to(*dtype);
     }
   }
