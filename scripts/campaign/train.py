@@ -32,6 +32,7 @@ EPOCHS = 10
 STEPS_PER_EPOCH = 4
 # Seconds.
 _CLOCK_JUMPS = {"clock forward": 300, "clock back": -300}
+# Memory that `use_up_memory` takes, and that must not be freed.
 _TAKEN: list[bytes] = []
 _SIGNALS = {"killed": signal.SIGKILL, "terminated": signal.SIGTERM, "stopped": signal.SIGSTOP}
 

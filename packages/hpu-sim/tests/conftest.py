@@ -127,7 +127,7 @@ def make_library() -> Iterator[Callable[[str], torch.library.Library]]:
 
     yield make
     for library in libraries:
-        # Where a library is only deleted, torch up to 2.12 keeps the names of its operators, and compiles nothing more.
+        # Where a library is only deleted, torch 2.11 keeps the names of its operators, and compiles nothing more.
         if hasattr(library, "_destroy"):
             library._destroy()
 

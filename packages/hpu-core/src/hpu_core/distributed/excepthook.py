@@ -5,6 +5,7 @@ that several ranks raise at the same place has the same traceback on each of the
 """
 
 import contextlib
+import functools
 import os
 import sys
 import threading
@@ -27,7 +28,6 @@ _STORE_TIMEOUT: Final = 5.0
 _BACKPORT: Final = "exceptiongroup"
 
 _add: Callable[[str, int], int] | None = None
-_previous = sys.__excepthook__
 
 
 def install(add: Callable[[str, int], int] | None = None) -> None:
@@ -40,21 +40,23 @@ def install(add: Callable[[str, int], int] | None = None) -> None:
     Args:
         add: The method `add` of a store that all ranks share, which counts the ranks that raise an error.
     """
-    global _add, _previous  # noqa: PLW0603 - a process has one exception hook.
+    global _add  # noqa: PLW0603 - a process has one exception hook.
     _add = add or _add
     if sys.excepthook is sys.__excepthook__ or _is_of_backport(sys.excepthook):
-        _previous, sys.excepthook = sys.excepthook, _print_error
+        sys.excepthook = functools.partial(_print_error, sys.excepthook)
 
 
 def _is_of_backport(hook: object) -> bool:
     return str(getattr(hook, "__module__", "")).partition(".")[0] == _BACKPORT
 
 
-def _print_error(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
+def _print_error(
+    previous: Callable[..., object], kind: type[BaseException], error: BaseException, frames: TracebackType | None
+) -> None:
     if isinstance(error, RankFailedError) or os.environ.get(SHORT_ERRORS) == "1" or _is_repeated(kind, frames):
         sys.stderr.write("".join(traceback.format_exception_only(kind, error)))
     else:
-        _previous(kind, error, frames)
+        previous(kind, error, frames)
 
 
 def _is_repeated(kind: type[BaseException], frames: TracebackType | None) -> bool:

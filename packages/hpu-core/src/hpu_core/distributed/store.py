@@ -110,11 +110,7 @@ def open_store(config: RendezvousConfig, *, server: bool) -> "TCPStore":
 
 def is_refused(config: RendezvousConfig) -> bool:
     """Return whether the host of the store answers that nothing listens at its port, which a lost network does not."""
-    try:
-        socket.create_connection((config.host, config.port), timeout=_REFUSAL_TIMEOUT).close()
-    except OSError as error:
-        return isinstance(error, ConnectionRefusedError)
-    return False
+    return isinstance(_connection_error(config), ConnectionRefusedError)
 
 
 def publish(store: "Store", key: str, value: Mapping[str, Any]) -> None:
@@ -180,18 +176,18 @@ def _connect(config: RendezvousConfig, server: bool, outcome: "queue.SimpleQueue
 
 def _wait_for_listener(config: RendezvousConfig) -> None:
     deadline = time.monotonic() + config.timeout.total_seconds()
-    while not _is_open(config):
+    while _connection_error(config) is not None:
         if time.monotonic() > deadline:
             raise TimeoutError("nothing listens there")
         time.sleep(_POLL_INTERVAL)
 
 
-def _is_open(config: RendezvousConfig) -> bool:
+def _connection_error(config: RendezvousConfig) -> OSError | None:
     try:
         socket.create_connection((config.host, config.port), timeout=_REFUSAL_TIMEOUT).close()
-    except OSError:
-        return False
-    return True
+    except OSError as error:
+        return error
+    return None
 
 
 def _loopback_listener(config: RendezvousConfig) -> socket.socket | None:
