@@ -15,7 +15,7 @@ from hpu_core.distributed import rendezvous as module
 from hpu_core.distributed.environment import AGENT_STORE
 from hpu_core.distributed.failure_detection import RankFailedError, RankInfo
 from hpu_core.distributed.rendezvous import RendezvousResult, rendezvous
-from hpu_core.distributed.store import RendezvousConfig, publish, try_get
+from hpu_core.distributed.store import RendezvousConfig, open_store, publish, try_get
 from hpu_sim.testing import free_port
 
 if TYPE_CHECKING:
@@ -143,6 +143,26 @@ def test_a_failed_check_ends_the_wait(rank: int, port: int) -> None:
     errors = _join(_config(port, rank, 3, check=_raise_after(3)), _config(port, 1 - rank, 3, seconds=1))
 
     assert str(errors[0]) == "the launcher exited"
+
+
+@pytest.mark.parametrize(("world_size", "least"), [(2, 0.0), (4000, 1.0)])
+def test_ranks_of_a_large_job_ask_the_store_less_often(
+    world_size: int, least: float, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else their polls would hold up rank 0, which needs the same store."""
+    server = open_store(_config(port, 0, world_size), server=True)
+    pauses: list[float] = []
+    monkeypatch.setattr(module.time, "sleep", pauses.append)
+
+    def give_up() -> None:
+        if pauses:
+            raise RankFailedError("no longer needed")
+
+    with pytest.raises(RankFailedError, match="no longer needed"):
+        rendezvous(_config(port, 1, world_size, check=give_up))
+
+    assert least <= pauses[0] <= least + 1
+    del server
 
 
 def test_two_processes_with_one_rank_are_refused(port: int) -> None:

@@ -116,6 +116,12 @@ def pair(jobs: list[RendezvousResult], exits: mock.Mock) -> Iterator[Pair]:
     assert set(threading.enumerate()) <= threads
 
 
+def _broken_store() -> mock.Mock:
+    """Return a store whose connection is broken, also for an exchange that has begun."""
+    fail = mock.Mock(side_effect=RuntimeError("Connection reset by peer"))
+    return mock.Mock(set=fail, get=fail, add=fail)
+
+
 def _held(watchdog: Watchdog, name: str = "backward") -> Callable[[], BaseException]:
     """Hold a rank in a collective until it knows of a failure; return how to wait for what it then raises."""
     errors: list[BaseException] = []
@@ -204,28 +210,51 @@ def test_a_process_that_died_is_named_by_its_launcher_on_another_machine(
         watchdog.close()
 
 
+@pytest.fixture
+def peers(monkeypatch: pytest.MonkeyPatch) -> mock.Mock:
+    """The kernel's table of connections to the store; a test may change it."""
+    table = mock.Mock(side_effect=module.peer_endpoints)
+    monkeypatch.setattr(module, "peer_endpoints", table)
+    return table
+
+
 @pytest.mark.parametrize("timeout", [30.0])
-def test_a_rank_whose_connections_are_closed_is_dead(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_whose_connections_are_closed_is_dead(peers: mock.Mock, pair: Pair) -> None:
     """The kernel closes the connections of a process that died, and its heartbeats end."""
-    reached = threading.Event()
-    connections = list(pair.heartbeats[1].connections)
-    gone = threading.Event()
-
-    def peers(port: int) -> set[str]:
-        found = set() if gone.is_set() else {*connections, f"127.0.0.1:{port}"}
-        if pair.ranks[0]._exchanges > first + 1:
-            reached.set()
-        return found
-
-    first = pair.ranks[0]._exchanges
-    monkeypatch.setattr(module, "peer_endpoints", peers)
-    assert reached.wait(_LIMIT)
+    pair.ranks[0]._flush()
     wait = _held(pair.ranks[0])
+
     pair.ranks[1]._closed.set()
-    gone.set()
+    peers.side_effect = lambda _: set()
 
     assert "rank 1 (pid " in str(wait())
     assert "exited: its connections are closed" in str(wait())
+
+
+def test_connections_are_not_read_while_heartbeats_arrive(peers: mock.Mock, pair: Pair) -> None:
+    """The kernel searches all of its table, which takes milliseconds on every rank."""
+    for watchdog in pair.ranks:
+        watchdog._flush()
+    peers.reset_mock()
+
+    for watchdog in pair.ranks:
+        watchdog._flush()
+
+    peers.assert_not_called()
+
+
+def test_connections_are_read_once_where_the_store_is_on_another_host(peers: mock.Mock, pair: Pair) -> None:
+    """No connection of this host ends at its port there."""
+    peers.side_effect = lambda _: set()
+    for watchdog in pair.ranks:
+        watchdog._connected.clear()
+        watchdog._flush()
+    peers.reset_mock()
+
+    for watchdog in pair.ranks:
+        watchdog._flush()
+
+    peers.assert_not_called()
 
 
 def test_a_rank_whose_output_nobody_reads_exits(pair: Pair, exits: mock.Mock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -513,8 +542,7 @@ def test_a_signal_handler_may_request_a_stop_at_any_moment(pair: Pair) -> None:
 
 
 def test_a_broken_connection_to_a_living_rank_0_is_replaced(pair: Pair) -> None:
-    broken: Any = mock.Mock(set=mock.Mock(side_effect=RuntimeError("Connection reset by peer")))
-    pair.ranks[1]._store = broken
+    pair.ranks[1]._store = _broken_store()
     wait = _held(pair.ranks[1])
     pair.ranks[0].report_failure(ValueError("no such luck"))
 
@@ -525,11 +553,13 @@ def test_a_rank_0_that_exits_while_its_store_is_connected_anew_is_named(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process closes its connections one by one, and may still listen when the first one is closed."""
+    # This rank's own connections are known, and closed as well.
+    pair.ranks[1]._flush()
     listening = iter([False])
     monkeypatch.setattr(module, "is_refused", lambda _: next(listening, True))
     config = replace(pair.ranks[1]._job.config, port=free_port())
     pair.ranks[1]._job = replace(pair.ranks[1]._job, config=config)
-    pair.ranks[1]._store = mock.Mock(set=mock.Mock(side_effect=RuntimeError("Connection reset by peer")))
+    pair.ranks[1]._store = _broken_store()
     wait = _held(pair.ranks[1])
 
     assert str(wait()).endswith("its store closed")
@@ -547,7 +577,7 @@ def test_an_error_while_the_store_does_not_answer_names_rank_0(
     """Not every collective is counted: DDP exchanges its buckets in a forward pass."""
     # As of a rank 0 that was killed, while its DataLoader workers still hold its sockets.
     monkeypatch.setattr(pair.ranks[1], "_connect", mock.Mock(side_effect=RuntimeError("timed out")))
-    pair.ranks[1]._store = mock.Mock(set=mock.Mock(side_effect=RuntimeError("Connection reset by peer")))
+    pair.ranks[1]._store = _broken_store()
 
     pair.ranks[1].report_failure(RuntimeError("Read error: Connection reset by peer"))
 

@@ -31,6 +31,8 @@ PROTOCOL: Final = 1
 # How long rank 0 keeps the store open for the present ranks to read a failure.
 _ACK_TIMEOUT: Final = 5.0
 _POLL_INTERVAL: Final = 0.02
+# Polls per second of all waiting ranks together, which must not delay rank 0's own requests to the store.
+_MAX_POLL_RATE: Final = 2000
 _BASE: Final = "hpu_core/rendezvous"
 # More than ranks of many restarts append to a log; a larger count is not one of this package.
 _MAX_ENTRIES: Final = 100_000
@@ -134,6 +136,7 @@ def _join_leader(root: "Store", config: RendezvousConfig, own: RankInfo) -> tupl
     _append(base, "join", _record(own, nonce, config))
     # Rank 0 may join last, and then waits as long for the others.
     deadline = time.monotonic() + 2 * config.timeout.total_seconds() + _ACK_TIMEOUT
+    interval = max(_POLL_INTERVAL, config.world_size / _MAX_POLL_RATE)
     offers, attempt = 0, ""
     while time.monotonic() < deadline:
         config.check()
@@ -148,7 +151,7 @@ def _join_leader(root: "Store", config: RendezvousConfig, own: RankInfo) -> tupl
         if outcome is not None:
             store.add("outcome_read", 1)
             return attempt, _ranks_of(outcome[1], config.world_size)
-        time.sleep(_POLL_INTERVAL)
+        time.sleep(interval)
     raise RankFailedError(
         f"rank 0 did not join at {config.endpoint} within {config.timeout.total_seconds():g} s: check that it runs, "
         "and that every machine has the same version of hpu-core"

@@ -86,6 +86,7 @@ class Watchdog:
             and (job.config.rank == 0 or state.info.rank == 0 or state.info.rank in launched.ranks())
         ]
         self._connected: set[int] = set()
+        self._is_store_remote = False
         self._failure: RankFailure | None = None
         self._failed_at = now
         self._failed = threading.Event()
@@ -396,14 +397,22 @@ class Watchdog:
             self._ranks[rank].exit_reason = reason
         with self._lock:
             self._heartbeat.exits = {str(rank): reason for rank, reason in exits.items()}
-        now = time.monotonic()
+        self._update_connections(time.monotonic())
+
+    def _update_connections(self, now: float) -> None:
+        """Note which other ranks are connected to the store of this host, and which of them are no longer."""
+        connected, silence = self._connected, self._timeouts.silence
+        new = [s for s in self._observed if s.heartbeat.connections and s.info.rank not in connected]
+        # A broken connection alone proves nothing while heartbeats arrive.
+        silent = [s for s in self._observed if s.info.rank in connected and now - s.last_heartbeat_time > silence]
+        # The kernel searches all of its table, which takes milliseconds.
+        if not silent and (self._is_store_remote or not new):
+            return
         peers = peer_endpoints(self._job.config.port)
-        for state in self._ranks:
-            rank, beat = state.info.rank, state.heartbeat
-            if not peers.isdisjoint(beat.connections):
-                self._connected.add(rank)
-            # A broken connection alone proves nothing while heartbeats arrive.
-            elif rank in self._connected and now - state.last_heartbeat_time > self._timeouts.silence:
+        self._is_store_remote = not peers
+        connected.update(state.info.rank for state in new if not peers.isdisjoint(state.heartbeat.connections))
+        for state in silent:
+            if peers.isdisjoint(state.heartbeat.connections):
                 state.exit_reason = state.exit_reason or "its connections are closed"
 
     def _on_stop(self, stopping: bool, decision: StopDecision) -> None:
