@@ -113,6 +113,10 @@ def pair(jobs: list[RendezvousResult], exits: mock.Mock) -> Iterator[Pair]:
     yield pair
     for watchdog in reversed(pair.ranks):
         watchdog.close()
+    # torch's client ends by its own timeout.
+    for thread in threading.enumerate():
+        if thread.name == "hpu-store-connect":
+            thread.join(_LIMIT)
     assert set(threading.enumerate()) <= threads
 
 
@@ -120,6 +124,13 @@ def _broken_store() -> mock.Mock:
     """Return a store whose connection is broken, also for an exchange that has begun."""
     fail = mock.Mock(side_effect=RuntimeError("Connection reset by peer"))
     return mock.Mock(set=fail, get=fail, add=fail)
+
+
+def _disconnect(watchdog: Watchdog) -> None:
+    """Have nothing listen where a rank looks for the store."""
+    config = replace(watchdog._job.config, port=free_port())
+    watchdog._job = replace(watchdog._job, config=config)
+    watchdog._store = _broken_store()
 
 
 def _held(watchdog: Watchdog, name: str = "backward") -> Callable[[], BaseException]:
@@ -519,15 +530,51 @@ def test_all_ranks_stop_before_the_same_batch(pair: Pair) -> None:
     assert taken[0] == taken[1] >= 3
 
 
+def _stop(watchdog: Watchdog) -> None:
+    """Take batches until all ranks stop."""
+    while not watchdog.should_stop_before_batch():
+        pass
+
+
 def test_an_agreed_stop_is_no_failure(pair: Pair) -> None:
     for watchdog in pair.ranks:
         watchdog.request_stop()
     with ThreadPoolExecutor(2) as pool:
-        while not all(list(pool.map(Watchdog.should_stop_before_batch, pair.ranks))):
-            pass
+        list(pool.map(_stop, pair.ranks))
     pair.ranks[0].report_failure(SystemExit())
 
     assert pair.heartbeats[0].error is None
+
+
+def test_a_rank_that_waits_to_stop_learns_that_rank_0_is_gone(pair: Pair) -> None:
+    pair.ranks[1].request_stop()
+    for watchdog in pair.ranks:
+        watchdog._flush()
+    _disconnect(pair.ranks[1])
+
+    with pytest.raises(RankFailedError, match=r"rank 0 .* exited: its store closed"):
+        _stop(pair.ranks[1])
+
+
+@pytest.mark.parametrize("timeout", [8.0])
+def test_a_rank_that_hangs_while_others_wait_to_stop_is_named(pair: Pair, exits: mock.Mock) -> None:
+    pair.ranks[0].request_stop()
+    for watchdog in pair.ranks:
+        watchdog._flush()
+
+    with pytest.raises(RankFailedError, match=r"rank 1 .* has made no progress .*; rank 0 .* waits for it during SIGT"):
+        _stop(pair.ranks[0])
+    exits.now.assert_called_with(1)
+
+
+def test_waiting_to_stop_is_no_collective_of_all_ranks(pair: Pair) -> None:
+    """A rank that has taken the batch before it heard of the request does not wait."""
+    for watchdog in pair.ranks:
+        watchdog.request_stop()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(_stop, pair.ranks))
+
+    assert [beat.collective_seq for beat in pair.heartbeats] == [0, 0]
 
 
 def test_a_signal_handler_may_request_a_stop_at_any_moment(pair: Pair) -> None:
@@ -557,17 +604,10 @@ def test_a_rank_0_that_exits_while_its_store_is_connected_anew_is_named(
     pair.ranks[1]._flush()
     listening = iter([False])
     monkeypatch.setattr(module, "is_refused", lambda _: next(listening, True))
-    config = replace(pair.ranks[1]._job.config, port=free_port())
-    pair.ranks[1]._job = replace(pair.ranks[1]._job, config=config)
-    pair.ranks[1]._store = _broken_store()
+    _disconnect(pair.ranks[1])
     wait = _held(pair.ranks[1])
 
     assert str(wait()).endswith("its store closed")
-
-    # torch's client ends by its own timeout.
-    for thread in threading.enumerate():
-        if thread.name == "hpu-store-connect":
-            thread.join(_LIMIT)
 
 
 @pytest.mark.parametrize("timeout", [8.0])

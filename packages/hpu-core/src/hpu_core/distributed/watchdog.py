@@ -197,13 +197,16 @@ class Watchdog:
                 return False
             beat.stop_batch = beat.batch
         self._wake.put(None)
-        with self._decided:
+        # All ranks come here, or are told of the batch that a rank has taken.
+        with self.collective("SIGTERM handling"), self._decided:
             while self._decision.batch < beat.batch and not self._is_off:
                 self.raise_if_failed()
                 self._decided.wait(self._timeouts.heartbeat_interval)
             decision = self._decision
         with self._lock:
             beat.stop_batch = 0
+            # Only the ranks that waited have counted it.
+            beat.collective_seq -= 1
         return self.stop_requested if self._is_off else decision == StopDecision(beat.batch, stop=True)
 
     def report_failure(self, error: BaseException) -> None:
