@@ -1,6 +1,7 @@
 """Store of the job: where it listens, which errors it raises, and what is read from it."""
 
 import socket
+import threading
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,17 @@ def test_another_server_at_the_port_is_no_rank_0(monkeypatch: pytest.MonkeyPatch
         config = _config(server.getsockname()[1], rank=1, seconds=1)
         with pytest.raises(RankFailedError, match="found no rank 0"):
             open_store(config, server=False)
+
+
+def test_a_check_that_fails_starts_no_connection(port: int) -> None:
+    """A thread that connects on may abort the interpreter when it exits."""
+    config = replace(_config(port, rank=1), check=mock.Mock(side_effect=ConnectionRefusedError))
+    threads = set(threading.enumerate())
+
+    with pytest.raises(ConnectionRefusedError):
+        open_store(config, server=False)
+
+    assert set(threading.enumerate()) <= threads
 
 
 def test_rank_0_reports_a_port_that_is_taken(port: int) -> None:

@@ -83,6 +83,8 @@ def open_store(config: RendezvousConfig, *, server: bool) -> "TCPStore":
         RuntimeError: The store cannot be opened.
     """
     seconds = config.timeout.total_seconds()
+    # Before there is a thread that would connect on, which aborts an interpreter that exits at the wrong moment.
+    config.check()
     # In a thread, because the constructor blocks forever where something else listens at the port.
     outcome: queue.SimpleQueue[TCPStore | Exception] = queue.SimpleQueue()
     threading.Thread(target=_connect, args=(config, server, outcome), name="hpu-store-connect", daemon=True).start()
