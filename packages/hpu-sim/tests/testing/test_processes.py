@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hpu_sim.testing import Program, free_port, machine_env
+from hpu_sim.testing import Program, free_port, machine_env, processes
 from hpu_sim.testing.processes import wait_for_exit
 
 # Starts a process that never exits, prints its pid, and exits.
@@ -73,3 +73,21 @@ def test_machine_env_has_no_variables_of_ranks(monkeypatch: pytest.MonkeyPatch, 
 def test_free_port_can_be_bound() -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", free_port()))
+
+
+def test_free_port_is_none_that_the_kernel_chooses() -> None:
+    """The connection of another program could take such a port before the caller does."""
+    lowest = int(processes._EPHEMERAL_PORTS.read_text(encoding="ascii").split()[0])
+    if lowest <= 2 * processes._FIRST_PORT:
+        pytest.skip("Requires: ports that the kernel does not choose from")
+
+    assert all(free_port() < lowest for _ in range(20))
+
+
+def test_free_port_can_be_bound_where_the_kernel_chooses_from_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "range").write_text("1024\t65535\n", encoding="ascii")
+    monkeypatch.setattr(processes, "_EPHEMERAL_PORTS", tmp_path / "range")
+
+    test_free_port_can_be_bound()

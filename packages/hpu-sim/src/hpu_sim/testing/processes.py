@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import select
 import signal
 import socket
@@ -35,6 +36,9 @@ _SCRUBBED_ENV = (
     "RANK",
     "WORLD_SIZE",
 )
+# The range of ports that the kernel chooses from, and the first port below it that services rarely use.
+_EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_FIRST_PORT = 10_000
 # Maximum size of the output returned, in bytes.
 _MAX_OUTPUT_BYTES = 1 << 22
 # Time that a killed process may take to exit, in seconds.
@@ -42,11 +46,18 @@ _KILL_TIMEOUT = 10.0
 
 
 def free_port() -> int:
-    """Return a TCP port of this machine that is not in use."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+    """Return a TCP port of this machine that is not in use.
+
+    It is one that the kernel does not give to connections and listeners without a port of their own, where there are
+    such, so that no other program is likely to take it before the caller does.
+    """
+    lowest = int(_EPHEMERAL_PORTS.read_text(encoding="ascii").split()[0])
+    while True:
+        port = _FIRST_PORT + secrets.randbelow(lowest - _FIRST_PORT) if lowest > 2 * _FIRST_PORT else 0
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            free: int = probe.getsockname()[1]
+            return free
 
 
 def machine_env(devices: int, lock_folder: Path, **more: str) -> dict[str, str]:
