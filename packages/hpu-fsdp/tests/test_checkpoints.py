@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
 from hpu_core import SingleHPUStrategy, frameworks
 from hpu_fsdp import HPUFSDPStrategy
-from hpu_fsdp._checkpoint import TrainerCheckpointMixin
+from hpu_fsdp._checkpoint import TrainerCheckpointMixin, _PendingSave
 
 from .conftest import OnRanks
 from .modules import UNITS, ImageClassifier, make_network, make_trainer, train
@@ -120,6 +120,31 @@ def test_a_rank_that_stops_while_saving_is_detected(tmp_path: Path) -> None:
     assert ("optimizer", "optimizer state") in strategy.events
     assert ("save", "checkpoint saving") in strategy.events
     assert ("load", "checkpoint loading") in strategy.events
+
+
+class _Future:
+    """Asynchronous save that notes the collective in which it is waited for."""
+
+    def __init__(self, strategy: _Strategy) -> None:
+        self._strategy = strategy
+
+    def result(self) -> None:
+        self._strategy.events.append(("wait", self._strategy._collective))
+
+
+def test_a_rank_that_stops_during_an_asynchronous_save_is_detected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its peers wait for it when they start the next save, or end."""
+    strategy = _Strategy()
+    strategy.async_save = True
+    pending: Any = _PendingSave(mock.Mock(), _Future(strategy))  # type: ignore[arg-type] # Stands in for a Future.
+    monkeypatch.setattr(strategy, "_pending_save", pending)
+    monkeypatch.setattr(strategy, "_save_async", lambda *_: strategy.events.append(("save", strategy._collective)))
+    strategy.save_checkpoint({}, tmp_path / "last.ckpt")
+    strategy.finish_save()
+
+    assert strategy.events == [("save", "checkpoint saving"), ("wait", "checkpoint saving"), ("barrier", None)]
 
 
 @pytest.fixture(scope="module")

@@ -82,7 +82,8 @@ class CheckpointMixin(_Strategy):
         pending, self._pending_save = self._pending_save, None
         if pending is None:
             return
-        pending.committed.result()
+        with self.collective("checkpoint saving"):
+            pending.committed.result()
         self.barrier()
 
     def _executor(self) -> ThreadPoolExecutor:
@@ -201,7 +202,8 @@ class TrainerCheckpointMixin(CheckpointMixin):
         if not is_atomic:
             super().save_checkpoint(checkpoint, path, storage_options)
         elif self.async_save:
-            self._save_async(checkpoint, path)
+            with self.collective("checkpoint saving"):
+                self._save_async(checkpoint, path)
         else:
             with self._replacing(path) as partial:
                 super().save_checkpoint(checkpoint, partial)
