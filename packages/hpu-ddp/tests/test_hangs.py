@@ -17,12 +17,19 @@ def test_stopped_rank_is_killed_and_named(run: Run) -> None:
     assert has_rank_error(done.output, 1, "has made no progress for .* and has sent no heartbeat"), done.output
 
 
-def test_hung_rank_exits_and_is_named(run: Run) -> None:
+@pytest.mark.parametrize(
+    ("rank", "options"),
+    [
+        pytest.param(0, ["--early"], id="while the others wait for its buffers"),
+        pytest.param(1, [], id="in a forward pass", marks=pytest.mark.slow),
+    ],
+)
+def test_hung_rank_exits_and_is_named(rank: int, options: list[str], run: Run) -> None:
     """The rank that hangs prints its stack."""
-    done = run("train.py", "--timeout", str(HANG_TIMEOUT), "--fail", "loops")
+    done = run("train.py", "--timeout", str(HANG_TIMEOUT), "--fail", "loops", "--rank", str(rank), *options)
 
     assert (done.code, done.leaked_pids) == (1, ())
-    assert has_rank_error(done.output, 1, r"has made no progress for \d+ s.*; rank 0"), done.output
+    assert has_rank_error(done.output, rank, rf"has made no progress for \d+ s.*; rank {1 - rank}"), done.output
     assert re.search(r'train\.py", line \d+ in fail\b', done.output)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -152,7 +153,7 @@ def test_ranks_of_a_large_job_ask_the_store_less_often(
     """Else their polls would hold up rank 0, which needs the same store."""
     server = open_store(_config(port, 0, world_size), server=True)
     pauses: list[float] = []
-    monkeypatch.setattr(module.time, "sleep", pauses.append)
+    monkeypatch.setattr(time, "sleep", pauses.append)
 
     def give_up() -> None:
         if pauses:

@@ -107,7 +107,11 @@ class FabricHPUParallelStrategy(HPUDDPLauncherMixin, FabricHPUParallelStrategyBa
             module: The module, on the device.
         """
         with self.collective("setup"):
-            return super().setup_module(module)
+            wrapper = super().setup_module(module)
+        # torch broadcasts them before each forward pass. Without them, ranks may evaluate different numbers of batches.
+        if wrapper.will_sync_module_buffers():
+            self.count_forward_passes()
+        return wrapper
 
     def setup_hccl_env(self) -> None:
         """Set this process's rank and module for the bridge, before its device is opened; subclasses may extend it."""

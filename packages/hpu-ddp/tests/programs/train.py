@@ -18,6 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+import torch
 from tests.modules import Classifier, make_loader, make_trainer, parameter_bytes, to_floats
 
 from hpu_core import bridge, frameworks
@@ -45,8 +46,12 @@ def fail(how: str) -> None:
 class FailingClassifier(Classifier):
     """Classifier that fails on one rank, in one batch."""
 
-    def __init__(self, how: str, rank: int, batch: int, *, held: bool) -> None:
+    def __init__(self, how: str, rank: int, batch: int, *, held: bool, early: bool) -> None:
         super().__init__()
+        self.early = early
+        if early:
+            # torch broadcasts it from rank 0 before each forward pass.
+            self.register_buffer("statistics", torch.zeros(4))
         self.how, self.rank, self.batch, self.held = how, rank, batch, held
         self.module_id: str | None = None
 
@@ -54,14 +59,24 @@ class FailingClassifier(Classifier):
         """Record the device that this rank selected."""
         self.module_id = os.environ.get("HLS_MODULE_ID")
 
-    def training_step(self, batch: tuple[Any, Any], index: int) -> Any:
-        """Return the loss, or fail."""
+    def on_train_batch_start(self, batch: tuple[Any, Any], index: int) -> None:
+        """With `early`, fail here."""
+        if self.early:
+            self.fail_in_batch()
+
+    def fail_in_batch(self) -> None:
+        """Fail if this is the rank and the batch."""
         if self.global_step == self.batch and self.global_rank == self.rank:
             if self.how == "leaves":
                 self.trainer.should_stop = True
                 # Ends the epoch after this batch.
                 self.trainer.fit_loop.epoch_loop.max_steps = self.batch + 1
             fail(self.how)
+
+    def training_step(self, batch: tuple[Any, Any], index: int) -> Any:
+        """Return the loss, or fail."""
+        if not self.early:
+            self.fail_in_batch()
         return super().training_step(batch, index)
 
     def backward(self, loss: Any, *args: Any, **kwargs: Any) -> None:
@@ -85,6 +100,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--rank", type=int, default=1, help="rank that fails")
     parser.add_argument("--batch", type=int, default=3, help="batch in which it fails")
     parser.add_argument("--open-early", action="store_true", help="open a device before the launch")
+    parser.add_argument("--early", action="store_true", help="fail before the forward pass, of a module with a buffer")
     parser.add_argument("--held", action="store_true", help="block the other ranks, as in an HCCL collective")
     return parser.parse_args()
 
@@ -107,7 +123,7 @@ def main() -> None:
         callbacks=callbacks,
         enable_checkpointing=bool(callbacks),
     )
-    module = FailingClassifier(options.fail, options.rank, options.batch, held=options.held)
+    module = FailingClassifier(options.fail, options.rank, options.batch, held=options.held, early=options.early)
     last = Path(options.checkpoints or ".", "last.ckpt")
     ranks = options.devices * options.num_nodes
     trainer.fit(

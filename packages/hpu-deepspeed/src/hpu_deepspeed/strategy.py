@@ -283,6 +283,11 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         # By default the engine divides the loss by the accumulation steps as well.
         return super().backward(closure_loss, optimizer, *args, scale_wrt_gas=False, **kwargs)
 
+    @property
+    def gathers_parameters(self) -> bool:
+        """Whether a forward pass gathers parameters: in stage 3."""
+        return self.zero_stage_3
+
     def optimizer_step(
         self,
         optimizer: "Optimizer",
@@ -290,7 +295,7 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         model: "LightningModule | Module | None" = None,
         **kwargs: Any,
     ) -> Any:
-        """Run the closure and the engine's step, which communicates, as stage 3 does in forward, too.
+        """Run the closure and the engine's step, which communicates.
 
         Args:
             optimizer: The optimizer.
@@ -303,21 +308,6 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         """
         with self.collective("optimizer step"):
             return super().optimizer_step(optimizer, closure, model, **kwargs)
-
-    def validation_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the module's `validation_step`, in which stage 3 gathers parameters."""
-        with self.collective("validation step"):
-            return super().validation_step(*args, **kwargs)
-
-    def test_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the module's `test_step`, in which stage 3 gathers parameters."""
-        with self.collective("test step"):
-            return super().test_step(*args, **kwargs)
-
-    def predict_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the module's `predict_step`, in which stage 3 gathers parameters."""
-        with self.collective("predict step"):
-            return super().predict_step(*args, **kwargs)
 
     @contextmanager
     def block_backward_sync(self) -> Iterator[None]:

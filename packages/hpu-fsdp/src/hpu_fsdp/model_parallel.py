@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
 from hpu_core.distributed.strategy import HPUParallelStrategyBase
-from hpu_fsdp import _checkpoint, _parallelize, _steps
+from hpu_fsdp import _checkpoint, _parallelize
 from hpu_fsdp._lightning import LightningModule, ModelParallelStrategy
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ __all__ = ["HPUModelParallelStrategy"]
 
 class HPUModelParallelStrategy(
     _checkpoint.TrainerCheckpointMixin,
-    _steps.ForwardMixin,
     HPUParallelStrategyBase,
     _parallelize.ModelParallelSetupMixin,
     ModelParallelStrategy,
@@ -74,6 +73,11 @@ class HPUModelParallelStrategy(
             process_group_backend=self.process_groups.backend,
             timeout=self.process_groups.timeout,
         )
+
+    @property
+    def gathers_parameters(self) -> bool:
+        """Whether a forward pass gathers parameters: always."""
+        return True
 
     @classmethod
     def from_lightning(cls, strategy: ModelParallelStrategy) -> "HPUModelParallelStrategy":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
 from hpu_core.distributed.strategy import HPUParallelStrategyBase
-from hpu_fsdp import _checkpoint, _setup, _steps, _torch
+from hpu_fsdp import _checkpoint, _setup, _torch
 from hpu_fsdp._lightning import (
     FSDPPrecision,
     FSDPStrategy,
@@ -32,7 +32,6 @@ __all__ = ["HPUFSDPStrategy"]
 
 class HPUFSDPStrategy(
     _checkpoint.TrainerCheckpointMixin,
-    _steps.ForwardMixin,
     HPUParallelStrategyBase,
     _setup.FSDPSetupMixin,
     FSDPStrategy,
@@ -131,6 +130,11 @@ class HPUFSDPStrategy(
             device_mesh=device_mesh,
             **kwargs,
         )
+
+    @property
+    def gathers_parameters(self) -> bool:
+        """Whether a forward pass gathers parameters: always."""
+        return True
 
     @classmethod
     def from_lightning(cls, strategy: FSDPStrategy) -> "HPUFSDPStrategy":

@@ -4,7 +4,7 @@ import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -54,7 +54,11 @@ if TYPE_CHECKING:
         def prepare_device(self) -> None: ...
         def set_world_ranks(self) -> None: ...
         def setup_environment(self) -> None: ...
+        def predict_step(self, *args: Any, **kwargs: Any) -> Any: ...
         def teardown(self) -> None: ...
+        def test_step(self, *args: Any, **kwargs: Any) -> Any: ...
+        def training_step(self, *args: Any, **kwargs: Any) -> Any: ...
+        def validation_step(self, *args: Any, **kwargs: Any) -> Any: ...
         def _configure_launcher(self) -> None: ...
         def _set_world_ranks(self) -> None: ...
 
@@ -247,6 +251,35 @@ class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
             self._sigterm.raise_if_stopping()
         super().on_train_batch_start(batch, batch_idx)
 
+    @property
+    def gathers_parameters(self) -> bool:
+        """Whether a forward pass gathers parameters, so that all ranks evaluate the same number of batches."""
+        return False
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module's `training_step`, in which torch gathers parameters or broadcasts buffers."""
+        with self.collective("forward"):
+            return super().training_step(*args, **kwargs)
+
+    def validation_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module's `validation_step`."""
+        with self._evaluation():
+            return super().validation_step(*args, **kwargs)
+
+    def test_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module's `test_step`."""
+        with self._evaluation():
+            return super().test_step(*args, **kwargs)
+
+    def predict_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module's `predict_step`."""
+        with self._evaluation():
+            return super().predict_step(*args, **kwargs)
+
+    def _evaluation(self) -> AbstractContextManager[None]:
+        # Ranks that count different numbers of collectives could not be compared.
+        return self.collective("forward") if self.gathers_parameters else nullcontext()
+
     def backward(self, closure_loss: Tensor, optimizer: "Optimizer | None", *args: Any, **kwargs: Any) -> Tensor:
         """Compute gradients and reduce them over all ranks.
 
@@ -302,7 +335,7 @@ class FabricHPUParallelStrategyBase(HPUParallelMixin, FabricHPUStrategy):
             super().backward(tensor, module, *args, **kwargs)
 
     def count_forward_passes(self) -> None:
-        """Count each forward pass as a collective; for strategies that gather parameters in it, once set up."""
+        """Count each forward pass as a collective; for strategies that communicate in it, once set up."""
         # Fabric calls a module inside of this context, and has no other hook around it. FSDP2 gathers parameters in
         # hooks of the module, so a wrapper of `forward` would be too late.
         self.precision.forward_context = functools.partial(self._forward_context, self.precision)

@@ -438,6 +438,7 @@ class Watchdog:
             faulthandler.dump_traceback(_STDERR)
             try:
                 _kill_daemon_processes()
+                self._wait_for_readers()
             finally:
                 os._exit(1)
         self._failure, self._failed_at = failure, time.monotonic()
@@ -485,7 +486,12 @@ class Watchdog:
         while self._exchanges <= exchanges and time.monotonic() < deadline and not self._is_off:
             time.sleep(_STOP_INTERVAL / 5)
             self._wake.put(None)
-        if last_words and self._job.config.hosts_store:
+        if last_words:
+            self._wait_for_readers()
+
+    def _wait_for_readers(self) -> None:
+        """Give the other ranks the time to read a failure, if the store closes with this process."""
+        if self._job.config.hosts_store:
             time.sleep(2 * self._timeouts.heartbeat_interval)
 
 
