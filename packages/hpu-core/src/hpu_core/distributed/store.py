@@ -27,9 +27,9 @@ else:
 
 __all__ = ["RendezvousConfig", "invalid_entry", "is_refused", "open_store", "publish", "try_get"]
 
-# How much longer than its timeout the store's constructor may take: an interpreter that exits while the constructor
-# raises in another thread aborts.
-_CONNECT_GRACE: Final = 10.0
+# How much longer than its timeout the store's constructor may take, which tries again after a short one: an interpreter
+# that exits while the constructor raises in another thread aborts.
+_CONNECT_GRACE: Final = 5.0
 # How long a host may take to refuse a connection.
 _REFUSAL_TIMEOUT: Final = 1.0
 _MAX_QUOTED: Final = 80
