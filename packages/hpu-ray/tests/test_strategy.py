@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("ray.train")
 
 from hpu_core import plugins
-from hpu_ray.strategy import RayProcessGroupManager, find_strategy, prepare_trainer
+from hpu_ray.strategy import WorkerProcessGroupManager, find_strategy, prepare_trainer
 
 
 def test_strategies_are_found_by_their_names() -> None:
@@ -34,7 +34,7 @@ def test_training_outside_of_a_worker_is_refused() -> None:
     cluster: Any = None
 
     with pytest.raises(RuntimeError, match="TorchTrainer"):
-        RayProcessGroupManager("hccl", None).rendezvous(cluster, 2, 1)
+        WorkerProcessGroupManager("hccl", None).rendezvous(cluster, 2, 1)
 
 
 def test_other_strategies_are_refused() -> None:

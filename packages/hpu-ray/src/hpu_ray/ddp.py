@@ -3,17 +3,17 @@
 from typing import TYPE_CHECKING
 
 from hpu_ray._ray import ray_lightning
-from hpu_ray.strategy import RayHPUStrategyMixin, find_strategy
+from hpu_ray.strategy import WorkerStrategyMixin, find_strategy
 
 if TYPE_CHECKING:
-    from hpu_core.distributed.strategy import HPUParallelStrategyBase as HPUDDPStrategy
+    from hpu_core.distributed.strategy import HPUParallelStrategyBase as _Base
 else:
-    HPUDDPStrategy = find_strategy("hpu_ddp")
+    _Base = find_strategy("hpu_ddp")
 
 __all__ = ["RayHPUDDPStrategy"]
 
 
-class RayHPUDDPStrategy(RayHPUStrategyMixin, HPUDDPStrategy, ray_lightning.RayDDPStrategy):  # type: ignore[misc] # Ray has no type information.
+class RayHPUDDPStrategy(WorkerStrategyMixin, _Base, ray_lightning.RayDDPStrategy):  # type: ignore[misc] # Ray has no type information.
     """HPUDDPStrategy of hpu-ddp in a worker of Ray Train, with the same arguments.
 
     Raises:

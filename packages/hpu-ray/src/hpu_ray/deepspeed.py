@@ -3,17 +3,17 @@
 from typing import TYPE_CHECKING
 
 from hpu_ray._ray import ray_lightning
-from hpu_ray.strategy import RayHPUStrategyMixin, find_strategy
+from hpu_ray.strategy import WorkerStrategyMixin, find_strategy
 
 if TYPE_CHECKING:
-    from hpu_core.distributed.strategy import HPUParallelStrategyBase as HPUDeepSpeedStrategy
+    from hpu_core.distributed.strategy import HPUParallelStrategyBase as _Base
 else:
-    HPUDeepSpeedStrategy = find_strategy("hpu_deepspeed")
+    _Base = find_strategy("hpu_deepspeed")
 
 __all__ = ["RayHPUDeepSpeedStrategy"]
 
 
-class RayHPUDeepSpeedStrategy(RayHPUStrategyMixin, HPUDeepSpeedStrategy, ray_lightning.RayDeepSpeedStrategy):  # type: ignore[misc] # Ray has no type information.
+class RayHPUDeepSpeedStrategy(WorkerStrategyMixin, _Base, ray_lightning.RayDeepSpeedStrategy):  # type: ignore[misc] # Ray has no type information.
     """HPUDeepSpeedStrategy of hpu-deepspeed in a worker of Ray Train, with the same arguments.
 
     Raises:

@@ -3,17 +3,17 @@
 from typing import TYPE_CHECKING
 
 from hpu_ray._ray import ray_lightning
-from hpu_ray.strategy import RayHPUStrategyMixin, find_strategy
+from hpu_ray.strategy import WorkerStrategyMixin, find_strategy
 
 if TYPE_CHECKING:
-    from hpu_core.distributed.strategy import HPUParallelStrategyBase as HPUFSDPStrategy
+    from hpu_core.distributed.strategy import HPUParallelStrategyBase as _Base
 else:
-    HPUFSDPStrategy = find_strategy("hpu_fsdp")
+    _Base = find_strategy("hpu_fsdp")
 
 __all__ = ["RayHPUFSDPStrategy"]
 
 
-class RayHPUFSDPStrategy(RayHPUStrategyMixin, HPUFSDPStrategy, ray_lightning.RayFSDPStrategy):  # type: ignore[misc] # Ray has no type information.
+class RayHPUFSDPStrategy(WorkerStrategyMixin, _Base, ray_lightning.RayFSDPStrategy):  # type: ignore[misc] # Ray has no type information.
     """HPUFSDPStrategy of hpu-fsdp in a worker of Ray Train, with the same arguments.
 
     Raises:

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 else:
     _Strategy = object
 
-__all__ = ["RayHPUStrategyMixin", "find_strategy", "prepare_trainer"]
+__all__ = ["WorkerStrategyMixin", "find_strategy", "prepare_trainer"]
 
 
-class RayProcessGroupManager(ProcessGroupManager):
+class WorkerProcessGroupManager(ProcessGroupManager):
     """Process group of a worker, which Ray creates, and its watchdog. Ray restarts the workers that it ends."""
 
     def rendezvous(self, cluster: "ClusterEnvironment | None", devices: int, num_nodes: int) -> None:  # noqa: ARG002 - Ray has the numbers.
@@ -50,7 +50,7 @@ class RayProcessGroupManager(ProcessGroupManager):
         self.join(cast("ClusterEnvironment", cluster))
 
 
-class RayHPUStrategyMixin(_Strategy):
+class WorkerStrategyMixin(_Strategy):
     """Mixin for strategies in a worker of Ray Train; list it before the strategy and Ray's own.
 
     Ranks come from Ray's context, and the process group is Ray's.
@@ -61,7 +61,7 @@ class RayHPUStrategyMixin(_Strategy):
         if self.cluster_environment is None:
             self.cluster_environment = ray_lightning.RayLightningEnvironment()
         manager = self.process_groups
-        self.process_groups = RayProcessGroupManager(manager.backend, manager.timeout, manager.failure_detection)
+        self.process_groups = WorkerProcessGroupManager(manager.backend, manager.timeout, manager.failure_detection)
 
     @property
     def num_processes(self) -> int:
@@ -113,7 +113,7 @@ def prepare_trainer(trainer: "Trainer") -> "Trainer":
         TypeError: Its strategy is not one of this package.
         RuntimeError: Its cluster environment is not Ray's.
     """
-    if not isinstance(trainer.strategy, RayHPUStrategyMixin):
+    if not isinstance(trainer.strategy, WorkerStrategyMixin):
         raise TypeError(
             "`strategy` must be a RayHPUDDPStrategy, RayHPUFSDPStrategy or RayHPUDeepSpeedStrategy, got "
             f"{type(trainer.strategy).__name__}: pass `strategy=hpu_ray.RayHPUDDPStrategy()` to the Trainer"

@@ -77,7 +77,7 @@ def test_free_port_can_be_bound() -> None:
 
 def test_free_port_is_none_that_the_kernel_chooses() -> None:
     """The connection of another program could take such a port before the caller does."""
-    lowest = int(processes._EPHEMERAL_PORTS.read_text(encoding="ascii").split()[0])
+    lowest = int(processes._PORT_RANGE.read_text(encoding="ascii").split()[0])
     if lowest <= 2 * processes._FIRST_PORT:
         pytest.skip("Requires: ports that the kernel does not choose from")
 
@@ -88,6 +88,6 @@ def test_free_port_can_be_bound_where_the_kernel_chooses_from_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "range").write_text("1024\t65535\n", encoding="ascii")
-    monkeypatch.setattr(processes, "_EPHEMERAL_PORTS", tmp_path / "range")
+    monkeypatch.setattr(processes, "_PORT_RANGE", tmp_path / "range")
 
     test_free_port_can_be_bound()

@@ -283,8 +283,8 @@ class Watchdog:
     def _exchange_forever(self) -> None:
         while not self._closed.is_set():
             self._exchange()
-            is_urgent = self._stopping and self._failure is None
-            interval = _STOP_INTERVAL if is_urgent else self._timeouts.heartbeat_interval
+            waits = self._stopping and self._failure is None
+            interval = _STOP_INTERVAL if waits else self._timeouts.heartbeat_interval
             with contextlib.suppress(queue.Empty):
                 self._wake.get(timeout=interval)
 

@@ -37,7 +37,7 @@ _SCRUBBED_ENV = (
     "WORLD_SIZE",
 )
 # The range of ports that the kernel chooses from, and the first port below it that services rarely use.
-_EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _FIRST_PORT = 10_000
 # Maximum size of the output returned, in bytes.
 _MAX_OUTPUT_BYTES = 1 << 22
@@ -51,7 +51,7 @@ def free_port() -> int:
     It is one that the kernel does not give to connections and listeners without a port of their own, where there are
     such, so that no other program is likely to take it before the caller does.
     """
-    lowest = int(_EPHEMERAL_PORTS.read_text(encoding="ascii").split()[0])
+    lowest = int(_PORT_RANGE.read_text(encoding="ascii").split()[0])
     while True:
         port = _FIRST_PORT + secrets.randbelow(lowest - _FIRST_PORT) if lowest > 2 * _FIRST_PORT else 0
         with socket.socket() as probe, contextlib.suppress(OSError):
