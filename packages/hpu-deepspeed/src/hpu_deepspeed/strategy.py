@@ -285,7 +285,7 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
 
     @property
     def gathers_parameters(self) -> bool:
-        """Whether a forward pass gathers parameters: in stage 3."""
+        """Whether a forward pass gathers parameters, as in stage 3."""
         return self.zero_stage_3
 
     def optimizer_step(

@@ -76,7 +76,7 @@ class HPUModelParallelStrategy(
 
     @property
     def gathers_parameters(self) -> bool:
-        """Whether a forward pass gathers parameters: always."""
+        """Whether a forward pass gathers parameters, as it always does."""
         return True
 
     @classmethod

@@ -133,7 +133,7 @@ class HPUFSDPStrategy(
 
     @property
     def gathers_parameters(self) -> bool:
-        """Whether a forward pass gathers parameters: always."""
+        """Whether a forward pass gathers parameters, as it always does."""
         return True
 
     @classmethod
