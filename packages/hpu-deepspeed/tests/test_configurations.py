@@ -426,3 +426,12 @@ def _unknown_documented_options() -> list[str]:
 def test_documented_options_are_known(on_ranks: OnRanks) -> None:
     """`ignore_unused_parameters` is an option of `zero_optimization`, not a top-level one."""
     assert on_ranks(_unknown_documented_options) == [["ignore_unused_parameters"]] * 2
+
+
+def _stages_that_gather() -> list[int]:
+    return [stage for stage in range(4) if HPUDeepSpeedStrategy(stage=stage).gathers_parameters]
+
+
+def test_only_stage_3_gathers_parameters_in_evaluation(on_ranks: OnRanks) -> None:
+    """Elsewhere, ranks may evaluate different numbers of batches."""
+    assert on_ranks(_stages_that_gather) == [[3], [3]]
