@@ -138,8 +138,8 @@ def test_a_rank_that_stops_during_an_asynchronous_save_is_detected(
     """Its peers wait for it when they start the next save, or end."""
     strategy = _Strategy()
     strategy.async_save = True
-    pending: Any = _PendingSave(mock.Mock(), _Future(strategy))  # type: ignore[arg-type] # Stands in for a Future.
-    monkeypatch.setattr(strategy, "_pending_save", pending)
+    committed: Any = _Future(strategy)
+    monkeypatch.setattr(strategy, "_pending_save", _PendingSave(mock.Mock(), committed))
     monkeypatch.setattr(strategy, "_save_async", lambda *_: strategy.events.append(("save", strategy._collective)))
     strategy.save_checkpoint({}, tmp_path / "last.ckpt")
     strategy.finish_save()

@@ -5,8 +5,8 @@
 A step is forward, backward and AdamW on one resident batch. Steps of both kinds alternate in one process with one
 thread, until the median of their ratios is known well enough. Backward passes of the device run on a thread of
 autograd's, as on a card: waking it takes a tenth to a third of a step of the MLP, more on an idle machine than on a
-busy one. The figures need an otherwise idle machine. They are simulated and say nothing about a card. The
-exit code is 1 if a limit is missed or cannot be judged.
+busy one. The figures need an otherwise idle machine. They are simulated and say nothing about a card. The exit code is
+1 if a limit is missed or cannot be judged.
 """
 
 from __future__ import annotations

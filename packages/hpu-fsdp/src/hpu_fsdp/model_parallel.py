@@ -50,6 +50,7 @@ class HPUModelParallelStrategy(
 
     strategy_name = "hpu_model_parallel"
     weights_key = "state_dict"
+    gathers_parameters = True
 
     def __init__(  # noqa: PLR0913 - the arguments of Lightning's strategy.
         self,
@@ -73,11 +74,6 @@ class HPUModelParallelStrategy(
             process_group_backend=self.process_groups.backend,
             timeout=self.process_groups.timeout,
         )
-
-    @property
-    def gathers_parameters(self) -> bool:
-        """Whether a forward pass gathers parameters, as it always does."""
-        return True
 
     @classmethod
     def from_lightning(cls, strategy: ModelParallelStrategy) -> "HPUModelParallelStrategy":

@@ -76,6 +76,7 @@ class HPUFSDPStrategy(
 
     strategy_name = "hpu_fsdp"
     weights_key = "model"
+    gathers_parameters = True
     # Lightning refuses the names in its own list with another accelerator than CUDA.
     _registered_strategies: list[str] = []  # noqa: RUF012 - as Lightning's.
 
@@ -130,11 +131,6 @@ class HPUFSDPStrategy(
             device_mesh=device_mesh,
             **kwargs,
         )
-
-    @property
-    def gathers_parameters(self) -> bool:
-        """Whether a forward pass gathers parameters, as it always does."""
-        return True
 
     @classmethod
     def from_lightning(cls, strategy: FSDPStrategy) -> "HPUFSDPStrategy":
