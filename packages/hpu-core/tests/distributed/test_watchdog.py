@@ -537,6 +537,18 @@ def _stop(watchdog: Watchdog) -> None:
         pass
 
 
+def test_a_rank_that_is_far_behind_takes_what_it_missed_in_one_go(pair: Pair) -> None:
+    """One decision for every batch would take minutes."""
+    ahead = 1_000_000
+    for _ in range(ahead):
+        pair.ranks[1].should_stop_before_batch()
+    pair.ranks[0].request_stop()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(_stop, pair.ranks))
+
+    assert pair.heartbeats[0].batch == pair.heartbeats[1].batch > ahead
+
+
 def test_an_agreed_stop_is_no_failure(pair: Pair) -> None:
     for watchdog in pair.ranks:
         watchdog.request_stop()

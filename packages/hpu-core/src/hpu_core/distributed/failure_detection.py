@@ -159,7 +159,7 @@ class RankFailure:
 
 @dataclass(frozen=True, slots=True)
 class StopDecision:
-    """Whether ranks that wait before a batch stop there. All earlier batches have been taken.
+    """Whether ranks stop before a batch or take it. All earlier batches are taken.
 
     Attributes:
         batch: The batch; 0 while nothing is decided.
@@ -207,8 +207,8 @@ def decide_stop(ranks: Sequence[Heartbeat], last: StopDecision) -> StopDecision 
     """Return what ranks that wait before a batch do; None while that is open.
 
     All ranks stop before the same batch. A rank that took a batch before it learned of the request needs the others
-    for it, so these take it, too, and wait before the next one. A decision stands: a rank that has already stopped
-    looks like one that has taken the batch.
+    for it, so these take it, too, and all between, and wait before the next one. A decision stands: a rank that has
+    already stopped looks like one that has taken the batch.
 
     Args:
         ranks: Last heartbeat of every rank.
@@ -217,13 +217,13 @@ def decide_stop(ranks: Sequence[Heartbeat], last: StopDecision) -> StopDecision 
     waiting = [rank.batch for rank in ranks if rank.is_waiting]
     if not waiting:
         return None
-    batch = min(waiting)
-    if batch <= last.batch:
+    if min(waiting) <= last.batch:
         return last
     if len(waiting) == len(ranks) and len(set(waiting)) == 1:
-        return StopDecision(batch, stop=True)
-    taken = any(rank.batch > batch or (rank.batch == batch and not rank.is_waiting) for rank in ranks)
-    return StopDecision(batch, stop=False) if taken else None
+        return StopDecision(waiting[0], stop=True)
+    # While gradients accumulate, a rank may be any number of batches ahead.
+    taken = max(rank.batch - rank.is_waiting for rank in ranks)
+    return StopDecision(taken, stop=False) if taken >= min(waiting) else None
 
 
 def describe_exit(code: int) -> str:

@@ -193,7 +193,7 @@ class Watchdog:
         beat = self._heartbeat
         with self._lock:
             beat.batch += 1
-            if not self._stopping:
+            if not self._stopping or beat.batch < self._decision.batch:
                 return False
             beat.stop_batch = beat.batch
         self._wake.put(None)
