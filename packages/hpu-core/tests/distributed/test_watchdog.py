@@ -21,14 +21,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpu_core.distributed import watchdog as module
-from hpu_core.distributed.connections import peer_endpoints
 from hpu_core.distributed.environment import AGENT_STORE
 from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, RankFailure, RankInfo, Timeouts
 from hpu_core.distributed.launcher import LaunchedRanks
-from hpu_core.distributed.rendezvous import RendezvousResult, rendezvous
-from hpu_core.distributed.store import RendezvousConfig, open_store, publish
+from hpu_core.distributed.rendezvous import RendezvousResult
+from hpu_core.distributed.store import RendezvousConfig, publish
 from hpu_core.distributed.watchdog import Watchdog
 from hpu_sim.testing import free_port
+
+from .jobs import broken_store, join
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import HashStore
@@ -77,20 +78,11 @@ def _frequent_heartbeats(timeout: float, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(Timeouts, "from_timeout", lambda _: replace(limits, heartbeat_interval=interval))
 
 
-def _join(world_size: int, timeout: float) -> list[RendezvousResult]:
-    port, limit = free_port(), timedelta(seconds=timeout)
-    configs = [RendezvousConfig("127.0.0.1", port, rank, rank, world_size, limit) for rank in range(world_size)]
-    # Torch 2.0 holds Python's lock while a client waits for the store, which another thread could then not open.
-    roots = [open_store(configs[0], server=True), *[None] * (world_size - 1)]
-    with ThreadPoolExecutor(world_size) as pool:
-        return list(pool.map(rendezvous, configs, roots))
-
-
 @pytest.fixture
 def jobs(timeout: float, monkeypatch: pytest.MonkeyPatch) -> list[RendezvousResult]:
     """Rendezvous results of two ranks."""
     monkeypatch.delenv(AGENT_STORE, raising=False)
-    return _join(2, timeout)
+    return join(2, timeout)
 
 
 @pytest.fixture
@@ -121,17 +113,11 @@ def pair(jobs: list[RendezvousResult], exits: mock.Mock) -> Iterator[Pair]:
     assert set(threading.enumerate()) <= threads
 
 
-def _broken_store() -> mock.Mock:
-    """Return a store whose connection is broken, also for an exchange that has begun."""
-    fail = mock.Mock(side_effect=RuntimeError("Connection reset by peer"))
-    return mock.Mock(set=fail, get=fail, add=fail)
-
-
 def _disconnect(watchdog: Watchdog) -> None:
     """Have nothing listen where a rank looks for the store."""
-    config = replace(watchdog._job.config, port=free_port())
-    watchdog._job = replace(watchdog._job, config=config)
-    watchdog._store = _broken_store()
+    exchange = watchdog._exchange
+    exchange._job = replace(exchange._job, config=replace(exchange._job.config, port=free_port()))
+    exchange._store = broken_store()
 
 
 def _held(watchdog: Watchdog, name: str = "backward") -> Callable[[], BaseException]:
@@ -208,7 +194,7 @@ def test_a_process_that_died_is_named_by_its_launcher_on_another_machine(
     """Rank 1 launched rank 2."""
     monkeypatch.delenv(AGENT_STORE, raising=False)
     launched: Any = mock.Mock(exit_codes=mock.Mock(return_value={}), ranks=mock.Mock(return_value={2}))
-    jobs = _join(3, timeout)
+    jobs = join(3, timeout)
     watchdogs = [Watchdog(jobs[0], Heartbeat(), LaunchedRanks()), Watchdog(jobs[1], Heartbeat(), launched)]
     watchdogs.append(Watchdog(jobs[2], Heartbeat(), LaunchedRanks()))
     for watchdog in watchdogs:
@@ -220,53 +206,6 @@ def test_a_process_that_died_is_named_by_its_launcher_on_another_machine(
 
     for watchdog in reversed(watchdogs):
         watchdog.close()
-
-
-@pytest.fixture
-def peers(monkeypatch: pytest.MonkeyPatch) -> mock.Mock:
-    """The kernel's table of connections to the store; a test may change it."""
-    table = mock.Mock(side_effect=peer_endpoints)
-    monkeypatch.setattr(module, "peer_endpoints", table)
-    return table
-
-
-@pytest.mark.parametrize("timeout", [30.0])
-def test_a_rank_whose_connections_are_closed_is_dead(peers: mock.Mock, pair: Pair) -> None:
-    """The kernel closes the connections of a process that died, and its heartbeats end."""
-    pair.ranks[0]._flush()
-    wait = _held(pair.ranks[0])
-
-    pair.ranks[1]._closed.set()
-    peers.side_effect = lambda _: set()
-
-    assert "rank 1 (pid " in str(wait())
-    assert "exited: its connections are closed" in str(wait())
-
-
-def test_connections_are_not_read_while_heartbeats_arrive(peers: mock.Mock, pair: Pair) -> None:
-    """The kernel searches all of its table, which takes milliseconds on every rank."""
-    for watchdog in pair.ranks:
-        watchdog._flush()
-    peers.reset_mock()
-
-    for watchdog in pair.ranks:
-        watchdog._flush()
-
-    peers.assert_not_called()
-
-
-def test_connections_are_read_once_where_the_store_is_on_another_host(peers: mock.Mock, pair: Pair) -> None:
-    """No connection of this host ends at its port there."""
-    peers.side_effect = lambda _: set()
-    for watchdog in pair.ranks:
-        watchdog._connected.clear()
-        watchdog._flush()
-    peers.reset_mock()
-
-    for watchdog in pair.ranks:
-        watchdog._flush()
-
-    peers.assert_not_called()
 
 
 def test_a_rank_whose_output_nobody_reads_exits(pair: Pair, exits: mock.Mock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,7 +307,7 @@ def test_new_strategy_does_not_read_the_failure_of_the_last_one(jobs: list[Rende
     for watchdog in (follower, leader):
         watchdog.start()
         for _ in range(2):
-            watchdog._exchange()
+            watchdog._exchange_once()
     for watchdog in (follower, leader):
         watchdog.raise_if_failed()
         watchdog.close()
@@ -501,8 +440,7 @@ def test_a_rank_that_finished_is_not_missed(pair: Pair) -> None:
 def test_an_error_in_the_watchdog_ends_no_healthy_run(
     rank: int, pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    method = "_exchange_as_leader" if rank == 0 else "_exchange_with_leader"
-    monkeypatch.setattr(pair.ranks[rank], method, mock.Mock(side_effect=KeyError("broken")))
+    monkeypatch.setattr(pair.ranks[rank]._exchange, "exchange", mock.Mock(side_effect=KeyError("broken")))
     done = threading.Event()
     with caplog.at_level(logging.WARNING):
         for _ in range(30):
@@ -601,25 +539,11 @@ def test_a_signal_handler_may_request_a_stop_at_any_moment(pair: Pair) -> None:
 
 
 def test_a_broken_connection_to_a_living_rank_0_is_replaced(pair: Pair) -> None:
-    pair.ranks[1]._store = _broken_store()
+    pair.ranks[1]._exchange._store = broken_store()
     wait = _held(pair.ranks[1])
     pair.ranks[0].report_failure(ValueError("no such luck"))
 
     assert "failed: ValueError: no such luck" in str(wait())
-
-
-def test_a_rank_0_that_exits_while_its_store_is_connected_anew_is_named(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A process closes its connections one by one, and may still listen when the first one is closed."""
-    # This rank's own connections are known, and closed as well.
-    pair.ranks[1]._flush()
-    listening = iter([False])
-    monkeypatch.setattr(module, "is_refused", lambda _: next(listening, True))
-    _disconnect(pair.ranks[1])
-    wait = _held(pair.ranks[1])
-
-    assert str(wait()).endswith("its store closed")
 
 
 @pytest.mark.parametrize("timeout", [8.0])
@@ -628,8 +552,8 @@ def test_an_error_while_the_store_does_not_answer_names_rank_0(
 ) -> None:
     """Not every collective is counted: DDP exchanges its buckets in a forward pass."""
     # As of a rank 0 that was killed, while its DataLoader workers still hold its sockets.
-    monkeypatch.setattr(pair.ranks[1], "_connect", mock.Mock(side_effect=RuntimeError("timed out")))
-    pair.ranks[1]._store = _broken_store()
+    monkeypatch.setattr(pair.ranks[1]._exchange, "connect", mock.Mock(side_effect=RuntimeError("timed out")))
+    pair.ranks[1]._exchange._store = broken_store()
 
     pair.ranks[1].report_failure(RuntimeError("Read error: Connection reset by peer"))
 
@@ -645,37 +569,16 @@ def test_an_error_while_the_store_does_not_answer_names_rank_0(
     )
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_heartbeat_of_another_version_ends_no_run(
-    rank: int, record: dict[str, Any], foreign: tuple[RankInfo, RankInfo], exits: mock.Mock
-) -> None:
+def test_a_heartbeat_of_another_version_ends_no_run(rank: int, record: dict[str, Any], exits: mock.Mock) -> None:
     """The watchdog reads it, or is off."""
+    infos = (RankInfo(0, 0, "host", -1), RankInfo(1, 1, "host", -1))
     config = RendezvousConfig("127.0.0.1", 1, rank, rank, 2, timedelta(seconds=60))
-    watchdog = Watchdog(RendezvousResult(config, mock.Mock(), "a", foreign, ()), Heartbeat(), LaunchedRanks())
-    watchdog._store = HashStore()
+    watchdog = Watchdog(RendezvousResult(config, mock.Mock(), "a", infos, ()), Heartbeat(), LaunchedRanks())
+    store = watchdog._exchange._store = HashStore()
     for key in ("heartbeat/0", "heartbeat/1", "leader"):
-        publish(watchdog._store, key, {"run": 0, **record})
+        publish(store, key, {"run": 0, **record})
     with mock.patch.object(module._log, "warning"):
-        watchdog._run(watchdog._exchange)
+        watchdog._run(watchdog._exchange_once)
 
     assert not exits.now.called
     assert not exits.later.called
-
-
-@pytest.fixture
-def foreign() -> tuple[RankInfo, RankInfo]:
-    """Two ranks of another process."""
-    return RankInfo(0, 0, "host", -1), RankInfo(1, 1, "host", -1)
-
-
-def test_a_leader_record_of_another_version_is_an_error(
-    foreign: tuple[RankInfo, RankInfo], exits: mock.Mock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = HashStore()
-    publish(store, "leader", {"run": "one"})
-    monkeypatch.setattr(Watchdog, "_connect", lambda watchdog, *_: setattr(watchdog, "_store", store))
-    config = RendezvousConfig("127.0.0.1", 1, 1, 1, 2, timedelta(seconds=60))
-    watchdog = Watchdog(RendezvousResult(config, mock.Mock(), "a", foreign, ()), Heartbeat(), LaunchedRanks())
-
-    with pytest.raises(ValueError, match="'leader' in the store at MASTER_PORT must be a record of this version"):
-        watchdog.start()
-    assert not exits.mock_calls

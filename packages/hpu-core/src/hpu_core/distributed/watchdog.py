@@ -1,15 +1,13 @@
-"""Watchdog: publishes this rank's heartbeat, reads the others', and ends the process when the job cannot continue.
+"""Watchdog: exchanges heartbeats with the other ranks, and ends the process when the job cannot continue.
 
-HCCL collectives never time out, so a collective that one rank does not enter holds all others forever. Heartbeats go
-through the job's store. Rank 0 reads all of them and publishes the first failure; every other rank reads that, and
-watches rank 0. A rank raises `RankFailedError` at its next collective; one that is held in a collective is ended by
-faulthandler after a grace period. An error of the watchdog itself switches it off and never ends a healthy run.
+HCCL collectives never time out, so a collective that one rank does not enter holds all others forever. A rank raises
+`RankFailedError` at its next collective; one that is held in a collective is ended by faulthandler after a grace
+period. An error of the watchdog itself switches it off and never ends a healthy run.
 """
 
 import atexit
 import contextlib
 import faulthandler
-import json
 import logging
 import multiprocessing.util
 import os
@@ -18,27 +16,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
-from datetime import timedelta
+from dataclasses import replace
 from typing import Final
 
-from hpu_core.distributed.connections import peer_endpoints
 from hpu_core.distributed.environment import Agent
-from hpu_core.distributed.failure_detection import (
-    Heartbeat,
-    RankFailedError,
-    RankFailure,
-    RankState,
-    StopDecision,
-    Timeouts,
-    decide_stop,
-    describe_exit,
-    detect_failure,
-    detect_leader_failure,
-)
+from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, RankFailure, StopDecision
+from hpu_core.distributed.heartbeat_exchange import HeartbeatExchange
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult
-from hpu_core.distributed.store import invalid_entry, is_refused, open_store, publish, try_get
 
 __all__ = ["Watchdog"]
 
@@ -67,41 +52,30 @@ class Watchdog:
         launched: LaunchedRanks,
         agent: Agent | None = None,
     ) -> None:
-        self._job = job
         self._info = job.ranks[job.config.rank]
+        self._hosts_store = job.config.hosts_store
         self._timeout = job.config.timeout.total_seconds()
-        self._timeouts = Timeouts.from_timeout(self._timeout)
         self._launched = launched
         self._agent = agent
         self._heartbeat = heartbeat
+        self._connections = job.connections
         # Reentrant, because a signal handler may interrupt its holder.
         self._lock = threading.RLock()
-        now = time.monotonic()
-        self._ranks = [RankState(info, Heartbeat(training=True), now, now) for info in job.ranks]
-        # Rank 0 observes all others, which observe rank 0 and the ranks that they launched.
-        self._observed = [
-            state
-            for state in self._ranks
-            if state.info.rank != job.config.rank
-            and (job.config.rank == 0 or state.info.rank == 0 or state.info.rank in launched.ranks())
-        ]
-        self._connected: set[int] = set()
-        self._is_store_remote = False
+        self._exchange = HeartbeatExchange(job, launched)
+        self._timeouts = self._exchange.timeouts
         self._failure: RankFailure | None = None
-        self._failed_at = now
+        self._failed_at = 0.0
         self._failed = threading.Event()
         # Until the next collective. The error itself would keep the frames of its traceback.
         self._last_error_id: int | None = None
         self._has_reported = False
-        self._stopping = False
-        self._decision = StopDecision()
-        self._decided = threading.Condition()
+        # Notified after every exchange.
+        self._exchanged = threading.Condition()
         self._is_off = False
         self._closed = threading.Event()
         # Of all ways to wake a thread, the one that a signal handler may use.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._exchanges = 0
-        self._last_exchange = now
         self._threads = [
             threading.Thread(target=self._run, args=(loop,), name=f"hpu-watchdog-{name}", daemon=True)
             for name, loop in (("exchange", self._exchange_forever), ("monitor", self._monitor))
@@ -114,9 +88,8 @@ class Watchdog:
             RankFailedError: Rank 0 is gone.
             ValueError: Something else than this version of hpu-core wrote to the store.
         """
-        self._connect(self._timeouts.stall, self._job.config.check)
+        self._exchange.connect()
         self._begin_run()
-        publish(self._store, f"heartbeat/{self._info.rank}", asdict(self._heartbeat))
         for thread in self._threads:
             thread.start()
         # atexit comes before what the bridge does at exit; a process of multiprocessing exits without atexit.
@@ -193,16 +166,16 @@ class Watchdog:
         beat = self._heartbeat
         with self._lock:
             beat.batch += 1
-            if not self._stopping or beat.batch < self._decision.batch:
+            last = self._exchange.leader_record
+            if not last.stopping or beat.batch < last.decision.batch:
                 return False
             beat.stop_batch = beat.batch
         self._wake.put(None)
         # All ranks come here, or are told of the batch that a rank has taken.
-        with self.collective("SIGTERM handling"), self._decided:
-            while self._decision.batch < beat.batch and not self._is_off:
+        with self.collective("SIGTERM handling"), self._exchanged:
+            while (decision := self._exchange.leader_record.decision).batch < beat.batch and not self._is_off:
                 self.raise_if_failed()
-                self._decided.wait(self._timeouts.heartbeat_interval)
-            decision = self._decision
+                self._exchanged.wait(self._timeouts.heartbeat_interval)
         with self._lock:
             beat.stop_batch = 0
             # Only the ranks that waited have counted it.
@@ -211,7 +184,8 @@ class Watchdog:
 
     def report_failure(self, error: BaseException) -> None:
         """Publish that this rank cannot continue, unless another rank is the reason."""
-        caused_by_peer = isinstance(error, RankFailedError) or self._decision.stop or self._wait_for_failure(error)
+        has_stopped = self._exchange.leader_record.decision.stop
+        caused_by_peer = isinstance(error, RankFailedError) or has_stopped or self._wait_for_failure(error)
         if self._heartbeat.training and not caused_by_peer:
             text = f"{type(error).__name__}: {error}".rstrip(": ")
             self._heartbeat.error = text[:_MAX_ERROR_LENGTH]
@@ -255,23 +229,14 @@ class Watchdog:
             # At exit the bridge destroys its process groups, which waits for dead peers.
             self._schedule_exit(self._timeouts.exit_grace)
 
-    def _connect(self, seconds: float, check: Callable[[], None]) -> None:
-        # A connection of its own: a client that waits for a key blocks every other user of the same connection.
-        config = replace(self._job.config, timeout=timedelta(seconds=seconds), check=check)
-        root = open_store(config, server=False)
-        root.set_timeout(timedelta(seconds=self._timeouts.stall))
-        self._store = self._job.store(root)
-
     def _begin_run(self) -> None:
         """Give this training the next number, with which nothing that the last one left in the store is read."""
-        beat, record = self._heartbeat, try_get(self._store, "leader")
+        beat = self._heartbeat
         # A rank that did not get as far as the others in the last training catches up.
-        run = record[1].get("run") if record is not None else 0
-        if not isinstance(run, int):
-            raise invalid_entry("leader", record)
-        beat.run = max(beat.run + 1, run)
+        beat.run = max(beat.run + 1, self._exchange.leader_run())
         beat.error, beat.collective, beat.training, beat.stop_requested = None, None, True, False
-        beat.connections = list(self._job.connections)
+        beat.connections = list(self._connections)
+        self._exchange.announce(beat)
 
     def _run(self, loop: Callable[[], None]) -> None:
         try:
@@ -282,155 +247,57 @@ class Watchdog:
 
     def _exchange_forever(self) -> None:
         while not self._closed.is_set():
-            self._exchange()
-            waits = self._stopping and self._failure is None
+            self._exchange_once()
+            waits = self._exchange.leader_record.stopping and self._failure is None
             interval = _STOP_INTERVAL if waits else self._timeouts.heartbeat_interval
             with contextlib.suppress(queue.Empty):
                 self._wake.get(timeout=interval)
 
     def _monitor(self) -> None:
         """Abort where the launcher is gone, or the store does not answer while this rank waits for others."""
-        own = self._ranks[self._info.rank]
+        exchange, own = self._exchange, self._exchange.own
         while not self._closed.wait(self._timeouts.heartbeat_interval) and not self._is_off:
             now = time.monotonic()
-            silent = now - self._last_exchange
+            silent = now - exchange.last_exchange_time
             own.update(self._snapshot(), now)
             if self._failure is not None and now - self._failed_at > self._timeouts.exit_grace / 2:
                 # They are stopped, or hold Python's lock: else they would exit by themselves.
-                for state in self._observed:
+                for state in exchange.observed:
                     if now - state.last_heartbeat_time > self._timeouts.detection_latency:
                         self._launched.kill(state.info.rank)
             elif self._agent is not None and self._agent.has_exited:
                 self._on_failure(RankFailure(f"{self._agent.name} (pid {self._agent.pid} on {self._info.host}) exited"))
             elif min(silent, own.waiting_for(now)) >= self._timeouts.stall:
-                self._on_failure(self._leader_failure(silent))
+                self._on_failure(exchange.leader_failure(silent))
 
     def _snapshot(self) -> Heartbeat:
         with self._lock:
             return replace(self._heartbeat)
 
-    def _exchange(self) -> None:
+    def _exchange_once(self) -> None:
         """Publish the own heartbeat, read the others', and act on what follows."""
-        # Before heartbeats are read: the last one of a rank that exited is in the store by now.
-        self._update_exits()
+        exits = self._exchange.update_exits()
+        with self._lock:
+            self._heartbeat.exits = exits
+            self._heartbeat.beat += 1
         try:
-            failure = self._exchange_heartbeats()
-            self._last_exchange = time.monotonic()
+            failure = self._exchange.exchange(self._snapshot(), self._failure)
         except RuntimeError:
             if self._closed.is_set():
                 return
-            failure = self._reconnect()
+            failure = self._exchange.reconnect(self._snapshot)
         self._exchanges += 1
         if failure is not None:
             self._on_failure(failure)
-
-    def _exchange_heartbeats(self) -> RankFailure | None:
-        with self._lock:
-            self._heartbeat.beat += 1
-        own, now = self._snapshot(), time.monotonic()
-        self._ranks[self._info.rank].update(own, now)
-        self._store.set(f"heartbeat/{self._info.rank}", json.dumps(asdict(own)))
-        for state in self._observed:
-            entry = try_get(self._store, f"heartbeat/{state.info.rank}")
-            if entry is not None and entry[1]["run"] >= own.run:
-                state.update(Heartbeat(**entry[1]), now)
-                for rank, reason in state.heartbeat.exits.items():
-                    self._ranks[int(rank)].exit_reason = reason
-        if self._info.rank == 0:
-            return self._exchange_as_leader(now)
-        return self._exchange_with_leader(now)
-
-    def _exchange_as_leader(self, now: float) -> RankFailure | None:
-        failure = self._failure or detect_failure(self._ranks, now, self._timeouts)
-        latest = [state.heartbeat for state in self._ranks]
-        stopping = any(heartbeat.stop_requested for heartbeat in latest)
-        decision = (decide_stop(latest, self._decision) if stopping else None) or self._decision
-        record = {
-            "run": latest[0].run,
-            "failure": failure and asdict(failure),
-            "stopping": stopping,
-            "decision": asdict(decision),
-        }
-        publish(self._store, "leader", record)
-        self._on_stop(stopping, decision)
-        return failure
-
-    def _exchange_with_leader(self, now: float) -> RankFailure | None:
-        leader, own = self._ranks[0], self._ranks[self._info.rank]
-        record = try_get(self._store, "leader")
-        if record is not None and record[1]["run"] >= own.heartbeat.run:
-            self._on_stop(record[1]["stopping"], StopDecision(**record[1]["decision"]))
-            if record[1]["failure"] is not None:
-                return RankFailure(**record[1]["failure"])
-        return detect_leader_failure(leader, own, now, self._timeouts)
-
-    def _reconnect(self) -> RankFailure | None:
-        """Connect anew, as a broken connection is no proof that rank 0 is gone; return the failure where it is."""
-        leader, now = self._ranks[0], time.monotonic()
-        if leader.exit_reason is None:
-            try:
-                self._connect(self._timeouts.silence, self._check_store)
-            except ConnectionRefusedError:
-                leader.exit_reason = "its store closed"
-            except RuntimeError:
-                # Out of reach is not closed: `_monitor` limits how long.
-                _log.debug("rank %d found no store", self._info.rank, exc_info=True)
-        # Whether rank 0 had finished is not known, so that only a rank that waits for it has a reason to fail.
-        own = self._ranks[self._info.rank]
-        own.update(self._snapshot(), now)
-        if leader.exit_reason is not None and own.waiting_for(now) > self._timeouts.heartbeat_interval:
-            return self._leader_failure(own.waiting_for(now))
-        return None
-
-    def _leader_failure(self, seconds: float) -> RankFailure:
-        """Return the failure of rank 0, whose store has not answered for some seconds."""
-        leader = self._ranks[0]
-        if leader.exit_reason is not None:
-            return RankFailure(f"{leader.info} exited{leader.where}: {leader.exit_reason}", 0, seconds)
-        endpoint = self._job.config.endpoint
-        return RankFailure(f"the store of {leader.info} at {endpoint} has not answered for {seconds:.0f} s", 0, seconds)
-
-    def _check_store(self) -> None:
-        """Raise a ConnectionRefusedError if the store is closed. torch's client retries, as if it were out of reach."""
-        if is_refused(self._job.config):
-            raise ConnectionRefusedError
-
-    def _update_exits(self) -> None:
-        exits = {rank: describe_exit(code) for rank, code in self._launched.exit_codes().items()}
-        for rank, reason in exits.items():
-            self._ranks[rank].exit_reason = reason
-        with self._lock:
-            self._heartbeat.exits = {str(rank): reason for rank, reason in exits.items()}
-        self._update_connections(time.monotonic())
-
-    def _update_connections(self, now: float) -> None:
-        """Note which other ranks are connected to the store of this host, and which of them are no longer."""
-        connected, silence = self._connected, self._timeouts.silence
-        new = [s for s in self._observed if s.heartbeat.connections and s.info.rank not in connected]
-        # A broken connection alone proves nothing while heartbeats arrive.
-        silent = [s for s in self._observed if s.info.rank in connected and now - s.last_heartbeat_time > silence]
-        # The kernel searches all of its table, which takes milliseconds.
-        if not silent and (self._is_store_remote or not new):
-            return
-        peers = peer_endpoints(self._job.config.port)
-        self._is_store_remote = not peers
-        connected.update(state.info.rank for state in new if not peers.isdisjoint(state.heartbeat.connections))
-        for state in silent:
-            if peers.isdisjoint(state.heartbeat.connections):
-                state.exit_reason = state.exit_reason or "its connections are closed"
-
-    def _on_stop(self, stopping: bool, decision: StopDecision) -> None:
-        self._stopping = stopping
-        with self._decided:
-            self._decision = decision
-            self._decided.notify_all()
+        with self._exchanged:
+            self._exchanged.notify_all()
 
     def _on_failure(self, failure: RankFailure) -> None:
         """Have this process raise, and exit if it cannot."""
         if self._failure is not None:
             return
         beat, rank = self._snapshot(), self._info.rank
-        own = self._ranks[rank]
+        own = self._exchange.own
         # Checked against what this rank knows of itself: a message alone ends no process.
         hangs = failure.rank == rank and time.monotonic() - own.last_progress_time > self._timeouts.stall / 2
         if beat.training and hangs:
@@ -472,9 +339,9 @@ class Watchdog:
         may_be_peer = isinstance(error, RuntimeError) and is_new and not self._closed.is_set() and not self._is_off
         self._last_error_id = id(error)
         if not self._failed.wait(self._timeouts.detection_latency if may_be_peer else 0):
-            silent = time.monotonic() - self._last_exchange
+            silent = time.monotonic() - self._exchange.last_exchange_time
             if may_be_peer and self._info.rank != 0 and silent > self._timeouts.silence:
-                self._on_failure(self._leader_failure(silent))
+                self._on_failure(self._exchange.leader_failure(silent))
         return self._failed.is_set()
 
     def _flush(self) -> None:
@@ -491,7 +358,7 @@ class Watchdog:
 
     def _wait_for_readers(self) -> None:
         """Give the other ranks the time to read a failure, if the store closes with this process."""
-        if self._job.config.hosts_store:
+        if self._hosts_store:
             time.sleep(2 * self._timeouts.heartbeat_interval)
 
 
