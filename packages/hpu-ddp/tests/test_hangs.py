@@ -20,7 +20,8 @@ def test_stopped_rank_is_killed_and_named(run: Run) -> None:
 @pytest.mark.parametrize(
     ("rank", "options"),
     [
-        pytest.param(0, ["--early"], id="while the others wait for its buffers"),
+        pytest.param(0, ["--before", "forward"], id="while the others wait for its buffers"),
+        pytest.param(1, ["--before", "metric"], id="while the others compute a metric", marks=pytest.mark.slow),
         pytest.param(1, [], id="in a forward pass", marks=pytest.mark.slow),
     ],
 )

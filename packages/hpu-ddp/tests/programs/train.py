@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import torch
 from tests.modules import Classifier, make_loader, make_trainer, parameter_bytes, to_floats
+from torchmetrics import MeanMetric
 
 from hpu_core import bridge, frameworks
 from hpu_ddp import HPUDDPStrategy
@@ -46,12 +47,14 @@ def fail(how: str) -> None:
 class FailingClassifier(Classifier):
     """Classifier that fails on one rank, in one batch."""
 
-    def __init__(self, how: str, rank: int, batch: int, *, held: bool, early: bool) -> None:
+    def __init__(self, how: str, rank: int, batch: int, *, held: bool, before: str) -> None:
         super().__init__()
-        self.early = early
-        if early:
+        self.before = before
+        if before == "forward":
             # torch broadcasts it from rank 0 before each forward pass.
             self.register_buffer("statistics", torch.zeros(4))
+        if before == "metric":
+            self.mean_loss = MeanMetric()
         self.how, self.rank, self.batch, self.held = how, rank, batch, held
         self.module_id: str | None = None
 
@@ -60,9 +63,16 @@ class FailingClassifier(Classifier):
         self.module_id = os.environ.get("HLS_MODULE_ID")
 
     def on_train_batch_start(self, batch: tuple[Any, Any], index: int) -> None:
-        """With `early`, fail here."""
-        if self.early:
+        """Fail before the forward pass, if asked to."""
+        if self.before == "forward":
             self.fail_in_batch()
+
+    def on_train_batch_end(self, outputs: Any, batch: tuple[Any, Any], index: int) -> None:
+        """Compute a metric of all ranks, or fail before."""
+        if self.before == "metric":
+            self.fail_in_batch()
+            self.mean_loss.update(outputs["loss"])
+            self.mean_loss.compute()
 
     def fail_in_batch(self) -> None:
         """Fail if this is the rank and the batch."""
@@ -75,7 +85,7 @@ class FailingClassifier(Classifier):
 
     def training_step(self, batch: tuple[Any, Any], index: int) -> Any:
         """Return the loss, or fail."""
-        if not self.early:
+        if self.before == "loss":
             self.fail_in_batch()
         return super().training_step(batch, index)
 
@@ -100,7 +110,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--rank", type=int, default=1, help="rank that fails")
     parser.add_argument("--batch", type=int, default=3, help="batch in which it fails")
     parser.add_argument("--open-early", action="store_true", help="open a device before the launch")
-    parser.add_argument("--early", action="store_true", help="fail before the forward pass, of a module with a buffer")
+    parser.add_argument("--before", default="loss", choices=["loss", "forward", "metric"], help="where it fails")
     parser.add_argument("--held", action="store_true", help="block the other ranks, as in an HCCL collective")
     return parser.parse_args()
 
@@ -123,7 +133,7 @@ def main() -> None:
         callbacks=callbacks,
         enable_checkpointing=bool(callbacks),
     )
-    module = FailingClassifier(options.fail, options.rank, options.batch, held=options.held, early=options.early)
+    module = FailingClassifier(options.fail, options.rank, options.batch, held=options.held, before=options.before)
     last = Path(options.checkpoints or ".", "last.ckpt")
     ranks = options.devices * options.num_nodes
     trainer.fit(

@@ -24,6 +24,7 @@ from hpu_core.distributed.launcher import (
     HPUSubprocessScriptLauncher,
     LaunchedRanks,
 )
+from hpu_core.distributed.metrics import WatchedMetrics
 from hpu_core.distributed.process_group import ProcessGroupManager
 from hpu_core.distributed.sigterm import SigtermCoordinator
 from hpu_core.fabric import FabricHPUStrategy
@@ -214,6 +215,7 @@ class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
 
     reduce = HPUParallelMixin.reduce_over_ranks  # Lightning's name for it here.
 
+    _metrics: WatchedMetrics | None = None
     _sigterm: SigtermCoordinator | None = None
 
     def set_world_ranks(self) -> None:
@@ -234,7 +236,10 @@ class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
         """
         with self.collective("setup"):
             super().setup(trainer)
-        if trainer.training and self.process_groups.watchdog is not None:
+        if self.process_groups.watchdog is None:
+            return
+        self._metrics = WatchedMetrics(trainer.lightning_module, self.collective)
+        if trainer.training:
             self._sigterm = SigtermCoordinator(trainer, self.process_groups.watchdog)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
@@ -309,6 +314,9 @@ class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
         if self._sigterm is not None:
             self._sigterm.remove()
             self._sigterm = None
+        if self._metrics is not None:
+            self._metrics.restore()
+            self._metrics = None
         super().teardown()
 
 
