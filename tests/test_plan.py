@@ -117,7 +117,7 @@ from hpu_fsdp import HPUModelParallelStrategy
     ("program", "devices"),
     [
         pytest.param(_TRAINER, 2, id="trainer", marks=pytest.mark.slow),
-        pytest.param(_FSDP, 2, id="FSDP"),
+        pytest.param(_FSDP, 2, id="FSDP", marks=pytest.mark.slow),
         pytest.param(_TENSOR_PARALLEL, 2, id="tensor parallel", marks=pytest.mark.slow),
         pytest.param(_FABRIC, 1, id="fabric"),
     ],

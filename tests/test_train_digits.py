@@ -53,7 +53,7 @@ def run(devices: int, mode: str, folder: Path) -> Output:
     ("devices", "mode", "device", "counts"),
     [
         (2, "1", "2 x GAUDI2 (simulated)", ["2", "0", "0", "2", "1"]),
-        (1, "0", "GAUDI2 (simulated)", ["0", "0", "0", "2", "0"]),
+        pytest.param(1, "0", "GAUDI2 (simulated)", ["0", "0", "0", "2", "0"], marks=pytest.mark.slow),
     ],
     ids=["two cards in lazy mode", "one card in eager mode"],
 )

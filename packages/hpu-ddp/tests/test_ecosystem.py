@@ -101,6 +101,7 @@ def _train_compiled() -> tuple[bytes, bytes]:
     return parameter_bytes(module), parameter_bytes(plain)
 
 
+@pytest.mark.slow
 def test_compiled_module_trains_as_the_plain_one(on_ranks: OnRanks) -> None:
     for compiled, plain in on_ranks(_train_compiled):
         assert compiled == plain

@@ -126,6 +126,7 @@ def test_a_notebook_forks_by_default(tmp_path: Path) -> None:
     assert done.output.count("trained with 2 fork") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(frameworks.current().name != "lightning", reason="Requires: lightning")
 def test_listed_cards_are_used(tmp_path: Path) -> None:
     """Rank 0 opens the first card that `devices` lists; the list counts the entries of HABANA_VISIBLE_MODULES."""

@@ -150,7 +150,7 @@ print(deterministic is None or deterministic.fill_uninitialized_memory, "DS_ACCE
 """
 
 
-@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("enabled", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_import_preserves_determinism_settings(enabled: bool, gaudi: None, tmp_path: Path) -> None:
     """DS_ACCELERATOR is unset again as well."""
     output = _output(_DETERMINISM.format(enabled=enabled), tmp_path)

@@ -45,7 +45,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
-@pytest.fixture(params=_BACKENDS)
+@pytest.fixture(
+    params=[pytest.param(name, marks=[pytest.mark.slow] if name == "last HMP" else []) for name in _BACKENDS]
+)
 def backend(request: pytest.FixtureRequest) -> str:
     """Return each backend."""
     name: str = request.param

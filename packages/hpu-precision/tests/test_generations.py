@@ -55,7 +55,7 @@ def test_first_generation_has_bf16_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("generation", "release", "expected"),
     [
-        ("GAUDI", "1.11.0", "torch.bfloat16"),
+        pytest.param("GAUDI", "1.11.0", "torch.bfloat16", marks=pytest.mark.slow),
         pytest.param("GAUDI3", "1.24.1", "torch.float16", marks=_NEEDS_SCALER),
     ],
 )

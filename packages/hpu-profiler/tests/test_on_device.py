@@ -10,7 +10,7 @@ import pytest
 
 # The first test of a machine compiles the simulated device.
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("release", "lazy"), [("1.19.0", "1"), ("1.24.1", "0")])
+@pytest.mark.parametrize(("release", "lazy"), [pytest.param("1.19.0", "1", marks=pytest.mark.slow), ("1.24.1", "0")])
 def test_profiler_works_on_a_device(release: str, lazy: str, tmp_path: Path) -> None:
     """The bridge replaces torch's profiler classes up to SynapseAI 1.19."""
     environment = {

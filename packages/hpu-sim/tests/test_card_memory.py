@@ -98,6 +98,7 @@ def test_an_invalid_size_fails_the_import(run_python: Callable[..., subprocess.C
     assert "got 'plenty'" in result.stderr
 
 
+@pytest.mark.slow
 def test_the_command_takes_a_memory_size(start_python: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import torch; print(torch.hpu.mem_get_info()[1])", encoding="utf-8")

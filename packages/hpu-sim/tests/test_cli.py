@@ -126,6 +126,7 @@ def test_a_command_on_the_path_runs_with_the_device(
     assert (result.returncode, result.stdout) == (0, "hpu:0 0\n"), result.stderr
 
 
+@pytest.mark.slow
 def test_a_command_of_another_folder_of_the_path_runs(
     tmp_path: Path, hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:

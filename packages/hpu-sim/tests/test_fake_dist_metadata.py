@@ -20,7 +20,9 @@ def test_the_version_is_the_build_of_the_release(name: str) -> None:
     assert importlib.metadata.version(name) == runtime.active_config().release.build
 
 
-@pytest.mark.parametrize("release", ["1.12.1", "1.19.2", "1.24.1"])
+@pytest.mark.parametrize(
+    "release", ["1.12.1", *(pytest.param(release, marks=pytest.mark.slow) for release in ("1.19.2", "1.24.1"))]
+)
 def test_the_release_sets_the_version(release: str, output_of: Callable[..., str]) -> None:
     program = "import torch, importlib.metadata as m; print(m.version('habana-torch-plugin'))"
 

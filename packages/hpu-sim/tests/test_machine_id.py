@@ -124,8 +124,10 @@ def _outcomes(processes: list[subprocess.Popen[str]]) -> list[str]:
 
 @pytest.mark.parametrize(
     ("arguments", "variables"),
-    [([str(_COMMAND), "run", "--quiet"], {}), ([sys.executable], {"HPU_SIM_DEVICES": "1"})],
-    ids=["hpu-sim run", "HPU_SIM_DEVICES"],
+    [
+        pytest.param([str(_COMMAND), "run", "--quiet"], {}, marks=pytest.mark.slow, id="hpu-sim run"),
+        pytest.param([sys.executable], {"HPU_SIM_DEVICES": "1"}, id="HPU_SIM_DEVICES"),
+    ],
 )
 @pytest.mark.needs_torch("2.5", "device backends")
 def test_programs_side_by_side_have_a_card_each(

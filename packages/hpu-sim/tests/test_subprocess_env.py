@@ -51,6 +51,7 @@ def test_a_subprocess_has_the_device(output_of: Callable[..., str]) -> None:
     assert output_of(program, **_OFF) == "3.0 2"
 
 
+@pytest.mark.slow
 def test_a_spawned_process_has_the_device(tmp_path: Path, start_python: Callable[..., subprocess.Popen[str]]) -> None:
     """A process of multiprocessing's "spawn" method inherits the machine."""
     script = tmp_path / "spawn.py"

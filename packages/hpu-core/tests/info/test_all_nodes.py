@@ -31,6 +31,7 @@ def _run_ranks(folder: Path, *arguments: str, **of_rank_1: str) -> list[tuple[in
     return [(rank.returncode, *output) for rank, output in zip(ranks, outputs, strict=True)]
 
 
+@pytest.mark.slow
 def test_command_runs_on_all_cards_by_itself(tmp_path: Path) -> None:
     process = _start(tmp_path, "check-collectives", "--mib", "1", "--json")
     output, errors = process.communicate(timeout=200)

@@ -45,7 +45,9 @@ def _shown(program: str, folder: Path, **variables: str) -> list[str]:
     return output(program, folder, HPU_CORE_FRAMEWORK=_framework.name, **variables)
 
 
-@pytest.mark.parametrize("registered", [False, True], ids=["without registration", "with registration"])
+@pytest.mark.parametrize(
+    "registered", [pytest.param(False, marks=pytest.mark.slow), True], ids=["without registration", "with registration"]
+)
 def test_error_names_the_tools(registered: bool, tmp_path: Path) -> None:
     """Only errors for names of Gaudi do, and "auto" trains on the CPU."""
     register = "import hpu_core\nhpu_core.register()\n" if registered else ""
@@ -56,6 +58,7 @@ def test_error_names_the_tools(registered: bool, tmp_path: Path) -> None:
         assert shown[4] == "CPUAccelerator"
 
 
+@pytest.mark.slow
 def test_variable_switches_hints_off(tmp_path: Path) -> None:
     lines = _shown(f"{_PROGRAM}\nshow(Fabric, strategy='hpu_single')", tmp_path, HPU_CORE_AUTOLOAD="0")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 from hpu_sim.runtime import native
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 _PROGRAMS: Final = 6
 
 
+@pytest.mark.slow
 def test_a_program_that_ends_right_after_a_backward_pass_ends_well(
     start_python: Callable[..., subprocess.Popen[str]],
 ) -> None:

@@ -48,6 +48,7 @@ def _step() -> float:
     return float(total.detach())
 
 
+@pytest.mark.slow
 def test_a_step_survives_the_end_of_memory_at_any_allocation(limit_memory: Callable[[int | None], None]) -> None:
     """Each failed step gives all memory back, and the next one is right."""
     expected = _step()

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+@pytest.mark.slow
 def test_the_number_of_threads_holds_in_backward_passes_after_it_was_changed(output_of: Callable[..., str]) -> None:
     """Autograd's thread for the device goes by `torch.set_num_threads`, also when it has run before."""
     program = """

@@ -114,6 +114,7 @@ def test_records_of_all_ranks_are_merged(run_recorded: Callable[..., Any]) -> No
     assert "allreduce, int64" in done.stderr
 
 
+@pytest.mark.slow
 def test_killed_rank_is_a_finding(run_recorded: Callable[..., Any]) -> None:
     done, report = run_recorded("two_ranks.py", str(free_port()), "1", devices=2)
 
@@ -160,6 +161,7 @@ def test_summary_of_totals_is_on_stderr_by_default(run_hpu_sim: Callable[..., An
     assert row.split()[:5] == ["0", "0", "-", "-", "1"]
 
 
+@pytest.mark.slow
 def test_quiet_omits_the_summary_and_the_subprocess(run_hpu_sim: Callable[..., Any]) -> None:
     done = run_hpu_sim(_TRAINING + "import os; print(os.environ.get('HPU_SIM_REPORT'))", "--quiet")
 
@@ -171,6 +173,7 @@ def test_program_without_a_device_gets_one_line(run_hpu_sim: Callable[..., Any])
     assert run_hpu_sim("print('nothing')").stderr == "hpu-sim: no process used a simulated card\n"
 
 
+@pytest.mark.slow
 def test_relative_report_path_survives_chdir(run_hpu_sim: Callable[..., Any], tmp_path: Path) -> None:
     done = run_hpu_sim(f"import os; os.chdir('/')\n{_TRAINING}sys.exit(3)", "--quiet", "--report", "report.html")
 
@@ -217,6 +220,7 @@ def test_killed_program_leaves_a_report(run_hpu_sim: Callable[..., Any], tmp_pat
     assert "Rank 0 was killed" in done.stderr
 
 
+@pytest.mark.slow
 def test_forked_rank_leaves_a_record(run_hpu_sim: Callable[..., Any], tmp_path: Path) -> None:
     """Its process exits without running atexit handlers."""
     program = """
