@@ -24,12 +24,16 @@ class WatchedMetrics:
     """
 
     def __init__(self, module: nn.Module, collective: Callable[..., AbstractContextManager[None]]) -> None:
-        # A module that has a metric has imported it.
+        self._replaced: list[tuple[Any, _SyncFunction | None]] = []
+        # A module that has a metric has imported it, and hpu-core does not require it.
         torchmetrics = sys.modules.get("torchmetrics")
-        metrics = (m for m in module.modules() if isinstance(m, torchmetrics.Metric)) if torchmetrics else ()
-        self._replaced: list[tuple[Any, _SyncFunction | None]] = [(metric, metric.dist_sync_fn) for metric in metrics]
-        for metric, function in self._replaced:
-            metric.dist_sync_fn = _CountedSync(function, collective)
+        if torchmetrics is None:
+            return
+        default = torchmetrics.utilities.distributed.gather_all_tensors
+        for metric in module.modules():
+            if isinstance(metric, torchmetrics.Metric):
+                self._replaced.append((metric, metric.dist_sync_fn))
+                metric.dist_sync_fn = _CountedSync(metric.dist_sync_fn, default, collective)
 
     def restore(self) -> None:
         """Restore the metrics' own functions."""
@@ -40,18 +44,22 @@ class WatchedMetrics:
 class _CountedSync:
     """Function for torchmetrics' `dist_sync_fn`; a copy is the metric's own one."""
 
-    def __init__(self, function: _SyncFunction | None, collective: Callable[..., AbstractContextManager[None]]) -> None:
-        self._function = function
+    def __init__(
+        self,
+        own: _SyncFunction | None,
+        default: _SyncFunction,
+        collective: Callable[..., AbstractContextManager[None]],
+    ) -> None:
+        self._own = own
+        self._function = own or default
         self._collective = collective
 
     def __call__(self, tensor: Tensor, group: Any | None = None) -> list[Tensor]:
-        from torchmetrics.utilities.distributed import gather_all_tensors
-
         with self._collective("metric synchronization", group):
-            return (self._function or gather_all_tensors)(tensor, group=group)
+            return self._function(tensor, group=group)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return _same, (self._function,)
+        return _same, (self._own,)
 
 
 def _same(function: _SyncFunction | None) -> _SyncFunction | None:
