@@ -140,3 +140,21 @@ def test_broken_torch(broken_torch: Path) -> None:
     assert done.returncode == 1
     assert report["torch"]["error"] == "RuntimeError: Failed to load the backend extension: broken"
     assert "Traceback" not in done.stderr
+
+
+def test_what_libraries_print_is_not_in_the_report_on_collectives(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As gloo, which stands in for HCCL on simulated cards, in torch 2.9."""
+
+    def run_rank(*_: Any, **__: Any) -> dict[str, Any]:
+        os.write(1, b"Rank 0 is connected to 1 peer ranks\n")
+        return {"ok": True}
+
+    monkeypatch.setattr(info, "find_job", object)
+    monkeypatch.setattr(info._check_collectives, "run_rank", run_rank)
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    result = _RUNNER.invoke(main, ["check-collectives", "--json"])
+
+    assert json.loads(result.stdout) == {"ok": True}
+    assert capfd.readouterr() == ("", "Rank 0 is connected to 1 peer ranks\n")

@@ -29,6 +29,8 @@ from hpu_core.info._render_doctor import render_checks, render_collectives, rend
 
 __all__ = ["main"]
 
+_STDOUT = 1
+_STDERR = 2
 _NODES_TIMEOUT = timedelta(seconds=120)
 _JSON = "Print the report as JSON with stable keys."
 
@@ -144,7 +146,7 @@ def check_collectives(context: click.Context, mib: int, timeout: int, slow_facto
         as_json = as_json or context.obj
         arguments = ["--mib", mib, "--timeout", timeout, "--slow-factor", slow_factor, *(["--json"] * as_json)]
         sys.exit(_check_collectives.run_on_all_devices(devices, ["check-collectives", *map(str, arguments)]))
-    with _report_internal_error():
+    with _report_internal_error(), _stdout_on_stderr():
         report = _check_collectives.run_rank(job, mib=mib, timeout=timedelta(seconds=timeout), slow_factor=slow_factor)
     if report is not None:
         if as_json or context.obj:
@@ -154,6 +156,20 @@ def check_collectives(context: click.Context, mib: int, timeout: int, slow_facto
     sys.stdout.flush()
     # A collective that hangs in a thread would keep the process.
     os._exit(0 if report is None or report["ok"] else 1)
+
+
+@contextlib.contextmanager
+def _stdout_on_stderr() -> Iterator[None]:
+    """Have what libraries print on stdout, such as gloo, stay out of the report."""
+    sys.stdout.flush()
+    stdout = os.dup(_STDOUT)
+    os.dup2(_STDERR, _STDOUT)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(stdout, _STDOUT)
+        os.close(stdout)
 
 
 def _find_job() -> Job | None:
