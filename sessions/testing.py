@@ -10,8 +10,9 @@ from sessions.packages import PACKAGES, group, parametrize, test_requirements
 # Id of the suite in the root's tests/, with every package installed.
 INTEGRATION = "integration"
 # One process more than the two cores of a small machine: tests of several ranks mostly wait. conftest.py says more of
-# which tests stay in one process.
-XDIST_OPTIONS = ("--numprocesses=3", "--dist=loadfile")
+# which tests stay in one process. By default, xdist starts files with few tests last, and the few tests of several
+# ranks are the longest.
+XDIST_OPTIONS = ("--numprocesses=3", "--dist=loadfile", "--no-loadscope-reorder")
 # Tests start some 250 processes that import torch and Lightning. Python spends half of each process on traversing what
 # was imported, for garbage that is not there. `nox -s slow` keeps Python's settings.
 _COLLECT_LESS = "import atexit, gc; gc.set_threshold(100_000); atexit.register(gc.freeze)"

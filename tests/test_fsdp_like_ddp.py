@@ -70,6 +70,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_sharded_strategies_train_like_data_parallelism(tmp_path: Path) -> None:
     """Trained one after another in one job, all three strategies have the same losses."""
     script, output = tmp_path / "train.py", tmp_path / "losses.json"

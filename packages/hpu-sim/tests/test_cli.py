@@ -82,6 +82,7 @@ def test_options_can_come_from_the_environment(
     assert result.stdout == "__main__ 4 GAUDI3 script.py\n"
 
 
+@pytest.mark.slow
 def test_a_release_is_passed_on(
     tmp_path: Path, hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
