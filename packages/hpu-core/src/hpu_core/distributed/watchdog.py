@@ -244,6 +244,8 @@ class Watchdog:
         except Exception:  # noqa: BLE001 - whatever it is, it must not end a healthy run.
             self._is_off = True
             _log.warning("failure detection is off on rank %d", self._info.rank, exc_info=True)
+            with self._exchanged:
+                self._exchanged.notify_all()
 
     def _exchange_forever(self) -> None:
         while not self._closed.is_set():
@@ -347,12 +349,12 @@ class Watchdog:
     def _flush(self) -> None:
         """Wait until the heartbeat is in the store, and on the rank that keeps the store, until a failure is read."""
         last_words = self._failure is not None or self._has_reported
-        exchanges = self._exchanges + 1
-        self._wake.put(None)
-        deadline = time.monotonic() + self._timeouts.silence
-        while self._exchanges <= exchanges and time.monotonic() < deadline and not self._is_off:
-            time.sleep(_STOP_INTERVAL / 5)
+        # The exchange that runs now may have read the heartbeat before it changed.
+        target = self._exchanges + 2
+        for _ in range(2):
             self._wake.put(None)
+        with self._exchanged:
+            self._exchanged.wait_for(lambda: self._exchanges >= target or self._is_off, self._timeouts.silence)
         if last_words:
             self._wait_for_readers()
 
