@@ -395,3 +395,12 @@ def test_a_trace_of_a_cuda_device_gives_findings(make_trace: Callable[..., Trace
     (stage,) = analyze_job([make_trace(*_cuda_events(), deviceProperties=[{"id": 0, "name": "NVIDIA A100"}])]).stages
 
     assert {each.kind for each in stage.findings} == {"host sync", "exposed communication", "launch bound"}
+
+
+def test_durations_of_a_clock_that_was_set_back_are_an_error_with_that_cause(tmp_path: Path) -> None:
+    """Kineto of torch 2.13 writes a sign before the fraction as well."""
+    path = tmp_path / "fit.pt.trace.json"
+    path.write_text('{"traceEvents": [{"ph": "X", "name": "aten::add", "ts": 5.0, "dur": -299999998.-750}]}')
+
+    with pytest.raises(TraceError, match="or the clock of the machine was set back while it recorded"):
+        read_trace(path)

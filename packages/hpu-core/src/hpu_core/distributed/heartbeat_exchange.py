@@ -201,8 +201,9 @@ class HeartbeatExchange:
         stopping = any(heartbeat.stop_requested for heartbeat in latest)
         last = self.leader_record.decision
         decision = (decide_stop(latest, last) if stopping else None) or last
-        self.leader_record = LeaderRecord(latest[0].run, failure, stopping, decision)
-        publish(self._store, "leader", asdict(self.leader_record))
+        record = LeaderRecord(latest[0].run, failure, stopping, decision)
+        publish(self._store, "leader", asdict(record))
+        self.leader_record = record
         return failure
 
     def _follow(self, now: float) -> RankFailure | None:

@@ -53,7 +53,8 @@ def read_trace(path: Path) -> Trace:
             complete_steps = _read(JsonStream(text), trace, collector)
     except (JsonError, EOFError, gzip.BadGzipFile) as error:
         raise TraceError(
-            f"{path} is not valid JSON: {error}. The process may have been killed while writing"
+            f"{path} is not valid JSON: {error}. The process may have been killed while writing, or the "
+            "clock of the machine was set back while it recorded"
         ) from error
     collector.finish(trace)
     # HPUProfiler writes the number of complete steps; the trace also has an annotation of a step that was cut short.
