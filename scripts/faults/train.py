@@ -24,7 +24,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from hpu_core import HPUAccelerator
-from hpu_core.distributed import watchdog
+from hpu_core.distributed.heartbeat_exchange import HeartbeatExchange
 
 STEPS = 40
 FAULT_STEP = 5
@@ -60,13 +60,13 @@ def fail_before_training(fault: str) -> None:
         other.detach()
         note_time()
     elif fault == "watchdog error":
-        mock.patch.object(watchdog.Watchdog, "_exchange_heartbeats", side_effect=_raise_later()).start()
+        mock.patch.object(HeartbeatExchange, "exchange", side_effect=_raise_later()).start()
 
 
 def _raise_later() -> Any:
     calls = iter(range(3))
 
-    def exchange() -> None:
+    def exchange(*_: object) -> None:
         if next(calls, None) is None:
             raise ZeroDivisionError("an error of the watchdog's")
 
