@@ -40,7 +40,7 @@ class Rank:
         self.exchange = HeartbeatExchange(job, LaunchedRanks())
         self.heartbeat = Heartbeat(run=1, training=True, connections=list(job.connections))
         self.exchange.connect()
-        self.exchange.announce(self.heartbeat)
+        self.exchange.register(self.heartbeat)
 
     def step(self, **progress: Any) -> RankFailure | None:
         """Exchange heartbeats once."""

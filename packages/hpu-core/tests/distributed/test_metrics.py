@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import MeanMetric, Metric, MetricCollection, SumMetric
 
-from hpu_core.distributed.metrics import WatchedMetrics
+from hpu_core.distributed.metrics import CountedMetrics
 
 GROUP = object()
 
@@ -37,13 +37,17 @@ def _metric(kind: type[Metric] = SumMetric, **options: Any) -> Metric:
     return kind(dist_sync_fn=_twice, distributed_available_fn=lambda: True, **options)
 
 
+def _pickled(module: nn.Module) -> Any:
+    return pickle.loads(pickle.dumps(module))  # noqa: S301 - it reads what it has just written.
+
+
 def _module(*metrics: Metric) -> nn.Module:
     return nn.Sequential(nn.Linear(2, 2), *metrics)
 
 
 def test_synchronization_is_a_collective() -> None:
     collectives, metric = Collectives(), _metric()
-    WatchedMetrics(_module(metric), collectives)
+    CountedMetrics(_module(metric), collectives)
     metric.update(3)
 
     assert metric.compute() == 6
@@ -53,7 +57,7 @@ def test_synchronization_is_a_collective() -> None:
 def test_metrics_of_a_collection_are_counted() -> None:
     collectives, module = Collectives(), nn.Module()
     module.metrics = MetricCollection({"sum": _metric(), "mean": _metric(MeanMetric)}, compute_groups=False)
-    WatchedMetrics(module, collectives)
+    CountedMetrics(module, collectives)
     module.metrics.update(torch.tensor(3.0))
     module.metrics.compute()
 
@@ -63,7 +67,7 @@ def test_metrics_of_a_collection_are_counted() -> None:
 
 def test_the_group_of_a_metric_is_passed_on() -> None:
     collectives, metric = Collectives(), _metric(process_group=GROUP)
-    WatchedMetrics(_module(metric), collectives)
+    CountedMetrics(_module(metric), collectives)
     metric.update(3)
     metric.compute()
 
@@ -72,21 +76,21 @@ def test_the_group_of_a_metric_is_passed_on() -> None:
 
 def test_restore() -> None:
     collectives, metric, default = Collectives(), _metric(), SumMetric()
-    WatchedMetrics(_module(metric, default), collectives).restore()
+    CountedMetrics(_module(metric, default), collectives).restore()
 
     assert (metric.dist_sync_fn, default.dist_sync_fn) == (_twice, None)
 
 
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])  # noqa: S301 - our own.
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, _pickled])
 @pytest.mark.parametrize("function", [_twice, None])
 def test_a_copy_of_the_module_has_its_own_functions(duplicate: Any, function: Any) -> None:
     """As those that callbacks make of a module. The watchdog could not be copied."""
     metric = SumMetric(dist_sync_fn=function)
     module = _module(metric)
-    WatchedMetrics(module, Collectives())
+    CountedMetrics(module, Collectives())
 
     assert duplicate(module)[1].dist_sync_fn is function
 
 
 def test_a_module_without_metrics() -> None:
-    WatchedMetrics(nn.Linear(2, 2), Collectives()).restore()
+    CountedMetrics(nn.Linear(2, 2), Collectives()).restore()

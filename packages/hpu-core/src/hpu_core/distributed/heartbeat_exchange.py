@@ -113,7 +113,7 @@ class HeartbeatExchange:
         root.set_timeout(timedelta(seconds=self.timeouts.stall))
         self._store = self._job.store(root)
 
-    def announce(self, own: Heartbeat) -> None:
+    def register(self, own: Heartbeat) -> None:
         """Publish the first heartbeat of this rank in a training."""
         publish(self._store, self._own_key, asdict(own))
 
@@ -152,7 +152,7 @@ class HeartbeatExchange:
         """
         now = time.monotonic()
         self.own.update(own, now)
-        # `announce` has counted it, and counting takes a round trip.
+        # `register` has counted it, and counting takes a round trip.
         self._store.set(self._own_key, json.dumps(asdict(own)))
         for state in self.observed:
             entry = try_get(self._store, f"heartbeat/{state.info.rank}")
@@ -160,7 +160,7 @@ class HeartbeatExchange:
                 state.update(Heartbeat(**entry[1]), now)
                 for rank, reason in state.heartbeat.exits.items():
                     self.ranks[int(rank)].exit_reason = reason
-        failure = self._lead(failure, now) if self._rank == 0 else self._follow(now)
+        failure = self._publish_record(failure, now) if self._rank == 0 else self._read_record(now)
         self.last_exchange_time = time.monotonic()
         return failure
 
@@ -194,8 +194,8 @@ class HeartbeatExchange:
         endpoint = self._job.config.endpoint
         return RankFailure(f"the store of {leader.info} at {endpoint} has not answered for {seconds:.0f} s", 0, seconds)
 
-    def _lead(self, failure: RankFailure | None, now: float) -> RankFailure | None:
-        """Publish the record of rank 0."""
+    def _publish_record(self, failure: RankFailure | None, now: float) -> RankFailure | None:
+        """Publish the record of rank 0, which this is."""
         failure = failure or detect_failure(self.ranks, now, self.timeouts)
         latest = [state.heartbeat for state in self.ranks]
         stopping = any(heartbeat.stop_requested for heartbeat in latest)
@@ -206,7 +206,7 @@ class HeartbeatExchange:
         self.leader_record = record
         return failure
 
-    def _follow(self, now: float) -> RankFailure | None:
+    def _read_record(self, now: float) -> RankFailure | None:
         """Read the record of rank 0, and watch rank 0 itself."""
         entry = try_get(self._store, "leader")
         if entry is not None and entry[1]["run"] >= self.own.heartbeat.run:

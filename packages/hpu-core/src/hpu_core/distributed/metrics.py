@@ -10,12 +10,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-__all__ = ["WatchedMetrics"]
+__all__ = ["CountedMetrics"]
 
 _SyncFunction = Callable[..., list[Tensor]]
 
 
-class WatchedMetrics:
+class CountedMetrics:
     """Metrics of a module that count their synchronization, until `restore` is called.
 
     Args:

@@ -24,7 +24,7 @@ from hpu_core.distributed.launcher import (
     HPUSubprocessScriptLauncher,
     LaunchedRanks,
 )
-from hpu_core.distributed.metrics import WatchedMetrics
+from hpu_core.distributed.metrics import CountedMetrics
 from hpu_core.distributed.process_group import ProcessGroupManager
 from hpu_core.distributed.sigterm import SigtermCoordinator
 from hpu_core.fabric import FabricHPUStrategy
@@ -215,7 +215,7 @@ class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
 
     reduce = HPUParallelMixin.reduce_over_ranks  # Lightning's name for it here.
 
-    _metrics: WatchedMetrics | None = None
+    _metrics: CountedMetrics | None = None
     _sigterm: SigtermCoordinator | None = None
 
     def set_world_ranks(self) -> None:
@@ -238,7 +238,7 @@ class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
             super().setup(trainer)
         if self.process_groups.watchdog is None:
             return
-        self._metrics = WatchedMetrics(trainer.lightning_module, self.collective)
+        self._metrics = CountedMetrics(trainer.lightning_module, self.collective)
         if trainer.training:
             self._sigterm = SigtermCoordinator(trainer, self.process_groups.watchdog)
 

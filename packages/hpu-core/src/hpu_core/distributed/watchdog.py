@@ -236,7 +236,7 @@ class Watchdog:
         beat.run = max(beat.run + 1, self._exchange.leader_run())
         beat.error, beat.collective, beat.training, beat.stop_requested = None, None, True, False
         beat.connections = list(self._connections)
-        self._exchange.announce(beat)
+        self._exchange.register(beat)
 
     def _run(self, loop: Callable[[], None]) -> None:
         try:
