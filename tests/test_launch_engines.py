@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpu_sim.testing import free_port
+from hpu_testing import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpu_sim.testing import CompletedProgram, Program, machine_env
+from hpu_testing import CompletedProgram, Program, machine_env
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpu_sim.testing import Network, Program, free_port, machine_env
+from hpu_testing import Network, Program, free_port, machine_env
 
 if TYPE_CHECKING:
     from collections.abc import Callable

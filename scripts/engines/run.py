@@ -25,8 +25,8 @@ from lost_machine import lose_a_machine  # type: ignore[import-not-found] # Besi
 from slurm_cluster import can_start, cluster  # type: ignore[import-not-found] # As above.
 from slurm_jobs import run_jobs  # type: ignore[import-not-found] # As above.
 
-from hpu_sim.testing import free_port, machine_env
-from hpu_sim.testing.network import can_create_networks
+from hpu_testing import free_port, machine_env
+from hpu_testing.network import can_create_networks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

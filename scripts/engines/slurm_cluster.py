@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from hpu_sim.testing import free_port
+from hpu_testing import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from slurm_cluster import query  # type: ignore[import-not-found] # Beside this file.
 
-from hpu_sim.testing import machine_env
+from hpu_testing import machine_env
 
 if TYPE_CHECKING:
     from collections.abc import Callable

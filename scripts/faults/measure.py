@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpu_sim.testing import CompletedProgram, Network, Program, free_port, machine_env
+from hpu_testing import CompletedProgram, Network, Program, free_port, machine_env
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

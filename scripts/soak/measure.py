@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from hpu_sim.testing import Program, machine_env
+from hpu_testing import Program, machine_env
 
 _PROGRAM: Final = Path(__file__).with_name("train.py").resolve()
 _SAMPLES: Final = 200

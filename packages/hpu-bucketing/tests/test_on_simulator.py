@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hpu_sim.testing import Program, machine_env
+from hpu_testing import Program, machine_env
 
 _FOLDER = Path(__file__).parent / "simulated"
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from hpu_sim.testing import RankPool
+from hpu_testing import RankPool
 
 
 def _epoch() -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpu_sim.testing import Program, machine_env
+from hpu_testing import Program, machine_env
 
 _PROGRAM = Path(__file__).parent / "programs" / "images.py"
 

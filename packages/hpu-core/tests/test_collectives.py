@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 import hpu_sim
 from hpu_core import bridge, collectives, initialize_hccl
-from hpu_sim.testing import SharedRankPool
+from hpu_testing import SharedRankPool
 
 # Not representable in float32, in which the bridge reduces integers.
 INEXACT = 2**24 + 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpu_sim.testing import Program, machine_env
+from hpu_testing import Program, machine_env
 
 _PROGRAM = """
 import torch

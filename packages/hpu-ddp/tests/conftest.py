@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hpu_sim.testing import CompletedProgram, Program, SharedRankPool, machine_env
+from hpu_testing import CompletedProgram, Program, SharedRankPool, machine_env
 
 from .warning_filters import prepare
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from hpu_sim.testing import CompletedProgram
+from hpu_testing import CompletedProgram
 
 _STEPS = 12
 

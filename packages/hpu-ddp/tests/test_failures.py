@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpu_sim.testing import free_port
+from hpu_testing import free_port
 
 from .conftest import Run
 from .failure_helpers import TIMEOUT, has_rank_error

@@ -11,7 +11,7 @@ import pytest
 from packaging.version import Version
 
 from hpu_core import frameworks
-from hpu_sim.testing import Program, free_port, machine_env
+from hpu_testing import Program, free_port, machine_env
 
 from .conftest import PROGRAMS, Run
 from .rank_reports import check_trained, reports_of

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from hpu_sim.testing import CompletedProgram, Program, free_port
+from hpu_testing import CompletedProgram, Program, free_port
 
 from .conftest import Run
 from .rank_reports import check_trained, reports_of

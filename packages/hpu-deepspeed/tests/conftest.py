@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hpu_deepspeed import _deepspeed
-from hpu_sim.testing import Program, SharedRankPool, machine_env
+from hpu_testing import Program, SharedRankPool, machine_env
 
 from .warning_filters import install_warning_filters
 

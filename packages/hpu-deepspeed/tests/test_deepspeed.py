@@ -10,7 +10,7 @@ import pytest
 
 from hpu_core import bridge
 from hpu_deepspeed import _deepspeed
-from hpu_sim.testing import machine_env
+from hpu_testing import machine_env
 
 from .modules import SUPPORTS_CPU
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hpu_sim.testing import Program
+from hpu_testing import Program
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hpu_deepspeed import HPUDeepSpeedStrategy
-from hpu_sim.testing import Program
+from hpu_testing import Program
 
 from .conftest import OnRanks
 from .modules import Classifier, loader, to_floats, trainer

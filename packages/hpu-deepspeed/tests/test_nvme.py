@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from hpu_deepspeed import _deepspeed, _nvme, _swap_dirs
-from hpu_sim.testing import machine_env
+from hpu_testing import machine_env
 
 BLOCK = 64
 

@@ -8,7 +8,7 @@ import torch
 from packaging.version import Version
 
 from hpu_core import frameworks
-from hpu_sim.testing import SharedRankPool
+from hpu_testing import SharedRankPool
 
 from .warning_filters import prepare
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.distributed.checkpoint import filesystem
 
-from hpu_sim.testing import Program, machine_env
+from hpu_testing import Program, machine_env
 
 from .conftest import FREES_STORAGES, NEEDS_STORAGES
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hpu_sim.testing import Network, Program, free_port, machine_env
-from hpu_sim.testing.network import can_create_networks
+from hpu_testing import Network, Program, free_port, machine_env
+from hpu_testing.network import can_create_networks
 
 from .conftest import OnRanks
 from .modules import make_network, train_on_one_device

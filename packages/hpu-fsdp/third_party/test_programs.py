@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpu_sim.testing import CompletedProgram, Program, machine_env
+from hpu_testing import CompletedProgram, Program, machine_env
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpu_sim.testing import Program, machine_env
+from hpu_testing import Program, machine_env
 
 _DIRECTORY = Path(__file__).parent / "simulated"
 # A release with HMP, one without, and that of the matrix row under test.

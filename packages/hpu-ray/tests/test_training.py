@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from hpu_sim.testing import machine_env
-from hpu_sim.testing.processes import wait_for_exit
+from hpu_testing import machine_env
+from hpu_testing.processes import wait_for_exit
 
 pytest.importorskip("ray.train")
 

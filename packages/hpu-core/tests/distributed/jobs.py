@@ -6,7 +6,7 @@ from unittest import mock
 
 from hpu_core.distributed.rendezvous import RendezvousResult, rendezvous
 from hpu_core.distributed.store import RendezvousConfig, open_store
-from hpu_sim.testing import free_port
+from hpu_testing import free_port
 
 __all__ = ["broken_store", "join"]
 

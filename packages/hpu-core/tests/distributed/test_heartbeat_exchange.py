@@ -18,7 +18,7 @@ from hpu_core.distributed.heartbeat_exchange import HeartbeatExchange
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult
 from hpu_core.distributed.store import RendezvousConfig, publish
-from hpu_sim.testing import free_port
+from hpu_testing import free_port
 
 from .jobs import broken_store, join
 

@@ -17,7 +17,7 @@ from hpu_core.distributed.environment import LAUNCHER_PID
 from hpu_core.distributed.failure_detection import RankFailedError
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.process_group import FAILURE_DETECTION, ProcessGroupManager, _PeerCheck
-from hpu_sim.testing import SharedRankPool
+from hpu_testing import SharedRankPool
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from hpu_core.distributed.environment import AGENT_STORE
 from hpu_core.distributed.failure_detection import RankFailedError, RankInfo
 from hpu_core.distributed.rendezvous import RendezvousResult, rendezvous
 from hpu_core.distributed.store import RendezvousConfig, open_store, publish, try_get
-from hpu_sim.testing import free_port
+from hpu_testing import free_port
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import PrefixStore, TCPStore

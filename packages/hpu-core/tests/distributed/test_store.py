@@ -16,7 +16,7 @@ from packaging.version import Version
 from hpu_core.distributed import store as module
 from hpu_core.distributed.failure_detection import RankFailedError
 from hpu_core.distributed.store import RendezvousConfig, open_store, publish, try_get
-from hpu_sim.testing import free_port
+from hpu_testing import free_port
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import HashStore, PrefixStore, TCPStore

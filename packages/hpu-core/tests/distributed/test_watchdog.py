@@ -27,7 +27,7 @@ from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult
 from hpu_core.distributed.store import RendezvousConfig, publish
 from hpu_core.distributed.watchdog import Watchdog
-from hpu_sim.testing import free_port
+from hpu_testing import free_port
 
 from .jobs import broken_store, join
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from hpu_core import info
-from hpu_sim.testing import free_port, machine_env
+from hpu_testing import free_port, machine_env
 
 
 def _start(folder: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:

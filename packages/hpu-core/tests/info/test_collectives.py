@@ -10,7 +10,7 @@ import pytest
 from hpu_core.info._check_collectives import HCCLCommunicator
 from hpu_core.info._collectives import RankReport, RankResult, diagnose, measure, to_json
 from hpu_core.info._job import Job
-from hpu_sim.testing import SharedRankPool
+from hpu_testing import SharedRankPool
 
 OnRanks = Callable[..., list[Any]]
 SIZE = 1024

@@ -8,7 +8,7 @@ import torch
 from packaging.version import Version
 
 from hpu_core.info._job import Job, exchange, find_job, first_host, format_ranks
-from hpu_sim.testing import free_port
+from hpu_testing import free_port
 
 _TORCHRUN = {"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "MASTER_ADDR": "node-0", "MASTER_PORT": "1234"}
 _OPEN_MPI = {

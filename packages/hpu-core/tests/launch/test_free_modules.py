@@ -10,7 +10,7 @@ import pytest
 
 from hpu_core.launch import free_modules
 from hpu_core.launch.free_modules import share_modules, step_folder
-from hpu_sim.testing import machine_env
+from hpu_testing import machine_env
 
 
 def test_tasks_of_a_machine_list_the_modules_by_local_rank(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import yaml
 from click.testing import CliRunner
 
 from hpu_core import launch
-from hpu_sim.testing import machine_env
+from hpu_testing import machine_env
 
 MACHINES = ("--nodes", "2", "--devices", "4", "--address", "node-1", "--hosts", "node-1,node-2", "--image", "image:1")
 SCRIPT = ("train.py", "--learning rate", "0.1")

@@ -21,7 +21,7 @@ from tests.modules import UNITS, ImageClassifier, dataset, make_trainer, train
 from torch.distributed.checkpoint import filesystem
 
 from hpu_fsdp import HPUFSDPStrategy
-from hpu_sim.testing import free_port
+from hpu_testing import free_port
 
 RANKS = 2
 # Save, rank and number of tensors that it has written, at which it is killed.

@@ -15,7 +15,7 @@ import pytest
 import torch.distributed as dist
 from habana_frameworks.torch.distributed import hccl
 
-from hpu_sim.testing import free_port
+from hpu_testing import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

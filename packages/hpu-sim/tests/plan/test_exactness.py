@@ -14,7 +14,7 @@ import hpu_sim
 from hpu_sim import plan
 from hpu_sim.plan.memory import memory_plan
 from hpu_sim.plan.session import Options, record_call
-from hpu_sim.testing import RankPool
+from hpu_testing import RankPool
 
 from .programs import BATCH, MODELS, run_on_device, train
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from hpu_sim import cli
 from hpu_sim.plan import torch_tools
 from hpu_sim.report.schema import Report, Site, from_dict
-from hpu_sim.testing import free_port
+from hpu_testing import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable

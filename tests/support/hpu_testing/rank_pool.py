@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from hpu_sim.testing.processes import free_port, machine_env, wait_for_exit
+from hpu_testing.processes import free_port, machine_env, wait_for_exit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -223,10 +223,8 @@ def _start_rank(environment: dict[str, str], log: IO[str]) -> tuple[Connection, 
     connection, its = Pipe()
     with contextlib.ExitStack() as stack, its:
         stack.enter_context(connection)
-        command = [sys.executable, "-m", "hpu_sim.testing.rank_worker", str(its.fileno())]
-        process = subprocess.Popen(  # noqa: S603 - our own module under our own interpreter
-            command, env=environment, stdout=log, stderr=log, pass_fds=[its.fileno()]
-        )
+        command = [sys.executable, "-m", "hpu_testing.rank_worker", str(its.fileno())]
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, pass_fds=[its.fileno()])
         stack.pop_all()
     return connection, process
 

@@ -2,7 +2,7 @@
 
 ::
 
-    from hpu_sim.testing import RankPool
+    from hpu_testing import RankPool
 
 
     def add_up() -> float:
@@ -21,11 +21,11 @@
 
 Each rank is a process with its own simulated card. Starting one takes as long as importing torch, so `SharedRankPool`
 keeps the processes for all tests of a session. `Network` makes machines whose cables a test can cut. Linux only, like
-the simulator.
+the simulator. The suites of all packages use it; no distribution has it.
 """
 
-from hpu_sim.testing.network import Network
-from hpu_sim.testing.processes import CompletedProgram, Program, free_port, machine_env
-from hpu_sim.testing.rank_pool import RankPool, SharedRankPool
+from hpu_testing.network import Network
+from hpu_testing.processes import CompletedProgram, Program, free_port, machine_env
+from hpu_testing.rank_pool import RankPool, SharedRankPool
 
 __all__ = ["CompletedProgram", "Network", "Program", "RankPool", "SharedRankPool", "free_port", "machine_env"]

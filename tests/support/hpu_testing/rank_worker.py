@@ -1,4 +1,4 @@
-"""Worker process of one rank: ``python -m hpu_sim.testing.rank_worker DESCRIPTOR``.
+"""Worker process of one rank: ``python -m hpu_testing.rank_worker DESCRIPTOR``.
 
 `RankPool` starts it with the environment variables of a rank. It calls functions until its connection is closed.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hpu_sim.activation import activate_from_environment
 
 if TYPE_CHECKING:
-    from hpu_sim.testing.rank_pool import FunctionRef
+    from hpu_testing.rank_pool import FunctionRef
 
 
 def serve(connection: Connection) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hpu_sim.testing import Program, free_port, machine_env, processes
-from hpu_sim.testing.processes import wait_for_exit
+from hpu_testing import Program, free_port, machine_env, processes
+from hpu_testing.processes import wait_for_exit
 
 # Starts a process that never exits, prints its pid, and exits.
 _PARENT = """

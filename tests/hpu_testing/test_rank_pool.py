@@ -10,8 +10,8 @@ from unittest import mock
 import pytest
 
 from hpu_sim.runtime import active_config
-from hpu_sim.testing import RankPool, SharedRankPool
-from hpu_sim.testing.rank_pool import FunctionRef
+from hpu_testing import RankPool, SharedRankPool
+from hpu_testing.rank_pool import FunctionRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -34,7 +34,7 @@ class Network:
     """
 
     def __init__(self, count: int = 2) -> None:
-        if not 1 <= count <= 254:  # noqa: PLR2004 - addresses of a network of class C
+        if not 1 <= count <= 254:
             raise ValueError(f"`count` must be from 1 to 254, got {count!r}")
         self._count = count
         # Names of links have at most 15 characters.
@@ -138,7 +138,7 @@ class Network:
 
 
 def _run(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - iproute2
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         kind = PermissionError if "not permitted" in done.stderr.lower() else OSError
         raise kind(f"`{' '.join(command)}` failed: {done.stderr.strip()}")

@@ -121,7 +121,7 @@ class Program:
         with contextlib.ExitStack() as stack:
             self._output = stack.enter_context(tempfile.TemporaryFile("w+"))
             self._start_time = time.monotonic()
-            self._process = subprocess.Popen(  # noqa: S603 - command of the test
+            self._process = subprocess.Popen(
                 self._arguments,
                 env=self._environment,
                 cwd=self._folder,

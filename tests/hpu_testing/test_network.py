@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpu_sim.testing import Network
-from hpu_sim.testing.network import can_create_networks
+from hpu_testing import Network
+from hpu_testing.network import can_create_networks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
