@@ -124,5 +124,5 @@ def published_points(session: nox.Session) -> None:
 @nox.session(default=False)
 def engines(session: nox.Session) -> None:
     """Train with the installed engines (torchrun, Open MPI, SLURM, Ray), killing ranks; `-- torchrun` for one."""
-    install(session, "hpu-ddp", "hpu-ray[lightning,ray]", "hpu-sim", *group("demo"))
+    install(session, "hpu-ddp", "hpu-launch", "hpu-ray[lightning,ray]", "hpu-sim", *group("demo"))
     session.run("python", "scripts/engines/run.py", *session.posargs)

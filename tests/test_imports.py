@@ -16,13 +16,14 @@ _LAZY = (
     "hpu_ddp",
     "hpu_deepspeed",
     "hpu_fsdp",
+    "hpu_launch",
     "hpu_precision",
     "hpu_profiler",
     "hpu_ray",
 )
 
 _FRAMEWORKS = frozenset({"lightning", "lightning_fabric", "pytorch_lightning"})
-_HEAVY = frozenset({*_FRAMEWORKS, "habana_frameworks", "pyhlml", "subprocess", "torch"})
+_HEAVY = frozenset({*_FRAMEWORKS, "click", "habana_frameworks", "pyhlml", "rich", "subprocess", "torch"})
 
 # Statements, and modules that they must not load.
 _STATEMENTS = {
@@ -41,6 +42,9 @@ _STATEMENTS = {
         "from hpu_bucketing import BucketPlan; BucketPlan.from_lengths([1, 2], 1)",
         _FRAMEWORKS | {"habana_frameworks", "torch"},
     ),
+    "hpu-info": ("import hpu_core.info", _FRAMEWORKS | {"click", "habana_frameworks", "rich", "torch"}),
+    "hpu-doctor": ("import hpu_doctor.cli", _FRAMEWORKS | {"habana_frameworks", "torch"}),
+    "hpu-launch": ("import hpu_launch.cli", _FRAMEWORKS | {"habana_frameworks", "rich", "torch"}),
     "report of hpu-profiler": (
         "import hpu_profiler.cli, hpu_profiler.report.html",
         _FRAMEWORKS | {"habana_frameworks", "torch"},
@@ -68,7 +72,7 @@ def _effects(statement: str) -> tuple[set[str], set[str]]:
     return set(modules.split()), set(variables.split())
 
 
-@pytest.mark.parametrize("package", _LAZY)
+@pytest.mark.parametrize("package", [*_LAZY, "hpu_doctor"])
 def test_import_has_no_side_effects(package: str) -> None:
     """Importing loads no torch, Lightning, bridge or subprocess, and sets no environment variable."""
     assert _effects(f"import {package}") == (set(), set())

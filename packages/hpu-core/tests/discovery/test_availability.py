@@ -1,11 +1,11 @@
-"""Tests of the number of usable devices, and of the error if there is none."""
+"""Tests of the devices that can be used, and of the error if there is none."""
 
 from collections.abc import Sequence
 
 import pytest
 
-from hpu_core.discovery import HPUDevice, NoHPUError, ScanResult, SourceResult, VisibleModulesError
-from hpu_core.discovery._availability import no_device_error, usable_count, usable_modules
+from hpu_core.discovery import HPUDevice, NoHPUError, ScanResult, SourceResult, VisibleModulesError, _no_device_error
+from hpu_core.discovery._visible_modules import usable
 
 
 def _devices(*module_ids: int | None, faulty: Sequence[int] = ()) -> tuple[HPUDevice, ...]:
@@ -21,54 +21,49 @@ def _devices(*module_ids: int | None, faulty: Sequence[int] = ()) -> tuple[HPUDe
     )
 
 
-def test_operational_devices_count() -> None:
-    assert usable_count(_devices(0, 1, 2, faulty=[1]), None) == 2
+@pytest.mark.parametrize(
+    ("devices", "modules", "expected"),
+    [
+        (_devices(3, 0, 1, faulty=[2]), None, (0, 3)),
+        (_devices(0, 1, 2, 3), (3, 1), (3, 1)),
+        (_devices(3, 7, 2, 1, faulty=[1]), (7, 2, 3), (2, 3)),
+        (_devices(None, None), None, (0, 1)),
+        (_devices(None, None, None), (4, 5), (4, 5)),
+        (_devices(None, None), (4, 5, 6), (4, 5)),
+        (_devices(None, None, faulty=[0]), None, (0,)),
+    ],
+    ids=[
+        "operational",
+        "HABANA_VISIBLE_MODULES",
+        "HABANA_VISIBLE_MODULES with a faulty one",
+        "unknown ids",
+        "unknown ids, HABANA_VISIBLE_MODULES",
+        "unknown ids, longer HABANA_VISIBLE_MODULES",
+        "unknown ids, one faulty",
+    ],
+)
+def test_usable_modules(devices: Sequence[HPUDevice], modules: Sequence[int] | None, expected: tuple[int, ...]) -> None:
+    """An index of `devices` counts the entries of HABANA_VISIBLE_MODULES, or the module ids in their order."""
+    assert usable(devices, modules) == expected
 
 
 def test_unknown_status_does_not_count() -> None:
-    assert usable_count([HPUDevice(index=0, source="hl-smi")], None) == 0
-
-
-def test_visible_modules_limit_the_count() -> None:
-    assert usable_count(_devices(3, 7, 2, 1, faulty=[1]), [7, 2, 3]) == 2
-
-
-def test_unknown_module_ids() -> None:
-    """If module ids are unknown, no more devices count than the variable has entries."""
-    assert usable_count(_devices(None, None, None), [4, 5]) == 2
-
-
-def test_unknown_module_ids_of_fewer_devices() -> None:
-    assert usable_count(_devices(None), [4, 5]) == 1
+    assert usable([HPUDevice(index=0, source="hl-smi")], None) == ()
 
 
 def test_missing_module_is_rejected() -> None:
     """The process that would get it could not open a device."""
     with pytest.raises(
         VisibleModulesError,
-        match=r"^HABANA_VISIBLE_MODULES must list modules of this machine \(0, 1\), got '0,9' with module 9",
+        match=r"^HABANA_VISIBLE_MODULES must list modules of this machine \(0, 1\), got '0,9' with module 9: correct "
+        r"it, or unset it to use all cards$",
     ):
-        usable_count(_devices(0, 1), [0, 9])
-
-
-@pytest.mark.parametrize(
-    ("devices", "modules", "expected"),
-    [
-        (_devices(3, 0, 1, faulty=[2]), None, [0, 3]),
-        (_devices(0, 1, 2, 3), (3, 1), [3, 1]),
-        (_devices(None, None), None, [0, 1]),
-        (_devices(None, None), (4, 5, 6), [4, 5]),
-    ],
-    ids=["all", "HABANA_VISIBLE_MODULES", "unknown ids", "unknown ids, HABANA_VISIBLE_MODULES"],
-)
-def test_usable_modules(devices: Sequence[HPUDevice], modules: Sequence[int] | None, expected: list[int]) -> None:
-    """An index of `devices` counts the entries of HABANA_VISIBLE_MODULES, or the module ids in their order."""
-    assert usable_modules(devices, modules) == expected
+        usable(_devices(1, 0), [0, 9])
 
 
 def test_no_devices() -> None:
     """Without devices there is nothing to compare the variable with."""
-    assert usable_count((), [0, 1]) == 0
+    assert usable((), [0, 1]) == ()
 
 
 def test_error_without_devices() -> None:
@@ -77,7 +72,7 @@ def test_error_without_devices() -> None:
         SourceResult(source="sysfs", location="/sys/class/accel", message="0 of 1 devices have PCI vendor 0x1da3"),
         SourceResult(source="hl-smi", location="the command hl-smi", message="not on PATH"),
     )
-    text = str(no_device_error(ScanResult(devices=(), sources=sources)))
+    text = str(_no_device_error(ScanResult(devices=(), sources=sources)))
 
     assert text.startswith("no Gaudi card was found. Searched:\n")
     assert "\n- /sys/class/accel: 0 of 1 devices have PCI vendor 0x1da3\n" in text
@@ -86,7 +81,7 @@ def test_error_without_devices() -> None:
 
 def test_error_without_operational_device() -> None:
     """The error has the status of each device."""
-    text = str(no_device_error(ScanResult(devices=_devices(0, 1, faulty=[0, 1]))))
+    text = str(_no_device_error(ScanResult(devices=_devices(0, 1, faulty=[0, 1]))))
 
     assert text.startswith("none of the 2 Gaudi cards found can be used (0: In reset, 1: In reset)")
 

@@ -1,46 +1,34 @@
 """Tests of the devices that a loaded bridge counts."""
 
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
-from hpu_core.discovery import HPUDevice, _bridge
+from hpu_core.discovery import HPUDevice, SourceResult, _bridge
 
-_GIB = 1024**3
-
-
-@dataclass
-class _FakeBridge:
-    """Bridge with the functions that discovery may call; any other call is an AttributeError."""
-
-    loaded: bool = True
-    simulated: bool = False
-    count: int = 2
-    name: str = "GAUDI3"
-
-    def is_loaded(self) -> bool:
-        return self.loaded
-
-    def is_simulated(self) -> bool:
-        return self.simulated
-
-    def device_count(self) -> int:
-        return self.count
-
-    def generation(self) -> str:
-        return self.name
+# The functions of the bridge that discovery may call.
+_LOADED = {
+    "is_loaded": lambda: True,
+    "is_simulated": lambda: False,
+    "device_count": lambda: 2,
+    "generation": lambda: "GAUDI3",
+}
 
 
-def test_devices_of_loaded_bridge() -> None:
+def _find(monkeypatch: pytest.MonkeyPatch, **different: Callable[[], object]) -> SourceResult:
+    """List the devices of a bridge; any other call is an AttributeError."""
+    monkeypatch.setattr(_bridge, "bridge", SimpleNamespace(**{**_LOADED, **different}))
+    return _bridge.find()
+
+
+def test_devices_of_loaded_bridge(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each counted device is operational and has the properties of its generation."""
-    assert _bridge.find(_FakeBridge()).devices == tuple(
+    assert _find(monkeypatch).devices == tuple(
         HPUDevice(
             index=index,
             generation="GAUDI3",
-            memory_bytes=128 * _GIB,
-            memory_source="generation",
             status="Operational",
             source="bridge",
         )
@@ -48,39 +36,42 @@ def test_devices_of_loaded_bridge() -> None:
     )
 
 
-def test_simulated_devices() -> None:
-    result = _bridge.find(_FakeBridge(simulated=True, count=1))
+def test_simulated_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = _find(monkeypatch, is_simulated=lambda: True, device_count=lambda: 1)
 
     assert [(device.simulated, device.module_id) for device in result.devices] == [(True, 0)]
     assert result.message == "counts 1 simulated card"
 
 
-def test_bridge_is_not_loaded() -> None:
-    result = _bridge.find(_FakeBridge(loaded=False))
+def test_bridge_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = _find(monkeypatch, is_loaded=lambda: False)
 
     assert (result.devices, result.message) == ((), "not loaded in this process")
 
 
 @pytest.mark.parametrize("count", [0, -1])
-def test_bridge_without_devices(count: int) -> None:
-    result = _bridge.find(_FakeBridge(count=count))
+def test_bridge_without_devices(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = _find(monkeypatch, device_count=lambda: count)
 
     assert (result.devices, result.message) == ((), "loaded, but reports no card")
 
 
-def test_unknown_generation() -> None:
+def test_unknown_generation(monkeypatch: pytest.MonkeyPatch) -> None:
     """The devices are listed without a generation."""
-    assert [device.generation for device in _bridge.find(_FakeBridge(name="GAUDI4")).devices] == [None, None]
+    result = _find(monkeypatch, generation=lambda: "GAUDI4")
+
+    assert [device.generation for device in result.devices] == [None, None]
 
 
-def test_generation_fails() -> None:
+def test_generation_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """The devices are listed without a generation, which comes from a private function of the bridge."""
 
-    class Failing(_FakeBridge):
-        def generation(self) -> str:
-            raise AttributeError("_get_device_type")
+    def fail() -> str:
+        raise AttributeError("_get_device_type")
 
-    assert [device.generation for device in _bridge.find(Failing()).devices] == [None, None]
+    result = _find(monkeypatch, generation=fail)
+
+    assert [device.generation for device in result.devices] == [None, None]
 
 
 @pytest.fixture

@@ -30,19 +30,19 @@ def test_only_status_operational_is_operational(status: str, expected: bool) -> 
 
 @pytest.mark.parametrize(("generation", "gib"), [("GAUDI", 32), ("GAUDI2", 96), ("GAUDI3", 128)])
 def test_default_memory_of_generation(generation: Generation, gib: int) -> None:
-    device = _device.with_default_memory(HPUDevice(index=0, generation=generation, source="sysfs"))
+    device = _device.with_memory_source(HPUDevice(index=0, generation=generation, source="sysfs"))
 
     assert (device.memory_bytes, device.memory_source) == (gib * _GIB, "generation")
 
 
 def test_reported_memory_is_kept() -> None:
-    reported = HPUDevice(index=0, generation="GAUDI2", memory_bytes=5 * _GIB, memory_source="reported", source="pyhlml")
+    device = _device.with_memory_source(HPUDevice(index=0, generation="GAUDI2", memory_bytes=5 * _GIB, source="pyhlml"))
 
-    assert _device.with_default_memory(reported) == reported
+    assert (device.memory_bytes, device.memory_source) == (5 * _GIB, "reported")
 
 
 def test_unknown_generation_has_no_default_memory() -> None:
-    assert _device.with_default_memory(HPUDevice(index=0, source="sysfs")).memory_bytes is None
+    assert _device.with_memory_source(HPUDevice(index=0, source="sysfs")).memory_bytes is None
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Tests that the public functions agree on the same devices."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -96,6 +97,29 @@ def test_allowed_device_is_faulty(set_devices: SetDevices, monkeypatch: pytest.M
     monkeypatch.setenv("HABANA_VISIBLE_MODULES", "1")
 
     assert discovery.is_available() is False
+
+
+def test_too_few_devices(set_devices: SetDevices) -> None:
+    set_devices(_WORKING, _BROKEN)
+    message = "`devices` must be at most 1, the number of cards that can be used here, got 2"
+
+    discovery.check_devices(1)
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        discovery.check_devices(2)
+
+
+def test_too_few_visible_modules(set_devices: SetDevices, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_devices(_WORKING, HPUDevice(index=1, module_id=1, status="Operational", source="sysfs"))
+    monkeypatch.setenv("HABANA_VISIBLE_MODULES", "1")
+
+    with pytest.raises(ValueError, match=r"can be used here with HABANA_VISIBLE_MODULES='1', got 2$"):
+        discovery.check_devices(2)
+
+
+def test_any_number_is_valid_without_devices(set_devices: SetDevices) -> None:
+    set_devices()
+
+    discovery.check_devices(8)
 
 
 def test_synapse_version(set_devices: SetDevices, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,13 +94,6 @@ def test_find_uses_the_log(hl_smi_text: Text) -> None:
     assert (len(result.devices), result.message) == (8, "lists 8 cards")
 
 
-def test_find_falls_back_to_the_query(hl_smi_text: Text) -> None:
-    answers = {"-L": "a new layout", "-Q": hl_smi_text("hl-smi-Q-gaudi3.csv")}
-    result = _hl_smi.find(lambda arguments: answers[arguments[0]])
-
-    assert [device.generation for device in result.devices] == ["GAUDI3", "GAUDI3"]
-
-
 def test_find_with_unknown_format() -> None:
     result = _hl_smi.find(lambda arguments: "rubbish")
 
@@ -126,6 +119,18 @@ def test_release() -> None:
 
 def test_release_without_hl_smi() -> None:
     assert _hl_smi.release(_failing) is None
+
+
+@pytest.mark.parametrize(
+    ("output", "modules"),
+    [("0, 768, 98304\n1, 97000, 98304\n", {1}), ("", set()), ("N/A, 1\n\n2, 9, N/A\n", set())],
+)
+def test_used_modules(output: str, modules: set[int]) -> None:
+    assert _hl_smi.used_modules(lambda arguments: output) == modules
+
+
+def test_no_module_is_used_without_hl_smi() -> None:
+    assert _hl_smi.used_modules(_failing) == frozenset()
 
 
 def test_result_is_cached() -> None:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpu_core.discovery import _holders
-from hpu_core.discovery._holders import Holder, Holders
+from hpu_core.discovery import Holder, Holders, find_holders
 
 
 @pytest.fixture
@@ -29,7 +28,7 @@ def test_holders(proc: Path, tmp_path: Path) -> None:
     module.parent.mkdir(parents=True)
     module.write_text("7\n")
 
-    assert _holders.find(proc, tmp_path / "class") == Holders(
+    assert find_holders(proc, tmp_path / "class") == Holders(
         processes=(
             Holder(pid=20, command="python train.py", node="/dev/accel/accel1", module_id=7),
             Holder(pid=20, command="python train.py", node="/dev/hl0", module_id=None),
@@ -42,7 +41,7 @@ def test_module_of_the_older_driver(proc: Path, tmp_path: Path) -> None:
     module.parent.mkdir(parents=True)
     module.write_text("3\n")
 
-    assert [holder.module_id for holder in _holders.find(proc, tmp_path / "class").processes] == [None, 3]
+    assert [holder.module_id for holder in find_holders(proc, tmp_path / "class").processes] == [None, 3]
 
 
 @pytest.mark.parametrize("text", ["9" * 5000, "\u00b2", "-1", ""])
@@ -51,7 +50,7 @@ def test_malformed_module_is_unknown(text: str, proc: Path, tmp_path: Path) -> N
     module.parent.mkdir(parents=True)
     module.write_text(text, encoding="utf-8")
 
-    assert {holder.module_id for holder in _holders.find(proc, tmp_path / "class").processes} == {None}
+    assert {holder.module_id for holder in find_holders(proc, tmp_path / "class").processes} == {None}
 
 
 def test_process_of_another_user_is_counted(proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,23 +65,23 @@ def test_process_of_another_user_is_counted(proc: Path, monkeypatch: pytest.Monk
     (proc / "30" / "cmdline").write_bytes(b"")
     monkeypatch.setattr(Path, "iterdir", deny)
 
-    assert _holders.find(proc) == Holders(unreadable=1)
+    assert find_holders(proc) == Holders(unreadable=1)
 
 
 def test_process_that_has_exited(proc: Path) -> None:
     (proc / "40").mkdir()
 
-    assert {holder.pid for holder in _holders.find(proc).processes} == {20}
+    assert {holder.pid for holder in find_holders(proc).processes} == {20}
 
 
 def test_own_process_is_not_listed(proc: Path) -> None:
     (proc / "20").rename(proc / str(os.getpid()))
 
-    assert _holders.find(proc) == Holders()
+    assert find_holders(proc) == Holders()
 
 
 def test_no_proc(tmp_path: Path) -> None:
-    assert _holders.find(tmp_path / "missing") == Holders()
+    assert find_holders(tmp_path / "missing") == Holders()
 
 
 def test_text_of_a_holder() -> None:

@@ -41,8 +41,7 @@ for name, known in answers.items():
 
 _CALLS = """
 import hpu_core
-from hpu_core.info._collect import collect
-from hpu_core.info._diagnose import diagnose
+from hpu_core.info import collect, diagnose
 diagnose(collect())
 answers = [
     hpu_core.device_count(), hpu_core.is_available(), hpu_core.auto_device_count(), hpu_core.device_name(),

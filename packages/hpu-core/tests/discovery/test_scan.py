@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hpu_core.discovery import HPUDevice, SourceResult
-from hpu_core.discovery._device import Source
-from hpu_core.discovery._scan import ScanResult, Sources, scan_sources
+from hpu_core.discovery._device import Source, with_memory_source
+from hpu_core.discovery._scan import ScanResult, scan
 
 _GIB = 1024**3
 
@@ -35,7 +35,7 @@ def _run(**sources: Callable[[], SourceResult]) -> ScanResult:
         "sysfs": _source("sysfs"),
         "hl_smi": _source("hl-smi"),
     }
-    return scan_sources(Sources(**{**nothing, **sources}))
+    return scan(**{**nothing, **sources})
 
 
 def test_no_device() -> None:
@@ -64,7 +64,7 @@ def test_bridge_decides_the_number() -> None:
     counted = _device("bridge", pci_address=None, generation="GAUDI2")
     result = _run(bridge=_source("bridge", counted), sysfs=_source("sysfs", _device("sysfs", 0), _device("sysfs", 1)))
 
-    assert result.devices == (counted,)
+    assert result.devices == (with_memory_source(counted),)
 
 
 def test_bridge_devices_get_details_from_sysfs() -> None:
@@ -76,7 +76,7 @@ def test_bridge_devices_get_details_from_sysfs() -> None:
         hl_smi=_unexpected,
     )
 
-    assert result.devices == (dataclasses.replace(detailed, source="bridge"),)
+    assert result.devices == (with_memory_source(dataclasses.replace(detailed, source="bridge")),)
 
 
 def test_bridge_counts_only_operational_devices() -> None:
@@ -93,7 +93,7 @@ def test_details_of_another_generation_are_not_used() -> None:
     counted = _device("bridge", pci_address=None, generation="GAUDI2")
     result = _run(bridge=_source("bridge", counted), sysfs=_source("sysfs", _device("sysfs", generation="GAUDI3")))
 
-    assert result.devices == (counted,)
+    assert result.devices == (with_memory_source(counted),)
 
 
 def test_bridge_without_devices_does_not_hide_sysfs() -> None:
@@ -103,26 +103,32 @@ def test_bridge_without_devices_does_not_hide_sysfs() -> None:
 def test_pyhlml_precedes_sysfs() -> None:
     """The devices are those of the first source that lists any, and sysfs adds unknown details."""
     result = _run(
-        pyhlml=_source("pyhlml", _device("pyhlml", 1, memory_bytes=_GIB, memory_source="reported")),
+        pyhlml=_source("pyhlml", _device("pyhlml", 1, memory_bytes=_GIB)),
         sysfs=_source(
             "sysfs",
             _device("sysfs", 0),
-            _device(
-                "sysfs", 1, module_id=5, memory_bytes=2 * _GIB, memory_source="generation", driver_version="1.24.1"
-            ),
+            _device("sysfs", 1, module_id=5, generation="GAUDI2", driver_version="1.24.1"),
         ),
         hl_smi=_unexpected,
     )
 
     assert result.devices == (
-        _device("pyhlml", 1, module_id=5, memory_bytes=_GIB, memory_source="reported", driver_version="1.24.1"),
+        _device(
+            "pyhlml",
+            1,
+            module_id=5,
+            generation="GAUDI2",
+            memory_bytes=_GIB,
+            memory_source="reported",
+            driver_version="1.24.1",
+        ),
     )
 
 
-def test_reported_memory_replaces_default() -> None:
+def test_reported_memory_replaces_that_of_the_generation() -> None:
     result = _run(
-        sysfs=_source("sysfs", _device("sysfs", status="Unknown", memory_bytes=_GIB, memory_source="generation")),
-        hl_smi=_source("hl-smi", _device("hl-smi", memory_bytes=2 * _GIB, memory_source="reported")),
+        sysfs=_source("sysfs", _device("sysfs", status="Unknown", generation="GAUDI2")),
+        hl_smi=_source("hl-smi", _device("hl-smi", memory_bytes=2 * _GIB)),
     )
 
     assert [(device.memory_bytes, device.memory_source) for device in result.devices] == [(2 * _GIB, "reported")]

@@ -3,8 +3,8 @@
 import pytest
 from packaging.version import Version
 
-from hpu_core.discovery import HPUDevice
-from hpu_core.discovery._synapse import SynapseVersion, driver_release, synapse_release
+from hpu_core.discovery import HPUDevice, SynapseVersion, driver_release
+from hpu_core.discovery._synapse import find
 
 
 def _device_at(driver_version: str | None, *, simulated: bool = False) -> HPUDevice:
@@ -20,38 +20,36 @@ def _unexpected() -> Version:
 
 
 def test_plugin_is_first() -> None:
-    found = synapse_release("1.24.1.482", [_device_at("1.18.0-ee698fb")], _unexpected)
+    found = find("1.24.1.482", [_device_at("1.18.0-ee698fb")], _unexpected)
 
     assert found == SynapseVersion(Version("1.24.1.482"), "habana-torch-plugin")
 
 
 def test_hl_smi_is_second() -> None:
-    found = synapse_release(None, [_device_at("1.18.0-ee698fb")], lambda: Version("1.22.0"))
+    found = find(None, [_device_at("1.18.0-ee698fb")], lambda: Version("1.22.0"))
 
     assert found == SynapseVersion(Version("1.22.0"), "hl-smi")
 
 
 def test_driver_is_third() -> None:
-    assert synapse_release(None, [_device_at("1.18.0-ee698fb")], _unknown) == SynapseVersion(
-        Version("1.18.0"), "driver"
-    )
+    assert find(None, [_device_at("1.18.0-ee698fb")], _unknown) == SynapseVersion(Version("1.18.0"), "driver")
 
 
 def test_invalid_plugin_version_is_ignored() -> None:
-    assert synapse_release("unknown", [_device_at("1.18.0-x")], _unknown) == SynapseVersion(Version("1.18.0"), "driver")
+    assert find("unknown", [_device_at("1.18.0-x")], _unknown) == SynapseVersion(Version("1.18.0"), "driver")
 
 
 def test_different_drivers_give_no_release() -> None:
-    assert synapse_release(None, [_device_at("1.18.0-x"), _device_at("1.19.0-y")], _unknown) is None
+    assert find(None, [_device_at("1.18.0-x"), _device_at("1.19.0-y")], _unknown) is None
 
 
 def test_unknown_release() -> None:
-    assert synapse_release(None, [_device_at(None)], _unknown) is None
+    assert find(None, [_device_at(None)], _unknown) is None
 
 
 def test_simulated_devices_give_no_release() -> None:
     """The software of this machine does not describe the simulated one."""
-    assert synapse_release(None, [_device_at("1.18.0", simulated=True)], _unexpected) is None
+    assert find(None, [_device_at("1.18.0", simulated=True)], _unexpected) is None
 
 
 @pytest.mark.parametrize(

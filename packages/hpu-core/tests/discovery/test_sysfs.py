@@ -44,8 +44,6 @@ def test_gaudi_2_with_current_driver(find: Find, add_gaudi: Add) -> None:
             module_id=5,
             pci_address="0000:43:00.0",
             generation="GAUDI2",
-            memory_bytes=96 * _GIB,
-            memory_source="generation",
             status="Operational",
             driver_version="1.18.0-ee698fb",
             source="sysfs",

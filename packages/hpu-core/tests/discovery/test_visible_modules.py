@@ -1,7 +1,5 @@
 """Tests of HABANA_VISIBLE_MODULES."""
 
-import re
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,7 +44,7 @@ def test_invalid_values(value: str, reason: str) -> None:
 
     assert str(error.value).startswith(
         "HABANA_VISIBLE_MODULES must be a comma-separated list of 1 to 8 different module ids, such as '0,1,2,3', got "
-        f"{_visible_modules.text({'HABANA_VISIBLE_MODULES': value})!r}"
+        f"{_visible_modules.visible_modules_text({'HABANA_VISIBLE_MODULES': value})!r}"
     )
 
 
@@ -67,20 +65,6 @@ def test_any_text(value: str) -> None:
     assert len(set(modules)) == len(modules) <= 8
 
 
-def test_present_modules() -> None:
-    _visible_modules.check_present([3, 0], [0, 1, 2, 3])
-
-
-def test_missing_module() -> None:
-    message = (
-        "HABANA_VISIBLE_MODULES must list modules of this machine (0, 1, 2), got '0,9' with module 9: correct it, or "
-        "unset it to use all cards"
-    )
-
-    with pytest.raises(VisibleModulesError, match=f"^{re.escape(message)}$"):
-        _visible_modules.check_present([0, 9], [2, 1, 0])
-
-
 @pytest.mark.parametrize("user", ["4,5,6", None])
 def test_selection_is_kept_apart_from_the_users_value(user: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bridge reads the selection, discovery the user's value."""
@@ -96,7 +80,7 @@ def test_selection_is_kept_apart_from_the_users_value(user: str | None, monkeypa
 
     assert (_visible_modules.selected(), _visible_modules.from_environment()) == ((5,), before)
     _visible_modules.select(None)
-    assert (_visible_modules.selected(), _visible_modules.text()) == (before, user)
+    assert (_visible_modules.selected(), _visible_modules.visible_modules_text()) == (before, user)
 
 
 def test_value_that_the_program_sets_replaces_the_selection(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,8 +120,8 @@ def test_consistent_slurm_variables_pass(slurm: Any) -> None:
         ({"SLURM_LOCALID": "-1"}, "SLURMEnvironment has local rank -1, which must not be negative"),
         ({"SLURM_PROCID": "-2"}, "SLURMEnvironment has rank -2, which must not be negative"),
         ({"MASTER_PORT": "0"}, "SLURMEnvironment has port 0, which must be from 1 to 65535"),
-        ({"MASTER_PORT": "tcp"}, "SLURMEnvironment cannot tell the rank of this process: invalid literal"),
-        ({"SLURM_PROCID": "x"}, "SLURMEnvironment cannot tell the rank of this process: invalid literal"),
+        ({"MASTER_PORT": "tcp"}, "SLURMEnvironment cannot determine the rank of this process: invalid literal"),
+        ({"SLURM_PROCID": "x"}, "SLURMEnvironment cannot determine the rank of this process: invalid literal"),
     ],
 )
 def test_contradictions_of_a_cluster_environment_are_listed(change: dict[str, str], problem: str, slurm: Any) -> None:

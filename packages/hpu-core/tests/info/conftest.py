@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
-from hpu_core.discovery import HPUDevice, SourceResult
-from hpu_core.discovery._synapse import SynapseVersion
-from hpu_core.info._collect import BridgeInfo, LightningInfo, SystemInfo
+from hpu_core.discovery import HPUDevice, SourceResult, SynapseVersion
+from hpu_core.info import BridgeInfo, LightningInfo, SystemInfo
 
 _GIB = 1024**3
 

@@ -8,46 +8,82 @@ function here. `hl-smi` runs at most once per process.
 what is counted, not what is listed.
 """
 
+from collections.abc import Sequence
+
 from packaging.version import Version
 
 from hpu_core import bridge
-from hpu_core.discovery import _free_modules, _holders, _parse_devices, _visible_modules
-from hpu_core.discovery._availability import NoHPUError, no_device_error, usable_count, usable_modules
-from hpu_core.discovery._device import HPUDevice, SourceResult
+from hpu_core.discovery import _parse_devices, _scan, _synapse, _visible_modules
+from hpu_core.discovery._bridge import import_torch
+from hpu_core.discovery._device import HPUDevice, SourceResult, printable
 from hpu_core.discovery._generation import Generation
-from hpu_core.discovery._scan import ScanResult, Sources, scan_sources
-from hpu_core.discovery._synapse import synapse_release
-from hpu_core.discovery._visible_modules import VisibleModulesError
+from hpu_core.discovery._hl_smi import used_modules
+from hpu_core.discovery._holders import Holder, Holders, find_holders
+from hpu_core.discovery._scan import ScanResult
+from hpu_core.discovery._synapse import SynapseVersion, driver_release
+from hpu_core.discovery._visible_modules import VisibleModulesError, visible_modules_text
+from hpu_core.install_hints import install_command
 
 __all__ = [
     "Generation",
     "HPUDevice",
+    "Holder",
+    "Holders",
     "NoHPUError",
     "ScanResult",
     "SourceResult",
+    "SynapseVersion",
     "VisibleModulesError",
     "auto_device_count",
     "check_devices",
     "device_count",
     "device_name",
     "devices",
-    "free_modules",
+    "driver_release",
+    "find_holders",
+    "import_torch",
     "is_available",
     "parse_devices",
+    "printable",
     "scan",
     "select_modules",
+    "synapse_release",
     "synapse_version",
+    "usable_modules",
+    "used_modules",
+    "visible_modules_text",
 ]
+
+
+class NoHPUError(RuntimeError):
+    """No Gaudi device can be used. The message lists the result of each source of discovery."""
 
 
 def scan() -> ScanResult:
     """Return every device and the result of each source, for messages and reports. Never raises."""
-    return scan_sources(Sources())
+    return _scan.scan()
 
 
 def devices() -> tuple[HPUDevice, ...]:
     """Return every Gaudi device that is found, usable or not. Never raises."""
     return scan().devices
+
+
+def usable_modules(found: Sequence[HPUDevice] | None = None) -> tuple[int, ...]:
+    """Return the module ids of the devices that this process may use, in the order of their indices.
+
+    These are the operational devices that HABANA_VISIBLE_MODULES allows, in its order, or all operational devices in
+    the order of their module ids. If module ids are unknown, they are taken to be those of the variable, or 0, 1 and so
+    on, as the bridge does.
+
+    Args:
+        found: The devices of this machine; None for a new scan.
+
+    Raises:
+        VisibleModulesError: HABANA_VISIBLE_MODULES is invalid, or has a module that this machine does not have.
+    """
+    allowed = _visible_modules.from_environment()
+    return _visible_modules.usable(devices() if found is None else found, allowed)
 
 
 def device_count() -> int:
@@ -59,8 +95,7 @@ def device_count() -> int:
     Raises:
         VisibleModulesError: HABANA_VISIBLE_MODULES is invalid.
     """
-    modules = _visible_modules.from_environment()
-    return usable_count(devices(), modules)
+    return len(usable_modules())
 
 
 def auto_device_count() -> int:
@@ -70,11 +105,10 @@ def auto_device_count() -> int:
         NoHPUError: There is none. The message lists the result of each source.
         VisibleModulesError: HABANA_VISIBLE_MODULES is invalid.
     """
-    modules = _visible_modules.from_environment()
     result = scan()
-    count = usable_count(result.devices, modules)
+    count = len(usable_modules(result.devices))
     if count == 0:
-        raise no_device_error(result)
+        raise _no_device_error(result)
     return count
 
 
@@ -86,7 +120,7 @@ def is_available() -> bool:
     """
     found = devices()
     try:
-        return usable_count(found, _visible_modules.from_environment()) > 0
+        return bool(usable_modules(found))
     except VisibleModulesError:
         return any(device.is_operational for device in found)
 
@@ -102,8 +136,8 @@ def device_name() -> Generation | None:
     return next((device.generation for device in devices() if device.is_operational), None)
 
 
-def synapse_version() -> Version | None:
-    """Return the installed SynapseAI release, such as 1.24.1.482. Never raises.
+def synapse_release(found: Sequence[HPUDevice] | None = None) -> SynapseVersion | None:
+    """Return the installed SynapseAI release and its source. Never raises.
 
     The first of these that is known:
 
@@ -112,10 +146,18 @@ def synapse_version() -> Version | None:
     3. The driver version, if all devices report the same. In a container the driver is the host's and may be of another
        release.
 
+    Args:
+        found: The devices of this machine; None for a new scan.
+
     Returns:
         The release, with its build if that is known; None if the release is unknown.
     """
-    release = synapse_release(bridge.plugin_version(), devices())
+    return _synapse.find(bridge.plugin_version(), devices() if found is None else found)
+
+
+def synapse_version() -> Version | None:
+    """Return the version of `synapse_release`, such as 1.24.1.482; None if it is unknown. Never raises."""
+    release = synapse_release()
     return release.version if release else None
 
 
@@ -135,14 +177,14 @@ def parse_devices(devices: object) -> int:
         NoHPUError: `devices` is "auto" or -1, and there is no device.
         VisibleModulesError: HABANA_VISIBLE_MODULES is invalid.
     """
-    return _parse_devices.parse(devices, count_all=auto_device_count)
+    number = _parse_devices.parse(devices)
+    return auto_device_count() if number is None else number
 
 
 def select_modules(devices: object) -> tuple[int, ...] | None:
     """Return the module ids of the devices that `devices` lists by index.
 
-    An index counts the devices that can be used: the entries of HABANA_VISIBLE_MODULES, or all operational devices in
-    the order of their module ids.
+    An index counts the devices that can be used, in the order of `usable_modules`.
 
     Args:
         devices: The user's value.
@@ -159,56 +201,12 @@ def select_modules(devices: object) -> tuple[int, ...] | None:
     found = scan().devices if indices is not None else ()
     if indices is None or not found:
         return None
-    modules = usable_modules(found, _visible_modules.from_environment())
+    modules = usable_modules(found)
     if max(indices) >= len(modules):
         raise ValueError(
             f"`devices` must list cards from 0 to {len(modules) - 1}, the ones that can be used here, got {devices!r}"
         )
     return tuple(modules[index] for index in indices)
-
-
-def free_modules(n: int) -> tuple[int, ...]:
-    """Return the module ids of `n` devices that no process holds, and keep them for this process until it exits.
-
-    For machines that do not isolate devices, such as those of a SLURM cluster: a job's launching process calls it once
-    and sets HABANA_VISIBLE_MODULES to the result. It sets nothing itself and opens no device. A module that another
-    process got from this function stays that process's own, even before it opens the device; the locks are in
-    /tmp/hpu-module-locks, or in the folder of HPU_MODULE_LOCKS, which all jobs of a machine have to share.
-
-    Without root the open files of other users' processes cannot be read. Their devices are recognized by the memory
-    that `hl-smi` reports as used. On the simulator, only the locks are compared.
-
-    Args:
-        n: Number of modules.
-
-    Returns:
-        Module ids, ascending or in the order of HABANA_VISIBLE_MODULES, which limits the choice.
-
-    Raises:
-        TypeError: `n` is not an int.
-        ValueError: `n` is less than 1.
-        NoHPUError: No device can be used.
-        VisibleModulesError: HABANA_VISIBLE_MODULES is invalid.
-        RuntimeError: Fewer than `n` are free. The message names the processes that hold the others, where it can.
-        OSError: The folder of the locks cannot be used.
-    """
-    if isinstance(n, bool) or not isinstance(n, int):
-        raise TypeError(f"`n` must be a positive int, got {n!r}")
-    if n < 1:
-        raise ValueError(f"`n` must be a positive int, got {n!r}")
-    result = scan()
-    modules = usable_modules(result.devices, _visible_modules.from_environment())
-    if not modules:
-        raise no_device_error(result)
-    simulated = any(device.simulated for device in result.devices)
-    return _free_modules.take(
-        n,
-        modules,
-        # Processes of this machine do not hold simulated devices by their nodes.
-        _holders.Holders() if simulated else _holders.find(),
-        used=frozenset() if simulated else _free_modules.used_modules(),
-        folder=_free_modules.folder(simulated=simulated),
-    )
 
 
 def check_devices(number: int) -> None:
@@ -224,4 +222,26 @@ def check_devices(number: int) -> None:
         ValueError: There are fewer. The message has their number.
         VisibleModulesError: HABANA_VISIBLE_MODULES is invalid.
     """
-    _parse_devices.check(number, available=device_count())
+    available = device_count()
+    if available and number > available:
+        modules = visible_modules_text()
+        limit = "" if modules is None else f" with {_visible_modules.VARIABLE}={modules!r}"
+        raise ValueError(
+            f"`devices` must be at most {available}, the number of cards that can be used here{limit}, got {number}"
+        )
+
+
+def _no_device_error(result: ScanResult) -> NoHPUError:
+    sources = "".join(f"\n- {source.location}: {source.message}" for source in result.sources)
+    if result.devices:
+        states = ", ".join(f"{device.pci_address or device.index}: {device.status}" for device in result.devices)
+        message = f"none of the {len(result.devices)} Gaudi cards found can be used ({states})"
+        hint = "Reset the cards or reload their driver; `dmesg` has the driver's log."
+    else:
+        message = "no Gaudi card was found"
+        hint = (
+            "On a machine with cards, check that the driver is loaded and that this container was given cards "
+            f"(HABANA_VISIBLE_DEVICES). To run without a card, `{install_command('hpu-sim')}` and start the program "
+            "with `hpu-sim run`."
+        )
+    return NoHPUError(f"{message}. Searched:{sources}\n{hint}")

@@ -70,9 +70,11 @@ class SourceResult:
     devices: tuple[HPUDevice, ...] = ()
 
 
-def with_default_memory(device: HPUDevice) -> HPUDevice:
-    """Return `device` with the memory size of its generation if no tool reported one."""
-    if device.memory_bytes is not None or device.generation is None:
+def with_memory_source(device: HPUDevice) -> HPUDevice:
+    """Return a source's device with the source of its memory size, which is that of its generation by default."""
+    if device.memory_bytes is not None:
+        return dataclasses.replace(device, memory_source="reported")
+    if device.generation is None:
         return device
     return dataclasses.replace(device, memory_bytes=MEMORY_BYTES[device.generation], memory_source="generation")
 

@@ -11,7 +11,7 @@ from typing import IO, Final, TypeAlias
 from packaging.version import Version
 
 from hpu_core.discovery import _hl_smi_text
-from hpu_core.discovery._device import SourceResult, printable
+from hpu_core.discovery._device import SourceResult, parse_int, printable
 
 _COMMAND: Final = "hl-smi"
 _LOCATION = "the command hl-smi"
@@ -22,6 +22,11 @@ _KILL_SECONDS = 1.0
 
 _MAX_BYTES = 1 << 20
 _MAX_REASON = 200
+
+_USAGE_QUERY: Final = ("-Q", "module_id,memory.used,memory.total", "-f", "csv,noheader,nounits")
+# An idle Gaudi 2 reports 768 of 98304 MiB. The bridge's pool takes all memory by default
+# (PT_HPU_POOL_MEM_ACQUIRE_PERC=100), so a device in use is expected to report far more.
+_USED_SHARE: Final = 0.1
 
 # Runs hl-smi with arguments and returns its standard output.
 Runner: TypeAlias = Callable[[tuple[str, ...]], str]
@@ -63,18 +68,15 @@ def run(arguments: tuple[str, ...], command: str = _COMMAND, timeout: float = _T
 
 @functools.cache
 def find(runner: Runner = run) -> SourceResult:
-    """List the devices that hl-smi reports, by its log (`-L`), else by its query (`-Q`), which has no status.
+    """List the devices that hl-smi reports.
 
     The result is cached, because a hanging driver would delay every call by the timeout.
 
     Args:
         runner: Runs hl-smi.
     """
-    query = ("-Q", ",".join(_hl_smi_text.QUERY), "-f", "csv")
     try:
         devices = _hl_smi_text.parse_log(runner(("-L",)))
-        if devices is None:
-            devices = _hl_smi_text.parse_query(runner(query))
     except HlSmiError as error:
         return SourceResult(source="hl-smi", location=_LOCATION, message=str(error))
     if devices is None:
@@ -93,6 +95,25 @@ def release(runner: Runner = run) -> Version | None:
         return _hl_smi_text.parse_version(runner(("-v",)))
     except HlSmiError:
         return None
+
+
+def used_modules(runner: Runner = run) -> frozenset[int]:
+    """Return the modules whose memory is in use according to `hl-smi`; none if it does not work.
+
+    Args:
+        runner: Runs hl-smi.
+    """
+    try:
+        lines = runner(_USAGE_QUERY).splitlines()
+    except HlSmiError:
+        return frozenset()
+    modules = set()
+    for line in lines:
+        numbers = [parse_int(text) for text in line.split(",")]
+        match numbers:
+            case [int(module), int(used), int(total)] if used > total * _USED_SHARE:
+                modules.add(module)
+    return frozenset(modules)
 
 
 def _wait(process: subprocess.Popen[bytes], timeout: float) -> int:

@@ -2,14 +2,12 @@
 
 They return None for text that is not valid throughout, because part of a list would be a wrong count.
 
-Sources: logs of hl-smi from SynapseAI 1.12 and 1.18, and Intel's documentation of the query option. Units are MiB, also
+Sources: logs of hl-smi from SynapseAI 1.12 and 1.18. Units are MiB, also
 where hl-smi writes MB: a Gaudi 2 has 98304 of them.
 """
 
-import csv
 import re
 from collections.abc import Iterable
-from typing import Final
 
 from packaging.version import Version
 
@@ -20,11 +18,7 @@ from hpu_core.discovery._device import (
     parse_pci_address,
     parse_status,
     printable,
-    with_default_memory,
 )
-
-# Fields of the query, in order.
-QUERY: Final = ("index", "module_id", "bus_id", "name", "memory.total", "driver_version")
 
 _MIB = 1024**2
 
@@ -43,29 +37,6 @@ def parse_log(text: str) -> tuple[HPUDevice, ...] | None:
     devices = []
     for index, (title, *body) in enumerate(sections):
         device = _parse_section(index, title, body, general.get("Driver Version", ""))
-        if device is None:
-            return None
-        devices.append(device)
-    return _unless_duplicate(devices)
-
-
-def parse_query(text: str) -> tuple[HPUDevice, ...] | None:
-    """Return the devices in the output of `hl-smi -Q <QUERY> -f csv`, None if it has another format.
-
-    Their status is "Unknown", because the query has no field for it.
-    """
-    try:
-        rows = [row for row in csv.reader(text.splitlines(), skipinitialspace=True, strict=True) if row]
-    except csv.Error:
-        return None
-    # The header may have units, as in "memory.total [MiB]".
-    if not rows or tuple(name.partition(" [")[0].strip() for name in rows[0]) != QUERY:
-        return None
-    devices = []
-    for index, row in enumerate(rows[1:]):
-        if len(row) != len(QUERY):
-            return None
-        device = _parse_row(index, dict(zip(QUERY, row, strict=True)))
         if device is None:
             return None
         devices.append(device)
@@ -98,41 +69,17 @@ def _parse_section(index: int, title: str, body: list[str], driver: str) -> HPUD
     if parse_pci_address(fields.get("Bus Id", match[2])) != address:
         return None
     pci_id = fields.get("Device Id", "")
-    memory = _parse_memory(_parse_fields(_block("Memory Usage", body)).get("Total", ""))
-    return with_default_memory(
-        HPUDevice(
-            index=index,
-            module_id=parse_int(fields.get("Module ID", "")),
-            pci_address=address,
-            generation=_generation.from_pci_id(int(pci_id, 16) if _PCI_ID.fullmatch(pci_id) else 0)
-            or _generation.from_product(fields.get("Product Name", ""))
-            or _generation.from_firmware(fields.get("Firmware [SPI] Version", "")),
-            memory_bytes=memory,
-            memory_source="reported" if memory else None,
-            status=parse_status(fields.get("Module status", "")),
-            driver_version=printable(driver) or None,
-            source="hl-smi",
-        )
-    )
-
-
-def _parse_row(index: int, fields: dict[str, str]) -> HPUDevice | None:
-    """Return the device of a row of the query, None if the row is inconsistent with its index."""
-    address = parse_pci_address(fields["bus_id"])
-    if parse_int(fields["index"]) != index or address is None:
-        return None
-    memory = _parse_memory(fields["memory.total"])
-    return with_default_memory(
-        HPUDevice(
-            index=index,
-            module_id=parse_int(fields["module_id"]),
-            pci_address=address,
-            generation=_generation.from_product(fields["name"].strip()),
-            memory_bytes=memory,
-            memory_source="reported" if memory else None,
-            driver_version=printable(fields["driver_version"]) or None,
-            source="hl-smi",
-        )
+    return HPUDevice(
+        index=index,
+        module_id=parse_int(fields.get("Module ID", "")),
+        pci_address=address,
+        generation=_generation.from_pci_id(int(pci_id, 16) if _PCI_ID.fullmatch(pci_id) else 0)
+        or _generation.from_product(fields.get("Product Name", ""))
+        or _generation.from_firmware(fields.get("Firmware [SPI] Version", "")),
+        memory_bytes=_parse_memory(_parse_fields(_block("Memory Usage", body)).get("Total", "")),
+        status=parse_status(fields.get("Module status", "")),
+        driver_version=printable(driver) or None,
+        source="hl-smi",
     )
 
 

@@ -51,7 +51,7 @@ class Holders:
     unreadable: int = 0
 
 
-def find(proc: Path = Path("/proc"), classes: Path = Path("/sys/class")) -> Holders:
+def find_holders(proc: Path = Path("/proc"), classes: Path = Path("/sys/class")) -> Holders:
     """Return the processes that hold a device, without this one.
 
     Args:

@@ -16,7 +16,6 @@ from hpu_core.discovery._device import (
     parse_pci_address,
     parse_status,
     printable,
-    with_default_memory,
 )
 
 _LOCATION = "pyhlml (the distribution habana-pyhlml)"
@@ -72,22 +71,18 @@ def _devices(pyhlml: Any) -> tuple[HPUDevice, ...]:
 def _device(pyhlml: Any, index: int, driver: str) -> HPUDevice:
     handle = pyhlml.hlmlDeviceGetHandleByIndex(index)
     pci = _call(pyhlml, "hlmlDeviceGetPCIInfo", handle)
-    memory = _positive(getattr(_call(pyhlml, "hlmlDeviceGetMemoryInfo", handle), "total", None))
     module = _call(pyhlml, "hlmlDeviceGetModuleID", handle)
-    return with_default_memory(
-        HPUDevice(
-            index=index,
-            module_id=module if isinstance(module, int) else None,
-            pci_address=parse_pci_address(_text(getattr(pci, "bus_id", b""))),
-            generation=_generation.from_pci_id(_positive(getattr(pci, "pci_device_id", None)) or 0)
-            or _generation.from_product(_text(_call(pyhlml, "hlmlDeviceGetName", handle))),
-            memory_bytes=memory,
-            memory_source="reported" if memory else None,
-            # Older wheels have no hlmlDeviceGetOperationStatus.
-            status=parse_status(_text(_call(pyhlml, "hlmlDeviceGetOperationStatus", handle))),
-            driver_version=driver or None,
-            source="pyhlml",
-        )
+    return HPUDevice(
+        index=index,
+        module_id=module if isinstance(module, int) else None,
+        pci_address=parse_pci_address(_text(getattr(pci, "bus_id", b""))),
+        generation=_generation.from_pci_id(_positive(getattr(pci, "pci_device_id", None)) or 0)
+        or _generation.from_product(_text(_call(pyhlml, "hlmlDeviceGetName", handle))),
+        memory_bytes=_positive(getattr(_call(pyhlml, "hlmlDeviceGetMemoryInfo", handle), "total", None)),
+        # Older wheels have no hlmlDeviceGetOperationStatus.
+        status=parse_status(_text(_call(pyhlml, "hlmlDeviceGetOperationStatus", handle))),
+        driver_version=driver or None,
+        source="pyhlml",
     )
 
 

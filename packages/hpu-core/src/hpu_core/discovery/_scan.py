@@ -3,19 +3,21 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from hpu_core.discovery import _bridge, _hl_smi, _pyhlml, _sysfs
-from hpu_core.discovery._device import OPERATIONAL, UNKNOWN_STATUS, HPUDevice, Source, SourceResult, printable
+from hpu_core.discovery._device import (
+    OPERATIONAL,
+    UNKNOWN_STATUS,
+    HPUDevice,
+    Source,
+    SourceResult,
+    printable,
+    with_memory_source,
+)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
-    """Functions that list the devices of each source. A scan calls only those that it needs."""
-
-    bridge: Callable[[], SourceResult] = _bridge.find
-    pyhlml: Callable[[], SourceResult] = _pyhlml.find
-    sysfs: Callable[[], SourceResult] = _sysfs.find
-    hl_smi: Callable[[], SourceResult] = _hl_smi.find
+# Lists the devices of one source.
+Find: TypeAlias = Callable[[], SourceResult]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,34 +33,44 @@ class ScanResult:
     sources: tuple[SourceResult, ...] = ()
 
 
-def scan_sources(sources: Sources) -> ScanResult:
+def scan(
+    *,
+    bridge: Find = _bridge.find,
+    pyhlml: Find = _pyhlml.find,
+    sysfs: Find = _sysfs.find,
+    hl_smi: Find = _hl_smi.find,
+) -> ScanResult:
     """Query the sources and merge their devices. Never raises: a source that fails lists no device.
 
     The first source that lists a device decides which devices there are; the later ones add details. `hl-smi` starts a
     process, so it runs only if no other source lists a device or none has a device's status.
 
     Args:
-        sources: The sources to query.
+        bridge: Lists the devices of the bridge; the others list those of the other sources.
+        pyhlml: See `bridge`.
+        sysfs: See `bridge`.
+        hl_smi: See `bridge`.
     """
-    bridge = _query("bridge", sources.bridge)
-    if any(device.simulated for device in bridge.devices):
+    counted = _query("bridge", bridge)
+    if any(device.simulated for device in counted.devices):
         # Details of real devices of this machine must not mix with simulated ones.
-        return ScanResult(devices=bridge.devices, sources=(bridge,))
-    results = [bridge, _query("pyhlml", sources.pyhlml), _query("sysfs", sources.sysfs)]
+        return ScanResult(devices=counted.devices, sources=(counted,))
+    results = [counted, _query("pyhlml", pyhlml), _query("sysfs", sysfs)]
     devices = _combine(results[1:])
-    if bridge.devices:
-        return ScanResult(devices=_match(bridge.devices, devices) or bridge.devices, sources=tuple(results))
+    if counted.devices:
+        return ScanResult(devices=_match(counted.devices, devices) or counted.devices, sources=tuple(results))
     if not devices or any(device.status == UNKNOWN_STATUS for device in devices):
-        results.append(_query("hl-smi", sources.hl_smi))
+        results.append(_query("hl-smi", hl_smi))
         devices = _combine(results[1:])
     return ScanResult(devices=devices, sources=tuple(results))
 
 
-def _query(name: Source, find: Callable[[], SourceResult]) -> SourceResult:
+def _query(name: Source, find: Find) -> SourceResult:
     try:
-        return find()
+        result = find()
     except Exception as error:  # noqa: BLE001 - discovery must work on broken machines.
         return SourceResult(source=name, location=name, message=printable(f"failed: {type(error).__name__}: {error}"))
+    return dataclasses.replace(result, devices=tuple(map(with_memory_source, result.devices)))
 
 
 def _combine(results: Sequence[SourceResult]) -> tuple[HPUDevice, ...]:

@@ -25,12 +25,10 @@ class SynapseVersion:
     source: str
 
 
-def synapse_release(
-    plugin: str | None,
-    devices: Sequence[HPUDevice],
-    hl_smi: Callable[[], Version | None] = _hl_smi.release,
+def find(
+    plugin: str | None, devices: Sequence[HPUDevice], hl_smi: Callable[[], Version | None] = _hl_smi.release
 ) -> SynapseVersion | None:
-    """Return the release, None if it is unknown; see `hpu_core.discovery.synapse_version` for the order of sources.
+    """Return the release, None if it is unknown; see `hpu_core.discovery.synapse_release` for the order of sources.
 
     Args:
         plugin: Version of the distribution habana-torch-plugin, None if it is not installed.

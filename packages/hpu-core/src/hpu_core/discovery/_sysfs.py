@@ -19,7 +19,6 @@ from hpu_core.discovery._device import (
     parse_pci_address,
     parse_status,
     printable,
-    with_default_memory,
 )
 
 NO_NODE: Final = "No device node"
@@ -86,18 +85,16 @@ def _read_device(entry: Path, index: int, nodes: Path) -> HPUDevice:
     status = parse_status(_read_attribute(entry, "status"))
     if status == OPERATIONAL and not (nodes / entry.name).exists():
         status = NO_NODE
-    return with_default_memory(
-        HPUDevice(
-            index=index,
-            module_id=parse_int(_read_attribute(entry, "module_id")),
-            pci_address=parse_pci_address(_read_attribute(entry, "pci_addr"))
-            or parse_pci_address(_target_name(entry / "device")),
-            generation=_generation.from_device_type(_read_attribute(entry, "device_type"))
-            or _generation.from_pci_id(_read_hex(entry / "device" / "device") or 0),
-            status=status,
-            driver_version=printable(_read_attribute(entry, "driver_ver")) or None,
-            source="sysfs",
-        )
+    return HPUDevice(
+        index=index,
+        module_id=parse_int(_read_attribute(entry, "module_id")),
+        pci_address=parse_pci_address(_read_attribute(entry, "pci_addr"))
+        or parse_pci_address(_target_name(entry / "device")),
+        generation=_generation.from_device_type(_read_attribute(entry, "device_type"))
+        or _generation.from_pci_id(_read_hex(entry / "device" / "device") or 0),
+        status=status,
+        driver_version=printable(_read_attribute(entry, "driver_ver")) or None,
+        source="sysfs",
     )
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from hpu_core.discovery._device import printable
+from hpu_core.discovery._device import HPUDevice, printable
 
 VARIABLE: Final = "HABANA_VISIBLE_MODULES"
 
@@ -84,29 +84,39 @@ def _parse(value: str | None) -> tuple[int, ...] | None:
     return tuple(int(entry) for entry in entries)
 
 
-def text(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return HABANA_VISIBLE_MODULES as printable text, None if it is not set."""
+def visible_modules_text(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the user's HABANA_VISIBLE_MODULES as printable text, None if it is not set."""
     value = _user_value(environ)
     return None if value is None else printable(value)
 
 
-def check_present(modules: Sequence[int], present: Sequence[int]) -> None:
-    """Raise an error if a module in HABANA_VISIBLE_MODULES does not exist.
+def usable(devices: Sequence[HPUDevice], allowed: Sequence[int] | None) -> tuple[int, ...]:
+    """Return the module ids of the operational devices that the variable allows; see `usable_modules`.
 
     Args:
-        modules: Result of `from_environment`.
-        present: Module ids of this machine's devices.
+        devices: The devices of this machine.
+        allowed: Result of `from_environment`.
 
     Raises:
-        VisibleModulesError: A module does not exist.
+        VisibleModulesError: The variable has a module that no device of this machine has.
     """
+    operational = [device.module_id for device in devices if device.is_operational]
+    present = [device.module_id for device in devices]
+    if allowed is not None and present and None not in present:
+        _check_present(allowed, [module for module in present if module is not None])
+    if None in operational:
+        return tuple(range(len(operational)) if allowed is None else allowed[: len(operational)])
+    known = sorted(module for module in operational if module is not None)
+    return tuple(known if allowed is None else (module for module in allowed if module in known))
+
+
+def _check_present(modules: Sequence[int], present: Sequence[int]) -> None:
     for module in modules:
         if module not in present:
-            message = (
+            raise VisibleModulesError(
                 f"{VARIABLE} must list modules of this machine ({', '.join(map(str, sorted(present)))}), got "
                 f"{','.join(map(str, modules))!r} with module {module}: correct it, or unset it to use all cards"
             )
-            raise VisibleModulesError(message)
 
 
 def _error(value: str, reason: str) -> VisibleModulesError:

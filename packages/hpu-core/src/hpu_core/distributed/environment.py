@@ -1,7 +1,7 @@
 """Cluster environment of this process: what launchers set, validated before anything relies on it.
 
 Lightning believes these variables. Where one is missing or contradicts another, ranks wait for each other until a
-timeout, or train two halves of a model without a word.
+timeout, or silently train two separate models.
 """
 
 import os
@@ -11,13 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from hpu_core._lightning import ClusterEnvironment, LightningEnvironment
+from hpu_core.launcher_env import AGENT_STORE, LAUNCHER_PID, LIGHTNING_INTS, MAX_PORT, parse_int
 
 __all__ = ["AGENT_STORE", "LAUNCHER_PID", "Agent", "find_agent", "validate_environment"]
-
-# Set by torchrun: its agent keeps the store at MASTER_PORT.
-AGENT_STORE: Final = "TORCHELASTIC_USE_AGENT_STORE"
-# Set by our launcher for the ranks that it starts.
-LAUNCHER_PID: Final = "HPU_LAUNCHER_PID"
 
 # Programs of Open MPI 4 and 5, and of SLURM, that start the ranks of a machine and end them with the job.
 _AGENTS: Final = frozenset({"mpirun", "mpiexec", "orterun", "orted", "prterun", "prte", "prted", "slurmstepd"})
@@ -26,11 +22,7 @@ _HINT: Final = (
     "On each machine, set MASTER_ADDR (the address of the machine with NODE_RANK 0), MASTER_PORT (a port that is free "
     "there) and NODE_RANK (0, 1, ...)"
 )
-_MAX_PORT: Final = 65535
-# As much as a rank or a port can have; int() refuses thousands of digits by another message.
-_MAX_DIGITS: Final = 9
 _MAX_QUOTED: Final = 80
-_NUMBERS: Final = ("LOCAL_RANK", "MASTER_PORT", "NODE_RANK", "GROUP_RANK", "RANK", "WORLD_SIZE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,42 +78,34 @@ def validate_environment(environment: ClusterEnvironment, devices: int, num_node
         )
 
 
-def _number(name: str) -> int | None:
-    text = os.environ.get(name)
-    return None if text is None else int(text)
-
-
-def _is_number(text: str) -> bool:
-    return text.isdecimal() and len(text) <= _MAX_DIGITS
-
-
 def _quoted(text: str) -> str:
     return repr(text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}...")
 
 
 def _lightning_env_problems(devices: int, num_nodes: int) -> Iterator[str]:
-    invalid = [name for name in _NUMBERS if name in os.environ and not _is_number(os.environ[name])]
+    values = {name: parse_int(os.environ[name]) for name in LIGHTNING_INTS if name in os.environ}
+    invalid = [name for name, value in values.items() if value is None]
     if invalid:
         yield from (f"{name} must be an integer, got {_quoted(os.environ[name])}" for name in invalid)
         return
-    node_rank = _number("GROUP_RANK") if _number("NODE_RANK") is None else _number("NODE_RANK")
-    is_externally_launched = "LOCAL_RANK" in os.environ
+    node_rank = values.get("NODE_RANK", values.get("GROUP_RANK"))
+    port, local_rank, rank = values.get("MASTER_PORT"), values.get("LOCAL_RANK"), values.get("RANK")
+    is_externally_launched = local_rank is not None
     if num_nodes > 1 and node_rank is None:
         yield "NODE_RANK is not set"
     if num_nodes > 1 and node_rank != 0 and "MASTER_ADDR" not in os.environ:
         yield "MASTER_ADDR is not set"
     # On one machine, the launcher chooses a port for the ranks that it starts.
-    if (num_nodes > 1 or (is_externally_launched and devices > 1)) and _number("MASTER_PORT") is None:
+    if (num_nodes > 1 or (is_externally_launched and devices > 1)) and port is None:
         yield "MASTER_PORT is not set"
-    port, local_rank, rank = _number("MASTER_PORT"), _number("LOCAL_RANK"), _number("RANK")
-    if port is not None and not 0 < port <= _MAX_PORT:
-        yield f"MASTER_PORT must be from 1 to {_MAX_PORT}, got {port}"
+    if port is not None and not 0 < port <= MAX_PORT:
+        yield f"MASTER_PORT must be from 1 to {MAX_PORT}, got {port}"
     if local_rank is not None and local_rank >= devices:
         yield f"LOCAL_RANK must be below `devices`, got {local_rank}"
     if node_rank is not None and node_rank >= num_nodes:
         yield f"NODE_RANK must be below `num_nodes`, got {node_rank}"
-    if _number("WORLD_SIZE") not in {None, devices * num_nodes}:
-        yield f"WORLD_SIZE must be {devices} x {num_nodes} = {devices * num_nodes}, got {_number('WORLD_SIZE')}"
+    if values.get("WORLD_SIZE") not in {None, devices * num_nodes}:
+        yield f"WORLD_SIZE must be {devices} x {num_nodes} = {devices * num_nodes}, got {values['WORLD_SIZE']}"
     if rank is not None and local_rank is not None and rank != (node_rank or 0) * devices + local_rank:
         yield f"RANK must be NODE_RANK x `devices` + LOCAL_RANK = {(node_rank or 0) * devices + local_rank}, got {rank}"
 
@@ -140,7 +124,7 @@ def _cluster_env_problems(environment: ClusterEnvironment, devices: int, num_nod
         yield f"{name} needs {error.args[0]}, which is not set"
         return
     except (TypeError, ValueError) as error:
-        yield f"{name} cannot tell the rank of this process: {str(error)[:_MAX_QUOTED]}"
+        yield f"{name} cannot determine the rank of this process: {str(error)[:_MAX_QUOTED]}"
         return
     if counted != world_size:
         yield f"{name} has world size {counted}, not {devices} x {num_nodes} = {world_size}"
@@ -152,5 +136,5 @@ def _cluster_env_problems(environment: ClusterEnvironment, devices: int, num_nod
         if not 0 <= value < limit:
             sign = "must not be negative" if value < 0 else f"must be below {rule}"
             yield f"{name} has {what} {value}, which {sign}"
-    if not 0 < port <= _MAX_PORT:
-        yield f"{name} has port {port}, which must be from 1 to {_MAX_PORT}"
+    if not 0 < port <= MAX_PORT:
+        yield f"{name} has port {port}, which must be from 1 to {MAX_PORT}"

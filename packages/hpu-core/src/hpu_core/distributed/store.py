@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from packaging.version import Version
 
-from hpu_core.distributed.environment import AGENT_STORE
 from hpu_core.distributed.failure_detection import RankFailedError
+from hpu_core.launcher_env import AGENT_STORE
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store, TCPStore

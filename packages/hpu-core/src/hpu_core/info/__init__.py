@@ -1,261 +1,70 @@
-"""The command `hpu-info`: reports on the Gaudi cards, the installed software and errors.
+"""Cards and software of this machine, and the command `hpu-info` that reports on them. It opens no device."""
 
-It opens no device, except for `hpu-info check-collectives`.
-"""
-
+import argparse
 import contextlib
-import io
 import json
-import os
+import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
-from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Final
 
-import click
-from rich.console import Console
-
-from hpu_core import discovery
 from hpu_core.__about__ import __version__
-from hpu_core.info import _check_collectives, _compare, _doctor, _explain
-from hpu_core.info._collect import collect
-from hpu_core.info._diagnose import diagnose
-from hpu_core.info._job import Job, exchange, find_job, format_ranks
-from hpu_core.info._json import to_json
-from hpu_core.info._machine import collect_machine
-from hpu_core.info._render import render, render_explanations
-from hpu_core.info._render_doctor import render_checks, render_collectives, render_comparison
+from hpu_core.info.diagnosis import Diagnosis, Problem, diagnose
+from hpu_core.info.report import to_json, to_text
+from hpu_core.info.system import BridgeInfo, LightningInfo, SystemInfo, collect
+from hpu_core.install_hints import install_command
 
-__all__ = ["main"]
+__all__ = [
+    "BridgeInfo",
+    "Diagnosis",
+    "LightningInfo",
+    "Problem",
+    "SystemInfo",
+    "collect",
+    "diagnose",
+    "main",
+    "to_json",
+]
 
-_STDOUT = 1
-_STDERR = 2
-_NODES_TIMEOUT = timedelta(seconds=120)
-_JSON = "Print the report as JSON with stable keys."
-
-
-@click.group(invoke_without_command=True)
-@click.option("--json", "as_json", is_flag=True, help=_JSON)
-@click.version_option(__version__, prog_name="hpu-info")
-@click.pass_context
-def main(context: click.Context, as_json: bool) -> None:
-    """Show the Gaudi cards and the installed software, and diagnose why training cannot start.
-
-    It opens no card, so it can run during training. The exit code is 0 if training can start and 1 otherwise.
-    """
-    if context.invoked_subcommand is not None:
-        context.obj = as_json
-        return
-    with _report_internal_error():
-        system = collect()
-        diagnosis = diagnose(system)
-    if as_json:
-        click.echo(json.dumps(to_json(system, diagnosis), indent=2))
-    else:
-        render(Console(highlight=False), system, diagnosis)
-    sys.exit(0 if diagnosis.can_train else 1)
+# Former subcommands, and the commands of hpu-doctor in their place.
+_MOVED: Final = {
+    "doctor": "hpu-doctor",
+    "compare": "hpu-doctor compare",
+    "explain": "hpu-doctor explain",
+    "check-collectives": "hpu-doctor check-collectives",
+}
 
 
-@main.command(short_help="Explain known errors in a text or a log.")
-@click.argument("message", metavar="[TEXT|FILE]", required=False)
-@click.option("--json", "as_json", is_flag=True, help=_JSON)
-@click.pass_context
-def explain(context: click.Context, message: str | None, as_json: bool) -> None:
-    """Explain the known errors in TEXT, in a log FILE or, without either, on stdin: cause, cure and source of each.
-
-    The most specific error is first. The exit code is 0 if there is one and 1 otherwise.
-    """
-    if message is None and sys.stdin.isatty():
-        raise click.UsageError("TEXT or FILE must be given, or a log on stdin")
-    with _open(message) as stream:
-        explanations = _explain.explain(stream)
-    if as_json or context.obj:
-        click.echo(json.dumps(_explain.to_json(explanations), indent=2))
-    elif explanations:
-        render_explanations(Console(highlight=False), explanations)
-    else:
-        where = "on stdin" if message in {None, "-"} else f"in the {_kind(message)} {message!r}"
-        click.echo(
-            f"hpu-info: no known error {where}. Pass the whole log rather than its last line, and run "
-            "`hpu-info doctor` for the state of this machine.",
-            err=True,
-        )
-    sys.exit(0 if explanations else 1)
-
-
-@main.command(short_help="Check this machine, or compare machines.")
-@click.argument("files", metavar="[FILE]...", nargs=-1, type=click.File("r", errors="replace"))
-@click.option(
-    "--compare", "is_comparison", is_flag=True, help="Compare the reports in FILEs, of one machine or more each."
-)
-@click.option(
-    "--all-nodes", is_flag=True, help="As the ranks of a job: check each machine, and compare them on rank 0."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the report as one line of JSON with stable keys.")
-@click.pass_context
-def doctor(
-    context: click.Context, files: tuple[TextIO, ...], is_comparison: bool, all_nodes: bool, as_json: bool
-) -> None:
-    """Check what training needs of this machine: cards, driver, limits, folders, network and clock.
-
-    Each problem has a cure. Run it with the environment of the job, for example by its launcher. It opens no card. The
-    exit code is 0 if training can start and 1 otherwise.
-    """
-    as_json = as_json or context.obj
-    if is_comparison:
-        sys.exit(_compare_files(files, as_json=as_json))
-    if files:
-        raise click.UsageError("FILEs must be given together with --compare")
-    if all_nodes:
-        sys.exit(_compare_nodes(as_json=as_json))
-    with _report_internal_error():
-        machine = collect_machine()
-        checks = _doctor.run_checks(machine)
-    if as_json:
-        # One line, so that a launcher cannot mix the reports of several machines.
-        click.echo(json.dumps(_doctor.to_json(machine, checks)))
-    else:
-        render_checks(Console(highlight=False), machine, checks)
-    sys.exit(0 if _doctor.can_train(checks) else 1)
-
-
-@main.command("check-collectives", short_help="Check the collectives between ranks.")
-@click.option("--mib", type=click.IntRange(1), default=16, show_default=True, help="Size of each rank's tensor in MiB.")
-@click.option("--timeout", type=click.IntRange(1), default=120, show_default=True, help="Seconds for all collectives.")
-@click.option(
-    "--slow-factor",
-    type=click.FloatRange(1, min_open=True),
-    default=3.0,
-    show_default=True,
-    help="Report a rank or link that takes so many times as long as the others.",
-)
-@click.option("--json", "as_json", is_flag=True, help=_JSON)
-@click.pass_context
-def check_collectives(context: click.Context, mib: int, timeout: int, slow_factor: float, as_json: bool) -> None:
-    """Check all-reduce, all-gather, reduce-scatter and the link between each two ranks: values and time.
-
-    Start it as the ranks of a job by torchrun, mpirun or srun; by itself it runs on all cards of this machine. It opens
-    the cards, so they must be free. The exit code is 1 if values are wrong or a rank does not finish, and 0 otherwise.
-    """
-    job = _find_job()
-    if job is None:
-        devices = discovery.device_count()
-        if devices == 0:
-            raise click.ClickException("no card of this machine can be used: run `hpu-info`")
-        as_json = as_json or context.obj
-        arguments = ["--mib", mib, "--timeout", timeout, "--slow-factor", slow_factor, *(["--json"] * as_json)]
-        sys.exit(_check_collectives.run_on_all_devices(devices, ["check-collectives", *map(str, arguments)]))
-    with _report_internal_error(), _stdout_on_stderr():
-        report = _check_collectives.run_rank(job, mib=mib, timeout=timedelta(seconds=timeout), slow_factor=slow_factor)
-    if report is not None:
-        if as_json or context.obj:
-            click.echo(json.dumps(report, indent=2))
-        else:
-            render_collectives(Console(highlight=False), report)
-    sys.stdout.flush()
-    # A collective that hangs in a thread would keep the process.
-    os._exit(0 if report is None or report["ok"] else 1)
-
-
-@contextlib.contextmanager
-def _stdout_on_stderr() -> Iterator[None]:
-    """Have what libraries print on stdout, such as gloo, stay out of the report."""
-    sys.stdout.flush()
-    stdout = os.dup(_STDOUT)
-    os.dup2(_STDERR, _STDOUT)
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        os.dup2(stdout, _STDOUT)
-        os.close(stdout)
-
-
-def _find_job() -> Job | None:
-    try:
-        return find_job()
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
-
-
-def _compare_files(files: tuple[TextIO, ...], *, as_json: bool) -> int:
-    reports = [report for file in files for report in _read_reports(file)]
-    if not reports:
-        raise click.UsageError("--compare needs FILEs with reports of `hpu-info doctor --json`")
-    return _print_comparison(reports, as_json=as_json)
-
-
-def _compare_nodes(*, as_json: bool) -> int:
-    """Check this machine if this is its first rank, and compare the machines on rank 0."""
-    job = _find_job()
-    if job is None:
-        raise click.UsageError(
-            "--all-nodes needs the ranks of a job: start it by torchrun, mpirun or srun, for example `srun "
-            "--ntasks-per-node=1 hpu-info doctor --all-nodes`"
-        )
-    report = None
-    with _report_internal_error():
-        if job.local_rank == 0:
-            # Before the store is opened, which takes MASTER_PORT.
-            machine = collect_machine()
-            report = _doctor.to_json(machine, _doctor.run_checks(machine))
-        values = exchange(job.connect(_NODES_TIMEOUT), job, {"report": report})
-    if values is None:
-        return 0
-    missing = [rank for rank, value in enumerate(values) if value is None]
-    if missing:
-        click.echo(f"hpu-info: {format_ranks(missing)} did not report within {_NODES_TIMEOUT.seconds} s", err=True)
-    reports = [value["report"] for value in values if value is not None and value["report"] is not None]
-    return max(_print_comparison(reports, as_json=as_json), int(bool(missing)))
-
-
-def _print_comparison(reports: Sequence[Mapping[str, Any]], *, as_json: bool) -> int:
-    comparison = _compare.compare(reports)
-    if as_json:
-        click.echo(json.dumps(_compare.to_json(comparison), indent=2))
-    else:
-        render_comparison(Console(highlight=False), comparison)
-    return 0 if comparison.can_train else 1
-
-
-def _read_reports(file: TextIO) -> tuple[dict[str, Any], ...]:
-    try:
-        return _compare.parse_reports(file.read())
-    except ValueError as error:
-        raise click.UsageError(f"{file.name}: {error}") from error
-
-
-def _open(message: str | None) -> contextlib.AbstractContextManager[BinaryIO]:
-    if message is None or message == "-":
-        return contextlib.nullcontext(sys.stdin.buffer)
-    if _kind(message) == "text":
-        return io.BytesIO(message.encode("utf-8", "surrogateescape"))
-    try:
-        return Path(message).open("rb")
-    except OSError as error:
-        raise click.FileError(message, error.strerror) from error
-
-
-def _kind(message: str | None) -> str:
-    try:
-        return "file" if message is not None and Path(message).exists() else "text"
-    except (OSError, ValueError):
-        # Too long or otherwise impossible for a path.
-        return "text"
-
-
-@contextlib.contextmanager
-def _report_internal_error() -> Iterator[None]:
-    """Exit with a message instead of a traceback if the body fails, and redirect what it prints to stderr."""
+def main() -> None:
+    """Print the report, and exit with 0 if training can start here, with 1 if not and with 2 for wrong arguments."""
+    parser = argparse.ArgumentParser(
+        prog="hpu-info",
+        description="Show the Gaudi cards and the installed software, and what prevents training.",
+        epilog="It opens no card, so it can run during training. The exit code is 0 if training can start and 1 "
+        "otherwise. hpu-doctor checks more.",
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as JSON with stable keys")
+    parser.add_argument("--version", action="version", version=f"hpu-info, version {__version__}")
+    parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
+    options, rest = parser.parse_known_args()
+    if options.command in _MOVED:
+        command = _MOVED[options.command]
+        parser.exit(2, f"hpu-info: use `{command}`, of the package hpu-doctor: `{install_command('hpu-doctor')}`\n")
+    if options.command is not None or rest:
+        parser.error(f"unrecognized arguments: {' '.join([*filter(None, [options.command]), *rest])}")
     try:
         # torch, the bridge and pyhlml may print while they are imported.
         with contextlib.redirect_stdout(sys.stderr):
-            yield
+            system = collect()
+            diagnosis = diagnose(system)
     except Exception as error:  # noqa: BLE001 - a tool for broken machines should not print a traceback.
-        message = (
+        parser.exit(
+            1,
             f"hpu-info: internal error: {type(error).__name__}: {error}. Please report it with the output of `hl-smi` "
-            "and `pip list`."
+            "and `pip list`.\n",
         )
-        click.echo(message, err=True)
-        sys.exit(1)
+    if options.json:
+        text = json.dumps(to_json(system, diagnosis), indent=2)
+    else:
+        text = to_text(system, diagnosis, width=shutil.get_terminal_size().columns)
+    sys.stdout.write(f"{text}\n")
+    sys.exit(0 if diagnosis.can_train else 1)

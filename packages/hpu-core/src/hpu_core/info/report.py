@@ -1,0 +1,186 @@
+"""Reports of `hpu-info`: plain ASCII text, and JSON.
+
+The keys of the JSON report are stable: new keys may be added, and none is removed or redefined.
+
+| key | value |
+|---|---|
+| `schema` | 1; raised if a key has to change |
+| `can_train` | whether training can start; the exit code is 0 if so and 1 otherwise |
+| `simulated` | whether the cards are simulated |
+| `hpu_core`, `python` | versions |
+| `cards` | list of cards, with the fields of `hpu_core.discovery.HPUDevice`; memory in bytes |
+| `usable_cards` | number of cards that this process may use; null if HABANA_VISIBLE_MODULES is invalid |
+| `visible_modules` | value of HABANA_VISIBLE_MODULES; null if it is not set |
+| `sources` | result of each source of discovery: `source`, `location`, `message` |
+| `driver_versions` | different driver versions of the cards |
+| `synapse` | `version` and `source`; both null if unknown |
+| `release` | row of the release table, with the fields of `hpu_core.releases.Release`; null if unknown |
+| `torch` | `version`, and `error` if it cannot be imported |
+| `lightning` | `used` (import name), `installed` (versions by import name), `error` |
+| `bridge` | `installed`, `loaded`, `simulated`, `version`, `mode` ("lazy", "eager" or null) |
+| `problems` | list of `blocks_training`, `message`, `hint` |
+"""
+
+import dataclasses
+import textwrap
+from collections.abc import Sequence
+from typing import Any, Final
+
+from packaging.version import Version
+
+from hpu_core.discovery import HPUDevice, printable
+from hpu_core.info.diagnosis import Diagnosis
+from hpu_core.info.system import SystemInfo
+from hpu_core.releases import Release
+
+_GIB: Final = 1024**3
+_UNKNOWN: Final = "-"
+_TITLES: Final = ("#", "Module", "PCI address", "Generation", "Memory", "Status", "Source")
+
+
+def to_json(system: SystemInfo, diagnosis: Diagnosis) -> dict[str, Any]:
+    """Return the report as plain data that `json` can serialize."""
+    return {
+        "schema": 1,
+        "can_train": diagnosis.can_train,
+        "simulated": system.bridge.simulated,
+        "hpu_core": system.hpu_core,
+        "python": system.python,
+        "cards": [dataclasses.asdict(device) for device in system.devices],
+        "usable_cards": system.usable,
+        "visible_modules": system.visible_modules,
+        "sources": [
+            {"source": source.source, "location": source.location, "message": source.message}
+            for source in system.sources
+        ],
+        "driver_versions": list(system.driver_versions),
+        "synapse": {
+            "version": str(system.synapse.version) if system.synapse else None,
+            "source": system.synapse.source if system.synapse else None,
+        },
+        "release": _release_fields(diagnosis.release) if diagnosis.release else None,
+        "torch": {"version": system.torch, "error": system.torch_error},
+        "lightning": dataclasses.asdict(system.lightning),
+        "bridge": dataclasses.asdict(system.bridge),
+        "problems": [dataclasses.asdict(problem) for problem in diagnosis.problems],
+    }
+
+
+def to_text(system: SystemInfo, diagnosis: Diagnosis, *, width: int = 80) -> str:
+    """Return the report as text.
+
+    Args:
+        system: Devices and software of the machine.
+        diagnosis: Diagnosis of the machine.
+        width: Number of columns at which sentences wrap; the table of cards has up to 78.
+    """
+    lines = ["SIMULATED: these are cards of the simulator. No real Gaudi is used."] if system.bridge.simulated else []
+    lines.append(_heading(system))
+    if system.devices:
+        lines += _device_table(system.devices)
+    else:
+        lines += [
+            line for source in system.sources for line in _wrap(f"{source.location}: {source.message}", width, "- ")
+        ]
+    lines.append("")
+    for name, value in _software(system, diagnosis):
+        lines += _wrap(value, width, f"{name:<10}")
+    lines.append("")
+    for problem in diagnosis.problems:
+        lines += _wrap(f"{'Error' if problem.blocks_training else 'Note'}: {problem.message}", width)
+        lines += [line for part in problem.hint.splitlines() for line in _wrap(part, width, "  ")]
+    lines.append(_summary(system, diagnosis))
+    return "\n".join(lines)
+
+
+def _wrap(text: str, width: int, label: str = "") -> list[str]:
+    indent = " " * len(label)
+    return textwrap.wrap(printable(text), width, initial_indent=label, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def _heading(system: SystemInfo) -> str:
+    if not system.devices:
+        return "Gaudi cards: none found. Searched:"
+    if system.usable is None:
+        return f"Gaudi cards: {len(system.devices)} found"
+    limit = "" if system.visible_modules is None else f" with HABANA_VISIBLE_MODULES={system.visible_modules}"
+    return f"Gaudi cards: {len(system.devices)} found, {system.usable} usable{limit}"
+
+
+def _device_table(devices: Sequence[HPUDevice]) -> list[str]:
+    rows = [_TITLES, *map(_cells, devices)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [" | ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return [lines[0], "-+-".join("-" * width for width in widths), *lines[1:]]
+
+
+def _cells(device: HPUDevice) -> tuple[str, ...]:
+    return (
+        str(device.index),
+        _UNKNOWN if device.module_id is None else str(device.module_id),
+        device.pci_address or _UNKNOWN,
+        device.generation or _UNKNOWN,
+        _UNKNOWN if device.memory_bytes is None else f"{device.memory_bytes / _GIB:.0f} GiB",
+        printable(device.status),
+        "simulator" if device.simulated else device.source,
+    )
+
+
+def _software(system: SystemInfo, diagnosis: Diagnosis) -> list[tuple[str, str]]:
+    """Return names and versions."""
+    return [
+        ("Driver", ", ".join(system.driver_versions) or _UNKNOWN),
+        ("SynapseAI", f"{system.synapse.version} (from {system.synapse.source})" if system.synapse else _UNKNOWN),
+        ("Release", _release(diagnosis.release)),
+        ("Bridge", _bridge(system)),
+        ("torch", _torch(system)),
+        ("Lightning", _lightning(system)),
+        ("Python", system.python),
+        ("hpu-core", system.hpu_core),
+    ]
+
+
+def _release(row: Release | None) -> str:
+    if row is None:
+        return "unknown"
+    mode = f"{row.mode} mode" if row.mode else None
+    parts = (f"{row.release}: torch {row.torch or 'unknown'}", mode, " ".join(row.generations or ()))
+    return ", ".join(filter(None, parts))
+
+
+def _bridge(system: SystemInfo) -> str:
+    bridge = system.bridge
+    if not bridge.installed:
+        return "not installed"
+    version = "simulated" if bridge.simulated else bridge.version or "unknown version"
+    mode = f"{bridge.mode} mode" if bridge.mode else None
+    return ", ".join(filter(None, (version, "loaded" if bridge.loaded else "not loaded yet", mode)))
+
+
+def _torch(system: SystemInfo) -> str:
+    tested = system.bridge.max_torch_version
+    if system.torch is None:
+        return "not installed"
+    if tested is None or Version(system.torch).release[:2] <= Version(tested).release:
+        return system.torch
+    return f"{system.torch}, newer than {tested}, the newest that the simulator is tested with"
+
+
+def _lightning(system: SystemInfo) -> str:
+    installed, used = system.lightning.installed, system.lightning.used
+    names = sorted(installed, key=lambda name: name != used)
+    return ", ".join(f"{name} {installed[name]}{' (used)' * (name == used)}" for name in names) or "not installed"
+
+
+def _summary(system: SystemInfo, diagnosis: Diagnosis) -> str:
+    if not diagnosis.can_train:
+        return "Training cannot start."
+    kind = "simulated card" if system.bridge.simulated else "card"
+    return f"Training can start on {system.usable} {kind}{'' if system.usable == 1 else 's'}."
+
+
+def _release_fields(release: Release) -> dict[str, Any]:
+    # `dataclasses.asdict` fails to copy the read-only mapping `sources`.
+    fields = {field.name: getattr(release, field.name) for field in dataclasses.fields(release)}
+    date = release.date.isoformat() if release.date else None
+    return {**fields, "date": date, "sources": dict(release.sources)}

@@ -1,0 +1,199 @@
+"""Tests of the text and the JSON report."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable
+
+import pytest
+
+from hpu_core.discovery import HPUDevice
+from hpu_core.info import BridgeInfo, Diagnosis, LightningInfo, Problem, SystemInfo, diagnose, report
+from hpu_core.info.report import to_json, to_text
+from hpu_core.releases import Release
+
+MakeSystem = Callable[..., SystemInfo]
+MakeCard = Callable[..., HPUDevice]
+
+
+def _screen(system: SystemInfo, diagnosis: Diagnosis | None = None, width: int = 80) -> str:
+    return to_text(system, diagnosis or diagnose(system), width=width)
+
+
+def _words(screen: str) -> str:
+    """Return the text on one line, independent of line breaks."""
+    return " ".join(screen.split())
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_report_fits_terminal(
+    make_system: MakeSystem, bare_system: SystemInfo, simulated_system: SystemInfo, width: int
+) -> None:
+    """No line is wider than the terminal, and all text is ASCII."""
+    for machine in (make_system(), bare_system, simulated_system):
+        screen = _screen(machine, width=width)
+
+        assert max(map(len, screen.splitlines())) <= width
+        assert screen.isascii()
+
+
+def test_report_fits_24_lines(make_system: MakeSystem) -> None:
+    assert len(_screen(make_system()).splitlines()) <= 24
+
+
+def test_card_has_one_line(make_system: MakeSystem) -> None:
+    lines = [line.split() for line in _screen(make_system()).splitlines() if "0000:20:00.0" in line]
+
+    assert lines == [
+        ["1", "|", "1", "|", "0000:20:00.0", "|", "GAUDI2", "|", "96", "GiB", "|", "Operational", "|", "bridge"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("torch", "text"),
+    [
+        ("2.15.1+cpu", "torch 2.15.1+cpu Lightning"),
+        ("2.16.0", "torch 2.16.0, newer than 2.15, the newest that the simulator is tested with Lightning"),
+        (None, "torch not installed Lightning"),
+    ],
+)
+def test_a_torch_that_the_simulator_is_not_tested_with_is_named(
+    simulated_system: SystemInfo, torch: str | None, text: str
+) -> None:
+    bridge = dataclasses.replace(simulated_system.bridge, max_torch_version="2.15")
+
+    screen = _screen(dataclasses.replace(simulated_system, bridge=bridge, torch=torch), width=200)
+
+    assert text in _words(screen)
+
+
+def test_unknown_fields_are_dashes(make_system: MakeSystem, make_card: MakeCard) -> None:
+    unknown = make_card(module_id=None, pci_address=None, generation=None, memory_bytes=None, status="Unknown")
+    line = next(line for line in _screen(make_system(devices=(unknown,))).splitlines() if "Unknown" in line)
+
+    assert [cell.strip() for cell in line.split("|")] == ["0", "-", "-", "-", "-", "Unknown", "bridge"]
+
+
+def test_versions(make_system: MakeSystem) -> None:
+    words = _words(_screen(make_system()))
+
+    assert "Driver 1.22.0-1a2b3c4" in words
+    assert "SynapseAI 1.22.0.740 (from habana-torch-plugin)" in words
+    assert "Release 1.22.0: torch 2.7.1" in words
+    assert "Bridge 1.22.0.740, loaded, eager mode" in words
+    assert "torch 2.7.1a0+gitabcdef0" in words
+    assert "Lightning lightning 2.5.5 (used)" in words
+
+
+def test_release_without_data(make_system: MakeSystem) -> None:
+    words = _words(_screen(make_system(), Diagnosis(release=Release(release="1.22.0"), problems=())))
+
+    assert "Release 1.22.0: torch unknown Bridge" in words
+
+
+def test_used_lightning_is_marked(make_system: MakeSystem) -> None:
+    both = LightningInfo(used="pytorch_lightning", installed={"lightning": "2.5.5", "pytorch_lightning": "2.5.4"})
+
+    assert "pytorch_lightning 2.5.4 (used), lightning 2.5.5" in _words(_screen(make_system(lightning=both)))
+
+
+def test_simulation_is_obvious(simulated_system: SystemInfo) -> None:
+    """The first line, every card and the last line name the simulator."""
+    screen = _screen(simulated_system)
+    lines = screen.splitlines()
+
+    assert lines[0] == "SIMULATED: these are cards of the simulator. No real Gaudi is used."
+    assert sum("simulator" in line for line in lines if "|" in line) == 2
+    assert lines[-1] == "Training can start on 2 simulated cards."
+
+
+def test_report_without_card_lists_the_sources(bare_system: SystemInfo) -> None:
+    words = _words(_screen(bare_system))
+
+    assert "none found. Searched:" in words
+    assert "the command hl-smi: not on PATH" in words
+    assert words.endswith("Training cannot start.")
+
+
+def test_usable_cards(make_system: MakeSystem, make_card: MakeCard) -> None:
+    """The report shows the number of usable cards and the variable that limits it."""
+    screen = _screen(make_system(devices=(make_card(0), make_card(1)), usable=1, visible_modules="1"))
+
+    assert "Gaudi cards: 2 found, 1 usable with HABANA_VISIBLE_MODULES=1" in screen
+    assert "Training can start on 1 card." in screen
+
+
+def test_invalid_variable_hides_number_of_usable_cards(make_system: MakeSystem) -> None:
+    screen = _screen(make_system(usable=None, visible_modules="x", visible_modules_error="must be a list"))
+
+    assert screen.splitlines()[0] == "Gaudi cards: 8 found"
+
+
+def test_problems(make_system: MakeSystem) -> None:
+    """Each problem has its severity and hint."""
+    problems = (
+        Problem(blocks_training=True, message="no bridge", hint="install it"),
+        Problem(blocks_training=False, message="another python", hint="use that one"),
+    )
+    words = _words(_screen(make_system(), Diagnosis(release=None, problems=problems)))
+
+    assert "Error: no bridge install it Note: another python use that one Training cannot start." in words
+
+
+def test_markup_is_not_interpreted(make_system: MakeSystem, make_card: MakeCard) -> None:
+    """Text of a driver may contain markup or control sequences."""
+    screen = _screen(
+        make_system(devices=(make_card(status="[red]\x1b[31m"),), bridge=BridgeInfo(installed=True, version="[b]"))
+    )
+
+    assert "[red]?[31m" in screen
+    assert "[b]" in screen
+    assert "\x1b" not in screen
+
+
+def test_missing_lightning_and_torch(make_system: MakeSystem) -> None:
+    words = _words(_screen(make_system(torch=None, lightning=LightningInfo(error="pip install lightning"))))
+
+    assert "torch not installed Lightning not installed" in words
+
+
+def test_docstring_lists_every_key(make_system: MakeSystem) -> None:
+    documented = {
+        key for line in (report.__doc__ or "").splitlines() for key in re.findall(r"`(\w+)`", line.partition(" | ")[0])
+    }
+    keys = set(to_json(make_system(), diagnose(make_system())))
+
+    assert documented == keys
+
+
+def test_report_is_json(make_system: MakeSystem, bare_system: SystemInfo, simulated_system: SystemInfo) -> None:
+    for machine in (make_system(), bare_system, simulated_system):
+        text = json.dumps(to_json(machine, diagnose(machine)))
+
+        assert json.loads(text)["usable_cards"] == machine.usable
+
+
+def test_card_has_every_field(make_system: MakeSystem) -> None:
+    cards = to_json(make_system(), diagnose(make_system()))["cards"]
+
+    assert [set(card) for card in cards] == [{field.name for field in dataclasses.fields(HPUDevice)}] * 8
+
+
+def test_release_has_every_field(make_system: MakeSystem) -> None:
+    row = to_json(make_system(), Diagnosis(release=Release(release="1.22.0"), problems=()))["release"]
+
+    assert set(row) == {field.name for field in dataclasses.fields(Release)}
+
+
+def test_simulated_machine_and_cards_are_marked(simulated_system: SystemInfo) -> None:
+    values = to_json(simulated_system, diagnose(simulated_system))
+
+    assert values["simulated"] is True
+    assert all(card["simulated"] for card in values["cards"])
+
+
+def test_unknown_values_are_null(bare_system: SystemInfo) -> None:
+    values = to_json(bare_system, diagnose(bare_system))
+
+    assert (values["cards"], values["release"], values["synapse"]) == ([], None, {"version": None, "source": None})
+    assert values["can_train"] is False

@@ -1,1 +1,0 @@
-"""Tests of hpu_core.launch."""

@@ -1,0 +1,17 @@
+"""Diagnosis of machines and jobs on Intel Gaudi (HPU): checks, known errors and collectives.
+
+- `machine`: the facts of a machine that the checks read
+- `checks`: the checks of a machine
+- `comparison`: the comparison of the machines of a job
+- `known_errors`: cause, cure and source of known error messages
+- `collectives`: the check of collectives between the ranks of a job
+- `rank_store`: exchange of values between ranks without collectives
+- `text_report`: text reports
+- `cli`: the command `hpu-doctor`
+
+Importing this package imports no torch, no Lightning and no bridge, starts no process and opens no device.
+"""
+
+from hpu_doctor.__about__ import __version__
+
+__all__ = ["__version__"]

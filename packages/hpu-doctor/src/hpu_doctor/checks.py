@@ -1,0 +1,400 @@
+"""Checks of a machine: pure functions of its facts. Each problem comes with a fix."""
+
+import datetime as dt
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hpu_core import releases
+from hpu_core.discovery import driver_release
+from hpu_core.info import Problem, diagnose
+from hpu_core.install_hints import install_command
+from hpu_core.launcher_env import parse_port
+from hpu_doctor.machine import Endpoint, Machine
+
+SCHEMA: Final = 1
+
+_MIB: Final = 1 << 20
+_GIB: Final = 1 << 30
+# Intel's Kubernetes guide: hugepages-2Mi of 95000Mi for 8 cards.
+_HUGE_MIB_PER_DEVICE: Final = 95000 // 8
+# The default of Linux, which processes of ordinary size need.
+_MIN_OPEN_FILES: Final = 1024
+# Above so many ranks Intel's Megatron-LM asks for a higher limit of open files.
+_MANY_RANKS: Final = 128
+_MIN_CACHE_BYTES: Final = _GIB
+# path,delete,size in MB; the last two may be missing.
+_CACHE_CONFIG: Final = re.compile(r"[^,]+(?:,(?:true|false|[01])?(?:,([0-9]+)?)?)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """Result of one check.
+
+    Attributes:
+        name: What was checked.
+        detail: The facts in a few words.
+        problems: The problems found.
+    """
+
+    name: str
+    detail: str
+    problems: tuple[Problem, ...] = ()
+
+
+def run_checks(machine: Machine) -> tuple[Check, ...]:
+    """Return the result of every check.
+
+    Args:
+        machine: Facts of the machine.
+    """
+    return (
+        _software(machine),
+        _driver(machine),
+        _busy_devices(machine),
+        _huge_pages(machine),
+        _open_files(machine),
+        _locked_memory(machine),
+        _logs(machine),
+        _recipe_cache(machine),
+        _interface(machine),
+        _address(machine),
+        _port(machine),
+        _clock(machine),
+    )
+
+
+def can_train(checks: tuple[Check, ...]) -> bool:
+    """Return whether no problem blocks training."""
+    return not any(problem.blocks_training for check in checks for problem in check.problems)
+
+
+def to_json(machine: Machine, checks: tuple[Check, ...]) -> dict[str, Any]:
+    """Return the report as plain data that `json` can serialize."""
+    return {
+        "schema": SCHEMA,
+        "host": machine.host,
+        "rank": machine.rank,
+        "time": machine.time,
+        "can_train": can_train(checks),
+        "versions": versions(machine),
+        "checks": [
+            {
+                "name": check.name,
+                "detail": check.detail,
+                "problems": [
+                    {
+                        "blocks_training": problem.blocks_training,
+                        "message": problem.message,
+                        "hint": problem.hint,
+                    }
+                    for problem in check.problems
+                ],
+            }
+            for check in checks
+        ],
+    }
+
+
+def versions(machine: Machine) -> dict[str, str | None]:
+    """Return what has to be equal on all machines of a job."""
+    system = machine.system
+    used = system.lightning.used
+    generations = sorted({device.generation for device in system.devices if device.generation})
+    return {
+        "driver": ", ".join(machine.system.driver_versions) or None,
+        "SynapseAI": str(system.synapse.version) if system.synapse else None,
+        "bridge": system.bridge.version,
+        "torch": system.torch,
+        "Lightning": f"{used} {system.lightning.installed.get(used, '')}".strip() if used else None,
+        "Python": system.python,
+        "hpu-core": system.hpu_core,
+        "generation": ", ".join(generations) or None,
+        "cards": str(len(system.devices)),
+    }
+
+
+def _software(machine: Machine) -> Check:
+    """Check what `hpu-info` checks, except for the driver."""
+    system = machine.system
+    problems = tuple(problem for problem in diagnose(system).problems if not _is_about_driver(problem))
+    kind = "simulated cards" if system.bridge.simulated else "cards"
+    usable = "unknown" if system.usable is None else str(system.usable)
+    return Check(name="cards and software", detail=f"{len(system.devices)} {kind}, {usable} usable", problems=problems)
+
+
+def _driver(machine: Machine) -> Check:
+    drivers = machine.system.driver_versions
+    synapse = machine.system.synapse
+    if not drivers or synapse is None or synapse.source == "driver":
+        return Check(name="driver", detail="driver and user space cannot be compared, because one is unknown")
+    user_space = synapse.version.release[:3]
+    different = [text for text in drivers if (parsed := driver_release(text)) and parsed.release[:3] != user_space]
+    name = ".".join(map(str, user_space))
+    problems = tuple(
+        Problem(
+            blocks_training=False,
+            message=f"driver {driver} is of another release than the user space, SynapseAI {name}",
+            hint="Use Intel's image of the driver's release, or install the driver of the image's release on the "
+            "host. User space 1.22 and 1.23 on a 1.24 driver failed at the first matmul with synStatus 26.",
+        )
+        for driver in different
+    )
+    return Check(name="driver", detail=f"driver {', '.join(drivers)}, user space {name}", problems=problems)
+
+
+def _busy_devices(machine: Machine) -> Check:
+    holders = machine.holders
+    by_device: dict[str, list[str]] = {}
+    for holder in holders.processes:
+        module = "" if holder.module_id is None else f" (module {holder.module_id})"
+        by_device.setdefault(f"{holder.node}{module}", []).append(str(holder))
+    for module_id in sorted(machine.used_modules - {holder.module_id for holder in holders.processes}):
+        by_device[f"module {module_id}"] = ["a process that cannot be inspected; hl-smi reports its memory as used"]
+    detail = f"{len(by_device)} cards in use"
+    if holders.unreadable:
+        detail += f"; {holders.unreadable} processes of other users could not be inspected (run as root)"
+    is_full = 0 < len(machine.system.devices) <= len(by_device)
+    problems = tuple(
+        Problem(
+            blocks_training=is_full,
+            message=f"{device} is in use by {', '.join(processes)}",
+            hint="End the process if it is left over, or set HABANA_VISIBLE_MODULES to free modules; "
+            f"`hpu_launch.free_modules(n)` returns them (`{install_command('hpu-launch')}`).",
+        )
+        for device, processes in by_device.items()
+    )
+    return Check(name="busy cards", detail=detail, problems=problems)
+
+
+def _huge_pages(machine: Machine) -> Check:
+    pages = machine.huge_pages
+    devices = _real_devices(machine)
+    if pages is None:
+        return Check(name="huge pages", detail="the kernel does not report them")
+    free = pages.free * pages.size_kib // 1024
+    detail = f"{free} of {pages.total * pages.size_kib // 1024} MiB free"
+    needed = devices * _HUGE_MIB_PER_DEVICE
+    problems = []
+    if free < needed:
+        count = -(-needed * 1024 // max(1, pages.size_kib))
+        problems.append(
+            Problem(
+                blocks_training=False,
+                message=f"{free} MiB of huge pages are free; Intel's Kubernetes guide asks for {needed} MiB for "
+                f"{devices} cards",
+                hint=f"On the host, `sysctl -w vm.nr_hugepages={count}`; in Kubernetes, request hugepages-2Mi.",
+            )
+        )
+    return Check(name="huge pages", detail=detail, problems=tuple(problems))
+
+
+def _open_files(machine: Machine) -> Check:
+    soft, hard = machine.open_files
+    problems = []
+    if soft < _MIN_OPEN_FILES or (machine.world_size > _MANY_RANKS and soft <= _MIN_OPEN_FILES):
+        problems.append(
+            Problem(
+                blocks_training=False,
+                message=f"the limit of open files is {soft}, and the job has {machine.world_size} ranks",
+                hint=f"`ulimit -n {max(hard, 65536) if hard <= _MIN_OPEN_FILES else hard}` before the program "
+                "starts, on every machine.",
+            )
+        )
+    return Check(name="open files", detail=f"limit {soft}, at most {hard}", problems=tuple(problems))
+
+
+def _locked_memory(machine: Machine) -> Check:
+    limit = machine.locked_bytes
+    if limit is None:
+        return Check(name="locked memory", detail="unlimited")
+    problems = []
+    if _real_devices(machine):
+        problems.append(
+            Problem(
+                blocks_training=False,
+                message=f"locked memory is limited to {limit // 1024} KiB, which network transfers may exceed",
+                hint="`ulimit -l unlimited`; for a container, `docker run --ulimit memlock=-1`.",
+            )
+        )
+    return Check(name="locked memory", detail=f"limit {limit // 1024} KiB", problems=tuple(problems))
+
+
+def _logs(machine: Machine) -> Check:
+    logs = machine.logs
+    setting = "HABANA_LOGS" if machine.logs_variable else "HABANA_LOGS is not set:"
+    detail = f"{setting} {logs.path}"
+    problems = []
+    if logs.error is not None and (machine.logs_variable or _real_devices(machine)):
+        problems.append(
+            Problem(
+                blocks_training=bool(_real_devices(machine)),
+                message=f"logs cannot be written to {logs.path}: {logs.error}. No card opens then (synStatus=26)",
+                hint="`export HABANA_LOGS=/tmp/habana_logs`, or another folder that this user can write to.",
+            )
+        )
+    return Check(name="logs", detail=detail, problems=tuple(problems))
+
+
+def _recipe_cache(machine: Machine) -> Check:
+    folder, config = machine.recipe_cache, machine.recipe_cache_config
+    if folder is None or config is None:
+        return Check(name="recipe cache", detail="PT_HPU_RECIPE_CACHE_CONFIG is not set")
+    match = _CACHE_CONFIG.fullmatch(config)
+    if match is None:
+        problem = Problem(
+            blocks_training=False,
+            message=f"PT_HPU_RECIPE_CACHE_CONFIG must be `path,delete,size in MB`, got {config!r}",
+            hint="For example `export PT_HPU_RECIPE_CACHE_CONFIG=/tmp/recipes,false,8192`.",
+        )
+        return Check(name="recipe cache", detail=config, problems=(problem,))
+    problems = []
+    needed = int(match[1]) * _MIB if match[1] else _MIN_CACHE_BYTES
+    if folder.error is not None:
+        problems.append(
+            Problem(
+                blocks_training=False,
+                message=f"recipes cannot be cached in {folder.path}: {folder.error}",
+                hint="Set the path in PT_HPU_RECIPE_CACHE_CONFIG to a folder that this user can write to.",
+            )
+        )
+    elif folder.free_bytes is not None and folder.free_bytes < needed:
+        problems.append(
+            Problem(
+                blocks_training=False,
+                message=f"{folder.path} has {folder.free_bytes // _MIB} MB free, and the recipe cache may need "
+                f"{needed // _MIB} MB",
+                hint="Free some space, choose another folder, or lower the size in PT_HPU_RECIPE_CACHE_CONFIG.",
+            )
+        )
+    return Check(name="recipe cache", detail=config, problems=tuple(problems))
+
+
+def _interface(machine: Machine) -> Check:
+    names = machine.interface_names
+    if not names:
+        return Check(name="network interface", detail="HCCL_SOCKET_IFNAME is not set: HCCL chooses one")
+    return Check(
+        name="network interface",
+        detail=f"HCCL_SOCKET_IFNAME={names}",
+        problems=tuple(problem for name in names.split(",") for problem in _interface_problems(machine, name.strip())),
+    )
+
+
+def _interface_problems(machine: Machine, name: str) -> Iterator[Problem]:
+    up = ", ".join(known for known, is_up in machine.interfaces.items() if is_up and known != "lo") or "none"
+    hint = f"Set HCCL_SOCKET_IFNAME to one that is up here ({up}), or unset it."
+    if name not in machine.interfaces:
+        yield Problem(
+            blocks_training=True, message=f"HCCL_SOCKET_IFNAME names {name!r}, which does not exist here", hint=hint
+        )
+    elif not machine.interfaces[name]:
+        yield Problem(blocks_training=True, message=f"HCCL_SOCKET_IFNAME names {name!r}, which is down", hint=hint)
+
+
+def _address(machine: Machine) -> Check:
+    endpoint = machine.endpoint
+    if endpoint.address is None:
+        problems = []
+        if _is_multi_node(machine):
+            problems.append(
+                Problem(
+                    blocks_training=True,
+                    message=f"MASTER_ADDR is not set, and the job has {machine.nodes} machines",
+                    hint="Set it to the host name of rank 0's machine on every machine, unless the launcher does.",
+                )
+            )
+        return Check(name="MASTER_ADDR", detail="not set", problems=tuple(problems))
+    if endpoint.error is not None:
+        problem = Problem(
+            blocks_training=True,
+            message=f"MASTER_ADDR={endpoint.address!r} cannot be resolved: {endpoint.error}",
+            hint="Use the IP address of rank 0's machine, or add its name to DNS or /etc/hosts.",
+        )
+        return Check(name="MASTER_ADDR", detail=endpoint.address, problems=(problem,))
+    problems = []
+    if _is_multi_node(machine) and (endpoint.resolved or "").startswith(("127.", "::1")):
+        problems.append(
+            Problem(
+                blocks_training=True,
+                message=f"MASTER_ADDR={endpoint.address!r} means a different machine on each of the {machine.nodes} "
+                "machines",
+                hint="Set it to a host name or address of rank 0's machine that the others can reach. The bridge's "
+                "import sets localhost where it is unset.",
+            )
+        )
+    return Check(name="MASTER_ADDR", detail=f"{endpoint.address} is {endpoint.resolved}", problems=tuple(problems))
+
+
+def _port(machine: Machine) -> Check:
+    endpoint = machine.endpoint
+    if endpoint.port is None:
+        return Check(name="MASTER_PORT", detail="not set")
+    if parse_port(endpoint.port) is None:
+        problem = Problem(
+            blocks_training=True,
+            message=f"MASTER_PORT must be a number from 1 to 65535, got {endpoint.port!r}",
+            hint="`export MASTER_PORT=29500`, the same on every machine.",
+        )
+        return Check(name="MASTER_PORT", detail=endpoint.port, problems=(problem,))
+    where = "here" if endpoint.is_here else f"on {endpoint.address}"
+    problem_of_port = _port_problem(machine, endpoint)
+    return Check(
+        name="MASTER_PORT",
+        detail=f"{endpoint.port} is {endpoint.state} {where}" if endpoint.state != "unknown" else endpoint.port,
+        problems=() if problem_of_port is None else (problem_of_port,),
+    )
+
+
+def _port_problem(machine: Machine, endpoint: Endpoint) -> Problem | None:
+    place = f"{endpoint.address}:{endpoint.port}"
+    if endpoint.is_here and machine.rank not in {None, 0}:
+        # Rank 0 of this machine may listen already.
+        return None
+    if endpoint.state == "in use":
+        return Problem(
+            blocks_training=False,
+            message=f"port {endpoint.port} is in use on this machine, which is that of rank 0",
+            hint="Set another MASTER_PORT on every machine, unless the training that listens there is this one.",
+        )
+    if endpoint.state == "refused":
+        return Problem(
+            blocks_training=False,
+            message=f"nothing listens at {place}",
+            hint="Start rank 0 first, and check that MASTER_ADDR and MASTER_PORT are the same on every machine.",
+        )
+    if endpoint.state == "timeout":
+        return Problem(
+            blocks_training=True,
+            message=f"{place} does not answer",
+            hint="Check the network and the firewall between this machine and that of rank 0.",
+        )
+    return None
+
+
+def _clock(machine: Machine) -> Check:
+    now = dt.datetime.fromtimestamp(machine.time, dt.timezone.utc)
+    latest = max((row.date for row in releases.releases() if row.date), default=None)
+    problems = []
+    if latest is not None and now.date() < latest:
+        problems.append(
+            Problem(
+                blocks_training=False,
+                message=f"the clock says {now:%Y-%m-%d}, before the newest release that this package knows ({latest})",
+                hint="Set the clock (`timedatectl set-ntp true`): certificates and time stamps of logs depend on it.",
+            )
+        )
+    return Check(name="clock", detail=f"{now:%Y-%m-%d %H:%M:%S} UTC", problems=tuple(problems))
+
+
+def _is_about_driver(problem: Problem) -> bool:
+    return problem.message.startswith("driver ")
+
+
+def _real_devices(machine: Machine) -> int:
+    return sum(not device.simulated for device in machine.system.devices)
+
+
+def _is_multi_node(machine: Machine) -> bool:
+    return (machine.nodes or 1) > 1

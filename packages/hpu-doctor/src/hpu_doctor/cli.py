@@ -1,0 +1,238 @@
+"""The command `hpu-doctor`: checks machines, explains errors and tests collectives.
+
+It opens no device, except for `hpu-doctor check-collectives`.
+"""
+
+import contextlib
+import io
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
+
+import click
+from rich.console import Console
+
+from hpu_core import discovery
+from hpu_core.launcher_env import LauncherEnv, find_launcher_env
+from hpu_doctor import checks, comparison, known_errors
+from hpu_doctor.__about__ import __version__
+from hpu_doctor.collectives import check
+from hpu_doctor.machine import collect_machine
+from hpu_doctor.rank_store import connect, format_ranks, gather
+from hpu_doctor.text_report import render_checks, render_collectives, render_comparison, render_explanations
+
+__all__ = ["main"]
+
+_STDOUT = 1
+_STDERR = 2
+_NODES_TIMEOUT = timedelta(seconds=120)
+_JSON = "Print the report as JSON with stable keys."
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--all-nodes", is_flag=True, help="As the ranks of a job: check each machine, and compare them on rank 0."
+)
+@click.option("--json", "as_json", is_flag=True, help=f"{_JSON[:-1]}; that of one machine is one line.")
+@click.version_option(__version__, prog_name="hpu-doctor")
+@click.pass_context
+def main(context: click.Context, all_nodes: bool, as_json: bool) -> None:
+    """Check what training needs of this machine: cards, software, driver, limits, folders, network and clock.
+
+    Each problem comes with a fix. Run it with the environment of the job, for example by its launcher. It opens no
+    card. The exit code is 0 if training can start and 1 otherwise.
+    """
+    if context.invoked_subcommand is not None:
+        if all_nodes:
+            raise click.UsageError(f"--all-nodes must be left out with the command {context.invoked_subcommand!r}")
+        context.obj = as_json
+        return
+    if all_nodes:
+        sys.exit(_compare_nodes(as_json=as_json))
+    with _report_internal_error():
+        machine = collect_machine()
+        results = checks.run_checks(machine)
+    if as_json:
+        # One line, so that a launcher cannot mix the reports of several machines.
+        click.echo(json.dumps(checks.to_json(machine, results)))
+    else:
+        render_checks(Console(highlight=False), machine, results)
+    sys.exit(0 if checks.can_train(results) else 1)
+
+
+@main.command(short_help="Compare machines by their reports.")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.File("r", errors="replace"))
+@click.option("--json", "as_json", is_flag=True, help=_JSON)
+@click.pass_context
+def compare(context: click.Context, files: tuple[TextIO, ...], as_json: bool) -> None:
+    """Compare the reports of `hpu-doctor --json` in FILEs, of one machine or more each.
+
+    The exit code is 0 if nothing differs and training can start on each machine, and 1 otherwise.
+    """
+    reports = [report for file in files for report in _read_reports(file)]
+    sys.exit(_print_comparison(reports, as_json=as_json or context.obj))
+
+
+@main.command(short_help="Explain known errors in a text or a log.")
+@click.argument("message", metavar="[TEXT|FILE]", required=False)
+@click.option("--json", "as_json", is_flag=True, help=_JSON)
+@click.pass_context
+def explain(context: click.Context, message: str | None, as_json: bool) -> None:
+    """Explain the known errors in TEXT, in a log FILE or, without either, on stdin: cause, cure and source of each.
+
+    The most specific error is first. The exit code is 0 if there is one and 1 otherwise.
+    """
+    if message is None and sys.stdin.isatty():
+        raise click.UsageError("TEXT or FILE must be given, or a log on stdin")
+    with _open(message) as stream:
+        explanations = known_errors.explain(stream)
+    if as_json or context.obj:
+        click.echo(json.dumps(known_errors.to_json(explanations), indent=2))
+    elif explanations:
+        render_explanations(Console(highlight=False), explanations)
+    else:
+        where = "on stdin" if message in {None, "-"} else f"in the {_kind(message)} {message!r}"
+        click.echo(
+            f"hpu-doctor: no known error {where}. Pass the whole log rather than its last line, and run "
+            "`hpu-doctor` for the state of this machine.",
+            err=True,
+        )
+    sys.exit(0 if explanations else 1)
+
+
+@main.command("check-collectives", short_help="Check the collectives between ranks.")
+@click.option("--mib", type=click.IntRange(1), default=16, show_default=True, help="Size of each rank's tensor in MiB.")
+@click.option("--timeout", type=click.IntRange(1), default=120, show_default=True, help="Seconds for all collectives.")
+@click.option(
+    "--slow-factor",
+    type=click.FloatRange(1, min_open=True),
+    default=3.0,
+    show_default=True,
+    help="Report ranks or links this many times slower than the median.",
+)
+@click.option("--json", "as_json", is_flag=True, help=_JSON)
+@click.pass_context
+def check_collectives(context: click.Context, mib: int, timeout: int, slow_factor: float, as_json: bool) -> None:
+    """Check all-reduce, all-gather, reduce-scatter and the link between each two ranks: values and time.
+
+    Start it as the ranks of a job by torchrun, mpirun or srun; by itself it runs on all cards of this machine. It opens
+    the cards, so they must be free. The exit code is 1 if values are wrong or a rank does not finish, and 0 otherwise.
+    """
+    env = _find_launcher_env()
+    if env is None:
+        devices = discovery.device_count()
+        if devices == 0:
+            raise click.ClickException("no card of this machine can be used: run `hpu-info`")
+        as_json = as_json or context.obj
+        arguments = ["--mib", mib, "--timeout", timeout, "--slow-factor", slow_factor, *(["--json"] * as_json)]
+        sys.exit(check.run_on_all_devices(devices, ["check-collectives", *map(str, arguments)]))
+    with _report_internal_error(), _stdout_on_stderr():
+        report = check.run_rank(env, mib=mib, timeout=timedelta(seconds=timeout), slow_factor=slow_factor)
+    if report is not None:
+        if as_json or context.obj:
+            click.echo(json.dumps(report, indent=2))
+        else:
+            render_collectives(Console(highlight=False), report)
+    sys.stdout.flush()
+    # A collective that hangs in a thread would keep the process.
+    os._exit(0 if report is None or report["ok"] else 1)
+
+
+@contextlib.contextmanager
+def _stdout_on_stderr() -> Iterator[None]:
+    """Have what libraries print on stdout, such as gloo, stay out of the report."""
+    sys.stdout.flush()
+    stdout = os.dup(_STDOUT)
+    os.dup2(_STDERR, _STDOUT)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(stdout, _STDOUT)
+        os.close(stdout)
+
+
+def _find_launcher_env() -> LauncherEnv | None:
+    try:
+        return find_launcher_env()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _compare_nodes(*, as_json: bool) -> int:
+    """Check this machine if this is its first rank, and compare the machines on rank 0."""
+    env = _find_launcher_env()
+    if env is None:
+        raise click.UsageError(
+            "--all-nodes needs the ranks of a job: start it by torchrun, mpirun or srun, for example `srun "
+            "--ntasks-per-node=1 hpu-doctor --all-nodes`"
+        )
+    report = None
+    with _report_internal_error():
+        if env.local_rank == 0:
+            # Before the store is opened, which takes MASTER_PORT.
+            machine = collect_machine()
+            report = checks.to_json(machine, checks.run_checks(machine))
+        values = gather(connect(env, _NODES_TIMEOUT), env, {"report": report})
+    if values is None:
+        return 0
+    missing = [rank for rank, value in enumerate(values) if value is None]
+    if missing:
+        click.echo(f"hpu-doctor: {format_ranks(missing)} did not report within {_NODES_TIMEOUT.seconds} s", err=True)
+    reports = [value["report"] for value in values if value is not None and value["report"] is not None]
+    return max(_print_comparison(reports, as_json=as_json), int(bool(missing)))
+
+
+def _print_comparison(reports: Sequence[Mapping[str, Any]], *, as_json: bool) -> int:
+    result = comparison.compare(reports)
+    if as_json:
+        click.echo(json.dumps(comparison.to_json(result), indent=2))
+    else:
+        render_comparison(Console(highlight=False), result)
+    return 0 if result.can_train else 1
+
+
+def _read_reports(file: TextIO) -> tuple[dict[str, Any], ...]:
+    try:
+        return comparison.parse_reports(file.read())
+    except ValueError as error:
+        raise click.UsageError(f"{file.name}: {error}") from error
+
+
+def _open(message: str | None) -> contextlib.AbstractContextManager[BinaryIO]:
+    if message is None or message == "-":
+        return contextlib.nullcontext(sys.stdin.buffer)
+    if _kind(message) == "text":
+        return io.BytesIO(message.encode("utf-8", "surrogateescape"))
+    try:
+        return Path(message).open("rb")
+    except OSError as error:
+        raise click.FileError(message, error.strerror) from error
+
+
+def _kind(message: str | None) -> str:
+    try:
+        return "file" if message is not None and Path(message).exists() else "text"
+    except (OSError, ValueError):
+        # Too long or otherwise impossible for a path.
+        return "text"
+
+
+@contextlib.contextmanager
+def _report_internal_error() -> Iterator[None]:
+    """Exit with a message instead of a traceback if the body fails, and redirect what it prints to stderr."""
+    try:
+        # torch, the bridge and pyhlml may print while they are imported.
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    except Exception as error:  # noqa: BLE001 - a tool for broken machines should not print a traceback.
+        message = (
+            f"hpu-doctor: internal error: {type(error).__name__}: {error}. Please report it with the output of "
+            "`hl-smi` and `pip list`."
+        )
+        click.echo(message, err=True)
+        sys.exit(1)

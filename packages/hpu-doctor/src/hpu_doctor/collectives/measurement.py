@@ -1,0 +1,220 @@
+"""Measurement of the collectives on one rank: time and values."""
+
+import functools
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from hpu_core import bridge
+from hpu_core.launcher_env import LauncherEnv
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ALL_REDUCE: Final = "all-reduce"
+ALL_GATHER: Final = "all-gather"
+REDUCE_SCATTER: Final = "reduce-scatter"
+LINKS: Final = "send and receive"
+
+# The fastest of several, because other processes of a machine disturb single ones.
+_REPEATS: Final = 5
+# Values repeat after so many elements and ranks. Sums over 30,000 ranks stay below 2**24, up to which float32 is exact.
+_PERIOD: Final = 251
+
+
+class Communicator(Protocol):
+    """Collectives of the ranks on tensors of the device."""
+
+    def all_reduce(self, tensor: "Tensor") -> None:
+        """Sum a tensor over all ranks, in place."""
+
+    def all_gather(self, output: "Tensor", tensor: "Tensor") -> None:
+        """Write the tensors of all ranks to `output`."""
+
+    def reduce_scatter(self, output: "Tensor", tensor: "Tensor") -> None:
+        """Write this rank's part of the sum over all ranks to `output`."""
+
+    def shift(self, output: "Tensor", tensor: "Tensor", distance: int) -> None:
+        """Send a tensor to the rank `distance` after this one, and receive one from the rank as far before it."""
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here and their devices are idle."""
+
+    def synchronize(self) -> None:
+        """Wait until the device is idle."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankResult:
+    """Measurements of one rank.
+
+    Attributes:
+        rank: The rank.
+        host: Its machine.
+        local_seconds: Time of a computation without communication.
+        seconds: Time of each collective, by name.
+        wrong: Names of the collectives with wrong values.
+        wrong_sources: Ranks whose part of an all-gather was wrong here.
+        link_seconds: Time to receive from each other rank.
+        wrong_links: Ranks from which wrong values were received.
+    """
+
+    rank: int
+    host: str
+    local_seconds: float
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    wrong: tuple[str, ...] = ()
+    wrong_sources: tuple[int, ...] = ()
+    link_seconds: Mapping[int, float] = field(default_factory=dict)
+    wrong_links: tuple[int, ...] = ()
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "RankResult":
+        """Return the result that `dataclasses.asdict` and JSON have made plain data of."""
+        links = {int(rank): seconds for rank, seconds in values["link_seconds"].items()}
+        return cls(**{**values, "link_seconds": links})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankReport:
+    """What a rank reports.
+
+    Attributes:
+        result: Its measurements, None if it has not finished.
+        error: The error that ended it.
+        phases: Names of the collectives that it has entered, in order.
+    """
+
+    result: RankResult | None = None
+    error: str | None = None
+    phases: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "RankReport":
+        """Return the report that `dataclasses.asdict` and JSON have made plain data of."""
+        result = None if values["result"] is None else RankResult.from_json(values["result"])
+        return cls(result=result, error=values["error"], phases=tuple(values["phases"]))
+
+
+class HCCLCommunicator:
+    """Collectives of torch's default process group."""
+
+    def all_reduce(self, tensor: "Tensor") -> None:
+        """Sum a tensor over all ranks, in place."""
+        import torch.distributed as dist
+
+        dist.all_reduce(tensor)
+
+    def all_gather(self, output: "Tensor", tensor: "Tensor") -> None:
+        """Write the tensors of all ranks to `output`."""
+        import torch.distributed as dist
+
+        dist.all_gather(list(output.chunk(dist.get_world_size())), tensor)
+
+    def reduce_scatter(self, output: "Tensor", tensor: "Tensor") -> None:
+        """Write this rank's part of the sum over all ranks to `output`."""
+        import torch.distributed as dist
+
+        dist.reduce_scatter(output, list(tensor.chunk(dist.get_world_size())))
+
+    def shift(self, output: "Tensor", tensor: "Tensor", distance: int) -> None:
+        """Send a tensor to the rank `distance` after this one, and receive one from the rank as far before it."""
+        import torch.distributed as dist
+
+        rank, size = dist.get_rank(), dist.get_world_size()
+        operations = [
+            dist.P2POp(dist.isend, tensor, (rank + distance) % size),
+            dist.P2POp(dist.irecv, output, (rank - distance) % size),
+        ]
+        for work in dist.batch_isend_irecv(operations):
+            work.wait()
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here and their devices are idle."""
+        from hpu_core import collectives
+
+        collectives.barrier()
+
+    def synchronize(self) -> None:
+        """Wait until the device is idle."""
+        bridge.synchronize()
+
+
+def measure(  # noqa: PLR0913 - clock, device and communicator are replaced in tests.
+    env: LauncherEnv,
+    communicator: Communicator,
+    size: int,
+    *,
+    device: str = "hpu",
+    clock: Callable[[], float] = time.perf_counter,
+    enter: Callable[[str], object] | None = None,
+) -> RankResult:
+    """Run the collectives on this rank, and compare their values.
+
+    Args:
+        env: Rank of this process.
+        communicator: Collectives of the job.
+        size: Number of float32 elements that each rank contributes, a multiple of the world size.
+        device: Device of the tensors.
+        clock: Clock in seconds.
+        enter: Called with the name of each collective before it starts.
+    """
+    import torch
+
+    pattern = (torch.arange(size) % _PERIOD).to(torch.float32)
+    ranks = range(env.world_size)
+    expected = [pattern + rank % _PERIOD for rank in ranks]
+    total = pattern * env.world_size + sum(rank % _PERIOD for rank in ranks)
+    own = expected[env.rank].to(device)
+
+    def timed(phase: str, collective: Callable[[], object]) -> float:
+        if enter is not None:
+            enter(phase)
+        return _fastest(communicator, collective, clock)
+
+    reduced, gathered = torch.empty_like(own), own.new_empty(size * env.world_size)
+    part = own.new_empty(size // env.world_size)
+    local_seconds = timed("barrier", lambda: own.mul(2))
+    seconds = {
+        ALL_REDUCE: timed(ALL_REDUCE, lambda: communicator.all_reduce(reduced.copy_(own))),
+        ALL_GATHER: timed(ALL_GATHER, lambda: communicator.all_gather(gathered, own)),
+        REDUCE_SCATTER: timed(REDUCE_SCATTER, lambda: communicator.reduce_scatter(part, own)),
+    }
+    parts = gathered.cpu().view(env.world_size, size)
+    wrong_sources = tuple(rank for rank in ranks if not torch.equal(parts[rank], expected[rank]))
+    is_wrong = {
+        ALL_REDUCE: not torch.equal(reduced.cpu(), total),
+        ALL_GATHER: bool(wrong_sources),
+        REDUCE_SCATTER: not torch.equal(part.cpu(), total.view(env.world_size, -1)[env.rank]),
+    }
+    link_seconds, wrong_links = {}, []
+    received = torch.empty_like(own)
+    for distance in range(1, env.world_size):
+        source = (env.rank - distance) % env.world_size
+        shift = functools.partial(communicator.shift, received, own, distance)
+        link_seconds[source] = timed(f"{LINKS} at distance {distance}", shift)
+        if not torch.equal(received.cpu(), expected[source]):
+            wrong_links.append(source)
+    return RankResult(
+        rank=env.rank,
+        host=socket.gethostname(),
+        local_seconds=local_seconds,
+        seconds=seconds,
+        wrong=tuple(name for name, wrong in is_wrong.items() if wrong),
+        wrong_sources=wrong_sources,
+        link_seconds=link_seconds,
+        wrong_links=tuple(wrong_links),
+    )
+
+
+def _fastest(communicator: Communicator, function: Callable[[], object], clock: Callable[[], float]) -> float:
+    seconds = []
+    for _ in range(_REPEATS):
+        communicator.barrier()
+        start = clock()
+        function()
+        communicator.synchronize()
+        seconds.append(clock() - start)
+    return min(seconds)

@@ -1,0 +1,122 @@
+"""Tests of the measurement of collectives, on simulated devices."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from hpu_core.launcher_env import LauncherEnv
+from hpu_doctor.collectives.findings import find_faults
+from hpu_doctor.collectives.measurement import HCCLCommunicator, RankReport, RankResult, measure
+from hpu_testing import SharedRankPool
+
+OnRanks = Callable[..., list[Any]]
+SIZE = 1024
+
+
+@pytest.fixture(scope="module")
+def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnRanks]:
+    """Return a function that runs another one on every rank."""
+    with SharedRankPool(lambda: tmp_path_factory.mktemp("ranks"), prepare=_init_process_group) as ranks:
+        yield ranks.call
+
+
+def _init_process_group() -> None:
+    import torch.distributed as dist
+
+    from hpu_core import bridge
+
+    bridge.load_hccl()
+    dist.init_process_group("hccl")
+
+
+def _env() -> LauncherEnv:
+    import torch.distributed as dist
+
+    rank = dist.get_rank()
+    size = dist.get_world_size()
+    return LauncherEnv(launcher="torchrun", rank=rank, local_rank=rank, world_size=size, address="127.0.0.1", port="1")
+
+
+class _WrongSender(HCCLCommunicator):
+    """A device whose sent values have one bit changed."""
+
+    def all_gather(self, output: Any, tensor: Any) -> None:
+        super().all_gather(output, tensor + 1)
+
+    def shift(self, output: Any, tensor: Any, distance: int) -> None:
+        super().shift(output, tensor + 1, distance)
+
+
+class _WrongReduction(HCCLCommunicator):
+    """A device that reduces wrongly."""
+
+    def all_reduce(self, tensor: Any) -> None:
+        super().all_reduce(tensor)
+        tensor += 1
+
+
+def _measure() -> dict[str, Any]:
+    return asdict(measure(_env(), HCCLCommunicator(), SIZE))
+
+
+def _measure_with_a_wrong_rank() -> dict[str, Any]:
+    env = _env()
+    return asdict(measure(env, _WrongSender() if env.rank == 1 else HCCLCommunicator(), SIZE))
+
+
+def _measure_with_a_wrong_reduction() -> dict[str, Any]:
+    env = _env()
+    return asdict(measure(env, _WrongReduction() if env.rank == 1 else HCCLCommunicator(), SIZE))
+
+
+def _measure_with_a_slow_rank() -> dict[str, Any]:
+    """Each reading of rank 1's clock is 8 ms after the last one, that of rank 0's 1 ms."""
+    env = _env()
+    ticks = itertools.count(0, 0.008 if env.rank == 1 else 0.001)
+    return asdict(measure(env, HCCLCommunicator(), SIZE, clock=lambda: next(ticks)))
+
+
+def _phases() -> list[str]:
+    entered: list[str] = []
+    measure(_env(), HCCLCommunicator(), SIZE, enter=entered.append)
+    return entered
+
+
+def _results(values: list[dict[str, Any]]) -> list[RankReport | None]:
+    return [RankReport(result=RankResult.from_json(value)) for value in values]
+
+
+def test_values_are_right(on_ranks: OnRanks) -> None:
+    results = on_ranks(_measure)
+
+    assert [finding for finding in find_faults(_results(results)) if finding.kind == "wrong"] == []
+    assert [list(result["link_seconds"]) for result in results] == [[1], [0]]
+    assert set(results[0]["seconds"]) == {"all-reduce", "all-gather", "reduce-scatter"}
+
+
+def test_wrong_rank_is_named(on_ranks: OnRanks) -> None:
+    findings = [f for f in find_faults(_results(on_ranks(_measure_with_a_wrong_rank))) if f.kind == "wrong"]
+
+    assert [(finding.ranks, "rank 1 sends wrong values" in finding.message) for finding in findings] == [((1,), True)]
+
+
+def test_wrong_reduction_is_named(on_ranks: OnRanks) -> None:
+    findings = [f for f in find_faults(_results(on_ranks(_measure_with_a_wrong_reduction))) if f.kind == "wrong"]
+
+    assert [finding.message for finding in findings] == ["all-reduce gives wrong values on rank 1"]
+
+
+def test_slow_rank_is_named(on_ranks: OnRanks) -> None:
+    findings = find_faults(_results(on_ranks(_measure_with_a_slow_rank)))
+
+    assert (findings[0].kind, findings[0].ranks) == ("slow", (1,))
+    assert "computes 8.0 times as long as the others" in findings[0].message
+
+
+def test_phases_are_entered_in_order(on_ranks: OnRanks) -> None:
+    phases = ["barrier", "all-reduce", "all-gather", "reduce-scatter", "send and receive at distance 1"]
+
+    assert on_ranks(_phases) == [phases, phases]

@@ -1,0 +1,89 @@
+"""Tests of the comparison of machines."""
+
+import json
+from typing import Any
+
+import pytest
+
+from hpu_doctor.comparison import compare, parse_reports, to_json
+
+
+def _report(
+    host: str, *, time: float = 0.0, problems: tuple[dict[str, Any], ...] = (), **versions: Any
+) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "host": host,
+        "time": time,
+        "versions": {"torch": "2.9.0", **versions},
+        "checks": [{"name": "logs", "problems": list(problems)}],
+    }
+
+
+def _problem(message: str, *, blocks_training: bool) -> dict[str, Any]:
+    return {"blocks_training": blocks_training, "message": message, "hint": "Mend it."}
+
+
+def test_equal_machines() -> None:
+    comparison = compare([_report("node-1"), _report("node-2")])
+
+    assert comparison.can_train
+    assert comparison.hosts == ("node-1", "node-2")
+    assert comparison.differences == ()
+
+
+def test_value_of_most_machines_is_first() -> None:
+    comparison = compare([_report("node-1", torch="2.7.1"), _report("node-2"), _report("node-3")])
+    (difference,) = comparison.differences
+
+    assert not comparison.can_train
+    assert difference.name == "torch"
+    assert list(difference.hosts.items()) == [("2.9.0", ("node-2", "node-3")), ("2.7.1", ("node-1",))]
+
+
+def test_missing_value_differs() -> None:
+    comparison = compare([_report("node-1", bridge="1.23.0.695"), _report("node-2")])
+
+    assert dict(comparison.differences[0].hosts) == {"1.23.0.695": ("node-1",), "unknown": ("node-2",)}
+
+
+@pytest.mark.parametrize(("seconds", "differs"), [(60.0, False), (3600.0, True)])
+def test_clocks(seconds: float, differs: bool) -> None:
+    comparison = compare([_report("node-1"), _report("node-2", time=seconds)])
+
+    assert [difference.name.startswith("clock") for difference in comparison.differences] == [True] * differs
+
+
+def test_problem_that_blocks_training() -> None:
+    note, error = _problem("a note", blocks_training=False), _problem("an error", blocks_training=True)
+    comparison = compare([_report("node-1", problems=(note, error)), _report("node-2", problems=(note,))])
+
+    assert not comparison.can_train
+    assert comparison.problems["node-1"] == ((True, "an error", "Mend it."), (False, "a note", "Mend it."))
+
+
+def test_ranks_of_one_machine_count_once() -> None:
+    assert compare([_report("node-1"), _report("node-1")]).hosts == ("node-1",)
+
+
+def test_json() -> None:
+    report = to_json(compare([_report("node-1", torch="2.7.1"), _report("node-2")]))
+
+    assert report["differences"] == [{"name": "torch", "hosts": {"2.7.1": ["node-1"], "2.9.0": ["node-2"]}}]
+    assert json.loads(json.dumps(report)) == report
+
+
+def test_indented_report() -> None:
+    assert parse_reports(json.dumps(_report("node-1"), indent=2))[0]["host"] == "node-1"
+
+
+def test_lines_that_are_not_reports_are_skipped() -> None:
+    text = f"warning\n{{broken\n{json.dumps(_report('node-1'))}\n"
+
+    assert [report["host"] for report in parse_reports(text)] == ["node-1"]
+
+
+@pytest.mark.parametrize("text", ["", "no report", '{"schema": 2, "versions": {}}', '{"schema": 1}', "[1]"])
+def test_text_without_a_report(text: str) -> None:
+    with pytest.raises(ValueError, match="must"):
+        parse_reports(text)

@@ -1,0 +1,94 @@
+"""The command `hpu-launch`: the command, batch script or manifest that starts a job, for each engine."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import click
+
+from hpu_launch.__about__ import __version__
+from hpu_launch.job import JobSpec, Launch
+from hpu_launch.kubernetes import mpijob, pytorchjob
+from hpu_launch.mpirun import mpirun
+from hpu_launch.ray import ray
+from hpu_launch.slurm import slurm
+from hpu_launch.torchrun import torchrun
+
+__all__ = ["main"]
+
+_ENGINES = {
+    "torchrun": torchrun,
+    "mpirun": mpirun,
+    "slurm": slurm,
+    "kubernetes": pytorchjob,
+    "kubernetes-mpi": mpijob,
+    "ray": ray,
+}
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option("--engine", type=click.Choice(list(_ENGINES)), required=True, help="What starts the ranks.")
+@click.option("--nodes", default=1, show_default=True, help="Number of machines.")
+@click.option(
+    "--min-nodes", type=int, default=None, help="Continue with as few as this many machines; new ones join (torchrun)."
+)
+@click.option("--devices", default=8, show_default=True, help="Cards per machine.")
+@click.option("--name", default=None, help="Name of the job; the script's by default.")
+@click.option("--address", default=None, help="Address of the first machine, or of Ray's head.")
+@click.option("--port", default=29500, show_default=True, help="Port of the rendezvous on the first machine.")
+@click.option("--hosts", default="", help="Host names, separated by commas (mpirun).")
+@click.option("--cpus", type=int, default=None, help="CPU cores per rank.")
+@click.option(
+    "--max-restarts", default=0, show_default=True, help="Restarts after a failure (torchrun, kubernetes, ray)."
+)
+@click.option("--time", "time_limit", default=None, help="Time limit, HH:MM:SS (slurm).")
+@click.option("--gres", default=None, help="The cluster's name of the cards, such as gpu:HL-225:8 (slurm).")
+@click.option("--share", is_flag=True, help="Other jobs use the same machines: take free cards at start (slurm).")
+@click.option("--image", default=None, help="Container image with SynapseAI and your program (kubernetes).")
+@click.option("--run", is_flag=True, help="Run the command, or submit the script or manifest, instead of printing it.")
+@click.option("--no-checks", is_flag=True, help="Run without checking this machine first.")
+@click.version_option(__version__, prog_name="hpu-launch")
+@click.argument("script", type=click.Path())
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def main(engine: str, hosts: str, run: bool, no_checks: bool, **options: object) -> None:
+    """Print how to start SCRIPT with ARGUMENTS on Gaudi cards, with a comment for each line.
+
+    The Trainer or Fabric of the script needs the same numbers: `devices=DEVICES, num_nodes=NODES`.
+    """
+    try:
+        launch = _ENGINES[engine](JobSpec(hosts=tuple(filter(None, hosts.split(","))), **options))  # type: ignore[arg-type] # click has converted the options.
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if not run:
+        click.echo(launch.text)
+        return
+    if launch.runs_here and not no_checks:
+        _check_machine()
+    sys.exit(_run(launch))
+
+
+def _check_machine() -> None:
+    """Run hpu-doctor where it is installed, else hpu-info, and print its report if training cannot start here.
+
+    Raises:
+        click.ClickException: It cannot.
+    """
+    module = "hpu_doctor" if importlib.util.find_spec("hpu_doctor") else "hpu_core.info"
+    # A process of its own: the import of the bridge sets MASTER_ADDR and others, which the engine must not inherit.
+    done = subprocess.run([sys.executable, "-m", module], stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603 - our own.
+    if done.returncode == 0:
+        return
+    click.echo(done.stdout, err=True)
+    raise click.ClickException("training cannot start on this machine; `--no-checks` starts it nevertheless")
+
+
+def _run(launch: Launch) -> int:
+    """Run a launch, and return its exit code."""
+    try:
+        if not launch.reads_text:
+            # Signals and the exit code are those of the engine.
+            os.execvp(launch.command[0], launch.command)  # noqa: S606 - the engine that the user named.
+        return subprocess.run(launch.command, input=launch.text, text=True, check=False).returncode  # noqa: S603 - as above.
+    except FileNotFoundError as error:
+        raise click.ClickException(f"`{launch.command[0]}` is not installed on this machine") from error

@@ -1,0 +1,132 @@
+"""Description of a job, and of how an engine starts it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import PurePath
+
+# Characters of an option beside its comment.
+_WIDTH = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSpec:
+    """Training script and the machines on which it runs.
+
+    Attributes:
+        script: Path of the script.
+        arguments: Its arguments.
+        nodes: Number of machines.
+        min_nodes: Number of machines with which torchrun goes on after the loss of some; None for all of them.
+        devices: Cards per machine, and so ranks per machine.
+        name: Name of the job; None for one from the script's name.
+        address: Address of the first machine.
+        port: Port of the rendezvous there.
+        hosts: Host names, for Open MPI.
+        cpus: CPU cores per rank.
+        max_restarts: Restarts of all ranks after a failure.
+        time_limit: Time limit, "HH:MM:SS".
+        gres: The SLURM cluster's name of the cards with their number.
+        share: Whether other jobs run on the same machines of a SLURM cluster that does not isolate cards.
+        image: Container image.
+
+    Raises:
+        ValueError: A value is out of its range.
+    """
+
+    script: str
+    arguments: tuple[str, ...] = ()
+    nodes: int = 1
+    min_nodes: int | None = None
+    devices: int = 8
+    name: str | None = None
+    address: str | None = None
+    port: int = 29500
+    hosts: tuple[str, ...] = ()
+    cpus: int | None = None
+    max_restarts: int = 0
+    time_limit: str | None = None
+    gres: str | None = None
+    share: bool = False
+    image: str | None = None
+
+    def __post_init__(self) -> None:
+        for option, value, lowest in (
+            ("--nodes", self.nodes, 1),
+            ("--devices", self.devices, 1),
+            ("--cpus", self.cpus, 1),
+            ("--max-restarts", self.max_restarts, 0),
+        ):
+            if value is not None and value < lowest:
+                raise ValueError(f"`{option}` must be at least {lowest}, got {value}")
+        if self.min_nodes is not None and not 1 <= self.min_nodes <= self.nodes:
+            raise ValueError(f"`--min-nodes` must be from 1 to `--nodes`, {self.nodes}, got {self.min_nodes}")
+        if self.min_nodes is not None and self.max_restarts == 0:
+            raise ValueError("`--max-restarts` must be at least 1 with `--min-nodes`: the ranks that are left restart")
+        if self.share and self.gres is not None:
+            raise ValueError("`--share` must be left out with `--gres`, by which the cluster isolates cards")
+        if not 1 <= self.port <= 65535:  # noqa: PLR2004 - the range of TCP ports.
+            raise ValueError(f"`--port` must be from 1 to 65535, got {self.port}")
+        if self.time_limit is not None and not re.fullmatch(r"(\d+-)?\d{1,2}:\d{2}:\d{2}", self.time_limit):
+            raise ValueError(f"`--time` must be HH:MM:SS or DAYS-HH:MM:SS, got {self.time_limit!r}")
+        if not re.fullmatch(r"[a-z]([-a-z0-9]{0,51}[a-z0-9])?", self.job_name):
+            raise ValueError(
+                "`--name` must be at most 53 lower-case letters, digits and dashes, and begin with a letter, got "
+                f"{self.job_name!r}"
+            )
+
+    @property
+    def job_name(self) -> str:
+        """Name that SLURM and Kubernetes accept."""
+        if self.name is not None:
+            return self.name
+        stem = re.sub("[^a-z0-9]+", "-", PurePath(self.script).stem.lower()).strip("-")[:50].strip("-")
+        return stem if stem[:1].isalpha() else f"job-{stem}".strip("-")
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks on all machines."""
+        return self.nodes * self.devices
+
+    @property
+    def program(self) -> list[str]:
+        """The script with its arguments."""
+        return [self.script, *self.arguments]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How an engine starts a job.
+
+    Attributes:
+        text: What a person reads: commented lines that the engine accepts.
+        command: Command line that starts or submits the job.
+        reads_text: Whether the command reads the text from its standard input.
+        runs_here: Whether ranks run on this machine, so that its state matters.
+    """
+
+    text: str
+    command: list[str]
+    reads_text: bool = False
+    runs_here: bool = False
+
+
+def describe_command(options: list[tuple[list[str], str]], notes: list[str], *, runs_here: bool) -> Launch:
+    """Return the launch by a command line, with a comment for each group of its words.
+
+    Args:
+        options: Words of the command line, each group with a comment.
+        notes: Sentences above it.
+        runs_here: Whether ranks run on this machine.
+    """
+    groups = [(shlex.join(words), comment) for words, comment in options]
+    lines = [f"# {note}" for note in notes]
+    lines += [f"#   {_shorten(text):<{_WIDTH}}  {comment}" for text, comment in groups]
+    lines.append(" \\\n    ".join(text for text, _ in groups))
+    return Launch("\n".join(lines), [word for words, _ in options for word in words], runs_here=runs_here)
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 4]} ..."

@@ -1,0 +1,137 @@
+"""Jobs that Kubeflow's operators start on Kubernetes.
+
+A pod is that of Intel's Kubernetes quick start, which has 95000Mi of huge pages and 409Gi of memory for 8 cards; fewer
+cards get their share.
+"""
+
+import json
+import math
+
+from hpu_launch.job import JobSpec, Launch
+from hpu_launch.mpirun import SET_RANKS, binding
+
+_HUGE_PAGES_MI = 95000 / 8
+_MEMORY_GI = 409 / 8
+
+
+def pytorchjob(job: JobSpec) -> Launch:
+    """Return the manifest of a PyTorchJob, of Kubeflow's training operator v1.
+
+    Raises:
+        ValueError: There is no image.
+    """
+    # The operator sets RANK, which is the number of the pod, and MASTER_ADDR and MASTER_PORT.
+    agent = (
+        f"exec torchrun --nnodes={job.nodes} --nproc-per-node={job.devices} --max-restarts={job.max_restarts} "
+        '--node-rank="$RANK" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"'
+    )
+    command = ["sh", "-c", agent, "sh", *job.program]
+    replicas = [("Master", 1, "the first machine, which serves the rendezvous")]
+    if job.nodes > 1:
+        replicas.append(("Worker", job.nodes - 1, "the other machines"))
+    lines = [
+        "apiVersion: kubeflow.org/v1",
+        "kind: PyTorchJob",
+        "metadata:",
+        f"  name: {job.job_name}",
+        "spec:",
+        "  pytorchReplicaSpecs:",
+    ]
+    for kind, count, comment in replicas:
+        lines += [
+            f"    {kind}:  # {comment}",
+            f"      replicas: {count}",
+            "      restartPolicy: OnFailure  # a pod starts again, and the script resumes from its `ckpt_path`",
+            "      template:",
+            *_pod(job, "pytorch", command, port=True, indent=8),
+        ]
+    return _manifest(lines)
+
+
+def mpijob(job: JobSpec) -> Launch:
+    """Return the manifest of an MPIJob, of Kubeflow's MPI operator v2.
+
+    Raises:
+        ValueError: There is no image.
+    """
+    # The operator writes the host file of mpirun.
+    placement = " ".join(word for words, _ in binding(job) for word in words)
+    mpirun = (
+        f"exec mpirun --allow-run-as-root -np {job.ranks} {placement} "
+        '-x MASTER_ADDR="$(head -n 1 /etc/mpi/hostfile | cut -d " " -f 1 | cut -d : -f 1)" '
+        f'-x MASTER_PORT={job.port} "$@"'
+    )
+    command = ["sh", "-c", mpirun, "sh", "bash", "-c", SET_RANKS, "bash", "python", *job.program]
+    lines = [
+        "apiVersion: kubeflow.org/v2beta1",
+        "kind: MPIJob",
+        "metadata:",
+        f"  name: {job.job_name}",
+        "spec:",
+        f"  slotsPerWorker: {job.devices}  # ranks of a machine, one for each card",
+        "  runPolicy:",
+        f"    backoffLimit: {job.max_restarts}  # how often the launcher starts again after a failure",
+        "  mpiReplicaSpecs:",
+        "    Launcher:  # runs mpirun, without a card",
+        "      replicas: 1",
+        "      template:",
+        "        spec:",
+        "          containers:",
+        "            - name: launcher",
+        f"              image: {_image(job)}",
+        f"              command: {json.dumps(command)}",
+        "    Worker:  # the machines",
+        f"      replicas: {job.nodes}",
+        "      template:",
+        *_pod(job, "worker", None, port=False, indent=8),
+    ]
+    return _manifest(lines)
+
+
+def _image(job: JobSpec) -> str:
+    if job.image is None:
+        raise ValueError("`--image` must be a container image with SynapseAI and the script, for Kubernetes")
+    return json.dumps(job.image)
+
+
+def _pod(job: JobSpec, name: str, command: list[str] | None, *, port: bool, indent: int) -> list[str]:
+    """Return the lines of a pod's template.
+
+    Args:
+        job: The job.
+        name: Name of the container, which the operator may require.
+        command: Command of the container; None for that of the image.
+        port: Whether to declare the port of the rendezvous.
+        indent: Number of spaces before each line.
+    """
+    resources = [
+        f"habana.ai/gaudi: {job.devices}",
+        f"hugepages-2Mi: {math.ceil(_HUGE_PAGES_MI * job.devices)}Mi",
+        f"memory: {math.ceil(_MEMORY_GI * job.devices)}Gi",
+        *([f"cpu: {job.cpus * job.devices}"] if job.cpus is not None else []),
+    ]
+    lines = [
+        "spec:",
+        "  hostIPC: true  # as in Intel's Kubernetes quick start",
+        "  containers:",
+        f"    - name: {name}",
+        f"      image: {_image(job)}",
+        *([f"      command: {json.dumps(command)}"] if command is not None else []),
+        *(
+            ["      ports:", f"        - {{name: pytorchjob-port, containerPort: {job.port}}}  # the rendezvous's"]
+            if port
+            else []
+        ),
+        "      securityContext:",
+        '        capabilities: {add: ["SYS_NICE"]}  # as hostIPC',
+        "      resources:",
+        "        requests:  # huge pages and cards must equal the limits",
+        *(f"          {line}" for line in resources),
+        "        limits:",
+        *(f"          {line}" for line in resources),
+    ]
+    return [" " * indent + line for line in lines]
+
+
+def _manifest(lines: list[str]) -> Launch:
+    return Launch("\n".join(lines), ["kubectl", "apply", "-f", "-"], reads_text=True)

@@ -1,0 +1,46 @@
+"""Jobs that SLURM starts."""
+
+import shlex
+
+from hpu_launch.job import JobSpec, Launch
+
+
+def slurm(job: JobSpec) -> Launch:
+    """Return the batch script."""
+    directives = [
+        (f"--job-name={job.job_name}", ""),
+        (f"--nodes={job.nodes}", "machines: `num_nodes` of the Trainer"),
+        (f"--ntasks-per-node={job.devices}", "one task, which is a rank, for each card: `devices` of the Trainer"),
+    ]
+    if job.gres is not None:
+        directives.append((f"--gres={job.gres}", "cards of each machine, by the name in the cluster's configuration"))
+    elif not job.share:
+        directives.append(("--exclusive", "no other job on these machines, because SLURM alone does not isolate cards"))
+    if job.cpus is not None:
+        directives.append((f"--cpus-per-task={job.cpus}", "CPU cores of each rank, for the data loaders as well"))
+    if job.time_limit is not None:
+        directives.append((f"--time={job.time_limit}", "time limit"))
+    directives += [
+        ("--requeue", "a preempted job goes back to the queue"),
+        ("--signal=SIGUSR1@90", "90 s before the end, Lightning saves a checkpoint and requeues the job"),
+        ("--output=%x-%j.log", "name and number of the job"),
+    ]
+    width = max(len(text) for text, _ in directives)
+    lines = ["#!/bin/bash"]
+    lines += [f"#SBATCH {text:<{width}}{'  # ' + comment if comment else ''}".rstrip() for text, comment in directives]
+    own_modules = ["-m", "hpu_launch.slurm_task"] if job.share else []
+    program = shlex.join(["python", *own_modules, *job.program])
+    lines += [
+        "# The bridge writes logs there, and cannot open a card if it is not writable.",
+        'export HABANA_LOGS="${HABANA_LOGS:-${TMPDIR:-/tmp}/habana-logs-$SLURM_JOB_ID}"',
+        "# Packages of the home folder would hide those of the environment.",
+        "export PYTHONNOUSERSITE=1",
+        *(
+            ["# Each task takes a card that no other process holds, because SLURM alone does not isolate cards."]
+            if job.share
+            else []
+        ),
+        "# Lightning reads rank, world size, address and port from SLURM's variables.",
+        f"srun {program}",
+    ]
+    return Launch("\n".join(lines), ["sbatch"], reads_text=True)

@@ -1,0 +1,312 @@
+"""Tests of the command `hpu-launch`."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from hpu_launch.cli import main
+from hpu_testing import machine_env
+
+MACHINES = ("--nodes", "2", "--devices", "4", "--address", "node-1", "--hosts", "node-1,node-2", "--image", "image:1")
+SCRIPT = ("train.py", "--learning rate", "0.1")
+
+
+def _print(*arguments: str) -> str:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def _words(text: str) -> list[str]:
+    # shlex does not join lines.
+    return shlex.split(text.replace("\\\n", ""), comments=True)
+
+
+def _refuse(*arguments: str) -> str:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    return result.output
+
+
+def _manifest(engine: str, *arguments: str) -> Any:
+    return yaml.safe_load(_print("--engine", engine, *MACHINES, *arguments, *SCRIPT))
+
+
+@pytest.mark.parametrize("engine", ["torchrun", "mpirun", "ray"])
+def test_printed_command_is_a_shells(engine: str) -> None:
+    """Comments and line ends do not change the words."""
+    text = _print("--engine", engine, *MACHINES, *SCRIPT)
+
+    assert _words(text)[0] == engine
+    assert _words(text)[-3:] == list(SCRIPT)
+    assert "needs `devices=4, num_nodes=2`" in text
+
+
+def test_torchrun_on_one_machine_chooses_its_port() -> None:
+    words = _words(_print("--engine", "torchrun", "--devices", "2", "train.py"))
+
+    assert words == ["torchrun", "--standalone", "--nproc-per-node=2", "--max-restarts=0", "train.py"]
+
+
+def test_torchrun_on_several_machines_shares_an_endpoint() -> None:
+    words = _words(_print("--engine", "torchrun", *MACHINES, "--port", "1234", "--max-restarts", "3", *SCRIPT))
+
+    assert {"--nnodes=2", "--rdzv-endpoint=node-1:1234", "--max-restarts=3"} <= set(words)
+
+
+def test_torchrun_goes_on_with_fewer_machines() -> None:
+    text = _print("--engine", "torchrun", *MACHINES, "--min-nodes", "1", "--max-restarts", "3", *SCRIPT)
+
+    assert _words(text)[:3] == ["env", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1", "torchrun"]
+    assert "--nnodes=1:2" in _words(text)
+    assert 'num_nodes=int(os.environ["GROUP_WORLD_SIZE"])' in text
+
+
+def test_mpirun_names_the_hosts_and_the_first_ones_port() -> None:
+    words = _words(_print("--engine", "mpirun", *MACHINES, *SCRIPT))
+
+    assert words[words.index("-np") + 1] == "8"
+    assert words[words.index("--host") + 1] == "node-1:4,node-2:4"
+    assert {"MASTER_ADDR=node-1", "MASTER_PORT=29500"} <= set(words)
+
+
+def test_mpirun_binds_ranks_only_to_given_cores() -> None:
+    """By default, Open MPI binds a rank of two to one core, which its data loaders share."""
+    free = _words(_print("--engine", "mpirun", "--devices", "2", "train.py"))
+    bound = _words(_print("--engine", "mpirun", "--devices", "2", "--cpus", "6", "train.py"))
+
+    assert free[free.index("--bind-to") + 1] == "none"
+    assert bound[bound.index("--bind-to") + 1] == "core"
+    assert bound[bound.index("--map-by") + 1] == "ppr:2:node:PE=6"
+
+
+@pytest.mark.parametrize(("rank", "expected"), [("0", "0 0"), ("5", "1 1")])
+def test_ranks_of_open_mpi_get_lightnings_variables(rank: str, expected: str) -> None:
+    words = _words(_print("--engine", "mpirun", *MACHINES, *SCRIPT))
+    shell = ["/bin/bash", *words[words.index("bash") + 1 : words.index("python")]]
+    variables = {
+        "OMPI_COMM_WORLD_RANK": rank,
+        "OMPI_COMM_WORLD_LOCAL_RANK": str(int(rank) % 4),
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
+    }
+    command = [*shell, "sh", "-c", "echo $LOCAL_RANK $NODE_RANK"]
+    done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == expected.split()
+
+
+def test_ray_on_one_machine_starts_its_own_cluster() -> None:
+    words = _words(_print("--engine", "ray", "--devices", "2", "--cpus", "4", "--max-restarts", "3", *SCRIPT))
+
+    options = ["--num-workers=2", "--cpus-per-worker=4", "--max-failures=3", "--name=train"]
+    assert words == ["python", "-m", "hpu_ray", *options, *SCRIPT]
+
+
+def test_ray_on_several_machines_submits_to_the_head() -> None:
+    text = _print("--engine", "ray", *MACHINES, *SCRIPT)
+    words = _words(text)
+
+    assert words[:6] == ["ray", "job", "submit", "--address=http://node-1:8265", "--working-dir=.", "--"]
+    assert "--num-workers=8" in words
+    assert "`ray start --address=node-1:6379`" in text
+    assert """`--resources='{"HPU": 4}'`""" in text
+
+
+def test_slurm_starts_a_task_for_each_card() -> None:
+    text = _print("--engine", "slurm", *MACHINES, "--time", "1-02:00:00", *SCRIPT)
+
+    directives = [_words(line.removeprefix("#SBATCH"))[0] for line in text.splitlines() if line.startswith("#SBATCH")]
+    assert {"--job-name=train", "--nodes=2", "--ntasks-per-node=4", "--time=1-02:00:00"} <= set(directives)
+    assert text.splitlines()[0] == "#!/bin/bash"
+    assert _words(text.splitlines()[-1]) == ["srun", "python", *SCRIPT]
+
+
+def test_slurm_isolates_cards_by_gres_or_by_machine() -> None:
+    """Without a name for the cards, SLURM would give the same ones to several jobs."""
+    assert "--exclusive" in _print("--engine", "slurm", "train.py")
+    assert "--exclusive" not in _print("--engine", "slurm", "--gres", "gpu:HL-225:8", "train.py")
+
+
+def test_slurm_on_shared_machines_takes_free_cards() -> None:
+    text = _print("--engine", "slurm", "--share", *SCRIPT)
+
+    assert "--exclusive" not in text
+    assert _words(text.splitlines()[-1]) == ["srun", "python", "-m", "hpu_launch.slurm_task", *SCRIPT]
+
+
+def test_batch_script_is_valid() -> None:
+    text = _print("--engine", "slurm", "--cpus", "4", *SCRIPT)
+
+    assert subprocess.run(["/bin/bash", "-n"], input=text, text=True, check=False).returncode == 0
+
+
+def test_pytorchjob_has_a_pod_for_each_machine() -> None:
+    manifest = _manifest("kubernetes")
+
+    replicas = manifest["spec"]["pytorchReplicaSpecs"]
+    assert {kind: replica["replicas"] for kind, replica in replicas.items()} == {"Master": 1, "Worker": 1}
+    (container,) = replicas["Worker"]["template"]["spec"]["containers"]
+    assert (container["name"], container["image"]) == ("pytorch", "image:1")
+    assert container["command"][-3:] == list(SCRIPT)
+    assert "--nnodes=2 --nproc-per-node=4" in container["command"][2]
+
+
+def test_mpijob_has_a_launcher_without_cards() -> None:
+    manifest = _manifest("kubernetes-mpi")
+
+    assert manifest["spec"]["slotsPerWorker"] == 4
+    replicas = manifest["spec"]["mpiReplicaSpecs"]
+    (launcher,) = replicas["Launcher"]["template"]["spec"]["containers"]
+    assert "resources" not in launcher
+    assert launcher["command"][-4:] == ["python", *SCRIPT]
+    assert replicas["Worker"]["replicas"] == 2
+
+
+def test_mpijob_binds_ranks_to_the_given_cores() -> None:
+    replicas = _manifest("kubernetes-mpi", "--cpus", "6")["spec"]["mpiReplicaSpecs"]
+    (launcher,) = replicas["Launcher"]["template"]["spec"]["containers"]
+
+    assert "--map-by ppr:4:node:PE=6 --bind-to core --rank-by slot" in launcher["command"][2]
+
+
+@pytest.mark.parametrize(("engine", "replicas"), [("kubernetes", "pytorch"), ("kubernetes-mpi", "mpi")])
+def test_pods_get_their_share_of_a_machine(engine: str, replicas: str) -> None:
+    manifest = _manifest(engine, "--cpus", "6")
+
+    (container,) = manifest["spec"][f"{replicas}ReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    expected = {"habana.ai/gaudi": 4, "hugepages-2Mi": "47500Mi", "memory": "205Gi", "cpu": 24}
+    assert container["resources"] == {"requests": expected, "limits": expected}
+
+
+@pytest.mark.parametrize(("engine", "replicas"), [("kubernetes", "pytorch"), ("kubernetes-mpi", "mpi")])
+def test_pod_with_all_cards_of_a_machine_is_that_of_intels_quick_start(engine: str, replicas: str) -> None:
+    manifest = _manifest(engine, "--devices", "8")
+
+    pod = manifest["spec"][f"{replicas}ReplicaSpecs"]["Worker"]["template"]["spec"]
+    (container,) = pod["containers"]
+    expected = {"habana.ai/gaudi": 8, "hugepages-2Mi": "95000Mi", "memory": "409Gi"}
+    assert container["resources"] == {"requests": expected, "limits": expected}
+    assert container["securityContext"] == {"capabilities": {"add": ["SYS_NICE"]}}
+    assert pod["hostIPC"] is True
+
+
+def test_pytorchjob_serves_the_rendezvous_at_the_declared_port() -> None:
+    """The operator takes the service's port and MASTER_PORT from the port of this name in the master's pod."""
+    replicas = _manifest("kubernetes", "--port", "1234")["spec"]["pytorchReplicaSpecs"]
+
+    for replica in replicas.values():
+        (container,) = replica["template"]["spec"]["containers"]
+        assert container["ports"] == [{"name": "pytorchjob-port", "containerPort": 1234}]
+        assert '--master-port="$MASTER_PORT"' in container["command"][2]
+
+
+def test_mpijob_serves_the_rendezvous_at_the_given_port() -> None:
+    replicas = _manifest("kubernetes-mpi", "--port", "1234")["spec"]["mpiReplicaSpecs"]
+    (launcher,) = replicas["Launcher"]["template"]["spec"]["containers"]
+
+    assert "-x MASTER_PORT=1234" in launcher["command"][2]
+
+
+@pytest.mark.parametrize(
+    ("script", "name"), [("train.py", "train"), ("a/b/My_Script 2.py", "my-script-2"), ("7b.py", "job-7b")]
+)
+def test_job_is_named_after_the_script(script: str, name: str) -> None:
+    assert f"--job-name={name}\n" in _print("--engine", "slurm", script)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--engine", "slurm", "--devices", "0"), "`--devices` must be at least 1, got 0"),
+        (("--engine", "slurm", "--nodes", "-1"), "`--nodes` must be at least 1, got -1"),
+        (("--engine", "slurm", "--port", "0"), "`--port` must be from 1 to 65535, got 0"),
+        (("--engine", "slurm", "--time", "soon"), "`--time` must be HH:MM:SS or DAYS-HH:MM:SS, got 'soon'"),
+        (("--engine", "slurm", "--name", "My job"), "`--name` must be at most 53 lower-case letters"),
+        (("--engine", "torchrun", "--nodes", "2"), "`--address` must be the address of the first machine"),
+        (("--engine", "torchrun", "--min-nodes", "2"), "`--min-nodes` must be from 1 to `--nodes`, 1, got 2"),
+        (("--engine", "torchrun", "--min-nodes", "1"), "`--max-restarts` must be at least 1 with `--min-nodes`"),
+        (("--engine", "mpirun", "--nodes", "2", "--hosts", "a"), "`--hosts` must have as many host names as"),
+        (("--engine", "slurm", "--share", "--gres", "gpu:8"), "`--share` must be left out with `--gres`"),
+        (("--engine", "ray", "--nodes", "2"), "`--address` must be the address of the head"),
+        (("--engine", "kubernetes"), "`--image` must be a container image"),
+        (("--engine", "kubernetes-mpi"), "`--image` must be a container image"),
+    ],
+)
+def test_invalid_option_is_an_error(arguments: tuple[str, ...], message: str) -> None:
+    assert message in " ".join(_refuse(*arguments, "train.py").split())
+
+
+def test_run_passes_the_script_to_the_engine(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "sbatch"
+    program.write_text(f"#!/bin/sh\ncat > {tmp_path}/submitted\nexit 3\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    result = CliRunner().invoke(main, ["--engine", "slurm", "--run", "train.py"])
+
+    assert result.exit_code == 3
+    assert (tmp_path / "submitted").read_text() == _print("--engine", "slurm", "train.py").rstrip("\n")
+
+
+def test_run_names_a_missing_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+
+    result = CliRunner().invoke(main, ["--engine", "slurm", "--run", "train.py"])
+
+    assert result.exit_code == 1
+    assert "`sbatch` is not installed on this machine" in result.output
+
+
+def _fake_engine(folder: Path, name: str) -> None:
+    program = folder / name
+    program.write_text(f"#!/bin/sh\nenv > {folder}/environment\n")
+    program.chmod(0o755)
+
+
+def _run_torchrun(folder: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own, because it becomes the engine's."""
+    _fake_engine(folder, "torchrun")
+    program = "from hpu_launch.cli import main; main()"
+    command = [sys.executable, "-c", program, "--engine", "torchrun", "--run", *options, "train.py"]
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("HPU_SIM", "MASTER_"))}
+    environment = {**own, **variables, "PATH": f"{folder}:{os.environ['PATH']}"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_run_stops_where_training_cannot_start(tmp_path: Path) -> None:
+    """This machine has no card."""
+    done = _run_torchrun(tmp_path)
+
+    assert done.returncode == 1
+    assert "training cannot start on this machine; `--no-checks` starts it nevertheless" in done.stderr
+    assert not (tmp_path / "environment").exists()
+
+
+def test_run_without_checks(tmp_path: Path) -> None:
+    done = _run_torchrun(tmp_path, "--no-checks")
+
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "environment").exists()
+
+
+def test_checks_leave_the_environment_as_it_is(tmp_path: Path) -> None:
+    """The bridge's import sets an address and a port, which torchrun would give to the ranks."""
+    done = _run_torchrun(tmp_path, **machine_env(2, tmp_path))
+
+    assert done.returncode == 0, done.stderr
+    assert "MASTER_PORT" not in (tmp_path / "environment").read_text()
+
+
+def test_submitting_does_not_check_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A login node has no card."""
+    _fake_engine(tmp_path, "sbatch")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    assert CliRunner().invoke(main, ["--engine", "slurm", "--run", "train.py"]).exit_code == 0
