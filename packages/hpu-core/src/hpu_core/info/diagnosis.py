@@ -1,4 +1,4 @@
-"""Diagnosis of the collected data: whether training can start, and mismatches with the SynapseAI release."""
+"""Diagnosis of a machine: whether training can start, and mismatches with the SynapseAI release."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -50,50 +50,45 @@ def diagnose(system: SystemInfo) -> Diagnosis:
         system: Devices and software of the machine.
     """
     release = releases.find(system.synapse.version) if system.synapse else None
-    problems = [
-        *_check_software(system),
-        *_check_devices(system),
-        *_check_visible_modules(system),
-        *_check_release(system, release),
-    ]
+    problems = [*_check_software(system), *_check_devices(system), *_check_release(system, release)]
     problems.sort(key=lambda problem: not problem.blocks_training)
     return Diagnosis(release=release, problems=tuple(problems))
 
 
+def _error(message: str, hint: str) -> Problem:
+    return Problem(blocks_training=True, message=message, hint=hint)
+
+
+def _note(message: str, hint: str) -> Problem:
+    return Problem(blocks_training=False, message=message, hint=hint)
+
+
 def _check_software(system: SystemInfo) -> Iterator[Problem]:
     if system.torch_error is not None:
-        yield Problem(
-            blocks_training=True,
-            message=f"torch cannot be imported: {system.torch_error}",
-            hint="Try `TORCH_DEVICE_BACKEND_AUTOLOAD=0 python -c 'import torch'`: if that works, the backend in the "
-            "message is broken, otherwise torch itself is.",
+        yield _error(
+            f"torch cannot be imported: {system.torch_error}",
+            "Try `TORCH_DEVICE_BACKEND_AUTOLOAD=0 python -c 'import torch'`: if that works, the backend in the message "
+            "is broken, otherwise torch itself is.",
         )
     if not system.bridge.installed:
-        yield Problem(
-            blocks_training=True,
-            message="the Gaudi PyTorch bridge (habana_frameworks) is not installed",
-            hint="Use Intel's PyTorch image or install the habana-torch-plugin of your SynapseAI release. Without a "
-            f"card, `{install_command('hpu-sim')}` and start the program with `hpu-sim run`.",
+        yield _error(
+            "the Gaudi PyTorch bridge (habana_frameworks) is not installed",
+            "Use Intel's PyTorch image or install the habana-torch-plugin of your SynapseAI release. Without a card, "
+            f"`{install_command('hpu-sim')}` and start the program with `hpu-sim run`.",
         )
     if system.lightning.error is not None:
-        yield Problem(
-            blocks_training=True,
-            message="no usable Lightning is installed",
-            hint=system.lightning.error,
-        )
+        yield _error("no usable Lightning is installed", system.lightning.error)
 
 
 def _check_devices(system: SystemInfo) -> Iterator[Problem]:
+    faulty = [device for device in system.devices if not device.is_operational]
     if not system.devices:
-        yield Problem(
-            blocks_training=True,
-            message="no Gaudi card was found",
-            hint="On a machine with cards, check that the driver is loaded and that this container was given cards "
+        yield _error(
+            "no Gaudi card was found",
+            "On a machine with cards, check that the driver is loaded and that this container was given cards "
             "(HABANA_VISIBLE_DEVICES).",
         )
-        return
-    faulty = [device for device in system.devices if not device.is_operational]
-    if faulty:
+    elif faulty:
         names = ", ".join(f"{device.index} ({device.status})" for device in faulty)
         yield Problem(
             blocks_training=len(faulty) == len(system.devices),
@@ -101,27 +96,19 @@ def _check_devices(system: SystemInfo) -> Iterator[Problem]:
             hint="Wait for a reset to end; `dmesg` has the driver's log. A card without a device node was not given "
             "to this container.",
         )
-    if system.bridge.loaded and not any(source.devices for source in system.sources if source.source == "bridge"):
-        yield Problem(
-            blocks_training=True,
-            message="the bridge reports no card, although there are cards",
-            hint="Check that this user and container can open /dev/accel (or /dev/hl0), and that driver and bridge "
-            "are of the same release.",
+    counted = any(source.devices for source in system.sources if source.source == "bridge")
+    if system.devices and system.bridge.loaded and not counted:
+        yield _error(
+            "the bridge reports no card, although there are cards",
+            "Check that this user and container can open /dev/accel (or /dev/hl0), and that driver and bridge are of "
+            "the same release.",
         )
-
-
-def _check_visible_modules(system: SystemInfo) -> Iterator[Problem]:
     if system.visible_modules_error is not None:
-        yield Problem(
-            blocks_training=True,
-            message="HABANA_VISIBLE_MODULES is invalid",
-            hint=system.visible_modules_error,
-        )
-    elif system.usable == 0 and any(device.is_operational for device in system.devices):
-        yield Problem(
-            blocks_training=True,
-            message=f"HABANA_VISIBLE_MODULES={system.visible_modules!r} allows no operational card",
-            hint="Set it to module ids of operational cards, or unset it to use all cards.",
+        yield _error("HABANA_VISIBLE_MODULES is invalid", system.visible_modules_error)
+    elif system.usable == 0 and len(faulty) < len(system.devices):
+        yield _error(
+            f"HABANA_VISIBLE_MODULES={system.visible_modules!r} allows no operational card",
+            "Set it to module ids of operational cards, or unset it to use all cards.",
         )
 
 
@@ -130,35 +117,34 @@ def _check_release(system: SystemInfo, release: Release | None) -> Iterator[Prob
         # A machine without anything for Gaudi has nothing to compare.
         return
     if system.synapse is None:
-        yield Problem(
-            blocks_training=False,
-            message="the SynapseAI release is unknown, so versions are not compared with the release table",
-            hint="Nothing: the simulator does not stand for a release here."
+        yield _note(
+            "the SynapseAI release is unknown, so versions are not compared with the release table",
+            "Nothing: the simulator does not stand for a release here."
             if system.bridge.simulated
             else "Check that the distribution habana-torch-plugin is installed and that `hl-smi -v` works.",
         )
     elif release is None:
         latest = releases.releases()[-1].release
-        yield Problem(
-            blocks_training=False,
-            message=f"SynapseAI {system.synapse.version} is not in the release table, which ends at {latest}",
-            hint="Update hpu-core. An unknown release may work, but its versions are not compared.",
+        yield _note(
+            f"SynapseAI {system.synapse.version} is not in the release table, which ends at {latest}",
+            "Update hpu-core. An unknown release may work, but its versions are not compared.",
         )
     else:
-        for mismatch in _mismatches(system, release):
-            yield _mismatch_problem(system, release, mismatch)
-        yield from _check_drivers(system, release)
-
-
-def _mismatches(system: SystemInfo, release: Release) -> tuple[Mismatch, ...]:
-    generation = next((device.generation for device in system.devices if device.generation), None)
-    return releases.match(
-        release,
-        torch=system.torch,
-        python=system.python,
-        lightning=system.lightning.installed.get(system.lightning.used or ""),
-        generation=generation,
-    )
+        mismatches = releases.match(
+            release,
+            torch=system.torch,
+            python=system.python,
+            lightning=system.lightning.installed.get(system.lightning.used or ""),
+            generation=next((device.generation for device in system.devices if device.generation), None),
+        )
+        yield from (_mismatch_problem(system, release, mismatch) for mismatch in mismatches)
+        for driver in system.driver_versions:
+            parsed = driver_release(driver)
+            if parsed is not None and releases.find(parsed) != release:
+                yield _note(
+                    f"driver {driver} does not match SynapseAI {release.release}",
+                    f"Install the driver of {release.release} on the host, or the software of the driver's release.",
+                )
 
 
 def _mismatch_problem(system: SystemInfo, release: Release, mismatch: Mismatch) -> Problem:
@@ -172,21 +158,9 @@ def _mismatch_problem(system: SystemInfo, release: Release, mismatch: Mismatch) 
     }[mismatch.subject]
     if system.bridge.simulated:
         hint = f"Nothing for the simulator, which runs on stock torch. On a card: {hint}"
-    # The bridge checks torch's version on import, so a loaded bridge has accepted it.
-    blocks_training = mismatch.subject == "torch" and not system.bridge.loaded
     return Problem(
-        blocks_training=blocks_training,
+        # The bridge checks torch's version on import, so a loaded bridge has accepted it.
+        blocks_training=mismatch.subject == "torch" and not system.bridge.loaded,
         message=f"{mismatch.subject} {mismatch.found} does not match {name}, which is for {mismatch.expected}",
         hint=hint,
     )
-
-
-def _check_drivers(system: SystemInfo, release: Release) -> Iterator[Problem]:
-    for driver in system.driver_versions:
-        parsed = driver_release(driver)
-        if parsed is not None and releases.find(parsed) != release:
-            yield Problem(
-                blocks_training=False,
-                message=f"driver {driver} does not match SynapseAI {release.release}",
-                hint=f"Install the driver of {release.release} on the host, or the software of the driver's release.",
-            )
