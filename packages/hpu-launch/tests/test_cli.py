@@ -1,5 +1,6 @@
 """Tests of the command `hpu-launch`."""
 
+import importlib.util
 import os
 import shlex
 import subprocess
@@ -243,6 +244,15 @@ def test_invalid_option_is_an_error(arguments: tuple[str, ...], message: str) ->
     assert message in " ".join(_refuse(*arguments, "train.py").split())
 
 
+def test_unknown_option_is_an_error() -> None:
+    """It is not taken for the script."""
+    assert "No such option" in _refuse("--engine", "slurm", "--node", "4", "train.py")
+
+
+def test_options_after_the_script_are_the_scripts() -> None:
+    assert _words(_print("--engine", "torchrun", "train.py", "--nodes", "4"))[-3:] == ["train.py", "--nodes", "4"]
+
+
 def test_run_passes_the_script_to_the_engine(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "sbatch"
     program.write_text(f"#!/bin/sh\ncat > {tmp_path}/submitted\nexit 3\n")
@@ -287,6 +297,20 @@ def test_run_stops_where_training_cannot_start(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "training cannot start on this machine; `--no-checks` starts it nevertheless" in done.stderr
     assert not (tmp_path / "environment").exists()
+
+
+@pytest.mark.parametrize(("installed", "report"), [(True, "Checks of "), (False, "Gaudi cards: none found.")])
+def test_machine_is_checked_by_the_doctor_or_by_hpu_info(
+    installed: bool, report: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _fake_engine(tmp_path, "torchrun")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if installed else None)
+
+    result = CliRunner().invoke(main, ["--engine", "torchrun", "--run", "train.py"])
+
+    assert result.exit_code == 1
+    assert report in result.output
 
 
 def test_run_without_checks(tmp_path: Path) -> None:
