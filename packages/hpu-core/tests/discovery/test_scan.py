@@ -29,13 +29,14 @@ def _unexpected() -> SourceResult:
 
 def _run(**sources: Callable[[], SourceResult]) -> ScanResult:
     """Scan with these sources; the others list nothing."""
-    nothing = {
+    nothing: dict[Source, Callable[[], SourceResult]] = {
         "bridge": _source("bridge"),
         "pyhlml": _source("pyhlml"),
         "sysfs": _source("sysfs"),
-        "hl_smi": _source("hl-smi"),
+        "hl-smi": _source("hl-smi"),
     }
-    return scan(**{**nothing, **sources})
+    # A keyword cannot have the dash of "hl-smi".
+    return scan({name: sources.get(name.replace("-", "_"), find) for name, find in nothing.items()})
 
 
 def test_no_device() -> None:

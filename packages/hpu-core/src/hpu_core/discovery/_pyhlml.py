@@ -26,17 +26,16 @@ def find(load: Callable[[], Any] = lambda: importlib.import_module("pyhlml")) ->
 
     Args:
         load: Returns the module `pyhlml`, or raises ImportError.
+
+    Raises:
+        Exception: A function of pyhlml failed; it creates the classes of its exceptions at run time.
     """
     try:
         pyhlml = load()
     except ImportError:
         return SourceResult(source="pyhlml", location=_LOCATION, message="not installed")
-    try:
-        with _initialized(pyhlml):
-            devices = _devices(pyhlml)
-    except Exception as error:  # noqa: BLE001 - pyhlml creates its exception classes at run time.
-        message = printable(f"failed: {type(error).__name__}: {error}")
-        return SourceResult(source="pyhlml", location=_LOCATION, message=message)
+    with _initialized(pyhlml):
+        devices = _devices(pyhlml)
     return SourceResult(source="pyhlml", location=_LOCATION, message=f"lists {len(devices)} cards", devices=devices)
 
 
@@ -90,7 +89,7 @@ def _call(pyhlml: Any, function: str, *arguments: Any) -> Any:
     """Call a function of pyhlml; return None if it does not exist or fails."""
     try:
         return getattr(pyhlml, function)(*arguments)
-    except Exception:  # noqa: BLE001 - see `find`.
+    except Exception:  # noqa: BLE001 - pyhlml creates its exception classes at run time.
         return None
 
 

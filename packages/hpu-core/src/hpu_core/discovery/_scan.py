@@ -1,9 +1,9 @@
 """Scan of all sources of discovery, merged into one list of devices."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from hpu_core.discovery import _bridge, _hl_smi, _pyhlml, _sysfs
 from hpu_core.discovery._device import (
@@ -19,6 +19,13 @@ from hpu_core.discovery._device import (
 # Lists the devices of one source.
 Find: TypeAlias = Callable[[], SourceResult]
 
+_SOURCES: Final[Mapping[Source, Find]] = {
+    "bridge": _bridge.find,
+    "pyhlml": _pyhlml.find,
+    "sysfs": _sysfs.find,
+    "hl-smi": _hl_smi.find,
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanResult:
@@ -33,41 +40,32 @@ class ScanResult:
     sources: tuple[SourceResult, ...] = ()
 
 
-def scan(
-    *,
-    bridge: Find = _bridge.find,
-    pyhlml: Find = _pyhlml.find,
-    sysfs: Find = _sysfs.find,
-    hl_smi: Find = _hl_smi.find,
-) -> ScanResult:
+def scan(sources: Mapping[Source, Find] = _SOURCES) -> ScanResult:
     """Query the sources and merge their devices. Never raises: a source that fails lists no device.
 
     The first source that lists a device decides which devices there are; the later ones add details. `hl-smi` starts a
     process, so it runs only if no other source lists a device or none has a device's status.
 
     Args:
-        bridge: Lists the devices of the bridge; the others list those of the other sources.
-        pyhlml: See `bridge`.
-        sysfs: See `bridge`.
-        hl_smi: See `bridge`.
+        sources: The sources by name.
     """
-    counted = _query("bridge", bridge)
-    if any(device.simulated for device in counted.devices):
+    bridge = _query(sources, "bridge")
+    if any(device.simulated for device in bridge.devices):
         # Details of real devices of this machine must not mix with simulated ones.
-        return ScanResult(devices=counted.devices, sources=(counted,))
-    results = [counted, _query("pyhlml", pyhlml), _query("sysfs", sysfs)]
+        return ScanResult(devices=bridge.devices, sources=(bridge,))
+    results = [bridge, _query(sources, "pyhlml"), _query(sources, "sysfs")]
     devices = _combine(results[1:])
-    if counted.devices:
-        return ScanResult(devices=_match(counted.devices, devices) or counted.devices, sources=tuple(results))
+    if bridge.devices:
+        return ScanResult(devices=_match(bridge.devices, devices) or bridge.devices, sources=tuple(results))
     if not devices or any(device.status == UNKNOWN_STATUS for device in devices):
-        results.append(_query("hl-smi", hl_smi))
+        results.append(_query(sources, "hl-smi"))
         devices = _combine(results[1:])
     return ScanResult(devices=devices, sources=tuple(results))
 
 
-def _query(name: Source, find: Find) -> SourceResult:
+def _query(sources: Mapping[Source, Find], name: Source) -> SourceResult:
     try:
-        result = find()
+        result = sources[name]()
     except Exception as error:  # noqa: BLE001 - discovery must work on broken machines.
         return SourceResult(source=name, location=name, message=printable(f"failed: {type(error).__name__}: {error}"))
     return dataclasses.replace(result, devices=tuple(map(with_memory_source, result.devices)))

@@ -5,7 +5,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from hpu_core import bridge
 from hpu_core.launcher_env import LauncherEnv
@@ -22,28 +22,6 @@ LINKS: Final = "send and receive"
 _REPEATS: Final = 5
 # Values repeat after so many elements and ranks. Sums over 30,000 ranks stay below 2**24, up to which float32 is exact.
 _PERIOD: Final = 251
-
-
-class Communicator(Protocol):
-    """Collectives of the ranks on tensors of the device."""
-
-    def all_reduce(self, tensor: "Tensor") -> None:
-        """Sum a tensor over all ranks, in place."""
-
-    def all_gather(self, output: "Tensor", tensor: "Tensor") -> None:
-        """Write the tensors of all ranks to `output`."""
-
-    def reduce_scatter(self, output: "Tensor", tensor: "Tensor") -> None:
-        """Write this rank's part of the sum over all ranks to `output`."""
-
-    def shift(self, output: "Tensor", tensor: "Tensor", distance: int) -> None:
-        """Send a tensor to the rank `distance` after this one, and receive one from the rank as far before it."""
-
-    def barrier(self) -> None:
-        """Wait until all ranks are here and their devices are idle."""
-
-    def synchronize(self) -> None:
-        """Wait until the device is idle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +122,7 @@ class HCCLCommunicator:
 
 def measure(  # noqa: PLR0913 - clock, device and communicator are replaced in tests.
     env: LauncherEnv,
-    communicator: Communicator,
+    communicator: HCCLCommunicator,
     size: int,
     *,
     device: str = "hpu",
@@ -209,7 +187,7 @@ def measure(  # noqa: PLR0913 - clock, device and communicator are replaced in t
     )
 
 
-def _fastest(communicator: Communicator, function: Callable[[], object], clock: Callable[[], float]) -> float:
+def _fastest(communicator: HCCLCommunicator, function: Callable[[], object], clock: Callable[[], float]) -> float:
     seconds = []
     for _ in range(_REPEATS):
         communicator.barrier()
