@@ -1,12 +1,15 @@
 """Tests of `fabric run` on simulated devices, in programs of their own."""
 
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 from packaging.version import Version
 
 from hpu_core import frameworks
+from hpu_core.registration import _fabric_cli
 
 from .programs import output
 
@@ -54,3 +57,10 @@ def test_command_line_accepts_hpu(tmp_path: Path) -> None:
         "2 Error: `devices` must be at most 4, the number of cards that can be used here, got 5",
     ]
     assert lines[4].startswith("2 Error: Invalid value for '--accelerator': 'hpu' is not one of 'cpu'")
+
+
+def test_lightning_without_click_has_no_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Click is a requirement of Lightning's command line alone."""
+    monkeypatch.setitem(sys.modules, "click", None)
+
+    _fabric_cli.extend_options(ModuleType("cli"), _framework.name)

@@ -29,9 +29,11 @@ def extend_options(module: ModuleType, framework: "FrameworkName") -> None:
     """
     if frameworks.import_error(framework) is not None:
         return
-    import click
-
-    # Lightning imports without click, and then has no commands.
+    try:
+        import click
+    except ImportError:
+        # Lightning imports without click, and then has no commands.
+        return
     commands = [value for value in vars(module).values() if isinstance(value, click.Command)]
     choices = {"accelerator": ["hpu"], "strategy": list(_strategies()), "precision": list(_precisions())}
     for option in [option for command in commands for option in command.params if option.name in choices]:
