@@ -42,9 +42,6 @@ OVERRIDE: Final = "HPU_CORE_FRAMEWORK"
 
 _MIN_VERSION: Final = Version("2.0")
 
-# Lightning 2.0 still had HPU classes of its own.
-_FIRST_WITHOUT_HPU: Final = Version("2.1")
-
 # Published by an attacker (Lightning-AI/pytorch-lightning, pull request 21691).
 _COMPROMISED: Final = frozenset({Version("2.6.2"), Version("2.6.3")})
 
@@ -74,7 +71,7 @@ class Framework:
         return self._import(f"{_FABRIC[self.name]}.{module}".rstrip("."))
 
     def _import(self, name: str) -> ModuleType:
-        if self.version < _FIRST_WITHOUT_HPU:
+        if _lightning_2_0.applies_to(self.version):
             _lightning_2_0.install()
         return importlib.import_module(name)
 
