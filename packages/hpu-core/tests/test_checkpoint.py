@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import io
 import os
 import pickle
 import random
@@ -103,6 +104,21 @@ def test_remote_path(plugin: HPUCheckpointIO) -> None:
     plugin.save_checkpoint({"epoch": 1}, "memory://runs/7/last.ckpt")
 
     assert plugin.load_checkpoint("memory://runs/7/last.ckpt") == {"epoch": 1}
+
+
+@pytest.mark.usefixtures("memory")
+def test_remote_file_is_written_without_a_copy(plugin: HPUCheckpointIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pickled checkpoint is in host memory once."""
+    written: list[object] = []
+
+    def write(self: io.BytesIO, data: object) -> int:
+        written.append(data)
+        return 0
+
+    monkeypatch.setattr(type(get_filesystem("memory://").open("memory://any", "wb")), "write", write)
+    plugin.save_checkpoint({"weight": torch.zeros(1000)}, "memory://last.ckpt")
+
+    assert [type(data) for data in written] == [memoryview]
 
 
 @pytest.mark.usefixtures("memory")

@@ -40,7 +40,7 @@ class HPUCheckpointIO(TorchCheckpointIO):
 
         Raises:
             TypeError: `storage_options` is not a mapping.
-            OSError: Writing failed. The old file is unchanged.
+            OSError: Writing failed. The old checkpoint is unchanged.
         """
         if not isinstance(storage_options, (Mapping, type(None))):
             raise TypeError(
@@ -60,7 +60,7 @@ class HPUCheckpointIO(TorchCheckpointIO):
         _cpu_pickle.save(checkpoint, buffer)
         # Many file systems publish an object at the end of a transaction.
         with filesystem.transaction, filesystem.open(target, "wb") as remote:
-            remote.write(buffer.getvalue())
+            remote.write(buffer.getbuffer())
 
     def load_checkpoint(
         self, path: "_PATH", map_location: Any | None = "cpu", weights_only: bool | None = None

@@ -27,7 +27,6 @@ __all__ = [
     "current",
     "decide",
     "describe",
-    "ensure_usable",
     "import_error",
     "imported",
 ]
@@ -125,21 +124,6 @@ def import_error(name: FrameworkName) -> Exception | None:
         f"the Gaudi packages use {framework.name} in this process, but this Trainer or Fabric is from {name}: import "
         f"only one of them, set {OVERRIDE}={name}, or pass `accelerator='cpu'` here"
     )
-
-
-def ensure_usable(name: FrameworkName) -> None:
-    """Raise an error if this process cannot use a framework on HPU.
-
-    Args:
-        name: Import name of the framework.
-
-    Raises:
-        ImportError: The process uses the other framework, or this one is too old or a compromised release.
-        ValueError: HPU_CORE_FRAMEWORK has an unknown value.
-    """
-    error = import_error(name)
-    if error is not None:
-        raise error
 
 
 def describe(instance: object) -> str:

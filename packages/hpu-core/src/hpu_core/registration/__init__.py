@@ -8,17 +8,6 @@ everything else. It modifies no class of Lightning, and `unregister` restores th
 Only this package uses those private names. A connector without the expected methods is left in place and a warning is
 logged.
 
-Modules:
-
-- `_import_hook`: the post-import hook and the modules that it waits for
-- `_patch`: replacement of Lightning's classes and functions
-- `_connectors`: the subclasses of Lightning's connectors
-- `_strategy_flags`: interpretation of the `strategy` argument
-- `_functions`: replacements for functions of Lightning without support for HPU
-- `_cli`: LightningCLI and `fabric run`
-- `_registries`: entries in Lightning's registries
-- `_undo`: reversal of all of these
-
 Importing this package imports neither torch nor Lightning.
 """
 

@@ -77,13 +77,11 @@ class HPUConnectorMixin(_Connector):
         super().__init__(*args, **kwargs)
 
     def _check_config_and_set_final_flags(self, **flags: Any) -> None:
-        if self._import_error is not None and "hpu" in {flags.get("accelerator"), str(flags.get("strategy"))[:3]}:
-            raise self._import_error
-        strategy = flags.get("strategy")
-        if self._import_error is None and (
-            self._may_choose_hpu(flags.get("accelerator")) or str(strategy).lower().startswith("hpu_")
-        ):
-            flags["strategy"] = _strategy_flags.resolve(strategy, self._api)
+        if self._import_error is not None:
+            if _names_hpu(flags):
+                raise self._import_error
+        elif _names_hpu(flags) or self._may_choose_hpu(flags.get("accelerator")):
+            flags["strategy"] = _strategy_flags.resolve(flags.get("strategy"), self._api)
             _check_available(flags)
         precision = flags.get("precision")
         if not _is_plugin_precision(precision):
@@ -164,10 +162,8 @@ class HPUConnectorMixin(_Connector):
         raise plugins.not_installed_error(f"`precision={precision!r}` on Gaudi", "hpu-precision")
 
     def _may_choose_hpu(self, accelerator: object) -> bool:
-        """Return whether the `accelerator` argument selects HPU, or may once devices are searched."""
-        if accelerator == "hpu" or self._is_hpu(accelerator):
-            return True
-        return accelerator in (None, "auto") and discovery.is_available()
+        """Return whether the `accelerator` argument selects HPU by an instance, or may do so by default."""
+        return self._is_hpu(accelerator) or (accelerator in (None, "auto") and discovery.is_available())
 
     def _is_single_device_strategy(self) -> bool:
         path = _registries.STRATEGY.of(self._api)

@@ -31,7 +31,9 @@ def init_profiler(original: Callable[..., None], framework: "FrameworkName", tra
     """Set the Trainer's profiler, also one of a plugin: `Trainer(profiler="hpu")`."""
     path = _profiler_path(profiler.lower()) if isinstance(profiler, str) else None
     if path is not None:
-        frameworks.ensure_usable(framework)
+        error = frameworks.import_error(framework)
+        if error is not None:
+            raise error
         profiler = plugins.load(path)()
     original(trainer, profiler)
 
