@@ -12,7 +12,6 @@ import pytest
 from packaging.version import Version
 
 from hpu_core import frameworks
-from hpu_core._lightning import get_filesystem
 from hpu_core.registration import _cli, _connectors, _functions, _patch
 
 _framework = frameworks.current()
@@ -45,7 +44,6 @@ def _owner(name: str) -> Any:
         "fabric connector": lambda: _unpatched(fabric("connector")._Connector),
         "fabric connector instance": lambda: _owner("fabric connector")(accelerator="cpu"),
         "checkpoint wrapper instance": lambda: pytorch("plugins.io.wrapper")._WrappingCheckpointIO(None),
-        "file system": lambda: get_filesystem("memory://"),
     }
     return owners[name]() if name in owners else pytorch(name) if name in _PYTORCH_MODULES else fabric(name)
 
@@ -94,10 +92,7 @@ _ROWS = [
     _Row("trainer.setup", "_log_device_info", _wrapper(_functions.log_device_info)),
     _Row("utilities.memory", "is_oom_error", _wrapper(_functions.is_oom_error)),
     _Row("utilities.throughput", "get_available_flops", _wrapper(_functions.get_available_flops), ("2.2", "99")),
-    _Row("utilities.cloud_io", "get_filesystem"),
     _Row("checkpoint wrapper instance", "_checkpoint_io"),
-    _Row("file system", "_strip_protocol"),
-    _Row("file system", "_parent"),
 ]
 
 
