@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 PACKAGES = Path(__file__).parent.parent / "packages"
 # The modules that may name vendor modules, relative to packages/: the one that imports them, and what looks for them at
 # `import torch`, when importing the first takes too long.
-MODULES = {Path("hpu-core/src") / name for name in ("hpu_core/bridge.py", "_hpu_core_autoload.py")}
+MODULES = {Path("hpu-core/src") / name for name in ("hpu_core/bridge.py", "_hpu_core_probe.py")}
 # The simulator defines these modules.
 SIMULATOR = "hpu-sim"
 HABANA_MODULES = {"habana_frameworks"}

@@ -85,7 +85,7 @@ def test_interrupt_leaves_old_content(target: Path) -> None:
 @pytest.mark.usefixtures("full_disk")
 def test_full_disk_leaves_old_content(target: Path) -> None:
     """The error has errno and path."""
-    with pytest.raises(OSError, match="cannot save the checkpoint, the old file is unchanged") as raised:
+    with pytest.raises(OSError, match="cannot save the checkpoint, the old one is unchanged") as raised:
         _save(target, bytes(1 << 22))
 
     assert (raised.value.errno, raised.value.filename) == (errno.EFBIG, str(target))

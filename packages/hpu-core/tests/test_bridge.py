@@ -190,7 +190,6 @@ def test_generation() -> None:
         bridge.device_count,
         bridge.generation,
         bridge.is_fp16_supported,
-        bridge.hmp,
         bridge.set_inference_env,
     ],
 )
@@ -206,7 +205,6 @@ def test_functions_for_launchers_open_no_device(function: Callable[[], object]) 
     [
         (bridge.open_device, None),
         (bridge.synchronize, None),
-        (bridge.device_name, "GAUDI2"),
         (bridge.memory_stats, {"Limit": 1000, "InUse": 10, "MaxInUse": 20}),
     ],
 )
@@ -307,8 +305,8 @@ def test_is_fp16_supported() -> None:
 
 
 @pytest.mark.usefixtures("fake_bridge")
-def test_bridge_without_hmp() -> None:
-    assert bridge.hmp() is None
+def test_missing_optional_module_is_none() -> None:
+    assert bridge.optional_module("no_package.no_module") is None
 
 
 def _bridge_with(folder: Path, monkeypatch: pytest.MonkeyPatch, module: str, source: str) -> None:
@@ -320,21 +318,11 @@ def _bridge_with(folder: Path, monkeypatch: pytest.MonkeyPatch, module: str, sou
 
 
 @pytest.mark.usefixtures("no_bridge")
-def test_hmp_without_its_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = "import warnings; warnings.warn('HMP will be removed', DeprecationWarning)"
-    _bridge_with(tmp_path, monkeypatch, "hmp", source)
+@pytest.mark.parametrize(("name", "found"), [("hpex.hmp", True), ("hpex.optimizers", False)])
+def test_optional_module(name: str, found: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _bridge_with(tmp_path, monkeypatch, "hmp", "")
 
-    hmp = bridge.hmp()
-
-    assert hmp is not None
-    assert hmp.__name__ == "habana_frameworks.torch.hpex.hmp"
-
-
-@pytest.mark.usefixtures("no_bridge")
-def test_hpex_without_hmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _bridge_with(tmp_path, monkeypatch, "optimizers", "")
-
-    assert bridge.hmp() is None
+    assert (bridge.optional_module(name) is not None) is found
 
 
 @pytest.mark.usefixtures("no_bridge")

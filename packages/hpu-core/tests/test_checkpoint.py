@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import io
 import os
 import pickle
 import random
@@ -15,12 +16,14 @@ from unittest import mock
 
 import pytest
 import torch
+from fsspec import filesystem
+from fsspec.core import url_to_fs
 from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
 from hpu_core import HPUCheckpointIO, checkpoint, frameworks
-from hpu_core._lightning import CheckpointIO, TorchCheckpointIO, get_filesystem
+from hpu_core._lightning import CheckpointIO, TorchCheckpointIO
 
 _KILLS = 50
 
@@ -42,7 +45,7 @@ def plugin() -> HPUCheckpointIO:
 def memory() -> Iterator[None]:
     """Empty the memory file system afterwards, which counts as remote."""
     yield
-    get_filesystem("memory://").store.clear()
+    filesystem("memory").store.clear()
 
 
 def test_round_trip(plugin: HPUCheckpointIO, tmp_path: Path) -> None:
@@ -106,6 +109,21 @@ def test_remote_path(plugin: HPUCheckpointIO) -> None:
 
 
 @pytest.mark.usefixtures("memory")
+def test_remote_file_is_written_without_a_copy(plugin: HPUCheckpointIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pickled checkpoint is in host memory once."""
+    written: list[object] = []
+
+    def write(self: io.BytesIO, data: object) -> int:
+        written.append(data)
+        return 0
+
+    monkeypatch.setattr(type(filesystem("memory").open("memory://any", "wb")), "write", write)
+    plugin.save_checkpoint({"weight": torch.zeros(1000)}, "memory://last.ckpt")
+
+    assert [type(data) for data in written] == [memoryview]
+
+
+@pytest.mark.usefixtures("memory")
 def test_failure_leaves_remote_checkpoint(plugin: HPUCheckpointIO) -> None:
     """Pickling ends before the file is opened for writing."""
     plugin.save_checkpoint({"epoch": 1}, "memory://last.ckpt")
@@ -139,10 +157,11 @@ def test_storage_options_configure_the_file_system(plugin: HPUCheckpointIO, monk
     file_systems: list[Any] = []
 
     def spy(path: str, **options: Any) -> Any:
-        file_systems.append(get_filesystem(path, **options))
-        return file_systems[-1]
+        file_system, target = url_to_fs(path, **options)
+        file_systems.append(file_system)
+        return file_system, target
 
-    monkeypatch.setattr(checkpoint, "get_filesystem", spy)
+    monkeypatch.setattr(checkpoint, "url_to_fs", spy)
     plugin.save_checkpoint({"epoch": 1}, "memory://last.ckpt", storage_options={"token": "secret"})
 
     assert [system.storage_options for system in file_systems] == [{"token": "secret"}]

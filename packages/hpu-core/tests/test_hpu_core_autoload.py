@@ -1,4 +1,4 @@
-"""Tests of the entry point that `import torch` calls, and of its fast check for a device."""
+"""Tests of the entry point that `import torch` calls."""
 
 import importlib
 import importlib.metadata
@@ -9,63 +9,15 @@ from pathlib import Path
 import pytest
 
 import _hpu_core_autoload
+import _hpu_core_probe
 from hpu_core import registration
 
 
-@pytest.fixture(autouse=True)
-def bare_machine(environment: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A machine without device, simulator and bridge, whose device classes are in `tmp_path`."""
-    monkeypatch.delenv("HPU_SIM_DEVICES", raising=False)
-    monkeypatch.setattr(_hpu_core_autoload, "_SYSFS_CLASSES", (tmp_path / "accel", tmp_path / "habanalabs"))
-    monkeypatch.setattr(_hpu_core_autoload, "has_bridge", lambda: False)
-
-
-def _add_device(device: Path, vendor: str) -> None:
-    (device / "device").mkdir(parents=True)
-    (device / "device" / "vendor").write_text(f"{vendor}\n")
-
-
-def test_bare_machine_has_no_device() -> None:
-    assert not _hpu_core_autoload.maybe_has_hpu()
-
-
-@pytest.mark.parametrize("path", ["accel/accel0", "habanalabs/hl0"])
-def test_gaudi_in_sysfs_is_found(path: str, tmp_path: Path) -> None:
-    _add_device(tmp_path / path, "0x1da3")
-
-    assert _hpu_core_autoload.maybe_has_hpu()
-
-
-def test_device_of_another_vendor_is_ignored(tmp_path: Path) -> None:
-    """Neural processors of laptops are in the class `accel`, too."""
-    _add_device(tmp_path / "accel" / "accel0", "0x8086")
-
-    assert not _hpu_core_autoload.maybe_has_hpu()
-
-
-def test_device_without_vendor_is_ignored(tmp_path: Path) -> None:
-    (tmp_path / "accel" / "accel0").mkdir(parents=True)
-
-    assert not _hpu_core_autoload.maybe_has_hpu()
-
-
-def test_simulator_variable_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HPU_SIM_DEVICES", "2")
-
-    assert _hpu_core_autoload.maybe_has_hpu()
-
-
-def test_installed_bridge_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Images with the bridge are made for Gaudi, and a running simulator provides a bridge as well."""
-    monkeypatch.setattr(_hpu_core_autoload, "has_bridge", lambda: True)
-
-    assert _hpu_core_autoload.maybe_has_hpu()
-
-
 @pytest.fixture
-def calls(bare_machine: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Record of registrations, in a process without Lightning whose list of finders is restored."""
+def calls(environment: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Record of registrations, in a process without a device and Lightning whose list of finders is restored."""
     calls: list[str] = []
+    monkeypatch.setattr(_hpu_core_probe, "maybe_has_hpu", lambda: False)
     monkeypatch.setattr(registration, "autoload", lambda: calls.append("autoload"))
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.delenv(registration.AUTOLOAD, raising=False)
@@ -88,7 +40,7 @@ def test_entry_point_of_torch_is_declared() -> None:
 
 
 def test_device_registers_at_once(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HPU_SIM_DEVICES", "1")
+    monkeypatch.setattr(_hpu_core_probe, "maybe_has_hpu", lambda: True)
     _hpu_core_autoload.autoload()
 
     assert calls == ["autoload"]
@@ -141,7 +93,7 @@ def test_entry_point_logs_and_does_not_raise(
     def fail() -> bool:
         raise RuntimeError("no such machine")
 
-    monkeypatch.setattr(_hpu_core_autoload, "maybe_has_hpu", fail)
+    monkeypatch.setattr(_hpu_core_probe, "maybe_has_hpu", fail)
     with caplog.at_level(logging.WARNING):
         _hpu_core_autoload.autoload()
 

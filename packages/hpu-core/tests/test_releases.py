@@ -26,8 +26,8 @@ _ROW = Release(
 def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Replace the table by rows: `table({"release": "1.2.0"})`."""
 
-    def replace(*rows: dict[str, Any], default: str = "1.2.0") -> None:
-        monkeypatch.setattr(releases, "_table", lambda: {"default": default, "releases": list(rows)})
+    def replace(*rows: dict[str, Any]) -> None:
+        monkeypatch.setattr(releases, "_table", lambda: {"releases": list(rows)})
         releases.releases.cache_clear()
 
     yield replace
@@ -42,10 +42,6 @@ def test_releases_are_sorted() -> None:
     versions = [Version(row.release) for row in releases.releases()]
 
     assert versions == sorted(set(versions))
-
-
-def test_default_is_in_the_table() -> None:
-    assert releases.default() in releases.releases()
 
 
 @pytest.mark.parametrize("row", releases.releases(), ids=lambda row: row.release)
@@ -119,13 +115,6 @@ def test_find_unknown_release(table: Callable[..., None], version: str) -> None:
 def test_find_with_invalid_version() -> None:
     with pytest.raises(ValueError, match=r"must be a version such as '1\.24\.1', got 'latest'"):
         releases.find("latest")
-
-
-def test_default_without_row(table: Callable[..., None]) -> None:
-    table({"release": "1.2.0"}, default="1.3.0")
-
-    with pytest.raises(LookupError, match=r"must have a row for its default release '1\.3\.0'"):
-        releases.default()
 
 
 @pytest.mark.parametrize(

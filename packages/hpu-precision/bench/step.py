@@ -94,7 +94,7 @@ def _measure(make: Callable[[], tuple[torch.nn.Module, torch.Tensor]]) -> dict[s
     """Run the variants alternately and return them with their times."""
     from lightning.pytorch.plugins.precision import MixedPrecision
 
-    from hpu_core import bridge
+    from hpu_core.hmp import load_hmp
     from hpu_precision import HPUPrecisionPlugin, default_op_lists
 
     variants = {
@@ -102,7 +102,7 @@ def _measure(make: Callable[[], tuple[torch.nn.Module, torch.Tensor]]) -> dict[s
         "32 bit": Variant(_step(make, "hpu", HPUPrecisionPlugin(32).forward_context)),
     }
     by_default = HPUPrecisionPlugin("bf16-mixed")
-    if bridge.hmp() is None:
+    if load_hmp() is None:
         # Not the default lists, for which the bridge needs no kernels of ours.
         by_kernels = HPUPrecisionPlugin("bf16-mixed", bf16_ops=[*default_op_lists().lower, "glu"])
         variants["bf16, bridge"] = Variant(_step(make, "hpu", by_default.forward_context))

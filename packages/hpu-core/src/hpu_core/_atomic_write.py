@@ -14,13 +14,38 @@ import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
-_PREFIX = ".hpu-core-"
+PREFIX: Final = ".hpu-core-"
+"""Start of the names of temporary files and directories, which Lightning must not take for checkpoints."""
+
 _SUFFIX = ".partial"
 
 # Size of the write buffer in bytes. Tensors of a checkpoint are larger and bypass it.
 _BUFFER_SIZE = 1 << 20
+
+
+def fsync(path: Path) -> None:
+    """Flush a file or directory to disk, as far as its file system allows."""
+    # Some network file systems reject fsync on directories.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def save_error(cause: OSError, path: Path) -> OSError:
+    """Return the error for a checkpoint that could not be saved, of the subclass for the errno such as PermissionError.
+
+    Args:
+        cause: Error of the operating system.
+        path: Where the checkpoint was to be saved.
+    """
+    reason = os.strerror(cause.errno) if cause.errno else str(cause)
+    message = f"cannot save the checkpoint, the old one is unchanged: {reason}"
+    return OSError(cause.errno or errno.EIO, message, str(path))
 
 
 @contextlib.contextmanager
@@ -61,7 +86,8 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        _sync_folder(path.parent)
+        # A power failure could undo the rename.
+        fsync(path.parent)
 
 
 class _RawFile(io.FileIO):
@@ -98,10 +124,7 @@ def _translate_errors(path: Path, failures: list[OSError]) -> Iterator[None]:
         cause = failures[0] if failures else error
         if not isinstance(cause, OSError):
             raise
-        reason = os.strerror(cause.errno) if cause.errno else str(cause)
-        message = f"cannot save the checkpoint, the old file is unchanged: {reason}"
-        # OSError with an errno constructs the matching subclass, such as PermissionError.
-        raise OSError(cause.errno or errno.EIO, message, str(path)) from cause
+        raise save_error(cause, path) from cause
 
 
 def _mode(path: Path) -> int | None:
@@ -115,7 +138,7 @@ def _mode(path: Path) -> int | None:
 def _create_temporary(folder: Path) -> tuple[Path, int]:
     """Create and lock a temporary file; return its path and descriptor."""
     while True:
-        temporary = folder / f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}"
+        temporary = folder / f"{PREFIX}{secrets.token_hex(8)}{_SUFFIX}"
         # The umask applies to 0o666, as with `open`.
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         # On network file systems without locks, stale files stay.
@@ -129,19 +152,8 @@ def _create_temporary(folder: Path) -> tuple[Path, int]:
 
 def _remove_stale_files(folder: Path) -> None:
     """Remove temporary files of processes that have exited."""
-    for stale in list(folder.glob(f"{_PREFIX}*{_SUFFIX}")):
+    for stale in list(folder.glob(f"{PREFIX}*{_SUFFIX}")):
         # Suppressed: the file is deleted, belongs to another user, or is locked by its writer.
         with contextlib.suppress(OSError), stale.open("rb+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             stale.unlink()
-
-
-def _sync_folder(folder: Path) -> None:
-    """Flush the rename to disk, which a power failure could undo."""
-    # Some network file systems reject this. The rename itself has succeeded.
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

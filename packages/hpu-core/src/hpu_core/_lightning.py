@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     )
     from lightning.fabric.strategies.single_device import SingleDeviceStrategy as FabricSingleDeviceStrategy
     from lightning.fabric.strategies.strategy import Strategy as FabricStrategy
-    from lightning.fabric.utilities.cloud_io import get_filesystem
     from lightning.fabric.utilities.distributed import _init_dist_connection as init_dist_connection
     from lightning.fabric.utilities.exceptions import MisconfigurationException
-    from lightning.fabric.utilities.seed import reset_seed
     from lightning.pytorch.accelerators import Accelerator
     from lightning.pytorch.plugins.io.wrapper import _WrappingCheckpointIO as WrappingCheckpointIO
     from lightning.pytorch.strategies import SingleDeviceStrategy, Strategy
@@ -42,7 +40,6 @@ else:
     Strategy = _framework.pytorch("strategies").Strategy
     TorchCheckpointIO = _framework.fabric("plugins").TorchCheckpointIO
     rank_zero_info = _framework.pytorch("utilities").rank_zero_info
-    reset_seed = _framework.fabric("utilities.seed").reset_seed
 
     # Private, but in the same module in Lightning 2.0 to 2.6. AsyncCheckpointIO and users' own wrappers derive from it,
     # and no public API shows that a checkpoint plugin wraps another one.
@@ -54,9 +51,6 @@ else:
     FabricSubprocessScriptLauncher = _launchers._SubprocessScriptLauncher  # noqa: SLF001
     SubprocessScriptLauncher = _framework.pytorch("strategies.launchers")._SubprocessScriptLauncher  # noqa: SLF001
     init_dist_connection = _framework.fabric("utilities.distributed")._init_dist_connection  # noqa: SLF001
-
-    # Not exported, but Lightning's own checkpoint plugin uses it in all of these versions.
-    get_filesystem = _framework.fabric("utilities.cloud_io").get_filesystem
 
 __all__ = [
     "Accelerator",
@@ -73,8 +67,6 @@ __all__ = [
     "SubprocessScriptLauncher",
     "TorchCheckpointIO",
     "WrappingCheckpointIO",
-    "get_filesystem",
     "init_dist_connection",
     "rank_zero_info",
-    "reset_seed",
 ]

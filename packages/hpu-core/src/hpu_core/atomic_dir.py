@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from hpu_core._atomic_write import PREFIX, fsync, save_error
+
 __all__ = ["atomic_dir", "commit", "prepare", "resolve"]
 
-# Lightning must not take a partial directory for a checkpoint when it looks for the last one.
-_PREFIX: Final = ".hpu-core-"
-
-# In bytes: what a file system that torch has just filled does not have left.
+# In bytes: more than a full file system has free.
 _PROBE_SIZE: Final = 1 << 20
 
 # Constants of renameat2(2), Linux 3.15 and newer.
@@ -62,15 +61,14 @@ def atomic_dir(path: Path, rank: int, local_rank: int, barrier: Callable[[], Non
 def _raise_if_unwritable(partial: Path, path: Path, error: RuntimeError) -> None:
     """Raise the operating system's error if the directory takes no data; torch's own error does not tell it."""
     folder = partial if partial.is_dir() else partial.parent
-    probe = folder / f"{_PREFIX}{os.getpid()}.probe"
+    probe = folder / f"{PREFIX}{os.getpid()}.probe"
     try:
         try:
             probe.write_bytes(bytes(_PROBE_SIZE))
         finally:
             probe.unlink(missing_ok=True)
     except OSError as cause:
-        message = f"cannot save the checkpoint, the old one is unchanged: {cause.strerror}"
-        raise OSError(cause.errno, message, str(path)) from error
+        raise save_error(cause, path) from error
 
 
 def prepare(path: Path, local_rank: int, barrier: Callable[[], None]) -> Path:
@@ -120,7 +118,7 @@ def commit(partial: Path, path: Path) -> None:
         _remove(previous)
         path.rename(previous)
         ready.rename(path)
-    _fsync(path.parent)
+    fsync(path.parent)
     _remove(previous)
 
 
@@ -137,7 +135,7 @@ def _exchange(first: Path, second: Path) -> bool:
 def _sibling(path: Path, role: str) -> Path:
     """Return a path in the same directory that depends on the target's name and the role only."""
     name = hashlib.sha256(path.name.encode()).hexdigest()[:16]
-    return path.parent / f"{_PREFIX}{name}.{role}"
+    return path.parent / f"{PREFIX}{name}.{role}"
 
 
 def _remove(path: Path) -> None:
@@ -151,18 +149,8 @@ def _remove(path: Path) -> None:
 
 def _fsync_tree(path: Path) -> None:
     if path.is_file():
-        _fsync(path)
+        fsync(path)
     for parent, _, files in os.walk(path):
         for name in files:
-            _fsync(Path(parent, name))
-        _fsync(Path(parent))
-
-
-def _fsync(path: Path) -> None:
-    # Some network file systems reject fsync on directories.
-    with contextlib.suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+            fsync(Path(parent, name))
+        fsync(Path(parent))

@@ -3,6 +3,9 @@
 The simulator provides the same modules, so the functions work with it as well. "Opens the device" means that the
 process acquires a device exclusively until it exits; a launcher must never do that.
 
+Functions that use the bridge import it first. They raise a ModuleNotFoundError if it is not installed, and an
+ImportError if it cannot be imported; `is_installed` and `hpu_core.is_available` tell beforehand.
+
 Source of the facts: the bridge's Python sources at 1.19.0 and a later snapshot of 2025. None of this was run on a card.
 """
 
@@ -12,12 +15,11 @@ import importlib
 import importlib.metadata
 import importlib.util
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-import _hpu_core_autoload
+import _hpu_core_probe
 from hpu_core import _rendezvous_env
 
 if TYPE_CHECKING:
@@ -29,10 +31,8 @@ __all__ = [
     "clear_default_rendezvous_env",
     "compile_only",
     "device_count",
-    "device_name",
     "generation",
     "get_rng_state",
-    "hmp",
     "initialize_distributed",
     "initialize_inference",
     "is_fp16_supported",
@@ -51,6 +51,7 @@ __all__ = [
     "memory_stats",
     "metric",
     "open_device",
+    "optional_module",
     "plugin_version",
     "set_inference_env",
     "set_rng_state",
@@ -60,9 +61,10 @@ __all__ = [
     "wrap_in_hpu_graph",
 ]
 
-_BRIDGE: Final = _hpu_core_autoload.BRIDGE
-#: Top-level package of the bridge, for those that classify modules by name.
+_BRIDGE: Final = _hpu_core_probe.BRIDGE
+
 PACKAGE: Final = "habana_frameworks"
+"""Top-level package of the bridge, for code that classifies modules by name."""
 
 _NOT_INSTALLED = (
     "the Gaudi PyTorch bridge (`habana_frameworks`) is not installed. On a Gaudi machine use Intel's PyTorch image or "
@@ -83,7 +85,7 @@ def is_loaded() -> bool:
 
 def is_installed() -> bool:
     """Return whether the bridge can be imported. Does not import it, and never raises."""
-    return _hpu_core_autoload.has_bridge()
+    return _hpu_core_probe.has_bridge()
 
 
 def load() -> ModuleType:
@@ -93,24 +95,16 @@ def load() -> ModuleType:
 
     Returns:
         The module `habana_frameworks.torch`.
-
-    Raises:
-        ModuleNotFoundError: The bridge is not installed.
-        ImportError: The bridge is installed but cannot be imported.
     """
-    return _import(_BRIDGE)
+    return _import()
 
 
 def load_hccl() -> ModuleType:
     """Import the bridge's module for collectives, which registers the "hccl" backend. Does not open the device.
 
     The import reads the distributed variables of this process, once.
-
-    Raises:
-        ModuleNotFoundError: The bridge is not installed.
-        ImportError: The bridge is installed but cannot be imported.
     """
-    return _import(f"{_BRIDGE}.distributed.hccl")
+    return _import("distributed.hccl")
 
 
 def is_simulated() -> bool:
@@ -137,31 +131,20 @@ def is_lazy() -> bool:
     """Return whether the bridge is in lazy mode, where it records operations as graphs, and not in eager mode.
 
     PT_HPU_LAZY_MODE selects the mode when the bridge is first imported, and has no effect afterwards.
-
-    Raises:
-        ModuleNotFoundError: The bridge is not installed.
     """
-    return bool(_import(f"{_BRIDGE}.core").is_lazy())
+    return bool(_import("core").is_lazy())
 
 
 def mark_step() -> None:
-    """Launch the graph recorded so far (lazy mode); do nothing in eager mode. May open the device.
-
-    Raises:
-        ModuleNotFoundError: The bridge is not installed; `hpu_core.is_available` tells beforehand.
-    """
-    _import(f"{_BRIDGE}.core").mark_step()
+    """Launch the graph recorded so far (lazy mode); do nothing in eager mode. May open the device."""
+    _import("core").mark_step()
 
 
 def mark_step_if_lazy() -> Callable[[], None] | None:
-    """Return the bridge's `mark_step` in lazy mode, None in eager mode.
-
-    Raises:
-        ModuleNotFoundError: The bridge is not installed.
-    """
+    """Return the bridge's `mark_step` in lazy mode, None in eager mode."""
     if not is_lazy():
         return None
-    mark: Callable[[], None] = _import(f"{_BRIDGE}.core").mark_step
+    mark: Callable[[], None] = _import("core").mark_step
     return mark
 
 
@@ -169,10 +152,9 @@ def open_device() -> None:
     """Open the device for this process, unless it is open.
 
     Raises:
-        ModuleNotFoundError: The bridge is not installed.
         RuntimeError: There is no device, or another process has it.
     """
-    hpu = _import(f"{_BRIDGE}.hpu")
+    hpu = _import("hpu")
     try:
         hpu.init()
     except RuntimeError as error:
@@ -205,12 +187,12 @@ def is_own_function(function: object) -> bool:
 
 def synchronize() -> None:
     """Wait until the device has finished all work. Opens the device."""
-    _import(f"{_BRIDGE}.hpu").synchronize()
+    _import("hpu").synchronize()
 
 
 def get_rng_state() -> "torch.Tensor":
     """Return the state of the device's generator, a uint8 tensor on the CPU. Opens the device."""
-    state: torch.Tensor = _import(f"{_BRIDGE}.hpu").get_rng_state()
+    state: torch.Tensor = _import("hpu").get_rng_state()
     return state
 
 
@@ -221,21 +203,17 @@ def set_rng_state(state: "torch.Tensor") -> None:
         state: A result of `get_rng_state`.
     """
     # torch 2.13 crashes on a view into a larger tensor.
-    _import(f"{_BRIDGE}.hpu").set_rng_state(state.clone())
+    _import("hpu").set_rng_state(state.clone())
 
 
 def memory_stats() -> dict[str, int]:
     """Return the memory statistics of the device: bytes ("Limit", "InUse", ...) and counts. Opens the device."""
-    return dict(_import(f"{_BRIDGE}.hpu").memory_stats())
+    return dict(_import("hpu").memory_stats())
 
 
 def metric(name: str) -> dict[str, object]:
-    """Return the values of one of the bridge's metrics, such as "graph_compilation"; empty if it has no such metric.
-
-    Raises:
-        ModuleNotFoundError: The bridge is not installed.
-    """
-    metric_global = getattr(_import(f"{_BRIDGE}.hpu"), "metric_global", None)
+    """Return the values of a metric of the bridge, such as "graph_compilation"; empty if it has no such metric."""
+    metric_global = getattr(_import("hpu"), "metric_global", None)
     counter = None if metric_global is None else metric_global(name)
     return {} if counter is None else dict(counter.stats())
 
@@ -249,14 +227,11 @@ def compile_only() -> Iterator[bool]:
 
     Yields:
         Whether the bridge has the flag.
-
-    Raises:
-        ModuleNotFoundError: The bridge is not installed.
     """
     load()
     with contextlib.ExitStack() as stack:
         try:
-            setting = _import(f"{_BRIDGE}.internal.bridge_config").env_setting
+            setting = _import("internal.bridge_config").env_setting
             stack.enter_context(setting("PT_COMPILE_ONLY_MODE", True))
         except (AttributeError, ImportError, KeyError):
             yield False
@@ -282,7 +257,6 @@ def cache_hpu_graphs(
         disable_tensor_cache: Whether to free the tensors of a graph between its replays.
 
     Raises:
-        ModuleNotFoundError: The bridge is not installed.
         RuntimeError: The bridge is in eager mode, where it has no graphs.
     """
     cacher = _graph_function("ModuleCacher")
@@ -304,7 +278,6 @@ def wrap_in_hpu_graph(module: object, *, max_graphs: int | None = None, disable_
         disable_tensor_cache: Whether to free the tensors of a graph between its replays.
 
     Raises:
-        ModuleNotFoundError: The bridge is not installed.
         RuntimeError: The bridge is in eager mode, where it has no graphs.
     """
     _graph_function("wrap_in_hpu_graph")(module, disable_tensor_cache=disable_tensor_cache, max_graphs=max_graphs)
@@ -312,14 +285,14 @@ def wrap_in_hpu_graph(module: object, *, max_graphs: int | None = None, disable_
 
 def device_count() -> int:
     """Return the number of devices that the driver reports, regardless of HABANA_VISIBLE_MODULES. Opens no device."""
-    return int(_import(f"{_BRIDGE}.hpu").device_count())
+    return int(_import("hpu").device_count())
 
 
 def generation() -> str:
     """Return the generation of the devices: "GAUDI", "GAUDI2" or "GAUDI3". Opens no device."""
     # The public `hpu.get_device_name` opens the device. `_get_device_type` does not, and DeepSpeed and Optimum use it,
     # too. Its result is an enum member: synDeviceGaudi, synDeviceGaudi2, ...
-    kind = _import(f"{_BRIDGE}.utils.experimental")._get_device_type()  # noqa: SLF001 - see above
+    kind = _import("utils.experimental")._get_device_type()  # noqa: SLF001 - see above
     name = getattr(kind, "name", str(kind))
     return str(name).rpartition(".")[2].removeprefix("synDevice").upper()
 
@@ -336,30 +309,22 @@ def is_out_of_memory(error: BaseException) -> bool:
 def is_fp16_supported() -> bool:
     """Return whether the devices support float16, as all but the first generation do. Opens no device."""
     # The bridge has no public function for it; DeepSpeed uses this one, too.
-    return bool(_import(f"{_BRIDGE}.utils.experimental")._is_fp16_supported())  # noqa: SLF001 - see above
+    return bool(_import("utils.experimental")._is_fp16_supported())  # noqa: SLF001 - see above
 
 
-def hmp() -> ModuleType | None:
-    """Import HMP, the mixed precision of SynapseAI up to 1.12; return None if the bridge has none. Opens no device.
+def optional_module(name: str) -> ModuleType | None:
+    """Import a module that not every bridge has; return None if this one has none. Opens no device.
 
-    The import has no effect on the process; its `convert` has.
-
-    Raises:
-        ModuleNotFoundError: The bridge is not installed.
+    Args:
+        name: Name below `habana_frameworks.torch`.
     """
     load()
-    name = f"{_BRIDGE}.hpex.hmp"
     try:
-        found = importlib.util.find_spec(name) is not None
+        found = importlib.util.find_spec(f"{_BRIDGE}.{name}") is not None
     except ModuleNotFoundError:
-        # The package `hpex` does not exist either.
+        # Its parent does not exist either.
         found = False
-    if not found:
-        return None
-    with warnings.catch_warnings():
-        # HMP warns about its own removal, which callers handle.
-        warnings.simplefilter("ignore")
-        return _import(name)
+    return _import(name) if found else None
 
 
 def transformer_engine() -> ModuleType:
@@ -383,7 +348,7 @@ def transformer_engine() -> ModuleType:
 
 def set_inference_env() -> None:
     """Prepare the bridge for inference with quantized modules, before they are converted and moved. Opens no device."""
-    core = _import(f"{_BRIDGE}.core")
+    core = _import("core")
     # Bridges up to 1.19 have the old name only, and later ones warn about it.
     (core.hpu_inference_set_env if hasattr(core, "hpu_inference_set_env") else core.hpu_set_env)()
 
@@ -394,13 +359,8 @@ def initialize_inference(module: object) -> None:
     Args:
         module: The converted `torch.nn.Module`, on the device.
     """
-    core = _import(f"{_BRIDGE}.core")
+    core = _import("core")
     core.hpu_inference_initialize(module, mark_only_scales_as_const=True)
-
-
-def device_name() -> str:
-    """Return the name that the device reports, such as "GAUDI2"; empty if there is no device. Opens the device."""
-    return str(_import(f"{_BRIDGE}.hpu").get_device_name())
 
 
 def initialize_distributed(world_size: int, rank: int, local_rank: int) -> tuple[int, int, int]:
@@ -444,7 +404,7 @@ def _graph_function(name: str) -> Callable[..., Any]:
     # Up to 1.19 eager mode lacks the names; later bridges raise at the first capture.
     if not is_lazy():
         raise RuntimeError(f"{name} needs lazy mode (PT_HPU_LAZY_MODE=1); use torch.compile in eager mode")
-    function: Callable[..., Any] = getattr(_import(f"{_BRIDGE}.hpu"), name)
+    function: Callable[..., Any] = getattr(_import("hpu"), name)
     return function
 
 
@@ -455,8 +415,9 @@ def _is_being_imported(name: str) -> bool:
 
 # Cached, so that each call costs one dictionary look-up. A failed import is not cached.
 @functools.cache
-def _import(name: str) -> ModuleType:
-    """Import a module of the bridge; raise one clear error for the various ways in which that fails."""
+def _import(name: str = "") -> ModuleType:
+    """Import the bridge or a module of it; raise one clear error for the various ways in which that fails."""
+    name = f"{_BRIDGE}.{name}".rstrip(".")
     with _rendezvous_env.preserve():
         try:
             return importlib.import_module(name)

@@ -2,13 +2,17 @@
 
 import inspect
 import io
+import posixpath
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+
 from hpu_core import _cpu_pickle, frameworks
 from hpu_core._atomic_write import atomic_write
-from hpu_core._lightning import TorchCheckpointIO, get_filesystem
+from hpu_core._lightning import TorchCheckpointIO
 
 __all__ = ["HPUCheckpointIO"]
 
@@ -40,19 +44,17 @@ class HPUCheckpointIO(TorchCheckpointIO):
 
         Raises:
             TypeError: `storage_options` is not a mapping.
-            OSError: Writing failed. The old file is unchanged.
+            OSError: Writing failed. The old checkpoint is unchanged.
         """
         if not isinstance(storage_options, (Mapping, type(None))):
             raise TypeError(
                 "`storage_options` must be a mapping with keyword arguments of the fsspec file system, got "
                 f"{storage_options!r}"
             )
-        filesystem = get_filesystem(path, **(storage_options or {}))
-        # fsspec's form of the path: without "file://", with "~" expanded.
-        target = filesystem._strip_protocol(str(path))  # noqa: SLF001 - every file system has it, and nothing public does.
-        filesystem.makedirs(filesystem._parent(target), exist_ok=True)  # noqa: SLF001 - as above.
-        protocol = filesystem.protocol
-        if "file" in ((protocol,) if isinstance(protocol, str) else protocol):
+        # The path is fsspec's: without "file://", with "~" expanded.
+        filesystem, target = url_to_fs(str(path), **(storage_options or {}))
+        filesystem.makedirs(posixpath.dirname(target), exist_ok=True)
+        if isinstance(filesystem, LocalFileSystem):
             with atomic_write(Path(target)) as file:
                 _cpu_pickle.save(checkpoint, file)
             return
@@ -60,7 +62,7 @@ class HPUCheckpointIO(TorchCheckpointIO):
         _cpu_pickle.save(checkpoint, buffer)
         # Many file systems publish an object at the end of a transaction.
         with filesystem.transaction, filesystem.open(target, "wb") as remote:
-            remote.write(buffer.getvalue())
+            remote.write(buffer.getbuffer())
 
     def load_checkpoint(
         self, path: "_PATH", map_location: Any | None = "cpu", weights_only: bool | None = None

@@ -1,12 +1,11 @@
 """Strategy for one Gaudi device with Fabric, and the base of Fabric's strategies on HPU."""
 
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import torch
-from packaging.version import Version
 
-from hpu_core import _fabric_2_0, frameworks, hccl
+from hpu_core import _lightning_2_0, frameworks, hccl
 from hpu_core._lightning import FabricSingleDeviceStrategy, FabricStrategy
 from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
 
@@ -16,10 +15,6 @@ if TYPE_CHECKING:
     from lightning.fabric.utilities.types import _DEVICE, Optimizable
     from torch import Tensor
     from torch.nn import Module
-
-
-# Older versions of Fabric do not call the strategy's `backward`.
-_CALLS_STRATEGY: Final = Version("2.1.dev0")
 
 
 class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
@@ -63,8 +58,8 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
 
     @precision.setter
     def precision(self, precision: "Precision | None") -> None:
-        if precision is not None and frameworks.current().version < _CALLS_STRATEGY:
-            _fabric_2_0.route_backward_through_strategy(self, precision)
+        if precision is not None and _lightning_2_0.applies_to(frameworks.current().version):
+            _lightning_2_0.route_backward_through_strategy(self, precision)
         self._precision = precision
 
     def tensor_init_context(self) -> AbstractContextManager[Any]:

@@ -27,7 +27,6 @@ __all__ = [
     "current",
     "decide",
     "describe",
-    "ensure_usable",
     "import_error",
     "imported",
 ]
@@ -41,9 +40,6 @@ OVERRIDE: Final = "HPU_CORE_FRAMEWORK"
 """Environment variable that selects the framework."""
 
 _MIN_VERSION: Final = Version("2.0")
-
-# Lightning 2.0 still had HPU classes of its own.
-_FIRST_WITHOUT_HPU: Final = Version("2.1")
 
 # Published by an attacker (Lightning-AI/pytorch-lightning, pull request 21691).
 _COMPROMISED: Final = frozenset({Version("2.6.2"), Version("2.6.3")})
@@ -74,7 +70,7 @@ class Framework:
         return self._import(f"{_FABRIC[self.name]}.{module}".rstrip("."))
 
     def _import(self, name: str) -> ModuleType:
-        if self.version < _FIRST_WITHOUT_HPU:
+        if _lightning_2_0.applies_to(self.version):
             _lightning_2_0.install()
         return importlib.import_module(name)
 
@@ -128,21 +124,6 @@ def import_error(name: FrameworkName) -> Exception | None:
         f"the Gaudi packages use {framework.name} in this process, but this Trainer or Fabric is from {name}: import "
         f"only one of them, set {OVERRIDE}={name}, or pass `accelerator='cpu'` here"
     )
-
-
-def ensure_usable(name: FrameworkName) -> None:
-    """Raise an error if this process cannot use a framework on HPU.
-
-    Args:
-        name: Import name of the framework.
-
-    Raises:
-        ImportError: The process uses the other framework, or this one is too old or a compromised release.
-        ValueError: HPU_CORE_FRAMEWORK has an unknown value.
-    """
-    error = import_error(name)
-    if error is not None:
-        raise error
 
 
 def describe(instance: object) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-__all__ = ["Mismatch", "Release", "Subject", "default", "find", "match", "releases"]
+__all__ = ["Mismatch", "Release", "Subject", "find", "match", "releases"]
 
 Subject = Literal["torch", "python", "lightning", "generation"]
 
@@ -76,19 +76,6 @@ class Mismatch:
 def releases() -> tuple[Release, ...]:
     """Return every release, oldest version first."""
     return tuple(_parse_row(row) for row in _table()["releases"])
-
-
-def default() -> Release:
-    """Return the release that development and the simulator use by default.
-
-    Raises:
-        LookupError: The table has no such row.
-    """
-    name = _table()["default"]
-    release = find(name)
-    if release is None:
-        raise LookupError(f"releases.json must have a row for its default release {name!r}")
-    return release
 
 
 def find(version: str | Version) -> Release | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import _hpu_core_autoload
+import _hpu_core_probe
 import hpu_core
 from hpu_core import HPUAccelerator, registration
 from hpu_core.registration import _import_hook
@@ -22,7 +22,7 @@ _LOADED = "print(*(name for name in ('lightning', 'pytorch_lightning', 'lightnin
 def installs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record of installed hooks, on a machine with a device."""
     installs: list[str] = []
-    monkeypatch.setattr(_hpu_core_autoload, "maybe_has_hpu", lambda: True)
+    monkeypatch.setattr(_hpu_core_probe, "maybe_has_hpu", lambda: True)
     monkeypatch.setattr(_import_hook, "install", lambda: installs.append("install"))
     monkeypatch.setattr(_import_hook, "install_hints", lambda: installs.append("install_hints"))
     monkeypatch.delenv(registration.AUTOLOAD, raising=False)
@@ -36,7 +36,7 @@ def test_autoload_registers_where_there_is_a_device(installs: list[str]) -> None
 
 
 def test_autoload_does_not_register_without_device(installs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_hpu_core_autoload, "maybe_has_hpu", lambda: False)
+    monkeypatch.setattr(_hpu_core_probe, "maybe_has_hpu", lambda: False)
     registration.autoload()
 
     assert installs == ["install_hints"]
@@ -90,7 +90,7 @@ def test_autoload_logs_and_does_not_raise(monkeypatch: pytest.MonkeyPatch, caplo
     def fail() -> bool:
         raise RuntimeError("no such machine")
 
-    monkeypatch.setattr(_hpu_core_autoload, "maybe_has_hpu", fail)
+    monkeypatch.setattr(_hpu_core_probe, "maybe_has_hpu", fail)
     monkeypatch.delenv(registration.AUTOLOAD, raising=False)
     with caplog.at_level(logging.WARNING):
         registration.autoload()
@@ -123,17 +123,22 @@ def test_importing_hpu_core_imports_few_modules() -> None:
     )
 
     assert set(done.stdout.split()) <= {
-        "_hpu_core_autoload",
+        "_hpu_core_probe",
         "hpu_core",
         "hpu_core.import_hooks",
         "hpu_core.lazy_exports",
         "hpu_core.registration",
         "hpu_core.registration._import_hook",
+        "hpu_core.registration._undo",
     }
 
 
 def test_importing_torch_imports_no_hpu_core_without_a_device(tmp_path: Path) -> None:
     """Every `import torch` would pay for it."""
-    program = "import sys, _hpu_core_autoload as entry; entry.maybe_has_hpu = lambda: False; entry.autoload()"
-
-    assert output(f"{program}\nprint('hpu_core' in sys.modules)", tmp_path) == ["False"]
+    program = """
+import sys, _hpu_core_autoload, _hpu_core_probe
+_hpu_core_probe.maybe_has_hpu = lambda: False
+_hpu_core_autoload.autoload()
+print("hpu_core" in sys.modules)
+"""
+    assert output(program, tmp_path) == ["False"]

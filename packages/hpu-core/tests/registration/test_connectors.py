@@ -29,22 +29,26 @@ def _init(self: Any, **options: Any) -> None:
     self.options = options
 
 
-@pytest.mark.parametrize("make", [_connectors.trainer_connector, _connectors.fabric_connector])
-def test_subclass_has_name_of_original(make: Any) -> None:
+def _trainer_connector(connector: type, framework: frameworks.FrameworkName = "lightning") -> Any:
+    return _connectors.subclass(connector, framework, _connectors.TrainerConnectorMixin)
+
+
+@pytest.mark.parametrize("mixin", [_connectors.TrainerConnectorMixin, _connectors.FabricConnectorMixin])
+def test_subclass_has_name_of_original(mixin: type) -> None:
     """It is pickled by that name."""
     original = _connector(*_connectors.REQUIRED)
-    subclass = make(original, "lightning")
+    subclass = _connectors.subclass(original, "lightning", mixin)
 
     assert issubclass(subclass, original)
     assert (subclass.__module__, subclass.__qualname__) == ("lightning.somewhere", "_AcceleratorConnector")
 
 
-@pytest.mark.parametrize("make", [_connectors.trainer_connector, _connectors.fabric_connector])
-def test_subclass_has_signature_of_original(make: Any) -> None:
+@pytest.mark.parametrize("mixin", [_connectors.TrainerConnectorMixin, _connectors.FabricConnectorMixin])
+def test_subclass_has_signature_of_original(mixin: type) -> None:
     """Lightning's own tests compare it with those of Trainer and Fabric."""
     original = _connector(*_connectors.REQUIRED)
 
-    assert inspect.signature(make(original, "lightning")) == inspect.signature(original)
+    assert inspect.signature(_connectors.subclass(original, "lightning", mixin)) == inspect.signature(original)
 
 
 @pytest.mark.parametrize("name", _connectors.REQUIRED)
@@ -52,7 +56,7 @@ def test_connector_without_method_is_unsupported(name: str) -> None:
     connector = _connector(*(other for other in _connectors.REQUIRED if other != name))
 
     with pytest.raises(NotImplementedError, match=rf"^_AcceleratorConnector has no {name}, unlike in Lightning 2"):
-        _connectors.trainer_connector(connector, "lightning")
+        _trainer_connector(connector)
 
 
 def test_unsupported_connector_stays(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +66,7 @@ def test_unsupported_connector_stays(caplog: pytest.LogCaptureFixture, monkeypat
     module._Connector = connector  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     with caplog.at_level(logging.WARNING):
-        _patch.patch(module, "lightning")
+        _patch.patch(module)
 
     assert module._Connector is connector
     assert "HPU is not registered with lightning: _AcceleratorConnector has no " in caplog.text
@@ -72,7 +76,7 @@ def test_unsupported_connector_stays(caplog: pytest.LogCaptureFixture, monkeypat
 def other() -> Any:
     """A Trainer's connector of the framework that this process does not use on HPU."""
     (name,) = (name for name in frameworks.NAMES if name != frameworks.current().name)
-    return _connectors.trainer_connector(_connector(*_connectors.REQUIRED), name)()
+    return _trainer_connector(_connector(*_connectors.REQUIRED), name)()
 
 
 def test_other_framework_cannot_choose_hpu(other: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +109,7 @@ def test_unusable_framework_works_without_hpu(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(frameworks, "current", current)
     monkeypatch.setattr(discovery, "is_available", lambda: True)
-    old = _connectors.trainer_connector(_connector(*_connectors.REQUIRED), "lightning")(devices=1)
+    old = _trainer_connector(_connector(*_connectors.REQUIRED))(devices=1)
 
     assert old.options == {"devices": 1}
     with pytest.raises(ImportError, match=r"got 1\.9\.5"):
@@ -140,7 +144,7 @@ def test_other_errors_without_device_are_unchanged(error: Exception, monkeypatch
     monkeypatch.setattr(discovery, "is_available", lambda: False)
     base = _connector(*_connectors.REQUIRED)
     base._set_parallel_devices_and_init_accelerator = fail  # type: ignore[attr-defined]
-    connector: Any = _connectors.trainer_connector(base, frameworks.current().name)()
+    connector: Any = _trainer_connector(base, frameworks.current().name)()
     connector._accelerator_flag, connector._devices_flag = "hpu", 1
     text = str(error)
 

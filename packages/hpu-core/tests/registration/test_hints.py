@@ -6,9 +6,9 @@ import pytest
 import torch
 from packaging.version import Version
 
-from _hpu_core_autoload import maybe_has_hpu
+from _hpu_core_probe import maybe_has_hpu
 from hpu_core import bridge, frameworks
-from hpu_core.registration import _hints
+from hpu_core.registration import _connectors
 
 from .programs import output
 
@@ -54,7 +54,7 @@ def test_error_names_the_tools(registered: bool, tmp_path: Path) -> None:
     lines = _shown(f"{_PROGRAM}\n{register}show_all()", tmp_path)
 
     for shown in (lines[:5], lines[5:]):
-        assert [line.endswith(_hints.HINT) for line in shown] == [True, True, True, False, False], lines
+        assert [line.endswith(_connectors.HINT) for line in shown] == [True, True, True, False, False], lines
         assert shown[4] == "CPUAccelerator"
 
 
@@ -62,7 +62,7 @@ def test_error_names_the_tools(registered: bool, tmp_path: Path) -> None:
 def test_variable_switches_hints_off(tmp_path: Path) -> None:
     lines = _shown(f"{_PROGRAM}\nshow(Fabric, strategy='hpu_single')", tmp_path, HPU_CORE_AUTOLOAD="0")
 
-    assert _hints.HINT not in lines[0]
+    assert _connectors.HINT not in lines[0]
 
 
 def test_unregister_restores_imported_references(tmp_path: Path) -> None:

@@ -12,8 +12,7 @@ import pytest
 from packaging.version import Version
 
 from hpu_core import frameworks
-from hpu_core._lightning import get_filesystem
-from hpu_core.registration import _connectors, _fabric_cli, _functions
+from hpu_core.registration import _cli, _connectors, _functions, _patch
 
 _framework = frameworks.current()
 
@@ -45,13 +44,13 @@ def _owner(name: str) -> Any:
         "fabric connector": lambda: _unpatched(fabric("connector")._Connector),
         "fabric connector instance": lambda: _owner("fabric connector")(accelerator="cpu"),
         "checkpoint wrapper instance": lambda: pytorch("plugins.io.wrapper")._WrappingCheckpointIO(None),
-        "file system": lambda: get_filesystem("memory://"),
     }
     return owners[name]() if name in owners else pytorch(name) if name in _PYTORCH_MODULES else fabric(name)
 
 
 def _unpatched(connector: Any) -> Any:
-    return connector.__bases__[-1] if issubclass(connector, _connectors.HPUConnectorMixin) else connector
+    mixins = (_connectors.HPUConnectorMixin, _connectors.HintMixin)
+    return connector.__bases__[-1] if issubclass(connector, mixins) else connector
 
 
 _PYTORCH_MODULES = {
@@ -63,8 +62,8 @@ _PYTORCH_MODULES = {
 }
 
 
-def _wrapper(factory: Callable[..., Any]) -> Callable[..., Any]:
-    return factory(lambda *_, **__: None, _framework.name)  # type: ignore[no-any-return]
+def _wrapper(function: Callable[..., Any]) -> Callable[..., Any]:
+    return _patch.make_replacement(lambda *_, **__: None, _framework.name, function)  # type: ignore[no-any-return]
 
 
 _ROWS = [
@@ -87,16 +86,13 @@ _ROWS = [
         _wrapper(_functions.plugin_to_compute_dtype),
         ("2.2", "99"),
     ),
-    _Row("cli", "_get_num_processes", _wrapper(_fabric_cli.get_num_processes)),
+    _Row("cli", "_get_num_processes", _wrapper(_cli.get_num_processes)),
     _Row("plugins.io.async_plugin", "_clone_tensor", _wrapper(_functions.clone_tensor), ("2.5.6", "99")),
     _Row("trainer.setup", "_init_profiler", _wrapper(_functions.init_profiler)),
     _Row("trainer.setup", "_log_device_info", _wrapper(_functions.log_device_info)),
     _Row("utilities.memory", "is_oom_error", _wrapper(_functions.is_oom_error)),
     _Row("utilities.throughput", "get_available_flops", _wrapper(_functions.get_available_flops), ("2.2", "99")),
-    _Row("utilities.cloud_io", "get_filesystem"),
     _Row("checkpoint wrapper instance", "_checkpoint_io"),
-    _Row("file system", "_strip_protocol"),
-    _Row("file system", "_parent"),
 ]
 
 

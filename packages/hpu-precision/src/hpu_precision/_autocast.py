@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from hpu_core import bridge
+from hpu_core.hmp import load_hmp
 from hpu_precision import _bridge_env, _hmp, _kernels, _op_names
 from hpu_precision._kernels import Policy, Rules
 from hpu_precision.op_lists import OpLists, bridge_op_names, default_op_lists
@@ -106,7 +107,7 @@ class AutocastPolicy:
 
     def _select_backend(self) -> _CastBackend:
         """Select the mechanism for this process; the bridge is loaded by now."""
-        hmp = bridge.hmp()
+        hmp = load_hmp()
         if self.dtype is torch.float16 and not bridge.is_fp16_supported():
             raise NotImplementedError("precision='16-mixed' needs Gaudi 2 or newer: use precision='bf16-mixed'")
         if hmp is not None and self.dtype is torch.bfloat16:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from hpu_core import bridge, releases
+from hpu_core.hmp import load_hmp
 from hpu_precision.op_lists import OpLists, hmp_op_names, translate_names, write_op_names
 
 
@@ -28,7 +29,7 @@ def is_available() -> bool:
     The answer for a bridge that is not loaded depends on its release.
     """
     if bridge.is_loaded():
-        return bridge.hmp() is not None
+        return load_hmp() is not None
     version = bridge.plugin_version()
     try:
         release = None if version is None else releases.find(version)

@@ -8,23 +8,13 @@ everything else. It modifies no class of Lightning, and `unregister` restores th
 Only this package uses those private names. A connector without the expected methods is left in place and a warning is
 logged.
 
-Modules:
-
-- `_import_hook`: the post-import hook and the modules that it waits for
-- `_patch`: replace and restore Lightning's classes and functions
-- `_connectors`: the subclasses of Lightning's connectors
-- `_strategy_flags`: interpretation of the `strategy` argument
-- `_hints`: errors for names of Gaudi on machines without a device
-- `_functions`: replacements for functions of Lightning without support for HPU
-- `_cli`: classes that LightningCLI lists
-- `_fabric_cli`: options of `fabric run`
-- `_registries`: entries in Lightning's registries
-
 Importing this package imports neither torch nor Lightning.
 """
 
-import _hpu_core_autoload
-from _hpu_core_autoload import AUTOLOAD, errors_logged, is_autoload_enabled
+import logging
+
+import _hpu_core_probe
+from _hpu_core_probe import AUTOLOAD, is_autoload_enabled
 
 __all__ = [
     "AUTOLOAD",
@@ -44,7 +34,7 @@ def autoload() -> None:
 
     Runs on `import hpu_core`, and for programs that do not import it on `import torch`; see `_hpu_core_autoload`.
     """
-    with errors_logged():
+    try:
         if should_autoload():
             from hpu_core import bridge
 
@@ -54,6 +44,8 @@ def autoload() -> None:
             from hpu_core.registration import _import_hook
 
             _import_hook.install_hints()
+    except Exception:
+        logging.getLogger(__name__).warning("cannot register HPU with Lightning", exc_info=True)
 
 
 def should_autoload() -> bool:
@@ -61,7 +53,7 @@ def should_autoload() -> bool:
 
     Takes microseconds and may report a device where there is none; use `hpu_core.is_available` for an exact answer.
     """
-    return is_autoload_enabled() and _hpu_core_autoload.maybe_has_hpu()
+    return is_autoload_enabled() and _hpu_core_probe.maybe_has_hpu()
 
 
 def register() -> None:

@@ -1,20 +1,25 @@
-"""Classes that LightningCLI lists in its help and accepts by name, which are those that are imported."""
+"""Lightning's command lines: LightningCLI and `fabric run --accelerator=hpu --strategy=hpu_ddp --devices=2`."""
 
 import logging
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import TYPE_CHECKING, Final
 
-from hpu_core import frameworks, plugins
-from hpu_core.registration import _registries
+from hpu_core import discovery, frameworks, plugins
+from hpu_core.registration import _registries, _undo
 
 if TYPE_CHECKING:
     from hpu_core.frameworks import FrameworkName
 
 _log = logging.getLogger(__name__)
 
+# As Lightning's command line, which starts the processes itself.
+_OTHER_LAUNCHERS: Final = re.compile(r".*(spawn|fork|notebook|offload).*")
+
 
 def load_classes(framework: "FrameworkName") -> None:
-    """Import every class that a Trainer accepts, because jsonargparse searches Lightning's loaded subclasses.
+    """Import every class that a Trainer accepts, because LightningCLI lists the subclasses that are imported.
 
     A class that cannot be imported is skipped.
 
@@ -23,21 +28,72 @@ def load_classes(framework: "FrameworkName") -> None:
     """
     if frameworks.import_error(framework) is not None:
         return
-    for path in _paths():
-        _load(path)
+    for path in _class_paths():
+        try:
+            plugins.load(path)
+        except Exception:  # noqa: BLE001, PERF203 - the program may not use it.
+            _log.debug("LightningCLI does not list %s, which cannot be imported", path, exc_info=True)
 
 
-def _load(path: str) -> None:
+def extend_options(module: ModuleType, framework: "FrameworkName") -> None:
+    """Add the names of HPU to the choices of `--accelerator`, `--strategy` and `--precision` of `fabric run`.
+
+    Args:
+        module: Lightning's `fabric.cli`.
+        framework: The framework that it belongs to.
+    """
+    if frameworks.import_error(framework) is not None:
+        return
     try:
-        plugins.load(path)
-    except Exception:  # noqa: BLE001 - the program may not use it.
-        _log.debug("LightningCLI does not list %s, which cannot be imported", path, exc_info=True)
+        import click
+    except ImportError:
+        # Lightning imports without click, and then has no commands.
+        return
+    commands = [value for value in vars(module).values() if isinstance(value, click.Command)]
+    choices = {"accelerator": ["hpu"], "strategy": list(_strategies()), "precision": list(_precisions())}
+    for option in [option for command in commands for option in command.params if option.name in choices]:
+        if isinstance(option.type, click.Choice):
+            names = [*option.type.choices, *choices[str(option.name)]]
+            _undo.stack.callback(setattr, option, "type", option.type)
+            option.type = click.Choice(list(dict.fromkeys(names)))
 
 
-def _paths() -> Iterator[str]:
+def get_num_processes(
+    original: Callable[..., int], framework: "FrameworkName", accelerator: str | None, devices: str
+) -> int:
+    """Return the number of processes that `fabric run` starts; replaces `_get_num_processes`.
+
+    With "auto" it counts all devices, as Fabric does in the started processes. Errors are those of usage.
+    """
+    import click
+
+    is_hpu = accelerator == "hpu" or (accelerator in {None, "auto"} and discovery.is_available())
+    if not is_hpu or frameworks.import_error(framework) is not None:
+        return original(accelerator, devices)
+    try:
+        count = discovery.parse_devices(devices)
+        discovery.check_devices(count)
+    except (RuntimeError, ValueError) as error:
+        raise click.UsageError(str(error)) from None
+    return count
+
+
+def _class_paths() -> Iterator[str]:
     yield from (_registries.ACCELERATOR, "hpu_core.checkpoint:HPUCheckpointIO")
     yield from filter(None, [_registries.STRATEGY.trainer])
     for plugin in plugins.installed().values():
         classes = [*plugin.strategies.values(), *([plugin.precision] if plugin.precision else [])]
         yield from {paths.trainer for paths in classes if paths.trainer is not None}
         yield from plugin.profilers.values()
+
+
+def _strategies() -> Iterator[str]:
+    yield "hpu_single"
+    for plugin in plugins.installed().values():
+        names = [name for name, paths in plugin.strategies.items() if paths.fabric is not None]
+        yield from (name for name in [*names, *plugin.aliases] if not _OTHER_LAUNCHERS.match(name))
+
+
+def _precisions() -> Iterator[str]:
+    for plugin in plugins.installed().values():
+        yield from sorted(plugin.precisions)

@@ -8,12 +8,15 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from hpu_core import frameworks, plugins
-from hpu_core.registration import _hints, _registries, _strategy_flags
+from hpu_core import discovery, frameworks, plugins
+from hpu_core.registration import _registries, _strategy_flags
 
 if TYPE_CHECKING:
     from hpu_core.frameworks import FrameworkName
     from hpu_core.plugins import Api
+
+HINT: Final = "`hpu-info` lists where hpu-core searched for Gaudi cards; `hpu-sim run` simulates cards."
+"""Last sentence of errors on machines without a device."""
 
 REQUIRED: Final = (
     "_check_and_init_precision",
@@ -74,13 +77,11 @@ class HPUConnectorMixin(_Connector):
         super().__init__(*args, **kwargs)
 
     def _check_config_and_set_final_flags(self, **flags: Any) -> None:
-        if self._import_error is not None and "hpu" in {flags.get("accelerator"), str(flags.get("strategy"))[:3]}:
-            raise self._import_error
-        strategy = flags.get("strategy")
-        if self._import_error is None and (
-            self._may_choose_hpu(flags.get("accelerator")) or str(strategy).lower().startswith("hpu_")
-        ):
-            flags["strategy"] = _strategy_flags.resolve(strategy, self._api)
+        if self._import_error is not None:
+            if _names_hpu(flags):
+                raise self._import_error
+        elif _names_hpu(flags) or self._may_choose_hpu(flags.get("accelerator")):
+            flags["strategy"] = _strategy_flags.resolve(flags.get("strategy"), self._api)
             _check_available(flags)
         precision = flags.get("precision")
         if not _is_plugin_precision(precision):
@@ -92,7 +93,7 @@ class HPUConnectorMixin(_Connector):
 
     def _choose_auto_accelerator(self) -> str:
         # Before CUDA: a machine with Gaudi cards is there to train on them.
-        if not _is_hpu_available():
+        if not discovery.is_available():
             return super()._choose_auto_accelerator()
         if self._import_error is not None:
             raise self._import_error
@@ -109,8 +110,8 @@ class HPUConnectorMixin(_Connector):
                 self._module_ids = _select_modules(devices)
         except Exception as error:
             # In place, because not every exception can be constructed from a message.
-            if is_hpu and len(error.args) == 1 and not _is_hpu_available():
-                error.args = (f"{error} {_hints.HINT}",)
+            if is_hpu and len(error.args) == 1 and not discovery.is_available():
+                error.args = (f"{error} {HINT}",)
             raise
 
     def _choose_strategy(self) -> Any:
@@ -161,10 +162,8 @@ class HPUConnectorMixin(_Connector):
         raise plugins.not_installed_error(f"`precision={precision!r}` on Gaudi", "hpu-precision")
 
     def _may_choose_hpu(self, accelerator: object) -> bool:
-        """Return whether the `accelerator` argument selects HPU, or may once devices are searched."""
-        if accelerator == "hpu" or self._is_hpu(accelerator):
-            return True
-        return accelerator in (None, "auto") and _is_hpu_available()
+        """Return whether the `accelerator` argument selects HPU by an instance, or may do so by default."""
+        return self._is_hpu(accelerator) or (accelerator in (None, "auto") and discovery.is_available())
 
     def _is_single_device_strategy(self) -> bool:
         path = _registries.STRATEGY.of(self._api)
@@ -191,26 +190,31 @@ class FabricConnectorMixin(HPUConnectorMixin):
     _precision_plugin_attr = "_precision_instance"
 
 
-def trainer_connector(connector: type, framework: "FrameworkName") -> type:
-    """Return a subclass of the Trainer's connector that supports HPU.
+class HintMixin(_Connector):
+    """Mixin for a connector on a machine without a device: its errors for names of Gaudi end with `HINT`."""
+
+    def _check_config_and_set_final_flags(self, **flags: Any) -> None:
+        try:
+            super()._check_config_and_set_final_flags(**flags)
+        except ValueError as error:
+            if len(error.args) == 1 and _names_hpu(flags):
+                error.args = (f"{error} No Gaudi card was found: {HINT}",)
+            raise
+
+
+def subclass(connector: type, framework: "FrameworkName", mixin: type) -> type:
+    """Return a subclass of a connector that has the name and module of the original.
 
     Args:
-        connector: Lightning's `_AcceleratorConnector`.
+        connector: Lightning's `_AcceleratorConnector` or `_Connector`.
         framework: The framework that it belongs to.
+        mixin: One of the mixins of this module.
 
     Raises:
-        NotImplementedError: The connector lacks a method that the known versions of Lightning have.
+        NotImplementedError: The mixin supports HPU, and the connector lacks a method of `REQUIRED`.
     """
-    return _subclass(TrainerConnectorMixin, connector, framework)
-
-
-def fabric_connector(connector: type, framework: "FrameworkName") -> type:
-    """Return a subclass of Fabric's connector that supports HPU; see `trainer_connector`."""
-    return _subclass(FabricConnectorMixin, connector, framework)
-
-
-def _subclass(mixin: type[HPUConnectorMixin], connector: type, framework: "FrameworkName") -> type:
-    missing = [name for name in REQUIRED if not callable(getattr(connector, name, None))]
+    required = REQUIRED if issubclass(mixin, HPUConnectorMixin) else ()
+    missing = [name for name in required if not callable(getattr(connector, name, None))]
     if missing:
         raise NotImplementedError(
             f"{connector.__name__} has no {', '.join(missing)}, unlike in Lightning 2.0 to 2.6; a newer hpu-core may "
@@ -219,8 +223,8 @@ def _subclass(mixin: type[HPUConnectorMixin], connector: type, framework: "Frame
 
     # `wraps` keeps the signature, which Lightning's tests compare with those of Trainer and Fabric.
     @functools.wraps(vars(connector)["__init__"])
-    def init(self: HPUConnectorMixin, *args: Any, **kwargs: Any) -> None:
-        mixin.__init__(self, *args, **kwargs)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        super(replacement, self).__init__(*args, **kwargs)  # type: ignore[arg-type] # a class made at run time
 
     # With the original's name and module, so that a pickled Trainer also loads where nothing is patched.
     namespace = {
@@ -230,7 +234,8 @@ def _subclass(mixin: type[HPUConnectorMixin], connector: type, framework: "Frame
         "_framework": framework,
         "__init__": init,
     }
-    return type(connector.__name__, (mixin, connector), namespace)
+    replacement = type(connector.__name__, (mixin, connector), namespace)
+    return replacement
 
 
 def _is_plugin_precision(precision: object) -> bool:
@@ -238,22 +243,19 @@ def _is_plugin_precision(precision: object) -> bool:
     return isinstance(precision, str) and any(precision in plugin.precisions for plugin in plugins.installed().values())
 
 
+def _names_hpu(flags: dict[str, Any]) -> bool:
+    """Return whether the accelerator is "hpu", or the name of the strategy starts with "hpu_"."""
+    return flags.get("accelerator") == "hpu" or str(flags.get("strategy")).lower().startswith("hpu_")
+
+
 def _select_modules(devices: object) -> tuple[int, ...] | None:
     """Return the module ids of listed devices; the error for an invalid list is that of `parse_devices`."""
-    from hpu_core import discovery
     from hpu_core._lightning import MisconfigurationException
 
     try:
         return discovery.select_modules(devices)
     except ValueError as error:
         raise MisconfigurationException(str(error)) from None
-
-
-def _is_hpu_available() -> bool:
-    # Imported here: programs that never construct a Trainer need no discovery.
-    from hpu_core import discovery
-
-    return discovery.is_available()
 
 
 def _check_available(flags: dict[str, Any]) -> None:
@@ -264,9 +266,9 @@ def _check_available(flags: dict[str, Any]) -> None:
     """
     from hpu_core._lightning import MisconfigurationException
 
-    if _hints.names_hpu(flags) and flags.get("accelerator") in {None, "auto"} and not _is_hpu_available():
+    if _names_hpu(flags) and flags.get("accelerator") in {None, "auto"} and not discovery.is_available():
         strategy = flags["strategy"]
-        raise MisconfigurationException(f"`{strategy=}` needs a Gaudi card, and none was found. {_hints.HINT}")
+        raise MisconfigurationException(f"`{strategy=}` needs a Gaudi card, and none was found. {HINT}")
 
 
 def _is_interactive() -> bool:

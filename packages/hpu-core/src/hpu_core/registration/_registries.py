@@ -4,6 +4,7 @@ import functools
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_core import frameworks, plugins
+from hpu_core.registration import _undo
 
 if TYPE_CHECKING:
     from hpu_core.plugins import Api
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
 ACCELERATOR: Final = "hpu_core.accelerator:HPUAccelerator"
 STRATEGY: Final = plugins.ClassPaths("hpu_core.strategy:SingleHPUStrategy", "hpu_core.fabric:FabricSingleHPUStrategy")
 
-# Registry, name and previous entry, None if there was none.
-_saved_entries: Final[list[tuple[dict[str, Any], str, Any]]] = []
 _registered: Final[set["Api"]] = set()
 
 
@@ -38,17 +37,7 @@ def register_all(api: "Api") -> None:
         if path is not None:
             _register(strategies, name, functools.partial(_construct, path), path, **paths.options)
     _registered.add(api)
-
-
-def restore() -> None:
-    """Restore the previous entries."""
-    while _saved_entries:
-        registry, name, entry = _saved_entries.pop()
-        if entry is None:
-            registry.pop(name, None)
-        else:
-            registry[name] = entry
-    _registered.clear()
+    _undo.stack.callback(_registered.remove, api)
 
 
 def strategy_names(api: "Api") -> list[str]:
@@ -65,8 +54,11 @@ def _registries(api: "Api") -> tuple[Any, Any]:
 
 
 def _register(registry: Any, name: str, factory: Any, description: str, **options: Any) -> None:
-    # dict.get, because the registry's own `get` constructs an instance.
-    _saved_entries.append((registry, name, dict.get(registry, name)))
+    # dict's methods, because the registry's own `get` constructs an instance.
+    if name in registry:
+        _undo.stack.callback(dict.__setitem__, registry, name, dict.__getitem__(registry, name))
+    else:
+        _undo.stack.callback(dict.pop, registry, name, None)
     registry.register(name, factory, description=description, override=True, **options)
 
 
