@@ -38,7 +38,7 @@ class HPUDDPLauncherMixin(HPUParallelMixin):
             self._launcher = self.multi_processing_launcher(self, start_method=self._start_method)
 
 
-class _HPULauncherMixin:
+class _MultiProcessingMixin:
     """Mixin; list it before Lightning's launcher."""
 
     @property
@@ -71,9 +71,9 @@ class _HPULauncherMixin:
         return launched
 
 
-class HPUMultiProcessingLauncher(_HPULauncherMixin, MultiProcessingLauncher):
+class HPUMultiProcessingLauncher(_MultiProcessingMixin, MultiProcessingLauncher):
     """The Trainer's multiprocessing launcher."""
 
 
-class FabricHPUMultiProcessingLauncher(_HPULauncherMixin, FabricMultiProcessingLauncher):
+class FabricHPUMultiProcessingLauncher(_MultiProcessingMixin, FabricMultiProcessingLauncher):
     """Fabric's multiprocessing launcher."""

@@ -3,7 +3,6 @@
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from hpu_core import hccl
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
 from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
 from hpu_ddp import _defaults
@@ -113,14 +112,8 @@ class FabricHPUParallelStrategy(HPUDDPLauncherMixin, FabricHPUParallelStrategyBa
             self.count_forward_passes()
         return wrapper
 
-    def setup_hccl_env(self) -> None:
-        """Set this process's rank and module for the bridge, before its device is opened; subclasses may extend it."""
-        hccl.initialize_hccl(self.world_size, self.global_rank, self.local_rank)
-
     def _setup_distributed(self) -> None:
-        self._set_world_ranks()
-        self.setup_hccl_env()
-        self.process_groups.init_process_group(self.cluster_environment)
+        self.create_process_group()
 
     def _determine_ddp_device_ids(self) -> None:
         # Each process has one device, without an index.

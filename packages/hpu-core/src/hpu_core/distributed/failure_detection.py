@@ -20,18 +20,46 @@ class RankInfo:
 
     Attributes:
         rank: Global rank.
-        local_rank: Rank on its host.
         host: Host name.
         pid: Process id on that host.
+        connections: Local endpoints, "address:port", of its first connections to the store.
     """
 
     rank: int
-    local_rank: int
     host: str
     pid: int
+    connections: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"rank {self.rank} (pid {self.pid} on {self.host})"
+
+
+@dataclass(frozen=True, slots=True)
+class RankFailure:
+    """Why the job cannot continue.
+
+    Attributes:
+        message: One sentence that names rank, host and cause.
+        rank: The failed rank; None if no single rank is at fault.
+        stalled_for: How long ranks have waited because of it, in seconds.
+    """
+
+    message: str
+    rank: int | None = None
+    stalled_for: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StopDecision:
+    """Whether ranks stop before a batch or take it; they take all earlier ones.
+
+    Attributes:
+        batch: The batch; 0 while nothing is decided.
+        stop: True to stop before the batch, False to take it.
+    """
+
+    batch: int = 0
+    stop: bool = False
 
 
 @dataclass(slots=True)
@@ -49,8 +77,10 @@ class Heartbeat:
         batch: Number of the training batch that the rank is in, or waits before.
         stop_batch: The batch before which the rank waits for a `StopDecision`; 0 if none.
         closed: Whether the rank has left the job without an error.
-        connections: Local endpoints, "address:port", of the rank's connections to the store.
         exits: Ranks that this rank launched and that have exited, and why, such as "killed by signal 9".
+        failure: Rank 0 only: why the job cannot continue; None while it can.
+        stopping: Rank 0 only: whether a rank received SIGTERM, so that all ranks wait for a decision before each batch.
+        decision: Rank 0 only: the last decision.
     """
 
     run: int = 0
@@ -63,8 +93,10 @@ class Heartbeat:
     batch: int = 0
     stop_batch: int = 0
     closed: bool = False
-    connections: list[str] = field(default_factory=list)
     exits: dict[str, str] = field(default_factory=dict)  # JSON has no other keys.
+    failure: RankFailure | None = None
+    stopping: bool = False
+    decision: StopDecision = StopDecision()
 
     @property
     def is_waiting(self) -> bool:
@@ -140,34 +172,6 @@ class Timeouts:
     def detection_latency(self) -> float:
         """Time from the death of a rank to the moment every rank has read of it: silence, and two exchanges at most."""
         return self.silence + 3 * self.heartbeat_interval
-
-
-@dataclass(frozen=True, slots=True)
-class RankFailure:
-    """Why the job cannot continue.
-
-    Attributes:
-        message: One sentence that names rank, host and cause.
-        rank: The failed rank; None if no single rank is at fault.
-        stalled_for: How long ranks have waited because of it, in seconds.
-    """
-
-    message: str
-    rank: int | None = None
-    stalled_for: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class StopDecision:
-    """Whether ranks stop before a batch or take it. All earlier batches are taken.
-
-    Attributes:
-        batch: The batch; 0 while nothing is decided.
-        stop: True to stop before the batch, False to take it.
-    """
-
-    batch: int = 0
-    stop: bool = False
 
 
 def detect_failure(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:

@@ -1,8 +1,8 @@
 """SIGTERM: all ranks of a Trainer stop before the same batch, at no cost to a batch before the signal.
 
 From 2.5.5 on, Lightning's loop broadcasts and reads rank 0's answer before each batch: a copy, a collective and a
-host-device synchronization in every step of every rank. Earlier loops have each rank go by its own signal, and one may
-stop a batch before the others. Here the watchdog has the ranks agree, once one of them received the signal.
+host-device synchronization in every step of every rank. In earlier loops each rank acts on its own signal, and one may
+stop a batch before the others. Here the watchdogs agree, once one of them received the signal.
 """
 
 from typing import TYPE_CHECKING, Any

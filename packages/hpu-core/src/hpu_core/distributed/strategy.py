@@ -3,6 +3,7 @@
 import difflib
 import functools
 import inspect
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,11 +20,7 @@ from hpu_core._lightning import (
 )
 from hpu_core._strategy_mixin import validate_devices
 from hpu_core.distributed.environment import validate_environment
-from hpu_core.distributed.launcher import (
-    FabricHPUSubprocessScriptLauncher,
-    HPUSubprocessScriptLauncher,
-    LaunchedRanks,
-)
+from hpu_core.distributed.launcher import FabricHPUSubprocessScriptLauncher, HPUSubprocessScriptLauncher
 from hpu_core.distributed.metrics import CountedMetrics
 from hpu_core.distributed.process_group import ProcessGroupManager
 from hpu_core.distributed.sigterm import SigtermCoordinator
@@ -51,10 +48,7 @@ if TYPE_CHECKING:
 
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
         def all_gather(self, *args: Any, **kwargs: Any) -> Tensor: ...
-        def check_accelerator(self) -> None: ...
-        def prepare_device(self) -> None: ...
         def set_world_ranks(self) -> None: ...
-        def setup_environment(self) -> None: ...
         def predict_step(self, *args: Any, **kwargs: Any) -> Any: ...
         def teardown(self) -> None: ...
         def test_step(self, *args: Any, **kwargs: Any) -> Any: ...
@@ -74,14 +68,16 @@ T = TypeVar("T")
 class HPUParallelMixin(_Strategy):
     """Part that is the same for the Trainer and for Fabric: devices, process group, failure detection, collectives.
 
-    A subclass sets `process_groups` before it calls Lightning's constructor, and creates the process group in
-    Lightning's own hook for it with `process_groups.init_process_group`.
+    A subclass sets `process_groups` before it calls Lightning's constructor, and calls `create_process_group` in
+    Lightning's own hook for it.
 
     Attributes:
         process_groups: The manager of this strategy's process group.
     """
 
     process_groups: ProcessGroupManager
+    # The rank of a process that has joined the others by it is final.
+    _has_joined = False
 
     @property
     def parallel_devices(self) -> list[torch.device] | None:
@@ -100,19 +96,33 @@ class HPUParallelMixin(_Strategy):
         """Select the device of this rank."""
         hccl.select_device(self.world_size, self.local_rank, self.module_ids)
 
-    def setup_environment(self) -> None:
-        """Wait for the other ranks, open this rank's device and create the process group.
+    def join_ranks(self) -> None:
+        """Set the rank of this process and wait for the other ranks.
 
         Raises:
-            MisconfigurationException: The accelerator is not an HPUAccelerator.
-            ModuleNotFoundError: The Gaudi bridge is not installed.
             RankFailedError: A rank did not join, or has failed; the message names it.
-            RuntimeError: No device could be opened.
-            ValueError: The environment is incomplete or contradicts itself.
+            ValueError: Ranks disagree about the job.
         """
-        self.check_accelerator()
-        self.process_groups.rendezvous(self.cluster_environment, self.num_processes, self.num_nodes)
-        super().setup_environment()
+        self._set_rank()
+        self.process_groups.rendezvous(self.cluster_environment)
+        self._has_joined = True
+
+    @abstractmethod
+    def _set_rank(self) -> None:
+        """Call Lightning's method for it, which has another name in Fabric."""
+
+    def setup_hccl_env(self) -> None:
+        """Set this process's rank and module for the bridge, before its device is opened; subclasses may extend it."""
+        hccl.initialize_hccl(self.world_size, self.global_rank, self.local_rank)
+
+    def create_process_group(self) -> None:
+        """Initialize HCCL for this rank, and create the default process group unless there is one.
+
+        Raises:
+            RuntimeError: The program made a process group that takes no hpu tensors.
+        """
+        self.setup_hccl_env()
+        self.process_groups.init_process_group(self.cluster_environment)
 
     def collective(self, name: str, group: Any | None = None) -> AbstractContextManager[None]:
         """Return the context of a collective: if a rank fails, the others raise `RankFailedError` from it.
@@ -188,6 +198,7 @@ class HPUParallelMixin(_Strategy):
             hccl.restore_environment()
 
     def _configure_launcher(self) -> None:
+        self._validate_environment()
         try:
             discovery.check_devices(self.num_processes)
         except ValueError as error:
@@ -195,16 +206,13 @@ class HPUParallelMixin(_Strategy):
         # Lightning 2.0.0 passes these to Fabric's other ranks before it asks for the rank of this process.
         bridge.clear_default_rendezvous_env()
         super()._configure_launcher()
-        cluster = self.cluster_environment
         for base, launcher in (
             (SubprocessScriptLauncher, HPUSubprocessScriptLauncher),
             (FabricSubprocessScriptLauncher, FabricHPUSubprocessScriptLauncher),
         ):
             if type(self._launcher) is base and self.process_groups.failure_detection:
-                self._launcher = launcher(cluster, self.num_processes, self.num_nodes)
-                self._launcher.validate = self._validate_environment
-                first = self.node_rank * self.num_processes
-                self.process_groups.launched = LaunchedRanks(self._launcher, first)
+                self._launcher = launcher(self.cluster_environment, self.num_processes, self.num_nodes)
+                self._launcher.launched = self.process_groups.launched
 
     def _validate_environment(self) -> None:
         validate_environment(self.cluster_environment, self.num_processes, self.num_nodes)
@@ -219,14 +227,13 @@ class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
     _sigterm: SigtermCoordinator | None = None
 
     def set_world_ranks(self) -> None:
-        """Set the rank of this process."""
-        bridge.clear_default_rendezvous_env()
-        super().set_world_ranks()
+        """Set the rank of this process; Lightning's FSDP strategies call this again after the ranks have joined."""
+        if not self._has_joined:
+            bridge.clear_default_rendezvous_env()
+            super().set_world_ranks()
 
-    def setup_environment(self) -> None:
-        """Wait for the other ranks, open this rank's device and create the process group; see HPUParallelMixin."""
+    def _set_rank(self) -> None:
         self.set_world_ranks()
-        super().setup_environment()
 
     def setup(self, trainer: "Trainer") -> None:
         """Move the module to the device and set it up for training or evaluation.
@@ -325,11 +332,6 @@ class FabricHPUParallelStrategyBase(HPUParallelMixin, FabricHPUStrategy):
 
     all_reduce = HPUParallelMixin.reduce_over_ranks  # Lightning's name for it here.
 
-    def setup_environment(self) -> None:
-        """Wait for the other ranks, open this rank's device and create the process group; see HPUParallelMixin."""
-        self._set_world_ranks()
-        super().setup_environment()
-
     def backward(self, tensor: Tensor, module: "torch.nn.Module | None", *args: Any, **kwargs: Any) -> None:
         """Compute gradients, reduce them over all ranks, and close the graph of forward and backward (lazy mode).
 
@@ -354,12 +356,16 @@ class FabricHPUParallelStrategyBase(HPUParallelMixin, FabricHPUStrategy):
             yield
 
     def _set_world_ranks(self) -> None:
-        bridge.clear_default_rendezvous_env()
-        super()._set_world_ranks()
+        if not self._has_joined:
+            bridge.clear_default_rendezvous_env()
+            super()._set_world_ranks()
+
+    def _set_rank(self) -> None:
+        self._set_world_ranks()
 
 
 def validate_keywords(arguments: Mapping[str, Any], *functions: Callable[..., Any]) -> None:
-    """Raise an error for keyword arguments that none of the functions takes, which the ranks would raise later.
+    """Reject keyword arguments that no function accepts, before ranks start.
 
     Args:
         arguments: A strategy's further keyword arguments.

@@ -57,7 +57,7 @@ class Job:
 
         from hpu_core.distributed.store import RendezvousConfig, open_store
 
-        config = RendezvousConfig(self.address, int(self.port), self.rank, self.local_rank, self.world_size, timeout)
+        config = RendezvousConfig(self.address, int(self.port), self.rank, self.world_size, timeout)
         prefixed: Store = PrefixStore("hpu-info", open_store(config, server=config.hosts_store))
         return prefixed
 
