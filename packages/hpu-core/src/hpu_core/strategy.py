@@ -1,6 +1,8 @@
 """Strategy for one Gaudi device, and the base of the Trainer's strategies on HPU."""
 
-from collections.abc import Callable, Iterator, Sequence
+import difflib
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -209,3 +211,21 @@ class SingleHPUStrategy(HPUStrategy, SingleDeviceStrategy):
     def select_device(self) -> None:
         """Select a device that `devices` or HABANA_VISIBLE_MODULES allows."""
         hccl.select_device(modules=self.module_ids)
+
+
+def validate_keywords(arguments: Mapping[str, Any], *functions: Callable[..., Any]) -> None:
+    """Reject keyword arguments that no function accepts, before ranks start.
+
+    Args:
+        arguments: A strategy's further keyword arguments.
+        functions: Torch's wrapper, and Lightning's constructor.
+
+    Raises:
+        TypeError: An argument is unknown.
+    """
+    known = {name for function in functions for name in inspect.signature(function).parameters}
+    for name in arguments:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean `{close[0]}`?" if close else f"see the arguments of {functions[0].__name__}"
+            raise TypeError(f"`{name}` is not an argument of {functions[0].__name__}: {hint}")

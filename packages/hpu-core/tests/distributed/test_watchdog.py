@@ -86,7 +86,7 @@ def jobs(timeout: float, monkeypatch: pytest.MonkeyPatch) -> list[RendezvousResu
 @pytest.fixture
 def exits(monkeypatch: pytest.MonkeyPatch) -> mock.Mock:
     """Record of calls that would end this process."""
-    calls = mock.Mock()
+    calls = mock.Mock(spec=["cancel", "later", "now", "register"])
     monkeypatch.setattr(faulthandler, "dump_traceback_later", calls.later)
     monkeypatch.setattr(faulthandler, "cancel_dump_traceback_later", calls.cancel)
     monkeypatch.setattr(os, "_exit", calls.now)

@@ -7,7 +7,7 @@ from hpu_core.distributed.strategy import HPUParallelMixin
 from hpu_ddp._lightning import FabricMultiProcessingLauncher, MultiProcessingLauncher
 
 
-class HPUDDPLauncherMixin(HPUParallelMixin):
+class StartMethodMixin(HPUParallelMixin):
     """Mixin for strategies with a `start_method`; list it first.
 
     Attributes:
@@ -39,24 +39,18 @@ class HPUDDPLauncherMixin(HPUParallelMixin):
 
 
 class _MultiProcessingMixin:
-    """Mixin; list it before Lightning's launcher."""
+    """Mixin; list it before Lightning's launcher.
 
-    @property
-    def is_interactive_compatible(self) -> bool:
-        """Whether the launcher works in notebooks; always True.
+    Attributes:
+        is_interactive_compatible: Whether the launcher works in notebooks. Lightning allows only "fork" there, which
+            the bridge does not support after it has opened a device. The other start methods need classes and functions
+            that can be imported from a module.
+    """
 
-        Lightning allows only "fork" there, which the bridge does not support after it has opened a device. The other
-        start methods need classes and functions that can be imported from a module.
-        """
-        return True
+    is_interactive_compatible = True
 
     def launch(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """Launch the ranks, call `function` on each, and return the result of rank 0.
-
-        Args:
-            function: The function to call on each rank.
-            *args: Positional arguments of the function.
-            **kwargs: Keyword arguments of the function, and `trainer` for the Trainer's launcher.
 
         Raises:
             RuntimeError: This process has opened a device.

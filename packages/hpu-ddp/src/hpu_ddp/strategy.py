@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
 from hpu_core.distributed.strategy import HPUParallelStrategyBase
 from hpu_ddp import _defaults
-from hpu_ddp._launchers import HPUDDPLauncherMixin, HPUMultiProcessingLauncher
+from hpu_ddp._launchers import HPUMultiProcessingLauncher, StartMethodMixin
 from hpu_ddp._lightning import DDPStrategy, constructor_arguments, reset_seed
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lightning.pytorch.plugins.precision import Precision
 
 
-class HPUParallelStrategy(HPUDDPLauncherMixin, HPUParallelStrategyBase, DDPStrategy):
+class HPUParallelStrategy(StartMethodMixin, HPUParallelStrategyBase, DDPStrategy):
     """Strategy for data-parallel training on multiple HPUs, registered as "hpu_parallel".
 
     Extends Lightning's DDPStrategy with HCCL, one device per process, failure detection, and the reductions that HCCL

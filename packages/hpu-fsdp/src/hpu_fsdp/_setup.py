@@ -10,7 +10,7 @@ from torch.distributed.fsdp.wrap import enable_wrap
 from torch.nn import Module
 
 from hpu_core import bridge
-from hpu_core.distributed.strategy import validate_keywords
+from hpu_core.strategy import validate_keywords
 from hpu_fsdp import _torch
 from hpu_fsdp._lightning import fsdp_arguments
 

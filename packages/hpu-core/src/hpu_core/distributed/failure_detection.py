@@ -180,24 +180,12 @@ def detect_failure(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -
     Checked in order of certainty: a dead process, a rank that waits for one that failed or exited, a straggler, a
     deadlock. Without proof that a process is gone, nothing is reported before some rank has waited for `timeouts.stall`
     in one collective: as long as collectives complete, a silent rank is not a failure.
-
-    Args:
-        ranks: State of every observed rank.
-        now: Monotonic time in seconds.
-        timeouts: Limits to apply.
     """
     return _dead_rank(ranks) or _peer_of_failed_rank(ranks, now, timeouts) or _stalled_rank(ranks, now, timeouts)
 
 
 def detect_leader_failure(leader: RankState, own: RankState, now: float, timeouts: Timeouts) -> RankFailure | None:
-    """Return the failure of rank 0, which observes all others, as seen by one of them; None while there is none.
-
-    Args:
-        leader: State of rank 0.
-        own: State of the rank that asks.
-        now: Monotonic time in seconds.
-        timeouts: Limits to apply.
-    """
+    """Return the failure of rank 0, which observes all others, as seen by one of them; None while there is none."""
     failure = _dead_rank([leader]) or _peer_of_failed_rank([leader, own], now, timeouts)
     silent = now - leader.last_heartbeat_time
     # As long as rank 0 answers, it is the one to name the rank at fault.
@@ -213,10 +201,6 @@ def decide_stop(ranks: Sequence[Heartbeat], last: StopDecision) -> StopDecision 
     All ranks stop before the same batch. A rank that took a batch before it learned of the request needs the others
     for it, so these take it, too, and all between, and wait before the next one. A decision stands: a rank that has
     already stopped looks like one that has taken the batch.
-
-    Args:
-        ranks: Last heartbeat of every rank.
-        last: The last decision.
     """
     waiting = [rank.batch for rank in ranks if rank.is_waiting]
     if not waiting:

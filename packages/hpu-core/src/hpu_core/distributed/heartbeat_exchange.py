@@ -66,17 +66,12 @@ class HeartbeatExchange:
         self._connected = [state for state in self.observed if not peers.isdisjoint(state.info.connections)]
 
     def connect(self, seconds: float | None = None, check: Callable[[], None] | None = None) -> None:
-        """Connect to the store.
-
-        Args:
-            seconds: How long to try; as long as a rank may wait in a collective when None.
-            check: Raises when it makes no sense to wait any longer; that of the rendezvous when None.
+        """Connect to the store, with the timeout and the check of the rendezvous unless others are given.
 
         Raises:
             RankFailedError: Rank 0 is gone.
         """
-        limit = self.timeouts.stall if seconds is None else seconds
-        config = self._job.config
+        config, limit = self._job.config, self.timeouts.stall if seconds is None else seconds
         root = open_store(replace(config, timeout=timedelta(seconds=limit), check=check or config.check), server=False)
         root.set_timeout(timedelta(seconds=self.timeouts.stall))
         self._store = self._job.store(root)
@@ -109,7 +104,7 @@ class HeartbeatExchange:
 
         Args:
             own: The heartbeat.
-            failure: The failure that this rank knows of, which stays the first one.
+            failure: The failure that this rank knows of. The first one stays.
 
         Raises:
             RuntimeError: The connection is broken.
@@ -141,7 +136,7 @@ class HeartbeatExchange:
         """Reconnect; a broken connection does not prove rank 0 dead. Return the failure if it is.
 
         Args:
-            own: Returns the heartbeat of this rank after the attempt.
+            own: Returns the heartbeat of this rank, after the attempt.
         """
         leader, now = self.ranks[0], time.monotonic()
         if leader.exit_reason is None:

@@ -90,22 +90,14 @@ class Watchdog:
         self._finalizer = multiprocessing.util.Finalize(self, self._close_at_exit, exitpriority=10)
 
     def on_training_start(self) -> None:
-        """Note that this rank takes part in training from now on.
-
-        Raises:
-            RankFailedError: A rank failed before.
-        """
+        """Note that this rank takes part in training from now on, unless a rank has failed before."""
         self.raise_if_failed()
         with self._lock:
             self._heartbeat.error, self._heartbeat.training = None, True
         self._wake.put(None)
 
     def raise_if_failed(self, cause: BaseException | None = None) -> None:
-        """Raise the failure, if there is one.
-
-        Raises:
-            RankFailedError: The job cannot continue.
-        """
+        """Raise a RankFailedError if the job cannot continue."""
         if self._failure is not None:
             raise RankFailedError(self._failure.message) from cause
 
@@ -129,7 +121,10 @@ class Watchdog:
             yield
         except BaseException as error:
             if not isinstance(error, RankFailedError) and self._wait_for_failure(error):
-                self._extend_deadline()
+                if self._failure is not None and beat.training:
+                    # Out of the collective, the main thread has what is left of the timeout to clean up.
+                    left = self._job.config.timeout.total_seconds() - self._failure.stalled_for
+                    self._schedule_exit(max(self._timeouts.exit_grace, left))
                 self.raise_if_failed(error)
             with self._lock:
                 beat.collective_seq -= 1
@@ -152,9 +147,6 @@ class Watchdog:
         """Count a training batch that is about to start; return whether all ranks stop before it.
 
         Returns at once unless some rank was asked to stop.
-
-        Raises:
-            RankFailedError: The job cannot continue.
         """
         beat = self._heartbeat
         with self._lock:
@@ -308,12 +300,6 @@ class Watchdog:
         known = self._failure is not None and self._failure.rank is not None
         file = os.open(os.devnull, os.O_WRONLY) if known else _STDERR
         faulthandler.dump_traceback_later(seconds, exit=True, file=file)
-
-    def _extend_deadline(self) -> None:
-        """Give the main thread, which has left the collective, what is left of the timeout to clean up."""
-        if self._failure is not None and self._heartbeat.training:
-            left = self._job.config.timeout.total_seconds() - self._failure.stalled_for
-            self._schedule_exit(max(self._timeouts.exit_grace, left))
 
     def _wait_for_failure(self, error: BaseException) -> bool:
         """Return whether a failure of another rank is known, which may be why this one fails as well.
