@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from subprocess import Popen
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 from unittest import mock
 
 from hpu_core.distributed.rendezvous import RendezvousResult, rendezvous
@@ -36,13 +36,13 @@ def join(world_size: int, timeout: float) -> list[RendezvousResult]:
 def broken_store() -> mock.Mock:
     """Return a store whose connection is broken, also for an exchange that has begun."""
     error = RuntimeError("Connection reset by peer")
-    store = mock.create_autospec(HashStore, instance=True)
+    store: mock.Mock = mock.create_autospec(HashStore, instance=True)
     store.set.side_effect = store.get.side_effect = store.add.side_effect = error
-    return cast("mock.Mock", store)
+    return store
 
 
 def launched_process(code: int | None = None) -> mock.Mock:
     """Return the process of a launched rank, which has exited with this code if there is one."""
-    process = mock.create_autospec(Popen, instance=True)
+    process: mock.Mock = mock.create_autospec(Popen, instance=True)
     process.poll.return_value = code
-    return cast("mock.Mock", process)
+    return process

@@ -69,7 +69,7 @@ def ranks(monkeypatch: pytest.MonkeyPatch) -> list[Rank]:
 @pytest.fixture
 def peers(monkeypatch: pytest.MonkeyPatch) -> mock.Mock:
     """The kernel's table of connections to the store; a test may change it."""
-    table = mock.create_autospec(peer_endpoints, side_effect=peer_endpoints)
+    table: mock.Mock = mock.create_autospec(peer_endpoints, side_effect=peer_endpoints)
     monkeypatch.setattr(module, "peer_endpoints", table)
     return table
 

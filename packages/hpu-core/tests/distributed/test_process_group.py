@@ -16,7 +16,7 @@ from hpu_core.distributed import process_group
 from hpu_core.distributed.environment import LAUNCHER_PID
 from hpu_core.distributed.failure_detection import RankFailedError
 from hpu_core.distributed.launcher import LaunchedRanks
-from hpu_core.distributed.process_group import FAILURE_DETECTION, ProcessGroupManager, _PeerCheck
+from hpu_core.distributed.process_group import FAILURE_DETECTION, ProcessGroupManager, _make_check
 from hpu_testing import SharedRankPool
 
 from .jobs import launched_process
@@ -121,12 +121,12 @@ def test_without_a_watchdog_collectives_are_not_counted() -> None:
 
 def test_a_launched_rank_that_exited_ends_the_wait() -> None:
     with pytest.raises(RankFailedError, match=r"rank 3 exited before it joined: exit code 1\. See its own error"):
-        _PeerCheck(LaunchedRanks({3: launched_process(1)}))()
+        _make_check(LaunchedRanks({3: launched_process(1)}))()
 
 
 def test_a_launcher_that_exited_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LAUNCHER_PID, str(os.getppid()))
-    check = _PeerCheck(LaunchedRanks())
+    check = _make_check(LaunchedRanks())
     check()
 
     assert LAUNCHER_PID not in os.environ

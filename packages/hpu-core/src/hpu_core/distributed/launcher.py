@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hpu_core._lightning import FabricSubprocessScriptLauncher, SubprocessScriptLauncher
 from hpu_core.distributed.environment import LAUNCHER_PID
@@ -18,20 +18,6 @@ __all__ = ["FabricHPUSubprocessScriptLauncher", "HPUSubprocessScriptLauncher", "
 _EXIT_TIMEOUT: Final = 4.0
 _POLL_INTERVAL: Final = 0.05
 
-if TYPE_CHECKING:
-
-    class _Launcher:
-        """Part of Lightning's launchers that is used here."""
-
-        cluster_environment: Any
-        num_processes: int
-        procs: list[subprocess.Popen[bytes]]
-
-        def _call_children_scripts(self) -> None: ...
-
-else:
-    _Launcher = object
-
 
 class LaunchedRanks(dict[int, subprocess.Popen[bytes]]):
     """Processes of the ranks that this process launched, by rank."""
@@ -42,7 +28,7 @@ class LaunchedRanks(dict[int, subprocess.Popen[bytes]]):
         return {rank: describe_exit(code) for rank, code in codes.items() if code is not None}
 
 
-class _SubprocessMixin(_Launcher):
+class _SubprocessMixin:
     """Mixin; list it before Lightning's launcher.
 
     Attributes:
@@ -50,6 +36,9 @@ class _SubprocessMixin(_Launcher):
     """
 
     launched: LaunchedRanks
+    cluster_environment: Any
+    num_processes: int
+    procs: list[subprocess.Popen[bytes]]
 
     def kill(self, signum: Any) -> None:
         """Send a signal to the launched ranks."""
@@ -59,7 +48,7 @@ class _SubprocessMixin(_Launcher):
     def _call_children_scripts(self) -> None:
         os.environ[LAUNCHER_PID] = str(os.getpid())
         try:
-            super()._call_children_scripts()
+            super()._call_children_scripts()  # type: ignore[misc] # Lightning's launcher has it.
         finally:
             del os.environ[LAUNCHER_PID]
         first = self.cluster_environment.node_rank() * self.num_processes

@@ -1,6 +1,7 @@
 """Process group of this process: rendezvous, default process group, and the watchdog of its ranks."""
 
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any, Final
@@ -59,9 +60,6 @@ class ProcessGroupManager:
     def rendezvous(self, cluster: ClusterEnvironment | None) -> None:
         """Wait for the other ranks, unless this process has a process group already, and start the watchdog.
 
-        Args:
-            cluster: Lightning's cluster environment.
-
         Raises:
             RankFailedError: A rank did not join or has failed; the message names it.
             RuntimeError: Rank 0 cannot open the store, or there is no cluster environment.
@@ -78,7 +76,7 @@ class ProcessGroupManager:
             cluster.global_rank(),
             cluster.world_size(),
             self.timeout,
-            _PeerCheck(self.launched),
+            _make_check(self.launched),
         )
         if not dist.is_initialized():
             reusable = _job is not None and _job.config.endpoint == config.endpoint
@@ -129,18 +127,17 @@ class ProcessGroupManager:
             self.watchdog = None
 
 
-class _PeerCheck:
-    """Check of the processes around this one during rendezvous: its launcher, and the ranks that it launched."""
+def _make_check(launched: LaunchedRanks) -> Callable[[], None]:
+    """Return a check of the processes around this one: its launcher, and the ranks that it launched."""
+    launcher = os.environ.pop(LAUNCHER_PID, None)
 
-    def __init__(self, launched: LaunchedRanks) -> None:
-        self._launched = launched
-        self._launcher = os.environ.pop(LAUNCHER_PID, None)
-
-    def __call__(self) -> None:
-        for rank, reason in self._launched.exit_reasons().items():
+    def check() -> None:
+        for rank, reason in launched.exit_reasons().items():
             raise RankFailedError(f"rank {rank} exited before it joined: {reason}. See its own error")
-        if self._launcher not in {None, str(os.getppid())}:
-            raise RankFailedError(f"rank 0 of this machine (pid {self._launcher}), which launched this rank, exited")
+        if launcher not in {None, str(os.getppid())}:
+            raise RankFailedError(f"rank 0 of this machine (pid {launcher}), which launched this rank, exited")
+
+    return check
 
 
 def _validate_backend(name: str | None) -> str:

@@ -93,12 +93,7 @@ class HPUParallelMixin(CollectivesMixin, _Strategy):
         hccl.select_device(self.world_size, self.local_rank, self.module_ids)
 
     def join_ranks(self) -> None:
-        """Set the rank of this process and wait for the other ranks.
-
-        Raises:
-            RankFailedError: A rank did not join, or has failed; the message names it.
-            ValueError: Ranks disagree about the job.
-        """
+        """Set the rank of this process and wait for the other ranks."""
         self._set_rank()
         self.process_groups.rendezvous(self.cluster_environment)
         self._has_joined = True
