@@ -3,7 +3,7 @@
 import os
 import pickle
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -181,12 +181,13 @@ def test_rank_opens_its_device_in_init_module() -> None:
     assert os.environ.pop("HLS_MODULE_ID") == "1"
 
 
-def test_environment_is_validated_before_launch() -> None:
+@pytest.mark.parametrize("method", ["popen", "spawn"])
+def test_environment_is_validated_before_launch(method: Any) -> None:
+    """The Trainer and Fabric configure the launcher in their constructors."""
     os.environ["NODE_RANK"] = "3"
-    strategy = _connect(HPUDDPStrategy())
 
     with pytest.raises(ValueError, match="NODE_RANK must be below `num_nodes`, got 3"):
-        cast("Any", strategy.launcher).launch(lambda: None)
+        _connect(HPUDDPStrategy(start_method=method))
 
 
 def test_strategy_is_picklable() -> None:

@@ -31,10 +31,8 @@ def test_unknown_name_is_refused() -> None:
 
 
 def test_training_outside_of_a_worker_is_refused() -> None:
-    cluster: Any = None
-
     with pytest.raises(RuntimeError, match="TorchTrainer"):
-        WorkerProcessGroupManager("hccl", None).rendezvous(cluster, 2, 1)
+        WorkerProcessGroupManager("hccl", None).rendezvous(None)
 
 
 def test_other_strategies_are_refused() -> None:

@@ -65,15 +65,20 @@ class HPUStrategyMixin(_Strategy):
         self._checkpoint_io = io
 
     def setup_environment(self) -> None:
-        """Load the Gaudi bridge, and select and open the device.
+        """Wait for the other ranks, open this rank's device and create the process group.
+
+        Each step has one owner: `check_accelerator`, `join_ranks`, `prepare_device`, and Lightning's own set-up, which
+        opens the device and creates the process group.
 
         Raises:
             MisconfigurationException: The accelerator is not an HPUAccelerator.
             ModuleNotFoundError: The Gaudi bridge is not installed.
+            RankFailedError: A rank did not join, or has failed; the message names it.
             RuntimeError: No device could be opened.
-            ValueError: HABANA_VISIBLE_MODULES is invalid.
+            ValueError: HABANA_VISIBLE_MODULES is invalid, or ranks disagree about the job.
         """
         self.check_accelerator()
+        self.join_ranks()
         self.prepare_device()
         self._mark_step = bridge.mark_step_if_lazy()
         super().setup_environment()
@@ -89,6 +94,9 @@ class HPUStrategyMixin(_Strategy):
                 f"{type(self).__name__} needs an HPUAccelerator, got {type(self.accelerator).__name__}: pass "
                 "`accelerator=hpu_core.HPUAccelerator()` as well"
             )
+
+    def join_ranks(self) -> None:
+        """Set the rank of this process and wait for the other ranks; a strategy for one device has none."""
 
     def prepare_device(self) -> None:
         """Load the Gaudi bridge, which torch needs for "hpu", and select the device.

@@ -7,8 +7,10 @@ It rejects 16-bit integers and has no average. The library below it has no produ
 
 import re
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -17,6 +19,17 @@ from torch import Tensor
 from hpu_core import bridge
 
 T = TypeVar("T")
+
+
+if TYPE_CHECKING:
+
+    class _Strategy:
+        """Part of Lightning's parallel strategies that is used here."""
+
+        def all_gather(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+else:
+    _Strategy = object
 
 
 class _ReduceOpError(ValueError, TypeError):
@@ -45,6 +58,70 @@ _GATHERED_REDUCE: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "max": lambda parts: parts.amax(0),
     "product": lambda parts: parts.prod(0),
 }
+
+
+class CollectivesMixin(_Strategy):
+    """Mixin for strategies for several devices; list it before Lightning's strategy."""
+
+    @abstractmethod
+    def collective(self, name: str, group: Any | None = None) -> AbstractContextManager[None]:
+        """Return the context in which a collective of this name runs."""
+
+    def all_gather(self, tensor: Tensor, group: Any | None = None, sync_grads: bool = False) -> Tensor:
+        """Return the tensors of all ranks, of shape `(ranks, *shape)`.
+
+        Args:
+            tensor: An hpu tensor of the same shape on all ranks.
+            group: The process group; all ranks if None.
+            sync_grads: Whether gradients flow back to the rank that a part is from.
+
+        Raises:
+            ValueError: The tensor is not an hpu tensor.
+        """
+        if not dist.is_initialized():
+            return tensor
+        with self.collective("all-gather", group):
+            if not sync_grads:
+                return all_gather(tensor, group)
+            check_device(tensor)
+            return super().all_gather(tensor, group, sync_grads)
+
+    def broadcast(self, obj: T, src: int = 0) -> T:
+        """Return the object of one rank.
+
+        Args:
+            obj: The object; ignored on other ranks.
+            src: The rank that has it.
+        """
+        if not dist.is_initialized():
+            return obj
+        with self.collective("broadcast"):
+            return broadcast(obj, src)
+
+    def barrier(self, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - Lightning passes a name for its logs.
+        """Wait until all ranks are here and their devices have finished all work."""
+        if dist.is_initialized():
+            with self.collective("barrier"):
+                barrier()
+
+    def reduce_over_ranks(self, tensor: Any, group: Any | None = None, reduce_op: Any = "mean") -> Any:
+        """Reduce a tensor over all ranks, in place; integers are exact.
+
+        Args:
+            tensor: An hpu tensor. Anything but a tensor is returned as it is.
+            group: The process group; all ranks if None.
+            reduce_op: "mean", "sum", "min", "max", "product", or the ReduceOp of that name.
+
+        Returns:
+            `tensor`.
+
+        Raises:
+            ValueError: The tensor is not an hpu tensor, or the operation is not one of these.
+        """
+        if not isinstance(tensor, Tensor) or not dist.is_initialized():
+            return tensor
+        with self.collective("all-reduce", group):
+            return all_reduce(tensor, group, reduce_op)
 
 
 def all_reduce(tensor: Tensor, group: Any | None, reduce_op: Any) -> Tensor:

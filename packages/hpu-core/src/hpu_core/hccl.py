@@ -74,9 +74,9 @@ def restore_environment() -> None:
 def select_device(world_size: int = 1, local_rank: int = 0, modules: Sequence[int] | None = None) -> None:
     """Select the device of this process as `initialize_hccl` does, without setting its rank.
 
-    For a process that creates tensors on its device before the rendezvous. The only process of a training opens a
-    device that `modules` or HABANA_VISIBLE_MODULES allows; the bridge by itself would open the first free one. Without
-    `modules`, an HLS_MODULE_ID that is set is the user's choice there. An open device stays.
+    For a process that creates tensors on its device before the rendezvous. A single-process run opens a device that
+    `modules` or HABANA_VISIBLE_MODULES allows; the bridge by itself would open the first free one. Without `modules`,
+    an HLS_MODULE_ID that is set is the user's choice there. An open device stays.
 
     Args:
         world_size: The number of processes.

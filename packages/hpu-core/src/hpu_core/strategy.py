@@ -1,18 +1,19 @@
 """Strategy for one Gaudi device, and the base of the Trainer's strategies on HPU."""
 
-from collections.abc import Callable, Iterator, Sequence
+import difflib
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hpu_core import bridge, hccl
+from hpu_core import hccl
 from hpu_core._lightning import MisconfigurationException, SingleDeviceStrategy, Strategy
+from hpu_core._random_states import RandomStatesMixin
 from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lightning.fabric.plugins import CheckpointIO
     from lightning.fabric.utilities.types import _DEVICE
     from lightning.pytorch import LightningModule
@@ -22,22 +23,13 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 
-# Key of a checkpoint for the state of the device's generator on each rank, a uint8 tensor `(ranks, bytes)`.
-_RANDOM_STATES: Final = "hpu_random_states"
-
-
-class HPUStrategy(HPUStrategyMixin, Strategy):
+class HPUStrategy(RandomStatesMixin, HPUStrategyMixin, Strategy):
     """Base of the Trainer's strategies on HPU; list it before Lightning's strategy.
 
     In lazy mode, a training step is two graphs: the forward and backward pass, then gradient clipping and the optimizer
     step. The graph is launched after each backward pass (also with manual optimization), after the optimizer step,
     before each validation, test and predict step, and after validation. In eager mode, nothing is called.
-
-    Checkpoints have the state of the device's random number generator on each rank, so a training with dropout that
-    resumes on as many devices draws the same numbers as one that was not interrupted.
     """
-
-    _random_states: torch.Tensor | None = None
 
     @contextmanager
     def tensor_init_context(self, empty_init: bool | None = None) -> Iterator[None]:
@@ -93,46 +85,6 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
         self._mark_step_if_lazy()
         return result
 
-    def save_checkpoint(
-        self, checkpoint: dict[str, Any], filepath: "str | Path", storage_options: Any | None = None
-    ) -> None:
-        """Save a checkpoint, with the states of the devices' generators unless it has weights only.
-
-        Args:
-            checkpoint: The Trainer's state.
-            filepath: The file, or the directory of a sharded checkpoint.
-            storage_options: Argument of the checkpoint plugin.
-        """
-        if "lr_schedulers" in checkpoint:
-            state = bridge.get_rng_state().to("hpu")
-            states: torch.Tensor = self.all_gather(state).cpu()
-            checkpoint[_RANDOM_STATES] = states.reshape(-1, state.numel())
-        super().save_checkpoint(checkpoint, filepath, storage_options)
-
-    def load_checkpoint(self, checkpoint_path: "str | Path", weights_only: bool | None = None) -> dict[str, Any]:
-        """Load a checkpoint.
-
-        Args:
-            checkpoint_path: The file, or the directory of a sharded checkpoint.
-            weights_only: Argument of `torch.load`. Needs Lightning 2.6.
-
-        Returns:
-            The Trainer's state.
-        """
-        options = {} if weights_only is None else {"weights_only": weights_only}
-        checkpoint: dict[str, Any] = super().load_checkpoint(checkpoint_path, **options)
-        self._random_states = checkpoint.get(_RANDOM_STATES)
-        return checkpoint
-
-    def on_train_start(self) -> None:
-        """Restore the state of the device's generator from the checkpoint that is resumed."""
-        super().on_train_start()
-        states, self._random_states = self._random_states, None
-        trainer = getattr(self.lightning_module, "trainer", None)
-        # Without as many ranks, there is no state for each of them.
-        if states is not None and trainer is not None and len(states) == trainer.world_size:
-            bridge.set_rng_state(states[trainer.global_rank])
-
     def validation_step(self, *args: Any, **kwargs: Any) -> "STEP_OUTPUT":
         """Launch the recorded graph (lazy mode), then run the module's `validation_step`."""
         self._mark_step_if_lazy()
@@ -152,11 +104,6 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
         """Launch the recorded graph (lazy mode), then run the module's `predict_step`."""
         self._mark_step_if_lazy()
         return super().predict_step(*args, **kwargs)
-
-    def teardown(self) -> None:
-        """Move everything off the device."""
-        self._random_states = None
-        super().teardown()
 
 
 class SingleHPUStrategy(HPUStrategy, SingleDeviceStrategy):
@@ -209,3 +156,21 @@ class SingleHPUStrategy(HPUStrategy, SingleDeviceStrategy):
     def select_device(self) -> None:
         """Select a device that `devices` or HABANA_VISIBLE_MODULES allows."""
         hccl.select_device(modules=self.module_ids)
+
+
+def validate_keywords(arguments: Mapping[str, Any], *functions: Callable[..., Any]) -> None:
+    """Reject keyword arguments that no function accepts, before ranks start.
+
+    Args:
+        arguments: A strategy's further keyword arguments.
+        functions: Torch's wrapper, and Lightning's constructor.
+
+    Raises:
+        TypeError: An argument is unknown.
+    """
+    known = {name for function in functions for name in inspect.signature(function).parameters}
+    for name in arguments:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean `{close[0]}`?" if close else f"see the arguments of {functions[0].__name__}"
+            raise TypeError(f"`{name}` is not an argument of {functions[0].__name__}: {hint}")

@@ -2,13 +2,20 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from subprocess import Popen
+from typing import TYPE_CHECKING
 from unittest import mock
 
 from hpu_core.distributed.rendezvous import RendezvousResult, rendezvous
 from hpu_core.distributed.store import RendezvousConfig, open_store
 from hpu_testing import free_port
 
-__all__ = ["broken_store", "join"]
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import HashStore
+else:
+    from torch.distributed import HashStore
+
+__all__ = ["broken_store", "join", "launched_process"]
 
 
 def join(world_size: int, timeout: float) -> list[RendezvousResult]:
@@ -19,7 +26,7 @@ def join(world_size: int, timeout: float) -> list[RendezvousResult]:
         timeout: The strategies' timeout in seconds.
     """
     port, limit = free_port(), timedelta(seconds=timeout)
-    configs = [RendezvousConfig("127.0.0.1", port, rank, rank, world_size, limit) for rank in range(world_size)]
+    configs = [RendezvousConfig("127.0.0.1", port, rank, world_size, limit) for rank in range(world_size)]
     # Torch 2.0 holds Python's lock while a client waits for the store, which another thread could then not open.
     roots = [open_store(configs[0], server=True), *[None] * (world_size - 1)]
     with ThreadPoolExecutor(world_size) as pool:
@@ -28,5 +35,14 @@ def join(world_size: int, timeout: float) -> list[RendezvousResult]:
 
 def broken_store() -> mock.Mock:
     """Return a store whose connection is broken, also for an exchange that has begun."""
-    fail = mock.Mock(side_effect=RuntimeError("Connection reset by peer"))
-    return mock.Mock(set=fail, get=fail, add=fail)
+    error = RuntimeError("Connection reset by peer")
+    store: mock.Mock = mock.create_autospec(HashStore, instance=True)
+    store.set.side_effect = store.get.side_effect = store.add.side_effect = error
+    return store
+
+
+def launched_process(code: int | None = None) -> mock.Mock:
+    """Return the process of a launched rank, which has exited with this code if there is one."""
+    process: mock.Mock = mock.create_autospec(Popen, instance=True)
+    process.poll.return_value = code
+    return process

@@ -24,7 +24,7 @@ def test_both_ends_name_a_connection_alike(server: socket.socket) -> None:
         with accepted:
             own = f"127.0.0.1:{client.getsockname()[1]}"
 
-            assert connections.own_endpoints(port) == [own]
+            assert connections.own_endpoints(port) == (own,)
             assert connections.peer_endpoints(port) == {own}
 
 
@@ -36,7 +36,7 @@ def test_a_closed_connection_is_gone(server: socket.socket) -> None:
         with accepted:
             assert accepted.recv(1) == b""
 
-            assert connections.own_endpoints(port) == []
+            assert connections.own_endpoints(port) == ()
             assert connections.peer_endpoints(port) == set()
 
 

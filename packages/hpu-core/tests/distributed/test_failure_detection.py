@@ -26,7 +26,7 @@ def _rank(rank: int, seq: int = 10, collective: str | None = None, *, progress: 
     """Return a rank that trains; `more` is for its heartbeat, except `heard` and `exit_reason`."""
     heard, exit_reason, beat = more.pop("heard", NOW), more.pop("exit_reason", None), more
     heartbeat = Heartbeat(collective_seq=seq, collective=collective, **{"training": True, **beat})
-    return RankState(RankInfo(rank, rank, "node", 100 + rank), heartbeat, progress, heard, exit_reason)
+    return RankState(RankInfo(rank, "node", 100 + rank), heartbeat, progress, heard, exit_reason)
 
 
 def _detect(*ranks: RankState) -> RankFailure | None:

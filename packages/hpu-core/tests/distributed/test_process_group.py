@@ -16,8 +16,10 @@ from hpu_core.distributed import process_group
 from hpu_core.distributed.environment import LAUNCHER_PID
 from hpu_core.distributed.failure_detection import RankFailedError
 from hpu_core.distributed.launcher import LaunchedRanks
-from hpu_core.distributed.process_group import FAILURE_DETECTION, ProcessGroupManager, _PeerCheck
+from hpu_core.distributed.process_group import FAILURE_DETECTION, ProcessGroupManager, _make_check
 from hpu_testing import SharedRankPool
+
+from .jobs import launched_process
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,7 @@ def _is_watched(init_method: str | None) -> bool:
     cluster = LightningEnvironment()
     cluster.set_world_size(2)
     cluster.set_global_rank(rank)
-    manager.rendezvous(cluster, 2, 1)
+    manager.rendezvous(cluster)
     is_watched = manager.watchdog is not None
     # The ranks leave together: rank 0 keeps the store.
     dist.barrier()
@@ -109,7 +111,7 @@ def test_failure_detection_can_be_switched_off(
 
 def test_a_strategy_without_cluster_environment_is_refused() -> None:
     with pytest.raises(RuntimeError, match="no cluster environment: pass it to a Trainer or to Fabric"):
-        ProcessGroupManager(None, None).rendezvous(None, 2, 1)
+        ProcessGroupManager(None, None).rendezvous(None)
 
 
 def test_without_a_watchdog_collectives_are_not_counted() -> None:
@@ -119,12 +121,12 @@ def test_without_a_watchdog_collectives_are_not_counted() -> None:
 
 def test_a_launched_rank_that_exited_ends_the_wait() -> None:
     with pytest.raises(RankFailedError, match=r"rank 3 exited before it joined: exit code 1\. See its own error"):
-        _PeerCheck(mock.Mock(exit_codes=lambda: {3: 1}))()
+        _make_check(LaunchedRanks({3: launched_process(1)}))()
 
 
 def test_a_launcher_that_exited_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LAUNCHER_PID, str(os.getppid()))
-    check = _PeerCheck(LaunchedRanks())
+    check = _make_check(LaunchedRanks())
     check()
 
     assert LAUNCHER_PID not in os.environ

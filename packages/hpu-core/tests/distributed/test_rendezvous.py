@@ -5,6 +5,7 @@ import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from hpu_core.distributed import rendezvous as module
 from hpu_core.distributed.environment import AGENT_STORE
 from hpu_core.distributed.failure_detection import RankFailedError, RankInfo
 from hpu_core.distributed.rendezvous import RendezvousResult, rendezvous
-from hpu_core.distributed.store import RendezvousConfig, open_store, publish, try_get
+from hpu_core.distributed.store import RendezvousConfig, open_store, try_get
 from hpu_testing import free_port
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def port() -> int:
 
 
 def _config(port: int, rank: int, world_size: int, seconds: float = 60, **options: Any) -> RendezvousConfig:
-    return RendezvousConfig("127.0.0.1", port, rank, rank, world_size, timedelta(seconds=seconds), **options)
+    return RendezvousConfig("127.0.0.1", port, rank, world_size, timedelta(seconds=seconds), **options)
 
 
 def _join(*configs: RendezvousConfig) -> list[Any]:
@@ -91,8 +92,9 @@ def test_ranks_that_died_before_they_joined_are_not_counted(port: int, monkeypat
     """A rank of an earlier attempt has left its request, which it cannot acknowledge any more."""
     agent = TCPStore("127.0.0.1", port, 1, is_master=True, wait_for_workers=False)
     monkeypatch.setenv(AGENT_STORE, "True")
+    agent.add(module._ATTEMPTS, 1)
     (alone,) = _join(_config(port, 1, 2, seconds=0.1, check=_raise_after(5)))
-    agent.add("hpu_core/rendezvous/join", 1)
+    module._attempt_store(agent, 2).add("join", 1)
     results = _all(port, 2)
 
     assert isinstance(alone, RankFailedError)
@@ -179,26 +181,22 @@ def test_two_processes_with_rank_0_are_refused(port: int, monkeypatch: pytest.Mo
     errors = _join(_config(port, 0, 2), _config(port, 0, 2))
 
     assert agent.port == port
-    assert all("another process have rank 0: NODE_RANK must differ" in str(error) for error in errors)
+    assert all("have the same rank: NODE_RANK must differ" in str(error) for error in errors)
 
 
 def test_a_process_with_rank_0_is_refused_that_joined_a_moment_ago(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first learns of it by its offer, and answers with an own one before it leaves."""
+    """The first learns of it by its attempt, and joins that one before it leaves."""
     agent = TCPStore("127.0.0.1", port, 1, is_master=True, wait_for_workers=False)
-    base = PrefixStore(module._BASE, agent)
 
-    def join_first(store: PrefixStore, key: str) -> tuple[int, dict[str, Any]] | None:
-        if key.startswith("offer/") and base.add("join", 0) == 1:
-            module._append(base, "join", {"nonce": "other"})
-            publish(base, key, {"attempt": "other"})
-        return try_get(store, key)
+    def begin_another_attempt() -> None:
+        if agent.add(module._ATTEMPTS, 0) == 1:
+            agent.add(module._ATTEMPTS, 1)
 
     monkeypatch.setenv(AGENT_STORE, "True")
-    monkeypatch.setattr(module, "try_get", join_first)
-    with pytest.raises(ValueError, match="another process have rank 0"):
-        rendezvous(_config(port, 0, 2))
+    with pytest.raises(ValueError, match="another process have the same rank"):
+        rendezvous(_config(port, 0, 2, check=begin_another_attempt))
 
-    assert try_get(base, "offer/other") is not None
+    assert try_get(module._attempt_store(agent, 2), "join/1") is not None
 
 
 @pytest.mark.parametrize("sizes", [(2, 4), (4, 2)])
@@ -210,16 +208,17 @@ def test_different_world_sizes_are_refused(sizes: tuple[int, int], port: int) ->
 
 
 def test_another_version_is_refused(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hpu_core.distributed.rendezvous._record", _record_of_another_version)
+    join = module._join
+
+    def join_as_another_version(store: PrefixStore, config: RendezvousConfig, own: RankInfo) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "PROTOCOL", 0)
+            join(store, config, own)
+
+    monkeypatch.setattr(module, "_join", join_as_another_version)
     errors = _join(*(_config(port, rank, 2) for rank in range(2)))
 
     assert all("another version of hpu-core" in str(error) for error in errors)
-
-
-def _record_of_another_version(own: Any, nonce: str, config: RendezvousConfig) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return {"protocol": 0, "nonce": nonce, "world_size": config.world_size, "rank": asdict(own)}
 
 
 def _members(record: dict[str, Any]) -> dict[int, RankInfo] | str:
@@ -261,7 +260,7 @@ def test_a_foreign_outcome_is_an_error(outcome: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("rank", [-1, 2])
 def test_a_rank_out_of_range_is_refused(rank: int) -> None:
-    record = module._record(RankInfo(rank, 0, "host", 1), "nonce", _config(1, 0, 2))
+    record = {"protocol": module.PROTOCOL, "world_size": 2, "rank": asdict(RankInfo(rank, "host", 1))}
 
     assert "must be below the world size 2: correct NODE_RANK" in str(_members(record))
 
@@ -271,15 +270,17 @@ def test_a_record_of_another_version_is_refused_whatever_it_has() -> None:
     assert "runs another version of hpu-core than rank 0" in str(_members({"protocol": 2, "process": {}}))
 
 
-@pytest.mark.parametrize("key", ["join", "join/1"])
+@pytest.mark.parametrize("key", ["hpu_core/attempts", "join", "join/1"])
 def test_rank_0_reports_a_foreign_value(key: str, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A count of another program does not make rank 0 read as many entries."""
     agent = TCPStore("127.0.0.1", port, 1, is_master=True, wait_for_workers=False)
     monkeypatch.setenv(AGENT_STORE, "True")
-    base = PrefixStore(module._BASE, agent)
-    base.add("join", 10**12 if key == "join" else 1)
-    base.set("join/1", "not JSON")
-    base.add("join/1/count", 1)
+    if key == module._ATTEMPTS:
+        agent.add(key, 10**12)
+    store = module._attempt_store(agent, 1)
+    store.add("join", 10**12 if key == "join" else 1)
+    store.set("join/1", "not JSON")
+    store.add("join/1/published", 1)
     (error,) = _join(_config(port, 0, 2))
 
     assert type(error) is ValueError

@@ -8,7 +8,9 @@ import pytest
 
 from hpu_core import frameworks
 from hpu_core._lightning import SIGTERMException
+from hpu_core.distributed.launcher import HPUSubprocessScriptLauncher
 from hpu_core.distributed.sigterm import NOTIFIER, SYNCHRONIZER, SigtermCoordinator
+from hpu_core.distributed.watchdog import Watchdog
 
 _pytorch = frameworks.current().pytorch()
 
@@ -17,14 +19,17 @@ _pytorch = frameworks.current().pytorch()
 def trainer(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A Trainer on the CPU whose launcher records what it is told."""
     trainer = _pytorch.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, barebones=True)
-    monkeypatch.setattr(trainer.strategy, "_launcher", mock.Mock())
+    launcher = mock.create_autospec(HPUSubprocessScriptLauncher, instance=True)
+    monkeypatch.setattr(trainer.strategy, "_launcher", launcher)
     return trainer
 
 
 @pytest.fixture
 def watchdog() -> Any:
     """A watchdog whose ranks do not stop."""
-    return mock.Mock(stop_requested=False, should_stop_before_batch=mock.Mock(return_value=False))
+    watchdog = mock.create_autospec(Watchdog, instance=True, stop_requested=False)
+    watchdog.should_stop_before_batch.return_value = False
+    return watchdog
 
 
 def test_batches_synchronize_nothing(trainer: Any, watchdog: Any) -> None:

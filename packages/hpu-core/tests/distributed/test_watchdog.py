@@ -2,6 +2,7 @@
 
 import atexit
 import faulthandler
+import json
 import logging
 import multiprocessing
 import os
@@ -25,16 +26,16 @@ from hpu_core.distributed.environment import AGENT_STORE
 from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, RankFailure, RankInfo, Timeouts
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult
-from hpu_core.distributed.store import RendezvousConfig, publish
+from hpu_core.distributed.store import RendezvousConfig
 from hpu_core.distributed.watchdog import Watchdog
 from hpu_testing import free_port
 
-from .jobs import broken_store, join
+from .jobs import broken_store, join, launched_process
 
 if TYPE_CHECKING:
-    from torch._C._distributed_c10d import HashStore
+    from torch._C._distributed_c10d import HashStore, TCPStore
 else:
-    from torch.distributed import HashStore
+    from torch.distributed import HashStore, TCPStore
 
 # How long a test waits for another thread.
 _LIMIT = 60.0
@@ -46,16 +47,13 @@ class Pair:
     Attributes:
         ranks: Their watchdogs.
         heartbeats: Their heartbeats.
-        launched: The ranks that rank 0 launched.
+        launched: The process of rank 1, which rank 0 launched.
     """
 
     def __init__(self, jobs: list[RendezvousResult]) -> None:
-        self.heartbeats = [Heartbeat(training=True) for _ in jobs]
-        self.launched: Any = mock.Mock(exit_codes=mock.Mock(return_value={}), ranks=mock.Mock(return_value={1}))
-        self.ranks = [
-            Watchdog(jobs[0], self.heartbeats[0], self.launched),
-            Watchdog(jobs[1], self.heartbeats[1], LaunchedRanks()),
-        ]
+        self.heartbeats = [job.heartbeat for job in jobs]
+        self.launched = launched_process()
+        self.ranks = [Watchdog(jobs[0], LaunchedRanks({1: self.launched})), Watchdog(jobs[1], LaunchedRanks())]
 
     def start(self) -> None:
         """Start both watchdogs."""
@@ -88,7 +86,7 @@ def jobs(timeout: float, monkeypatch: pytest.MonkeyPatch) -> list[RendezvousResu
 @pytest.fixture
 def exits(monkeypatch: pytest.MonkeyPatch) -> mock.Mock:
     """Record of calls that would end this process."""
-    calls = mock.Mock()
+    calls = mock.Mock(spec=["cancel", "later", "now", "register"])
     monkeypatch.setattr(faulthandler, "dump_traceback_later", calls.later)
     monkeypatch.setattr(faulthandler, "cancel_dump_traceback_later", calls.cancel)
     monkeypatch.setattr(os, "_exit", calls.now)
@@ -141,8 +139,8 @@ def _held(watchdog: Watchdog, name: str = "backward") -> Callable[[], BaseExcept
 
 
 def test_collectives_are_counted(jobs: list[RendezvousResult]) -> None:
-    heartbeat = Heartbeat()
-    watchdog = Watchdog(jobs[0], heartbeat, LaunchedRanks())
+    heartbeat = jobs[0].heartbeat
+    watchdog = Watchdog(jobs[0], LaunchedRanks())
     with watchdog.collective("setup"):
         with watchdog.collective("broadcast"):
             inner = heartbeat.collective
@@ -152,8 +150,8 @@ def test_collectives_are_counted(jobs: list[RendezvousResult]) -> None:
 
 
 def test_a_failed_collective_is_not_counted(jobs: list[RendezvousResult]) -> None:
-    heartbeat = Heartbeat()
-    with pytest.raises(KeyError), Watchdog(jobs[0], heartbeat, LaunchedRanks()).collective("backward"):
+    heartbeat = jobs[0].heartbeat
+    with pytest.raises(KeyError), Watchdog(jobs[0], LaunchedRanks()).collective("backward"):
         raise KeyError
 
     assert (heartbeat.collective_seq, heartbeat.collective) == (0, None)
@@ -182,7 +180,7 @@ def test_a_long_error_text_is_cut(pair: Pair) -> None:
 
 def test_a_process_that_died_is_named_with_its_signal(pair: Pair) -> None:
     wait = _held(pair.ranks[0])
-    pair.launched.exit_codes.return_value = {1: -9}
+    pair.launched.poll.return_value = -9
 
     assert str(wait()).endswith("exited: killed by signal 9")
 
@@ -193,14 +191,14 @@ def test_a_process_that_died_is_named_by_its_launcher_on_another_machine(
 ) -> None:
     """Rank 1 launched rank 2."""
     monkeypatch.delenv(AGENT_STORE, raising=False)
-    launched: Any = mock.Mock(exit_codes=mock.Mock(return_value={}), ranks=mock.Mock(return_value={2}))
+    launched = launched_process()
     jobs = join(3, timeout)
-    watchdogs = [Watchdog(jobs[0], Heartbeat(), LaunchedRanks()), Watchdog(jobs[1], Heartbeat(), launched)]
-    watchdogs.append(Watchdog(jobs[2], Heartbeat(), LaunchedRanks()))
+    children = [LaunchedRanks(), LaunchedRanks({2: launched}), LaunchedRanks()]
+    watchdogs = [Watchdog(job, ranks) for job, ranks in zip(jobs, children, strict=True)]
     for watchdog in watchdogs:
         watchdog.start()
     wait = _held(watchdogs[0])
-    launched.exit_codes.return_value = {2: -9}
+    launched.poll.return_value = -9
 
     assert str(wait()).endswith("exited: killed by signal 9")
 
@@ -210,7 +208,9 @@ def test_a_process_that_died_is_named_by_its_launcher_on_another_machine(
 
 def test_a_rank_whose_output_nobody_reads_exits(pair: Pair, exits: mock.Mock, monkeypatch: pytest.MonkeyPatch) -> None:
     """As that of Open MPI's ranks, when mpirun was killed."""
-    monkeypatch.setattr(sys, "stderr", mock.Mock(write=mock.Mock(side_effect=BrokenPipeError)))
+    stderr = mock.create_autospec(sys.stderr, instance=True)
+    stderr.write.side_effect = BrokenPipeError
+    monkeypatch.setattr(sys, "stderr", stderr)
     wait = _held(pair.ranks[0])
     pair.ranks[1].report_failure(ValueError("no such luck"))
     wait()
@@ -276,8 +276,8 @@ def test_exit_after_a_failure_and_another_training_is_not_limited(
     wait()
     for watchdog in pair.ranks:
         watchdog.close()
-    for job, heartbeat in zip(reversed(jobs), reversed(pair.heartbeats), strict=True):
-        watchdog = Watchdog(job, heartbeat, LaunchedRanks())
+    for job in reversed(jobs):
+        watchdog = Watchdog(job, LaunchedRanks())
         watchdog.start()
         watchdog.close()
     _exit(exits)
@@ -301,8 +301,8 @@ def test_new_strategy_does_not_read_the_failure_of_the_last_one(jobs: list[Rende
     wait()
     for watchdog in pair.ranks:
         watchdog.close()
-    follower = Watchdog(jobs[1], pair.heartbeats[1], LaunchedRanks())
-    leader = Watchdog(jobs[0], pair.heartbeats[0], pair.launched)
+    follower = Watchdog(jobs[1], LaunchedRanks())
+    leader = Watchdog(jobs[0], LaunchedRanks({1: pair.launched}))
 
     for watchdog in (follower, leader):
         watchdog.start()
@@ -366,7 +366,7 @@ def test_only_the_watchdog_that_reported_an_error_waits_for_its_readers(
     jobs: list[RendezvousResult], pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Strategies of one process share a heartbeat, and Fabric's close at exit, one after the other."""
-    other = Watchdog(jobs[0], pair.heartbeats[0], LaunchedRanks())
+    other = Watchdog(jobs[0], LaunchedRanks())
     other.start()
     pair.heartbeats[0].training = True
     pair.ranks[0].report_failure(ValueError("no such luck"))
@@ -412,12 +412,12 @@ def test_a_rank_that_hangs_ends_its_daemon_processes(pair: Pair, exits: mock.Moc
 def test_a_launched_rank_that_hangs_is_killed_by_its_launcher(pair: Pair) -> None:
     """A process that is stopped, or holds Python's lock, does not exit by itself."""
     killed = threading.Event()
-    pair.launched.kill.side_effect = lambda rank: killed.set()
+    pair.launched.kill.side_effect = killed.set
     pair.ranks[1]._closed.set()
     _held(pair.ranks[0])()
 
     assert killed.wait(_LIMIT)
-    pair.launched.kill.assert_called_with(1)
+    pair.launched.kill.assert_called_with()
 
 
 def test_a_message_alone_ends_no_process(pair: Pair, exits: mock.Mock) -> None:
@@ -440,7 +440,10 @@ def test_a_rank_that_finished_is_not_missed(pair: Pair) -> None:
 def test_an_error_in_the_watchdog_ends_no_healthy_run(
     rank: int, pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(pair.ranks[rank]._exchange, "exchange", mock.Mock(side_effect=KeyError("broken")))
+    def fail(own: Heartbeat, failure: RankFailure | None) -> None:
+        raise KeyError("broken")
+
+    monkeypatch.setattr(pair.ranks[rank]._exchange, "exchange", fail)
     done = threading.Event()
     with caplog.at_level(logging.WARNING):
         for _ in range(30):
@@ -552,8 +555,12 @@ def test_an_error_while_the_store_does_not_answer_names_rank_0(
     pair: Pair, exits: mock.Mock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Not every collective is counted: DDP exchanges its buckets in a forward pass."""
+
     # As of a rank 0 that was killed, while its DataLoader workers still hold its sockets.
-    monkeypatch.setattr(pair.ranks[1]._exchange, "connect", mock.Mock(side_effect=RuntimeError("timed out")))
+    def fail(seconds: float, check: Callable[[], None]) -> None:
+        raise RuntimeError("timed out")
+
+    monkeypatch.setattr(pair.ranks[1]._exchange, "connect", fail)
     pair.ranks[1]._exchange._store = broken_store()
 
     pair.ranks[1].report_failure(RuntimeError("Read error: Connection reset by peer"))
@@ -572,12 +579,13 @@ def test_an_error_while_the_store_does_not_answer_names_rank_0(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_heartbeat_of_another_version_ends_no_run(rank: int, record: dict[str, Any], exits: mock.Mock) -> None:
     """The watchdog reads it, or is off."""
-    infos = (RankInfo(0, 0, "host", -1), RankInfo(1, 1, "host", -1))
-    config = RendezvousConfig("127.0.0.1", 1, rank, rank, 2, timedelta(seconds=60))
-    watchdog = Watchdog(RendezvousResult(config, mock.Mock(), "a", infos, ()), Heartbeat(), LaunchedRanks())
+    infos = (RankInfo(0, "host", -1), RankInfo(1, "host", -1))
+    config = RendezvousConfig("127.0.0.1", 1, rank, 2, timedelta(seconds=60))
+    root = mock.create_autospec(TCPStore, instance=True)
+    watchdog = Watchdog(RendezvousResult(config, root, 1, infos), LaunchedRanks())
     store = watchdog._exchange._store = HashStore()
-    for key in ("heartbeat/0", "heartbeat/1", "leader"):
-        publish(store, key, {"run": 0, **record})
+    for key in ("heartbeat/0", "heartbeat/1"):
+        store.set(key, json.dumps({"run": 0, "failure": None, "decision": {}, **record}))
     with mock.patch.object(module._log, "warning"):
         watchdog._run(watchdog._exchange_once)
 

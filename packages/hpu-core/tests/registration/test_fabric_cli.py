@@ -9,7 +9,7 @@ import torch
 from packaging.version import Version
 
 from hpu_core import frameworks
-from hpu_core.registration import _fabric_cli
+from hpu_core.registration import _cli
 
 from .programs import output
 
@@ -63,4 +63,4 @@ def test_lightning_without_click_has_no_commands(monkeypatch: pytest.MonkeyPatch
     """Click is a requirement of Lightning's command line alone."""
     monkeypatch.setitem(sys.modules, "click", None)
 
-    _fabric_cli.extend_options(ModuleType("cli"), _framework.name)
+    _cli.extend_options(ModuleType("cli"), _framework.name)

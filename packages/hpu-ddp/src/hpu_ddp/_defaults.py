@@ -5,7 +5,7 @@ Intel's examples and Optimum Habana use these values throughout; they were not m
 
 from typing import Any, Final
 
-from hpu_core.distributed.strategy import validate_keywords
+from hpu_core.strategy import validate_keywords
 
 # In MiB. Fewer collectives than with torch's default of 25 MiB amortize their fixed cost on the device.
 BUCKET_CAP_MB: Final = 230

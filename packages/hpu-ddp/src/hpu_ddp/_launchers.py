@@ -7,7 +7,7 @@ from hpu_core.distributed.strategy import HPUParallelMixin
 from hpu_ddp._lightning import FabricMultiProcessingLauncher, MultiProcessingLauncher
 
 
-class HPUDDPLauncherMixin(HPUParallelMixin):
+class StartMethodMixin(HPUParallelMixin):
     """Mixin for strategies with a `start_method`; list it first.
 
     Attributes:
@@ -38,25 +38,19 @@ class HPUDDPLauncherMixin(HPUParallelMixin):
             self._launcher = self.multi_processing_launcher(self, start_method=self._start_method)
 
 
-class _HPULauncherMixin:
-    """Mixin; list it before Lightning's launcher."""
+class _MultiProcessingMixin:
+    """Mixin; list it before Lightning's launcher.
 
-    @property
-    def is_interactive_compatible(self) -> bool:
-        """Whether the launcher works in notebooks; always True.
+    Attributes:
+        is_interactive_compatible: Whether the launcher works in notebooks. Lightning allows only "fork" there, which
+            the bridge does not support after it has opened a device. The other start methods need classes and functions
+            that can be imported from a module.
+    """
 
-        Lightning allows only "fork" there, which the bridge does not support after it has opened a device. The other
-        start methods need classes and functions that can be imported from a module.
-        """
-        return True
+    is_interactive_compatible = True
 
     def launch(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """Launch the ranks, call `function` on each, and return the result of rank 0.
-
-        Args:
-            function: The function to call on each rank.
-            *args: Positional arguments of the function.
-            **kwargs: Keyword arguments of the function, and `trainer` for the Trainer's launcher.
 
         Raises:
             RuntimeError: This process has opened a device.
@@ -71,9 +65,9 @@ class _HPULauncherMixin:
         return launched
 
 
-class HPUMultiProcessingLauncher(_HPULauncherMixin, MultiProcessingLauncher):
+class HPUMultiProcessingLauncher(_MultiProcessingMixin, MultiProcessingLauncher):
     """The Trainer's multiprocessing launcher."""
 
 
-class FabricHPUMultiProcessingLauncher(_HPULauncherMixin, FabricMultiProcessingLauncher):
+class FabricHPUMultiProcessingLauncher(_MultiProcessingMixin, FabricMultiProcessingLauncher):
     """Fabric's multiprocessing launcher."""

@@ -3,11 +3,10 @@
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from hpu_core import hccl
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
 from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
 from hpu_ddp import _defaults
-from hpu_ddp._launchers import FabricHPUMultiProcessingLauncher, HPUDDPLauncherMixin
+from hpu_ddp._launchers import FabricHPUMultiProcessingLauncher, StartMethodMixin
 from hpu_ddp._lightning import FabricDDPStrategy, constructor_arguments
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
 
 
-class FabricHPUParallelStrategy(HPUDDPLauncherMixin, FabricHPUParallelStrategyBase, FabricDDPStrategy):
+class FabricHPUParallelStrategy(StartMethodMixin, FabricHPUParallelStrategyBase, FabricDDPStrategy):
     """Fabric strategy for data-parallel training on multiple HPUs, registered as "hpu_parallel".
 
     Fabric's counterpart of HPUParallelStrategy. In lazy mode, the graph is executed after the backward pass and after
@@ -30,21 +29,14 @@ class FabricHPUParallelStrategy(HPUDDPLauncherMixin, FabricHPUParallelStrategyBa
         cluster_environment: Lightning's cluster environment; detected by Fabric if None.
         checkpoint_io: Plugin that writes and reads checkpoints; `hpu_core.HPUCheckpointIO` if None.
         precision: Fabric's precision plugin; 32-bit if None.
-        process_group_backend: Backend of the process group, "hccl" or another one that supports HPU tensors; "hccl" if
-            None.
-        timeout: Timeout of the rendezvous, and of a rank that makes no progress while others wait for it; 30 minutes by
-            default.
-        start_method: How to launch the ranks: "popen" runs the script again for each further device; "spawn", "fork"
-            and "forkserver" use multiprocessing. Notebooks need one of the latter.
-        failure_detection: Whether to run the watchdog, which raises `RankFailedError` on all ranks if one fails, exits
-            or hangs; HPU_FAILURE_DETECTION=0 switches it off as well. Default: ``True``.
-        bucket_cap_mb: Size of the gradient buckets in MiB. Each bucket is one all-reduce, which can overlap with the
-            backward pass. Default: 230 instead of torch's 25.
-        gradient_as_bucket_view: Whether gradients are views of the all-reduce buckets, which saves memory and a copy
-            per step. Default: ``True`` instead of torch's ``False``.
-        find_unused_parameters: Whether to traverse the autograd graph in each forward pass for parameters that do not
-            receive gradients. Default: ``False``.
-        **kwargs: Further arguments of torch's DistributedDataParallel, such as `static_graph`.
+        process_group_backend: See HPUParallelStrategy.
+        timeout: See HPUParallelStrategy.
+        start_method: See HPUParallelStrategy.
+        failure_detection: See HPUParallelStrategy.
+        bucket_cap_mb: See HPUParallelStrategy.
+        gradient_as_bucket_view: See HPUParallelStrategy.
+        find_unused_parameters: See HPUParallelStrategy.
+        **kwargs: Further arguments of torch's DistributedDataParallel.
 
     Raises:
         TypeError: `timeout` is not a timedelta, or DistributedDataParallel has no argument of this name.
@@ -113,14 +105,8 @@ class FabricHPUParallelStrategy(HPUDDPLauncherMixin, FabricHPUParallelStrategyBa
             self.count_forward_passes()
         return wrapper
 
-    def setup_hccl_env(self) -> None:
-        """Set this process's rank and module for the bridge, before its device is opened; subclasses may extend it."""
-        hccl.initialize_hccl(self.world_size, self.global_rank, self.local_rank)
-
     def _setup_distributed(self) -> None:
-        self._set_world_ranks()
-        self.setup_hccl_env()
-        self.process_groups.init_process_group(self.cluster_environment)
+        self.create_process_group()
 
     def _determine_ddp_device_ids(self) -> None:
         # Each process has one device, without an index.

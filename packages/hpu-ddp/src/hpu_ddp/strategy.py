@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch.nn.parallel import DistributedDataParallel
 
-from hpu_core import hccl
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
 from hpu_core.distributed.strategy import HPUParallelStrategyBase
 from hpu_ddp import _defaults
-from hpu_ddp._launchers import HPUDDPLauncherMixin, HPUMultiProcessingLauncher
+from hpu_ddp._launchers import HPUMultiProcessingLauncher, StartMethodMixin
 from hpu_ddp._lightning import DDPStrategy, constructor_arguments, reset_seed
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from lightning.pytorch.plugins.precision import Precision
 
 
-class HPUParallelStrategy(HPUDDPLauncherMixin, HPUParallelStrategyBase, DDPStrategy):
+class HPUParallelStrategy(StartMethodMixin, HPUParallelStrategyBase, DDPStrategy):
     """Strategy for data-parallel training on multiple HPUs, registered as "hpu_parallel".
 
     Extends Lightning's DDPStrategy with HCCL, one device per process, failure detection, and the reductions that HCCL
@@ -115,15 +114,9 @@ class HPUParallelStrategy(HPUDDPLauncherMixin, HPUParallelStrategyBase, DDPStrat
         return cls(**constructor_arguments(strategy))
 
     def setup_distributed(self) -> None:
-        """Set the rank of this process and create the process group."""
+        """Create the process group."""
         reset_seed()
-        self.set_world_ranks()
-        self.setup_hccl_env()
-        self.process_groups.init_process_group(self.cluster_environment)
-
-    def setup_hccl_env(self) -> None:
-        """Set this process's rank and module for the bridge, before its device is opened; subclasses may extend it."""
-        hccl.initialize_hccl(self.world_size, self.global_rank, self.local_rank)
+        self.create_process_group()
 
     def determine_ddp_device_ids(self) -> None:
         """Return None: each process has one device, without an index."""

@@ -85,7 +85,7 @@ class HPUDeepSpeedMixin(HPUParallelMixin):
         _config.require_compiler(self.config)
         _nvme.validate(self.config)
         _nvme.prepare(self.config)
-        self.process_groups.init_process_group(self.cluster_environment)
+        self.create_process_group()
         # DeepSpeed reads the rank from the environment, too.
         os.environ.update(RANK=str(self.global_rank), WORLD_SIZE=str(self.world_size), LOCAL_RANK=str(self.local_rank))
         _deepspeed.load().init_distributed("hccl", timeout=self._timeout)

@@ -218,7 +218,6 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBas
             del state[__name__]
 
     def _setup_distributed(self) -> None:
-        self._set_world_ranks()
         self._make_process_group()
         if not self._config_initialized:
             self._format_config()

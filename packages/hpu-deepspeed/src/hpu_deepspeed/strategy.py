@@ -253,8 +253,7 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         super().setup_environment()
 
     def setup_distributed(self) -> None:
-        """Set the rank of this process and create the process group."""
-        self.set_world_ranks()
+        """Create the process group."""
         self._make_process_group()
         if not hasattr(self, "_init_config_if_needed") and not self._config_initialized:
             # Lightning 2.0 and 2.1 do this here, later releases in `setup`.

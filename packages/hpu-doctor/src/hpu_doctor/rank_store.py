@@ -29,7 +29,7 @@ def connect(env: LauncherEnv, timeout: timedelta) -> "Store":
 
     from hpu_core.distributed.store import RendezvousConfig, open_store
 
-    config = RendezvousConfig(env.address, int(env.port), env.rank, env.local_rank, env.world_size, timeout)
+    config = RendezvousConfig(env.address, int(env.port), env.rank, env.world_size, timeout)
     prefixed: Store = PrefixStore("hpu-doctor", open_store(config, server=config.hosts_store))
     return prefixed
 

@@ -10,7 +10,7 @@ from torch.distributed.fsdp.wrap import enable_wrap
 from torch.nn import Module
 
 from hpu_core import bridge
-from hpu_core.distributed.strategy import validate_keywords
+from hpu_core.strategy import validate_keywords
 from hpu_fsdp import _torch
 from hpu_fsdp._lightning import fsdp_arguments
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         @property
         def root_device(self) -> torch.device: ...
         def collective(self, name: str, group: Any | None = None) -> AbstractContextManager[None]: ...
+        def create_process_group(self) -> None: ...
         def setup_environment(self) -> None: ...
 
 else:
@@ -62,7 +63,7 @@ class ShardedSetupMixin(_Strategy):
                 "parameter: set PT_HPU_LAZY_MODE=0 before the program starts"
             )
         # Before Lightning's, which passes `device_id`: torch wants one with an index there.
-        self.process_groups.init_process_group(self.cluster_environment)
+        self.create_process_group()
         # torch opens a device of its own choice when it builds a mesh in a process without one.
         self.accelerator.setup_device(self.root_device)
         self._prepare_mesh()

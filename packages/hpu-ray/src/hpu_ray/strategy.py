@@ -29,13 +29,11 @@ __all__ = ["WorkerStrategyMixin", "find_strategy", "prepare_trainer"]
 class WorkerProcessGroupManager(ProcessGroupManager):
     """Process group of a worker, which Ray creates, and its watchdog. Ray restarts the workers that it ends."""
 
-    def rendezvous(self, cluster: "ClusterEnvironment | None", devices: int, num_nodes: int) -> None:  # noqa: ARG002 - Ray has the numbers.
+    def rendezvous(self, cluster: "ClusterEnvironment | None") -> None:
         """Check that Ray has created the process group, and start the watchdog.
 
         Args:
             cluster: Ray's cluster environment.
-            devices: Processes per machine.
-            num_nodes: Number of machines.
 
         Raises:
             RankFailedError: A rank has failed; the message names it.
@@ -46,8 +44,7 @@ class WorkerProcessGroupManager(ProcessGroupManager):
                 "the strategy needs the process group of Ray Train: train in the function of a "
                 "`ray.train.torch.TorchTrainer(..., torch_config=hpu_ray.HPUTorchConfig())`"
             )
-        # Machines may have different numbers of workers.
-        self.join(cast("ClusterEnvironment", cluster))
+        super().rendezvous(cluster)
 
 
 class WorkerStrategyMixin(_Strategy):
@@ -76,6 +73,9 @@ class WorkerStrategyMixin(_Strategy):
     @num_nodes.setter
     def num_nodes(self, num_nodes: int) -> None:
         """Ignore the Trainer's number."""
+
+    def _validate_environment(self) -> None:
+        """Accept Ray's numbers: machines may have different numbers of workers."""
 
 
 def find_strategy(name: str) -> type[Any]:

@@ -1,4 +1,4 @@
-"""Connections to the store, read from the kernel's table: a process that dies closes its own, whatever it died of."""
+"""Connections to the store, from the kernel's table: the kernel closes a process's sockets however it dies."""
 
 import contextlib
 import ipaddress
@@ -11,14 +11,14 @@ __all__ = ["own_endpoints", "peer_endpoints"]
 _ESTABLISHED: Final = "01"
 
 
-def own_endpoints(port: int) -> list[str]:
+def own_endpoints(port: int) -> tuple[str, ...]:
     """Return the local endpoints, "address:port", of this process's connections to a port; empty if unreadable."""
     inodes = set()
     for entry in Path("/proc/self/fd").glob("*"):
         # Other threads close descriptors meanwhile.
         with contextlib.suppress(OSError):
             inodes.add(str(entry.readlink()).removeprefix("socket:[").removesuffix("]"))
-    return sorted(local for local, remote, inode in _connections() if inode in inodes and _port(remote) == port)
+    return tuple(sorted(local for local, remote, inode in _connections() if inode in inodes and _port(remote) == port))
 
 
 def peer_endpoints(port: int) -> set[str]:
@@ -43,8 +43,7 @@ def _endpoint(text: str) -> str:
     address, _, port = text.partition(":")
     words = [bytes.fromhex(address[start : start + 8])[::-1] for start in range(0, len(address), 8)]
     parsed = ipaddress.ip_address(b"".join(words))
-    mapped = getattr(parsed, "ipv4_mapped", None)
-    return f"{mapped or parsed}:{int(port, 16)}"
+    return f"{getattr(parsed, 'ipv4_mapped', None) or parsed}:{int(port, 16)}"
 
 
 def _port(endpoint: str) -> int:

@@ -24,9 +24,6 @@ SHORT_ERRORS: Final = "HPU_SHORT_ERRORS"
 # How long to wait for the store, whose process may hang.
 _STORE_TIMEOUT: Final = 5.0
 
-# The backport of exception groups, which Lightning 2.0 imports on Python 3.10, installs a hook that prints them.
-_BACKPORT: Final = "exceptiongroup"
-
 _add: Callable[[str, int], int] | None = None
 
 
@@ -42,12 +39,10 @@ def install(add: Callable[[str, int], int] | None = None) -> None:
     """
     global _add  # noqa: PLW0603 - a process has one exception hook.
     _add = add or _add
-    if sys.excepthook is sys.__excepthook__ or _is_of_backport(sys.excepthook):
+    # The backport of exception groups, which Lightning 2.0 imports on Python 3.10, has a hook that prints them.
+    is_backport = str(getattr(sys.excepthook, "__module__", "")).startswith("exceptiongroup.")
+    if sys.excepthook is sys.__excepthook__ or is_backport:
         sys.excepthook = functools.partial(_print_error, sys.excepthook)
-
-
-def _is_of_backport(hook: object) -> bool:
-    return str(getattr(hook, "__module__", "")).partition(".")[0] == _BACKPORT
 
 
 def _print_error(
@@ -65,16 +60,13 @@ def _is_repeated(kind: type[BaseException], frames: TracebackType | None) -> boo
         return False
     place = traceback.extract_tb(frames)[-1]
     numbers: list[int] = []
-    thread = threading.Thread(
-        target=_count, args=(f"error/{kind.__qualname__}/{place.filename}:{place.lineno}", numbers), daemon=True
-    )
+
+    def count(add: Callable[[str, int], int]) -> None:
+        # The store closes with the process of rank 0.
+        with contextlib.suppress(RuntimeError):
+            numbers.append(add(f"error/{kind.__qualname__}/{place.filename}:{place.lineno}", 1))
+
+    thread = threading.Thread(target=count, args=(_add,), daemon=True)
     thread.start()
     thread.join(_STORE_TIMEOUT)
     return bool(numbers) and numbers[0] > 1
-
-
-def _count(key: str, numbers: list[int]) -> None:
-    if _add is not None:
-        # The store closes with the process of rank 0.
-        with contextlib.suppress(RuntimeError):
-            numbers.append(_add(key, 1))

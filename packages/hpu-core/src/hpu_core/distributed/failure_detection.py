@@ -20,18 +20,46 @@ class RankInfo:
 
     Attributes:
         rank: Global rank.
-        local_rank: Rank on its host.
         host: Host name.
         pid: Process id on that host.
+        connections: Local endpoints, "address:port", of its first connections to the store.
     """
 
     rank: int
-    local_rank: int
     host: str
     pid: int
+    connections: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"rank {self.rank} (pid {self.pid} on {self.host})"
+
+
+@dataclass(frozen=True, slots=True)
+class RankFailure:
+    """Why the job cannot continue.
+
+    Attributes:
+        message: One sentence that names rank, host and cause.
+        rank: The failed rank; None if no single rank is at fault.
+        stalled_for: How long ranks have waited because of it, in seconds.
+    """
+
+    message: str
+    rank: int | None = None
+    stalled_for: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StopDecision:
+    """Whether ranks stop before a batch or take it; they take all earlier ones.
+
+    Attributes:
+        batch: The batch; 0 while nothing is decided.
+        stop: True to stop before the batch, False to take it.
+    """
+
+    batch: int = 0
+    stop: bool = False
 
 
 @dataclass(slots=True)
@@ -49,8 +77,10 @@ class Heartbeat:
         batch: Number of the training batch that the rank is in, or waits before.
         stop_batch: The batch before which the rank waits for a `StopDecision`; 0 if none.
         closed: Whether the rank has left the job without an error.
-        connections: Local endpoints, "address:port", of the rank's connections to the store.
         exits: Ranks that this rank launched and that have exited, and why, such as "killed by signal 9".
+        failure: Rank 0 only: why the job cannot continue; None while it can.
+        stopping: Rank 0 only: whether a rank received SIGTERM, so that all ranks wait for a decision before each batch.
+        decision: Rank 0 only: the last decision.
     """
 
     run: int = 0
@@ -63,8 +93,10 @@ class Heartbeat:
     batch: int = 0
     stop_batch: int = 0
     closed: bool = False
-    connections: list[str] = field(default_factory=list)
     exits: dict[str, str] = field(default_factory=dict)  # JSON has no other keys.
+    failure: RankFailure | None = None
+    stopping: bool = False
+    decision: StopDecision = StopDecision()
 
     @property
     def is_waiting(self) -> bool:
@@ -142,58 +174,18 @@ class Timeouts:
         return self.silence + 3 * self.heartbeat_interval
 
 
-@dataclass(frozen=True, slots=True)
-class RankFailure:
-    """Why the job cannot continue.
-
-    Attributes:
-        message: One sentence that names rank, host and cause.
-        rank: The failed rank; None if no single rank is at fault.
-        stalled_for: How long ranks have waited because of it, in seconds.
-    """
-
-    message: str
-    rank: int | None = None
-    stalled_for: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class StopDecision:
-    """Whether ranks stop before a batch or take it. All earlier batches are taken.
-
-    Attributes:
-        batch: The batch; 0 while nothing is decided.
-        stop: True to stop before the batch, False to take it.
-    """
-
-    batch: int = 0
-    stop: bool = False
-
-
 def detect_failure(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:
     """Return the first failure found, or None.
 
     Checked in order of certainty: a dead process, a rank that waits for one that failed or exited, a straggler, a
     deadlock. Without proof that a process is gone, nothing is reported before some rank has waited for `timeouts.stall`
     in one collective: as long as collectives complete, a silent rank is not a failure.
-
-    Args:
-        ranks: State of every observed rank.
-        now: Monotonic time in seconds.
-        timeouts: Limits to apply.
     """
     return _dead_rank(ranks) or _peer_of_failed_rank(ranks, now, timeouts) or _stalled_rank(ranks, now, timeouts)
 
 
 def detect_leader_failure(leader: RankState, own: RankState, now: float, timeouts: Timeouts) -> RankFailure | None:
-    """Return the failure of rank 0, which observes all others, as seen by one of them; None while there is none.
-
-    Args:
-        leader: State of rank 0.
-        own: State of the rank that asks.
-        now: Monotonic time in seconds.
-        timeouts: Limits to apply.
-    """
+    """Return the failure of rank 0, which observes all others, as seen by one of them; None while there is none."""
     failure = _dead_rank([leader]) or _peer_of_failed_rank([leader, own], now, timeouts)
     silent = now - leader.last_heartbeat_time
     # As long as rank 0 answers, it is the one to name the rank at fault.
@@ -209,10 +201,6 @@ def decide_stop(ranks: Sequence[Heartbeat], last: StopDecision) -> StopDecision 
     All ranks stop before the same batch. A rank that took a batch before it learned of the request needs the others
     for it, so these take it, too, and all between, and wait before the next one. A decision stands: a rank that has
     already stopped looks like one that has taken the batch.
-
-    Args:
-        ranks: Last heartbeat of every rank.
-        last: The last decision.
     """
     waiting = [rank.batch for rank in ranks if rank.is_waiting]
     if not waiting:

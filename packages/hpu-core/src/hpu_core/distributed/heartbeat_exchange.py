@@ -1,14 +1,14 @@
 """Exchange of heartbeats through the job's store: every rank publishes its own, and rank 0 reads all of them.
 
-Rank 0 also publishes the first failure and the decision to stop, which the others read. These observe rank 0 and the
-ranks that they launched, because rank 0 cannot publish its own death.
+The heartbeat of rank 0 has the first failure and the decision to stop, so the others read that one only. They observe
+rank 0, which cannot publish its own death, and the ranks that they launched.
 """
 
 import json
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any
 
@@ -20,40 +20,16 @@ from hpu_core.distributed.failure_detection import (
     StopDecision,
     Timeouts,
     decide_stop,
-    describe_exit,
     detect_failure,
     detect_leader_failure,
 )
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult
-from hpu_core.distributed.store import invalid_entry, is_refused, open_store, publish, try_get
+from hpu_core.distributed.store import is_refused, open_store
 
-__all__ = ["HeartbeatExchange", "LeaderRecord"]
+__all__ = ["HeartbeatExchange"]
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class LeaderRecord:
-    """What rank 0 publishes for all ranks.
-
-    Attributes:
-        run: Number of the training, as in `Heartbeat`.
-        failure: Why the job cannot continue; None while it can.
-        stopping: Whether a rank received SIGTERM, so that all ranks wait for a decision before every batch.
-        decision: The last decision.
-    """
-
-    run: int = 0
-    failure: RankFailure | None = None
-    stopping: bool = False
-    decision: StopDecision = field(default_factory=StopDecision)
-
-    @classmethod
-    def from_json(cls, record: dict[str, Any]) -> "LeaderRecord":
-        """Return the record that `dataclasses.asdict` made a dictionary of."""
-        failure, decision = record["failure"], StopDecision(**record["decision"])
-        return cls(record["run"], failure and RankFailure(**failure), record["stopping"], decision)
 
 
 class HeartbeatExchange:
@@ -69,106 +45,98 @@ class HeartbeatExchange:
         timeouts: Limits of failure detection.
         ranks: State of every rank, of which only this one's and those of `observed` are current.
         observed: State of the ranks whose heartbeats this one reads.
-        leader_record: The last that rank 0 published in this training.
+        leader: The last heartbeat that rank 0 published in this training.
         last_exchange_time: Monotonic time of the last exchange that succeeded.
     """
 
     def __init__(self, job: RendezvousResult, launched: LaunchedRanks) -> None:
         self._job = job
         self._rank = job.config.rank
-        self._own_key = f"heartbeat/{self._rank}"
         self._launched = launched
         self.timeouts = Timeouts.from_timeout(job.config.timeout.total_seconds())
         now = time.monotonic()
         self.ranks = [RankState(info, Heartbeat(training=True), now, now) for info in job.ranks]
-        self.observed = [
-            state
-            for state in self.ranks
-            if state.info.rank != self._rank
-            and (self._rank == 0 or state.info.rank == 0 or state.info.rank in launched.ranks())
-        ]
-        self.leader_record = LeaderRecord()
+        self.own = self.ranks[self._rank]
+        observed = set(range(len(self.ranks))) if self._rank == 0 else {0, *launched}
+        self.observed = [self.ranks[rank] for rank in sorted(observed - {self._rank})]
+        self.leader = Heartbeat()
         self.last_exchange_time = now
-        self._connected: set[int] = set()
-        self._is_store_remote = False
-
-    @property
-    def own(self) -> RankState:
-        """State of this rank."""
-        return self.ranks[self._rank]
+        # Empty where the store is on another host: no connection of this host ends at its port there.
+        peers = peer_endpoints(job.config.port)
+        self._connected = [state for state in self.observed if not peers.isdisjoint(state.info.connections)]
 
     def connect(self, seconds: float | None = None, check: Callable[[], None] | None = None) -> None:
-        """Connect to the store.
-
-        Args:
-            seconds: How long to try; as long as a rank may wait in a collective when None.
-            check: Raises when it makes no sense to wait any longer; that of the rendezvous when None.
+        """Connect to the store, with the timeout and the check of the rendezvous unless others are given.
 
         Raises:
             RankFailedError: Rank 0 is gone.
         """
-        limit = self.timeouts.stall if seconds is None else seconds
-        config = self._job.config
+        config, limit = self._job.config, self.timeouts.stall if seconds is None else seconds
         root = open_store(replace(config, timeout=timedelta(seconds=limit), check=check or config.check), server=False)
         root.set_timeout(timedelta(seconds=self.timeouts.stall))
         self._store = self._job.store(root)
 
-    def register(self, own: Heartbeat) -> None:
-        """Publish the first heartbeat of this rank in a training."""
-        publish(self._store, self._own_key, asdict(own))
-
-    def leader_run(self) -> int:
-        """Return the number of the training that rank 0 is in; 0 before the first.
-
-        Raises:
-            ValueError: Something else than this version of hpu-core wrote to the store.
-        """
-        entry = try_get(self._store, "leader")
-        run = entry[1].get("run") if entry is not None else 0
-        if not isinstance(run, int):
-            raise invalid_entry("leader", entry)
-        return run
+    def read(self, rank: int) -> Heartbeat:
+        """Return the last heartbeat of a rank; each rank publishes one before it joins."""
+        record: dict[str, Any] = json.loads(self._store.get(f"heartbeat/{rank}"))
+        failure, decision = record.pop("failure"), StopDecision(**record.pop("decision"))
+        return Heartbeat(**record, failure=failure and RankFailure(**failure), decision=decision)
 
     def update_exits(self) -> dict[str, str]:
         """Note which ranks are gone, and return why those that this process launched are.
 
         Call it before `exchange`: the last heartbeat of a rank that exited is in the store by then.
         """
-        exits = {rank: describe_exit(code) for rank, code in self._launched.exit_codes().items()}
-        for rank, reason in exits.items():
-            self.ranks[rank].exit_reason = reason
-        self._update_connections(time.monotonic())
-        return {str(rank): reason for rank, reason in exits.items()}
+        exits = {str(rank): reason for rank, reason in self._launched.exit_reasons().items()}
+        self._note_exits(exits)
+        # A broken connection alone proves nothing while heartbeats arrive.
+        oldest = time.monotonic() - self.timeouts.silence
+        silent = [state for state in self._connected if state.last_heartbeat_time < oldest]
+        # The kernel searches all of its table, which takes milliseconds.
+        peers = peer_endpoints(self._job.config.port) if silent else set()
+        for state in silent:
+            if peers.isdisjoint(state.info.connections):
+                state.exit_reason = state.exit_reason or "its connections are closed"
+        return exits
 
     def exchange(self, own: Heartbeat, failure: RankFailure | None) -> RankFailure | None:
         """Publish a heartbeat of this rank, read the others', and return the failure that follows, if any.
 
         Args:
             own: The heartbeat.
-            failure: The failure that this rank knows of, which stays the first one.
+            failure: The failure that this rank knows of. The first one stays.
 
         Raises:
             RuntimeError: The connection is broken.
         """
         now = time.monotonic()
         self.own.update(own, now)
-        # `register` has counted it, and counting takes a round trip.
-        self._store.set(self._own_key, json.dumps(asdict(own)))
+        if self._rank != 0:
+            self._publish(own)
         for state in self.observed:
-            entry = try_get(self._store, f"heartbeat/{state.info.rank}")
-            if entry is not None and entry[1]["run"] >= own.run:
-                state.update(Heartbeat(**entry[1]), now)
-                for rank, reason in state.heartbeat.exits.items():
-                    self.ranks[int(rank)].exit_reason = reason
-        failure = self._publish_record(failure, now) if self._rank == 0 else self._read_record(now)
+            heartbeat = self.read(state.info.rank)
+            if heartbeat.run >= own.run:
+                state.update(heartbeat, now)
+                self._note_exits(heartbeat.exits)
+                self.leader = heartbeat if state.info.rank == 0 else self.leader
+        if self._rank == 0:
+            failure = failure or detect_failure(self.ranks, now, self.timeouts)
+            heartbeats = [state.heartbeat for state in self.ranks]
+            stopping = any(heartbeat.stop_requested for heartbeat in heartbeats)
+            decision = (decide_stop(heartbeats, self.leader.decision) if stopping else None) or self.leader.decision
+            leader = replace(own, failure=failure, stopping=stopping, decision=decision)
+            self._publish(leader)
+            self.leader = leader
+        else:
+            failure = self.leader.failure or detect_leader_failure(self.ranks[0], self.own, now, self.timeouts)
         self.last_exchange_time = time.monotonic()
         return failure
 
     def reconnect(self, own: Callable[[], Heartbeat]) -> RankFailure | None:
-        """Connect anew, as a broken connection is no proof that rank 0 is gone; return the failure where it is.
+        """Reconnect; a broken connection does not prove rank 0 dead. Return the failure if it is.
 
         Args:
-            own: Returns the heartbeat of this rank after the attempt.
+            own: Returns the heartbeat of this rank, after the attempt.
         """
         leader, now = self.ranks[0], time.monotonic()
         if leader.exit_reason is None:
@@ -194,42 +162,14 @@ class HeartbeatExchange:
         endpoint = self._job.config.endpoint
         return RankFailure(f"the store of {leader.info} at {endpoint} has not answered for {seconds:.0f} s", 0, seconds)
 
-    def _publish_record(self, failure: RankFailure | None, now: float) -> RankFailure | None:
-        """Publish the record of rank 0, which this is."""
-        failure = failure or detect_failure(self.ranks, now, self.timeouts)
-        latest = [state.heartbeat for state in self.ranks]
-        stopping = any(heartbeat.stop_requested for heartbeat in latest)
-        last = self.leader_record.decision
-        decision = (decide_stop(latest, last) if stopping else None) or last
-        record = LeaderRecord(latest[0].run, failure, stopping, decision)
-        publish(self._store, "leader", asdict(record))
-        self.leader_record = record
-        return failure
+    def _publish(self, heartbeat: Heartbeat) -> None:
+        self._store.set(f"heartbeat/{self._rank}", json.dumps(asdict(heartbeat)))
 
-    def _read_record(self, now: float) -> RankFailure | None:
-        """Read the record of rank 0, and watch rank 0 itself."""
-        entry = try_get(self._store, "leader")
-        if entry is not None and entry[1]["run"] >= self.own.heartbeat.run:
-            self.leader_record = LeaderRecord.from_json(entry[1])
-        return self.leader_record.failure or detect_leader_failure(self.ranks[0], self.own, now, self.timeouts)
+    def _note_exits(self, exits: Mapping[str, str]) -> None:
+        for rank, reason in exits.items():
+            self.ranks[int(rank)].exit_reason = reason
 
     def _check_store(self) -> None:
         """Raise a ConnectionRefusedError if the store is closed. torch's client retries, as if it were out of reach."""
         if is_refused(self._job.config):
             raise ConnectionRefusedError
-
-    def _update_connections(self, now: float) -> None:
-        """Note which other ranks are connected to the store of this host, and which of them are no longer."""
-        connected, silence = self._connected, self.timeouts.silence
-        new = [s for s in self.observed if s.heartbeat.connections and s.info.rank not in connected]
-        # A broken connection alone proves nothing while heartbeats arrive.
-        silent = [s for s in self.observed if s.info.rank in connected and now - s.last_heartbeat_time > silence]
-        # The kernel searches all of its table, which takes milliseconds.
-        if not silent and (self._is_store_remote or not new):
-            return
-        peers = peer_endpoints(self._job.config.port)
-        self._is_store_remote = not peers
-        connected.update(state.info.rank for state in new if not peers.isdisjoint(state.heartbeat.connections))
-        for state in silent:
-            if peers.isdisjoint(state.heartbeat.connections):
-                state.exit_reason = state.exit_reason or "its connections are closed"

@@ -1,4 +1,4 @@
-"""Subprocess launchers of ranks on this machine, which leave it to the watchdog to name a rank that exits."""
+"""Local launchers; the watchdog reports exited ranks."""
 
 import atexit
 import os
@@ -6,13 +6,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hpu_core._lightning import FabricSubprocessScriptLauncher, SubprocessScriptLauncher
-from hpu_core.distributed import excepthook
 from hpu_core.distributed.environment import LAUNCHER_PID
+from hpu_core.distributed.failure_detection import describe_exit
 
 __all__ = ["FabricHPUSubprocessScriptLauncher", "HPUSubprocessScriptLauncher", "LaunchedRanks"]
 
@@ -20,96 +18,60 @@ __all__ = ["FabricHPUSubprocessScriptLauncher", "HPUSubprocessScriptLauncher", "
 _EXIT_TIMEOUT: Final = 4.0
 _POLL_INTERVAL: Final = 0.05
 
-if TYPE_CHECKING:
 
-    class _Launcher:
-        """Part of Lightning's launchers that is used here."""
+class LaunchedRanks(dict[int, subprocess.Popen[bytes]]):
+    """Processes of the ranks that this process launched, by rank."""
 
-        procs: list[subprocess.Popen[bytes]]
-
-        def launch(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any: ...
-        def _call_children_scripts(self) -> None: ...
-
-else:
-    _Launcher = object
+    def exit_reasons(self) -> dict[int, str]:
+        """Return why ranks have exited, such as "killed by signal 9"."""
+        codes = {rank: process.poll() for rank, process in self.items()}
+        return {rank: describe_exit(code) for rank, code in codes.items() if code is not None}
 
 
-class _HPULauncherMixin(_Launcher):
+class _SubprocessMixin:
     """Mixin; list it before Lightning's launcher.
 
     Attributes:
-        validate: Raises when the environment is incomplete, before a process is started.
-        children: Processes of the local ranks from 1 on, in order.
+        launched: The ranks that this process launched; the strategy's watchdog has the same object.
     """
 
-    validate: Callable[[], None]
-    children: tuple[subprocess.Popen[bytes], ...] = ()
-
-    def launch(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Start the script once more for each further local rank, then call `function`."""
-        self.validate()
-        excepthook.install()
-        return super().launch(function, *args, **kwargs)
+    launched: LaunchedRanks
+    cluster_environment: Any
+    num_processes: int
+    procs: list[subprocess.Popen[bytes]]
 
     def kill(self, signum: Any) -> None:
-        """Send a signal to the started ranks."""
-        for child in self.children:
-            child.send_signal(signum)
+        """Send a signal to the launched ranks."""
+        for process in self.launched.values():
+            process.send_signal(signum)
 
     def _call_children_scripts(self) -> None:
         os.environ[LAUNCHER_PID] = str(os.getpid())
         try:
-            super()._call_children_scripts()
+            super()._call_children_scripts()  # type: ignore[misc] # Lightning's launcher has it.
         finally:
             del os.environ[LAUNCHER_PID]
-        # Lightning's observer, which is given this list, kills every rank within 5 seconds of a rank's exit: too early
-        # for an error that names it. Fabric of Lightning 2.0 keeps no list.
-        self.children, self.procs = tuple(getattr(self, "procs", ())), []
+        first = self.cluster_environment.node_rank() * self.num_processes
+        # Fabric of Lightning 2.0 keeps no list.
+        self.launched.update(enumerate(getattr(self, "procs", ()), start=first + 1))
+        # `launch` passes this list to Lightning's observer, which kills every rank within 5 seconds of a rank's exit:
+        # too early for an error that names it. Neither the launcher nor a strategy has an option or a method to leave
+        # the observer out.
+        self.procs = []
         atexit.register(self._kill_after_error)
 
     def _kill_after_error(self) -> None:
         if getattr(sys, "last_value", None) is None:
             return
         deadline = time.monotonic() + _EXIT_TIMEOUT
-        while time.monotonic() < deadline and any(child.poll() is None for child in self.children):
+        while time.monotonic() < deadline and any(process.poll() is None for process in self.launched.values()):
             time.sleep(_POLL_INTERVAL)
         self.kill(signal.SIGKILL)
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchedRanks:
-    """Ranks that this process launched, by their global rank.
-
-    Attributes:
-        launcher: The launcher; None if another process launched the ranks.
-        first: Global rank of this process.
-    """
-
-    launcher: _HPULauncherMixin | None = None
-    first: int = 0
-
-    def exit_codes(self) -> dict[int, int]:
-        """Return the exit codes of the ranks that have exited."""
-        codes = {rank: child.poll() for rank, child in self._children().items()}
-        return {rank: code for rank, code in codes.items() if code is not None}
-
-    def ranks(self) -> set[int]:
-        """Return the ranks that this process launched."""
-        return set(self._children())
-
-    def kill(self, rank: int) -> None:
-        """Kill a rank, if this process launched it and it still runs."""
-        child = self._children().get(rank)
-        if child is not None:
-            child.kill()
-
-    def _children(self) -> dict[int, "subprocess.Popen[bytes]"]:
-        return dict(enumerate(self.launcher.children if self.launcher else (), start=self.first + 1))
-
-
-class HPUSubprocessScriptLauncher(_HPULauncherMixin, SubprocessScriptLauncher):
+class HPUSubprocessScriptLauncher(_SubprocessMixin, SubprocessScriptLauncher):
     """Launcher of the Trainer's ranks."""
 
 
-class FabricHPUSubprocessScriptLauncher(_HPULauncherMixin, FabricSubprocessScriptLauncher):
+class FabricHPUSubprocessScriptLauncher(_SubprocessMixin, FabricSubprocessScriptLauncher):
     """Launcher of Fabric's ranks."""

@@ -1,19 +1,19 @@
-"""Process group of this process: rendezvous, hccl initialization, and the watchdog of its ranks."""
+"""Process group of this process: rendezvous, default process group, and the watchdog of its ranks."""
 
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
 import torch.distributed as dist
 
-from hpu_core import collectives, hccl
+from hpu_core import collectives
 from hpu_core._lightning import ClusterEnvironment, init_dist_connection
-from hpu_core.distributed import excepthook
+from hpu_core.distributed import _torch_2_0, excepthook
 from hpu_core.distributed.connections import own_endpoints
-from hpu_core.distributed.environment import LAUNCHER_PID, find_agent, validate_environment
-from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, describe_exit
+from hpu_core.distributed.environment import LAUNCHER_PID, find_agent
+from hpu_core.distributed.failure_detection import RankFailedError
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult, rendezvous
 from hpu_core.distributed.store import RendezvousConfig, open_store
@@ -26,19 +26,8 @@ TIMEOUT: Final = timedelta(minutes=30)  # As in Lightning and torch.
 # Set to "0" to switch failure detection off in every strategy.
 FAILURE_DETECTION: Final = "HPU_FAILURE_DETECTION"
 
-# torch's own backends, none of which takes hpu tensors.
-_CPU_GPU_BACKENDS: Final = frozenset({"gloo", "mpi", "nccl", "ucc"})
-
-
-@dataclass(slots=True)
-class _Job:
-    """The job of this process's default process group, which outlives the strategies that use it."""
-
-    result: RendezvousResult
-    heartbeat: Heartbeat = field(default_factory=Heartbeat)
-
-
-_job: _Job | None = None
+# Rendezvous of the default process group, which outlives the strategies that use it.
+_job: RendezvousResult | None = None
 
 
 class _BackendError(ValueError, AssertionError):
@@ -68,69 +57,51 @@ class ProcessGroupManager:
         self.launched = LaunchedRanks()
         self.watchdog: Watchdog | None = None
 
-    def rendezvous(self, cluster: ClusterEnvironment | None, devices: int, num_nodes: int) -> None:
+    def rendezvous(self, cluster: ClusterEnvironment | None) -> None:
         """Wait for the other ranks, unless this process has a process group already, and start the watchdog.
 
-        Args:
-            cluster: Lightning's cluster environment.
-            devices: Processes per machine.
-            num_nodes: Number of machines.
-
         Raises:
             RankFailedError: A rank did not join or has failed; the message names it.
-            RuntimeError: Rank 0 cannot open the store.
-            ValueError: The environment is incomplete or contradicts itself, or ranks disagree about it.
-        """
-        cluster = _require_cluster(cluster)
-        validate_environment(cluster, devices, num_nodes)
-        self.join(cluster)
-
-    def join(self, cluster: ClusterEnvironment) -> None:
-        """Wait for the other ranks and start the watchdog, without a check of the environment.
-
-        Args:
-            cluster: Lightning's cluster environment.
-
-        Raises:
-            RankFailedError: A rank did not join or has failed; the message names it.
-            RuntimeError: Rank 0 cannot open the store.
+            RuntimeError: Rank 0 cannot open the store, or there is no cluster environment.
+            ValueError: Ranks disagree about the job.
         """
         global _job  # noqa: PLW0603 - torch has one default process group per process.
+        if cluster is None:
+            raise RuntimeError("the strategy has no cluster environment: pass it to a Trainer or to Fabric first")
+        if self.failure_detection:
+            excepthook.install()
         config = RendezvousConfig(
             cluster.main_address,
             cluster.main_port,
             cluster.global_rank(),
-            cluster.local_rank(),
             cluster.world_size(),
             self.timeout,
-            _PeerCheck(self.launched),
+            _make_check(self.launched),
         )
         if not dist.is_initialized():
-            reusable = _job is not None and _job.result.config.endpoint == config.endpoint
-            _job = _Job(rendezvous(config, _job.result.root if _job is not None and reusable else None))
+            reusable = _job is not None and _job.config.endpoint == config.endpoint
+            _job = rendezvous(config, _job.root if _job is not None and reusable else None)
         # The program or Ray made the process group. Without a connection to MASTER_PORT, its store is elsewhere and
         # there is no job to watch.
         elif _job is None and self.failure_detection and config.world_size > 1 and own_endpoints(config.port):
-            _job = _Job(rendezvous(config, open_store(config, server=False)))
+            _job = rendezvous(config, open_store(config, server=False))
         if _job is not None and self.failure_detection:
-            excepthook.install(_job.result.store().add)
+            excepthook.install(_job.store().add)
             if config.world_size > 1 and self.watchdog is None:
-                self.watchdog = Watchdog(_job.result, _job.heartbeat, self.launched, find_agent())
+                self.watchdog = Watchdog(_job, self.launched, find_agent())
                 self.watchdog.start()
         if self.watchdog is not None:
             self.watchdog.on_training_start()
 
-    def init_process_group(self, cluster: ClusterEnvironment | None) -> None:
-        """Set this process's rank for the bridge and create the default process group, unless there is one.
+    def init_process_group(self, cluster: ClusterEnvironment) -> None:
+        """Create the default process group, unless there is one.
 
         Raises:
             RuntimeError: The program made a process group that takes no hpu tensors.
         """
-        cluster = _require_cluster(cluster)
-        hccl.initialize_hccl(cluster.world_size(), cluster.global_rank(), cluster.local_rank())
         if not dist.is_initialized() and _job is not None:
             # Without `device_id`, which Lightning passes from 2.5.5 on: torch wants one with an index.
-            init_dist_connection(cluster, self.backend, timeout=self.timeout, store=_job.result.store())
+            init_dist_connection(cluster, self.backend, timeout=self.timeout, store=_job.store())
             collectives.ignore_barrier_warning()
         elif not _supports_hpu(dist.get_backend()):
             raise RuntimeError(
@@ -156,24 +127,17 @@ class ProcessGroupManager:
             self.watchdog = None
 
 
-class _PeerCheck:
-    """Check of the processes around this one during rendezvous: its launcher, and the ranks that it launched."""
+def _make_check(launched: LaunchedRanks) -> Callable[[], None]:
+    """Return a check of the processes around this one: its launcher, and the ranks that it launched."""
+    launcher = os.environ.pop(LAUNCHER_PID, None)
 
-    def __init__(self, launched: LaunchedRanks) -> None:
-        self._launched = launched
-        self._launcher = os.environ.pop(LAUNCHER_PID, None)
+    def check() -> None:
+        for rank, reason in launched.exit_reasons().items():
+            raise RankFailedError(f"rank {rank} exited before it joined: {reason}. See its own error")
+        if launcher not in {None, str(os.getppid())}:
+            raise RankFailedError(f"rank 0 of this machine (pid {launcher}), which launched this rank, exited")
 
-    def __call__(self) -> None:
-        for rank, code in self._launched.exit_codes().items():
-            raise RankFailedError(f"rank {rank} exited before it joined: {describe_exit(code)}. See its own error")
-        if self._launcher not in {None, str(os.getppid())}:
-            raise RankFailedError(f"rank 0 of this machine (pid {self._launcher}), which launched this rank, exited")
-
-
-def _require_cluster(cluster: ClusterEnvironment | None) -> ClusterEnvironment:
-    if cluster is None:
-        raise RuntimeError("the strategy has no cluster environment: pass it to a Trainer or to Fabric first")
-    return cluster
+    return check
 
 
 def _validate_backend(name: str | None) -> str:
@@ -189,11 +153,9 @@ def _validate_backend(name: str | None) -> str:
 
 
 def _supports_hpu(backend: str) -> bool:
-    capabilities: dict[str, list[str]] | None = getattr(dist.Backend, "backend_capability", None)
-    if capabilities is not None:
-        return "hpu" in capabilities.get(backend, ())
-    # torch 2.0 knows the names of backends and not their devices.
-    return backend not in _CPU_GPU_BACKENDS and hasattr(dist.Backend, backend.upper())
+    if _torch_2_0.IS_TORCH_2_0:
+        return _torch_2_0.supports_hpu(backend)
+    return "hpu" in dist.Backend.backend_capability.get(backend, ())
 
 
 def _validate_timeout(timeout: timedelta | None) -> timedelta:

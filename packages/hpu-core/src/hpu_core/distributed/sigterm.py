@@ -1,8 +1,8 @@
 """SIGTERM: all ranks of a Trainer stop before the same batch, at no cost to a batch before the signal.
 
 From 2.5.5 on, Lightning's loop broadcasts and reads rank 0's answer before each batch: a copy, a collective and a
-host-device synchronization in every step of every rank. Earlier loops have each rank go by its own signal, and one may
-stop a batch before the others. Here the watchdog has the ranks agree, once one of them received the signal.
+host-device synchronization in every step of every rank. In earlier loops each rank acts on its own signal, and one may
+stop a batch before the others. Here the watchdogs agree, once one of them received the signal.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ class SigtermCoordinator:
 
     Args:
         trainer: The Trainer, before it registers its signal handlers.
-        watchdog: The watchdog of its ranks.
+        watchdog: The watchdog of this rank.
     """
 
     def __init__(self, trainer: "Trainer", watchdog: Watchdog) -> None:
@@ -45,11 +45,7 @@ class SigtermCoordinator:
             delattr(owner, name)
 
     def raise_if_stopping(self) -> None:
-        """Stop before this batch, if the ranks have agreed to.
-
-        Raises:
-            SIGTERMException: They have.
-        """
+        """Raise Lightning's SIGTERMException if the ranks have agreed to stop before this batch."""
         if self._watchdog.should_stop_before_batch():
             rank_zero_info(f"Received SIGTERM: all ranks stop after step {self._trainer.global_step}")
             self._trainer._signal_connector.received_sigterm = True  # noqa: SLF001 - read by `Trainer.received_sigterm`.

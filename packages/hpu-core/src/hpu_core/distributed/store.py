@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from packaging.version import Version
 
+from hpu_core.distributed import _torch_2_0
 from hpu_core.distributed.failure_detection import RankFailedError
 from hpu_core.launcher_env import AGENT_STORE
 
@@ -27,19 +28,14 @@ else:
 
 __all__ = ["RendezvousConfig", "invalid_entry", "is_refused", "open_store", "publish", "try_get"]
 
-# How much longer than its timeout the store's constructor may take, which tries again after a short one: an interpreter
-# that exits while the constructor raises in another thread aborts.
+# Grace beyond the timeout for TCPStore's constructor, which retries briefly: an interpreter that exits while the
+# constructor raises in another thread aborts.
 _CONNECT_GRACE: Final = 5.0
 # How long a host may take to refuse a connection.
 _REFUSAL_TIMEOUT: Final = 1.0
 _MAX_QUOTED: Final = 80
 # As torch's own listener.
 _BACKLOG: Final = 2048
-_POLL_INTERVAL: Final = 0.02
-# torch 2.0 holds the GIL while it connects, and no check would run until something listens at the port.
-_CONNECT_HOLDS_GIL: Final = Version(torch.__version__) < Version("2.1.dev0")
-# torch 2.0 has no such argument. Its class has no signature.
-_TAKES_SOCKET: Final = "master_listen_fd" in (TCPStore.__init__.__doc__ or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +46,6 @@ class RendezvousConfig:
         host: Address of the store, MASTER_ADDR.
         port: Port of the store, MASTER_PORT.
         rank: Global rank.
-        local_rank: Rank on this host.
         world_size: Number of ranks.
         timeout: How long ranks wait for each other.
         check: Raises when it makes no sense to wait any longer, such as after the exit of a launched rank.
@@ -59,7 +54,6 @@ class RendezvousConfig:
     host: str
     port: int
     rank: int
-    local_rank: int
     world_size: int
     timeout: timedelta
     check: Callable[[], None] = field(default=lambda: None)
@@ -82,13 +76,12 @@ def open_store(config: RendezvousConfig, *, server: bool) -> "TCPStore":
         RankFailedError: There is no store at the endpoint within the timeout.
         RuntimeError: The store cannot be opened.
     """
-    seconds = config.timeout.total_seconds()
-    # Before there is a thread that would connect on, which aborts an interpreter that exits at the wrong moment.
+    # Check first: a thread still connecting at exit can abort the interpreter.
     config.check()
     # In a thread, because the constructor blocks forever where something else listens at the port.
     outcome: queue.SimpleQueue[TCPStore | Exception] = queue.SimpleQueue()
     threading.Thread(target=_connect, args=(config, server, outcome), name="hpu-store-connect", daemon=True).start()
-    deadline = time.monotonic() + seconds + _CONNECT_GRACE
+    deadline = time.monotonic() + config.timeout.total_seconds() + _CONNECT_GRACE
     store: TCPStore | Exception = TimeoutError("the store did not answer")
     while time.monotonic() < deadline:
         config.check()
@@ -105,32 +98,35 @@ def open_store(config: RendezvousConfig, *, server: bool) -> "TCPStore":
             "rank 0, and MASTER_ADDR must be that machine"
         ) from store
     raise RankFailedError(
-        f"rank {config.rank} found no rank 0 at {config.endpoint} within {seconds:g} s: {reason}. Check that rank 0 "
-        "runs there, and that MASTER_ADDR and MASTER_PORT are the same on every machine"
+        f"rank {config.rank} found no rank 0 at {config.endpoint} within {config.timeout.total_seconds():g} s: "
+        f"{reason}. Check that rank 0 runs there, and that MASTER_ADDR and MASTER_PORT are the same on every machine"
     ) from store
 
 
 def is_refused(config: RendezvousConfig) -> bool:
     """Return whether the host of the store answers that nothing listens at its port, which a lost network does not."""
-    return isinstance(_connection_error(config), ConnectionRefusedError)
+    try:
+        socket.create_connection((config.host, config.port), timeout=_REFUSAL_TIMEOUT).close()
+    except OSError as error:
+        return isinstance(error, ConnectionRefusedError)
+    return False
 
 
 def publish(store: "Store", key: str, value: Mapping[str, Any]) -> None:
     """Write a JSON object that `try_get` reads."""
     store.set(key, json.dumps(value))
-    store.add(f"{key}/count", 1)
+    store.add(f"{key}/published", 1)
 
 
-def try_get(store: "Store", key: str) -> tuple[int, dict[str, Any]] | None:
-    """Return how often a key was published and its last value; None if never. Does not block.
+def try_get(store: "Store", key: str) -> dict[str, Any] | None:
+    """Return the last value that was published under a key, None if none was, without waiting for one.
 
-    The count stands in for `Store.check`, which Python cannot call on torch 2.0.
+    A counter stands in for `Store.check`, which Python cannot call on torch 2.0.
 
     Raises:
         ValueError: The value is not a JSON object.
     """
-    count = store.add(f"{key}/count", 0)
-    if not count:
+    if not store.add(f"{key}/published", 0):
         return None
     value = store.get(key)
     try:
@@ -140,7 +136,7 @@ def try_get(store: "Store", key: str) -> tuple[int, dict[str, Any]] | None:
         record = None
     if not isinstance(record, dict):
         raise invalid_entry(key, value)
-    return count, record
+    return record
 
 
 def invalid_entry(key: str, value: object) -> ValueError:
@@ -157,15 +153,11 @@ def _connect(config: RendezvousConfig, server: bool, outcome: "queue.SimpleQueue
     # torch 2.0 counts whole seconds.
     timeout = max(config.timeout, timedelta(seconds=1))
     options: dict[str, Any] = {"timeout": timeout, "wait_for_workers": False, "multi_tenant": True}
-    listener = _loopback_listener(config) if server and _TAKES_SOCKET else None
-    if listener is not None:
-        options["master_listen_fd"] = listener.detach()
-        # torch's default server from 2.4 on; that of 2.7 refuses a socket, and that of 2.13 takes one.
-        if Version("2.4.dev0") <= Version(torch.__version__) < Version("2.13.dev0"):
-            options["use_libuv"] = False
     try:
-        if _CONNECT_HOLDS_GIL and not server:
-            _wait_for_listener(config)
+        if server and not _torch_2_0.IS_TORCH_2_0:
+            options.update(_listen_on_loopback(config))
+        if not server and _torch_2_0.IS_TORCH_2_0:
+            _torch_2_0.wait_for_listener(config.host, config.port, config.timeout)
         store = TCPStore(config.host, config.port, config.world_size, is_master=server, **options)
         if not server:
             # The constructor of older torch (2.4) does not wait for an answer.
@@ -176,33 +168,20 @@ def _connect(config: RendezvousConfig, server: bool, outcome: "queue.SimpleQueue
         outcome.put(error)
 
 
-def _wait_for_listener(config: RendezvousConfig) -> None:
-    deadline = time.monotonic() + config.timeout.total_seconds()
-    while _connection_error(config) is not None:
-        if time.monotonic() > deadline:
-            raise TimeoutError("nothing listens there")
-        time.sleep(_POLL_INTERVAL)
-
-
-def _connection_error(config: RendezvousConfig) -> OSError | None:
-    try:
-        socket.create_connection((config.host, config.port), timeout=_REFUSAL_TIMEOUT).close()
-    except OSError as error:
-        return error
-    return None
-
-
-def _loopback_listener(config: RendezvousConfig) -> socket.socket | None:
-    """Return a socket that listens on the loopback interface if MASTER_ADDR names it; None otherwise.
+def _listen_on_loopback(config: RendezvousConfig) -> dict[str, Any]:
+    """Listen on the loopback interface if MASTER_ADDR names it, and return the socket as an option of the store.
 
     torch listens on all interfaces, also for a job that no other machine can join.
     """
     try:
         # A name other than this one may be the loopback here and this machine's address elsewhere.
-        if config.host == "localhost" or ipaddress.ip_address(config.host).is_loopback:
-            family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-            return socket.create_server((config.host, config.port), family=family, backlog=_BACKLOG)
+        if config.host != "localhost" and not ipaddress.ip_address(config.host).is_loopback:
+            return {}
+        family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+        listener = socket.create_server((config.host, config.port), family=family, backlog=_BACKLOG)
     # Not an address, or a port that is taken, which torch reports.
     except (OSError, ValueError):
-        pass
-    return None
+        return {}
+    # torch's default server from 2.4 on; that of 2.7 refuses a socket, and that of 2.13 takes one.
+    refuses_socket = Version("2.4.dev0") <= Version(torch.__version__) < Version("2.13.dev0")
+    return {"master_listen_fd": listener.detach(), **({"use_libuv": False} if refuses_socket else {})}

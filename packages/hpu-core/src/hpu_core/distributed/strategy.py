@@ -1,29 +1,24 @@
 """Mixins and base classes of strategies for several devices, for the Trainer and for Fabric."""
 
-import difflib
 import functools
-import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from hpu_core import bridge, collectives, discovery, hccl
+from hpu_core import bridge, discovery, hccl
 from hpu_core._lightning import (
     FabricSubprocessScriptLauncher,
     MisconfigurationException,
     SubprocessScriptLauncher,
 )
 from hpu_core._strategy_mixin import validate_devices
+from hpu_core.collectives import CollectivesMixin
 from hpu_core.distributed.environment import validate_environment
-from hpu_core.distributed.launcher import (
-    FabricHPUSubprocessScriptLauncher,
-    HPUSubprocessScriptLauncher,
-    LaunchedRanks,
-)
+from hpu_core.distributed.launcher import FabricHPUSubprocessScriptLauncher, HPUSubprocessScriptLauncher
 from hpu_core.distributed.metrics import CountedMetrics
 from hpu_core.distributed.process_group import ProcessGroupManager
 from hpu_core.distributed.sigterm import SigtermCoordinator
@@ -50,11 +45,8 @@ if TYPE_CHECKING:
         _parallel_devices: list[torch.device] | None
 
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-        def all_gather(self, *args: Any, **kwargs: Any) -> Tensor: ...
-        def check_accelerator(self) -> None: ...
         def prepare_device(self) -> None: ...
         def set_world_ranks(self) -> None: ...
-        def setup_environment(self) -> None: ...
         def predict_step(self, *args: Any, **kwargs: Any) -> Any: ...
         def teardown(self) -> None: ...
         def test_step(self, *args: Any, **kwargs: Any) -> Any: ...
@@ -66,22 +58,22 @@ if TYPE_CHECKING:
 else:
     _Strategy = object
 
-__all__ = ["FabricHPUParallelStrategyBase", "HPUParallelMixin", "HPUParallelStrategyBase", "validate_keywords"]
-
-T = TypeVar("T")
+__all__ = ["FabricHPUParallelStrategyBase", "HPUParallelMixin", "HPUParallelStrategyBase"]
 
 
-class HPUParallelMixin(_Strategy):
-    """Part that is the same for the Trainer and for Fabric: devices, process group, failure detection, collectives.
+class HPUParallelMixin(CollectivesMixin, _Strategy):
+    """Part that is the same for the Trainer and for Fabric: devices, process group and failure detection.
 
-    A subclass sets `process_groups` before it calls Lightning's constructor, and creates the process group in
-    Lightning's own hook for it with `process_groups.init_process_group`.
+    A subclass sets `process_groups` before it calls Lightning's constructor, and calls `create_process_group` in
+    Lightning's own hook for it.
 
     Attributes:
         process_groups: The manager of this strategy's process group.
     """
 
     process_groups: ProcessGroupManager
+    # The rank of a process that has joined the others by it is final.
+    _has_joined = False
 
     @property
     def parallel_devices(self) -> list[torch.device] | None:
@@ -100,84 +92,37 @@ class HPUParallelMixin(_Strategy):
         """Select the device of this rank."""
         hccl.select_device(self.world_size, self.local_rank, self.module_ids)
 
-    def setup_environment(self) -> None:
-        """Wait for the other ranks, open this rank's device and create the process group.
+    def join_ranks(self) -> None:
+        """Set the rank of this process and wait for the other ranks."""
+        self._set_rank()
+        self.process_groups.rendezvous(self.cluster_environment)
+        self._has_joined = True
+
+    @abstractmethod
+    def _set_rank(self) -> None:
+        """Call Lightning's method for it, which has another name in Fabric."""
+
+    def setup_hccl_env(self) -> None:
+        """Set this process's rank and module for the bridge, before its device is opened; subclasses may extend it."""
+        hccl.initialize_hccl(self.world_size, self.global_rank, self.local_rank)
+
+    def create_process_group(self) -> None:
+        """Initialize HCCL for this rank, and create the default process group unless there is one.
 
         Raises:
-            MisconfigurationException: The accelerator is not an HPUAccelerator.
-            ModuleNotFoundError: The Gaudi bridge is not installed.
-            RankFailedError: A rank did not join, or has failed; the message names it.
-            RuntimeError: No device could be opened.
-            ValueError: The environment is incomplete or contradicts itself.
+            RuntimeError: The program made a process group that takes no hpu tensors.
         """
-        self.check_accelerator()
-        self.process_groups.rendezvous(self.cluster_environment, self.num_processes, self.num_nodes)
-        super().setup_environment()
+        self.setup_hccl_env()
+        self.process_groups.init_process_group(self.cluster_environment)
 
     def collective(self, name: str, group: Any | None = None) -> AbstractContextManager[None]:
         """Return the context of a collective: if a rank fails, the others raise `RankFailedError` from it.
 
         Args:
             name: For error messages, such as "all-gather".
-            group: The process group; all ranks when not given. Collectives of smaller groups are not watched.
+            group: The process group; all ranks if None. Collectives of smaller groups are not watched.
         """
         return self.process_groups.collective(name, group)
-
-    def all_gather(self, tensor: Tensor, group: Any | None = None, sync_grads: bool = False) -> Tensor:
-        """Return the tensors of all ranks, of shape `(ranks, *shape)`.
-
-        Args:
-            tensor: An hpu tensor of the same shape on all ranks.
-            group: The process group; all ranks when not given.
-            sync_grads: Whether gradients flow back to the rank that a part is from.
-
-        Raises:
-            ValueError: The tensor is not an hpu tensor.
-        """
-        if not dist.is_initialized():
-            return tensor
-        with self.collective("all-gather", group):
-            if not sync_grads:
-                return collectives.all_gather(tensor, group)
-            collectives.check_device(tensor)
-            return super().all_gather(tensor, group, sync_grads)
-
-    def broadcast(self, obj: T, src: int = 0) -> T:
-        """Return the object of one rank.
-
-        Args:
-            obj: The object; ignored on other ranks.
-            src: The rank that has it.
-        """
-        if not dist.is_initialized():
-            return obj
-        with self.collective("broadcast"):
-            return collectives.broadcast(obj, src)
-
-    def barrier(self, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - Lightning passes a name for its logs.
-        """Wait until all ranks are here and their devices have finished all work."""
-        if dist.is_initialized():
-            with self.collective("barrier"):
-                collectives.barrier()
-
-    def reduce_over_ranks(self, tensor: Any, group: Any | None = None, reduce_op: Any = "mean") -> Any:
-        """Reduce a tensor over all ranks, in place; integers are exact.
-
-        Args:
-            tensor: An hpu tensor. Anything but a tensor is returned as it is.
-            group: The process group; all ranks when not given.
-            reduce_op: "mean", "sum", "min", "max", "product", or the ReduceOp of that name.
-
-        Returns:
-            `tensor`.
-
-        Raises:
-            ValueError: The tensor is not an hpu tensor, or the operation is not one of these.
-        """
-        if not isinstance(tensor, Tensor) or not dist.is_initialized():
-            return tensor
-        with self.collective("all-reduce", group):
-            return collectives.all_reduce(tensor, group, reduce_op)
 
     def teardown(self) -> None:
         """Move everything off the device, and end the watchdog."""
@@ -188,6 +133,7 @@ class HPUParallelMixin(_Strategy):
             hccl.restore_environment()
 
     def _configure_launcher(self) -> None:
+        self._validate_environment()
         try:
             discovery.check_devices(self.num_processes)
         except ValueError as error:
@@ -195,16 +141,13 @@ class HPUParallelMixin(_Strategy):
         # Lightning 2.0.0 passes these to Fabric's other ranks before it asks for the rank of this process.
         bridge.clear_default_rendezvous_env()
         super()._configure_launcher()
-        cluster = self.cluster_environment
         for base, launcher in (
             (SubprocessScriptLauncher, HPUSubprocessScriptLauncher),
             (FabricSubprocessScriptLauncher, FabricHPUSubprocessScriptLauncher),
         ):
             if type(self._launcher) is base and self.process_groups.failure_detection:
-                self._launcher = launcher(cluster, self.num_processes, self.num_nodes)
-                self._launcher.validate = self._validate_environment
-                first = self.node_rank * self.num_processes
-                self.process_groups.launched = LaunchedRanks(self._launcher, first)
+                self._launcher = launcher(self.cluster_environment, self.num_processes, self.num_nodes)
+                self._launcher.launched = self.process_groups.launched
 
     def _validate_environment(self) -> None:
         validate_environment(self.cluster_environment, self.num_processes, self.num_nodes)
@@ -213,45 +156,31 @@ class HPUParallelMixin(_Strategy):
 class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
     """Base of the Trainer's strategies for several devices; list it before Lightning's strategy."""
 
-    reduce = HPUParallelMixin.reduce_over_ranks  # Lightning's name for it here.
+    reduce = CollectivesMixin.reduce_over_ranks  # Lightning's name for it here.
 
     _metrics: CountedMetrics | None = None
     _sigterm: SigtermCoordinator | None = None
 
     def set_world_ranks(self) -> None:
-        """Set the rank of this process."""
-        bridge.clear_default_rendezvous_env()
-        super().set_world_ranks()
+        """Set the rank of this process; Lightning's FSDP strategies call this again after the ranks have joined."""
+        if not self._has_joined:
+            bridge.clear_default_rendezvous_env()
+            super().set_world_ranks()
 
-    def setup_environment(self) -> None:
-        """Wait for the other ranks, open this rank's device and create the process group; see HPUParallelMixin."""
+    def _set_rank(self) -> None:
         self.set_world_ranks()
-        super().setup_environment()
 
     def setup(self, trainer: "Trainer") -> None:
-        """Move the module to the device and set it up for training or evaluation.
-
-        Args:
-            trainer: The Trainer.
-        """
+        """Move the module to the device and set it up for training or evaluation."""
         with self.collective("setup"):
             super().setup(trainer)
-        if self.process_groups.watchdog is None:
-            return
-        self._metrics = CountedMetrics(trainer.lightning_module, self.collective)
-        if trainer.training:
-            self._sigterm = SigtermCoordinator(trainer, self.process_groups.watchdog)
+        if self.process_groups.watchdog is not None:
+            self._metrics = CountedMetrics(trainer.lightning_module, self.collective)
+            if trainer.training:
+                self._sigterm = SigtermCoordinator(trainer, self.process_groups.watchdog)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Stop before this batch, if all ranks have agreed to because one received SIGTERM.
-
-        Args:
-            batch: The batch.
-            batch_idx: Its number in this epoch.
-
-        Raises:
-            SIGTERMException: They have.
-        """
+        """Raise Lightning's SIGTERMException if all ranks stop before this batch because one received SIGTERM."""
         if self._sigterm is not None:
             self._sigterm.raise_if_stopping()
         super().on_train_batch_start(batch, batch_idx)
@@ -286,26 +215,12 @@ class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
         return self.collective("forward") if self.gathers_parameters else nullcontext()
 
     def backward(self, closure_loss: Tensor, optimizer: "Optimizer | None", *args: Any, **kwargs: Any) -> Tensor:
-        """Compute gradients and reduce them over all ranks.
-
-        Args:
-            closure_loss: The loss, scalar.
-            optimizer: The optimizer, for the precision plugin.
-            *args: For the precision plugin.
-            **kwargs: For the precision plugin.
-
-        Returns:
-            The loss.
-        """
+        """Compute gradients and reduce them over all ranks."""
         with self.collective("backward"):
             return super().backward(closure_loss, optimizer, *args, **kwargs)
 
     def on_exception(self, exception: BaseException) -> None:
-        """Publish that this rank cannot continue.
-
-        Args:
-            exception: The reason.
-        """
+        """Publish that this rank cannot continue."""
         self.process_groups.report_failure(exception)
         super().on_exception(exception)
 
@@ -323,22 +238,10 @@ class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
 class FabricHPUParallelStrategyBase(HPUParallelMixin, FabricHPUStrategy):
     """Base of Fabric's strategies for several devices; list it before Lightning's strategy."""
 
-    all_reduce = HPUParallelMixin.reduce_over_ranks  # Lightning's name for it here.
-
-    def setup_environment(self) -> None:
-        """Wait for the other ranks, open this rank's device and create the process group; see HPUParallelMixin."""
-        self._set_world_ranks()
-        super().setup_environment()
+    all_reduce = CollectivesMixin.reduce_over_ranks  # Lightning's name for it here.
 
     def backward(self, tensor: Tensor, module: "torch.nn.Module | None", *args: Any, **kwargs: Any) -> None:
-        """Compute gradients, reduce them over all ranks, and close the graph of forward and backward (lazy mode).
-
-        Args:
-            tensor: The loss, scalar.
-            module: The module, for the precision plugin.
-            *args: For the precision plugin.
-            **kwargs: For the precision plugin.
-        """
+        """Compute gradients, reduce them over all ranks, and launch the graph of forward and backward (lazy mode)."""
         with self.collective("backward"):
             super().backward(tensor, module, *args, **kwargs)
 
@@ -354,23 +257,9 @@ class FabricHPUParallelStrategyBase(HPUParallelMixin, FabricHPUStrategy):
             yield
 
     def _set_world_ranks(self) -> None:
-        bridge.clear_default_rendezvous_env()
-        super()._set_world_ranks()
+        if not self._has_joined:
+            bridge.clear_default_rendezvous_env()
+            super()._set_world_ranks()
 
-
-def validate_keywords(arguments: Mapping[str, Any], *functions: Callable[..., Any]) -> None:
-    """Raise an error for keyword arguments that none of the functions takes, which the ranks would raise later.
-
-    Args:
-        arguments: A strategy's further keyword arguments.
-        functions: Torch's wrapper, and Lightning's constructor.
-
-    Raises:
-        TypeError: An argument is unknown.
-    """
-    known = {name for function in functions for name in inspect.signature(function).parameters}
-    for name in arguments:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean `{close[0]}`?" if close else f"see the arguments of {functions[0].__name__}"
-            raise TypeError(f"`{name}` is not an argument of {functions[0].__name__}: {hint}")
+    def _set_rank(self) -> None:
+        self._set_world_ranks()

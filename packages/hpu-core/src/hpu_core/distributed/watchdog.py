@@ -40,25 +40,16 @@ class Watchdog:
 
     Args:
         job: The rendezvous that all ranks have joined.
-        heartbeat: Progress of this rank, which outlives the watchdog.
         launched: The ranks that this process launched.
         agent: The engine's process that started this rank; None if there is none.
     """
 
-    def __init__(
-        self,
-        job: RendezvousResult,
-        heartbeat: Heartbeat,
-        launched: LaunchedRanks,
-        agent: Agent | None = None,
-    ) -> None:
+    def __init__(self, job: RendezvousResult, launched: LaunchedRanks, agent: Agent | None = None) -> None:
+        self._job = job
         self._info = job.ranks[job.config.rank]
-        self._hosts_store = job.config.hosts_store
-        self._timeout = job.config.timeout.total_seconds()
+        self._heartbeat = job.heartbeat
         self._launched = launched
         self._agent = agent
-        self._heartbeat = heartbeat
-        self._connections = job.connections
         # Reentrant, because a signal handler may interrupt its holder.
         self._lock = threading.RLock()
         self._exchange = HeartbeatExchange(job, launched)
@@ -71,25 +62,27 @@ class Watchdog:
         self._has_reported = False
         # Notified after every exchange.
         self._exchanged = threading.Condition()
+        self._exchanges = 0
         self._is_off = False
         self._closed = threading.Event()
         # Of all ways to wake a thread, the one that a signal handler may use.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._exchanges = 0
         self._threads = [
             threading.Thread(target=self._run, args=(loop,), name=f"hpu-watchdog-{name}", daemon=True)
             for name, loop in (("exchange", self._exchange_forever), ("monitor", self._monitor))
         ]
 
     def start(self) -> None:
-        """Connect to the store, publish a first heartbeat and start the threads.
+        """Connect to the store and start the threads.
 
         Raises:
             RankFailedError: Rank 0 is gone.
-            ValueError: Something else than this version of hpu-core wrote to the store.
         """
         self._exchange.connect()
-        self._begin_run()
+        beat = self._heartbeat
+        # Number this run, so keys of the previous one are ignored. A rank that did not get as far as rank 0 catches up.
+        beat.run = max(beat.run + 1, self._exchange.read(0).run)
+        beat.error, beat.collective, beat.training, beat.stop_requested = None, None, True, False
         for thread in self._threads:
             thread.start()
         # atexit comes before what the bridge does at exit; a process of multiprocessing exits without atexit.
@@ -97,22 +90,14 @@ class Watchdog:
         self._finalizer = multiprocessing.util.Finalize(self, self._close_at_exit, exitpriority=10)
 
     def on_training_start(self) -> None:
-        """Note that this rank takes part in training from now on.
-
-        Raises:
-            RankFailedError: A rank failed before.
-        """
+        """Note that this rank takes part in training from now on, unless a rank has failed before."""
         self.raise_if_failed()
         with self._lock:
             self._heartbeat.error, self._heartbeat.training = None, True
         self._wake.put(None)
 
     def raise_if_failed(self, cause: BaseException | None = None) -> None:
-        """Raise the failure, if there is one.
-
-        Raises:
-            RankFailedError: The job cannot continue.
-        """
+        """Raise a RankFailedError if the job cannot continue."""
         if self._failure is not None:
             raise RankFailedError(self._failure.message) from cause
 
@@ -136,7 +121,10 @@ class Watchdog:
             yield
         except BaseException as error:
             if not isinstance(error, RankFailedError) and self._wait_for_failure(error):
-                self._extend_deadline()
+                if self._failure is not None and beat.training:
+                    # Out of the collective, the main thread has what is left of the timeout to clean up.
+                    left = self._job.config.timeout.total_seconds() - self._failure.stalled_for
+                    self._schedule_exit(max(self._timeouts.exit_grace, left))
                 self.raise_if_failed(error)
             with self._lock:
                 beat.collective_seq -= 1
@@ -159,21 +147,18 @@ class Watchdog:
         """Count a training batch that is about to start; return whether all ranks stop before it.
 
         Returns at once unless some rank was asked to stop.
-
-        Raises:
-            RankFailedError: The job cannot continue.
         """
         beat = self._heartbeat
         with self._lock:
             beat.batch += 1
-            last = self._exchange.leader_record
-            if not last.stopping or beat.batch < last.decision.batch:
+            leader = self._exchange.leader
+            if not leader.stopping or beat.batch < leader.decision.batch:
                 return False
             beat.stop_batch = beat.batch
         self._wake.put(None)
-        # All ranks come here, or are told of the batch that a rank has taken.
+        # All ranks wait here, or read which batch a rank has taken.
         with self.collective("SIGTERM handling"), self._exchanged:
-            while (decision := self._exchange.leader_record.decision).batch < beat.batch and not self._is_off:
+            while (decision := self._exchange.leader.decision).batch < beat.batch and not self._is_off:
                 self.raise_if_failed()
                 self._exchanged.wait(self._timeouts.heartbeat_interval)
         with self._lock:
@@ -184,7 +169,7 @@ class Watchdog:
 
     def report_failure(self, error: BaseException) -> None:
         """Publish that this rank cannot continue, unless another rank is the reason."""
-        has_stopped = self._exchange.leader_record.decision.stop
+        has_stopped = self._exchange.leader.decision.stop
         caused_by_peer = isinstance(error, RankFailedError) or has_stopped or self._wait_for_failure(error)
         if self._heartbeat.training and not caused_by_peer:
             text = f"{type(error).__name__}: {error}".rstrip(": ")
@@ -212,7 +197,7 @@ class Watchdog:
             atexit.register(self._limit_exit, self._heartbeat.run)
 
     def _limit_exit(self, run: int) -> None:
-        """Limit how long this process takes to exit, unless it trained again, for which all ranks were there."""
+        """Limit how long this process takes to exit, unless it trained again, which needed all ranks."""
         if self._heartbeat.run == run:
             self._schedule_exit(self._timeouts.exit_grace)
 
@@ -229,15 +214,6 @@ class Watchdog:
             # At exit the bridge destroys its process groups, which waits for dead peers.
             self._schedule_exit(self._timeouts.exit_grace)
 
-    def _begin_run(self) -> None:
-        """Give this training the next number, with which nothing that the last one left in the store is read."""
-        beat = self._heartbeat
-        # A rank that did not get as far as the others in the last training catches up.
-        beat.run = max(beat.run + 1, self._exchange.leader_run())
-        beat.error, beat.collective, beat.training, beat.stop_requested = None, None, True, False
-        beat.connections = list(self._connections)
-        self._exchange.register(beat)
-
     def _run(self, loop: Callable[[], None]) -> None:
         try:
             loop()
@@ -250,7 +226,7 @@ class Watchdog:
     def _exchange_forever(self) -> None:
         while not self._closed.is_set():
             self._exchange_once()
-            waits = self._exchange.leader_record.stopping and self._failure is None
+            waits = self._exchange.leader.stopping and self._failure is None
             interval = _STOP_INTERVAL if waits else self._timeouts.heartbeat_interval
             with contextlib.suppress(queue.Empty):
                 self._wake.get(timeout=interval)
@@ -263,10 +239,10 @@ class Watchdog:
             silent = now - exchange.last_exchange_time
             own.update(self._snapshot(), now)
             if self._failure is not None and now - self._failed_at > self._timeouts.exit_grace / 2:
-                # They are stopped, or hold Python's lock: else they would exit by themselves.
-                for state in exchange.observed:
-                    if now - state.last_heartbeat_time > self._timeouts.detection_latency:
-                        self._launched.kill(state.info.rank)
+                # They are stopped, or hold the GIL: else they would exit by themselves.
+                for rank, process in self._launched.items():
+                    if now - exchange.ranks[rank].last_heartbeat_time > self._timeouts.detection_latency:
+                        process.kill()
             elif self._agent is not None and self._agent.has_exited:
                 self._on_failure(RankFailure(f"{self._agent.name} (pid {self._agent.pid} on {self._info.host}) exited"))
             elif min(silent, own.waiting_for(now)) >= self._timeouts.stall:
@@ -317,18 +293,13 @@ class Watchdog:
         self._failed.set()
 
     def _schedule_exit(self, seconds: float) -> None:
-        """Exit with code 1 after a time, from a thread that needs no lock of Python's.
+        """Exit with code 1 after a time, from a thread that does not need the GIL.
 
         The stacks are printed unless the failed rank is known: they only show where this one waits for it.
         """
         known = self._failure is not None and self._failure.rank is not None
         file = os.open(os.devnull, os.O_WRONLY) if known else _STDERR
         faulthandler.dump_traceback_later(seconds, exit=True, file=file)
-
-    def _extend_deadline(self) -> None:
-        """Give the main thread, which has left the collective, what is left of the timeout to clean up."""
-        if self._failure is not None and self._heartbeat.training:
-            self._schedule_exit(max(self._timeouts.exit_grace, self._timeout - self._failure.stalled_for))
 
     def _wait_for_failure(self, error: BaseException) -> bool:
         """Return whether a failure of another rank is known, which may be why this one fails as well.
@@ -360,7 +331,7 @@ class Watchdog:
 
     def _wait_for_readers(self) -> None:
         """Give the other ranks the time to read a failure, if the store closes with this process."""
-        if self._hosts_store:
+        if self._job.config.hosts_store:
             time.sleep(2 * self._timeouts.heartbeat_interval)
 
 
@@ -372,7 +343,7 @@ def _kill_daemon_processes() -> None:
 
 
 def _print(message: str) -> None:
-    # The engine that read this process's output may be what failed.
+    # Whatever read our output may be what died.
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(f"{message}\n")
         sys.stderr.flush()
