@@ -21,15 +21,16 @@ from llama import SHAPES, Llama, Shape
 
 import hpu_sim
 from hpu_sim import plan
-from hpu_sim.plan import zero
-from hpu_sim.plan.collectives import collective_seconds
-from hpu_sim.plan.hardware import hardware
-from hpu_sim.plan.recording import Collective, Operation, Recording, StepRecording
-from hpu_sim.plan.session import Options, record_call
-from hpu_sim.plan.time_model import predict
+from hpu_sim.plan.execution import record_call
+from hpu_sim.plan.session import Options
+from hpu_sim.prediction import zero
+from hpu_sim.prediction.collectives import collective_seconds
+from hpu_sim.prediction.hardware import hardware
+from hpu_sim.prediction.recording import Collective, Operation, Recording, StepRecording
+from hpu_sim.prediction.time_model import predict
 
 if TYPE_CHECKING:
-    from hpu_sim.plan.hardware import Bound
+    from hpu_sim.prediction.hardware import Bound
 
 _DEPTHS: Final = (2, 4)
 _GEMMA: Final = Shape(18, 2048, 8, 1, 16384, 256000)

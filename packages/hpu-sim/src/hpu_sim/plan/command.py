@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from hpu_sim import activation
+from hpu_sim.common import frames
 from hpu_sim.plan.errors import PlanError
+from hpu_sim.plan.execution import record
 from hpu_sim.plan.runner import CANNOT_PLAN, DOES_NOT_FIT
-from hpu_sim.plan.session import Options, record
-from hpu_sim.report import frames
+from hpu_sim.process import activation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from hpu_sim.config import SimConfig
-    from hpu_sim.plan.recording import Recording
+    from hpu_sim.device.config import SimConfig
     from hpu_sim.plan.schema import StrategyPlan
+    from hpu_sim.plan.session import Options
+    from hpu_sim.prediction.recording import Recording
 
 #: Strategies of `--compare`; None is the program's own.
 COMPARED: Final = (None, "auto", "deepspeed_stage_1", "deepspeed_stage_2", "deepspeed_stage_3")
@@ -47,7 +48,7 @@ class Planner:
         Args:
             options: What the user asks for.
         """
-        from hpu_sim.plan import zero
+        from hpu_sim.prediction import zero
 
         if options.strategy in zero.STAGES:
             return zero.apply(self.record(dataclasses.replace(options, strategy="auto")), options.strategy)
@@ -85,7 +86,8 @@ def run(  # noqa: PLR0913 - one argument per option
     first = configs[0]
     activation.activate(first.devices, first.generation, first.release.version)
 
-    from hpu_sim.plan import chrome_trace, compare, html, text
+    from hpu_sim.plan import compare, html, text
+    from hpu_sim.prediction import chrome_trace
 
     planner = Planner(program, arguments)
     trace = None
@@ -136,7 +138,8 @@ def with_ranks(
         recording: Recording of a rank.
         generation: Generation of the devices.
     """
-    from hpu_sim.plan import compare, zero
+    from hpu_sim.plan import compare
+    from hpu_sim.prediction import zero
 
     plans = [compare.strategy_plan(recording, generation)]
     # The accounting of ZeRO is that of any rank.

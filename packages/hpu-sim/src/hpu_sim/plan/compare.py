@@ -6,12 +6,10 @@ import itertools
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.plan.hardware import hardware, usable_memory
+from hpu_sim.common.encoding import SCHEMA_VERSION
 from hpu_sim.plan.memory import memory_plan
 from hpu_sim.plan.memory_tracker import CATEGORIES
 from hpu_sim.plan.schema import (
-    PREDICTED,
-    SCHEMA_VERSION,
     CollectivePlan,
     InputPlan,
     ModulePlan,
@@ -21,13 +19,15 @@ from hpu_sim.plan.schema import (
     StrategyPlan,
     TimePlan,
 )
-from hpu_sim.plan.time_model import predict
+from hpu_sim.prediction.hardware import hardware, usable_memory
+from hpu_sim.prediction.recording import PREDICTED
+from hpu_sim.prediction.time_model import predict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hpu_sim.plan.recording import Recording, StepRecording
-    from hpu_sim.plan.time_model import Span, Timeline
+    from hpu_sim.prediction.recording import Recording, StepRecording
+    from hpu_sim.prediction.time_model import Span, Timeline
 
 #: Maximum number of modules in a plan, and of parts of its timeline.
 MAX_MODULES: Final = 10

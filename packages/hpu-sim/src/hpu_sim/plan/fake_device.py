@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hpu_sim.plan import torch_tools
+from hpu_sim.common import frames
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.memory_tracker import make_memory_tracker
-from hpu_sim.plan.operation_recorder import OperationRecorder, named_arguments
-from hpu_sim.plan.recording import MemorySample, StepRecording
-from hpu_sim.plan.schema import HostRead
-from hpu_sim.report import frames
+from hpu_sim.prediction import torch_tools
+from hpu_sim.prediction.operation_recorder import OperationRecorder, named_arguments
+from hpu_sim.prediction.recording import HostRead, MemorySample, StepRecording
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from typing_extensions import Self
 
-    from hpu_sim.plan.recording import Phase
+    from hpu_sim.prediction.recording import Phase
 
 #: Weights of at least this size are fake from their creation.
 LARGE_BYTES: Final = 1 << 20

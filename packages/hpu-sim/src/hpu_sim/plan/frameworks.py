@@ -11,11 +11,12 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_sim import import_hooks
-from hpu_sim.plan import blocks, torch_tools, zero
+from hpu_sim.common import frames
+from hpu_sim.plan import blocks
 from hpu_sim.plan.errors import PlanError
-from hpu_sim.plan.recording import STEPS_OF_DDP
-from hpu_sim.report import frames
+from hpu_sim.prediction import torch_tools, zero
+from hpu_sim.prediction.recording import STEPS_OF_DDP
+from hpu_sim.process import import_hooks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,7 +112,7 @@ def _is_deepspeed(strategy: Any) -> bool:
 
 
 def _zero_name(strategy: Any) -> str:
-    """Return the name in :data:`hpu_sim.plan.zero.STAGES` of a strategy of DeepSpeed, a name or an object."""
+    """Return the name in :data:`hpu_sim.prediction.zero.STAGES` of a strategy of DeepSpeed, a name or an object."""
     if isinstance(strategy, str):
         name = strategy.replace("hpu_deepspeed", "deepspeed")
         return name if name in zero.STAGES else "deepspeed"
@@ -210,7 +211,6 @@ def _prepare(trainer: Any, model: Any, session: Session, package: str) -> None:
         trainer.fit_loop.epoch_loop.max_steps = max(trainer.fit_loop.epoch_loop.max_steps, STEPS_OF_DDP)
     recording.strategy = getattr(trainer.strategy, "strategy_name", type(trainer.strategy).__name__)
     recording.precision = str(trainer.precision)
-    recording.accumulate = int(trainer.accumulate_grad_batches)
     recording.compiled = hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None
     # A handler of Lightning would agree with other ranks on the end.
     trainer._signal_connector.register_signal_handlers = lambda: None  # noqa: SLF001 - no option has this effect

@@ -11,7 +11,7 @@ from hpu_sim.plan.schema import MemoryPlan, MemoryPoint, ModuleMemory
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpu_sim.plan.recording import MemorySample, Recording, StepRecording
+    from hpu_sim.prediction.recording import MemorySample, Recording, StepRecording
 
 #: Maximum number of points of a memory chart.
 MAX_POINTS: Final = 240

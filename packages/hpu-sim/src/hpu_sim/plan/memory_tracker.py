@@ -6,7 +6,7 @@ import functools
 import warnings
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from hpu_sim.plan import torch_tools
+from hpu_sim.prediction import torch_tools
 
 if TYPE_CHECKING:
     import torch
@@ -16,7 +16,7 @@ else:
     # Torch before `MINIMUM_TORCH` has no tracker, and doctests import every module.
     _MemTracker = object
 
-#: Categories of memory, in the order of :class:`hpu_sim.plan.recording.MemorySample`.
+#: Categories of memory, in the order of :class:`hpu_sim.prediction.recording.MemorySample`.
 CATEGORIES: Final = (
     "parameters",
     "gradients",

@@ -6,16 +6,16 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from hpu_sim.plan import torch_tools
+from hpu_sim.common import frames
 from hpu_sim.plan.errors import PlanError
-from hpu_sim.report import frames
+from hpu_sim.prediction import torch_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hpu_sim.plan.fake_device import FakeDevice
-    from hpu_sim.plan.recording import Recording
     from hpu_sim.plan.session import Session
+    from hpu_sim.prediction.recording import Recording
 
 
 @contextlib.contextmanager
@@ -265,6 +265,6 @@ def _is_from_fake_tensors(error: Exception) -> bool:
 
 def describe_mode(recording: Recording) -> None:
     """Record whether the bridge is in lazy mode."""
-    from hpu_sim import runtime
+    from hpu_sim.device import runtime
 
     recording.lazy = runtime.active_config().lazy

@@ -3,34 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-from hpu_sim.report.schema import from_dict, to_dict
-
-#: Incremented when a reader of the JSON has to change.
-SCHEMA_VERSION: Final = 1
-
-#: What every output of the planner says.
-PREDICTED: Final = "predicted, not measured"
-
-
-@dataclass(frozen=True)
-class HostRead:
-    """A line that reads a value of the device on the host.
-
-    Attributes:
-        location: ``file:line`` of the program.
-        source: Text of the line.
-        operator: Operator that reads.
-        assumed: Value that the plan assumed; empty for a copy to the host.
-        count: Number of reads in a step.
-    """
-
-    location: str
-    source: str
-    operator: str
-    assumed: str
-    count: int
+from hpu_sim.common.encoding import from_dict, to_dict
+from hpu_sim.prediction.recording import HostRead  # noqa: TC001 - decoding resolves annotations
 
 
 @dataclass(frozen=True)
@@ -275,7 +251,7 @@ class Plan:
     """Plans of a program, one per strategy and generation.
 
     Attributes:
-        schema_version: ``SCHEMA_VERSION``.
+        schema_version: :data:`hpu_sim.common.encoding.SCHEMA_VERSION`.
         predicted: Always True: nothing was measured.
         disclaimer: ``PREDICTED``.
         command: Program and arguments.

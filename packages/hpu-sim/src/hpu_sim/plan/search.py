@@ -5,17 +5,17 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.plan import zero
-from hpu_sim.plan.hardware import usable_memory
 from hpu_sim.plan.memory import memory_plan
 from hpu_sim.plan.schema import Advice
-from hpu_sim.plan.time_model import predict
+from hpu_sim.prediction import zero
+from hpu_sim.prediction.hardware import usable_memory
+from hpu_sim.prediction.time_model import predict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hpu_sim.plan.recording import Recording
     from hpu_sim.plan.session import Options
+    from hpu_sim.prediction.recording import Recording
 
 # Corrections of the linear estimate of the largest batch.
 _MAX_CORRECTIONS: Final = 4

@@ -74,7 +74,7 @@ def main(path: Path) -> int:
         # Since 2.5, importing torch activates the simulator and wraps its errors.
         importlib.import_module("torch")
 
-        from hpu_sim.activation import activate_from_environment
+        from hpu_sim.process.activation import activate_from_environment
 
         activate_from_environment()
     except (ImportError, RuntimeError) as error:

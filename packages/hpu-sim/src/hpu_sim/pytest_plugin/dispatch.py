@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from hpu_sim import activation
+from hpu_sim.process import activation
 from hpu_sim.pytest_plugin import isolated
 from hpu_sim.pytest_plugin.child import FORWARDER_NAME
 from hpu_sim.pytest_plugin.requirements import DeviceRequirements, matches_process, skip_reason
 
 if TYPE_CHECKING:
-    from hpu_sim.config import SimConfig
+    from hpu_sim.device.config import SimConfig
 
 _reports = pytest.StashKey[dict[str, pytest.TestReport]]()
 # Error that prevented activation of the simulator. Kept, because finding out takes seconds.

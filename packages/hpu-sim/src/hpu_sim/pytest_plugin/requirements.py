@@ -7,8 +7,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hpu_sim import runtime
-from hpu_sim.config import DEFAULT_GENERATION, SimConfig, lazy_variable, memory_variable
+from hpu_sim.device import runtime
+from hpu_sim.device.config import DEFAULT_GENERATION, SimConfig, lazy_variable, memory_variable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

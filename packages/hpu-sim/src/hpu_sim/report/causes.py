@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_sim.report.frames import is_program, package
+from hpu_sim.common.frames import is_program, package
 
 if TYPE_CHECKING:
     from types import FrameType

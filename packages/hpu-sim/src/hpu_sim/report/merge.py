@@ -10,7 +10,8 @@ import select
 import time
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.report.schema import SCHEMA_VERSION, RankRecord, Report, from_dict, to_dict
+from hpu_sim.common.encoding import SCHEMA_VERSION, from_dict, to_dict
+from hpu_sim.report.schema import RankRecord, Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

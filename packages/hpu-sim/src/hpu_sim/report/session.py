@@ -16,11 +16,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from hpu_sim.config import REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
-from hpu_sim.counters import lifetime_stats
+from hpu_sim.common.encoding import to_dict
+from hpu_sim.device.config import REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
+from hpu_sim.device.counters import lifetime_stats
 from hpu_sim.report import merge
 from hpu_sim.report.event_aggregator import EventAggregator
-from hpu_sim.report.schema import Machine, RankRecord, to_dict
+from hpu_sim.report.schema import Machine, RankRecord
 from hpu_sim.report.uncaught_error import get_uncaught_error
 
 if TYPE_CHECKING:
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from hpu_sim.config import SimConfig
-    from hpu_sim.native import Native
-    from hpu_sim.plan.step_clock import StepClock
+    from hpu_sim.device.config import SimConfig
+    from hpu_sim.device.native import Native
     from hpu_sim.report.schema import Detail
+    from hpu_sim.report.step_clock import StepClock
 
 # Minimum time between two writes of a record, in seconds, and the maximum share of time spent on them.
 _WRITE_INTERVAL: Final = 2.0
@@ -158,7 +159,8 @@ class RecordingSession:
         if not self._has_clock:
             return
         if self._clock is None:
-            from hpu_sim.plan import step_clock, torch_tools
+            from hpu_sim.prediction import torch_tools
+            from hpu_sim.report import step_clock
 
             if not torch_tools.is_supported():
                 self._has_clock = False

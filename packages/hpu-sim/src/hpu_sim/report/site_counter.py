@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from hpu_sim.common.formatting import format_dtypes
+from hpu_sim.common.frames import Frame, call_path, describe_stack, distinctive_lines, user_frame
 from hpu_sim.report.causes import find_cause, find_phase
 from hpu_sim.report.dynamic_shapes import MAX_SIZES, changed_dimensions
-from hpu_sim.report.formatting import format_dtypes
-from hpu_sim.report.frames import call_path, describe_stack, distinctive_lines, user_frame
-from hpu_sim.report.schema import CollectiveStats, DynamicDimension, Frame, Kind, Phase, Site
+from hpu_sim.report.schema import CollectiveStats, DynamicDimension, Kind, Phase, Site
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType
 
-    from hpu_sim.report.frames import CallPath
+    from hpu_sim.common.frames import CallPath
 
 #: Maximum number of sites; events of further ones are only counted in total.
 MAX_SITES: Final = 1000

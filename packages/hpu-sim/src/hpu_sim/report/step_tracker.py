@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hpu_sim.report.frames import CallPath
+    from hpu_sim.common.frames import CallPath
 
 
 class StepTracker:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.report.frames import describe_frame
+from hpu_sim.common.frames import describe_frame
 from hpu_sim.report.schema import UncaughtError
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from hpu_sim.report.schema import Frame
+    from hpu_sim.common.frames import Frame
 
 #: Maximum length of the message.
 MAX_MESSAGE: Final = 1000

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Union
 import torch
 from torch.nn import functional
 
-from hpu_sim.runtime import active_config
+from hpu_sim.device.runtime import active_config
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ import socket
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_sim.runtime import native
+from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable

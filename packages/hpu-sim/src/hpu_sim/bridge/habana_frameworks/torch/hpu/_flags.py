@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hpu_sim.features import features
+from hpu_sim.device.features import features
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hpu_sim.runtime import native
+from hpu_sim.device.runtime import native
 
 from . import _events  # Relative, for type checkers.
 

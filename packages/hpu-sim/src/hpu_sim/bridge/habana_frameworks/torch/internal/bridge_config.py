@@ -6,9 +6,9 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_sim.config import PLACE_ON_CPU_VARIABLE
-from hpu_sim.features import features
-from hpu_sim.runtime import active_config, native
+from hpu_sim.device.config import PLACE_ON_CPU_VARIABLE
+from hpu_sim.device.features import features
+from hpu_sim.device.runtime import active_config, native
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

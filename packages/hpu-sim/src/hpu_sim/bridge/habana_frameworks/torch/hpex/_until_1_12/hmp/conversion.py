@@ -9,8 +9,8 @@ import torch
 from habana_frameworks.torch.hpex.hmp.policy import policy
 from torch.nn import functional
 
-from hpu_sim.autocast import default_list
-from hpu_sim.features import features
+from hpu_sim.device.autocast import default_list
+from hpu_sim.device.features import features
 
 if TYPE_CHECKING:
     from collections.abc import Callable
