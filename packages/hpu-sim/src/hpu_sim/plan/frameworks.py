@@ -11,12 +11,11 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_sim.common import frames
+from hpu_sim.common import frames, post_import
 from hpu_sim.plan import blocks
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.prediction import torch_tools, zero
 from hpu_sim.prediction.recording import STEPS_OF_DDP
-from hpu_sim.process import import_hooks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,11 +59,11 @@ def taken_over(session: Session) -> Iterator[None]:
         def replace_deepspeed() -> None:
             replace(sys.modules["deepspeed"], initialize=_refuse_deepspeed)
 
-        import_hooks.after_import("deepspeed", replace_deepspeed)
+        post_import.after_import("deepspeed", replace_deepspeed)
         for name in _TRAINERS:
-            import_hooks.after_import(name, functools.partial(replace_trainer, name))
+            post_import.after_import(name, functools.partial(replace_trainer, name))
         for name in _FABRICS:
-            import_hooks.after_import(name, functools.partial(replace_fabric, name))
+            post_import.after_import(name, functools.partial(replace_fabric, name))
         try:
             yield
         finally:

@@ -21,10 +21,10 @@ def autoload() -> None:
     # Before any import of this package: every `import torch` pays for it.
     if not os.environ.get("HPU_SIM_DEVICES"):
         return
-    from hpu_sim.process import import_hooks
+    from hpu_sim.common import post_import
 
     # torch wraps errors of its entry points. The hook calls this again once torch has executed, outside of that.
-    if import_hooks.is_executing("torch"):
+    if post_import.is_executing("torch"):
         return
     from hpu_sim.process.activation import activate_from_environment
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from hpu_sim.common import post_import
 from hpu_sim.device import machine_id
 from hpu_sim.process import import_hooks
 from hpu_sim.process.autoload import autoload
@@ -21,5 +22,5 @@ def install() -> None:
     # Before any subprocess, whether or not this process imports torch.
     os.environ.update(machine_id.inherited_or_new(os.environ))
     if not import_hooks.is_installed():
-        import_hooks.after_import("torch", autoload)
+        post_import.after_import("torch", autoload)
         import_hooks.import_torch_before_bridge()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -52,24 +52,6 @@ def optimizer_adamw(  # noqa: PLR0913, PLR0917 - the bridge's signature
         if has_weight_decay:
             weight.mul_(weight_decay)
         weight.add_((moment1 / (moment2.sqrt() + epsilon) * neg_step_t).to(weight.dtype))
-
-
-def _adamw_lazy(  # noqa: PLR0913, PLR0917 - the bridge's signature
-    gradient_vec: Sequence[torch.Tensor],
-    weight_vec: Sequence[torch.Tensor],
-    exp_avg_vec: Sequence[torch.Tensor],
-    exp_avg_sq_vec: Sequence[torch.Tensor],
-    neg_step_t: torch.Tensor,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-    weight_decay: float,
-    exp_avg_scales: Sequence[torch.Tensor] | None = None,
-    exp_avg_sq_scales: Sequence[torch.Tensor] | None = None,
-) -> None:
-    lists = (gradient_vec, weight_vec, exp_avg_vec, exp_avg_sq_vec)
-    scales = (exp_avg_scales, exp_avg_sq_scales)
-    optimizer_adamw(*lists, neg_step_t, beta1, beta2, epsilon, weight_decay, True, *scales)
 
 
 def _total_norm(tensors: Sequence[torch.Tensor], norm_type: float = 2.0) -> torch.Tensor:
@@ -150,17 +132,14 @@ def _lars(  # noqa: PLR0913, PLR0917 - the bridge's signature
         gradient.mul_(lr)
 
 
-def _sgd(  # noqa: PLR0913, PLR0917 - the bridge's signature
+def _sgd(
     gradients: Sequence[torch.Tensor],
     weights_in: Sequence[torch.Tensor],
     learning_rate: torch.Tensor,
     wd: float,
-    mom: float,
-    damp: float,
-    nesterov: bool,
+    **_: Any,
 ) -> None:
-    # Without momentum the last three have no effect.
-    del mom, damp, nesterov
+    # Without momentum, its arguments have no effect.
     for gradient, weight in zip(gradients, weights_in, strict=True):
         weight.sub_(gradient.add(weight, alpha=wd) * learning_rate)
 
@@ -228,7 +207,7 @@ OPERATORS: Final = (
 
 #: Schemas and functions of lazy mode.
 LAZY_OPERATORS: Final = (
-    (f"optimizer_adamw({_LISTS}, float weight_decay, {_SCALES}) -> ()", _adamw_lazy),
+    (f"optimizer_adamw({_LISTS}, float weight_decay, {_SCALES}) -> ()", optimizer_adamw),
     (f"fused_norm_lazy({_CLIP}) -> Tensor", _clip_norm),
 )
 

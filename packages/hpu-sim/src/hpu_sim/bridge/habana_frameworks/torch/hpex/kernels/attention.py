@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from habana_frameworks.torch._operators.attention import fp8_attention, padding_mask, repeat_heads
+from habana_frameworks.torch._operators.attention import Inputs, fp8_attention, padding_mask, repeat_heads
 from habana_frameworks.torch._operators.float8 import amax_of
 
 __all__ = ["FusedSDPA", "PySDPA", "fp8_fused_sdpa"]
@@ -115,9 +115,17 @@ def fp8_fused_sdpa(  # noqa: PLR0913, PLR0917 - the bridge's signature
     """
     del softmax_mode
     factor = query.shape[-1] ** -0.5 if scale is None else scale
-    scales = (d_scale_q, d_scale_k, d_scale_v, q_scale_s, q_scale_o, d_scale_s)
-    padding = (valid_seq_len, seq_padding_type)
-    output, probabilities, _, exact = fp8_attention(
-        query, key, value, attn_mask, dropout_p, factor, is_causal, *scales, *padding
+    inputs = Inputs(query, key, value, attn_mask, dropout_p, factor, is_causal, valid_seq_len, seq_padding_type)
+    done = fp8_attention(
+        inputs,
+        {
+            "d_scale_q": d_scale_q,
+            "d_scale_k": d_scale_k,
+            "d_scale_v": d_scale_v,
+            "q_scale_s": q_scale_s,
+            "q_scale_o": q_scale_o,
+            "d_scale_s": d_scale_s,
+        },
     )
-    return output, amax_of(probabilities, requested=is_amax_s), amax_of(exact, requested=is_amax_o)
+    amaxes = amax_of(done.probabilities, requested=is_amax_s), amax_of(done.exact, requested=is_amax_o)
+    return done.output, *amaxes
