@@ -21,10 +21,6 @@ def to_dict(value: Any) -> Any:
 def from_dict(kind: type[_T], data: Any) -> _T:
     """Return the dataclass that :func:`to_dict` encoded.
 
-    Args:
-        kind: Class to decode.
-        data: Parsed JSON.
-
     Raises:
         ValueError: If ``data`` does not match the class, for example because another version wrote it.
     """

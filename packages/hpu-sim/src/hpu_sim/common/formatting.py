@@ -107,10 +107,6 @@ def _split_inputs(text: str) -> list[str]:
 def have_same_shapes(before: str, after: str) -> bool:
     """Return whether the tensors of two calls have the same dtypes and shapes.
 
-    Args:
-        before: Tensors and arguments of ``csrc/recipe_key.h``.
-        after: The same for the later call.
-
     >>> have_same_shapes("Float[8, 2] stride[1, 8], dim=[0]", "Float[8, 2], dim=[1]")
     True
     """
@@ -161,11 +157,7 @@ def format_range(fast: float, slow: float) -> str:
 
 
 def show_location(location: str) -> str:
-    """Return ``file:line`` relative to the current folder.
-
-    Args:
-        location: ``file:line``, or empty.
-    """
+    """Return ``file:line`` relative to the current folder."""
     path, _, line = location.rpartition(":")
     if not path:
         return location

@@ -73,11 +73,7 @@ class Frame:
 
 
 def call_path(frame: FrameType | None) -> CallPath:
-    """Return code object id and bytecode offset of every frame, outermost first.
-
-    Args:
-        frame: Innermost frame of the stack, or None.
-    """
+    """Return code object id and bytecode offset of every frame, outermost first."""
     path = []
     while frame is not None:
         path.append((id(frame.f_code), frame.f_lasti))
@@ -88,9 +84,6 @@ def call_path(frame: FrameType | None) -> CallPath:
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
     """Return the innermost frame of the program.
-
-    Args:
-        frame: Innermost frame of the stack, or None.
 
     Returns:
         The innermost frame of the program. Under ``python -m package`` there is none: then the innermost frame of an
@@ -155,23 +148,14 @@ def describe_stack(frame: FrameType | None, target: FrameType | None) -> tuple[t
 
 
 def describe_frame(frame: FrameType, line: int) -> Frame:
-    """Return a frame as data.
-
-    Args:
-        frame: The frame.
-        line: Line number to show.
-    """
+    """Return a frame as data."""
     code = frame.f_code
     source = linecache.getline(code.co_filename, line, frame.f_globals).strip()
     return Frame(code.co_filename, line, code.co_name, source, is_user=is_program(frame))
 
 
 def package(frame: FrameType) -> str:
-    """Return the top-level package of a frame's module.
-
-    Args:
-        frame: The frame.
-    """
+    """Return the top-level package of a frame's module."""
     return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 

@@ -29,11 +29,7 @@ def after_import(name: str, callback: Callable[[], None]) -> None:
 
 
 def is_executing(name: str) -> bool:
-    """Return whether a module of :func:`after_import` executes, so that its callback is still to come.
-
-    Args:
-        name: Full name of the module.
-    """
+    """Return whether a module of :func:`after_import` executes, so that its callback is still to come."""
     return name in _executing
 
 

@@ -30,9 +30,6 @@ _NOT_IN_TABLE: Final = frozenset(
 def device_operators(*, lazy: bool) -> frozenset[str]:
     """Return the operators that a card does not run on the CPU.
 
-    Args:
-        lazy: Whether the device is in lazy mode.
-
     Returns:
         Names without namespace and overload. In-place forms count as the operator itself.
 

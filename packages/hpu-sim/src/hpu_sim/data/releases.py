@@ -65,9 +65,5 @@ def find(version: str | None = None) -> Release:
 
 
 def has_hmp(version: str) -> bool:
-    """Return whether a release is known to have the HMP module.
-
-    Args:
-        version: A release of the table.
-    """
+    """Return whether a release is known to have the HMP module."""
     return any(row["release"] == version and row.get("hmp") is True for row in _data()["releases"])

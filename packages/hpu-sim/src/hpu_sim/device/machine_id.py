@@ -38,11 +38,7 @@ def parse_name(name: str) -> str:
 
 
 def current(environment: Mapping[str, str]) -> str:
-    """Return the identity of a process's machine.
-
-    Args:
-        environment: Environment of the process.
-    """
+    """Return the identity of a process's machine."""
     folder = environment.get(RUNTIME_VARIABLE)
     name = environment.get(MACHINE_VARIABLE, "")
     if not folder:
@@ -52,22 +48,14 @@ def current(environment: Mapping[str, str]) -> str:
 
 
 def inherited_or_new(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variable of a program: that of its parent's machine if it has one, else of a new machine.
-
-    Args:
-        environment: Environment of the program.
-    """
+    """Return the variable of a program: that of its parent's machine if it has one, else of a new machine."""
     if environment.get(RUNTIME_VARIABLE):
         return {}
     return {MACHINE_VARIABLE: environment.get(MACHINE_VARIABLE) or _generate(environment)}
 
 
 def named_or_new(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variable of a session: that of the machine that the user named, else of a new machine.
-
-    Args:
-        environment: Environment of the session.
-    """
+    """Return the variable of a session: that of the machine that the user named, else of a new machine."""
     name = environment.get(MACHINE_VARIABLE, "")
     return inherited_or_new({**environment, MACHINE_VARIABLE: "" if name.startswith(_GENERATED) else name})
 

@@ -48,12 +48,7 @@ _state = _State()
 
 
 def set_active(config: SimConfig, native: Native) -> None:
-    """Make the simulator active in this process and in what it forks.
-
-    Args:
-        config: The simulated machine.
-        native: The configured C++ extension.
-    """
+    """Make the simulator active in this process and in what it forks."""
     _state.config = config
     _state.native = native
     os.register_at_fork(after_in_child=_release_after_fork)

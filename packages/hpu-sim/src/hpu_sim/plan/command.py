@@ -30,12 +30,7 @@ COMPARED: Final = (None, "auto", "deepspeed_stage_1", "deepspeed_stage_2", "deep
 
 
 class Planner:
-    """Plans of a program, which runs again for each choice that changes what it does.
-
-    Args:
-        program: Python file.
-        arguments: Its arguments.
-    """
+    """Plans of a program, which runs again for each choice that changes what it does."""
 
     def __init__(self, program: str, arguments: Sequence[str]) -> None:
         self._program = program
@@ -43,11 +38,7 @@ class Planner:
         self._recordings: dict[Options, Recording] = {}
 
     def record(self, options: Options) -> Recording:
-        """Return the recording with the options; a stage of ZeRO is accounted for around data-parallel training.
-
-        Args:
-            options: What the user asks for.
-        """
+        """Return the recording with the options; a stage of ZeRO is accounted for around data-parallel training."""
         from hpu_sim.prediction import zero
 
         if options.strategy in zero.STAGES:
@@ -130,14 +121,7 @@ def _describe_error(error: Exception) -> str:
 def with_ranks(
     record: Callable[[Options], Recording], options: Options, recording: Recording, generation: str
 ) -> StrategyPlan:
-    """Return the plan of the rank with most memory, of the recorded one and the last one of each group.
-
-    Args:
-        record: Function that plans the program.
-        options: Options of the recording.
-        recording: Recording of a rank.
-        generation: Generation of the devices.
-    """
+    """Return the plan of the rank with most memory, of the recorded one and the last one of each group."""
     from hpu_sim.plan import compare
     from hpu_sim.prediction import zero
 

@@ -35,12 +35,7 @@ MAX_SPANS: Final = 400
 
 
 def make_plan(command: Sequence[str], strategies: Sequence[StrategyPlan]) -> Plan:
-    """Return a plan with its heading.
-
-    Args:
-        command: Program and arguments.
-        strategies: Plans of strategies and generations.
-    """
+    """Return a plan with its heading."""
     return Plan(
         schema_version=SCHEMA_VERSION,
         predicted=True,
@@ -52,12 +47,7 @@ def make_plan(command: Sequence[str], strategies: Sequence[StrategyPlan]) -> Pla
 
 
 def strategy_plan(recording: Recording, generation: str) -> StrategyPlan:
-    """Return the plan of a recording on a generation.
-
-    Args:
-        recording: The recording.
-        generation: Generation of the devices.
-    """
+    """Return the plan of a recording on a generation."""
     step = recording.steady
     fuse = recording.lazy or recording.compiled
     slow = predict(step, generation, recording.devices, bound="slow", fuse=fuse)
@@ -96,9 +86,6 @@ def representatives(recording: Recording) -> tuple[int, ...]:
     """Return the last rank of each group of collectives if it has smaller shards than the recorded one.
 
     Ranks with shards of equal sizes have equal plans.
-
-    Args:
-        recording: Recording of the first rank.
     """
     if not recording.is_uneven:
         return ()

@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 def record(program: str | Path, arguments: Sequence[str], options: Options) -> Recording:
     """Run a program on the fake device until its steps are recorded.
 
-    Args:
-        program: Python file.
-        arguments: Its arguments.
-        options: What the user asks for.
-
     Raises:
         PlanError: If the program cannot be planned; the message has its line.
     """
@@ -42,11 +37,6 @@ def record(program: str | Path, arguments: Sequence[str], options: Options) -> R
 
 def record_call(call: Any, options: Options, command: Sequence[str] = ()) -> Recording:
     """Call a function on the fake device until its steps are recorded.
-
-    Args:
-        call: Function without arguments.
-        options: What the user asks for.
-        command: Name of the program for reports.
 
     Raises:
         PlanError: If the program cannot be planned.

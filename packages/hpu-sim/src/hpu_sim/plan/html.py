@@ -75,12 +75,7 @@ def render(plan: Plan) -> str:
 
 
 def memory_areas(plan: StrategyPlan, categories: tuple[str, ...]) -> list[Area]:
-    """Return the memory over a step as stacked areas; categories without memory are left out.
-
-    Args:
-        plan: The plan.
-        categories: Names of the categories.
-    """
+    """Return the memory over a step as stacked areas; categories without memory are left out."""
     points = plan.memory.points
     top = max((sum(point.by_category) for point in points), default=0) or 1
     below = [0] * len(points)
@@ -100,11 +95,7 @@ def _corners(values: list[int], top: int) -> list[str]:
 
 
 def timeline(plan: StrategyPlan) -> list[Box]:
-    """Return the slow prediction of a step as boxes on two lanes.
-
-    Args:
-        plan: The plan.
-    """
+    """Return the slow prediction of a step as boxes on two lanes."""
     total = plan.time.slow_seconds or 1.0
     return [
         Box(

@@ -28,9 +28,6 @@ def memory_plan(recording: Recording) -> MemoryPlan:
 
     The peak is that of all steps: the first step has the optimizer's new state and temporaries, and the setup may need
     more than any step.
-
-    Args:
-        recording: The recording.
     """
     steps = [recording.setup, *recording.steps]
     step, peak = max(((step, sample) for step in steps for sample in step.samples), key=lambda pair: _total(pair[1]))

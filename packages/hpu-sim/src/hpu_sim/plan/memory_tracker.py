@@ -55,11 +55,7 @@ class MemoryObserver(Protocol):
 
 
 def make_memory_tracker(observer: MemoryObserver) -> Any:
-    """Return torch's ``MemTracker`` of the device's memory, which also reports every change.
-
-    Args:
-        observer: What it reports to.
-    """
+    """Return torch's ``MemTracker`` of the device's memory, which also reports every change."""
     return _tracker_class()(observer)
 
 

@@ -227,12 +227,7 @@ def _new_group(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def explain(error: Exception, device: FakeDevice) -> Exception:
-    """Return the planner's own error if one caused this error; else the error itself.
-
-    Args:
-        error: What the program raised.
-        device: The fake device.
-    """
+    """Return the planner's own error if one caused this error; else the error itself."""
     if device.error is not None:
         return device.error
     if isinstance(error, PlanError):

@@ -36,12 +36,6 @@ def find_batch(
     """Return options and recording of the largest batch that fits; None if no batch does.
 
     Memory grows linearly with the batch, so two plans give an estimate, and further ones correct it.
-
-    Args:
-        record: Function that plans the program.
-        options: What the user asks for.
-        generation: Generation of the devices.
-        largest: Largest batch to consider; None for any.
     """
     usable = usable_memory(generation)
 
@@ -77,12 +71,6 @@ def advise(
     """Return changes that need less memory: first those that fit, each group by predicted time per sample.
 
     Every change is planned. If none fits alone, combinations are planned until one fits.
-
-    Args:
-        record: Function that plans the program.
-        options: What the user asks for.
-        recording: The program's recording, which does not fit.
-        generation: Generation of the devices.
     """
     search = _Search(record, options, recording, generation)
     found = [advice for change in search.changes() if (advice := search.plan(change)) is not None]

@@ -50,10 +50,6 @@ class Options:
 class Session:
     """One program's run on the fake device.
 
-    Args:
-        options: What the user asks for.
-        command: Program and arguments.
-
     Attributes:
         device: Fake device.
         recording: What is known so far.
@@ -110,11 +106,7 @@ class Session:
             self.recording.precision = {torch.bfloat16: "bf16-true", torch.float16: "16-true"}.get(dtype, "32-true")
 
     def describe_model(self, model: torch.nn.Module) -> None:
-        """Record the size of a model, and name its modules for the operators.
-
-        Args:
-            model: The module that is trained.
-        """
+        """Record the size of a model, and name its modules for the operators."""
         parameters = list({id(each): each for each in model.parameters()}.values())
         self.recording.parameters = sum(each.numel() for each in parameters)
         self.recording.trainable = sum(each.numel() for each in parameters if each.requires_grad)

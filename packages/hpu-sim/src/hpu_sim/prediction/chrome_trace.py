@@ -26,12 +26,7 @@ _TICKS_PER_US: Final = 1024
 
 
 def trace_of_recording(recording: Recording, generation: str) -> dict[str, Any]:
-    """Return the trace of the last planned step.
-
-    Args:
-        recording: Recording of one rank.
-        generation: Generation of the devices.
-    """
+    """Return the trace of the last planned step."""
     return trace_of_step(
         recording.steady,
         generation,
@@ -45,16 +40,7 @@ def trace_of_recording(recording: Recording, generation: str) -> dict[str, Any]:
 def trace_of_step(  # noqa: PLR0913 - the arguments of the time model and the rank
     step: StepRecording, generation: str, devices: int, *, fuse: bool, rank: int = 0, world_size: int = 1
 ) -> dict[str, Any]:
-    """Return the trace of a recorded step.
-
-    Args:
-        step: Recorded step.
-        generation: Generation of the devices.
-        devices: Devices per box.
-        fuse: As in :func:`hpu_sim.prediction.time_model.predict`.
-        rank: Rank that was recorded.
-        world_size: Number of ranks.
-    """
+    """Return the trace of a recorded step."""
     timeline = predict(step, generation, devices, bound="slow", fuse=fuse)
     end = max(timeline.seconds, *(span.end for span in timeline.host_spans), 0.0)
     events = _metadata_events()

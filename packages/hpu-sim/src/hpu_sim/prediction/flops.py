@@ -17,15 +17,7 @@ _ATTENTION: Final = "scaled_dot_product"
 def count_flops(
     formulas: Mapping[Any, Callable[..., int]], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
 ) -> int:
-    """Return the floating-point operations of a call by torch's formulas; 0 for an operator without one.
-
-    Args:
-        formulas: Formulas by operator.
-        func: Operator.
-        args: Its arguments.
-        kwargs: Its keyword arguments.
-        result: Its result.
-    """
+    """Return the floating-point operations of a call by torch's formulas; 0 for an operator without one."""
     formula = formulas.get(func._overloadpacket)  # noqa: SLF001 - as torch's FlopCounterMode
     if formula is None:
         return _attention_flops(str(func), args)
@@ -46,13 +38,7 @@ def _attention_flops(name: str, args: tuple[Any, ...]) -> int:
 
 
 def matmul_shape(name: str, args: tuple[Any, ...], result: Any) -> tuple[int, int, int, int] | None:
-    """Return batch, M, N and K of a product, a convolution (as its implicit product) or attention; None if unknown.
-
-    Args:
-        name: Operator without namespace.
-        args: Its arguments.
-        result: Its result.
-    """
+    """Return batch, M, N and K of a product, a convolution (as its implicit product) or attention; None if unknown."""
     shapes = tree_map_only(torch.Tensor, lambda tensor: tuple(tensor.shape), args)
     tensors = [each for each in shapes if isinstance(each, tuple) and all(isinstance(size, int) for size in each)]
     if name in {"addmm", "baddbmm"}:

@@ -59,12 +59,7 @@ def _data() -> dict[str, Any]:
 
 @functools.cache
 def hardware(generation: str, bound: Bound) -> Hardware:
-    """Return a generation at one end of all ranges.
-
-    Args:
-        generation: ``"GAUDI"``, ``"GAUDI2"`` or ``"GAUDI3"``.
-        bound: End of the ranges.
-    """
+    """Return a generation at one end of all ranges."""
     common, own = _data()["common"], _data()["generations"][generation]
     at = _POSITION[bound]
 

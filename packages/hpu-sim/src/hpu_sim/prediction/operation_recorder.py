@@ -69,29 +69,17 @@ class OperationRecorder:
         return ""
 
     def on_communication(self, tensor: torch.Tensor) -> None:
-        """Take a tensor of a collective.
-
-        Args:
-            tensor: The tensor.
-        """
+        """Take a tensor of a collective."""
 
     def record_host_copy(self, name: str) -> None:
-        """Record a copy to the host.
-
-        Args:
-            name: Operator that copies.
-        """
+        """Record a copy to the host."""
 
     def forget_pending(self) -> None:
         """Forget collectives of an earlier step whose results nothing has read."""
         self._pending.clear()
 
     def record_sync(self, frame: str = "") -> None:
-        """Record that the host waits for the device.
-
-        Args:
-            frame: Line of the program, as :class:`~hpu_sim.prediction.recording.Operation` has it.
-        """
+        """Record that the host waits for the device."""
         self.step.operations.append(
             Operation(HOST_READ, self.phase, self.module, "", 0, None, (), (), 0, (), host_sync=True, frame=frame)
         )
@@ -108,15 +96,7 @@ class OperationRecorder:
     def record_operation(
         self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> None:
-        """Record an operator, unless it has no tensor on the device or only makes a view.
-
-        Args:
-            func: Operator.
-            name: Its name without namespace and overload.
-            args: Its arguments.
-            kwargs: Its keyword arguments.
-            result: Its result.
-        """
+        """Record an operator, unless it has no tensor on the device or only makes a view."""
         inputs = torch_tools.tensors_in((args, kwargs))
         outputs = torch_tools.tensors_in(result)
         if not any(each.device.type == "hpu" for each in (*inputs, *outputs)):
@@ -150,14 +130,7 @@ class OperationRecorder:
         )
 
     def record_c10d(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Record a collective of a process group.
-
-        Args:
-            func: Operator of ``torch.ops.c10d``.
-            name: Its name without namespace and overload.
-            args: Its arguments.
-            kwargs: Its keyword arguments.
-        """
+        """Record a collective of a process group."""
         tensors = torch_tools.tensors_in((args, kwargs))
         values = named_arguments(func, args, kwargs)
         if "reduce_op" in values and not torch_tools.is_sum(values["reduce_op"]) and "reduce_scatter" in name:
@@ -178,15 +151,7 @@ class OperationRecorder:
     def record_functional(
         self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> None:
-        """Record a functional collective.
-
-        Args:
-            func: Operator of ``torch.ops._c10d_functional``.
-            name: Its name without namespace and overload.
-            args: Its arguments.
-            kwargs: Its keyword arguments.
-            result: Its result.
-        """
+        """Record a functional collective."""
         values = named_arguments(func, args, kwargs)
         plain = name.removesuffix("_").removesuffix("_coalesced").removesuffix("_out")
         first, *others = values.values()

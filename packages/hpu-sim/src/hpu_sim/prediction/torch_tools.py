@@ -44,11 +44,7 @@ def is_supported() -> bool:
 
 
 def tensors_in(value: object) -> list[torch.Tensor]:
-    """Return the tensors in nested containers.
-
-    Args:
-        value: Containers that torch's pytrees know, or a tensor.
-    """
+    """Return the tensors in nested containers."""
     import torch
     from torch.utils._pytree import tree_flatten
 
@@ -71,13 +67,7 @@ def clear_fake_memo(fake_mode: Any) -> None:
 
 
 def init_fake_process_group(rank: int, world_size: int, initialize: Callable[..., None] | None = None) -> None:
-    """Make a default process group whose collectives do nothing.
-
-    Args:
-        rank: Rank of this process.
-        world_size: Number of ranks.
-        initialize: torch's function; None if nothing replaces it.
-    """
+    """Make a default process group whose collectives do nothing."""
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -155,22 +145,13 @@ def flat_parameter_module() -> ModuleType | None:
 
 
 def same_storage(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Return whether two tensors have the same storage; FSDP1 compares addresses, which fake tensors do not have.
-
-    Args:
-        first: A tensor or DTensor.
-        second: As ``first``.
-    """
+    """Return whether two tensors have the same storage; FSDP1 compares addresses, which fake tensors do not have."""
     storages = [getattr(each, "_local_tensor", each).untyped_storage() for each in (first, second)]
     return bool(storages[0]._cdata == storages[1]._cdata)  # noqa: SLF001 - the only identity of a storage
 
 
 def finished_work(tensors: Any) -> Any:
-    """Return a finished work; its method ``boxed`` returns it as an operator of ``torch.ops.c10d`` does.
-
-    Args:
-        tensors: Result of the collective.
-    """
+    """Return a finished work; its method ``boxed`` returns it as an operator of ``torch.ops.c10d`` does."""
     return _work_class()(tensors)
 
 

@@ -53,12 +53,7 @@ STAGES: Final = {
 
 
 def apply(recording: Recording, name: str) -> Recording:
-    """Return a recording of data-parallel training with the states and collectives of a stage instead.
-
-    Args:
-        recording: Recording with replicated states.
-        name: Name in :data:`STAGES`.
-    """
+    """Return a recording of data-parallel training with the states and collectives of a stage instead."""
     zero = STAGES[name]
     note = (
         "ZeRO is accounted for and not run: states as on hpu-deepspeed's memory page, buckets of 200 million elements, "
@@ -105,11 +100,6 @@ def divide(states: States, zero: Zero, ranks: int) -> tuple[int, int, int, int]:
     """Return the bytes of parameters, gradients, optimizer and buckets on one rank.
 
     Every stage keeps only the rank's part of the gradients: DeepSpeed 0.19 does so in stage 1 as well.
-
-    Args:
-        states: States of a rank without ZeRO.
-        zero: The stage.
-        ranks: Number of ranks.
     """
     parameters, gradients = states.parameters, states.gradients // ranks
     optimizer = 0 if zero.offload else states.optimizer // ranks
@@ -137,11 +127,7 @@ def peaks(states: States, peak: int, ranks: int) -> tuple[int, ...]:
 
 
 def states_of(recording: Recording) -> States:
-    """Return the states of data-parallel training with Adam.
-
-    Args:
-        recording: Recording with replicated states.
-    """
+    """Return the states of data-parallel training with Adam."""
     item, state = _STATES_32 if recording.precision.startswith("32") else _STATES_16
     return States(
         item * recording.parameters,

@@ -27,10 +27,6 @@ _IGNORED_BY_PYTHON: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 def run(command: list[str], environment: Mapping[str, str]) -> int:
     """Run a command until it exits, and forward to it the signals that this process receives.
 
-    Args:
-        command: Path of the program, and its arguments.
-        environment: Environment of the program.
-
     Returns:
         Its exit code; for a program that a signal killed, the negative signal number.
     """
@@ -53,11 +49,7 @@ def run(command: list[str], environment: Mapping[str, str]) -> int:
 
 
 def exit_like(exit_code: int) -> NoReturn:
-    """Exit this process as a child exited.
-
-    Args:
-        exit_code: Return value of :func:`run`.
-    """
+    """Exit this process as a child exited."""
     if exit_code < 0:
         sys.stdout.flush()
         sys.stderr.flush()

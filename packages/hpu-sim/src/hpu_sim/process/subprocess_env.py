@@ -18,10 +18,6 @@ def variables(config: SimConfig, environment: Mapping[str, str]) -> dict[str, st
 
     An installed hpu-sim loads the device by the variables of the machine alone. The site hook on ``PYTHONPATH`` loads
     it where Python does not read ``hpu_sim.pth``.
-
-    Args:
-        config: The machine.
-        environment: Other variables of the subprocess.
     """
     return {**config.environment(), "PYTHONPATH": with_hook(environment.get("PYTHONPATH", ""))}
 

@@ -22,22 +22,14 @@ FORWARDER_NAME: Final = "hpu_sim_report_forwarder"
 
 
 class ReportForwarder:
-    """pytest plugin that forwards every test report to the parent process.
-
-    Args:
-        results: JSON lines file to append to.
-    """
+    """pytest plugin that forwards every test report to the parent process."""
 
     def __init__(self, results: Path) -> None:
         self._results = results
         self._config: pytest.Config | None = None
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Append a message to the results file.
-
-        Args:
-            message: JSON object.
-        """
+        """Append a message to the results file."""
         with self._results.open("a", encoding="utf-8") as file:
             file.write(json.dumps(message) + "\n")
 
@@ -59,9 +51,6 @@ class ReportForwarder:
 
 def main(path: Path) -> int:
     """Activate the simulator and run the test.
-
-    Args:
-        path: Request file.
 
     Returns:
         Exit code of pytest.

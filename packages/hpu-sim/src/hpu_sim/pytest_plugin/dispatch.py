@@ -20,12 +20,7 @@ _start_error = pytest.StashKey[str]()
 
 
 def install_overrides(item: pytest.Item, marker: pytest.Mark) -> None:
-    """Override setup, call and teardown of a test to dispatch it.
-
-    Args:
-        item: The test.
-        marker: Its marker.
-    """
+    """Override setup, call and teardown of a test to dispatch it."""
 
     def setup() -> None:
         try:
@@ -69,12 +64,7 @@ def _isolated_config(item: pytest.Item, requirements: DeviceRequirements) -> Sim
 
 
 def get_report(item: pytest.Item, when: Literal["collect", "setup", "call", "teardown"]) -> pytest.TestReport | None:
-    """Return the report of a phase of an isolated test; None if the test ran in this process.
-
-    Args:
-        item: The test.
-        when: Phase of the test.
-    """
+    """Return the report of a phase of an isolated test; None if the test ran in this process."""
     return item.stash.get(_reports, {}).get(when)
 
 

@@ -86,12 +86,7 @@ class IsolatedResult:
 
 
 def run(item: pytest.Item, config: SimConfig) -> IsolatedResult:
-    """Run a test in a subprocess.
-
-    Args:
-        item: The test.
-        config: Machine to simulate.
-    """
+    """Run a test in a subprocess."""
     with tempfile.TemporaryDirectory(prefix="hpu-sim-test-") as name:
         folder = Path(name)
         results = folder / "results.jsonl"

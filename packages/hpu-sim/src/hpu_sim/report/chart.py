@@ -55,12 +55,6 @@ class Chart:
 def draw(title: str, values: Sequence[int], steps_per_bin: int, finished: int) -> Chart | None:
     """Return the bar chart of a histogram.
 
-    Args:
-        title: Title.
-        values: Counts per bin.
-        steps_per_bin: Number of steps per bin.
-        finished: Number of steps in all bins.
-
     Returns:
         The chart; None if all values are 0.
     """

@@ -52,9 +52,6 @@ def merge_records(folder: Path, command: Sequence[str], exit_code: int | None) -
 def read_records(folder: Path) -> list[RankRecord]:
     """Return the records in a folder, in arbitrary order.
 
-    Args:
-        folder: Folder of the records.
-
     Raises:
         ValueError: If a record is invalid.
     """
@@ -76,10 +73,6 @@ def wait_for_processes(folder: Path, timeout: float = EXIT_TIMEOUT) -> None:
     """Wait until all processes with a record in state "running" have exited.
 
     A launcher may exit before its ranks, which write their final records at exit.
-
-    Args:
-        folder: Folder of the records.
-        timeout: Total time to wait, in seconds.
     """
     deadline = time.monotonic() + timeout
     for pid in [record.pid for record in read_records(folder) if record.state == "running"]:
@@ -138,9 +131,6 @@ def _first_trace(report: Report, folder: Path) -> Path:
 
 def check_report_path(path: Path) -> None:
     """Raise unless a report can be written to a path.
-
-    Args:
-        path: Path of the report.
 
     Raises:
         ValueError: If the suffix is neither ``.html`` nor ``.json``, the folder does not exist, or the file is not

@@ -17,11 +17,7 @@ class OptimizerMemoryTracker:
         self._states: list[OptimizerMemory | None] = []
 
     def measure(self, optimizer: Any) -> None:
-        """Measure an optimizer unless it was measured before.
-
-        Args:
-            optimizer: Optimizer that has completed a step.
-        """
+        """Measure an optimizer unless it was measured before."""
         if optimizer not in self._seen:
             self._seen.add(optimizer)
             self._states.append(_measure(optimizer))

@@ -67,11 +67,6 @@ class RecordingSession:
     def from_environment(cls, environment: Mapping[str, str], config: SimConfig, device: Native) -> Self:
         """Return the session that ``HPU_SIM_REPORT`` and ``HPU_SIM_REPORT_DETAIL`` configure, not started yet.
 
-        Args:
-            environment: Environment variables.
-            config: Simulated machine.
-            device: Native device.
-
         Raises:
             ValueError: If a variable is invalid.
         """
@@ -110,11 +105,7 @@ class RecordingSession:
         self._reset()
 
     def on_device_acquired(self, module_id: int) -> None:
-        """Write a first record, so that the report also lists a process that is killed later.
-
-        Args:
-            module_id: Module id of the device.
-        """
+        """Write a first record, so that the report also lists a process that is killed later."""
         self._module_id = module_id
         if self._forked:
             # A forked child of multiprocessing exits without running atexit handlers.
@@ -205,11 +196,7 @@ class RecordingSession:
             sys.stderr.write(f"hpu-sim: cannot write the record {path}: {error}\n")
 
     def record(self, state: Literal["running", "exited"]) -> RankRecord:
-        """Return the record of everything so far.
-
-        Args:
-            state: State of the process.
-        """
+        """Return the record of everything so far."""
         self._rank_lookups = 0
         self._update_rank()
         rank, world_size = self._rank or _rank_from_env(os.environ)

@@ -92,12 +92,7 @@ class SiteCounter:
             self.examples.append(detail)
 
     def add_shapes(self, before: str, after: str) -> None:
-        """Record the dimensions in which the inputs of the operator differ.
-
-        Args:
-            before: Dtypes and shapes of all inputs.
-            after: The same for the later call.
-        """
+        """Record the dimensions in which the inputs of the operator differ."""
         for tensor, dimension, pair in changed_dimensions(self.op, before, after):
             sizes = self.dimensions.setdefault((tensor, dimension), set())
             if len(sizes) < MAX_SIZES:
@@ -167,14 +162,7 @@ class SiteTable:
         self._cache: dict[tuple[str, str, str, str | None, int], tuple[SiteCounter, list[CodeType]]] = {}
 
     def get(self, kind: Kind, op: str, variant: str, origin: Origin) -> SiteCounter:
-        """Return the counter of an event.
-
-        Args:
-            kind: Kind of event.
-            op: Name of the operator or collective.
-            variant: Subdivision of the kind.
-            origin: Origin of the event.
-        """
+        """Return the counter of an event."""
         key = (kind, op, variant, origin.backward, hash(origin.path))
         cached = self._cache.get(key)
         if cached is not None:

@@ -31,11 +31,7 @@ _MAX_LINES: Final = 50
 
 
 class StepClock(TorchDispatchMode, OperationRecorder):
-    """Mode that records the operators and collectives of one step, each with its line of the program.
-
-    Args:
-        config: Simulated machine.
-    """
+    """Mode that records the operators and collectives of one step, each with its line of the program."""
 
     def __init__(self, config: SimConfig) -> None:
         TorchDispatchMode.__init__(self)
@@ -86,12 +82,7 @@ class StepClock(TorchDispatchMode, OperationRecorder):
         return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
     def trace(self, rank: int, world_size: int) -> dict[str, Any]:
-        """Return the predicted step as a Chrome trace.
-
-        Args:
-            rank: Rank of this process.
-            world_size: Number of ranks.
-        """
+        """Return the predicted step as a Chrome trace."""
         config = self._config
         return trace_of_step(
             self.step, config.generation, config.devices, fuse=config.lazy, rank=rank, world_size=world_size

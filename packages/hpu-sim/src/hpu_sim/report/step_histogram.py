@@ -58,11 +58,7 @@ class StepHistogram:
         self._width *= 2
 
     def steps(self, finished: int) -> Steps:
-        """Return the histogram.
-
-        Args:
-            finished: Number of completed steps.
-        """
+        """Return the histogram."""
         host_syncs, compilations, copied_bytes = zip(*self._bins, strict=True) if self._bins else ((), (), ())
         return Steps(
             finished=finished,
