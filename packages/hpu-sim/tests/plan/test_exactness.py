@@ -71,7 +71,7 @@ def test_a_run_has_the_time_of_its_plan(monkeypatch: pytest.MonkeyPatch) -> None
     train(MODELS["mlp"])
 
     assert clock.clock is not None
-    planned = predict(recording.steady, config.generation, config.devices, bound="slow", fuse=config.lazy)
+    planned = predict(recording.steady, config.generation, config.devices, estimate="slow", fuse=config.lazy)
     assert clock.clock.slow_seconds == pytest.approx(planned.seconds, rel=0.02)
 
 

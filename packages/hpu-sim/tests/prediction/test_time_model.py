@@ -32,7 +32,7 @@ def _operation(
 
 
 def _seconds(operations: list[Operation], *, fuse: bool = True, generation: str = "GAUDI2") -> float:
-    return predict(StepRecording(operations), generation, 8, bound="slow", fuse=fuse).seconds
+    return predict(StepRecording(operations), generation, 8, estimate="slow", fuse=fuse).seconds
 
 
 def test_a_chain_of_elementwise_operators_reads_and_writes_once() -> None:
@@ -52,7 +52,7 @@ def test_a_value_that_is_needed_later_is_written() -> None:
 def test_a_product_with_few_operations_is_limited_by_memory() -> None:
     step = StepRecording([_operation(flops=1, reads=(0,))])
 
-    assert predict(step, "GAUDI3", 8, bound="slow", fuse=True).spans[0].bound == "memory"
+    assert predict(step, "GAUDI3", 8, estimate="slow", fuse=True).spans[0].bound == "memory"
 
 
 def test_memory_bandwidth_tells_generations_apart_where_memory_limits() -> None:
@@ -72,9 +72,9 @@ def test_an_asynchronous_collective_runs_beside_computation() -> None:
     collective = Collective("allreduce", "backward", 1 << 20, 1 << 20, tuple(range(8)), is_async=True, after=0)
     step = StepRecording([operation], [collective])
 
-    beside = predict(step, "GAUDI2", 8, bound="slow", fuse=True)
+    beside = predict(step, "GAUDI2", 8, estimate="slow", fuse=True)
     collective.is_async = False
-    before = predict(step, "GAUDI2", 8, bound="slow", fuse=True)
+    before = predict(step, "GAUDI2", 8, estimate="slow", fuse=True)
 
     assert beside.exposed == 0
     assert before.seconds == pytest.approx(beside.seconds + before.exposed)
@@ -84,7 +84,7 @@ def test_an_operator_waits_for_the_collective_that_it_reads() -> None:
     collective = Collective("allreduce", "backward", 1 << 30, 1 << 30, tuple(range(64)), is_async=True, after=0)
     step = StepRecording([_operation(reads=(0,), writes=(1,), waits_for=(0,))], [collective])
 
-    timeline = predict(step, "GAUDI2", 8, bound="slow", fuse=True)
+    timeline = predict(step, "GAUDI2", 8, estimate="slow", fuse=True)
 
     assert timeline.exposed == pytest.approx(collective_seconds(collective, 8, hardware("GAUDI2", "slow")))
 
@@ -93,7 +93,7 @@ def test_a_host_sync_drains_the_queue() -> None:
     work = _operation(reads=(0,), writes=(1,))
     sync = Operation("host_read", "forward", "", "", 0, None, (), (), 0, host_sync=True)
 
-    timeline = predict(StepRecording([work, sync, work]), "GAUDI2", 8, bound="slow", fuse=False)
+    timeline = predict(StepRecording([work, sync, work]), "GAUDI2", 8, estimate="slow", fuse=False)
 
     assert timeline.host >= hardware("GAUDI2", "slow").sync_seconds
 
@@ -102,7 +102,7 @@ def test_published_collectives_are_in_the_range() -> None:
     """Intel's page on collectives has 0.916 ms for all_reduce of 256 MiB on 8 cards, and 512.96 GB/s on the links."""
     collective = Collective("allreduce", "backward", 1 << 28, 1 << 28, tuple(range(8)), is_async=True, after=0)
 
-    slow, fast = (collective_seconds(collective, 8, hardware("GAUDI3", bound)) for bound in ("slow", "fast"))
+    slow, fast = (collective_seconds(collective, 8, hardware("GAUDI3", estimate)) for estimate in ("slow", "fast"))
 
     assert fast <= 0.93e-3
     assert slow >= 0.916e-3

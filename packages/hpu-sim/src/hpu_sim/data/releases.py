@@ -16,7 +16,7 @@ class Release:
     Attributes:
         version: The SynapseAI release, such as ``"1.24.1"``.
         build: Version of the release's ``habana-torch-plugin`` distribution; None if unknown.
-        lazy: Whether lazy mode is the default. A release whose default is unknown counts as eager, like its neighbours.
+        lazy: Whether lazy mode is the default. If that is unknown, the release is eager, as adjacent releases are.
         generations: Device generations that the release supports; empty if unknown.
     """
 

@@ -38,7 +38,7 @@ class Planner:
         self._recordings: dict[Options, Recording] = {}
 
     def record(self, options: Options) -> Recording:
-        """Return the recording with the options; a stage of ZeRO is accounted for around data-parallel training."""
+        """Return the recording with the options; a stage of ZeRO is modelled around data-parallel training."""
         from hpu_sim.prediction import zero
 
         if options.strategy in zero.STAGES:
@@ -126,7 +126,7 @@ def with_ranks(
     from hpu_sim.prediction import zero
 
     plans = [compare.strategy_plan(recording, generation)]
-    # The accounting of ZeRO is that of any rank.
+    # The model of ZeRO is that of any rank.
     if not options.only_rank and recording.strategy not in zero.STAGES:
         others = (record(dataclasses.replace(options, rank=rank)) for rank in compare.representatives(recording))
         plans += [compare.strategy_plan(other, generation) for other in others]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from hpu_sim.common.encoding import SCHEMA_VERSION
 from hpu_sim.plan.memory import memory_plan
-from hpu_sim.plan.memory_tracker import CATEGORIES
 from hpu_sim.plan.schema import (
     CollectivePlan,
     InputPlan,
@@ -20,7 +19,7 @@ from hpu_sim.plan.schema import (
     TimePlan,
 )
 from hpu_sim.prediction.hardware import hardware, usable_memory
-from hpu_sim.prediction.recording import PREDICTED
+from hpu_sim.prediction.recording import CATEGORIES, PREDICTED
 from hpu_sim.prediction.time_model import predict
 
 if TYPE_CHECKING:
@@ -50,8 +49,8 @@ def strategy_plan(recording: Recording, generation: str) -> StrategyPlan:
     """Return the plan of a recording on a generation."""
     step = recording.steady
     fuse = recording.lazy or recording.compiled
-    slow = predict(step, generation, recording.devices, bound="slow", fuse=fuse)
-    fast = predict(step, generation, recording.devices, bound="fast", fuse=fuse)
+    slow = predict(step, generation, recording.devices, estimate="slow", fuse=fuse)
+    fast = predict(step, generation, recording.devices, estimate="fast", fuse=fuse)
     memory = memory_plan(recording)
     usable = usable_memory(generation)
     graphs = _graphs(step, recording) if fuse else None

@@ -101,7 +101,7 @@ def _refuse_deepspeed(*args: Any, **kwargs: Any) -> None:
     frame = frames.user_frame(sys._getframe(1))  # noqa: SLF001 - documented API
     raise PlanError(
         "`deepspeed.initialize` reads the data of tensors, which a plan does not have: train with Lightning's Trainer, "
-        "and plan `--strategy deepspeed_stage_3`, which is accounted for and not run",
+        "and plan `--strategy deepspeed_stage_3`, which is modelled and not executed",
         "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}",
     )
 

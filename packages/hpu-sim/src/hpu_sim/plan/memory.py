@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.plan.memory_tracker import CATEGORIES
-from hpu_sim.plan.schema import MemoryPlan, MemoryPoint, ModuleMemory
+from hpu_sim.plan.schema import MemoryPlan, ModuleMemory
+from hpu_sim.prediction.recording import CATEGORIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,7 +87,7 @@ def _rows(names: set[str]) -> dict[str, str]:
     rows = {}
     for name in names:
         parts = name.split(".")
-        row = ("*" if is_repeated(tuple(parts[:at]), part) else part for at, part in enumerate(parts))
+        row = ("*" if is_repeated(tuple(parts[:position]), part) else part for position, part in enumerate(parts))
         shown = ".".join(part for part in row if part not in _WRAPPERS)
         rows[name] = shown.removeprefix("DistributedDataParallel.module.") or OUTSIDE
     return rows
@@ -97,8 +97,8 @@ def _total(sample: MemorySample) -> int:
     return sum(sample.by_category)
 
 
-def _points(samples: Sequence[MemorySample]) -> tuple[MemoryPoint, ...]:
+def _points(samples: Sequence[MemorySample]) -> tuple[MemorySample, ...]:
     """Return at most :data:`MAX_POINTS` samples, each the highest of its part of the step."""
     size = max(-(-len(samples) // MAX_POINTS), 1)
     highest = (max(samples[start : start + size], key=_total) for start in range(0, len(samples), size))
-    return tuple(MemoryPoint(each.after, each.phase, each.by_category) for each in highest)
+    return tuple(highest)

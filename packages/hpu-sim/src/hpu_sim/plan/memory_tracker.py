@@ -7,6 +7,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from hpu_sim.prediction import torch_tools
+from hpu_sim.prediction.recording import CATEGORIES
 
 if TYPE_CHECKING:
     import torch
@@ -16,16 +17,6 @@ else:
     # Torch before `MINIMUM_TORCH` has no tracker, and doctests import every module.
     _MemTracker = object
 
-#: Categories of memory, in the order of :class:`hpu_sim.prediction.recording.MemorySample`.
-CATEGORIES: Final = (
-    "parameters",
-    "gradients",
-    "optimizer state",
-    "activations",
-    "temporaries",
-    "communication buffers",
-    "other",
-)
 # Members of torch's enumeration by category. torch's OTH is free for communication buffers here.
 _MEMBERS: Final = {
     "PARAM": 0,

@@ -6,22 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpu_sim.common.encoding import from_dict, to_dict
-from hpu_sim.prediction.recording import HostRead  # noqa: TC001 - decoding resolves annotations
-
-
-@dataclass(frozen=True)
-class MemoryPoint:
-    """Memory at one moment of a step.
-
-    Attributes:
-        after: Number of operators of the step before it.
-        phase: Part of the step.
-        by_category: Bytes by category, in the order of ``Plan.memory_categories``.
-    """
-
-    after: int
-    phase: str
-    by_category: tuple[int, ...]
+from hpu_sim.prediction.recording import HostRead, MemorySample  # noqa: TC001 - decoding resolves annotations
 
 
 @dataclass(frozen=True)
@@ -58,7 +43,7 @@ class MemoryPlan:
     peak_phase: str
     at_peak: dict[str, int]
     moments: dict[str, int]
-    points: tuple[MemoryPoint, ...]
+    points: tuple[MemorySample, ...]
     modules: tuple[ModuleMemory, ...] = ()
 
 
@@ -255,7 +240,7 @@ class Plan:
         predicted: Always True: nothing was measured.
         disclaimer: ``PREDICTED``.
         command: Program and arguments.
-        memory_categories: Names of the categories of ``MemoryPoint.by_category``.
+        memory_categories: Names of the categories of ``MemorySample.by_category``.
         strategies: The plans.
     """
 

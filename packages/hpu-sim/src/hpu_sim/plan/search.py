@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Corrections of the linear estimate of the largest batch.
 _MAX_CORRECTIONS: Final = 4
-# Strategies that replicate the model, around which ZeRO can be accounted for.
+# Strategies that replicate the model, around which ZeRO can be modelled.
 _REPLICATED: Final = frozenset({"ddp", "single", "hpu_parallel", "hpu_ddp", "hpu_single"})
 _OFFLOADED: Final = "the optimizer runs on the host, of which the time is not predicted"
 
@@ -185,7 +185,7 @@ class _Search:
 
     def _seconds_per_sample(self, recording: Recording) -> float:
         fuse = recording.lazy or recording.compiled
-        step = predict(recording.steady, self._generation, recording.devices, bound="slow", fuse=fuse)
+        step = predict(recording.steady, self._generation, recording.devices, estimate="slow", fuse=fuse)
         return step.seconds / max(batch_size(recording), 1)
 
     def _title(self, settings: dict[str, str]) -> str:

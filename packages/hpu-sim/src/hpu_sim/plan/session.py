@@ -56,7 +56,7 @@ class Session:
         has_ddp: Whether the model is wrapped in DistributedDataParallel.
         fits: Whether the program has called ``Trainer.fit``.
         optimizer_location: First line of the program that steps an optimizer.
-        zero: Strategy of DeepSpeed that the program asks for, which is accounted for and not run.
+        zero: Strategy of DeepSpeed that the program asks for, which is modelled and not executed.
     """
 
     def __init__(self, options: Options, command: Sequence[str]) -> None:

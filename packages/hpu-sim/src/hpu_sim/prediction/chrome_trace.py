@@ -41,7 +41,7 @@ def trace_of_step(  # noqa: PLR0913 - the arguments of the time model and the ra
     step: StepRecording, generation: str, devices: int, *, fuse: bool, rank: int = 0, world_size: int = 1
 ) -> dict[str, Any]:
     """Return the trace of a recorded step."""
-    timeline = predict(step, generation, devices, bound="slow", fuse=fuse)
+    timeline = predict(step, generation, devices, estimate="slow", fuse=fuse)
     end = max(timeline.seconds, *(span.end for span in timeline.host_spans), 0.0)
     events = _metadata_events()
     events.append(_event("user_annotation", "ProfilerStep#1", _HOST_PID, _HOST_PID, 0.0, end, {}))

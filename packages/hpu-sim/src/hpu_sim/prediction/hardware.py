@@ -11,9 +11,9 @@ from typing import Any, Final, Literal
 from hpu_sim.device.config import MEMORY_BYTES
 
 #: End of every range: all pessimistic values, or all optimistic ones.
-Bound = Literal["slow", "fast"]
+Estimate = Literal["slow", "fast"]
 
-_POSITION: Final = {"slow": 0, "fast": 1}
+_POSITIONS: Final = {"slow": 0, "fast": 1}
 #: Number of devices of a box, all of which are linked.
 BOX: Final = 8
 
@@ -58,13 +58,13 @@ def _data() -> dict[str, Any]:
 
 
 @functools.cache
-def hardware(generation: str, bound: Bound) -> Hardware:
+def hardware(generation: str, estimate: Estimate) -> Hardware:
     """Return a generation at one end of all ranges."""
     common, own = _data()["common"], _data()["generations"][generation]
-    at = _POSITION[bound]
+    position = _POSITIONS[estimate]
 
     def end(entry: dict[str, Any]) -> float:
-        return float(entry["range"][at])
+        return float(entry["range"][position])
 
     in_box = end(common["in_box_efficiency"]) * own["in_box_bytes_per_second"]["value"]
     outside = end(common["between_boxes_efficiency"]) * own["between_boxes_bytes_per_second"]["value"]

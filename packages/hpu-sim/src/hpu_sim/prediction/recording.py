@@ -19,6 +19,17 @@ STEPS_OF_DDP: Final = 3
 #: Name of an operation in which the host waits for a value of the device.
 HOST_READ: Final = "host_read"
 
+#: Categories of memory, in the order of :class:`MemorySample`.
+CATEGORIES: Final = (
+    "parameters",
+    "gradients",
+    "optimizer state",
+    "activations",
+    "temporaries",
+    "communication buffers",
+    "other",
+)
+
 Phase = Literal["setup", "forward", "backward", "optimizer"]
 
 #: Storage of an operator's input or output: id and bytes that the operator reads or writes.
@@ -38,7 +49,7 @@ class Operation:
         matmul: Batch, M, N and K of a matrix product; None for all others.
         reads: Storages read.
         writes: Storages written.
-        key: Hash of the operator, its shapes, dtypes and arguments.
+        key: Hash of the operator, its shapes and dtypes.
         waits_for: Indices of the collectives whose results it reads first.
         host_sync: Whether the host waits for the result.
         frame: Line of the program that waits, as torch's profiler names frames: "train.py(12): training_step".
@@ -93,7 +104,7 @@ class MemorySample:
     Attributes:
         after: Number of operations of the step before it.
         phase: Part of the step.
-        by_category: Bytes by category, those of :data:`hpu_sim.plan.memory.CATEGORIES`.
+        by_category: Bytes by category, those of :data:`CATEGORIES`.
     """
 
     after: int

@@ -16,7 +16,7 @@ from hpu_sim.prediction.hardware import hardware
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hpu_sim.prediction.hardware import Bound, Hardware
+    from hpu_sim.prediction.hardware import Estimate, Hardware
     from hpu_sim.prediction.recording import Collective, Operation, StepRecording
 
 # Dimensions of a matrix product are multiples of this many bytes: 128 elements of bfloat16, 64 of float32 (Intel's
@@ -79,7 +79,7 @@ class Timeline:
 
 
 def predict(  # noqa: PLR0913 - the hardware and the mode
-    step: StepRecording, generation: str, devices: int, *, bound: Bound, fuse: bool, float8: bool = False
+    step: StepRecording, generation: str, devices: int, *, estimate: Estimate, fuse: bool, float8: bool = False
 ) -> Timeline:
     """Return the timeline of a step.
 
@@ -87,11 +87,11 @@ def predict(  # noqa: PLR0913 - the hardware and the mode
         step: Recorded step.
         generation: Generation of the devices.
         devices: Devices per box.
-        bound: End of the hardware's ranges.
+        estimate: End of the hardware's ranges.
         fuse: Whether element-wise operators fuse and graphs are launched as a whole: lazy mode and ``torch.compile``.
         float8: Whether matrix products of weights run in float8, as in Intel's transformer engine.
     """
-    device = hardware(generation, bound)
+    device = hardware(generation, estimate)
     kernels = _fused(step.operations) if fuse else _single(step.operations)
     last_reads = {storage: index for index, each in enumerate(step.operations) for storage, _ in each.reads}
     clock = host = exposed = host_wait = network = 0.0

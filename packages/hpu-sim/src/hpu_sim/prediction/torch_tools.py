@@ -237,7 +237,7 @@ def _module_tracker_class() -> type[Any]:
     from torch.distributed._tools.mod_tracker import ModTracker
 
     class ModuleTracker(ModTracker):
-        """torch's tracker, which also bears a backward pass within a module's forward: manual optimization."""
+        """torch's tracker, which supports a backward pass within a module's forward: manual optimization."""
 
         def _maybe_set_engine_callback(self) -> None:
             if not self._has_callback:
@@ -260,7 +260,7 @@ def _module_tracker_class() -> type[Any]:
 
 
 def make_module_tracker() -> Any:
-    """Return torch's ``ModTracker``, which knows the modules that run."""
+    """Return torch's ``ModTracker``, which has the names of the modules that run."""
     return _module_tracker_class()()
 
 

@@ -1,4 +1,4 @@
-"""ZeRO by accounting: the states and collectives of DeepSpeed around the recorded forward and backward pass.
+"""ZeRO as a model: the states and collectives of DeepSpeed around the recorded forward and backward pass.
 
 DeepSpeed reads the data of tensors, so it cannot run on a fake device. In 16-bit precision its states are those that
 ``packages/hpu-deepspeed/docs/memory.md`` measures on the simulator: 2 bytes of parameters, 2 of gradients and 12 of
@@ -56,7 +56,7 @@ def apply(recording: Recording, name: str) -> Recording:
     """Return a recording of data-parallel training with the states and collectives of a stage instead."""
     zero = STAGES[name]
     note = (
-        "ZeRO is accounted for and not run: states as on hpu-deepspeed's memory page, buckets of 200 million elements, "
+        "ZeRO is modelled, not executed: states as on hpu-deepspeed's memory page, buckets of 200 million elements, "
         "forward and backward as recorded."
     )
     notes = [*recording.notes, note]

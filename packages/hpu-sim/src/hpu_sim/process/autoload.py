@@ -35,6 +35,6 @@ def autoload() -> None:
 
 
 def _imports_bridge() -> bool:
-    """Return whether the import of torch imports the bridge on a card: torch < 2.5 has to be told to by the program."""
+    """Return whether the import of torch imports the bridge on a card: torch < 2.5 needs a call of the program."""
     # A program that imports the bridge first is about to execute it.
     return hasattr(sys.modules["torch"], "_import_device_backends") or "habana_frameworks" in sys.modules

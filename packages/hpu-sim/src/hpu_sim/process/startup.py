@@ -16,7 +16,7 @@ from hpu_sim.process.autoload import autoload
 def install() -> None:
     """Make ``import torch`` or an import of the bridge activate the simulator. Idempotent.
 
-    torch < 2.5 loads no device backends, and newer ones can be told not to. No torch handles a program that imports the
+    torch < 2.5 loads no device backends, and newer ones only by default. No torch handles a program that imports the
     bridge first.
     """
     # Before any subprocess, whether or not this process imports torch.

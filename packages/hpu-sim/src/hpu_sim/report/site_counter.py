@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hpu_sim.common.formatting import format_dtypes
@@ -24,49 +25,28 @@ MAX_EXAMPLES: Final = 5
 _MAX_CACHED: Final = 4 * MAX_SITES
 
 
+@dataclass(slots=True)
 class SiteCounter:
     """Mutable counters of one :class:`hpu_sim.report.schema.Site`, with the same attributes."""
 
-    __slots__ = (
-        "backward",
-        "bytes",
-        "cause",
-        "count",
-        "count_in_step",
-        "dimensions",
-        "examples",
-        "first_step",
-        "frame_index",
-        "in_first_step",
-        "kind",
-        "last_step",
-        "max_per_step",
-        "op",
-        "phase",
-        "stack",
-        "steps",
-        "variant",
-    )
-
-    def __init__(self, kind: Kind, op: str, variant: str, backward: str | None) -> None:
-        self.kind: Kind = kind
-        self.op = op
-        self.variant = variant
-        self.cause = ""
-        self.phase: Phase = "training"
-        self.backward = backward
-        self.frame_index: int | None = None
-        self.stack: tuple[Frame, ...] = ()
-        self.count = 0
-        self.bytes = 0
-        self.in_first_step = 0
-        self.steps = 0
-        self.first_step = 0
-        self.last_step = 0
-        self.count_in_step = 0
-        self.max_per_step = 0
-        self.examples: list[str] = []
-        self.dimensions: dict[tuple[str, int], set[int]] = {}
+    kind: Kind
+    op: str
+    variant: str
+    backward: str | None
+    cause: str = ""
+    phase: Phase = "training"
+    frame_index: int | None = None
+    stack: tuple[Frame, ...] = ()
+    count: int = 0
+    bytes: int = 0
+    in_first_step: int = 0
+    steps: int = 0
+    first_step: int = 0
+    last_step: int = 0
+    count_in_step: int = 0
+    max_per_step: int = 0
+    examples: list[str] = field(default_factory=list)
+    dimensions: dict[tuple[str, int], set[int]] = field(default_factory=dict)
 
     def add(self, step: int, size: int, detail: str) -> None:
         """Count an event.
@@ -139,12 +119,7 @@ class Origin(NamedTuple):
 
     @classmethod
     def of(cls, frame: FrameType | None, backward: str | None = None) -> Origin:
-        """Return the origin of an event.
-
-        Args:
-            frame: Innermost frame; None if the thread runs no Python.
-            backward: Forward operator in a backward pass, else None.
-        """
+        """Return the origin of an event."""
         return cls(frame, call_path(frame), backward)
 
 

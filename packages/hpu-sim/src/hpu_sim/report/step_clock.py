@@ -127,9 +127,8 @@ def _name_in_trace(frame: FrameType | None) -> str:
 
 
 def _predict(step: StepRecording, config: SimConfig) -> Clock:
-    fast, slow = (
-        predict(step, config.generation, config.devices, bound=bound, fuse=config.lazy) for bound in ("fast", "slow")
-    )
+    machine = (config.generation, config.devices)
+    fast, slow = (predict(step, *machine, estimate=end, fuse=config.lazy) for end in ("fast", "slow"))
     lines: dict[str, list[float]] = {}
     for position, timeline in enumerate((fast, slow)):
         for span in timeline.spans:

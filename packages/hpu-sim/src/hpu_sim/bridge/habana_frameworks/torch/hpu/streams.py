@@ -53,7 +53,7 @@ class Stream(torch.Stream):
     # torch < 2.4 lacks these methods.
 
     def query(self) -> bool:
-        """Return True: each call returns once its work has completed."""
+        """Return True: kernels run synchronously."""
         return True
 
     def synchronize(self) -> None:
@@ -74,7 +74,7 @@ class Stream(torch.Stream):
 
 
 class Event(_events.BaseEvent):
-    """Event of a stream. Its time is that of the host, because each call returns once its work has completed."""
+    """Event of a stream. Its time is that of the host, because kernels run synchronously."""
 
     _timer: _events.BaseEvent
 
