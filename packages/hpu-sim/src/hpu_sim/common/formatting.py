@@ -84,10 +84,6 @@ def op_name(name: str) -> str:
 def changed_inputs(before: str, after: str) -> tuple[str, str]:
     """Return the inputs of an operator that differ between two calls.
 
-    Args:
-        before: Tensors and arguments of ``csrc/recipe_key.h``, as :func:`format_dtypes` returns them.
-        after: The same for the later call.
-
     >>> changed_inputs("float32[8], float32[4, 3]", "float32[8], float32[5, 3]")
     ('float32[4, 3]', 'float32[5, 3]')
     >>> changed_inputs("float32[8, 2], dim=[0]", "float32[8, 2], dim=[1]")

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from collections.abc import Iterator
+    from types import FrameType, TracebackType
 
 #: Maximum number of frames kept of a stack, from the innermost outwards.
 MAX_STACK_DEPTH: Final = 40
@@ -85,9 +86,7 @@ def call_path(frame: FrameType | None) -> CallPath:
 def user_frame(frame: FrameType | None) -> FrameType | None:
     """Return the innermost frame of the program.
 
-    Returns:
-        The innermost frame of the program. Under ``python -m package`` there is none: then the innermost frame of an
-        installed package that is not a framework. None if there is neither.
+    Under ``python -m package`` there is none: then that of an installed package that is not a framework, if any.
     """
     installed = None
     while frame is not None:
@@ -127,14 +126,11 @@ def _is_dispatcher(frame: FrameType) -> bool:
 
 
 def describe_stack(frame: FrameType | None, target: FrameType | None) -> tuple[tuple[Frame, ...], int | None]:
-    """Return up to :data:`MAX_STACK_DEPTH` frames, innermost first, without frames of hpu_sim.
+    """Return up to :data:`MAX_STACK_DEPTH` frames without those of hpu_sim, innermost first, and the target's index.
 
     Args:
         frame: Innermost frame.
         target: Frame to include even if it is beyond the maximum depth.
-
-    Returns:
-        The frames, and the index of the target.
     """
     frames: list[Frame] = []
     index = None
@@ -164,6 +160,14 @@ def is_program(frame: FrameType) -> bool:
     return _origin(frame) == "program"
 
 
+def program_tracebacks(traceback: TracebackType | None) -> Iterator[TracebackType]:
+    """Yield the parts of a traceback that belong to the program, outermost first."""
+    while traceback is not None:
+        if is_program(traceback.tb_frame):
+            yield traceback
+        traceback = traceback.tb_next
+
+
 def _origin(frame: FrameType) -> Literal["program", "installed", "framework"]:
     return _classify(frame.f_code.co_filename, package(frame))
 
@@ -187,11 +191,7 @@ def _standard_library() -> tuple[str, ...]:
 
 
 def backward_caller_frame() -> FrameType | None:
-    """Return the frame of the main thread that waits for the autograd engine.
-
-    Returns:
-        The innermost frame of the main thread if it is in a backward pass, else None.
-    """
+    """Return the innermost frame of the main thread if that waits for the autograd engine, else None."""
     main = threading.main_thread().ident or 0
     if threading.get_ident() == main:
         # The frame would be this one, and a frame that refers to itself keeps the tensors of all its callers.

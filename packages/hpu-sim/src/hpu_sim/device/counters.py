@@ -51,10 +51,7 @@ def stats() -> dict[str, int]:
 
 
 def lifetime_stats() -> dict[str, int]:
-    """Return the counters since the start of the process, regardless of resets.
-
-    Returns:
-        The counters of :func:`stats`, followed by ``compilations``: all recipe cache misses.
+    """Return the counters since the start of the process, regardless of resets, and ``compilations``: all cache misses.
 
     Raises:
         RuntimeError: If the simulator is not active.

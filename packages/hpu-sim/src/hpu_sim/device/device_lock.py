@@ -49,10 +49,6 @@ def acquire(devices: int, environment: Mapping[str, str]) -> DeviceLock:
     If that module is in use, another one is taken only if ``HABANA_VISIBLE_MODULES`` is unset and the machine has at
     least as many devices as the job has ranks.
 
-    Args:
-        devices: Number of devices of the machine.
-        environment: Variables that restrict the choice. The machine is that of this process.
-
     Raises:
         RuntimeError: With the bridge's ``synStatus=8`` text if the module does not exist, with ``synStatus=20`` if no
             device is free.

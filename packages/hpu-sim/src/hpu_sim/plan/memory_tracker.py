@@ -45,13 +45,9 @@ class MemoryObserver(Protocol):
         """Take a module that runs outside of another one."""
 
 
-def make_memory_tracker(observer: MemoryObserver) -> Any:
-    """Return torch's ``MemTracker`` of the device's memory, which also reports every change."""
-    return _tracker_class()(observer)
-
-
 @functools.cache
-def _tracker_class() -> type[Any]:
+def memory_tracker_class() -> type[Any]:
+    """Return torch's ``MemTracker`` for the device's memory; it reports every change to its :class:`MemoryObserver`."""
     base, _, _ = torch_tools.mem_tracker_names()
     return type("MemoryTracker", (_MemoryTrackerMixin, base), {})
 
@@ -83,7 +79,7 @@ class _MemoryTrackerMixin(_MemTracker):  # type: ignore[misc] # torch's class is
         self.bytes = [0] * len(CATEGORIES)
         self.by_module: ByModule = {}
         self._owners: Any = WeakIdKeyDictionary()
-        self._mod_tracker = torch_tools.make_module_tracker()
+        self._mod_tracker = torch_tools.module_tracker_class()()
 
     @property
     def module(self) -> str:

@@ -72,11 +72,7 @@ class Session:
         self.device.step = self.recording.setup
 
     def begin_step(self, batch: Any = None) -> None:
-        """Begin a step.
-
-        Args:
-            batch: Its batch, of which the tensors' dtypes, shapes and bytes are recorded.
-        """
+        """Begin a step."""
         step = StepRecording(inputs=_describe(batch))
         self.recording.steps.append(step)
         self.device.host_reads.clear()

@@ -17,11 +17,6 @@ def collective_seconds(collective: Collective, devices: int, hardware: Hardware)
 
     Within a box every pair of devices has its own links. A group over several boxes first works within each box. Every
     device then sends its share between boxes.
-
-    Args:
-        collective: The collective.
-        devices: Devices per box.
-        hardware: The devices.
     """
     ranks = len(collective.ranks)
     if ranks == 1:

@@ -207,10 +207,6 @@ def _matrix_seconds(operation: Operation, device: Hardware, *, float8: bool) -> 
 def padding(shape: tuple[int, int, int, int], dtype: str) -> float:
     """Return the factor by which padding to the matrix engine multiplies the work of a product.
 
-    Args:
-        shape: Batch, M, N and K.
-        dtype: Type of the operands.
-
     >>> padding((1, 64, 128, 128), "bfloat16")
     2.0
     """
@@ -225,11 +221,6 @@ def _chain_bytes(kernel: list[Operation], last_reads: dict[int, int], end: int) 
     """Return the bytes that a fused chain reads and writes.
 
     A value that only the chain reads stays on the chip.
-
-    Args:
-        kernel: Operators of the chain.
-        last_reads: Index of the last operator that reads a storage.
-        end: Index after the chain.
     """
     written: set[int] = set()
     reads: dict[int, int] = {}

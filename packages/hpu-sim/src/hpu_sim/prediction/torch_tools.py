@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import re
 import sys
 import warnings
@@ -75,7 +76,8 @@ def init_fake_process_group(rank: int, world_size: int, initialize: Callable[...
 
 
 @functools.cache
-def _work_class() -> type[Any]:
+def finished_work_class() -> type[Any]:
+    """Return the class of finished works, whose ``boxed`` returns one as an operator of ``torch.ops.c10d`` does."""
     import torch
     from torch._C._distributed_c10d import Work
 
@@ -126,33 +128,22 @@ class Chunks:
         return self._tensor.narrow(self._dim, start, min(size, length - start))
 
 
-def fsdp_parameter_module() -> ModuleType | None:
-    """Return FSDP2's module of parameters, whose ``_chunk_with_empty`` :class:`Chunks` replaces; None without it."""
-    try:
-        from torch.distributed.fsdp._fully_shard import _fsdp_param
-    except ImportError:
-        return None
-    return _fsdp_param if hasattr(_fsdp_param, "_chunk_with_empty") else None
-
-
-def flat_parameter_module() -> ModuleType | None:
-    """Return FSDP1's module of parameters, whose ``_same_storage`` :func:`same_storage` replaces; None without it."""
-    try:
-        from torch.distributed.fsdp import _flat_param
-    except ImportError:
-        return None
-    return _flat_param if hasattr(_flat_param, "_same_storage") else None
+def fsdp_replacements() -> Iterator[tuple[ModuleType, str, Any]]:
+    """Yield functions of FSDP2 and FSDP1 that this module replaces: their module, their name and the replacement."""
+    for module, name, value in (
+        ("torch.distributed.fsdp._fully_shard._fsdp_param", "_chunk_with_empty", Chunks),
+        ("torch.distributed.fsdp._flat_param", "_same_storage", same_storage),
+    ):
+        with contextlib.suppress(ImportError):
+            found = importlib.import_module(module)
+            if hasattr(found, name):
+                yield found, name, value
 
 
 def same_storage(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Return whether two tensors have the same storage; FSDP1 compares addresses, which fake tensors do not have."""
     storages = [getattr(each, "_local_tensor", each).untyped_storage() for each in (first, second)]
     return bool(storages[0]._cdata == storages[1]._cdata)  # noqa: SLF001 - the only identity of a storage
-
-
-def finished_work(tensors: Any) -> Any:
-    """Return a finished work; its method ``boxed`` returns it as an operator of ``torch.ops.c10d`` does."""
-    return _work_class()(tensors)
 
 
 def group_ranks(group: Any) -> tuple[int, ...]:
@@ -232,7 +223,8 @@ def is_backward() -> bool:
 
 
 @functools.cache
-def _module_tracker_class() -> type[Any]:
+def module_tracker_class() -> type[Any]:
+    """Return torch's ``ModTracker`` for any program."""
     import torch
     from torch.distributed._tools.mod_tracker import ModTracker
 
@@ -257,11 +249,6 @@ def _module_tracker_class() -> type[Any]:
             return pop_if_known
 
     return ModuleTracker
-
-
-def make_module_tracker() -> Any:
-    """Return torch's ``ModTracker``, which has the names of the modules that run."""
-    return _module_tracker_class()()
 
 
 def mem_tracker_names() -> tuple[Any, Any, Any]:

@@ -117,10 +117,7 @@ def divide(states: States, zero: Zero, ranks: int) -> tuple[int, int, int, int]:
 def peaks(states: States, peak: int, ranks: int) -> tuple[int, ...]:
     """Return the peak without ZeRO and in stages 1 to 3, with all other memory as at the peak of a run.
 
-    Args:
-        states: States of the run.
-        peak: Peak of the run; it may have been before the optimizer had its state.
-        ranks: Number of ranks.
+    That peak may have been before the optimizer had its state.
     """
     others = max(peak - states.total, 0)
     return (peak, *(others + sum(divide(states, Zero(stage, offload=False), ranks)) for stage in (1, 2, 3)))

@@ -50,11 +50,7 @@ class ReportForwarder:
 
 
 def main(path: Path) -> int:
-    """Activate the simulator and run the test.
-
-    Returns:
-        Exit code of pytest.
-    """
+    """Activate the simulator, run the test and return the exit code of pytest."""
     request = json.loads(path.read_text(encoding="utf-8"))
     # The parent's conftest files may have added to sys.path.
     sys.path[:] = [*request["path"], *(entry for entry in sys.path if entry not in request["path"])]

@@ -64,12 +64,7 @@ class EventAggregator:
             self.recording_error = f"{type(error).__name__}: {error}"
 
     def on_optimizer_step(self, optimizer: Any, frame: FrameType | None) -> None:
-        """Record an optimizer step.
-
-        Args:
-            optimizer: The optimizer.
-            frame: Current Python frame; None to ignore the position in the program.
-        """
+        """Record an optimizer step; a frame of None ignores the position in the program."""
         if self.recording_error is not None:
             return
         try:

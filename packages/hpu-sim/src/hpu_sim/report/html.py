@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from hpu_sim.common import page
 from hpu_sim.common.formatting import changed_inputs, op_name
 from hpu_sim.prediction import zero
-from hpu_sim.report.chart import draw
+from hpu_sim.report.chart import HEIGHT, draw
 from hpu_sim.report.findings import findings, limitations
 from hpu_sim.report.source_lines import OCCURRENCES, rank_labels, source_lines
 
@@ -71,6 +71,7 @@ def render(report: Report) -> str:
         limitations=limitations(report),
         sections=[section for section in by_section if section[2]],
         occurrences=OCCURRENCES,
+        chart_height=HEIGHT,
         charts=[
             (label, record, charts) for label, record in ranks[:MAX_RANKS_WITH_CHARTS] if (charts := _charts(record))
         ],

@@ -28,11 +28,6 @@ _MAX_RANKS: Final = 100_000
 def merge_records(folder: Path, command: Sequence[str], exit_code: int | None) -> Report:
     """Merge the records in a folder into a report.
 
-    Args:
-        folder: Folder named by ``HPU_SIM_REPORT``.
-        command: Program and arguments.
-        exit_code: Exit code of the program, or the negated signal number; None if unknown.
-
     Raises:
         ValueError: If a record is invalid.
     """

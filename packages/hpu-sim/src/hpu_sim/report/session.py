@@ -47,12 +47,6 @@ class RecordingSession:
     """Recording of one process.
 
     There is one session per process. A forked child starts its own.
-
-    Args:
-        folder: Folder for the record.
-        detail: "lines" to receive every event, "counts" to keep totals only, which adds no overhead.
-        config: Simulated machine.
-        device: Native device.
     """
 
     def __init__(self, folder: Path, detail: Detail, config: SimConfig, device: Native) -> None:

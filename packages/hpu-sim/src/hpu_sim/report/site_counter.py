@@ -49,13 +49,7 @@ class SiteCounter:
     dimensions: dict[tuple[str, int], set[int]] = field(default_factory=dict)
 
     def add(self, step: int, size: int, detail: str) -> None:
-        """Count an event.
-
-        Args:
-            step: Current training step.
-            size: Size in bytes.
-            detail: Example to keep, in the device's notation.
-        """
+        """Count an event."""
         self.count += 1
         self.bytes += size
         if step != self.last_step:

@@ -43,11 +43,7 @@ class StepClock(TorchDispatchMode, OperationRecorder):
         self.clock: Clock | None = None
 
     def on_optimizer_step(self, optimizer: Any) -> None:
-        """Begin to record after the first steps of an optimizer, and predict after the next one.
-
-        Args:
-            optimizer: The optimizer, of which the first one counts steps.
-        """
+        """Begin to record after the first steps of the first optimizer, and predict after its next one."""
         if self._optimizer not in {None, id(optimizer)} or self.clock is not None:
             return
         self._optimizer = id(optimizer)

@@ -272,16 +272,16 @@ _RECOMPUTED: Final = f"{_INPUTS}, bool requires_backward, str softmax_mode, {_PA
 _SCALES: Final = ("d_scale_q", "d_scale_k", "d_scale_v", "q_scale_s", "q_scale_o", "d_scale_s")
 _TENSOR_SCALES: Final = ", ".join(f"Tensor? {name}" for name in _SCALES)
 _NUMBER_SCALES: Final = ", ".join(f"float {name}" for name in _SCALES)
+# Variants of a forward kernel.
+_KINDS: Final = ("(", "_dropout(", "_non_dropout(", "_dropout_seed(Tensor seed, ")
 _THREE: Final = "(Tensor, Tensor, Tensor)"
 _TENSORS_4: Final = "(Tensor, Tensor, Tensor, Tensor)"
 _SIX: Final = "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
 
 #: Schemas and functions.
 OPERATORS: Final = (
-    (f"sdpa_fwd({_KEPT}) -> {_THREE}", _sdpa_fwd),
-    (f"sdpa_fwd_dropout({_KEPT}) -> {_THREE}", _sdpa_fwd),
-    (f"sdpa_fwd_non_dropout({_KEPT}) -> {_THREE}", _sdpa_fwd),
-    (f"sdpa_fwd_dropout_seed(Tensor seed, {_KEPT}) -> {_THREE}", _sdpa_fwd),
+    *((f"sdpa_fwd{kind}{_KEPT}) -> {_THREE}", _sdpa_fwd) for kind in _KINDS),
+    *((f"sdpa_recomp_fwd{kind}{_RECOMPUTED}) -> {_TENSORS_4}", _sdpa_recomp_fwd) for kind in _KINDS),
     (
         (
             "sdpa_bwd(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor P, Tensor? dm, bool is_causal, float p, "
@@ -289,10 +289,6 @@ OPERATORS: Final = (
         ),
         _sdpa_bwd,
     ),
-    (f"sdpa_recomp_fwd({_RECOMPUTED}) -> {_TENSORS_4}", _sdpa_recomp_fwd),
-    (f"sdpa_recomp_fwd_dropout({_RECOMPUTED}) -> {_TENSORS_4}", _sdpa_recomp_fwd),
-    (f"sdpa_recomp_fwd_non_dropout({_RECOMPUTED}) -> {_TENSORS_4}", _sdpa_recomp_fwd),
-    (f"sdpa_recomp_fwd_dropout_seed(Tensor seed, {_RECOMPUTED}) -> {_TENSORS_4}", _sdpa_recomp_fwd),
     (
         "sdpa_recomp_bwd(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor? attention_mask, Tensor m, Tensor linv, "
         "Tensor? seed, bool is_causal, float p, float scale, str softmax_mode, Tensor fwd_out) -> " + _THREE,
@@ -306,19 +302,15 @@ FLOAT8_OPERATORS: Final = (
         f"fp8_sdpa_fwd({_INPUTS}, str softmax_mode, {_TENSOR_SCALES}, bool is_amax_s, {_PADDING}) -> {_TENSORS_4}",
         _fp8_sdpa_fwd,
     ),
-    (
+    *(
         (
-            f"fp8_sdpa_recomp_fwd({_INPUTS}, bool requires_backward, str softmax_mode, {_TENSOR_SCALES}, "
-            f"bool is_amax_s, bool is_amax_0, {_PADDING}) -> {_SIX}"
-        ),
-        _fp8_sdpa_recomp_fwd,
-    ),
-    (
-        (
-            f"fp8_sdpa_recomp_fwd.scalar({_INPUTS}, bool requires_backward, str softmax_mode, {_NUMBER_SCALES}, "
-            f"bool is_amax_s, bool is_amax_0, {_PADDING}) -> {_SIX}"
-        ),
-        _fp8_sdpa_recomp_fwd,
+            (
+                f"fp8_sdpa_recomp_fwd{overload}({_INPUTS}, bool requires_backward, str softmax_mode, {scales}, "
+                f"bool is_amax_s, bool is_amax_0, {_PADDING}) -> {_SIX}"
+            ),
+            _fp8_sdpa_recomp_fwd,
+        )
+        for overload, scales in (("", _TENSOR_SCALES), (".scalar", _NUMBER_SCALES))
     ),
     (
         (

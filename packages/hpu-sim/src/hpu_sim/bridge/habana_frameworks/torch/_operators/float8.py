@@ -40,13 +40,7 @@ def saturate(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def scaled(tensor: torch.Tensor, scale: Scale, shape: Sequence[int] | None = None) -> torch.Tensor:
-    """Return a tensor multiplied by a scale.
-
-    Args:
-        tensor: Tensor in a dtype that can be multiplied.
-        scale: Scale; None for 1.
-        shape: Shape of the scale, if it is not that of the tensor or list.
-    """
+    """Return a tensor multiplied by a scale."""
     if scale is None:
         return tensor
     if not isinstance(scale, torch.Tensor):
@@ -189,7 +183,10 @@ _CONV: Final = (
     "Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, SymInt[2] padding=0, SymInt[2] dilation=1, "
     "int groups=1, ScalarType? out_dtype=None"
 )
-_ADD: Final = "Tensor? fused_add=None"
+
+_CAST_FROM: Final = "ScalarType out_dtype, int[]? scale_shape=None"
+# Types of a scale by overload.
+_SCALAR_SCALES: Final = ((".scalar", "float"), (".scalar_list", "float[]"))
 
 #: Schemas and functions.
 OPERATORS: Final = (
@@ -201,8 +198,6 @@ OPERATORS: Final = (
         _cast_to_fp8,
     ),
     (f"cast_to_fp8_v2(Tensor input, Tensor? scale=None, {_CAST}) -> (Tensor, Tensor)", _cast_to_fp8_v2),
-    (f"cast_to_fp8_v2.scalar(Tensor input, float scale, {_CAST}) -> (Tensor, Tensor)", _cast_to_fp8_v2),
-    (f"cast_to_fp8_v2.scalar_list(Tensor input, float[] scale, {_CAST}) -> (Tensor, Tensor)", _cast_to_fp8_v2),
     (
         (
             "cast_to_fp8_hybrid(Tensor input, Tensor? scale_152=None, Tensor? scale_143=None, "
@@ -210,21 +205,7 @@ OPERATORS: Final = (
         ),
         _cast_to_fp8_hybrid,
     ),
-    (
-        "cast_from_fp8(Tensor input, Tensor? scale, ScalarType out_dtype, int[]? scale_shape=None) -> Tensor",
-        _cast_from_fp8,
-    ),
-    (
-        "cast_from_fp8.scalar(Tensor input, float scale, ScalarType out_dtype, int[]? scale_shape=None) -> Tensor",
-        _cast_from_fp8,
-    ),
-    (
-        (
-            "cast_from_fp8.scalar_list(Tensor input, float[] scale, ScalarType out_dtype, int[]? scale_shape=None) "
-            "-> Tensor"
-        ),
-        _cast_from_fp8,
-    ),
+    (f"cast_from_fp8(Tensor input, Tensor? scale, {_CAST_FROM}) -> Tensor", _cast_from_fp8),
     (
         (
             "fp8_gemm(Tensor A, bool trans_A, Tensor B, bool trans_B, Tensor D, ScalarType out_dtype, "
@@ -236,33 +217,27 @@ OPERATORS: Final = (
         f"fp8_gemm_v2({_GEMM}, Tensor? A_scale_inv=None, Tensor? B_scale_inv=None, {_GEMM_REST}) -> Tensor",
         _fp8_gemm_v2,
     ),
-    (f"fp8_gemm_v2.scalar({_GEMM}, float A_scale_inv, float B_scale_inv, {_GEMM_REST}) -> Tensor", _fp8_gemm_v2),
-    (
-        f"fp8_gemm_v2.scalar_list({_GEMM}, float[] A_scale_inv, float[] B_scale_inv, {_GEMM_REST}) -> Tensor",
-        _fp8_gemm_v2,
+    *(
+        operator
+        for overload, kind in _SCALAR_SCALES
+        for operator in (
+            (f"cast_to_fp8_v2{overload}(Tensor input, {kind} scale, {_CAST}) -> (Tensor, Tensor)", _cast_to_fp8_v2),
+            (f"cast_from_fp8{overload}(Tensor input, {kind} scale, {_CAST_FROM}) -> Tensor", _cast_from_fp8),
+            (
+                f"fp8_gemm_v2{overload}({_GEMM}, {kind} A_scale_inv, {kind} B_scale_inv, {_GEMM_REST}) -> Tensor",
+                _fp8_gemm_v2,
+            ),
+        )
     ),
     (f"conv2d_fp8({_CONV}, Tensor? scale_input=None, Tensor? scale_weight=None) -> Tensor", _conv2d_fp8),
     (f"conv2d_fp8.scalar({_CONV}, float scale_input=1.0, float scale_weight=1.0) -> Tensor", _conv2d_fp8),
-    (
-        (
-            "softmax_fp8(Tensor input, int dim, Tensor? input_scale=None, Tensor? output_scale=None, "
-            f"Tensor? inv_attn_heads=None, {_ADD}) -> Tensor"
-        ),
-        _softmax_fp8,
-    ),
-    (
-        (
-            "softmax_fp8.Scalar_scales(Tensor input, int dim, float input_scale, float output_scale, "
-            f"Tensor? inv_attn_heads=None, {_ADD}) -> Tensor"
-        ),
-        _softmax_fp8,
-    ),
-    (
-        (
-            "softmax_fp8.Scalar(Tensor input, int dim, float input_scale, float output_scale, float inv_attn_heads, "
-            f"{_ADD}) -> Tensor"
-        ),
-        _softmax_fp8,
+    *(
+        (f"softmax_fp8{overload}(Tensor input, int dim, {scales}, Tensor? fused_add=None) -> Tensor", _softmax_fp8)
+        for overload, scales in (
+            ("", "Tensor? input_scale=None, Tensor? output_scale=None, Tensor? inv_attn_heads=None"),
+            (".Scalar_scales", "float input_scale, float output_scale, Tensor? inv_attn_heads=None"),
+            (".Scalar", "float input_scale, float output_scale, float inv_attn_heads"),
+        )
     ),
     ("sum_fp8(Tensor self, int[1]? dim=None, bool keepdim=False, ScalarType? out_dtype=None) -> Tensor", _sum_fp8),
 )

@@ -26,20 +26,6 @@ def optimizer_adamw(  # noqa: PLR0913, PLR0917 - the bridge's signature
 ) -> None:
     """Take an AdamW step in place.
 
-    Args:
-        gradient_vec: Gradients.
-        weight_vec: Parameters.
-        exp_avg_vec: First moments.
-        exp_avg_sq_vec: Second moments.
-        neg_step_t: Negative step size with the bias correction of both moments, a tensor of one element.
-        beta1: Decay rate of the first moments.
-        beta2: Decay rate of the second moments.
-        epsilon: Added to the root of the second moments.
-        weight_decay: Factor of the parameters before the update.
-        has_weight_decay: Whether to multiply by ``weight_decay``.
-        exp_avg_scales: Not supported.
-        exp_avg_sq_scales: Not supported.
-
     Raises:
         RuntimeError: If the moments have scales.
     """

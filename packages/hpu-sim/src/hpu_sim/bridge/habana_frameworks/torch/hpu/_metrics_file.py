@@ -26,14 +26,7 @@ _writers: list[_Writer] = []
 
 
 class _Writer:
-    """Writer of the global metrics.
-
-    Args:
-        read: Returns the statistics of all metrics.
-        file_name: File to append to.
-        form: ``"json"`` or ``"text"``.
-        triggers: Triggers to write on.
-    """
+    """Writer of the global metrics."""
 
     def __init__(self, read: Callable[[], Stats], file_name: str, form: str, triggers: frozenset[str]) -> None:
         self._read = read
@@ -52,11 +45,7 @@ class _Writer:
 
 
 def start(read: Callable[[], Stats]) -> None:
-    """Start to write metrics to the file that ``PT_HPU_METRICS_FILE`` names; do nothing where it is unset.
-
-    Args:
-        read: Returns the statistics of all metrics.
-    """
+    """Start to write metrics to the file that ``PT_HPU_METRICS_FILE`` names; do nothing where it is unset."""
     file_name = next((os.environ[name] for name in _FILE_VARIABLES if os.environ.get(name)), None)
     if file_name is None:
         return

@@ -78,13 +78,7 @@ _CACHE_METRICS: Final = {"recipe_cache": (_recipe_cache, _format_recipe_cache)}
 
 
 class Metric:
-    """Metric that counts while it is started.
-
-    Args:
-        name: Name of the metric.
-        read: Returns the counts since the start of the process.
-        format_stats: Returns the statistics of counts.
-    """
+    """Metric that counts while it is started."""
 
     def __init__(
         self,

@@ -40,10 +40,6 @@ def env_setting(name: str, value: Any) -> Iterator[None]:
 
     With ``PT_COMPILE_ONLY_MODE`` a card compiles recipes without running them. Here operators run.
 
-    Args:
-        name: Name of the flag.
-        value: Its value.
-
     Raises:
         KeyError: If the bridge has no such flag, which programs use to find out.
     """
