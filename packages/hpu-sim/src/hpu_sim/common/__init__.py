@@ -1,1 +1,1 @@
-"""What the readiness report and the planner share: frames of the program, formatting, encoding, and rendering."""
+"""Shared parts of the readiness report and the planner: frames of the program, formatting, encoding and rendering."""

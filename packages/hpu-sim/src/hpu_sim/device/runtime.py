@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class _State:
-    """What a process has once the simulator is active.
+    """State of a process in which the simulator is active.
 
     Attributes:
         config: The simulated machine; None while the simulator is not active.

@@ -171,7 +171,7 @@ class FakeDevice(TorchDispatchMode, OperationRecorder):
         return value
 
     def record_host_read(self, operator: str, assumed: str) -> None:
-        """Record that the program reads a tensor's data on the host, and which value the plan assumes; empty for a copy.
+        """Record that the program reads a tensor's data on the host, and the assumed value, empty for a copy.
 
         Raises:
             PlanError: If the same line has read too often.

@@ -161,7 +161,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class RankPlan:
-    """What differs between ranks of a job.
+    """Figures that differ between the ranks of a job.
 
     Attributes:
         rank: Rank.

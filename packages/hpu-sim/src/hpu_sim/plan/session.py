@@ -1,4 +1,4 @@
-"""Planning session: what the user asks for, and what is recorded of the program."""
+"""Planning session: options, and the recording of a program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asks for beside the program.
+    """Options of a plan.
 
     Attributes:
         devices: Ranks per box; None for what the program asks for.

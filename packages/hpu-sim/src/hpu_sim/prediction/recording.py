@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-#: What every output of a prediction says.
+#: Disclaimer in every output of a prediction.
 PREDICTED: Final = "predicted, not measured"
 
 #: Steps of a plan, and of one with DDP. The optimizer makes its state in the first one, DDP its buckets in the second.
@@ -133,7 +133,7 @@ class HostRead:
 
 @dataclass
 class StepRecording:
-    """What happened in one training step.
+    """One recorded training step.
 
     Attributes:
         operations: Operators in order.
@@ -159,7 +159,7 @@ class StepRecording:
 
 @dataclass
 class Recording:
-    """What a program did as one rank of a job.
+    """Recording of a program as one rank of a job.
 
     Attributes:
         command: Program and arguments.

@@ -1,4 +1,4 @@
-"""How a process becomes simulated, and how its children do.
+"""Activation of the simulator in a process and its children.
 
 :mod:`~hpu_sim.process.activation` brings the device. ``hpu_sim.pth`` and the site hook call
 :mod:`~hpu_sim.process.startup`, torch calls :mod:`~hpu_sim.process.autoload`, and

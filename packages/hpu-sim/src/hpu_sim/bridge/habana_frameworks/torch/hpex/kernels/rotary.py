@@ -20,7 +20,7 @@ __all__ = [
 
 
 class RotaryPosEmbeddingMode(enum.Enum):
-    """Which elements are rotated together: those a half of the features apart, or neighbours."""
+    """Pairing of the elements that are rotated together: a half of the features apart, or adjacent."""
 
     BLOCKWISE = 0
     PAIRWISE = 1
@@ -67,7 +67,7 @@ class RotaryPosEmbeddingHelperV2:
 
 
 class RotaryPosEmbeddingHelperV3:
-    """Rotation as in ChatGLM: neighbours are rotated together, and one table has cosines and sines."""
+    """Rotation as in ChatGLM: adjacent elements are rotated together, and one table has cosines and sines."""
 
     @staticmethod
     def apply(x: torch.Tensor, rope_cache: torch.Tensor) -> torch.Tensor:
