@@ -138,9 +138,8 @@ def _patch_barrier(original: Callable[..., Any]) -> Callable[..., Any]:
     return barrier
 
 
-def use_backend_for_hpu(name: str) -> None:
+def use_backend_for_hpu(name: str, c10d: Any) -> None:
     """Use a backend for hpu tensors instead of those of the CPU and CUDA, and send objects as hpu tensors."""
-    c10d: Any = dist.distributed_c10d
 
     class BackendConfig(c10d.BackendConfig):  # type: ignore[misc] # torch's class is Any here
         def __init__(self, backend: str) -> None:

@@ -126,7 +126,7 @@ def _register_backend() -> None:
         from habana_frameworks.torch import _torch_2_0
 
         register(_NAME, _create_process_group, extended_api=True)
-        _torch_2_0.use_backend_for_hpu(_NAME)
+        _torch_2_0.use_backend_for_hpu(_NAME, dist.distributed_c10d)
 
 
 initialize_distributed_hpu()
