@@ -46,8 +46,8 @@ CHOICES = {"mode": {"lazy", "eager"}, "generations": {"GAUDI", "GAUDI2", "GAUDI3
 
 # Two distributions of the same framework with the same versions.
 LIGHTNING_NAMES = ("lightning", "pytorch-lightning")
-# Packages with a releases.json.
-DATA_PACKAGES = ("hpu-core", "hpu-sim")
+# Folders of the packages with a releases.json.
+DATA_FOLDERS = ("hpu-core/src/hpu_core", "hpu-sim/src/hpu_sim/data")
 
 DEEPSPEED_FORK = "https://github.com/HabanaAI/DeepSpeed"
 
@@ -299,9 +299,8 @@ def outputs(table: dict[str, Any], root: Path = ROOT) -> dict[Path, str]:
         files[constraints / f"lightning-{lightning}.txt"] = lightning_constraints(table, lightning)
     for torch in table["simulator"]["torch"]:
         files[constraints / f"torch-{torch}.txt"] = torch_constraints(table, torch)
-    for package in DATA_PACKAGES:
-        source = root / "packages" / package / "src" / package.replace("-", "_")
-        files[source / "releases.json"] = release_data(table)
+    for folder in DATA_FOLDERS:
+        files[root / "packages" / folder / "releases.json"] = release_data(table)
     return files
 
 

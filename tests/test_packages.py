@@ -62,7 +62,7 @@ def test_configuration_names_every_package() -> None:
 def test_the_newest_tested_torch_is_that_of_the_matrix() -> None:
     """hpu-sim warns of a newer one."""
     releases = tomli.loads((ROOT / "compat.toml").read_text(encoding="utf-8"))["simulator"]["torch"]
-    source = (ROOT / "packages/hpu-sim/src/hpu_sim/build.py").read_text(encoding="utf-8")
+    source = (ROOT / "packages/hpu-sim/src/hpu_sim/device/build.py").read_text(encoding="utf-8")
     newest = max(tuple(map(int, release.split(".")[:2])) for release in releases)
 
     assert f"MAX_TORCH_VERSION: Final = {newest}" in source

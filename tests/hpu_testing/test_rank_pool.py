@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from hpu_sim.runtime import active_config
+from hpu_sim.device.runtime import active_config
 from hpu_testing import RankPool, SharedRankPool
 from hpu_testing.rank_pool import FunctionRef
 

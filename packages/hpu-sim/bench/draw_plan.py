@@ -10,8 +10,8 @@ import json
 import sys
 from pathlib import Path
 
+from hpu_sim.common.formatting import format_bytes
 from hpu_sim.plan import Plan, html
-from hpu_sim.report.formatting import format_bytes
 
 
 def draw(plan: Plan) -> str:

@@ -21,15 +21,16 @@ from llama import SHAPES, Llama, Shape
 
 import hpu_sim
 from hpu_sim import plan
-from hpu_sim.plan import zero
-from hpu_sim.plan.collectives import collective_seconds
-from hpu_sim.plan.hardware import hardware
-from hpu_sim.plan.recording import Collective, Operation, Recording, StepRecording
-from hpu_sim.plan.session import Options, record_call
-from hpu_sim.plan.time_model import predict
+from hpu_sim.plan.execution import record_call
+from hpu_sim.plan.session import Options
+from hpu_sim.prediction import zero
+from hpu_sim.prediction.collectives import collective_seconds
+from hpu_sim.prediction.hardware import hardware
+from hpu_sim.prediction.recording import Collective, Operation, Recording, StepRecording
+from hpu_sim.prediction.time_model import predict
 
 if TYPE_CHECKING:
-    from hpu_sim.plan.hardware import Bound
+    from hpu_sim.prediction.hardware import Estimate
 
 _DEPTHS: Final = (2, 4)
 _GEMMA: Final = Shape(18, 2048, 8, 1, 16384, 256000)
@@ -99,8 +100,8 @@ def seconds(  # noqa: PLR0913 - the published run
         partitioned: Whether ZeRO-3 divides the parameters among 8 cards.
     """
     found = []
-    bounds: tuple[Bound, Bound] = ("fast", "slow")
-    for bound in bounds:
+    estimates: tuple[Estimate, Estimate] = ("fast", "slow")
+    for estimate in estimates:
         times = []
         for layers in _DEPTHS:
             part = dataclasses.replace(shape, layers=layers)
@@ -108,7 +109,7 @@ def seconds(  # noqa: PLR0913 - the published run
             if partitioned:
                 recording = dataclasses.replace(recording, world_size=8, devices=8)
                 recording = zero.apply(recording, "deepspeed_stage_3")
-            times.append(predict(recording.steady, generation, 8, bound=bound, fuse=True, float8=float8).seconds)
+            times.append(predict(recording.steady, generation, 8, estimate=estimate, fuse=True, float8=float8).seconds)
         found.append(times[0] + (shape.layers - _DEPTHS[0]) * (times[1] - times[0]) / (_DEPTHS[1] - _DEPTHS[0]))
     return found[0], found[1]
 
@@ -124,8 +125,8 @@ def product(generation: str, dtype: str, rows: int, columns: int, inner: int) ->
     step = StepRecording([operation])
     fast, slow = hardware(generation, "fast"), hardware(generation, "slow")
     return (
-        predict(step, generation, 8, bound="fast", fuse=True).seconds / fast.step_overhead,
-        predict(step, generation, 8, bound="slow", fuse=True).seconds / slow.step_overhead,
+        predict(step, generation, 8, estimate="fast", fuse=True).seconds / fast.step_overhead,
+        predict(step, generation, 8, estimate="slow", fuse=True).seconds / slow.step_overhead,
     )
 
 

@@ -136,7 +136,7 @@ def supports(op: Any, dtype: str) -> bool:
     """Return whether the sweep of a dtype includes an operator."""
     import torch
 
-    from hpu_sim import op_support
+    from hpu_sim.data import op_support
 
     if not dtype.startswith("float8"):
         return getattr(torch, dtype) in op.dtypes

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import hpu_sim
-from hpu_sim import runtime, subprocess_env
+from hpu_sim.device import runtime
+from hpu_sim.process import subprocess_env
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -97,7 +98,7 @@ def _has_torch(version: str) -> bool:
 @pytest.fixture
 def statistics() -> Iterator[Callable[[], dict[str, int]]]:
     """Return `hpu_sim.stats`, after a reset and with no open graph."""
-    from hpu_sim.runtime import native
+    from hpu_sim.device.runtime import native
 
     native().mark_step()
     hpu_sim.reset_stats()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from hpu_sim.config import MEMORY_BYTES, SimConfig, memory_variable
+from hpu_sim.device.config import MEMORY_BYTES, SimConfig, memory_variable
 
 if TYPE_CHECKING:
     import subprocess

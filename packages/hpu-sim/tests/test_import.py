@@ -22,7 +22,7 @@ def test_importing_the_package_is_cheap(output_of: Callable[..., str]) -> None:
 
 def test_the_check_of_imports_can_fail(output_of: Callable[..., str]) -> None:
     """The same program detects what a module of the package imports."""
-    loaded = output_of(f"import sys, hpu_sim.build\n{_REPORT}").split()
+    loaded = output_of(f"import sys, hpu_sim.device.build\n{_REPORT}").split()
 
     assert {"filelock", "platformdirs", "subprocess"} <= set(loaded)
 

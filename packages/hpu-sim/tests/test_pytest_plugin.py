@@ -70,8 +70,8 @@ _ISOLATED_SUITE: Final = """
 
     @pytest.mark.hpu
     def test_default(tensor, tmp_path, request):
-        import hpu_sim.runtime
-        machine = hpu_sim.runtime.active_config()
+        import hpu_sim.device.runtime
+        machine = hpu_sim.device.runtime.active_config()
         assert (machine.devices, machine.generation, machine.release.version) == (1, "GAUDI2", "1.24.1")
         assert tensor.sum().item() == 3
         assert request.config.getoption("--color-of-cards") == "blue"

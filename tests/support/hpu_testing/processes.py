@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpu_sim import subprocess_env
+from hpu_sim.process import subprocess_env
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

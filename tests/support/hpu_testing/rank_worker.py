@@ -11,7 +11,7 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from hpu_sim.activation import activate_from_environment
+from hpu_sim.process.activation import activate_from_environment
 
 if TYPE_CHECKING:
     from hpu_testing.rank_pool import FunctionRef

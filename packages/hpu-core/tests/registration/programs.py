@@ -39,7 +39,7 @@ UNHOOKED: dict[str, Any] = {"HPU_SIM_RELEASE": "1.12.1"} if frameworks.current()
 START = (
     ""
     if Version(torch.__version__) >= Version("2.5")
-    else "from hpu_sim.activation import activate_from_environment\nactivate_from_environment()\n"
+    else "from hpu_sim.process.activation import activate_from_environment\nactivate_from_environment()\n"
 )
 
 QUIET = "max_steps=1, logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False"

@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING, Any
 from hpu_sim.__about__ import __version__
 
 if TYPE_CHECKING:
-    from hpu_sim.activation import activate
-    from hpu_sim.counters import reset_stats, stats
-    from hpu_sim.runtime import is_active
+    from hpu_sim.device.counters import reset_stats, stats
+    from hpu_sim.device.runtime import is_active
+    from hpu_sim.process.activation import activate
 
 __all__ = ["__version__", "activate", "is_active", "reset_stats", "stats"]
 
 _NAME_TO_MODULE = {
-    "activate": "hpu_sim.activation",
-    "is_active": "hpu_sim.runtime",
-    "reset_stats": "hpu_sim.counters",
-    "stats": "hpu_sim.counters",
+    "activate": "hpu_sim.process.activation",
+    "is_active": "hpu_sim.device.runtime",
+    "reset_stats": "hpu_sim.device.counters",
+    "stats": "hpu_sim.device.counters",
 }
 
 

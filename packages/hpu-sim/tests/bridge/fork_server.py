@@ -59,7 +59,7 @@ def prepare(request: dict[str, Any]) -> None:
 
 def run(program: str) -> None:
     """Run a program as ``__main__``, with the simulator active if the environment asks for it."""
-    from hpu_sim.autoload import autoload
+    from hpu_sim.process.autoload import autoload
 
     autoload()
     sys.modules["__main__"] = ModuleType("__main__")

@@ -167,7 +167,7 @@ def main() -> None:
 
     # Deprecated modules warn on import.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from hpu_sim.runtime import active_config
+    from hpu_sim.device.runtime import active_config
 
     machine = active_config()
     for row in read(Path(sys.argv[1]).read_text(encoding="utf-8")):

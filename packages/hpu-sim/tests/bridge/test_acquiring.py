@@ -87,7 +87,7 @@ import habana_frameworks.torch.core as htcore
 import habana_frameworks.torch.utils.experimental as htexp
 import habana_frameworks.torch.distributed.hccl as hccl
 from habana_frameworks.torch.utils import library_loader
-from hpu_sim.runtime import has_device
+from hpu_sim.device.runtime import has_device
 
 taken = {}
 for call in json.loads(sys.argv[1]):

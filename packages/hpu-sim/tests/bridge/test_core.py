@@ -86,7 +86,7 @@ import hpu_sim
 hpu_sim.activate()
 import torch
 import habana_frameworks.torch.core as htcore
-from hpu_sim.runtime import has_device
+from hpu_sim.device.runtime import has_device
 
 calls = []
 returned = [htcore.mark_step(), htcore.iter_mark_step("hpu"), htcore.add_step_closure(calls.append, (1,))]

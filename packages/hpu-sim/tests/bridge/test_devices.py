@@ -13,7 +13,7 @@ from habana_frameworks.torch import hpu
 from habana_frameworks.torch.hpu import _utils
 
 import hpu_sim
-from hpu_sim import runtime
+from hpu_sim.device import runtime
 
 if TYPE_CHECKING:
     import subprocess

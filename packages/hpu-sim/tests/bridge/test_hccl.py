@@ -14,6 +14,7 @@ from unittest import mock
 import pytest
 import torch.distributed as dist
 from habana_frameworks.torch.distributed import hccl
+from torch._C._distributed_c10d import ProcessGroupGloo
 
 from hpu_testing import free_port
 
@@ -151,7 +152,7 @@ def test_gloo_uses_the_address_that_reaches_the_first_machine(environment: Calla
 
 def test_gloo_uses_the_named_interfaces(environment: Callable[[], dict[str, str]]) -> None:
     os.environ.update({"MASTER_ADDR": "10.0.0.1", "GLOO_SOCKET_IFNAME": "eth0,eth1"})
-    gloo = mock.Mock()
+    gloo = mock.Mock(spec=ProcessGroupGloo)
 
     hccl._gloo_devices(gloo)
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pytest
 import torch
 from habana_frameworks.torch import _torch_2_0 as torch_2_0
-from habana_frameworks.torch.distributed import hccl
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,7 +121,7 @@ def test_hccl_is_used_for_hpu_tensors_only() -> None:
         torch=torch,
     )
 
-    hccl._use_for_hpu(c10d)
+    torch_2_0.use_backend_for_hpu("hccl", c10d)
 
     assert c10d.BackendConfig("hccl").device_backend_map == {"hpu": "hccl"}
     assert c10d.BackendConfig("gloo").device_backend_map == {"cpu": "gloo", "cuda": "gloo"}

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import hpu_sim
-from hpu_sim.runtime import native
+from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -182,8 +182,8 @@ import json
 import hpu_sim
 hpu_sim.activate()
 import torch
-from hpu_sim import runtime
-from hpu_sim.runtime import native
+from hpu_sim.device import runtime
+from hpu_sim.device.runtime import native
 
 native().configure(1, False, 1000, runtime.acquire_device)
 report = {}

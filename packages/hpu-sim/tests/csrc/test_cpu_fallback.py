@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from hpu_sim.runtime import native
+from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable

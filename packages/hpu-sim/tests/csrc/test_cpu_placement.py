@@ -10,7 +10,7 @@ import torch
 from habana_frameworks.torch import hpu
 
 import hpu_sim
-from hpu_sim.runtime import native
+from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

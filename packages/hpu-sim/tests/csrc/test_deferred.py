@@ -8,7 +8,7 @@ import pytest
 import torch
 from habana_frameworks.torch import hpu
 
-from hpu_sim.runtime import native
+from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

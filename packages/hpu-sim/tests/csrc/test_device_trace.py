@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from hpu_sim.runtime import native
+from hpu_sim.device.runtime import native
 
 _ids = itertools.count()
 

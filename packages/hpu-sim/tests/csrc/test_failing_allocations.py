@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import hpu_sim
-from hpu_sim.runtime import native
+from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,7 +16,7 @@ import warnings
 import torch
 import torch.distributed as dist
 import habana_frameworks.torch.distributed.hccl
-from hpu_sim.runtime import native
+from hpu_sim.device.runtime import native
 
 warnings.simplefilter("ignore", FutureWarning)  # Torch 2.13 renames some of these.
 dist.init_process_group("hccl", store=dist.HashStore(), rank=0, world_size=1)

@@ -10,7 +10,7 @@ from habana_frameworks.torch import core as htcore
 from torch.nn import functional
 
 import hpu_sim
-from hpu_sim.runtime import native
+from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

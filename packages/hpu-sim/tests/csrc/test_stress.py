@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import hpu_sim
-from hpu_sim import runtime
-from hpu_sim.runtime import native
+from hpu_sim.device import runtime
+from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,7 +6,7 @@ import os
 import subprocess
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.build import source_folder
+from hpu_sim.device.build import source_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,14 +12,15 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
-from hpu_sim.plan import zero
-from hpu_sim.plan.hardware import usable_memory
+from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.memory import memory_plan
 from hpu_sim.plan.search import advise
-from hpu_sim.plan.session import Options, record_call
+from hpu_sim.plan.session import Options
+from hpu_sim.prediction import zero
+from hpu_sim.prediction.hardware import usable_memory
 
 if TYPE_CHECKING:
-    from hpu_sim.plan.recording import Recording
+    from hpu_sim.prediction.recording import Recording
 
 # Lightning 2.0 imports HMP, which the bridge of the simulated release does not have.
 pytest.importorskip("lightning", exc_type=ImportError)

@@ -12,8 +12,12 @@ from torch import nn
 
 import hpu_sim
 from hpu_sim import plan
+from hpu_sim.device import runtime
+from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.memory import memory_plan
-from hpu_sim.plan.session import Options, record_call
+from hpu_sim.plan.session import Options
+from hpu_sim.prediction.time_model import predict
+from hpu_sim.report.step_clock import StepClock
 from hpu_testing import RankPool
 
 from .programs import BATCH, MODELS, run_on_device, train
@@ -50,6 +54,25 @@ def test_large_weights_are_not_allocated() -> None:
     recording = record_call(program, Options())
 
     assert memory_plan(recording).at_peak["parameters"] == 1 << 46
+
+
+def test_a_run_has_the_time_of_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recorded step has the operators of the planned one."""
+    config = runtime.active_config()
+    clock = StepClock(config)
+    step = torch.optim.AdamW.step
+
+    def count(self: torch.optim.AdamW, closure: None = None) -> None:
+        step(self, closure)
+        clock.on_optimizer_step(self)
+
+    recording = record_call(functools.partial(train, MODELS["mlp"]), Options(devices=config.devices, nodes=1))
+    monkeypatch.setattr(torch.optim.AdamW, "step", count)
+    train(MODELS["mlp"])
+
+    assert clock.clock is not None
+    planned = predict(recording.steady, config.generation, config.devices, estimate="slow", fuse=config.lazy)
+    assert clock.clock.slow_seconds == pytest.approx(planned.seconds, rel=0.02)
 
 
 def _train_rank(wrap: str) -> list[dict[str, int]]:

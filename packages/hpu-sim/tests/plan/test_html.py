@@ -12,7 +12,8 @@ import pytest
 
 from hpu_sim.plan import html
 from hpu_sim.plan.compare import make_plan, strategy_plan
-from hpu_sim.plan.session import Options, record_call
+from hpu_sim.plan.execution import record_call
+from hpu_sim.plan.session import Options
 
 from .programs import MODELS, train
 

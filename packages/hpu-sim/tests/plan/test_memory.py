@@ -10,14 +10,15 @@ import torch
 from torch import nn
 
 from hpu_sim import plan
-from hpu_sim.plan import zero
+from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.memory import memory_plan
-from hpu_sim.plan.session import Options, record_call
+from hpu_sim.plan.session import Options
+from hpu_sim.prediction import zero
 
 from .programs import MODELS, train
 
 if TYPE_CHECKING:
-    from hpu_sim.plan.recording import Recording
+    from hpu_sim.prediction.recording import Recording
 
 pytestmark = pytest.mark.needs_torch("2.8", "interfaces for the planner")
 

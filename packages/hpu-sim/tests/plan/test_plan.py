@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpu_sim import runtime
+from hpu_sim.device import runtime
 from hpu_sim.plan import command, runner, text
 from hpu_sim.plan.compare import make_plan, representatives, strategy_plan
 from hpu_sim.plan.errors import PlanError
-from hpu_sim.plan.recording import MemorySample, Recording
+from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.schema import Plan
-from hpu_sim.plan.session import Options, record_call
+from hpu_sim.plan.session import Options
+from hpu_sim.prediction.recording import MemorySample, Recording
 
 from .programs import MODELS, train
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hpu_sim.plan.hardware import usable_memory
 from hpu_sim.plan.memory import memory_plan
-from hpu_sim.plan.recording import MemorySample, Operation, Recording, StepRecording
 from hpu_sim.plan.search import advise, find_batch
 from hpu_sim.plan.session import Options
+from hpu_sim.prediction.hardware import usable_memory
+from hpu_sim.prediction.recording import MemorySample, Operation, Recording, StepRecording
 
 _GIB = 1 << 30
 

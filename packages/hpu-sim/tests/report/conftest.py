@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from hpu_sim.report.schema import Report, from_dict
+from hpu_sim.common.encoding import from_dict
+from hpu_sim.report.schema import Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

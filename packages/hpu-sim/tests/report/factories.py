@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Final
 
-from hpu_sim.report.schema import SCHEMA_VERSION, Clock, Frame, Machine, PredictedLine, RankRecord, Report, Site, Steps
+from hpu_sim.common.encoding import SCHEMA_VERSION
+from hpu_sim.common.frames import Frame
+from hpu_sim.report.schema import Clock, Machine, PredictedLine, RankRecord, Report, Site, Steps
 
 MACHINE: Final = Machine(2, "GAUDI2", "1.24.1", lazy=True, memory_bytes=96 << 30, torch="2.13.0")
 

@@ -11,9 +11,9 @@ import torch
 from habana_frameworks.torch import core as htcore
 from torch import nn
 
+from hpu_sim.device.runtime import native
 from hpu_sim.report import event_aggregator as module
 from hpu_sim.report.event_aggregator import EventAggregator
-from hpu_sim.runtime import native
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hpu_sim.common.encoding import from_dict, to_dict
 from hpu_sim.report.merge import check_report_path, merge_records, read_records, wait_for_processes, write_report
-from hpu_sim.report.schema import RankRecord, Report, from_dict, to_dict
+from hpu_sim.report.schema import RankRecord, Report
 
 from .factories import make_record, make_report
 

@@ -14,8 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 from hpu_sim import cli
-from hpu_sim.plan import torch_tools
-from hpu_sim.report.schema import Report, Site, from_dict
+from hpu_sim.common.encoding import from_dict
+from hpu_sim.prediction import torch_tools
+from hpu_sim.report.schema import Report, Site
 from hpu_testing import free_port
 
 if TYPE_CHECKING:

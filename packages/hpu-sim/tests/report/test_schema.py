@@ -9,16 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpu_sim.report.schema import (
-    CollectiveStats,
-    Compilation,
-    OptimizerMemory,
-    RankRecord,
-    Report,
-    UncaughtError,
-    from_dict,
-    to_dict,
-)
+from hpu_sim.common.encoding import from_dict, to_dict
+from hpu_sim.report.schema import CollectiveStats, Compilation, OptimizerMemory, RankRecord, Report, UncaughtError
 
 from .factories import make_frame, make_record, make_report, make_site
 

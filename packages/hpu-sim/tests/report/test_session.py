@@ -12,10 +12,11 @@ import pytest
 import torch
 from torch import nn
 
+from hpu_sim.common.encoding import from_dict
+from hpu_sim.device.runtime import active_config
 from hpu_sim.report import session as module
-from hpu_sim.report.schema import RankRecord, from_dict
+from hpu_sim.report.schema import RankRecord
 from hpu_sim.report.session import RecordingSession
-from hpu_sim.runtime import active_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from hpu_sim.report.frames import call_path
+from hpu_sim.common.frames import call_path
 from hpu_sim.report.step_tracker import StepTracker
 
 if TYPE_CHECKING:

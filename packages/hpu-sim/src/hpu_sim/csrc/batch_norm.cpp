@@ -24,7 +24,7 @@ bool is_defined_tensor(const c10::IValue& value) {
 }
 
 // Replaces the parameters of low precision by float32 copies if a statistic is float32. Returns their dtype.
-std::optional<c10::ScalarType> widen_parameters(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+std::optional<c10::ScalarType> cast_parameters(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const auto& schema = op.schema().arguments();
   auto* const arguments = &stack[stack.size() - schema.size()];
   std::optional<c10::ScalarType> dtype;
@@ -51,13 +51,13 @@ std::optional<c10::ScalarType> widen_parameters(const c10::OperatorHandle& op, t
 }
 
 void batch_norm(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  widen_parameters(op, *stack);
+  cast_parameters(op, *stack);
   cpu_fallback(op, stack);
 }
 
 // The gradients of the parameters have their dtype.
 void batch_norm_backward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const auto dtype = widen_parameters(op, *stack);
+  const auto dtype = cast_parameters(op, *stack);
   cpu_fallback(op, stack);
   if (!dtype.has_value()) {
     return;

@@ -89,8 +89,8 @@ class CpuFallbackCall {
       sync_written_args();
       throw;
     }
-    if (const int64_t exceeding = sync_written_args()) {
-      throw_out_of_memory(exceeding);
+    if (const int64_t bytes_over_limit = sync_written_args()) {
+      throw_out_of_memory(bytes_over_limit);
     }
   }
 
@@ -111,18 +111,18 @@ class CpuFallbackCall {
   // Updates the arguments that the kernel may have resized, also before it threw. Returns the bytes of an argument that
   // has outgrown the memory limit, else 0.
   int64_t sync_written_args() {
-    int64_t exceeding = 0;
+    int64_t bytes_over_limit = 0;
     for (const auto& arg : aliased_args_) {
       if (!arg.is_written) {
         continue;
       }
       if (const int64_t bytes = sync_after_resize(arg.hpu.storage())) {
-        exceeding = bytes;
+        bytes_over_limit = bytes;
       } else {
         sync_metadata(arg.hpu, arg.cpu);
       }
     }
-    return exceeding;
+    return bytes_over_limit;
   }
 
   at::Tensor as_cpu_input(const at::Tensor& tensor, const c10::Argument& argument) {

@@ -31,7 +31,7 @@ constexpr c10::StreamId kStreamPoolSize = 32;
 std::atomic<c10::StreamId> next_stream{0};
 thread_local c10::StreamId current_stream = 0;
 
-// A program that is told so may read what was copied.
+// Reporting completion makes deferred copies visible.
 bool has_no_pending_work() {
   deferred_copies().run_all();
   return true;

@@ -9,7 +9,7 @@ namespace hpu_sim {
 // Throws the bridge's error for an index above 0: a process owns one device, whatever its module id, at index 0.
 void check_device_index(c10::DeviceIndex index);
 
-// Waits for all work of the device, and records a host-device synchronization.
+// Blocks until all work of the device has completed, and records a host-device synchronization.
 void synchronize_device();
 
 // Number of devices of the machine, of which a process acquires one.

@@ -38,7 +38,7 @@ class Float32Call {
   torch::jit::Stack run() {
     const auto& schema = op_.schema().arguments();
     for (size_t i = 0; i < schema.size(); ++i) {
-      widen(stack_[i], schema[i]);
+      cast_input(stack_[i], schema[i]);
     }
     op_.redispatchBoxed(kCpuKeys, &stack_);
     for (const auto& copy : copies_) {
@@ -48,7 +48,7 @@ class Float32Call {
       }
     }
     for (auto& value : stack_) {
-      round(value);
+      cast_output(value);
     }
     return std::move(stack_);
   }
@@ -60,7 +60,7 @@ class Float32Call {
     bool is_written;
   };
 
-  at::Tensor widen(const at::Tensor& tensor, const c10::Argument& argument) {
+  at::Tensor cast_input(const at::Tensor& tensor, const c10::Argument& argument) {
     if (!tensor.defined() || !c10::isFloatingType(tensor.scalar_type())) {
       return tensor;
     }
@@ -76,13 +76,13 @@ class Float32Call {
     return copies_.back().wide;
   }
 
-  void widen(c10::IValue& value, const c10::Argument& argument) {
+  void cast_input(c10::IValue& value, const c10::Argument& argument) {
     if (value.isTensor()) {
-      value = widen(value.toTensor(), argument);
+      value = cast_input(value.toTensor(), argument);
     } else if (value.isTensorList()) {
       auto tensors = value.toTensorVector();
       for (auto& tensor : tensors) {
-        tensor = widen(tensor, argument);
+        tensor = cast_input(tensor, argument);
       }
       value = c10::List<at::Tensor>(std::move(tensors));
     } else if (value.isInt() && (argument.name() == "dtype" || argument.name() == "input_dtype")) {
@@ -95,7 +95,7 @@ class Float32Call {
   }
 
   // Results are rounded to the dtype that is asked for, or to the common dtype of the inputs.
-  at::Tensor round(const at::Tensor& tensor) const {
+  at::Tensor cast_output(const at::Tensor& tensor) const {
     for (const auto& copy : copies_) {
       if (copy.wide.is_same(tensor)) {
         return copy.narrow;
@@ -106,13 +106,13 @@ class Float32Call {
     return is_rounded && is_low_precision(*dtype) ? tensor.to(*dtype) : tensor;
   }
 
-  void round(c10::IValue& value) const {
+  void cast_output(c10::IValue& value) const {
     if (value.isTensor()) {
-      value = round(value.toTensor());
+      value = cast_output(value.toTensor());
     } else if (value.isTensorList()) {
       auto tensors = value.toTensorVector();
       for (auto& tensor : tensors) {
-        tensor = round(tensor);
+        tensor = cast_output(tensor);
       }
       value = c10::List<at::Tensor>(std::move(tensors));
     }

@@ -1,4 +1,4 @@
-// Python bindings, typed by `hpu_sim.native`.
+// Python bindings, typed by `hpu_sim.device.native`.
 #include <torch/csrc/utils/pybind.h>
 
 #include "allocator.h"

@@ -1,4 +1,4 @@
-// Differences of torch's C++ API between releases. A guard names the first release of the newer form.
+// Compatibility shims for torch's C++ API of other releases. A guard names the first release of the newer form.
 #pragma once
 
 #include <torch/version.h>

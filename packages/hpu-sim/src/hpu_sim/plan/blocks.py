@@ -10,11 +10,7 @@ if TYPE_CHECKING:
 
 
 def repeated(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """Return the outermost modules with children whose class their parent has twice, in the order of the model.
-
-    Args:
-        model: The model.
-    """
+    """Return the outermost modules with children whose class their parent has twice, in the order of the model."""
     chosen: list[torch.nn.Module] = []
     inside: set[int] = set()
     for module in model.modules():
@@ -27,11 +23,7 @@ def repeated(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 def describe(model: torch.nn.Module) -> tuple[str, int]:
-    """Return class and number of the repeated blocks.
-
-    Args:
-        model: The model.
-    """
+    """Return class and number of the repeated blocks."""
     found = repeated(model)
     names = sorted({type(_unwrapped(each)).__name__ for each in found})
     return " or ".join(names), len(found)
@@ -43,12 +35,7 @@ def _unwrapped(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def checkpoint(model: torch.nn.Module, count: int) -> None:
-    """Recompute the activations of the first repeated blocks in the backward pass.
-
-    Args:
-        model: The model.
-        count: Number of blocks.
-    """
+    """Recompute the activations of the first repeated blocks in the backward pass."""
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
 
     chosen = set(map(id, repeated(model)[:count]))

@@ -6,12 +6,9 @@ import itertools
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.plan.hardware import hardware, usable_memory
+from hpu_sim.common.encoding import SCHEMA_VERSION
 from hpu_sim.plan.memory import memory_plan
-from hpu_sim.plan.memory_tracker import CATEGORIES
 from hpu_sim.plan.schema import (
-    PREDICTED,
-    SCHEMA_VERSION,
     CollectivePlan,
     InputPlan,
     ModulePlan,
@@ -21,13 +18,15 @@ from hpu_sim.plan.schema import (
     StrategyPlan,
     TimePlan,
 )
-from hpu_sim.plan.time_model import predict
+from hpu_sim.prediction.hardware import hardware, usable_memory
+from hpu_sim.prediction.recording import CATEGORIES, PREDICTED
+from hpu_sim.prediction.time_model import predict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hpu_sim.plan.recording import Recording, StepRecording
-    from hpu_sim.plan.time_model import Span, Timeline
+    from hpu_sim.prediction.recording import Recording, StepRecording
+    from hpu_sim.prediction.time_model import Span, Timeline
 
 #: Maximum number of modules in a plan, and of parts of its timeline.
 MAX_MODULES: Final = 10
@@ -35,12 +34,7 @@ MAX_SPANS: Final = 400
 
 
 def make_plan(command: Sequence[str], strategies: Sequence[StrategyPlan]) -> Plan:
-    """Return a plan with its heading.
-
-    Args:
-        command: Program and arguments.
-        strategies: Plans of strategies and generations.
-    """
+    """Return a plan with its heading."""
     return Plan(
         schema_version=SCHEMA_VERSION,
         predicted=True,
@@ -52,16 +46,11 @@ def make_plan(command: Sequence[str], strategies: Sequence[StrategyPlan]) -> Pla
 
 
 def strategy_plan(recording: Recording, generation: str) -> StrategyPlan:
-    """Return the plan of a recording on a generation.
-
-    Args:
-        recording: The recording.
-        generation: Generation of the devices.
-    """
+    """Return the plan of a recording on a generation."""
     step = recording.steady
     fuse = recording.lazy or recording.compiled
-    slow = predict(step, generation, recording.devices, bound="slow", fuse=fuse)
-    fast = predict(step, generation, recording.devices, bound="fast", fuse=fuse)
+    slow = predict(step, generation, recording.devices, estimate="slow", fuse=fuse)
+    fast = predict(step, generation, recording.devices, estimate="fast", fuse=fuse)
     memory = memory_plan(recording)
     usable = usable_memory(generation)
     graphs = _graphs(step, recording) if fuse else None
@@ -96,9 +85,6 @@ def representatives(recording: Recording) -> tuple[int, ...]:
     """Return the last rank of each group of collectives if it has smaller shards than the recorded one.
 
     Ranks with shards of equal sizes have equal plans.
-
-    Args:
-        recording: Recording of the first rank.
     """
     if not recording.is_uneven:
         return ()

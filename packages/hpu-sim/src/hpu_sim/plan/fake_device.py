@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hpu_sim.plan import torch_tools
+from hpu_sim.common import frames
 from hpu_sim.plan.errors import PlanError
-from hpu_sim.plan.memory_tracker import make_memory_tracker
-from hpu_sim.plan.operation_recorder import OperationRecorder, named_arguments
-from hpu_sim.plan.recording import MemorySample, StepRecording
-from hpu_sim.plan.schema import HostRead
-from hpu_sim.report import frames
+from hpu_sim.plan.memory_tracker import memory_tracker_class
+from hpu_sim.prediction import torch_tools
+from hpu_sim.prediction.operation_recorder import OperationRecorder, named_arguments
+from hpu_sim.prediction.recording import HostRead, MemorySample, StepRecording
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from typing_extensions import Self
 
-    from hpu_sim.plan.recording import Phase
+    from hpu_sim.prediction.recording import Phase
 
 #: Weights of at least this size are fake from their creation.
 LARGE_BYTES: Final = 1 << 20
@@ -36,11 +35,7 @@ _FACTORIES: Final = frozenset({"empty", "empty_strided", "zeros", "ones", "full"
 
 
 class FakeDevice(TorchDispatchMode, OperationRecorder):
-    """Mode that gives ``hpu`` tensors no data and records operators, collectives and memory.
-
-    Args:
-        on_root_module: Called with every module that runs outside of another one.
-    """
+    """Mode that gives ``hpu`` tensors no data and records operators, collectives and memory."""
 
     def __init__(self, on_root_module: Callable[[torch.nn.Module], None] | None = None) -> None:
         TorchDispatchMode.__init__(self)
@@ -58,7 +53,7 @@ class FakeDevice(TorchDispatchMode, OperationRecorder):
         self.error: PlanError | None = None
         self.on_root_module = on_root_module or _do_nothing
         self._unsaved_peak: Phase | None = None
-        self.tracker = make_memory_tracker(self)
+        self.tracker = memory_tracker_class()(self)
 
     def __enter__(self) -> Self:
         super().__enter__()  # type: ignore[no-untyped-call] # torch's
@@ -176,11 +171,7 @@ class FakeDevice(TorchDispatchMode, OperationRecorder):
         return value
 
     def record_host_read(self, operator: str, assumed: str) -> None:
-        """Record that the program reads a tensor's data on the host.
-
-        Args:
-            operator: What reads it.
-            assumed: Value that the plan assumes; empty for a copy to the host.
+        """Record that the program reads a tensor's data on the host, and the assumed value, empty for a copy.
 
         Raises:
             PlanError: If the same line has read too often.
@@ -210,15 +201,6 @@ class FakeDevice(TorchDispatchMode, OperationRecorder):
         """Qualified name of the innermost module that runs."""
         return str(self.tracker.module)
 
-    def location_of(self, error: BaseException) -> str:
-        """Return the line of the program that raised an error; empty if none did."""
-        found, traceback = "", error.__traceback__
-        while traceback is not None:
-            if frames.is_program(traceback.tb_frame):
-                found = f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"
-            traceback = traceback.tb_next
-        return found
-
     def before_change(self, *, shrinks: bool) -> None:
         """Save the memory by module of a peak before it is left."""
         if self._unsaved_peak is not None and (shrinks or self.phase != self._unsaved_peak):
@@ -246,7 +228,7 @@ class FakeDevice(TorchDispatchMode, OperationRecorder):
             group = named_arguments(func, args, kwargs)["process_group"]
             _run_for_equal_ranks(name, args, len(torch_tools.group_ranks(group)))
         self.record_c10d(func, name, args, kwargs)
-        work = torch_tools.finished_work(args[0])
+        work = torch_tools.finished_work_class()(args[0])
         self._works.append(work)
         self._last_work = work
         return work.boxed() if len(func._schema.returns) == 1 else (args[0], work.boxed())  # noqa: SLF001 - as above

@@ -11,11 +11,11 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_sim import import_hooks
-from hpu_sim.plan import blocks, torch_tools, zero
+from hpu_sim.common import frames, post_import
+from hpu_sim.plan import blocks
 from hpu_sim.plan.errors import PlanError
-from hpu_sim.plan.recording import STEPS_OF_DDP
-from hpu_sim.report import frames
+from hpu_sim.prediction import torch_tools, zero
+from hpu_sim.prediction.recording import STEPS_OF_DDP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,11 +59,11 @@ def taken_over(session: Session) -> Iterator[None]:
         def replace_deepspeed() -> None:
             replace(sys.modules["deepspeed"], initialize=_refuse_deepspeed)
 
-        import_hooks.after_import("deepspeed", replace_deepspeed)
+        post_import.after_import("deepspeed", replace_deepspeed)
         for name in _TRAINERS:
-            import_hooks.after_import(name, functools.partial(replace_trainer, name))
+            post_import.after_import(name, functools.partial(replace_trainer, name))
         for name in _FABRICS:
-            import_hooks.after_import(name, functools.partial(replace_fabric, name))
+            post_import.after_import(name, functools.partial(replace_fabric, name))
         try:
             yield
         finally:
@@ -101,7 +101,7 @@ def _refuse_deepspeed(*args: Any, **kwargs: Any) -> None:
     frame = frames.user_frame(sys._getframe(1))  # noqa: SLF001 - documented API
     raise PlanError(
         "`deepspeed.initialize` reads the data of tensors, which a plan does not have: train with Lightning's Trainer, "
-        "and plan `--strategy deepspeed_stage_3`, which is accounted for and not run",
+        "and plan `--strategy deepspeed_stage_3`, which is modelled and not executed",
         "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}",
     )
 
@@ -111,7 +111,7 @@ def _is_deepspeed(strategy: Any) -> bool:
 
 
 def _zero_name(strategy: Any) -> str:
-    """Return the name in :data:`hpu_sim.plan.zero.STAGES` of a strategy of DeepSpeed, a name or an object."""
+    """Return the name in :data:`hpu_sim.prediction.zero.STAGES` of a strategy of DeepSpeed, a name or an object."""
     if isinstance(strategy, str):
         name = strategy.replace("hpu_deepspeed", "deepspeed")
         return name if name in zero.STAGES else "deepspeed"
@@ -210,7 +210,6 @@ def _prepare(trainer: Any, model: Any, session: Session, package: str) -> None:
         trainer.fit_loop.epoch_loop.max_steps = max(trainer.fit_loop.epoch_loop.max_steps, STEPS_OF_DDP)
     recording.strategy = getattr(trainer.strategy, "strategy_name", type(trainer.strategy).__name__)
     recording.precision = str(trainer.precision)
-    recording.accumulate = int(trainer.accumulate_grad_batches)
     recording.compiled = hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None
     # A handler of Lightning would agree with other ranks on the end.
     trainer._signal_connector.register_signal_handlers = lambda: None  # noqa: SLF001 - no option has this effect

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from importlib import resources
 from typing import TYPE_CHECKING, Final
 
-import jinja2
-
-from hpu_sim.report.formatting import format_bytes, format_int, format_seconds
-from hpu_sim.report.html import style
+from hpu_sim.common import page
+from hpu_sim.common.formatting import format_seconds
 
 if TYPE_CHECKING:
     from hpu_sim.plan.schema import Plan, StrategyPlan
@@ -61,10 +58,12 @@ class Box:
 
 def render(plan: Plan) -> str:
     """Return the page."""
-    return _template().render(
-        plan=plan,
+    return page.render(
+        "plan/page.html.jinja",
+        title="Gaudi plan",
+        badge=plan.disclaimer,
         command=shlex.join(plan.command),
-        style=style(),
+        plan=plan,
         charts=[(each, memory_areas(each, plan.memory_categories), timeline(each)) for each in plan.strategies],
         notes=dict.fromkeys(note for each in plan.strategies for note in each.notes),
         limits=_LIMITS,
@@ -75,21 +74,8 @@ def render(plan: Plan) -> str:
     )
 
 
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {"bytes": format_bytes, "number": format_int, "seconds": format_seconds}
-    return environment.from_string(resources.files("hpu_sim.plan").joinpath("page.html.jinja").read_text("utf-8"))
-
-
 def memory_areas(plan: StrategyPlan, categories: tuple[str, ...]) -> list[Area]:
-    """Return the memory over a step as stacked areas; categories without memory are left out.
-
-    Args:
-        plan: The plan.
-        categories: Names of the categories.
-    """
+    """Return the memory over a step as stacked areas; categories without memory are left out."""
     points = plan.memory.points
     top = max((sum(point.by_category) for point in points), default=0) or 1
     below = [0] * len(points)
@@ -109,11 +95,7 @@ def _corners(values: list[int], top: int) -> list[str]:
 
 
 def timeline(plan: StrategyPlan) -> list[Box]:
-    """Return the slow prediction of a step as boxes on two lanes.
-
-    Args:
-        plan: The plan.
-    """
+    """Return the slow prediction of a step as boxes on two lanes."""
     total = plan.time.slow_seconds or 1.0
     return [
         Box(

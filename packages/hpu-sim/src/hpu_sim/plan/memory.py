@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.plan.memory_tracker import CATEGORIES
-from hpu_sim.plan.schema import MemoryPlan, MemoryPoint, ModuleMemory
+from hpu_sim.plan.schema import MemoryPlan, ModuleMemory
+from hpu_sim.prediction.recording import CATEGORIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpu_sim.plan.recording import MemorySample, Recording, StepRecording
+    from hpu_sim.prediction.recording import MemorySample, Recording, StepRecording
 
 #: Maximum number of points of a memory chart.
 MAX_POINTS: Final = 240
@@ -28,9 +28,6 @@ def memory_plan(recording: Recording) -> MemoryPlan:
 
     The peak is that of all steps: the first step has the optimizer's new state and temporaries, and the setup may need
     more than any step.
-
-    Args:
-        recording: The recording.
     """
     steps = [recording.setup, *recording.steps]
     step, peak = max(((step, sample) for step in steps for sample in step.samples), key=lambda pair: _total(pair[1]))
@@ -90,7 +87,7 @@ def _rows(names: set[str]) -> dict[str, str]:
     rows = {}
     for name in names:
         parts = name.split(".")
-        row = ("*" if is_repeated(tuple(parts[:at]), part) else part for at, part in enumerate(parts))
+        row = ("*" if is_repeated(tuple(parts[:position]), part) else part for position, part in enumerate(parts))
         shown = ".".join(part for part in row if part not in _WRAPPERS)
         rows[name] = shown.removeprefix("DistributedDataParallel.module.") or OUTSIDE
     return rows
@@ -100,8 +97,8 @@ def _total(sample: MemorySample) -> int:
     return sum(sample.by_category)
 
 
-def _points(samples: Sequence[MemorySample]) -> tuple[MemoryPoint, ...]:
+def _points(samples: Sequence[MemorySample]) -> tuple[MemorySample, ...]:
     """Return at most :data:`MAX_POINTS` samples, each the highest of its part of the step."""
     size = max(-(-len(samples) // MAX_POINTS), 1)
     highest = (max(samples[start : start + size], key=_total) for start in range(0, len(samples), size))
-    return tuple(MemoryPoint(each.after, each.phase, each.by_category) for each in highest)
+    return tuple(highest)

@@ -6,7 +6,8 @@ import functools
 import warnings
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from hpu_sim.plan import torch_tools
+from hpu_sim.prediction import torch_tools
+from hpu_sim.prediction.recording import CATEGORIES
 
 if TYPE_CHECKING:
     import torch
@@ -16,16 +17,6 @@ else:
     # Torch before `MINIMUM_TORCH` has no tracker, and doctests import every module.
     _MemTracker = object
 
-#: Categories of memory, in the order of :class:`hpu_sim.plan.recording.MemorySample`.
-CATEGORIES: Final = (
-    "parameters",
-    "gradients",
-    "optimizer state",
-    "activations",
-    "temporaries",
-    "communication buffers",
-    "other",
-)
 # Members of torch's enumeration by category. torch's OTH is free for communication buffers here.
 _MEMBERS: Final = {
     "PARAM": 0,
@@ -54,17 +45,9 @@ class MemoryObserver(Protocol):
         """Take a module that runs outside of another one."""
 
 
-def make_memory_tracker(observer: MemoryObserver) -> Any:
-    """Return torch's ``MemTracker`` of the device's memory, which also reports every change.
-
-    Args:
-        observer: What it reports to.
-    """
-    return _tracker_class()(observer)
-
-
 @functools.cache
-def _tracker_class() -> type[Any]:
+def memory_tracker_class() -> type[Any]:
+    """Return torch's ``MemTracker`` for the device's memory; it reports every change to its :class:`MemoryObserver`."""
     base, _, _ = torch_tools.mem_tracker_names()
     return type("MemoryTracker", (_MemoryTrackerMixin, base), {})
 
@@ -96,7 +79,7 @@ class _MemoryTrackerMixin(_MemTracker):  # type: ignore[misc] # torch's class is
         self.bytes = [0] * len(CATEGORIES)
         self.by_module: ByModule = {}
         self._owners: Any = WeakIdKeyDictionary()
-        self._mod_tracker = torch_tools.make_module_tracker()
+        self._mod_tracker = torch_tools.module_tracker_class()()
 
     @property
     def module(self) -> str:

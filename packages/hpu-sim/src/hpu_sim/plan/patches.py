@@ -6,16 +6,16 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from hpu_sim.plan import torch_tools
+from hpu_sim.common import frames
 from hpu_sim.plan.errors import PlanError
-from hpu_sim.report import frames
+from hpu_sim.prediction import torch_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hpu_sim.plan.fake_device import FakeDevice
-    from hpu_sim.plan.recording import Recording
     from hpu_sim.plan.session import Session
+    from hpu_sim.prediction.recording import Recording
 
 
 @contextlib.contextmanager
@@ -32,8 +32,8 @@ def applied(session: Session) -> Iterator[None]:
         _replace(stack, torch.utils, "swap_tensors", _swap_tensors(torch.utils.swap_tensors, device))
         _replace(stack, torch.nn.Module, "_apply", _apply(torch.nn.Module._apply, device))  # noqa: SLF001
         _replace_data(stack, device)
-        _replace(stack, torch.Tensor, "numpy", _host_copy(torch.Tensor.numpy, device, _zeros_numpy))
-        _replace(stack, torch.Tensor, "tolist", _host_copy(torch.Tensor.tolist, device, _zeros_list))
+        _replace(stack, torch.Tensor, "numpy", _host_copy(torch.Tensor.numpy, device))
+        _replace(stack, torch.Tensor, "tolist", _host_copy(torch.Tensor.tolist, device))
         stack.callback(_locate_optimizer(session).remove)
         _replace(stack, torch.Tensor, "__format__", _format(torch.Tensor.__format__))
         _replace(stack, torch.Tensor, "__repr__", _show(torch.Tensor.__repr__, device))
@@ -68,12 +68,8 @@ def _replace_distributed(stack: contextlib.ExitStack, session: Session) -> None:
         _replace(stack, dist, name, function)
     _replace(stack, dist.distributed_c10d, "new_group", _new_group(dist.new_group))
     _replace(stack, dist, "new_group", dist.distributed_c10d.new_group)
-    sharding = torch_tools.fsdp_parameter_module()
-    if sharding is not None:
-        _replace(stack, sharding, "_chunk_with_empty", torch_tools.Chunks)
-    flat = torch_tools.flat_parameter_module()
-    if flat is not None:
-        _replace(stack, flat, "_same_storage", torch_tools.same_storage)
+    for module, name, value in torch_tools.fsdp_replacements():
+        _replace(stack, module, name, value)
     _replace(stack, ddp, "_verify_param_shape_across_processes", _do_nothing)
 
 
@@ -140,15 +136,17 @@ def _apply(original: Callable[..., Any], device: FakeDevice) -> Callable[..., An
     return apply
 
 
-def _host_copy(original: Callable[..., Any], device: FakeDevice, zeros: Callable[[Any], Any]) -> Callable[..., Any]:
+def _host_copy(original: Callable[..., Any], device: FakeDevice) -> Callable[..., Any]:
     """Return a method that gives a fake tensor zeros and records the line."""
+    import torch
+
     fake_class = torch_tools.fake_tensor_module().FakeTensor
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(self, fake_class):
             return original(self, *args, **kwargs)
         device.record_host_read(original.__name__, "zeros")
-        return zeros(self)
+        return getattr(torch.zeros(self.shape, dtype=self.dtype), original.__name__)()
 
     return method
 
@@ -175,18 +173,6 @@ def _show(original: Callable[..., str], device: FakeDevice) -> Callable[..., str
         return original(self, *args, **kwargs)
 
     return method
-
-
-def _zeros_numpy(tensor: Any) -> Any:
-    import torch
-
-    return torch.zeros(tensor.shape, dtype=tensor.dtype).numpy()
-
-
-def _zeros_list(tensor: Any) -> Any:
-    import torch
-
-    return torch.zeros(tensor.shape, dtype=tensor.dtype).tolist()
 
 
 def _do_nothing(*args: Any, **kwargs: Any) -> None:
@@ -227,12 +213,7 @@ def _new_group(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def explain(error: Exception, device: FakeDevice) -> Exception:
-    """Return the planner's own error if one caused this error; else the error itself.
-
-    Args:
-        error: What the program raised.
-        device: The fake device.
-    """
+    """Return the planner's own error if one caused this error; else the error itself."""
     if device.error is not None:
         return device.error
     if isinstance(error, PlanError):
@@ -240,15 +221,21 @@ def explain(error: Exception, device: FakeDevice) -> Exception:
     if "no fake impl" in str(error):
         return PlanError(
             f"an operator of the program needs a shape function, from torch.library.register_fake ({error})",
-            device.location_of(error),
+            _location_of(error),
         )
     if _is_from_fake_tensors(error):
         return PlanError(
             f"the program needs the data of a tensor on the device, which a plan does not have ({error}): use the "
             "tensor on the device, or compute this value before the training step",
-            device.location_of(error),
+            _location_of(error),
         )
     return error
+
+
+def _location_of(error: Exception) -> str:
+    """Return the line of the program that raised an error; empty if none did."""
+    parts = list(frames.program_tracebacks(error.__traceback__))
+    return f"{parts[-1].tb_frame.f_code.co_filename}:{parts[-1].tb_lineno}" if parts else ""
 
 
 def _is_from_fake_tensors(error: Exception) -> bool:
@@ -265,6 +252,6 @@ def _is_from_fake_tensors(error: Exception) -> bool:
 
 def describe_mode(recording: Recording) -> None:
     """Record whether the bridge is in lazy mode."""
-    from hpu_sim import runtime
+    from hpu_sim.device import runtime
 
     recording.lazy = runtime.active_config().lazy

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.config import DEFAULT_GENERATION
+from hpu_sim.device.config import DEFAULT_GENERATION
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.schema import Plan
 

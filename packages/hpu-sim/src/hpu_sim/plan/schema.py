@@ -3,49 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-from hpu_sim.report.schema import from_dict, to_dict
-
-#: Incremented when a reader of the JSON has to change.
-SCHEMA_VERSION: Final = 1
-
-#: What every output of the planner says.
-PREDICTED: Final = "predicted, not measured"
-
-
-@dataclass(frozen=True)
-class HostRead:
-    """A line that reads a value of the device on the host.
-
-    Attributes:
-        location: ``file:line`` of the program.
-        source: Text of the line.
-        operator: Operator that reads.
-        assumed: Value that the plan assumed; empty for a copy to the host.
-        count: Number of reads in a step.
-    """
-
-    location: str
-    source: str
-    operator: str
-    assumed: str
-    count: int
-
-
-@dataclass(frozen=True)
-class MemoryPoint:
-    """Memory at one moment of a step.
-
-    Attributes:
-        after: Number of operators of the step before it.
-        phase: Part of the step.
-        by_category: Bytes by category, in the order of ``Plan.memory_categories``.
-    """
-
-    after: int
-    phase: str
-    by_category: tuple[int, ...]
+from hpu_sim.common.encoding import from_dict, to_dict
+from hpu_sim.prediction.recording import HostRead, MemorySample  # noqa: TC001 - decoding resolves annotations
 
 
 @dataclass(frozen=True)
@@ -82,7 +43,7 @@ class MemoryPlan:
     peak_phase: str
     at_peak: dict[str, int]
     moments: dict[str, int]
-    points: tuple[MemoryPoint, ...]
+    points: tuple[MemorySample, ...]
     modules: tuple[ModuleMemory, ...] = ()
 
 
@@ -200,7 +161,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class RankPlan:
-    """What differs between ranks of a job.
+    """Figures that differ between the ranks of a job.
 
     Attributes:
         rank: Rank.
@@ -275,11 +236,11 @@ class Plan:
     """Plans of a program, one per strategy and generation.
 
     Attributes:
-        schema_version: ``SCHEMA_VERSION``.
+        schema_version: :data:`hpu_sim.common.encoding.SCHEMA_VERSION`.
         predicted: Always True: nothing was measured.
         disclaimer: ``PREDICTED``.
         command: Program and arguments.
-        memory_categories: Names of the categories of ``MemoryPoint.by_category``.
+        memory_categories: Names of the categories of ``MemorySample.by_category``.
         strategies: The plans.
     """
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.plan import zero
-from hpu_sim.plan.hardware import usable_memory
 from hpu_sim.plan.memory import memory_plan
 from hpu_sim.plan.schema import Advice
-from hpu_sim.plan.time_model import predict
+from hpu_sim.prediction import zero
+from hpu_sim.prediction.hardware import usable_memory
+from hpu_sim.prediction.time_model import predict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hpu_sim.plan.recording import Recording
     from hpu_sim.plan.session import Options
+    from hpu_sim.prediction.recording import Recording
 
 # Corrections of the linear estimate of the largest batch.
 _MAX_CORRECTIONS: Final = 4
-# Strategies that replicate the model, around which ZeRO can be accounted for.
+# Strategies that replicate the model, around which ZeRO can be modelled.
 _REPLICATED: Final = frozenset({"ddp", "single", "hpu_parallel", "hpu_ddp", "hpu_single"})
 _OFFLOADED: Final = "the optimizer runs on the host, of which the time is not predicted"
 
@@ -36,12 +36,6 @@ def find_batch(
     """Return options and recording of the largest batch that fits; None if no batch does.
 
     Memory grows linearly with the batch, so two plans give an estimate, and further ones correct it.
-
-    Args:
-        record: Function that plans the program.
-        options: What the user asks for.
-        generation: Generation of the devices.
-        largest: Largest batch to consider; None for any.
     """
     usable = usable_memory(generation)
 
@@ -77,12 +71,6 @@ def advise(
     """Return changes that need less memory: first those that fit, each group by predicted time per sample.
 
     Every change is planned. If none fits alone, combinations are planned until one fits.
-
-    Args:
-        record: Function that plans the program.
-        options: What the user asks for.
-        recording: The program's recording, which does not fit.
-        generation: Generation of the devices.
     """
     search = _Search(record, options, recording, generation)
     found = [advice for change in search.changes() if (advice := search.plan(change)) is not None]
@@ -197,7 +185,7 @@ class _Search:
 
     def _seconds_per_sample(self, recording: Recording) -> float:
         fuse = recording.lazy or recording.compiled
-        step = predict(recording.steady, self._generation, recording.devices, bound="slow", fuse=fuse)
+        step = predict(recording.steady, self._generation, recording.devices, estimate="slow", fuse=fuse)
         return step.seconds / max(batch_size(recording), 1)
 
     def _title(self, settings: dict[str, str]) -> str:

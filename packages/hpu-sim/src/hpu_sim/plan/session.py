@@ -1,18 +1,15 @@
-"""Planning session: a program runs as one rank of a job on the fake device until its steps are recorded."""
+"""Planning session: options, and the recording of a program."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import runpy
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpu_sim.plan import blocks, torch_tools
+from hpu_sim.plan import blocks
 from hpu_sim.plan.errors import PlanComplete, PlanError
-from hpu_sim.plan.recording import STEPS, STEPS_OF_DDP, Recording, StepRecording
+from hpu_sim.prediction import torch_tools
+from hpu_sim.prediction.recording import STEPS, STEPS_OF_DDP, Recording, StepRecording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asks for beside the program.
+    """Options of a plan.
 
     Attributes:
         devices: Ranks per box; None for what the program asks for.
@@ -53,17 +50,13 @@ class Options:
 class Session:
     """One program's run on the fake device.
 
-    Args:
-        options: What the user asks for.
-        command: Program and arguments.
-
     Attributes:
         device: Fake device.
         recording: What is known so far.
         has_ddp: Whether the model is wrapped in DistributedDataParallel.
         fits: Whether the program has called ``Trainer.fit``.
         optimizer_location: First line of the program that steps an optimizer.
-        zero: Strategy of DeepSpeed that the program asks for, which is accounted for and not run.
+        zero: Strategy of DeepSpeed that the program asks for, which is modelled and not executed.
     """
 
     def __init__(self, options: Options, command: Sequence[str]) -> None:
@@ -79,11 +72,7 @@ class Session:
         self.device.step = self.recording.setup
 
     def begin_step(self, batch: Any = None) -> None:
-        """Begin a step.
-
-        Args:
-            batch: Its batch, of which the tensors' dtypes, shapes and bytes are recorded.
-        """
+        """Begin a step."""
         step = StepRecording(inputs=_describe(batch))
         self.recording.steps.append(step)
         self.device.host_reads.clear()
@@ -113,11 +102,7 @@ class Session:
             self.recording.precision = {torch.bfloat16: "bf16-true", torch.float16: "16-true"}.get(dtype, "32-true")
 
     def describe_model(self, model: torch.nn.Module) -> None:
-        """Record the size of a model, and name its modules for the operators.
-
-        Args:
-            model: The module that is trained.
-        """
+        """Record the size of a model, and name its modules for the operators."""
         parameters = list({id(each): each for each in model.parameters()}.values())
         self.recording.parameters = sum(each.numel() for each in parameters)
         self.recording.trainable = sum(each.numel() for each in parameters if each.requires_grad)
@@ -177,9 +162,6 @@ def _is_compiled(module: torch.nn.Module) -> bool:
     return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
 
 
-_current: Session | None = None
-
-
 def _strategy_of(module: torch.nn.Module) -> str:
     """Return how a module is parallel: "ddp", "fsdp2", or "single"."""
     from torch.distributed.fsdp import FSDPModule
@@ -190,9 +172,23 @@ def _strategy_of(module: torch.nn.Module) -> str:
     return "fsdp2" if any(isinstance(each, FSDPModule) for each in module.modules()) else "single"
 
 
+_current: Session | None = None
+
+
 def current() -> Session | None:
     """Return the session of this process; None if it plans nothing."""
     return _current
+
+
+@contextlib.contextmanager
+def set_current(session: Session) -> Iterator[None]:
+    """Make a session that of this process, in which one program runs at a time."""
+    global _current  # noqa: PLW0603 - as above
+    _current = session
+    try:
+        yield
+    finally:
+        _current = None
 
 
 @contextlib.contextmanager
@@ -208,104 +204,6 @@ def step() -> Iterator[None]:
     session.begin_step()
     yield
     session.end_step()
-
-
-def record(program: str | Path, arguments: Sequence[str], options: Options) -> Recording:
-    """Run a program on the fake device until its steps are recorded.
-
-    Args:
-        program: Python file.
-        arguments: Its arguments.
-        options: What the user asks for.
-
-    Raises:
-        PlanError: If the program cannot be planned; the message has its line.
-    """
-    path = str(program)
-
-    def run() -> None:
-        with _script_arguments(path, arguments):
-            runpy.run_path(path, run_name="__main__")
-
-    return record_call(run, options, (path, *arguments))
-
-
-def record_call(call: Any, options: Options, command: Sequence[str] = ()) -> Recording:
-    """Call a function on the fake device until its steps are recorded.
-
-    Args:
-        call: Function without arguments.
-        options: What the user asks for.
-        command: Name of the program for reports.
-
-    Raises:
-        PlanError: If the program cannot be planned.
-    """
-    global _current  # noqa: PLW0603 - one program runs at a time
-
-    torch_tools.require_torch()
-
-    from hpu_sim.plan import frameworks, patches, zero
-
-    session = Session(options, command)
-    device = session.device
-    _current = session
-    try:
-        with (
-            torch_tools.warnings_filtered(),
-            _rank_variables(options),
-            patches.applied(session),
-            frameworks.taken_over(session),
-            device,
-        ):
-            call()
-    except PlanComplete:
-        pass
-    except SystemExit as error:
-        if error.code not in {0, None}:
-            raise PlanError(f"the program exited with {error.code!r} before its first training step") from error
-    except Exception as error:
-        raise patches.explain(error, device) from error
-    finally:
-        _current = None
-    recording = session.result()
-    patches.describe_mode(recording)
-    return zero.apply(recording, session.zero) if session.zero else recording
-
-
-@contextlib.contextmanager
-def _script_arguments(path: str, arguments: Sequence[str]) -> Iterator[None]:
-    """Give a script its arguments and its folder on the import path."""
-    argv, folders = sys.argv, list(sys.path)
-    sys.argv = [path, *arguments]
-    sys.path.insert(0, str(Path(path).resolve().parent))
-    try:
-        yield
-    finally:
-        sys.argv = argv
-        sys.path[:] = folders
-
-
-@contextlib.contextmanager
-def _rank_variables(options: Options) -> Iterator[None]:
-    """Set the variables that a launcher sets for a rank, so that no process is launched."""
-    before = dict(os.environ)
-    node_rank, local_rank = divmod(options.rank, options.devices)
-    os.environ.update(
-        LOCAL_RANK=str(local_rank),
-        LOCAL_WORLD_SIZE=str(options.devices),
-        MASTER_ADDR="127.0.0.1",
-        MASTER_PORT="29500",
-        NODE_RANK=str(node_rank),
-        GROUP_RANK=str(node_rank),
-        RANK=str(options.rank),
-        WORLD_SIZE=str(options.world_size),
-    )
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def _describe(batch: Any) -> tuple[tuple[str, tuple[int, ...], int], ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hpu_sim.plan.schema import PREDICTED
-from hpu_sim.report.formatting import format_bytes, format_int, format_seconds, show_location
+from hpu_sim.common.formatting import align, format_bytes, format_int, format_range, show_location
+from hpu_sim.prediction.recording import PREDICTED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from hpu_sim.plan.schema import ModuleMemory, Plan, StrategyPlan
 
@@ -20,7 +20,7 @@ def render(plan: Plan) -> str:
     first = plan.strategies[0]
     boxes = f"{first.nodes} x " if first.nodes > 1 else ""
     title = f"hpu-sim plan: {' '.join(plan.command)} on {boxes}{first.devices} x Gaudi ({PREDICTED})"
-    parts = [title, *_align([_COLUMNS, *map(_row, plan.strategies)])]
+    parts = [title, *align([_COLUMNS, *map(_row, plan.strategies)])]
     for each in plan.strategies if len(plan.strategies) == 1 else ():
         parts += _details(each)
     for each in plan.strategies:
@@ -39,7 +39,7 @@ def _row(each: StrategyPlan) -> tuple[str, ...]:
         each.generation,
         f"{format_bytes(each.memory.peak_bytes)} of {format_bytes(each.usable_bytes)}",
         "yes" if each.fits else "NO",
-        f"{format_seconds(each.time.fast_seconds)} to {format_seconds(each.time.slow_seconds)}",
+        format_range(each.time.fast_seconds, each.time.slow_seconds),
         f"{limit[0]} ({limit[1]:.0%})",
         f"{format_int(calls)} ({format_bytes(size)})" if calls else "0",
     )
@@ -60,7 +60,7 @@ def _details(each: StrategyPlan) -> list[str]:
         f"  memory at the peak ({each.memory.peak_phase}): {peak}",
         f"  highest memory: {moments}",
         "  memory by module at the peak:",
-        *_align([_module(row) for row in each.memory.modules], indent=4),
+        *align([_module(row) for row in each.memory.modules], indent=4),
     ]
     lines += [
         f"  {group.name} in {group.phase}: {group.count} per step, {format_bytes(group.bytes)}, {group.ranks} ranks in "
@@ -93,9 +93,3 @@ def _advice(each: StrategyPlan) -> Iterable[str]:
     for advice in each.advice:
         verdict = "fits" if advice.fits else "does not fit alone"
         yield f"    {advice.title}: {format_bytes(advice.peak_bytes)}, {verdict}; {advice.cost}"
-
-
-def _align(rows: Sequence[Sequence[str]], indent: int = 2) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    padded = (map(str.ljust, row, widths) for row in rows)
-    return [f"{' ' * indent}{'  '.join(row)}".rstrip() for row in padded]

@@ -44,8 +44,8 @@ _HELP = (
 def pytest_load_initial_conftests() -> None:
     """Give a session that HPU_SIM_DEVICES asks for a machine of its own, and so each worker of pytest-xdist."""
     # A session inside of an active process, such as pytester's, shares its machine.
-    if os.environ.get("HPU_SIM_DEVICES") and "hpu_sim.runtime" not in sys.modules:
-        from hpu_sim import machine_id
+    if os.environ.get("HPU_SIM_DEVICES") and "hpu_sim.device.runtime" not in sys.modules:
+        from hpu_sim.device import machine_id
 
         os.environ.update(machine_id.named_or_new(os.environ))
 

@@ -22,22 +22,14 @@ FORWARDER_NAME: Final = "hpu_sim_report_forwarder"
 
 
 class ReportForwarder:
-    """pytest plugin that forwards every test report to the parent process.
-
-    Args:
-        results: JSON lines file to append to.
-    """
+    """pytest plugin that forwards every test report to the parent process."""
 
     def __init__(self, results: Path) -> None:
         self._results = results
         self._config: pytest.Config | None = None
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Append a message to the results file.
-
-        Args:
-            message: JSON object.
-        """
+        """Append a message to the results file."""
         with self._results.open("a", encoding="utf-8") as file:
             file.write(json.dumps(message) + "\n")
 
@@ -58,14 +50,7 @@ class ReportForwarder:
 
 
 def main(path: Path) -> int:
-    """Activate the simulator and run the test.
-
-    Args:
-        path: Request file.
-
-    Returns:
-        Exit code of pytest.
-    """
+    """Activate the simulator, run the test and return the exit code of pytest."""
     request = json.loads(path.read_text(encoding="utf-8"))
     # The parent's conftest files may have added to sys.path.
     sys.path[:] = [*request["path"], *(entry for entry in sys.path if entry not in request["path"])]
@@ -74,7 +59,7 @@ def main(path: Path) -> int:
         # Since 2.5, importing torch activates the simulator and wraps its errors.
         importlib.import_module("torch")
 
-        from hpu_sim.activation import activate_from_environment
+        from hpu_sim.process.activation import activate_from_environment
 
         activate_from_environment()
     except (ImportError, RuntimeError) as error:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from hpu_sim import activation
+from hpu_sim.process import activation
 from hpu_sim.pytest_plugin import isolated
 from hpu_sim.pytest_plugin.child import FORWARDER_NAME
 from hpu_sim.pytest_plugin.requirements import DeviceRequirements, matches_process, skip_reason
 
 if TYPE_CHECKING:
-    from hpu_sim.config import SimConfig
+    from hpu_sim.device.config import SimConfig
 
 _reports = pytest.StashKey[dict[str, pytest.TestReport]]()
 # Error that prevented activation of the simulator. Kept, because finding out takes seconds.
@@ -20,12 +20,7 @@ _start_error = pytest.StashKey[str]()
 
 
 def install_overrides(item: pytest.Item, marker: pytest.Mark) -> None:
-    """Override setup, call and teardown of a test to dispatch it.
-
-    Args:
-        item: The test.
-        marker: Its marker.
-    """
+    """Override setup, call and teardown of a test to dispatch it."""
 
     def setup() -> None:
         try:
@@ -69,12 +64,7 @@ def _isolated_config(item: pytest.Item, requirements: DeviceRequirements) -> Sim
 
 
 def get_report(item: pytest.Item, when: Literal["collect", "setup", "call", "teardown"]) -> pytest.TestReport | None:
-    """Return the report of a phase of an isolated test; None if the test ran in this process.
-
-    Args:
-        item: The test.
-        when: Phase of the test.
-    """
+    """Return the report of a phase of an isolated test; None if the test ran in this process."""
     return item.stash.get(_reports, {}).get(when)
 
 

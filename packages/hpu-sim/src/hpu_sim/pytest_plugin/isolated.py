@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from hpu_sim import machine_id, subprocess_env
-from hpu_sim.config import LAZY_VARIABLE, REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
-from hpu_sim.machine_id import MACHINE_VARIABLE, RUNTIME_VARIABLE
+from hpu_sim.device import machine_id
+from hpu_sim.device.config import LAZY_VARIABLE, REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
+from hpu_sim.device.machine_id import MACHINE_VARIABLE, RUNTIME_VARIABLE
+from hpu_sim.process import subprocess_env
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hpu_sim.config import SimConfig
+    from hpu_sim.device.config import SimConfig
 
 # Options that select tests or concern the whole run. The test is already selected.
 _PARENT_ONLY_OPTIONS: Final = frozenset(
@@ -85,12 +86,7 @@ class IsolatedResult:
 
 
 def run(item: pytest.Item, config: SimConfig) -> IsolatedResult:
-    """Run a test in a subprocess.
-
-    Args:
-        item: The test.
-        config: Machine to simulate.
-    """
+    """Run a test in a subprocess."""
     with tempfile.TemporaryDirectory(prefix="hpu-sim-test-") as name:
         folder = Path(name)
         results = folder / "results.jsonl"

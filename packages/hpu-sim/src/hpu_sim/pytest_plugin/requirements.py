@@ -7,8 +7,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hpu_sim import runtime
-from hpu_sim.config import DEFAULT_GENERATION, SimConfig, lazy_variable, memory_variable
+from hpu_sim.device import runtime
+from hpu_sim.device.config import DEFAULT_GENERATION, SimConfig, lazy_variable, memory_variable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,10 +33,6 @@ class DeviceRequirements:
     @classmethod
     def from_marker(cls, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> DeviceRequirements:
         """Return the requirements of a marker.
-
-        Args:
-            arguments: Positional arguments of the marker.
-            options: Keyword arguments of the marker.
 
         Raises:
             TypeError: If there are positional or unknown arguments.
@@ -75,11 +71,7 @@ class DeviceRequirements:
 
 
 def matches_process(config: SimConfig) -> bool:
-    """Return whether this process simulates a machine.
-
-    Args:
-        config: The machine.
-    """
+    """Return whether this process simulates a machine."""
     return runtime.is_active() and runtime.active_config() == config
 
 
@@ -87,9 +79,6 @@ def skip_reason(requirements: DeviceRequirements) -> str | None:
     """Return why the devices of this machine do not meet the requirements; None if they do.
 
     Does not acquire a device.
-
-    Args:
-        requirements: Requirements of a test.
     """
     from habana_frameworks.torch import hpu
     from habana_frameworks.torch.utils import experimental as htexp

@@ -5,7 +5,7 @@ Data flow: record -> aggregate -> merge -> findings -> render.
 - Record: :mod:`~hpu_sim.report.session` runs in every process that acquires a device. It receives the device's events
   and writes one record file per process.
 - Aggregate: :mod:`~hpu_sim.report.event_aggregator` counts events in bounded memory. Sites
-  (:mod:`~hpu_sim.report.site_counter`) are source lines (:mod:`~hpu_sim.report.frames`) with a cause
+  (:mod:`~hpu_sim.report.site_counter`) are source lines (:mod:`~hpu_sim.common.frames`) with a cause
   (:mod:`~hpu_sim.report.causes`). Steps come from :mod:`~hpu_sim.report.step_tracker`,
   :mod:`~hpu_sim.report.step_histogram` and :mod:`~hpu_sim.report.optimizer_memory`.
 - Merge: :mod:`~hpu_sim.report.merge` combines the records of all ranks into one report. The format of records and
@@ -13,5 +13,5 @@ Data flow: record -> aggregate -> merge -> findings -> render.
 - Findings: :mod:`~hpu_sim.report.findings` applies the rules to the lines of :mod:`~hpu_sim.report.source_lines`.
 - Render: :mod:`~hpu_sim.report.text` for terminals, :mod:`~hpu_sim.report.html` for browsers.
 
-:mod:`~hpu_sim.report.runner` runs a command with all of that around it.
+:mod:`hpu_sim.cli.recorded_run` runs a command with all of that around it.
 """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_sim.report.frames import is_program, package
+from hpu_sim.common.frames import is_program, package
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -24,10 +24,6 @@ _VALIDATION_FUNCTIONS: Final = frozenset({"evaluation_loop", "prediction_loop"})
 
 def find_cause(frame: FrameType | None, user: FrameType | None) -> str:
     """Return the part of a framework that caused an event.
-
-    Args:
-        frame: Innermost frame of the stack.
-        user: Frame of the program to which the event is attributed.
 
     Returns:
         In order of preference: the call of ``self.log`` or the loggers, with the callback that reads the metric; the
@@ -64,11 +60,7 @@ def _enclosing_hook(frame: FrameType | None) -> str:
 
 
 def find_phase(frame: FrameType | None) -> Phase:
-    """Return whether a stack is in a validation, test or prediction loop.
-
-    Args:
-        frame: Innermost frame of the stack.
-    """
+    """Return whether a stack is in a validation, test or prediction loop."""
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))
         is_loop = module == "transformers.trainer" and frame.f_code.co_name in _VALIDATION_FUNCTIONS

@@ -40,30 +40,18 @@ class Chart:
     Attributes:
         title: Title.
         width: Width of the drawing.
-        height: Height of the drawing.
         bars: Bars, from the first step to the last.
         top: Value at the top of the chart.
     """
 
     title: str
     width: int
-    height: int
     bars: tuple[Bar, ...]
     top: int
 
 
 def draw(title: str, values: Sequence[int], steps_per_bin: int, finished: int) -> Chart | None:
-    """Return the bar chart of a histogram.
-
-    Args:
-        title: Title.
-        values: Counts per bin.
-        steps_per_bin: Number of steps per bin.
-        finished: Number of steps in all bins.
-
-    Returns:
-        The chart; None if all values are 0.
-    """
+    """Return the bar chart of a histogram; None if all values are 0."""
     if not any(values):
         return None
     # Set-up and teardown in the first and the last bin would dwarf all others.
@@ -74,7 +62,7 @@ def draw(title: str, values: Sequence[int], steps_per_bin: int, finished: int) -
         label = f"{_steps(index, steps_per_bin, finished)}: {value}"
         is_edge = index in {0, len(values) - 1}
         bars.append(Bar(index * BAR_WIDTH, round(HEIGHT - height, 2), height, label, is_edge))
-    return Chart(title, len(values) * BAR_WIDTH, HEIGHT, tuple(bars), top)
+    return Chart(title, len(values) * BAR_WIDTH, tuple(bars), top)
 
 
 def _steps(index: int, steps_per_bin: int, finished: int) -> str:

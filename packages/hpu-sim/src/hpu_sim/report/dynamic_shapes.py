@@ -19,11 +19,6 @@ def changed_dimensions(op: str, before: str, after: str) -> Iterator[tuple[str, 
 
     Inputs with another number of dimensions have none in common, and are omitted.
 
-    Args:
-        op: Name of the operator.
-        before: Dtypes and shapes of all inputs, such as ``"float32[8], float32[4, 3]"``.
-        after: The same for the later call.
-
     >>> list(changed_dimensions("aten::mm", "float32[4, 3], float32[3, 8]", "float32[5, 3], float32[3, 8]"))
     [('self', 0, (4, 5))]
     """

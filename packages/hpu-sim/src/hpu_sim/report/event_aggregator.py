@@ -6,8 +6,8 @@ import copy
 import threading
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from hpu_sim.report.formatting import backward_op_name, first_dtype, format_dtypes, have_same_shapes
-from hpu_sim.report.frames import backward_caller_frame, call_path
+from hpu_sim.common.formatting import backward_op_name, first_dtype, format_dtypes, have_same_shapes
+from hpu_sim.common.frames import backward_caller_frame, call_path
 from hpu_sim.report.optimizer_memory import OptimizerMemoryTracker
 from hpu_sim.report.schema import Compilation
 from hpu_sim.report.site_counter import CollectiveCounter, Origin, SiteCounter, SiteTable
@@ -64,12 +64,7 @@ class EventAggregator:
             self.recording_error = f"{type(error).__name__}: {error}"
 
     def on_optimizer_step(self, optimizer: Any, frame: FrameType | None) -> None:
-        """Record an optimizer step.
-
-        Args:
-            optimizer: The optimizer.
-            frame: Current Python frame; None to ignore the position in the program.
-        """
+        """Record an optimizer step; a frame of None ignores the position in the program."""
         if self.recording_error is not None:
             return
         try:

@@ -4,35 +4,32 @@ from __future__ import annotations
 
 import shlex
 import signal
-from importlib import resources
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import jinja2
-
-from hpu_sim.report.chart import draw
+from hpu_sim.common import page
+from hpu_sim.common.formatting import changed_inputs, op_name
+from hpu_sim.prediction import zero
+from hpu_sim.report.chart import HEIGHT, draw
 from hpu_sim.report.findings import findings, limitations
-from hpu_sim.report.formatting import (
-    changed_inputs,
-    format_bytes,
-    format_int,
-    format_range,
-    format_seconds,
-    op_name,
-    show_location,
-)
 from hpu_sim.report.source_lines import OCCURRENCES, rank_labels, source_lines
-from hpu_sim.report.zero import WORLD_SIZES, estimate_zero_stages
 
 if TYPE_CHECKING:
     from hpu_sim.report.chart import Chart
-    from hpu_sim.report.schema import Frame, RankRecord, Report
+    from hpu_sim.report.schema import RankRecord, Report
 
 #: Maximum number of lines in a list; the JSON has all.
 MAX_LINES: Final = 100
 #: Maximum number of ranks with charts.
 MAX_RANKS_WITH_CHARTS: Final = 8
 
+_WORLD_SIZES: Final = (1, 2, 4, 8, 16, 32, 64)
+# What the stages of ZeRO partition over the cards.
+_STAGES: Final = (
+    "nothing",
+    "optimizer state, and gradients after the backward pass",
+    "optimizer state and gradients",
+    "optimizer state, gradients and parameters",
+)
 # Title, kinds of events, description.
 _SECTIONS: Final = (
     ("Host-device synchronization", ("host_sync",), "The host waited until the device was idle."),
@@ -60,17 +57,21 @@ def render(report: Report) -> str:
     ]
     ranks = tuple(zip(rank_labels(report), report.ranks, strict=True))
     first = report.ranks[0] if report.ranks else None
-    return _template().render(
+    return page.render(
+        "report/page.html.jinja",
+        title="Gaudi readiness report",
+        badge="simulated",
+        command=shlex.join(report.command),
         report=report,
         ranks=ranks,
         machine=first.machine if first else None,
-        command=shlex.join(report.command),
         exit_status=_describe_exit(report.exit_code),
         succeeded=report.exit_code in {0, None},
         findings=findings(report),
         limitations=limitations(report),
         sections=[section for section in by_section if section[2]],
         occurrences=OCCURRENCES,
+        chart_height=HEIGHT,
         charts=[
             (label, record, charts) for label, record in ranks[:MAX_RANKS_WITH_CHARTS] if (charts := _charts(record))
         ],
@@ -80,43 +81,28 @@ def render(report: Report) -> str:
         ],
         clocks=[(label, record) for label, record in ranks[:MAX_RANKS_WITH_CHARTS] if record.clock is not None],
         has_lines=any(record.detail == "lines" for record in report.ranks),
-        world_sizes=WORLD_SIZES,
-        stages=estimate_zero_stages(first) if first else (),
+        world_sizes=_WORLD_SIZES,
+        stages=_STAGES,
+        peaks=_zero_peaks(first) if first else {},
         max_lines=MAX_LINES,
-        style=style(),
+        op_name=op_name,
+        syncs_per_step=_syncs_per_step,
     )
 
 
-def style() -> str:
-    """Return the style sheet of the report, which the planner's page shares."""
-    return resources.files("hpu_sim.report").joinpath("page.css").read_text("utf-8")
-
-
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {
-        "format_range": format_range,
-        "format_seconds": format_seconds,
-        "show_location": show_location,
-        "format_bytes": format_bytes,
-        "format_int": format_int,
-        "location": _location,
-        "op_name": op_name,
-        "syncs_per_step": _syncs_per_step,
-    }
-    return environment.from_string(resources.files("hpu_sim.report").joinpath("page.html.jinja").read_text("utf-8"))
+def _zero_peaks(record: RankRecord) -> dict[int, tuple[int, ...]]:
+    """Return the estimated peak of every stage of ZeRO by number of cards; empty if the optimizers are unknown."""
+    memory = record.optimizer_memory
+    if memory is None:
+        return {}
+    states = zero.States(memory.parameters, memory.gradients, memory.optimizer_state)
+    return {ranks: zero.peaks(states, record.totals["peak_bytes"], ranks) for ranks in _WORLD_SIZES}
 
 
 def _describe_exit(exit_code: int | None) -> str:
     if exit_code is None:
         return ""
     return f"exited with code {exit_code}" if exit_code >= 0 else f"terminated by {signal.Signals(-exit_code).name}"
-
-
-def _location(frame: Frame | None) -> str:
-    return "no Python line" if frame is None else f"{Path(frame.file).name}:{frame.line}"
 
 
 def _charts(record: RankRecord) -> list[Chart]:

@@ -10,7 +10,8 @@ import select
 import time
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.report.schema import SCHEMA_VERSION, RankRecord, Report, from_dict, to_dict
+from hpu_sim.common.encoding import SCHEMA_VERSION, from_dict, to_dict
+from hpu_sim.report.schema import RankRecord, Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,11 +27,6 @@ _MAX_RANKS: Final = 100_000
 
 def merge_records(folder: Path, command: Sequence[str], exit_code: int | None) -> Report:
     """Merge the records in a folder into a report.
-
-    Args:
-        folder: Folder named by ``HPU_SIM_REPORT``.
-        command: Program and arguments.
-        exit_code: Exit code of the program, or the negated signal number; None if unknown.
 
     Raises:
         ValueError: If a record is invalid.
@@ -50,9 +46,6 @@ def merge_records(folder: Path, command: Sequence[str], exit_code: int | None) -
 
 def read_records(folder: Path) -> list[RankRecord]:
     """Return the records in a folder, in arbitrary order.
-
-    Args:
-        folder: Folder of the records.
 
     Raises:
         ValueError: If a record is invalid.
@@ -75,10 +68,6 @@ def wait_for_processes(folder: Path, timeout: float = EXIT_TIMEOUT) -> None:
     """Wait until all processes with a record in state "running" have exited.
 
     A launcher may exit before its ranks, which write their final records at exit.
-
-    Args:
-        folder: Folder of the records.
-        timeout: Total time to wait, in seconds.
     """
     deadline = time.monotonic() + timeout
     for pid in [record.pid for record in read_records(folder) if record.state == "running"]:
@@ -137,9 +126,6 @@ def _first_trace(report: Report, folder: Path) -> Path:
 
 def check_report_path(path: Path) -> None:
     """Raise unless a report can be written to a path.
-
-    Args:
-        path: Path of the report.
 
     Raises:
         ValueError: If the suffix is neither ``.html`` nor ``.json``, the folder does not exist, or the file is not

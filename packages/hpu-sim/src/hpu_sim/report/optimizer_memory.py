@@ -17,11 +17,7 @@ class OptimizerMemoryTracker:
         self._states: list[OptimizerMemory | None] = []
 
     def measure(self, optimizer: Any) -> None:
-        """Measure an optimizer unless it was measured before.
-
-        Args:
-            optimizer: Optimizer that has completed a step.
-        """
+        """Measure an optimizer unless it was measured before."""
         if optimizer not in self._seen:
             self._seen.add(optimizer)
             self._states.append(_measure(optimizer))
@@ -29,9 +25,7 @@ class OptimizerMemoryTracker:
     def total(self) -> OptimizerMemory | None:
         """Return the sum over all optimizers.
 
-        Returns:
-            The sum. None if there is no optimizer, or if one has sharded or offloaded parameters, whose sizes are not
-            those on the device.
+        None without one, or if one has sharded or offloaded parameters, whose sizes are not those on the device.
         """
         states = [state for state in self._states if state is not None]
         if not states or len(states) < len(self._states):

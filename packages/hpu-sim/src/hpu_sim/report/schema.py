@@ -1,45 +1,20 @@
-"""Data model of records and reports, and its JSON encoding.
+"""Data model of records and reports, which :mod:`hpu_sim.common.encoding` encodes.
 
 A process that acquires a device writes one :class:`RankRecord`. A :class:`Report` holds the records of a run.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import types
-import typing
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeVar
+from typing import Literal
 
-#: Incremented when a reader of the JSON has to change.
-SCHEMA_VERSION: Final = 1
+from hpu_sim.common.frames import Frame  # noqa: TC001 - decoding resolves annotations
 
 #: Level of detail: totals only, or every event with its source line.
 Detail = Literal["counts", "lines"]
 #: Part of the run: training includes everything outside of validation, test and prediction loops.
 Phase = Literal["training", "validation"]
 Kind = Literal["host_sync", "cpu_fallback", "compilation", "h2d", "d2h", "collective", "dtype", "unsupported"]
-
-_T = TypeVar("_T")
-
-
-@dataclass(frozen=True)
-class Frame:
-    """A frame of a Python stack.
-
-    Attributes:
-        file: Path of the source file, as in the code object.
-        line: Line number, from 1.
-        function: Name of the function.
-        source: Text of the line without indentation; empty if the source is not available.
-        is_user: Whether the code belongs to the program rather than to a library.
-    """
-
-    file: str
-    line: int
-    function: str
-    source: str
-    is_user: bool
 
 
 @dataclass(frozen=True)
@@ -271,7 +246,7 @@ class RankRecord:
         state: "running" until the process exits normally, then "exited". A dead process in state "running" was killed.
         uncaught_error: Exception that ended the process, if any.
         detail: Level of detail; "counts" leaves ``sites``, ``compilations`` and ``collectives`` empty.
-        totals: Counters, as returned by :func:`hpu_sim.counters.lifetime_stats`.
+        totals: Counters, as returned by :func:`hpu_sim.device.counters.lifetime_stats`.
         steps: Training steps.
         optimizer_memory: Memory of the optimizers; None if unknown.
         sites: Event counters per source line, most frequent first.
@@ -306,7 +281,7 @@ class Report:
     """Records of all ranks of a run.
 
     Attributes:
-        schema_version: :data:`SCHEMA_VERSION`.
+        schema_version: :data:`hpu_sim.common.encoding.SCHEMA_VERSION`.
         simulated: Always True: nothing was measured on hardware.
         command: Program and arguments.
         exit_code: Exit code of the program, or the negated signal number; None if unknown.
@@ -322,51 +297,3 @@ class Report:
     created: str
     ranks: tuple[RankRecord, ...]
     missing_ranks: tuple[int, ...]
-
-
-def to_dict(value: Any) -> Any:
-    """Return a record or report as JSON types."""
-    return dataclasses.asdict(value)
-
-
-def from_dict(kind: type[_T], data: Any) -> _T:
-    """Return the record or report that :func:`to_dict` encoded.
-
-    Args:
-        kind: Class to decode.
-        data: Parsed JSON.
-
-    Raises:
-        ValueError: If ``data`` does not match the class, for example because another version wrote it.
-    """
-    try:
-        return typing.cast("_T", _from_dict(kind, data))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not a {kind.__name__} of schema version {SCHEMA_VERSION}: {error!r}") from error
-
-
-def _from_dict(kind: Any, data: Any) -> Any:
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        return kind(
-            **{field.name: _from_dict(hints[field.name], data[field.name]) for field in dataclasses.fields(kind)}
-        )
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is Literal:
-        return _checked(data, data in arguments)
-    if origin is dict:
-        return {_from_dict(arguments[0], key): _from_dict(arguments[1], value) for key, value in data.items()}
-    if origin is tuple:
-        _checked(data, isinstance(data, (list, tuple)))
-        kinds = [arguments[0]] * len(data) if arguments[-1] is Ellipsis else arguments
-        return tuple(_from_dict(item_kind, item) for item_kind, item in zip(kinds, data, strict=True))
-    if origin in {types.UnionType, typing.Union}:
-        return None if data is None else _from_dict(arguments[0], data)
-    # JSON writes a whole float as an int.
-    return _checked(data, isinstance(data, (int, float) if kind is float else kind))
-
-
-def _checked(data: Any, is_valid: bool) -> Any:
-    if not is_valid:
-        raise TypeError(f"unexpected value {data!r:.80}")
-    return data

@@ -16,11 +16,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from hpu_sim.config import REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
-from hpu_sim.counters import lifetime_stats
+from hpu_sim.common.encoding import to_dict
+from hpu_sim.device.config import REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
+from hpu_sim.device.counters import lifetime_stats
 from hpu_sim.report import merge
 from hpu_sim.report.event_aggregator import EventAggregator
-from hpu_sim.report.schema import Machine, RankRecord, to_dict
+from hpu_sim.report.schema import Machine, RankRecord
 from hpu_sim.report.uncaught_error import get_uncaught_error
 
 if TYPE_CHECKING:
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from hpu_sim.config import SimConfig
-    from hpu_sim.native import Native
-    from hpu_sim.plan.step_clock import StepClock
+    from hpu_sim.device.config import SimConfig
+    from hpu_sim.device.native import Native
     from hpu_sim.report.schema import Detail
+    from hpu_sim.report.step_clock import StepClock
 
 # Minimum time between two writes of a record, in seconds, and the maximum share of time spent on them.
 _WRITE_INTERVAL: Final = 2.0
@@ -46,12 +47,6 @@ class RecordingSession:
     """Recording of one process.
 
     There is one session per process. A forked child starts its own.
-
-    Args:
-        folder: Folder for the record.
-        detail: "lines" to receive every event, "counts" to keep totals only, which adds no overhead.
-        config: Simulated machine.
-        device: Native device.
     """
 
     def __init__(self, folder: Path, detail: Detail, config: SimConfig, device: Native) -> None:
@@ -65,11 +60,6 @@ class RecordingSession:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str], config: SimConfig, device: Native) -> Self:
         """Return the session that ``HPU_SIM_REPORT`` and ``HPU_SIM_REPORT_DETAIL`` configure, not started yet.
-
-        Args:
-            environment: Environment variables.
-            config: Simulated machine.
-            device: Native device.
 
         Raises:
             ValueError: If a variable is invalid.
@@ -109,11 +99,7 @@ class RecordingSession:
         self._reset()
 
     def on_device_acquired(self, module_id: int) -> None:
-        """Write a first record, so that the report also lists a process that is killed later.
-
-        Args:
-            module_id: Module id of the device.
-        """
+        """Write a first record, so that the report also lists a process that is killed later."""
         self._module_id = module_id
         if self._forked:
             # A forked child of multiprocessing exits without running atexit handlers.
@@ -158,7 +144,8 @@ class RecordingSession:
         if not self._has_clock:
             return
         if self._clock is None:
-            from hpu_sim.plan import step_clock, torch_tools
+            from hpu_sim.prediction import torch_tools
+            from hpu_sim.report import step_clock
 
             if not torch_tools.is_supported():
                 self._has_clock = False
@@ -203,11 +190,7 @@ class RecordingSession:
             sys.stderr.write(f"hpu-sim: cannot write the record {path}: {error}\n")
 
     def record(self, state: Literal["running", "exited"]) -> RankRecord:
-        """Return the record of everything so far.
-
-        Args:
-            state: State of the process.
-        """
+        """Return the record of everything so far."""
         self._rank_lookups = 0
         self._update_rank()
         rank, world_size = self._rank or _rank_from_env(os.environ)

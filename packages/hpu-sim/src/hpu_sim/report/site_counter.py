@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from hpu_sim.common.formatting import format_dtypes
+from hpu_sim.common.frames import Frame, call_path, describe_stack, distinctive_lines, user_frame
 from hpu_sim.report.causes import find_cause, find_phase
 from hpu_sim.report.dynamic_shapes import MAX_SIZES, changed_dimensions
-from hpu_sim.report.formatting import format_dtypes
-from hpu_sim.report.frames import call_path, describe_stack, distinctive_lines, user_frame
-from hpu_sim.report.schema import CollectiveStats, DynamicDimension, Frame, Kind, Phase, Site
+from hpu_sim.report.schema import CollectiveStats, DynamicDimension, Kind, Phase, Site
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType
 
-    from hpu_sim.report.frames import CallPath
+    from hpu_sim.common.frames import CallPath
 
 #: Maximum number of sites; events of further ones are only counted in total.
 MAX_SITES: Final = 1000
@@ -24,58 +25,31 @@ MAX_EXAMPLES: Final = 5
 _MAX_CACHED: Final = 4 * MAX_SITES
 
 
+@dataclass(slots=True)
 class SiteCounter:
     """Mutable counters of one :class:`hpu_sim.report.schema.Site`, with the same attributes."""
 
-    __slots__ = (
-        "backward",
-        "bytes",
-        "cause",
-        "count",
-        "count_in_step",
-        "dimensions",
-        "examples",
-        "first_step",
-        "frame_index",
-        "in_first_step",
-        "kind",
-        "last_step",
-        "max_per_step",
-        "op",
-        "phase",
-        "stack",
-        "steps",
-        "variant",
-    )
-
-    def __init__(self, kind: Kind, op: str, variant: str, backward: str | None) -> None:
-        self.kind: Kind = kind
-        self.op = op
-        self.variant = variant
-        self.cause = ""
-        self.phase: Phase = "training"
-        self.backward = backward
-        self.frame_index: int | None = None
-        self.stack: tuple[Frame, ...] = ()
-        self.count = 0
-        self.bytes = 0
-        self.in_first_step = 0
-        self.steps = 0
-        self.first_step = 0
-        self.last_step = 0
-        self.count_in_step = 0
-        self.max_per_step = 0
-        self.examples: list[str] = []
-        self.dimensions: dict[tuple[str, int], set[int]] = {}
+    kind: Kind
+    op: str
+    variant: str
+    backward: str | None
+    cause: str = ""
+    phase: Phase = "training"
+    frame_index: int | None = None
+    stack: tuple[Frame, ...] = ()
+    count: int = 0
+    bytes: int = 0
+    in_first_step: int = 0
+    steps: int = 0
+    first_step: int = 0
+    last_step: int = 0
+    count_in_step: int = 0
+    max_per_step: int = 0
+    examples: list[str] = field(default_factory=list)
+    dimensions: dict[tuple[str, int], set[int]] = field(default_factory=dict)
 
     def add(self, step: int, size: int, detail: str) -> None:
-        """Count an event.
-
-        Args:
-            step: Current training step.
-            size: Size in bytes.
-            detail: Example to keep, in the device's notation.
-        """
+        """Count an event."""
         self.count += 1
         self.bytes += size
         if step != self.last_step:
@@ -92,12 +66,7 @@ class SiteCounter:
             self.examples.append(detail)
 
     def add_shapes(self, before: str, after: str) -> None:
-        """Record the dimensions in which the inputs of the operator differ.
-
-        Args:
-            before: Dtypes and shapes of all inputs.
-            after: The same for the later call.
-        """
+        """Record the dimensions in which the inputs of the operator differ."""
         for tensor, dimension, pair in changed_dimensions(self.op, before, after):
             sizes = self.dimensions.setdefault((tensor, dimension), set())
             if len(sizes) < MAX_SIZES:
@@ -144,12 +113,7 @@ class Origin(NamedTuple):
 
     @classmethod
     def of(cls, frame: FrameType | None, backward: str | None = None) -> Origin:
-        """Return the origin of an event.
-
-        Args:
-            frame: Innermost frame; None if the thread runs no Python.
-            backward: Forward operator in a backward pass, else None.
-        """
+        """Return the origin of an event."""
         return cls(frame, call_path(frame), backward)
 
 
@@ -167,14 +131,7 @@ class SiteTable:
         self._cache: dict[tuple[str, str, str, str | None, int], tuple[SiteCounter, list[CodeType]]] = {}
 
     def get(self, kind: Kind, op: str, variant: str, origin: Origin) -> SiteCounter:
-        """Return the counter of an event.
-
-        Args:
-            kind: Kind of event.
-            op: Name of the operator or collective.
-            variant: Subdivision of the kind.
-            origin: Origin of the event.
-        """
+        """Return the counter of an event."""
         key = (kind, op, variant, origin.backward, hash(origin.path))
         cached = self._cache.get(key)
         if cached is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.report.formatting import op_name
+from hpu_sim.common.formatting import op_name
 
 if TYPE_CHECKING:
     from hpu_sim.report.schema import DynamicDimension, RankRecord, Report, Site
@@ -141,7 +141,7 @@ def source_lines(report: Report) -> tuple[SourceLine, ...]:
 
 
 def _distinctive_lines(site: Site) -> tuple[tuple[str, int], ...]:
-    # As in `hpu_sim.report.frames`: ranks of one program may have been started differently.
+    # As in `hpu_sim.common.frames`: ranks of one program may have been started differently.
     if site.frame_index is None:
         return tuple((frame.file, frame.line) for frame in site.stack)
     frames = enumerate(site.stack)

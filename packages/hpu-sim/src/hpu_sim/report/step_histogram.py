@@ -31,11 +31,7 @@ class StepHistogram:
         self._sync_counts: dict[int, int] = {}
 
     def end_step(self, *, is_last: bool = False) -> None:
-        """Add the current step to the histogram and begin the next one.
-
-        Args:
-            is_last: Whether this is the last step, which may include teardown.
-        """
+        """Add the current step to the histogram and begin the next one."""
         histogram = [self.host_syncs, self.compilations, self.copied_bytes]
         # The first and the last step include set-up and teardown, so their syncs say nothing about the others.
         if self._steps and not is_last:
@@ -58,11 +54,7 @@ class StepHistogram:
         self._width *= 2
 
     def steps(self, finished: int) -> Steps:
-        """Return the histogram.
-
-        Args:
-            finished: Number of completed steps.
-        """
+        """Return the histogram."""
         host_syncs, compilations, copied_bytes = zip(*self._bins, strict=True) if self._bins else ((), (), ())
         return Steps(
             finished=finished,

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hpu_sim.report.frames import CallPath
+    from hpu_sim.common.frames import CallPath
 
 
 class StepTracker:
@@ -34,14 +34,11 @@ class StepTracker:
         self._step_path: CallPath | None = None
 
     def on_optimizer_step(self, optimizer: Any, path: CallPath) -> bool:
-        """Record an optimizer step.
+        """Record an optimizer step, and return whether the optimizer already stepped in the current training step.
 
         Args:
             optimizer: The optimizer.
             path: Call path of the step; empty to ignore the position in the program.
-
-        Returns:
-            Whether this begins a new training step, because the optimizer already stepped in the current one.
         """
         # DeepSpeed steps one optimizer once per parameter group: the first parameter identifies the group.
         groups = optimizer.param_groups
@@ -56,14 +53,7 @@ class StepTracker:
         return is_next_step
 
     def on_event(self, path: CallPath) -> bool:
-        """Detect the loop's back edge from the position of an event.
-
-        Args:
-            path: Call path of the event; empty if unknown.
-
-        Returns:
-            Whether a new training step has begun.
-        """
+        """Return whether the position of an event shows the loop's back edge, which begins a new training step."""
         if self._step_path is None or not path or not _is_backward_jump(self._step_path, path):
             return False
         self._next_step()

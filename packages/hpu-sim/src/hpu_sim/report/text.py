@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hpu_sim.common.formatting import align, format_bytes, format_int, format_range, show_location
+from hpu_sim.prediction.recording import PREDICTED
 from hpu_sim.report.findings import findings, limitations
-from hpu_sim.report.formatting import format_bytes, format_int, format_range, show_location
 from hpu_sim.report.source_lines import rank_labels
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hpu_sim.report.findings import Finding
     from hpu_sim.report.schema import RankRecord, Report
     from hpu_sim.report.source_lines import SourceLine
@@ -41,7 +39,7 @@ def render(report: Report) -> str:
     mode = "lazy" if machine.lazy else "eager"
     title = f"hpu-sim: {machine.devices} x {machine.generation}, SynapseAI {machine.release}, {mode} mode (simulated)"
     rows = [(label, *_row(record)) for label, record in zip(rank_labels(report), report.ranks, strict=True)]
-    parts = [title, *_align([_COLUMNS, *rows])]
+    parts = [title, *align([_COLUMNS, *rows], str.rjust)]
     parts += _clock(report)
     for finding in findings(report)[:MAX_FINDINGS]:
         parts += _format_finding(finding)
@@ -55,9 +53,11 @@ def _clock(report: Report) -> list[str]:
     if not clocks:
         return []
     clock, record = max(clocks, key=lambda pair: pair[0].slow_seconds)
-    title = f"  step {clock.step} on {record.machine.generation}: {format_range(clock)} (predicted, not measured)"
+    seconds = format_range(clock.fast_seconds, clock.slow_seconds)
+    title = f"  step {clock.step} on {record.machine.generation}: {seconds} ({PREDICTED})"
     lines = [
-        f"    {show_location(line.location) or 'no line of the program'}  {format_range(line)}"
+        f"    {show_location(line.location) or 'no line of the program'}  "
+        f"{format_range(line.fast_seconds, line.slow_seconds)}"
         for line in clock.lines[:MAX_LINES]
     ]
     return [title, *lines]
@@ -81,11 +81,6 @@ def _with_bytes(count: int, size: int) -> str:
     return f"{format_int(count)} ({format_bytes(size)})" if count else "0"
 
 
-def _align(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-
-
 def _format_finding(finding: Finding) -> list[str]:
     shown = [f"  {finding.category}: {finding.title}"]
     shown += [f"    {_location(line)}  {line.frequency}: {line.description}" for line in finding.lines[:MAX_LINES]]
@@ -100,6 +95,5 @@ def _location(line: SourceLine) -> str:
     frame = line.site.frame
     if frame is None:
         return "no Python line"
-    path = Path(frame.file)
-    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    return f"{shown}:{frame.line}" + (f" ({line.site.cause})" if line.site.cause else "")
+    cause = f" ({line.site.cause})" if line.site.cause else ""
+    return show_location(f"{frame.file}:{frame.line}") + cause

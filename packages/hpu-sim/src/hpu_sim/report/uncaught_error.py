@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from hpu_sim.report.frames import describe_frame
+from hpu_sim.common.frames import describe_frame, program_tracebacks
 from hpu_sim.report.schema import UncaughtError
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from hpu_sim.report.schema import Frame
 
 #: Maximum length of the message.
 MAX_MESSAGE: Final = 1000
@@ -25,14 +20,7 @@ def get_uncaught_error() -> UncaughtError | None:
     error: BaseException | None = getattr(sys, "last_value", None)
     if error is None:
         return None
-    return UncaughtError(type(error).__name__, str(error)[:MAX_MESSAGE], _last_user_frame(error.__traceback__))
-
-
-def _last_user_frame(traceback: TracebackType | None) -> Frame | None:
-    found = None
-    while traceback is not None:
-        frame = describe_frame(traceback.tb_frame, traceback.tb_lineno)
-        if frame.is_user:
-            found = frame
-        traceback = traceback.tb_next
-    return found
+    frame = None
+    for part in program_tracebacks(error.__traceback__):
+        frame = describe_frame(part.tb_frame, part.tb_lineno)
+    return UncaughtError(type(error).__name__, str(error)[:MAX_MESSAGE], frame)

@@ -5,8 +5,8 @@
 import os
 from pathlib import Path
 
-from hpu_sim.build import MAX_TORCH_VERSION
-from hpu_sim.features import features
+from hpu_sim.device.build import MAX_TORCH_VERSION
+from hpu_sim.device.features import features
 
 # The real bridge does not have these names. Programs that report results read them: the first to say "simulated", the
 # second to say that torch is newer.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_sim.features import features
+from hpu_sim.device.features import features
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,7 +35,7 @@ def device_trace_events(device_events: Iterable[DeviceEvent], trace: dict[str, A
     """Return the trace events of a device's work.
 
     Args:
-        device_events: Events of :meth:`hpu_sim.native.Native.stop_device_trace`.
+        device_events: Events of :meth:`hpu_sim.device.native.Native.stop_device_trace`.
         trace: Trace exported by torch, whose operators are linked to the work.
 
     Returns:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from habana_frameworks.torch import _torch_2_0, hpu
-from hpu_sim.runtime import native
+from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

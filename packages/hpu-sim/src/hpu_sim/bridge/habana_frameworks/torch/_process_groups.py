@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch.distributed as dist
 
-from hpu_sim.features import features
+from hpu_sim.device.features import features
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -18,7 +18,7 @@ from torch.autograd import profiler as autograd_profiler
 from torch.profiler import profiler as torch_profiler
 
 from habana_frameworks.torch import _chrome_trace
-from hpu_sim.runtime import active_config, native
+from hpu_sim.device.runtime import active_config, native
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -136,3 +136,21 @@ def _patch_barrier(original: Callable[..., Any]) -> Callable[..., Any]:
         return None
 
     return barrier
+
+
+def use_backend_for_hpu(name: str, c10d: Any) -> None:
+    """Use a backend for hpu tensors instead of those of the CPU and CUDA, and send objects as hpu tensors."""
+
+    class BackendConfig(c10d.BackendConfig):  # type: ignore[misc] # torch's class is Any here
+        def __init__(self, backend: str) -> None:
+            super().__init__(backend)
+            if str(backend).lower() == name:
+                self.device_backend_map = {"hpu": c10d.Backend(backend)}
+
+    torch_get_pg_device: Callable[[Any], Any] = c10d._get_pg_device  # noqa: SLF001 - the bridge patches it too
+
+    def get_pg_device(group: Any = None) -> Any:
+        return torch.device("hpu") if c10d.get_backend(group) == name else torch_get_pg_device(group)
+
+    c10d.BackendConfig = BackendConfig
+    c10d._get_pg_device = get_pg_device  # noqa: SLF001 - as above

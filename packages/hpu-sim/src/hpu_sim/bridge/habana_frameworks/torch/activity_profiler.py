@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 from habana_frameworks.torch import _profiler, _profiler_until_1_19
-from hpu_sim.features import features
+from hpu_sim.device.features import features
 
 if features().after_1_19:
 

@@ -1,12 +1,12 @@
 """Operators of ``torch.ops.hpu``, each computed by the plain torch formula.
 
 Their schemas are those of bridge 1.19, the earliest whose source is public. As on a card none of them has a gradient;
-those that training needs have a backward operator.
+those that training needs have a backward operator. A function here gets its arguments by the names of the schema; those
+that only select among kernels of a card end in ``**_``.
 """
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,16 +31,18 @@ def define_operators() -> None:
         operators += [*float8.OPERATORS, *attention.FLOAT8_OPERATORS]
     for schema, function in operators:
         _library.define(schema)
-        name, kernel = schema.partition("(")[0], _without_gradient(function)
+        name, kernel = schema.partition("(")[0], _make_kernel(schema, function)
         _library.impl(name, kernel, "HPU")
         # For torch.compile, which traces with tensors without data.
         _library.impl(name, kernel, "Meta")
 
 
-def _without_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with torch.no_grad():
-            return function(*args, **kwargs)
+def _make_kernel(schema: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that torch calls, without gradients, with positional arguments up to the last given one."""
+    names = [argument.name for argument in torch._C.parse_schema(schema).arguments]  # noqa: SLF001 - no public API
 
-    return call
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        with torch.no_grad():
+            return function(**dict(zip(names, args, strict=False)), **kwargs)
+
+    return kernel

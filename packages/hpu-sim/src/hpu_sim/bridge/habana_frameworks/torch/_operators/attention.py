@@ -6,11 +6,16 @@ that recomputes keeps the maximum and the reciprocal sum of each row, and the se
 
 from __future__ import annotations
 
-from typing import Any, Final
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
-from habana_frameworks.torch._operators.float8 import Scale, amax_of, is_float8, saturate, scaled
+from habana_frameworks.torch._operators.float8 import amax_of, is_float8, saturate, scaled
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def padding_mask(key: torch.Tensor, lengths: torch.Tensor, *, from_left: bool) -> torch.Tensor:
@@ -47,294 +52,215 @@ def _sum_heads(gradient: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     return summed
 
 
-def _scores(  # noqa: PLR0913, PLR0917 - the bridge's arguments
-    query: torch.Tensor,
-    key: torch.Tensor,
-    mask: torch.Tensor | None,
-    scale: float,
-    is_causal: bool,
-    valid_seq_len: torch.Tensor | None = None,
-    seq_padding_type: str = "None",
-) -> torch.Tensor:
-    """Return the scores in float32, with -inf where a query does not attend to a key."""
-    scores = query.float() @ repeat_heads(key, query).float().mT * scale
-    if is_causal:
-        is_later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-        scores = scores.masked_fill(is_later, -torch.inf)
-    if valid_seq_len is not None:
-        is_key = padding_mask(key, valid_seq_len, from_left=seq_padding_type == "left")
-        return scores.masked_fill(~is_key, -torch.inf)
-    if mask is None:
-        return scores
-    return scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask.float()
-
-
 def _softmax_statistics(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the maximum and the reciprocal sum of each row, with which a backward pass recomputes the softmax."""
     maximum = scores.amax(-1, keepdim=True)
     return maximum, (scores - maximum).exp().sum(-1, keepdim=True).reciprocal()
 
 
-def _dropout(shape: torch.Size, p: float, device: torch.device, seed: torch.Tensor | None = None) -> torch.Tensor:
-    """Return factors for the probabilities: 0 for dropped ones, else what keeps their mean."""
-    if device.type == "meta":
-        return torch.empty(shape, device=device)
-    generator = None
-    if seed is not None:
-        generator = torch.Generator().manual_seed(int(seed))
-    kept = torch.rand(shape, generator=generator) >= p
-    return (kept / (1 - p)).to(device)
+@dataclass(frozen=True)
+class Inputs:
+    """Inputs of a kernel, by the names of the schemas, which do not all have every one.
+
+    Attributes:
+        q: Queries of shape ``(batch, heads, queries, features)``.
+        k: Keys of shape ``(batch, heads, keys, features)``.
+        v: Values of the same shape.
+        attention_mask: Tensor added to the scores, or a bool tensor that is False for masked positions.
+        p: Dropout probability.
+        scale: Factor of the scores.
+        is_causal: Whether queries attend to earlier keys only.
+        valid_seq_len: Number of keys per sequence that are not padding.
+        seq_padding_type: ``"left"`` if padding precedes the keys, else it follows them.
+    """
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    attention_mask: torch.Tensor | None = None
+    p: float = 0.0
+    scale: float = 1.0
+    is_causal: bool = False
+    valid_seq_len: torch.Tensor | None = None
+    seq_padding_type: str = "None"
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> Inputs:
+        """Return the inputs among the arguments of a kernel."""
+        return cls(**{each.name: arguments[each.name] for each in dataclasses.fields(cls) if each.name in arguments})
+
+    def dequantize(self, scales: Mapping[str, Any]) -> Inputs:
+        """Return the inputs in float32, multiplied by ``d_scale_q``, ``d_scale_k`` and ``d_scale_v``."""
+        tensors = {name: scaled(getattr(self, name).float(), scales[f"d_scale_{name}"]) for name in ("q", "k", "v")}
+        return dataclasses.replace(self, **tensors)
+
+    def scores(self) -> torch.Tensor:
+        """Return the scores in float32, with -inf where a query does not attend to a key."""
+        scores = self.q.float() @ repeat_heads(self.k, self.q).float().mT * self.scale
+        if self.is_causal:
+            is_later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+            scores = scores.masked_fill(is_later, -torch.inf)
+        if self.valid_seq_len is not None:
+            is_key = padding_mask(self.k, self.valid_seq_len, from_left=self.seq_padding_type == "left")
+            return scores.masked_fill(~is_key, -torch.inf)
+        mask = self.attention_mask
+        if mask is None:
+            return scores
+        return scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask.float()
+
+    def dropout(self, shape: torch.Size, seed: torch.Tensor | None = None) -> torch.Tensor | None:
+        """Return factors for the probabilities, 0 for dropped ones, else what keeps their mean; None for no dropout."""
+        if not self.p:
+            return None
+        if self.q.device.type == "meta":
+            return torch.empty(shape, device=self.q.device)
+        generator = None if seed is None else torch.Generator().manual_seed(int(seed))
+        return ((torch.rand(shape, generator=generator) >= self.p) / (1 - self.p)).to(self.q.device)
+
+    def gradients(
+        self, grad: torch.Tensor, probabilities: torch.Tensor, dropout: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return the gradients of queries, keys and values from that of the output."""
+        wide = grad.float()
+        keys, values = repeat_heads(self.k, self.q).float(), repeat_heads(self.v, self.q).float()
+        weights = probabilities.float() if dropout is None else probabilities.float() * dropout.float()
+        grad_value = weights.mT @ wide
+        grad_weights = wide @ values.mT
+        if dropout is not None:
+            grad_weights = grad_weights * dropout.float()
+        inner = (grad_weights * probabilities.float()).sum(-1, keepdim=True)
+        grad_scores = probabilities.float() * (grad_weights - inner) * self.scale
+        grad_query, grad_key = grad_scores @ keys, grad_scores.mT @ self.q.float()
+        grad_key, grad_value = _sum_heads(grad_key, self.k), _sum_heads(grad_value, self.v)
+        return grad_query.to(self.q.dtype), grad_key.to(self.k.dtype), grad_value.to(self.v.dtype)
 
 
-def _gradients(  # noqa: PLR0913, PLR0917 - the bridge's arguments
-    grad: torch.Tensor,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    probabilities: torch.Tensor,
-    dropout: torch.Tensor | None,
-    scale: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    wide = grad.float()
-    keys, values = repeat_heads(key, query).float(), repeat_heads(value, query).float()
-    weights = probabilities.float() if dropout is None else probabilities.float() * dropout.float()
-    grad_value = weights.mT @ wide
-    grad_weights = wide @ values.mT
-    if dropout is not None:
-        grad_weights = grad_weights * dropout.float()
-    inner = (grad_weights * probabilities.float()).sum(-1, keepdim=True)
-    grad_scores = probabilities.float() * (grad_weights - inner) * scale
-    grad_query, grad_key = grad_scores @ keys, grad_scores.mT @ query.float()
-    grad_key, grad_value = _sum_heads(grad_key, key), _sum_heads(grad_value, value)
-    return grad_query.to(query.dtype), grad_key.to(key.dtype), grad_value.to(value.dtype)
-
-
-def _sdpa_fwd(  # noqa: PLR0913, PLR0917 - the bridge's signature
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    p: float,
-    scale: float,
-    is_causal: bool,
-    softmax_mode: str,
-    valid_seq_len: torch.Tensor | None,
-    seq_padding_type: str,
-    *,
-    seed: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    del softmax_mode
-    probabilities = _scores(q, k, attention_mask, scale, is_causal, valid_seq_len, seq_padding_type).softmax(-1)
-    dropout = _dropout(probabilities.shape, p, q.device, seed) if p else None
+def _sdpa_fwd(*, seed: torch.Tensor | None = None, **arguments: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    inputs = Inputs.of(arguments)
+    query = inputs.q
+    probabilities = inputs.scores().softmax(-1)
+    dropout = inputs.dropout(probabilities.shape, seed)
     weights = probabilities if dropout is None else probabilities * dropout
-    mask = torch.empty(0, device=q.device) if dropout is None else dropout.to(q.dtype)
-    return (weights @ repeat_heads(v, q).float()).to(q.dtype), probabilities.to(q.dtype), mask
+    mask = torch.empty(0, device=query.device) if dropout is None else dropout.to(query.dtype)
+    return (weights @ repeat_heads(inputs.v, query).float()).to(query.dtype), probabilities.to(query.dtype), mask
 
 
-def _sdpa_fwd_dropout_seed(seed: torch.Tensor, *arguments: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return _sdpa_fwd(*arguments, seed=seed)
-
-
-def _sdpa_bwd(  # noqa: PLR0913, PLR0917 - the bridge's signature
+def _sdpa_bwd(
+    *,
     grad: torch.Tensor,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
     P: torch.Tensor,  # noqa: N803 - the bridge's name
     dm: torch.Tensor | None,
-    is_causal: bool,
-    p: float,
-    scale: float,
-    fwd_out: torch.Tensor,
+    **arguments: Any,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     # The probabilities are those after masking.
-    del is_causal, fwd_out
-    return _gradients(grad, q, k, v, P, dm if p else None, scale)
+    inputs = Inputs.of(arguments)
+    return inputs.gradients(grad, P, dm if inputs.p else None)
 
 
-def _sdpa_recomp_fwd(  # noqa: PLR0913, PLR0917 - the bridge's signature
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    p: float,
-    scale: float,
-    is_causal: bool,
-    requires_backward: bool,
-    softmax_mode: str,
-    valid_seq_len: torch.Tensor | None,
-    seq_padding_type: str,
-    *,
-    seed: torch.Tensor | None = None,
+def _sdpa_recomp_fwd(
+    *, requires_backward: bool, seed: torch.Tensor | None = None, **arguments: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    del softmax_mode
-    scores = _scores(q, k, attention_mask, scale, is_causal, valid_seq_len, seq_padding_type)
+    inputs = Inputs.of(arguments)
+    query = inputs.q
+    scores = inputs.scores()
     weights = scores.softmax(-1)
-    empty = torch.empty(0, device=q.device)
-    if p:
-        if seed is None:
-            seed = torch.randint(2**31 - 1, (1,), dtype=torch.int32).to(q.device)
-        weights = weights * _dropout(weights.shape, p, q.device, seed)
-    output = (weights @ repeat_heads(v, q).float()).to(q.dtype)
+    empty = torch.empty(0, device=query.device)
+    if inputs.p and seed is None:
+        seed = torch.randint(2**31 - 1, (1,), dtype=torch.int32).to(query.device)
+    dropout = inputs.dropout(weights.shape, seed)
+    weights = weights if dropout is None else weights * dropout
+    output = (weights @ repeat_heads(inputs.v, query).float()).to(query.dtype)
     if not requires_backward:
         return output, empty, empty, empty
     return output, *_softmax_statistics(scores), empty if seed is None else seed
 
 
-def _sdpa_recomp_fwd_dropout_seed(
-    seed: torch.Tensor, *arguments: Any
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    return _sdpa_recomp_fwd(*arguments, seed=seed)
-
-
-def _sdpa_recomp_bwd(  # noqa: PLR0913, PLR0917 - the bridge's signature
-    grad: torch.Tensor,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    m: torch.Tensor,
-    linv: torch.Tensor,
-    seed: torch.Tensor | None,
-    is_causal: bool,
-    p: float,
-    scale: float,
-    softmax_mode: str,
-    fwd_out: torch.Tensor,
+def _sdpa_recomp_bwd(
+    *, grad: torch.Tensor, m: torch.Tensor, linv: torch.Tensor, seed: torch.Tensor | None, **arguments: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    del softmax_mode, fwd_out
-    probabilities = (_scores(q, k, attention_mask, scale, is_causal) - m).exp() * linv
-    dropout = _dropout(probabilities.shape, p, q.device, seed) if p else None
-    return _gradients(grad, q, k, v, probabilities, dropout, scale)
+    inputs = Inputs.of(arguments)
+    probabilities = (inputs.scores() - m).exp() * linv
+    return inputs.gradients(grad, probabilities, inputs.dropout(probabilities.shape, seed))
 
 
-def fp8_attention(  # noqa: PLR0913, PLR0917 - the bridge's arguments
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    p: float,
-    scale: float,
-    is_causal: bool,
-    d_scale_q: Scale,
-    d_scale_k: Scale,
-    d_scale_v: Scale,
-    q_scale_s: Scale,
-    q_scale_o: Scale,
-    d_scale_s: Scale,
-    valid_seq_len: torch.Tensor | None,
-    seq_padding_type: str,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    """Return output, probabilities, factors of dropout and the output before its cast to float8.
+class Fp8Attention(NamedTuple):
+    """Results of attention in float8.
 
-    Operands are multiplied by their ``d_scale``. Probabilities and output with a ``q_scale`` are cast to float8.
+    Attributes:
+        output: Output, cast to float8 with ``q_scale_o``.
+        exact: Output before that cast.
+        scores: Scores in float32.
+        probabilities: Softmax of the scores.
+        dropout: Factors of the probabilities; None for no dropout.
     """
-    query, key, value = (scaled(each.float(), by) for each, by in ((q, d_scale_q), (k, d_scale_k), (v, d_scale_v)))
-    scores = _scores(query, key, attention_mask, scale, is_causal, valid_seq_len, seq_padding_type)
+
+    output: torch.Tensor
+    exact: torch.Tensor
+    scores: torch.Tensor
+    probabilities: torch.Tensor
+    dropout: torch.Tensor | None
+
+
+def fp8_attention(inputs: Inputs, scales: Mapping[str, Any]) -> Fp8Attention:
+    """Return attention in float8.
+
+    Args:
+        inputs: The inputs.
+        scales: Factors by name. Operands are multiplied by their ``d_scale``. Probabilities and output with a
+            ``q_scale`` are multiplied by it and cast to float8.
+    """
+    wide_inputs = inputs.dequantize(scales)
+    scores = wide_inputs.scores()
     probabilities = scores.softmax(-1)
-    dropout = _dropout(scores.shape, p, q.device) if p else None
+    dropout = inputs.dropout(scores.shape)
     weights = probabilities if dropout is None else probabilities * dropout
-    if q_scale_s is not None:
-        weights = saturate(scaled(weights, q_scale_s), torch.float8_e4m3fn).float()
-    exact = scaled(weights, d_scale_s) @ repeat_heads(value, query)
-    wide = torch.bfloat16 if is_float8(q.dtype) else q.dtype
-    output = exact.to(wide) if q_scale_o is None else saturate(scaled(exact, q_scale_o), torch.float8_e4m3fn)
-    return output, probabilities, dropout, exact
+    if scales["q_scale_s"] is not None:
+        weights = saturate(scaled(weights, scales["q_scale_s"]), torch.float8_e4m3fn).float()
+    exact = scaled(weights, scales["d_scale_s"]) @ repeat_heads(wide_inputs.v, wide_inputs.q)
+    if scales["q_scale_o"] is None:
+        output = exact.to(torch.bfloat16 if is_float8(inputs.q.dtype) else inputs.q.dtype)
+    else:
+        output = saturate(scaled(exact, scales["q_scale_o"]), torch.float8_e4m3fn)
+    return Fp8Attention(output, exact, scores, probabilities, dropout)
 
 
-def _fp8_sdpa_fwd(  # noqa: PLR0913, PLR0917 - the bridge's signature
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    p: float,
-    scale: float,
-    is_causal: bool,
-    softmax_mode: str,
-    d_scale_q: Scale,
-    d_scale_k: Scale,
-    d_scale_v: Scale,
-    q_scale_s: Scale,
-    q_scale_o: Scale,
-    d_scale_s: Scale,
-    is_amax_s: bool,
-    valid_seq_len: torch.Tensor | None,
-    seq_padding_type: str,
+def _fp8_sdpa_fwd(
+    *, is_amax_s: bool, **arguments: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    del softmax_mode
-    scales = (d_scale_q, d_scale_k, d_scale_v, q_scale_s, q_scale_o, d_scale_s)
-    arguments = (q, k, v, attention_mask, p, scale, is_causal, *scales, valid_seq_len, seq_padding_type)
-    output, probabilities, dropout, _ = fp8_attention(*arguments)
-    mask = torch.empty(0, device=q.device) if dropout is None else dropout
-    kept = probabilities if q_scale_s is None else saturate(scaled(probabilities, q_scale_s), torch.float8_e4m3fn)
-    return output, kept, mask, amax_of(probabilities, requested=is_amax_s)
+    done = fp8_attention(Inputs.of(arguments), arguments)
+    kept, scale = done.probabilities, arguments["q_scale_s"]
+    mask = torch.empty(0, device=kept.device) if done.dropout is None else done.dropout
+    amax = amax_of(kept, requested=is_amax_s)
+    return done.output, kept if scale is None else saturate(scaled(kept, scale), torch.float8_e4m3fn), mask, amax
 
 
-def _fp8_sdpa_recomp_fwd(  # noqa: PLR0913, PLR0917 - the bridge's signature
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    p: float,
-    scale: float,
-    is_causal: bool,
-    requires_backward: bool,
-    softmax_mode: str,
-    d_scale_q: Scale,
-    d_scale_k: Scale,
-    d_scale_v: Scale,
-    q_scale_s: Scale,
-    q_scale_o: Scale,
-    d_scale_s: Scale,
-    is_amax_s: bool,
-    is_amax_0: bool,
-    valid_seq_len: torch.Tensor | None,
-    seq_padding_type: str,
+def _fp8_sdpa_recomp_fwd(
+    *, requires_backward: bool, is_amax_s: bool, is_amax_0: bool, **arguments: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    del softmax_mode
-    scales = (d_scale_q, d_scale_k, d_scale_v, q_scale_s, q_scale_o, d_scale_s)
-    arguments = (q, k, v, attention_mask, p, scale, is_causal, *scales, valid_seq_len, seq_padding_type)
-    output, probabilities, _, exact = fp8_attention(*arguments)
-    empty = torch.empty(0, device=q.device)
-    maximum = reciprocal = empty
-    if requires_backward:
-        query, key = scaled(q.float(), d_scale_q), scaled(k.float(), d_scale_k)
-        scores = _scores(query, key, attention_mask, scale, is_causal, valid_seq_len, seq_padding_type)
-        maximum, reciprocal = _softmax_statistics(scores)
-    amaxes = amax_of(probabilities, requested=is_amax_s), amax_of(exact, requested=is_amax_0)
-    return output, maximum, reciprocal, empty, *amaxes
+    done = fp8_attention(Inputs.of(arguments), arguments)
+    empty = torch.empty(0, device=done.scores.device)
+    maximum, reciprocal = _softmax_statistics(done.scores) if requires_backward else (empty, empty)
+    amaxes = amax_of(done.probabilities, requested=is_amax_s), amax_of(done.exact, requested=is_amax_0)
+    return done.output, maximum, reciprocal, empty, *amaxes
 
 
-def _fp8_sdpa_bwd(  # noqa: PLR0913, PLR0917 - the bridge's signature
+def _fp8_sdpa_bwd(
+    *,
     grad: torch.Tensor,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
     P: torch.Tensor,  # noqa: N803 - the bridge's name
     dm: torch.Tensor | None,
-    is_causal: bool,
-    p: float,
-    scale: float,
-    d_scale_q: Scale,
-    d_scale_k: Scale,
-    d_scale_v: Scale,
-    d_scale_s: Scale,
-    d_scale_do: Scale,
-    d_scale_ds: Scale,
-    q_scale_s: Scale,
-    q_scale_ds: Scale,
     is_amax_ds: bool,
-    fwd_out: torch.Tensor,
+    **arguments: Any,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     # The gradient of the scores stays in float32, so its scales cancel.
-    del is_causal, fwd_out, d_scale_ds, q_scale_s, q_scale_ds
-    query, key, value = (scaled(each.float(), by) for each, by in ((q, d_scale_q), (k, d_scale_k), (v, d_scale_v)))
-    wide = scaled(grad.float(), d_scale_do)
-    probabilities = scaled(P.float(), d_scale_s if is_float8(P.dtype) else None)
-    gradients = _gradients(wide, query, key, value, probabilities, dm if p else None, scale)
-    grad_weights = wide @ repeat_heads(value, query).mT
+    inputs = Inputs.of(arguments)
+    wide_inputs = inputs.dequantize(arguments)
+    wide = scaled(grad.float(), arguments["d_scale_do"])
+    probabilities = scaled(P.float(), arguments["d_scale_s"] if is_float8(P.dtype) else None)
+    gradients = wide_inputs.gradients(wide, probabilities, dm if inputs.p else None)
+    grad_weights = wide @ repeat_heads(wide_inputs.v, wide_inputs.q).mT
     grad_scores = probabilities * (grad_weights - (grad_weights * probabilities).sum(-1, keepdim=True))
-    dtype = torch.bfloat16 if is_float8(q.dtype) else q.dtype
+    dtype = torch.bfloat16 if is_float8(inputs.q.dtype) else inputs.q.dtype
     query, key, value = (gradient.to(dtype) for gradient in gradients)
     return query, key, value, amax_of(grad_scores, requested=is_amax_ds)
 
@@ -346,16 +272,16 @@ _RECOMPUTED: Final = f"{_INPUTS}, bool requires_backward, str softmax_mode, {_PA
 _SCALES: Final = ("d_scale_q", "d_scale_k", "d_scale_v", "q_scale_s", "q_scale_o", "d_scale_s")
 _TENSOR_SCALES: Final = ", ".join(f"Tensor? {name}" for name in _SCALES)
 _NUMBER_SCALES: Final = ", ".join(f"float {name}" for name in _SCALES)
+# Variants of a forward kernel.
+_KINDS: Final = ("(", "_dropout(", "_non_dropout(", "_dropout_seed(Tensor seed, ")
 _THREE: Final = "(Tensor, Tensor, Tensor)"
 _TENSORS_4: Final = "(Tensor, Tensor, Tensor, Tensor)"
 _SIX: Final = "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
 
 #: Schemas and functions.
 OPERATORS: Final = (
-    (f"sdpa_fwd({_KEPT}) -> {_THREE}", _sdpa_fwd),
-    (f"sdpa_fwd_dropout({_KEPT}) -> {_THREE}", _sdpa_fwd),
-    (f"sdpa_fwd_non_dropout({_KEPT}) -> {_THREE}", _sdpa_fwd),
-    (f"sdpa_fwd_dropout_seed(Tensor seed, {_KEPT}) -> {_THREE}", _sdpa_fwd_dropout_seed),
+    *((f"sdpa_fwd{kind}{_KEPT}) -> {_THREE}", _sdpa_fwd) for kind in _KINDS),
+    *((f"sdpa_recomp_fwd{kind}{_RECOMPUTED}) -> {_TENSORS_4}", _sdpa_recomp_fwd) for kind in _KINDS),
     (
         (
             "sdpa_bwd(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor P, Tensor? dm, bool is_causal, float p, "
@@ -363,10 +289,6 @@ OPERATORS: Final = (
         ),
         _sdpa_bwd,
     ),
-    (f"sdpa_recomp_fwd({_RECOMPUTED}) -> {_TENSORS_4}", _sdpa_recomp_fwd),
-    (f"sdpa_recomp_fwd_dropout({_RECOMPUTED}) -> {_TENSORS_4}", _sdpa_recomp_fwd),
-    (f"sdpa_recomp_fwd_non_dropout({_RECOMPUTED}) -> {_TENSORS_4}", _sdpa_recomp_fwd),
-    (f"sdpa_recomp_fwd_dropout_seed(Tensor seed, {_RECOMPUTED}) -> {_TENSORS_4}", _sdpa_recomp_fwd_dropout_seed),
     (
         "sdpa_recomp_bwd(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor? attention_mask, Tensor m, Tensor linv, "
         "Tensor? seed, bool is_causal, float p, float scale, str softmax_mode, Tensor fwd_out) -> " + _THREE,
@@ -380,19 +302,15 @@ FLOAT8_OPERATORS: Final = (
         f"fp8_sdpa_fwd({_INPUTS}, str softmax_mode, {_TENSOR_SCALES}, bool is_amax_s, {_PADDING}) -> {_TENSORS_4}",
         _fp8_sdpa_fwd,
     ),
-    (
+    *(
         (
-            f"fp8_sdpa_recomp_fwd({_INPUTS}, bool requires_backward, str softmax_mode, {_TENSOR_SCALES}, "
-            f"bool is_amax_s, bool is_amax_0, {_PADDING}) -> {_SIX}"
-        ),
-        _fp8_sdpa_recomp_fwd,
-    ),
-    (
-        (
-            f"fp8_sdpa_recomp_fwd.scalar({_INPUTS}, bool requires_backward, str softmax_mode, {_NUMBER_SCALES}, "
-            f"bool is_amax_s, bool is_amax_0, {_PADDING}) -> {_SIX}"
-        ),
-        _fp8_sdpa_recomp_fwd,
+            (
+                f"fp8_sdpa_recomp_fwd{overload}({_INPUTS}, bool requires_backward, str softmax_mode, {scales}, "
+                f"bool is_amax_s, bool is_amax_0, {_PADDING}) -> {_SIX}"
+            ),
+            _fp8_sdpa_recomp_fwd,
+        )
+        for overload, scales in (("", _TENSOR_SCALES), (".scalar", _NUMBER_SCALES))
     ),
     (
         (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Union
 import torch
 from torch.nn import functional
 
-from hpu_sim.runtime import active_config
+from hpu_sim.device.runtime import active_config
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,13 +40,7 @@ def saturate(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def scaled(tensor: torch.Tensor, scale: Scale, shape: Sequence[int] | None = None) -> torch.Tensor:
-    """Return a tensor multiplied by a scale.
-
-    Args:
-        tensor: Tensor in a dtype that can be multiplied.
-        scale: Scale; None for 1.
-        shape: Shape of the scale, if it is not that of the tensor or list.
-    """
+    """Return a tensor multiplied by a scale."""
     if scale is None:
         return tensor
     if not isinstance(scale, torch.Tensor):
@@ -60,57 +54,55 @@ def amax_of(tensor: torch.Tensor, *, requested: bool) -> torch.Tensor:
     return tensor.abs().max().float() if requested else torch.empty(0, device=tensor.device)
 
 
-def cast_to_fp8_v2(  # noqa: PLR0913, PLR0917 - the bridge's signature
+def _cast_to_fp8_v2(
+    *,
     input: torch.Tensor,  # noqa: A002 - the bridge's name
     scale: Scale = None,
-    stochastic_rounding: bool = False,
     is_amax: bool = False,
     dtype: torch.dtype | None = None,
     scale_shape: Sequence[int] | None = None,
+    **_: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the input times ``scale`` in float8, and the absolute maximum of the input."""
-    del stochastic_rounding
     target = torch.float8_e5m2 if dtype is None else dtype
     return saturate(scaled(input, scale, scale_shape), target), amax_of(input, requested=is_amax)
 
 
 def _cast_to_fp8(
+    *,
     input: torch.Tensor,  # noqa: A002 - the bridge's name
     scale: torch.Tensor | None,
-    stochastic_rounding: bool,
     out: torch.Tensor,
     amax: torch.Tensor,
+    **_: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    del stochastic_rounding
     out.copy_(saturate(scaled(input, scale), out.dtype))
     amax.copy_(amax_of(input, requested=True).reshape(amax.shape))
     return out, amax
 
 
 def _cast_to_fp8_hybrid(
+    *,
     input: torch.Tensor,  # noqa: A002 - the bridge's name
     scale_152: torch.Tensor | None = None,
     scale_143: torch.Tensor | None = None,
-    stochastic_rounding: bool = False,
     is_amax: bool = False,
+    **_: Any,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    del stochastic_rounding
     wide = saturate(scaled(input, scale_152), torch.float8_e5m2)
     narrow = saturate(scaled(input, scale_143), torch.float8_e4m3fn)
     return wide, narrow, amax_of(input, requested=is_amax)
 
 
-def cast_from_fp8(
+def _cast_from_fp8(
     input: torch.Tensor,  # noqa: A002 - the bridge's name
     scale: Scale,
     out_dtype: torch.dtype,
     scale_shape: Sequence[int] | None = None,
 ) -> torch.Tensor:
-    """Return a float8 tensor in a wider dtype, multiplied by ``scale``."""
     return scaled(input.to(out_dtype), scale, scale_shape)
 
 
-def fp8_gemm_v2(  # noqa: PLR0913, PLR0917 - the bridge's signature
+def _fp8_gemm_v2(  # noqa: PLR0913, PLR0917 - the bridge's signature
     A: torch.Tensor,  # noqa: N803 - the bridge's name
     trans_A: bool,  # noqa: N803 - as above
     B: torch.Tensor,  # noqa: N803 - as above
@@ -123,7 +115,6 @@ def fp8_gemm_v2(  # noqa: PLR0913, PLR0917 - the bridge's signature
     accumulate: bool = False,
     B_scale_shape: Sequence[int] | None = None,  # noqa: N803 - as above
 ) -> torch.Tensor:
-    """Return the matrix product times both scales, plus the bias, plus ``D`` if ``accumulate``."""
     left = A.float().mT if trans_A else A.float()
     right = B.float().mT if trans_B else B.float()
     product = scaled(scaled(left @ right, A_scale_inv), B_scale_inv, B_scale_shape)
@@ -134,10 +125,8 @@ def fp8_gemm_v2(  # noqa: PLR0913, PLR0917 - the bridge's signature
     return saturate(product, out_dtype)
 
 
-def _fp8_gemm(*args: Any) -> torch.Tensor:
-    *inputs, out = args
-    result: torch.Tensor = out.copy_(fp8_gemm_v2(*inputs))
-    return result
+def _fp8_gemm(*, out: torch.Tensor, **arguments: Any) -> torch.Tensor:
+    return out.copy_(_fp8_gemm_v2(**arguments))
 
 
 def _conv2d_fp8(  # noqa: PLR0913, PLR0917 - the bridge's signature
@@ -194,7 +183,10 @@ _CONV: Final = (
     "Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, SymInt[2] padding=0, SymInt[2] dilation=1, "
     "int groups=1, ScalarType? out_dtype=None"
 )
-_ADD: Final = "Tensor? fused_add=None"
+
+_CAST_FROM: Final = "ScalarType out_dtype, int[]? scale_shape=None"
+# Types of a scale by overload.
+_SCALAR_SCALES: Final = ((".scalar", "float"), (".scalar_list", "float[]"))
 
 #: Schemas and functions.
 OPERATORS: Final = (
@@ -205,9 +197,7 @@ OPERATORS: Final = (
         ),
         _cast_to_fp8,
     ),
-    (f"cast_to_fp8_v2(Tensor input, Tensor? scale=None, {_CAST}) -> (Tensor, Tensor)", cast_to_fp8_v2),
-    (f"cast_to_fp8_v2.scalar(Tensor input, float scale, {_CAST}) -> (Tensor, Tensor)", cast_to_fp8_v2),
-    (f"cast_to_fp8_v2.scalar_list(Tensor input, float[] scale, {_CAST}) -> (Tensor, Tensor)", cast_to_fp8_v2),
+    (f"cast_to_fp8_v2(Tensor input, Tensor? scale=None, {_CAST}) -> (Tensor, Tensor)", _cast_to_fp8_v2),
     (
         (
             "cast_to_fp8_hybrid(Tensor input, Tensor? scale_152=None, Tensor? scale_143=None, "
@@ -215,21 +205,7 @@ OPERATORS: Final = (
         ),
         _cast_to_fp8_hybrid,
     ),
-    (
-        "cast_from_fp8(Tensor input, Tensor? scale, ScalarType out_dtype, int[]? scale_shape=None) -> Tensor",
-        cast_from_fp8,
-    ),
-    (
-        "cast_from_fp8.scalar(Tensor input, float scale, ScalarType out_dtype, int[]? scale_shape=None) -> Tensor",
-        cast_from_fp8,
-    ),
-    (
-        (
-            "cast_from_fp8.scalar_list(Tensor input, float[] scale, ScalarType out_dtype, int[]? scale_shape=None) "
-            "-> Tensor"
-        ),
-        cast_from_fp8,
-    ),
+    (f"cast_from_fp8(Tensor input, Tensor? scale, {_CAST_FROM}) -> Tensor", _cast_from_fp8),
     (
         (
             "fp8_gemm(Tensor A, bool trans_A, Tensor B, bool trans_B, Tensor D, ScalarType out_dtype, "
@@ -239,35 +215,29 @@ OPERATORS: Final = (
     ),
     (
         f"fp8_gemm_v2({_GEMM}, Tensor? A_scale_inv=None, Tensor? B_scale_inv=None, {_GEMM_REST}) -> Tensor",
-        fp8_gemm_v2,
+        _fp8_gemm_v2,
     ),
-    (f"fp8_gemm_v2.scalar({_GEMM}, float A_scale_inv, float B_scale_inv, {_GEMM_REST}) -> Tensor", fp8_gemm_v2),
-    (
-        f"fp8_gemm_v2.scalar_list({_GEMM}, float[] A_scale_inv, float[] B_scale_inv, {_GEMM_REST}) -> Tensor",
-        fp8_gemm_v2,
+    *(
+        operator
+        for overload, kind in _SCALAR_SCALES
+        for operator in (
+            (f"cast_to_fp8_v2{overload}(Tensor input, {kind} scale, {_CAST}) -> (Tensor, Tensor)", _cast_to_fp8_v2),
+            (f"cast_from_fp8{overload}(Tensor input, {kind} scale, {_CAST_FROM}) -> Tensor", _cast_from_fp8),
+            (
+                f"fp8_gemm_v2{overload}({_GEMM}, {kind} A_scale_inv, {kind} B_scale_inv, {_GEMM_REST}) -> Tensor",
+                _fp8_gemm_v2,
+            ),
+        )
     ),
     (f"conv2d_fp8({_CONV}, Tensor? scale_input=None, Tensor? scale_weight=None) -> Tensor", _conv2d_fp8),
     (f"conv2d_fp8.scalar({_CONV}, float scale_input=1.0, float scale_weight=1.0) -> Tensor", _conv2d_fp8),
-    (
-        (
-            "softmax_fp8(Tensor input, int dim, Tensor? input_scale=None, Tensor? output_scale=None, "
-            f"Tensor? inv_attn_heads=None, {_ADD}) -> Tensor"
-        ),
-        _softmax_fp8,
-    ),
-    (
-        (
-            "softmax_fp8.Scalar_scales(Tensor input, int dim, float input_scale, float output_scale, "
-            f"Tensor? inv_attn_heads=None, {_ADD}) -> Tensor"
-        ),
-        _softmax_fp8,
-    ),
-    (
-        (
-            "softmax_fp8.Scalar(Tensor input, int dim, float input_scale, float output_scale, float inv_attn_heads, "
-            f"{_ADD}) -> Tensor"
-        ),
-        _softmax_fp8,
+    *(
+        (f"softmax_fp8{overload}(Tensor input, int dim, {scales}, Tensor? fused_add=None) -> Tensor", _softmax_fp8)
+        for overload, scales in (
+            ("", "Tensor? input_scale=None, Tensor? output_scale=None, Tensor? inv_attn_heads=None"),
+            (".Scalar_scales", "float input_scale, float output_scale, Tensor? inv_attn_heads=None"),
+            (".Scalar", "float input_scale, float output_scale, float inv_attn_heads"),
+        )
     ),
     ("sum_fp8(Tensor self, int[1]? dim=None, bool keepdim=False, ScalarType? out_dtype=None) -> Tensor", _sum_fp8),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 import torch
@@ -22,14 +23,14 @@ def _unpack(packed: torch.Tensor, *, is_signed: bool) -> torch.Tensor:
 
 
 def _convert(
-    packed: torch.Tensor,
+    *,
+    input: torch.Tensor,  # noqa: A002 - the bridge's name
     scale: torch.Tensor,
     zero_point: torch.Tensor | None,
     out_dtype: torch.dtype,
-    *,
     is_signed: bool,
 ) -> torch.Tensor:
-    numbers = _unpack(packed, is_signed=is_signed)
+    numbers = _unpack(input, is_signed=is_signed)
     rows, columns = numbers.shape[-2:]
 
     def per_row(values: torch.Tensor) -> torch.Tensor:
@@ -45,28 +46,10 @@ def _convert(
     return output
 
 
-def _convert_from_int4(
-    input: torch.Tensor,  # noqa: A002 - the bridge's name
-    scale: torch.Tensor,
-    zero_point: torch.Tensor | None,
-    out_dtype: torch.dtype,
-) -> torch.Tensor:
-    return _convert(input, scale, zero_point, out_dtype, is_signed=True)
-
-
-def _convert_from_uint4(
-    input: torch.Tensor,  # noqa: A002 - the bridge's name
-    scale: torch.Tensor,
-    zero_point: torch.Tensor | None,
-    out_dtype: torch.dtype,
-) -> torch.Tensor:
-    return _convert(input, scale, zero_point, out_dtype, is_signed=False)
-
-
 _ARGUMENTS: Final = "Tensor input, Tensor scale, Tensor? zero_point, ScalarType out_dtype"
 
 #: Schemas and functions.
 OPERATORS: Final = (
-    (f"convert_from_int4({_ARGUMENTS}) -> Tensor", _convert_from_int4),
-    (f"convert_from_uint4({_ARGUMENTS}) -> Tensor", _convert_from_uint4),
+    (f"convert_from_int4({_ARGUMENTS}) -> Tensor", functools.partial(_convert, is_signed=True)),
+    (f"convert_from_uint4({_ARGUMENTS}) -> Tensor", functools.partial(_convert, is_signed=False)),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -26,20 +26,6 @@ def optimizer_adamw(  # noqa: PLR0913, PLR0917 - the bridge's signature
 ) -> None:
     """Take an AdamW step in place.
 
-    Args:
-        gradient_vec: Gradients.
-        weight_vec: Parameters.
-        exp_avg_vec: First moments.
-        exp_avg_sq_vec: Second moments.
-        neg_step_t: Negative step size with the bias correction of both moments, a tensor of one element.
-        beta1: Decay rate of the first moments.
-        beta2: Decay rate of the second moments.
-        epsilon: Added to the root of the second moments.
-        weight_decay: Factor of the parameters before the update.
-        has_weight_decay: Whether to multiply by ``weight_decay``.
-        exp_avg_scales: Not supported.
-        exp_avg_sq_scales: Not supported.
-
     Raises:
         RuntimeError: If the moments have scales.
     """
@@ -52,24 +38,6 @@ def optimizer_adamw(  # noqa: PLR0913, PLR0917 - the bridge's signature
         if has_weight_decay:
             weight.mul_(weight_decay)
         weight.add_((moment1 / (moment2.sqrt() + epsilon) * neg_step_t).to(weight.dtype))
-
-
-def _adamw_lazy(  # noqa: PLR0913, PLR0917 - the bridge's signature
-    gradient_vec: Sequence[torch.Tensor],
-    weight_vec: Sequence[torch.Tensor],
-    exp_avg_vec: Sequence[torch.Tensor],
-    exp_avg_sq_vec: Sequence[torch.Tensor],
-    neg_step_t: torch.Tensor,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-    weight_decay: float,
-    exp_avg_scales: Sequence[torch.Tensor] | None = None,
-    exp_avg_sq_scales: Sequence[torch.Tensor] | None = None,
-) -> None:
-    lists = (gradient_vec, weight_vec, exp_avg_vec, exp_avg_sq_vec)
-    scales = (exp_avg_scales, exp_avg_sq_scales)
-    optimizer_adamw(*lists, neg_step_t, beta1, beta2, epsilon, weight_decay, True, *scales)
 
 
 def _total_norm(tensors: Sequence[torch.Tensor], norm_type: float = 2.0) -> torch.Tensor:
@@ -150,17 +118,14 @@ def _lars(  # noqa: PLR0913, PLR0917 - the bridge's signature
         gradient.mul_(lr)
 
 
-def _sgd(  # noqa: PLR0913, PLR0917 - the bridge's signature
+def _sgd(
     gradients: Sequence[torch.Tensor],
     weights_in: Sequence[torch.Tensor],
     learning_rate: torch.Tensor,
     wd: float,
-    mom: float,
-    damp: float,
-    nesterov: bool,
+    **_: Any,
 ) -> None:
-    # Without momentum the last three have no effect.
-    del mom, damp, nesterov
+    # Without momentum, its arguments have no effect.
     for gradient, weight in zip(gradients, weights_in, strict=True):
         weight.sub_(gradient.add(weight, alpha=wd) * learning_rate)
 
@@ -228,7 +193,7 @@ OPERATORS: Final = (
 
 #: Schemas and functions of lazy mode.
 LAZY_OPERATORS: Final = (
-    (f"optimizer_adamw({_LISTS}, float weight_decay, {_SCALES}) -> ()", _adamw_lazy),
+    (f"optimizer_adamw({_LISTS}, float weight_decay, {_SCALES}) -> ()", optimizer_adamw),
     (f"fused_norm_lazy({_CLIP}) -> Tensor", _clip_norm),
 )
 

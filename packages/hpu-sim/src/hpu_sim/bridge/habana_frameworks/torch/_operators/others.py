@@ -2,55 +2,48 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.nn import functional
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _REDUCTIONS: Final = ("none", "mean", "sum")
+
+
+def _method(name: str) -> Callable[..., Any]:
+    return lambda self: getattr(self, name)()
 
 
 def _plain_index(self: torch.Tensor, indices: Sequence[torch.Tensor]) -> torch.Tensor:
     return self[tuple(indices)]
 
 
-def _ctc_loss(  # noqa: PLR0913, PLR0917 - the bridge's signature
-    log_probs: torch.Tensor,
-    targets: torch.Tensor,
-    input_lengths: torch.Tensor,
-    target_lengths: torch.Tensor,
-    blank: int,
-    reduction: int,
-    zero_infinity: bool,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    lengths = (input_lengths, target_lengths)
-    loss = functional.ctc_loss(log_probs, targets, *lengths, blank, _REDUCTIONS[reduction], zero_infinity)
-    _, log_alpha = torch._ctc_loss(log_probs, targets, *lengths, blank, zero_infinity)  # noqa: SLF001 - no public API
-    return loss, log_alpha
+def _reduced_ctc_loss(log_probs: torch.Tensor, arguments: Mapping[str, Any]) -> torch.Tensor:
+    return functional.ctc_loss(
+        log_probs,
+        arguments["targets"],
+        arguments["input_lengths"],
+        arguments["target_lengths"],
+        arguments["blank"],
+        _REDUCTIONS[arguments["reduction"]],
+        arguments["zero_infinity"],
+    )
 
 
-def _ctc_loss_backward(  # noqa: PLR0913, PLR0917 - the bridge's signature
-    grad: torch.Tensor,
-    log_probs: torch.Tensor,
-    targets: torch.Tensor,
-    input_lengths: torch.Tensor,
-    target_lengths: torch.Tensor,
-    neg_log_likelihood: torch.Tensor,
-    log_alpha: torch.Tensor,
-    blank: int,
-    reduction: int,
-    zero_infinity: bool,
-) -> torch.Tensor:
+def _ctc_loss(*, log_probs: torch.Tensor, **arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    names = ("targets", "input_lengths", "target_lengths", "blank", "zero_infinity")
+    _, log_alpha = torch._ctc_loss(log_probs, *(arguments[name] for name in names))  # noqa: SLF001 - no public API
+    return _reduced_ctc_loss(log_probs, arguments), log_alpha
+
+
+def _ctc_loss_backward(*, grad: torch.Tensor, log_probs: torch.Tensor, **arguments: Any) -> torch.Tensor:
     # Recomputed: the loss is reduced, and torch's own backward operator needs that of each sequence.
-    del neg_log_likelihood, log_alpha
     with torch.enable_grad():
         leaf = log_probs.detach().requires_grad_()
-        lengths = (input_lengths, target_lengths)
-        loss = functional.ctc_loss(leaf, targets, *lengths, blank, _REDUCTIONS[reduction], zero_infinity)
-        (gradient,) = torch.autograd.grad(loss, leaf, grad)
+        (gradient,) = torch.autograd.grad(_reduced_ctc_loss(leaf, arguments), leaf, grad)
     return gradient
 
 
@@ -73,9 +66,7 @@ _OPTIONS: Final = "int blank, int reduction, bool zero_infinity"
 #: Schemas and functions.
 OPERATORS: Final = (
     ("plain_index(Tensor self, Tensor[] indices) -> Tensor", _plain_index),
-    ("exp_fast_math(Tensor self) -> Tensor", torch.exp),
-    ("sqrt_fast_math(Tensor self) -> Tensor", torch.sqrt),
-    ("rsqrt_fast_math(Tensor self) -> Tensor", torch.rsqrt),
+    *((f"{name}_fast_math(Tensor self) -> Tensor", _method(name)) for name in ("exp", "sqrt", "rsqrt")),
     (f"ctc_loss_custom({_TARGETS}, {_OPTIONS}) -> (Tensor, Tensor)", _ctc_loss),
     (
         (

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: Mode in which an element is rotated with the next one; otherwise with the one half of the features away.
 PAIRWISE: Final = 1
@@ -43,35 +40,20 @@ def rotary_pos_embedding(  # noqa: PLR0913, PLR0917 - the bridge's signature
     position_ids: torch.Tensor | None,
     offset: int,
     mode: int,
+    *,
+    is_backward: bool = False,
 ) -> torch.Tensor:
     """Return the input rotated by the angles of its positions. Features beyond those of the angles stay."""
-    return _rotate_by_angles(input, sin, cos, position_ids, offset, lambda part, sines: rotate(part, mode) * sines)
-
-
-def _rotary_pos_embedding_backward(  # noqa: PLR0913, PLR0917 - the bridge's signature
-    grad_in: torch.Tensor,
-    sin: torch.Tensor,
-    cos: torch.Tensor,
-    position_ids: torch.Tensor | None,
-    offset: int,
-    mode: int,
-) -> torch.Tensor:
-    return _rotate_by_angles(grad_in, sin, cos, position_ids, offset, lambda part, sines: -rotate(part * sines, mode))
-
-
-def _rotate_by_angles(  # noqa: PLR0913, PLR0917 - the bridge's arguments
-    tensor: torch.Tensor,
-    sin: torch.Tensor,
-    cos: torch.Tensor,
-    position_ids: torch.Tensor | None,
-    offset: int,
-    sine_term: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-) -> torch.Tensor:
-    cos, sin = (at_positions(each, tensor.shape[-2], position_ids, offset) for each in (cos, sin))
+    cos, sin = (at_positions(each, input.shape[-2], position_ids, offset) for each in (cos, sin))
     features = cos.shape[-1]
-    part, rest = tensor[..., :features], tensor[..., features:]
-    output = (part * cos + sine_term(part, sin)).to(tensor.dtype)
+    part, rest = input[..., :features], input[..., features:]
+    sine_term = -rotate(part * sin, mode) if is_backward else rotate(part, mode) * sin
+    output = (part * cos + sine_term).to(input.dtype)
     return torch.cat((output, rest), -1) if rest.shape[-1] else output
+
+
+def _rotary_pos_embedding_backward(*, grad_in: torch.Tensor, **arguments: Any) -> torch.Tensor:
+    return rotary_pos_embedding(grad_in, **arguments, is_backward=True)
 
 
 _ARGUMENTS: Final = "Tensor sin, Tensor cos, Tensor? position_ids, int offset, int mode"

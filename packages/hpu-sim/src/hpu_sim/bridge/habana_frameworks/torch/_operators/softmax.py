@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import torch
 
 
-def _custom_softmax(input: torch.Tensor, flavor: int) -> torch.Tensor:  # noqa: A002 - the bridge's name
-    # The flavors are approximations.
-    del flavor
+def _custom_softmax(*, input: torch.Tensor, **_: Any) -> torch.Tensor:  # noqa: A002 - the bridge's name
     return input.softmax(-1)
 
 
@@ -58,16 +56,9 @@ def _rms_norm(data_in: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> tup
     return (wide * inverse_rms * gamma.float()).to(data_in.dtype), inverse_rms
 
 
-def _rms_norm_backward(  # noqa: PLR0913, PLR0917 - the bridge's signature
-    grad_in: torch.Tensor,
-    data_in: torch.Tensor,
-    gamma: torch.Tensor,
-    inverse_rms: torch.Tensor,
-    use_stages: bool,
-    bwd_mode: int,
+def _rms_norm_backward(
+    *, grad_in: torch.Tensor, data_in: torch.Tensor, gamma: torch.Tensor, inverse_rms: torch.Tensor, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    # Both select among kernels of a card.
-    del use_stages, bwd_mode
     grad, wide, inverse = grad_in.float(), data_in.float(), inverse_rms.float()
     normalized = wide * inverse
     scaled = grad * gamma.float()

@@ -12,7 +12,7 @@ from habana_frameworks.torch.core.quantization import (
 from habana_frameworks.torch.core.step_closure import add_step_closure, iter_mark_step, mark_step
 from habana_frameworks.torch.utils import experimental as htexp
 from habana_frameworks.torch.utils.internal import is_lazy
-from hpu_sim.features import features
+from hpu_sim.device.features import features
 
 __all__ = [
     "add_step_closure",

@@ -12,7 +12,7 @@ import torch
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from habana_frameworks.torch.hpu import _flags
-from hpu_sim.features import features
+from hpu_sim.device.features import features
 
 if TYPE_CHECKING:
     from collections.abc import Callable

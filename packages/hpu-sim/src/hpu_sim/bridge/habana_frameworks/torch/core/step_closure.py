@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from habana_frameworks.torch.hpu import _metrics_file
 from habana_frameworks.torch.utils.internal import is_lazy
-from hpu_sim.runtime import acquire_device, native
+from hpu_sim.device.runtime import acquire_device, native
 
 if TYPE_CHECKING:
     from collections.abc import Callable

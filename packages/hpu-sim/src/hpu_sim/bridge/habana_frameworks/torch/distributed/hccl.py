@@ -9,7 +9,7 @@ import socket
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_sim.runtime import native
+from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,11 +33,6 @@ def initialize_distributed_hpu(
     """Set the environment variables of this rank, including the module of its device.
 
     It neither acquires a device nor creates a process group.
-
-    Args:
-        world_size: Number of ranks of the job.
-        rank: Rank of this process.
-        local_rank: Rank of this process on its machine.
 
     Returns:
         World size, rank and local rank from the environment; by default (1, -1, -1).
@@ -128,27 +123,10 @@ def _register_backend() -> None:
     if "devices" in inspect.signature(register).parameters:
         register(_NAME, _create_process_group, extended_api=True, devices=["hpu"])
     else:
-        # torch 2.0 uses a registered backend for CPU and CUDA tensors.
+        from habana_frameworks.torch import _torch_2_0
+
         register(_NAME, _create_process_group, extended_api=True)
-        _use_for_hpu(dist.distributed_c10d)
-
-
-def _use_for_hpu(c10d: Any) -> None:
-    """Make torch 2.0 use the backend for hpu tensors, and send objects as hpu tensors."""
-
-    class BackendConfig(c10d.BackendConfig):  # type: ignore[misc] # torch's class is Any here
-        def __init__(self, backend: str) -> None:
-            super().__init__(backend)
-            if str(backend).lower() == _NAME:
-                self.device_backend_map = {"hpu": c10d.Backend(backend)}
-
-    torch_get_pg_device: Callable[[Any], Any] = c10d._get_pg_device  # noqa: SLF001 - the bridge patches it too
-
-    def get_pg_device(group: Any = None) -> Any:
-        return c10d.torch.device("hpu") if c10d.get_backend(group) == _NAME else torch_get_pg_device(group)
-
-    c10d.BackendConfig = BackendConfig
-    c10d._get_pg_device = get_pg_device  # noqa: SLF001 - as above
+        _torch_2_0.use_backend_for_hpu(_NAME, dist.distributed_c10d)
 
 
 initialize_distributed_hpu()

@@ -4,7 +4,7 @@ import importlib
 from typing import Any, Final
 
 from habana_frameworks.torch.utils.internal import is_lazy
-from hpu_sim.import_hooks import after_import
+from hpu_sim.common.post_import import after_import
 
 # Modules of torch, by release, that predict the strides of a result.
 _STRIDE_MODULES: Final = ("torch._refs", "torch._subclasses.fake_impls", "torch._subclasses.fake_tensor")

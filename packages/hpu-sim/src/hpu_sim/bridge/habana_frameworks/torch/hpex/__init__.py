@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hpu_sim.features import features
+from hpu_sim.device.features import features
 
 # HMP is in a folder of its own, so that `find_spec` does not find it in releases without it.
 if features().hmp:

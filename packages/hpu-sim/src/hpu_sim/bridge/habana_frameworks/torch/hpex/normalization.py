@@ -24,12 +24,7 @@ class RmsNormBwdMode(enum.Enum):
 
 
 class FusedClipNorm:
-    """Gradient clipping by the total L2 norm.
-
-    Args:
-        parameters: The parameters.
-        max_norm: Largest total norm of the gradients.
-    """
+    """Gradient clipping by the total L2 norm."""
 
     def __init__(self, parameters: Iterable[torch.Tensor] | torch.Tensor, max_norm: float) -> None:
         self.parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)

@@ -16,7 +16,7 @@ from habana_frameworks.torch.hpu.metrics import metric_global, metric_localconte
 from habana_frameworks.torch.hpu.random import *
 from habana_frameworks.torch.hpu.streams import *
 from habana_frameworks.torch.utils.internal import is_lazy
-from hpu_sim.features import features
+from hpu_sim.device.features import features
 
 if features().after_1_19:
     from habana_frameworks.torch.hpu._philox import set_rng_ctx, unset_rng_ctx

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hpu_sim.features import features
+from hpu_sim.device.features import features
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,13 +79,7 @@ def disable_quantization() -> None:
 
 
 def enable_const_section_serialization(path: str, clear_path: bool, use_compression: bool) -> None:
-    """Write the constants of compiled graphs to a folder; the simulator has none, and writes nothing.
-
-    Args:
-        path: The folder.
-        clear_path: Whether to delete the folder's content first.
-        use_compression: Whether to compress the constants.
-    """
+    """Write the constants of compiled graphs to a folder; the simulator has none, and writes nothing."""
 
 
 def disable_const_section_serialization() -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable
 
-    from habana_frameworks.torch.hpu.metrics import Metric
+#: Statistics of metrics, in the bridge's order, by name.
+Stats = dict[str, list[tuple[str, Any]]]
 
 _FILE_VARIABLES: Final = ("PT_HPU_METRICS_FILE", "HABANA_PT_METRICS_FILE")
 _FORMAT_VARIABLE: Final = "PT_HPU_METRICS_FILE_FORMAT"
@@ -25,40 +26,26 @@ _writers: list[_Writer] = []
 
 
 class _Writer:
-    """Writer of the global metrics.
+    """Writer of the global metrics."""
 
-    Args:
-        metrics: Metrics to write.
-        file_name: File to append to.
-        form: ``"json"`` or ``"text"``.
-        triggers: Triggers to write on.
-    """
-
-    def __init__(self, metrics: Collection[Metric], file_name: str, form: str, triggers: frozenset[str]) -> None:
-        self._metrics = metrics
+    def __init__(self, read: Callable[[], Stats], file_name: str, form: str, triggers: frozenset[str]) -> None:
+        self._read = read
         self._file_name = file_name
         self._form = form
         self._triggers = triggers
-        self._last = self._values()
-
-    def _values(self) -> list[list[tuple[str, Any]]]:
-        return [metric.stats() for metric in self._metrics]
+        self._last = read()
 
     def notify(self, trigger: str) -> None:
         """Write an entry for ``trigger``, and one for "metric_change" if a metric has changed, where asked for."""
-        values = self._values()
-        changed, self._last = values != self._last, values
+        stats = self._read()
+        changed, self._last = stats != self._last, stats
         for reason in (trigger, *(["metric_change"] if changed else [])):
             if reason in self._triggers:
-                dump(self._file_name, self._form, reason, self._metrics)
+                dump(self._file_name, self._form, reason, stats)
 
 
-def start(metrics: Collection[Metric]) -> None:
-    """Start to write metrics to the file that ``PT_HPU_METRICS_FILE`` names; do nothing where it is unset.
-
-    Args:
-        metrics: The global metrics.
-    """
+def start(read: Callable[[], Stats]) -> None:
+    """Start to write metrics to the file that ``PT_HPU_METRICS_FILE`` names; do nothing where it is unset."""
     file_name = next((os.environ[name] for name in _FILE_VARIABLES if os.environ.get(name)), None)
     if file_name is None:
         return
@@ -66,7 +53,7 @@ def start(metrics: Collection[Metric]) -> None:
     triggers = frozenset(part.strip() for part in text.split(","))
     if unknown := triggers.difference(_TRIGGERS):
         _logger.warning("%s names unknown triggers: %s", _TRIGGERS_VARIABLE, ", ".join(sorted(unknown)))
-    _writers.append(_Writer(metrics, file_name, os.environ.get(_FORMAT_VARIABLE, "json"), triggers))
+    _writers.append(_Writer(read, file_name, os.environ.get(_FORMAT_VARIABLE, "json"), triggers))
     atexit.register(notify, "process_exit")
 
 
@@ -76,7 +63,7 @@ def notify(trigger: str) -> None:
         writer.notify(trigger)
 
 
-def dump(file_name: str, form: str, trigger: str, metrics: Collection[Metric]) -> None:
+def dump(file_name: str, form: str, trigger: str, stats: Stats) -> None:
     """Append an entry per metric to a file.
 
     Raises:
@@ -88,13 +75,13 @@ def dump(file_name: str, form: str, trigger: str, metrics: Collection[Metric]) -
     path = _path_with_rank(Path(file_name))
     entries = [
         {
-            "metric_name": metric.name(),
+            "metric_name": name,
             "triggered_by": trigger,
             "generated_on": datetime.now().astimezone().strftime("%B %d, %Y %H:%M:%S"),
-            "statistics": dict(metric.stats()),
+            "statistics": dict(values),
             "simulated": True,
         }
-        for metric in metrics
+        for name, values in stats.items()
     ]
     if form == "json":
         before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from hpu_sim import runtime
+from hpu_sim.device import runtime
 
 
 def is_initialized() -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from habana_frameworks.torch.hpu._utils import _get_device_index, init
-from hpu_sim.runtime import active_config, native
+from hpu_sim.device.runtime import active_config, native
 
 if TYPE_CHECKING:
     from typing_extensions import Self

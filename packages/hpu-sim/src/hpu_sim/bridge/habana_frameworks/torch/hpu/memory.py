@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 from habana_frameworks.torch.hpu._utils import _get_device_index, init
-from hpu_sim.runtime import native
+from hpu_sim.device.runtime import native
 
 __all__ = [
     "max_memory_allocated",

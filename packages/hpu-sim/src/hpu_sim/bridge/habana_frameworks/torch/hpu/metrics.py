@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 
 from habana_frameworks.torch.hpu import _metrics_file
-from hpu_sim.runtime import native
+from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -78,13 +78,7 @@ _CACHE_METRICS: Final = {"recipe_cache": (_recipe_cache, _format_recipe_cache)}
 
 
 class Metric:
-    """Metric that counts while it is started.
-
-    Args:
-        name: Name of the metric.
-        read: Returns the counts since the start of the process.
-        format_stats: Returns the statistics of counts.
-    """
+    """Metric that counts while it is started."""
 
     def __init__(
         self,
@@ -149,7 +143,13 @@ def _start_all() -> dict[str, Metric]:
 
 
 _global_metrics: Final = _start_all()
-_metrics_file.start(_global_metrics.values())
+
+
+def _global_stats() -> dict[str, list[tuple[str, Any]]]:
+    return {name: metric.stats() for name, metric in _global_metrics.items()}
+
+
+_metrics_file.start(_global_stats)
 
 
 def metric_global(name: str) -> Metric | None:
@@ -191,4 +191,4 @@ def metrics_dump(file_name: str, format: str = "json") -> None:  # noqa: A002 - 
         ValueError: If the format is unknown.
         OSError: If the file cannot be written.
     """
-    _metrics_file.dump(file_name, format, "user", _global_metrics.values())
+    _metrics_file.dump(file_name, format, "user", _global_stats())

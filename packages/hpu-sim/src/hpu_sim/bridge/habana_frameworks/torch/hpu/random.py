@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from habana_frameworks.torch.hpu._utils import init
-from hpu_sim.runtime import native
+from hpu_sim.device.runtime import native
 
 from . import _philox  # Relative, for type checkers.
 

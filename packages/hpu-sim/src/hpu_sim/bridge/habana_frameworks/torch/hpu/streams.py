@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hpu_sim.runtime import native
+from hpu_sim.device.runtime import native
 
-from . import _events  # Relative, for type checkers.
+from . import _until_torch_2_3  # Relative, for type checkers.
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -53,7 +53,7 @@ class Stream(torch.Stream):
     # torch < 2.4 lacks these methods.
 
     def query(self) -> bool:
-        """Return True: each call returns once its work has completed."""
+        """Return True: kernels run synchronously."""
         return True
 
     def synchronize(self) -> None:
@@ -73,16 +73,16 @@ class Stream(torch.Stream):
         return event
 
 
-class Event(_events.BaseEvent):
-    """Event of a stream. Its time is that of the host, because each call returns once its work has completed."""
+class Event(_until_torch_2_3.BaseEvent):
+    """Event of a stream. Its time is that of the host, because kernels run synchronously."""
 
-    _timer: _events.BaseEvent
+    _timer: _until_torch_2_3.BaseEvent
 
     def __new__(cls, enable_timing: bool = False) -> Self:
         """Create an event; ``enable_timing`` enables :meth:`elapsed_time`."""
         event = super().__new__(cls, device="hpu", enable_timing=enable_timing)
         # torch's `elapsed_time` accepts only its own class, no subclasses.
-        event._timer = _events.BaseEvent(device="hpu", enable_timing=enable_timing)
+        event._timer = _until_torch_2_3.BaseEvent(device="hpu", enable_timing=enable_timing)
         return event
 
     def record(self, stream: torch.Stream | None = None) -> None:

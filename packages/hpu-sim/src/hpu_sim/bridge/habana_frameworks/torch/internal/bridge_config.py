@@ -6,9 +6,9 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_sim.config import PLACE_ON_CPU_VARIABLE
-from hpu_sim.features import features
-from hpu_sim.runtime import active_config, native
+from hpu_sim.device.config import PLACE_ON_CPU_VARIABLE
+from hpu_sim.device.features import features
+from hpu_sim.device.runtime import active_config, native
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,10 +39,6 @@ def env_setting(name: str, value: Any) -> Iterator[None]:
     """Return a context manager that sets a flag.
 
     With ``PT_COMPILE_ONLY_MODE`` a card compiles recipes without running them. Here operators run.
-
-    Args:
-        name: Name of the flag.
-        value: Its value.
 
     Raises:
         KeyError: If the bridge has no such flag, which programs use to find out.

@@ -1,6 +1,6 @@
 """Mode of the bridge."""
 
-from hpu_sim.runtime import active_config
+from hpu_sim.device.runtime import active_config
 
 
 def is_lazy() -> bool:

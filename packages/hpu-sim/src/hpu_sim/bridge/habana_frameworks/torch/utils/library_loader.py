@@ -1,7 +1,7 @@
 """Legacy functions that load the bridge and check for devices."""
 
 from habana_frameworks.torch import hpu
-from hpu_sim.features import features
+from hpu_sim.device.features import features
 
 
 def is_habana_available() -> bool:

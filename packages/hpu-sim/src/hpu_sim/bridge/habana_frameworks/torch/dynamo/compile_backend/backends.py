@@ -35,11 +35,6 @@ def hpu_backend(
 ) -> Callable[..., Any]:
     """Compile a graph for torch.compile.
 
-    Args:
-        graph_module: Graph captured by dynamo.
-        example_inputs: Inputs of the graph.
-        kwargs: ``options``, with names from :mod:`habana_frameworks.torch.dynamo.compile_backend.config`.
-
     Raises:
         AttributeError: If an option is unknown.
     """

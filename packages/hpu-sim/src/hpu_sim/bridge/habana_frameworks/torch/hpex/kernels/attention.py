@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from habana_frameworks.torch._operators.attention import fp8_attention, padding_mask, repeat_heads
+from habana_frameworks.torch._operators.attention import Inputs, fp8_attention, padding_mask, repeat_heads
 from habana_frameworks.torch._operators.float8 import amax_of
 
 __all__ = ["FusedSDPA", "PySDPA", "fp8_fused_sdpa"]
@@ -93,31 +93,23 @@ def fp8_fused_sdpa(  # noqa: PLR0913, PLR0917 - the bridge's signature
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the attention of float8 tensors, and the absolute maxima of probabilities and output.
 
-    Args:
-        query: Queries of shape ``(batch, heads, queries, features)``.
-        key: Keys of shape ``(batch, heads, keys, features)``.
-        value: Values of shape ``(batch, heads, keys, features)``.
-        attn_mask: Tensor added to the scores, or a bool tensor that is False for masked positions.
-        dropout_p: Dropout probability.
-        is_causal: Whether queries attend to earlier keys only.
-        scale: Factor of the scores; None for ``features ** -0.5``.
-        softmax_mode: Ignored.
-        d_scale_q: Factor of the queries.
-        d_scale_k: Factor of the keys.
-        d_scale_v: Factor of the values.
-        q_scale_s: Factor of the probabilities before their cast to float8; None for no cast.
-        q_scale_o: Factor of the output before its cast to float8; None for no cast.
-        d_scale_s: Factor of the probabilities after the cast.
-        is_amax_s: Whether to return the maximum of the probabilities; else it is an empty tensor.
-        is_amax_o: Whether to return the absolute maximum of the output; else it is an empty tensor.
-        valid_seq_len: Number of keys per sequence that are not padding, of shape ``(batch,)``.
-        seq_padding_type: ``"left"`` if padding precedes the keys, else it follows them.
+    Queries, keys and values are multiplied by their ``d_scale``, and probabilities by ``d_scale_s`` after their cast to
+    float8 with ``q_scale_s``. The output is cast with ``q_scale_o``. Without a ``q_scale`` there is no cast, and
+    without ``is_amax_s`` or ``is_amax_o`` a maximum is an empty tensor. The rest is as in :class:`FusedSDPA`.
     """
     del softmax_mode
     factor = query.shape[-1] ** -0.5 if scale is None else scale
-    scales = (d_scale_q, d_scale_k, d_scale_v, q_scale_s, q_scale_o, d_scale_s)
-    padding = (valid_seq_len, seq_padding_type)
-    output, probabilities, _, exact = fp8_attention(
-        query, key, value, attn_mask, dropout_p, factor, is_causal, *scales, *padding
+    inputs = Inputs(query, key, value, attn_mask, dropout_p, factor, is_causal, valid_seq_len, seq_padding_type)
+    done = fp8_attention(
+        inputs,
+        {
+            "d_scale_q": d_scale_q,
+            "d_scale_k": d_scale_k,
+            "d_scale_v": d_scale_v,
+            "q_scale_s": q_scale_s,
+            "q_scale_o": q_scale_o,
+            "d_scale_s": d_scale_s,
+        },
     )
-    return output, amax_of(probabilities, requested=is_amax_s), amax_of(exact, requested=is_amax_o)
+    amaxes = amax_of(done.probabilities, requested=is_amax_s), amax_of(done.exact, requested=is_amax_o)
+    return done.output, *amaxes

@@ -25,17 +25,7 @@ class CTCLoss:
         reduction: str = "mean",
         zero_infinity: bool = False,
     ) -> torch.Tensor:
-        """Return the loss.
-
-        Args:
-            log_probs: Logarithms of probabilities, of shape ``(time, batch, classes)``.
-            targets: Classes of shape ``(batch, longest target)``.
-            input_lengths: Length of each input.
-            target_lengths: Length of each target.
-            blank: Class of the blank.
-            reduction: ``"none"``, ``"mean"`` or ``"sum"``.
-            zero_infinity: Whether an infinite loss and its gradient are zero.
-        """
+        """Return the loss."""
         return functional.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity)
 
 
@@ -44,11 +34,6 @@ class CustomSoftmax:
 
     @staticmethod
     def apply(input: torch.Tensor, flavor: int) -> torch.Tensor:  # noqa: A002 - the bridge's name
-        """Return the softmax.
-
-        Args:
-            input: Logits.
-            flavor: Approximation that a card uses; ignored.
-        """
+        """Return the softmax."""
         del flavor
         return input.softmax(-1)

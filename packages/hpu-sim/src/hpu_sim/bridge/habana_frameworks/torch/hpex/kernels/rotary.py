@@ -20,7 +20,7 @@ __all__ = [
 
 
 class RotaryPosEmbeddingMode(enum.Enum):
-    """Which elements are rotated together: those a half of the features apart, or neighbours."""
+    """Pairing of the elements that are rotated together: a half of the features apart, or adjacent."""
 
     BLOCKWISE = 0
     PAIRWISE = 1
@@ -53,14 +53,7 @@ class RotaryPosEmbeddingHelperV1:
 
     @staticmethod
     def apply(p: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, offset: int) -> torch.Tensor:
-        """Return the rotated tensor.
-
-        Args:
-            p: Queries or keys.
-            cos: Cosines, one row per position.
-            sin: Sines, as above.
-            offset: First position.
-        """
+        """Return the rotated tensor; the arguments are those of :func:`apply_rotary_pos_emb`."""
         return apply_rotary_pos_emb(p, cos, sin, None, offset)
 
 
@@ -69,19 +62,12 @@ class RotaryPosEmbeddingHelperV2:
 
     @staticmethod
     def apply(p: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, position_ids: torch.Tensor | None) -> torch.Tensor:
-        """Return the rotated tensor.
-
-        Args:
-            p: Queries or keys of shape ``(batch, heads, rows, features)``.
-            cos: Cosines of shape ``(1, 1, positions, features)``.
-            sin: Sines, as above.
-            position_ids: Position of each row, of shape ``(batch, rows)``; None for consecutive positions.
-        """
+        """Return the rotated tensor; the arguments are those of :func:`apply_rotary_pos_emb`."""
         return apply_rotary_pos_emb(p, cos, sin, position_ids)
 
 
 class RotaryPosEmbeddingHelperV3:
-    """Rotation as in ChatGLM: neighbours are rotated together, and one table has cosines and sines."""
+    """Rotation as in ChatGLM: adjacent elements are rotated together, and one table has cosines and sines."""
 
     @staticmethod
     def apply(x: torch.Tensor, rope_cache: torch.Tensor) -> torch.Tensor:

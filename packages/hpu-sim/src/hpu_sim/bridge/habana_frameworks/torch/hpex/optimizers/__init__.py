@@ -5,7 +5,7 @@ from habana_frameworks.torch.hpex.optimizers.adamw import FusedAdamW
 from habana_frameworks.torch.hpex.optimizers.lamb import FusedLamb
 from habana_frameworks.torch.hpex.optimizers.lars import FusedLars
 from habana_frameworks.torch.hpex.optimizers.sgd import FusedSGD
-from hpu_sim.features import features
+from hpu_sim.device.features import features
 
 __all__ = ["FusedAdamW", "FusedLamb", "FusedLars", "FusedSGD", "distributed"]
 

@@ -17,14 +17,7 @@ class FusedOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take a step.
-
-        Args:
-            closure: Function that recomputes the gradients and returns the loss.
-
-        Returns:
-            The closure's loss, or None.
-        """
+        """Take a step, and return the loss of the closure, which recomputes the gradients; None without one."""
         loss = None
         if closure is not None:
             with torch.enable_grad():

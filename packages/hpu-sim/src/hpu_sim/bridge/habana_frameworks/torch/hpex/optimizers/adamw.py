@@ -16,16 +16,7 @@ if TYPE_CHECKING:
 
 
 class FusedAdamW(FusedOptimizer):
-    """AdamW. Unlike torch's, it adds ``eps`` before the bias correction.
-
-    Args:
-        params: Parameters or parameter groups.
-        lr: Learning rate.
-        betas: Decay rates of the first and second moments.
-        eps: Added to the root of the second moments.
-        weight_decay: Decoupled weight decay.
-        bias_correction: Whether to correct the bias of the moments.
-        moments_dtype: Dtype of the moments; None for the parameter's.
+    """torch's AdamW, with ``eps`` added before the bias correction, and moments of the parameters' dtype by default.
 
     Raises:
         ValueError: If a value is out of range.

@@ -15,16 +15,7 @@ __all__ = ["FusedAdamW"]
 
 
 class FusedAdamW:
-    """AdamW on a list of parameters.
-
-    Args:
-        params: Parameters.
-        lr: Learning rate.
-        betas: Decay rates of the first and second moments.
-        eps: Added to the root of the second moments.
-        weight_decay: Decoupled weight decay.
-        bias_correction: Whether to correct the bias of the moments.
-        moments_dtype: Dtype of the moments; None for the parameter's.
+    """``hpex.optimizers.FusedAdamW`` on a list of parameters.
 
     Raises:
         ValueError: If a value is out of range.

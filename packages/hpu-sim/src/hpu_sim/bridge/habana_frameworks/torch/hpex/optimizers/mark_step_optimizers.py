@@ -9,23 +9,18 @@ import torch
 from habana_frameworks.torch.core.step_closure import _mark_step_if_lazy
 
 
-class Adam(torch.optim.Adam):
+class _MarkStep(torch.optim.Optimizer):
+    def step(self, *args: Any, **kwargs: Any) -> Any:
+        """Take a step as torch's optimizer does."""
+        _mark_step_if_lazy()
+        result = super().step(*args, **kwargs)
+        _mark_step_if_lazy()
+        return result
+
+
+class Adam(_MarkStep, torch.optim.Adam):
     """torch's Adam, whose step is a graph of its own in lazy mode."""
 
-    def step(self, *args: Any, **kwargs: Any) -> Any:
-        """Take a step as torch's Adam does."""
-        _mark_step_if_lazy()
-        result = super().step(*args, **kwargs)
-        _mark_step_if_lazy()
-        return result
 
-
-class AdamW(torch.optim.AdamW):
+class AdamW(_MarkStep, torch.optim.AdamW):
     """torch's AdamW, whose step is a graph of its own in lazy mode."""
-
-    def step(self, *args: Any, **kwargs: Any) -> Any:
-        """Take a step as torch's AdamW does."""
-        _mark_step_if_lazy()
-        result = super().step(*args, **kwargs)
-        _mark_step_if_lazy()
-        return result

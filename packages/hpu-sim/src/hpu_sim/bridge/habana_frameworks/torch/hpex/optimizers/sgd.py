@@ -17,14 +17,6 @@ if TYPE_CHECKING:
 class FusedSGD(FusedOptimizer):
     """torch's SGD. The constructor acquires a device, as the bridge's, which keeps the learning rate there.
 
-    Args:
-        params: Parameters or parameter groups.
-        lr: Learning rate.
-        momentum: Momentum factor.
-        weight_decay: Factor of the parameter that is added to its gradient.
-        dampening: Dampening of the momentum.
-        nesterov: Whether to use Nesterov momentum.
-
     Raises:
         ValueError: If a value is out of range.
     """

@@ -25,13 +25,6 @@ class _Pass(NamedTuple):
 class GraphedCall:
     """Captured call of a function and its backward pass, for one set of input shapes.
 
-    Args:
-        function: The function.
-        arguments: Positional and keyword arguments of the capture, whose tensors are copied.
-        parameters: Further tensors that require gradients, such as a module's.
-        allow_unused_input: Whether inputs and parameters may have no gradient.
-        copy_gradients: Whether to return copies of the gradients, which the next replay does not overwrite.
-
     Raises:
         RuntimeError: If the function cannot be captured, or an input has no gradient.
     """

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from habana_frameworks.torch.utils.internal import is_lazy
-from hpu_sim.runtime import native
+from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -85,8 +85,8 @@ def wrap_in_hpu_graph(
 ) -> torch.nn.Module:
     """Wrap a module's ``forward`` to capture an HPU graph per set of input shapes, and replay it without gradients.
 
-    The wrapped ``forward`` has two more keyword arguments: ``bypass_hpu_graphs`` runs it without a graph, and
-    ``warmup_mode`` returns None after a capture. The module's ``clear_cache()`` and ``clear_inputs()`` drop all graphs.
+    Return the module. Its ``forward`` then has two more keyword arguments: ``bypass_hpu_graphs`` runs it without a
+    graph, and ``warmup_mode`` returns None after a capture. ``clear_cache()`` and ``clear_inputs()`` drop all graphs.
 
     Args:
         module: The module, changed in place.
@@ -94,9 +94,6 @@ def wrap_in_hpu_graph(
         disable_tensor_cache: Ignored: captures keep their tensors.
         dry_run: Ignored: captures run their operators.
         max_graphs: Largest number of graphs. Further shapes run without a graph. None for no limit.
-
-    Returns:
-        The module.
     """
     del asynchronous, disable_tensor_cache, dry_run
     cache = _Cache(module.forward, max_graphs)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from habana_frameworks.torch import hpu
 from habana_frameworks.torch.utils.experimental import detect_recompilation
 from habana_frameworks.torch.utils.experimental.detect_recompilation import detect_recompilation_auto_model
-from hpu_sim.runtime import active_config
+from hpu_sim.device.runtime import active_config
 
 if TYPE_CHECKING:
     import torch

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from torch.utils._pytree import tree_flatten
 
 __all__ = ["detect_recompilation_auto_model"]
 
@@ -48,7 +46,8 @@ class detect_recompilation_auto_model(torch.nn.Module):  # noqa: N801 - the brid
         def record(module: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
             del module
             shapes = self._shapes.setdefault(name, {})
-            key = tuple(tuple(tensor.shape) for tensor in _tensors(inputs))
+            leaves = tree_flatten(inputs)[0]
+            key = tuple(tuple(leaf.shape) for leaf in leaves if isinstance(leaf, torch.Tensor))
             shapes[key] = shapes.get(key, 0) + 1
 
         return record
@@ -70,13 +69,3 @@ class detect_recompilation_auto_model(torch.nn.Module):  # noqa: N801 - the brid
             with Path(f"{self._name}_dynamicity.csv").open("w", encoding="utf-8", newline="") as file:
                 csv.writer(file).writerows([("module", "calls", "input shapes"), *rows])
         return rows
-
-
-def _tensors(inputs: Any) -> Iterator[torch.Tensor]:
-    if isinstance(inputs, torch.Tensor):
-        yield inputs
-    elif isinstance(inputs, tuple | list):
-        for each in inputs:
-            yield from _tensors(each)
-    elif isinstance(inputs, dict):
-        yield from _tensors(list(inputs.values()))

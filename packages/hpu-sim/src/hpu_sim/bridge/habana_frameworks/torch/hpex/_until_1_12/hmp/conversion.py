@@ -9,8 +9,8 @@ import torch
 from habana_frameworks.torch.hpex.hmp.policy import policy
 from torch.nn import functional
 
-from hpu_sim.autocast import default_list
-from hpu_sim.features import features
+from hpu_sim.device.autocast import default_list
+from hpu_sim.device.features import features
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,17 +96,7 @@ def _convert_bf16(
 ) -> None:
     """Patch torch's operators permanently to cast hpu tensors between float32 and bfloat16.
 
-    Args:
-        opt_level: ``"O1"`` to follow the lists; ``"O2"`` for matrix products and convolutions in bfloat16 and the rest
-            in float32.
-        bf16_file_path: File of bfloat16 operators, one per line; ``""`` for the default list.
-        fp32_file_path: File of float32 operators; ``""`` for the default list.
-        isVerbose: Whether to print each kind of cast once.
-
-    Raises:
-        AssertionError: If the level is unknown, or an operator is in both lists.
-        OSError: If a file cannot be read.
-        TypeError: If a path is None at level O1.
+    The arguments and errors are those of :func:`_convert_with_float16`.
     """
     _convert(opt_level, bf16_file_path, fp32_file_path, torch.bfloat16, verbose=isVerbose)
 

@@ -38,13 +38,7 @@ class Policy:
         self._printed: set[str] = set()
 
     def cast(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Return the arguments of an operator, cast by its policy.
-
-        Args:
-            name: Name of the operator in the lists.
-            args: Positional arguments.
-            kwargs: Keyword arguments; ``out`` is not cast.
-        """
+        """Return the arguments of an operator, cast by its policy."""
         dtype = self._target_dtype(name, args, kwargs) if self.enabled else None
         if dtype is None:
             return args, kwargs

@@ -120,11 +120,6 @@ class Linear(torch.nn.Module):
     def forward(self, inp: torch.Tensor, weight: torch.Tensor | None = None, bias: torch.Tensor | None = None) -> Any:
         """Return the linear map of ``inp``, of shape ``(..., in_features)``.
 
-        Args:
-            inp: The input.
-            weight: Weight that replaces the layer's own.
-            bias: Bias that replaces the layer's own.
-
         Raises:
             TypeError: If the layer has no weight and ``weight`` is None.
         """

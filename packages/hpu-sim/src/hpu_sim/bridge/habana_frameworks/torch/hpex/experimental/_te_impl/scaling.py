@@ -13,11 +13,6 @@ if TYPE_CHECKING:
 class Scaling:
     """Scale and amax history of a tensor.
 
-    Args:
-        fp8_max: Largest number of the format.
-        dtype: The float8 format.
-        device: Device of the tensor.
-
     Attributes:
         scale: Factor of the numbers before they are rounded, a tensor of one element.
         amax_history: Absolute maxima of earlier steps, latest first.

@@ -5,7 +5,7 @@ From 1.19 on this re-exports the package ``intel_transformer_engine``, and raise
 
 import importlib
 
-from hpu_sim.features import features
+from hpu_sim.device.features import features
 
 if features().separate_transformer_engine:
     importlib.import_module("intel_transformer_engine")

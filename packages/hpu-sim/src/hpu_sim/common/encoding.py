@@ -1,0 +1,57 @@
+"""JSON encoding of dataclasses."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from typing import Any, Final, Literal, TypeVar
+
+#: Version of the JSON of records, reports and plans, incremented when a reader has to change.
+SCHEMA_VERSION: Final = 1
+
+_T = TypeVar("_T")
+
+
+def to_dict(value: Any) -> Any:
+    """Return a dataclass as JSON types."""
+    return dataclasses.asdict(value)
+
+
+def from_dict(kind: type[_T], data: Any) -> _T:
+    """Return the dataclass that :func:`to_dict` encoded.
+
+    Raises:
+        ValueError: If ``data`` does not match the class, for example because another version wrote it.
+    """
+    try:
+        return typing.cast("_T", _from_dict(kind, data))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a {kind.__name__} of schema version {SCHEMA_VERSION}: {error!r}") from error
+
+
+def _from_dict(kind: Any, data: Any) -> Any:
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        return kind(
+            **{field.name: _from_dict(hints[field.name], data[field.name]) for field in dataclasses.fields(kind)}
+        )
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        return _checked(data, data in arguments)
+    if origin is dict:
+        return {_from_dict(arguments[0], key): _from_dict(arguments[1], value) for key, value in data.items()}
+    if origin is tuple:
+        _checked(data, isinstance(data, (list, tuple)))
+        kinds = [arguments[0]] * len(data) if arguments[-1] is Ellipsis else arguments
+        return tuple(_from_dict(item_kind, item) for item_kind, item in zip(kinds, data, strict=True))
+    if origin in {types.UnionType, typing.Union}:
+        return None if data is None else _from_dict(arguments[0], data)
+    # JSON writes a whole float as an int.
+    return _checked(data, isinstance(data, (int, float) if kind is float else kind))
+
+
+def _checked(data: Any, is_valid: bool) -> Any:
+    if not is_valid:
+        raise TypeError(f"unexpected value {data!r:.80}")
+    return data

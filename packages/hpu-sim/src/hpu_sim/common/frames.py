@@ -1,0 +1,206 @@
+"""Attribution of Python stacks to the line of the program that caused an event."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import linecache
+import sys
+import sysconfig
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType, TracebackType
+
+#: Maximum number of frames kept of a stack, from the innermost outwards.
+MAX_STACK_DEPTH: Final = 40
+
+CallPath = tuple[tuple[int, int], ...]
+
+# Packages that are never the program, wherever they are: developers may have them in a checkout.
+_FRAMEWORKS: Final = frozenset(
+    {
+        "accelerate",
+        "deepspeed",
+        "habana_frameworks",
+        "hpu_core",
+        "hpu_ddp",
+        "hpu_deepspeed",
+        "hpu_fsdp",
+        "hpu_precision",
+        "hpu_profiler",
+        "hpu_sim",
+        "lightning",
+        "lightning_fabric",
+        "lightning_habana",
+        "pytorch_lightning",
+        "torch",
+        "transformers",
+    }
+)
+_INSTALLED: Final = ("site-packages", "dist-packages")
+# Files between a dispatch mode and the operator that it calls.
+_DISPATCHERS: Final = ("torch/_ops.py", "torch/_compile.py", "torch/_dynamo/eval_frame.py")
+# Code from a prompt or `python -c` has such a name instead of a path.
+_TYPED: Final = ("<string>", "<stdin>", "<ipython-input")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A frame of a Python stack.
+
+    Attributes:
+        file: Path of the source file, as in the code object.
+        line: Line number, from 1.
+        function: Name of the function.
+        source: Text of the line without indentation; empty if the source is not available.
+        is_user: Whether the code belongs to the program rather than to a library.
+    """
+
+    file: str
+    line: int
+    function: str
+    source: str
+    is_user: bool
+
+    @property
+    def place(self) -> str:
+        """Name of the file and line, for people."""
+        return f"{Path(self.file).name}:{self.line}"
+
+
+def call_path(frame: FrameType | None) -> CallPath:
+    """Return code object id and bytecode offset of every frame, outermost first."""
+    path = []
+    while frame is not None:
+        path.append((id(frame.f_code), frame.f_lasti))
+        frame = frame.f_back
+    path.reverse()
+    return tuple(path)
+
+
+def user_frame(frame: FrameType | None) -> FrameType | None:
+    """Return the innermost frame of the program.
+
+    Under ``python -m package`` there is none: then that of an installed package that is not a framework, if any.
+    """
+    installed = None
+    while frame is not None:
+        origin = _origin(frame)
+        if origin == "program":
+            return frame
+        if installed is None and origin == "installed":
+            installed = frame
+        frame = frame.f_back
+    return installed
+
+
+def distinctive_lines(frame: FrameType | None, user: FrameType | None) -> tuple[tuple[str, int], ...]:
+    """Return file and line of the frames that tell one cause of an event from another.
+
+    These are the frames of the program, and those between the event and its line of the program. Frames of frameworks
+    further outside differ from loop to loop.
+
+    Args:
+        frame: Innermost frame of the stack.
+        user: Frame of the program to which the event is attributed; None if there is none.
+    """
+    lines = []
+    is_inside = True
+    while frame is not None:
+        origin = _origin(frame)
+        if origin == "program" or (is_inside and package(frame) != "hpu_sim" and not _is_dispatcher(frame)):
+            lines.append((frame.f_code.co_filename, frame.f_lineno))
+        is_inside = is_inside and frame is not user
+        frame = frame.f_back
+    return tuple(lines)
+
+
+def _is_dispatcher(frame: FrameType) -> bool:
+    # The clock's dispatch mode calls operators in one step of a program, and must not tell its events from others.
+    return frame.f_code.co_filename.endswith(_DISPATCHERS)
+
+
+def describe_stack(frame: FrameType | None, target: FrameType | None) -> tuple[tuple[Frame, ...], int | None]:
+    """Return up to :data:`MAX_STACK_DEPTH` frames without those of hpu_sim, innermost first, and the target's index.
+
+    Args:
+        frame: Innermost frame.
+        target: Frame to include even if it is beyond the maximum depth.
+    """
+    frames: list[Frame] = []
+    index = None
+    while frame is not None and (len(frames) < MAX_STACK_DEPTH or (target is not None and index is None)):
+        if frame is target:
+            index = len(frames)
+        if package(frame) != "hpu_sim" and (len(frames) < MAX_STACK_DEPTH or frame is target):
+            frames.append(describe_frame(frame, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(frames), index
+
+
+def describe_frame(frame: FrameType, line: int) -> Frame:
+    """Return a frame as data."""
+    code = frame.f_code
+    source = linecache.getline(code.co_filename, line, frame.f_globals).strip()
+    return Frame(code.co_filename, line, code.co_name, source, is_user=is_program(frame))
+
+
+def package(frame: FrameType) -> str:
+    """Return the top-level package of a frame's module."""
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
+
+
+def is_program(frame: FrameType) -> bool:
+    """Return whether a frame belongs to the program."""
+    return _origin(frame) == "program"
+
+
+def program_tracebacks(traceback: TracebackType | None) -> Iterator[TracebackType]:
+    """Yield the parts of a traceback that belong to the program, outermost first."""
+    while traceback is not None:
+        if is_program(traceback.tb_frame):
+            yield traceback
+        traceback = traceback.tb_next
+
+
+def _origin(frame: FrameType) -> Literal["program", "installed", "framework"]:
+    return _classify(frame.f_code.co_filename, package(frame))
+
+
+# Bounded, because a program may create code objects as long as it runs.
+@functools.lru_cache(maxsize=10_000)
+def _classify(file: str, package: str) -> Literal["program", "installed", "framework"]:
+    if package in _FRAMEWORKS:
+        return "framework"
+    if file.startswith("<"):
+        return "program" if file.startswith(_TYPED) else "framework"
+    if not set(_INSTALLED).isdisjoint(Path(file).parts):
+        return "installed"
+    return "framework" if file.startswith(_standard_library()) else "program"
+
+
+@functools.cache
+def _standard_library() -> tuple[str, ...]:
+    paths = [sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib")]
+    return tuple({f"{path}/" for path in paths} | {f"{Path(path).resolve()}/" for path in paths})
+
+
+def backward_caller_frame() -> FrameType | None:
+    """Return the innermost frame of the main thread if that waits for the autograd engine, else None."""
+    main = threading.main_thread().ident or 0
+    if threading.get_ident() == main:
+        # The frame would be this one, and a frame that refers to itself keeps the tensors of all its callers.
+        return None
+    frame = sys._current_frames().get(main)  # noqa: SLF001 - documented API
+    return frame if frame is not None and frame.f_code.co_filename.startswith(_autograd_folder()) else None
+
+
+@functools.cache
+def _autograd_folder() -> str:
+    spec = importlib.util.find_spec("torch.autograd")
+    return str(Path(spec.origin).parent) if spec is not None and spec.origin else "<torch.autograd>"

@@ -1,0 +1,166 @@
+"""Configuration of the simulated machine: devices, generation, release, mode and memory."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hpu_sim.data import releases
+from hpu_sim.device.memory_size import parse_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEVICES_VARIABLE: Final = "HPU_SIM_DEVICES"
+GENERATION_VARIABLE: Final = "HPU_SIM_GENERATION"
+RELEASE_VARIABLE: Final = "HPU_SIM_RELEASE"
+MEMORY_VARIABLE: Final = "HPU_SIM_MEMORY"
+ASYNC_VARIABLE: Final = "HPU_SIM_ASYNC"
+PLACE_ON_CPU_VARIABLE: Final = "PT_HPU_PLACE_ON_CPU"
+LAZY_VARIABLE: Final = "PT_HPU_LAZY_MODE"
+INT64_VARIABLE: Final = "PT_ENABLE_INT64_SUPPORT"
+REPORT_VARIABLE: Final = "HPU_SIM_REPORT"
+REPORT_DETAIL_VARIABLE: Final = "HPU_SIM_REPORT_DETAIL"
+
+DEFAULT_GENERATION: Final = "GAUDI2"
+
+#: Device memory per generation, in bytes: 32, 96 and 128 GiB. Source: Intel's product pages and `hl-smi` logs of HL-205
+#: and HL-225.
+MEMORY_BYTES: Final = {"GAUDI": 32 << 30, "GAUDI2": 96 << 30, "GAUDI3": 128 << 30}
+
+#: Above any real machine; a larger number is a typing error.
+MAX_DEVICES: Final = 64
+# int() raises another error for thousands of digits.
+_MAX_DIGITS: Final = 9
+
+
+@dataclass(frozen=True)
+class SimConfig:
+    """Simulated machine, made by :meth:`create` or :meth:`from_environment`, which validate the values.
+
+    Attributes:
+        devices: Number of devices of the machine. Each process acquires one.
+        generation: ``"GAUDI"``, ``"GAUDI2"`` or ``"GAUDI3"``.
+        release: Simulated SynapseAI release.
+        lazy: Whether operators are collected into graphs until ``mark_step``, or run one by one.
+        memory_bytes: Memory of one device, in bytes.
+    """
+
+    devices: int
+    generation: str
+    release: releases.Release
+    lazy: bool
+    memory_bytes: int
+
+    @property
+    def has_less_memory(self) -> bool:
+        """Whether a device has less memory than its generation."""
+        return self.memory_bytes < MEMORY_BYTES[self.generation]
+
+    def has_int64(self, environment: Mapping[str, str]) -> bool:
+        """Return whether a device stores int64 as such, rather than as int32.
+
+        Args:
+            environment: Environment variables, of which the bridge reads ``PT_ENABLE_INT64_SUPPORT``. By default,
+                Gaudi 2 and later have int64 in eager mode.
+        """
+        value = environment.get(INT64_VARIABLE)
+        if value is None:
+            return not self.lazy and self.generation != "GAUDI"
+        return value.lower() in {"1", "true"}
+
+    @classmethod
+    def create(
+        cls,
+        devices: int | str = 1,
+        generation: str = DEFAULT_GENERATION,
+        release: str | None = None,
+        *,
+        lazy: str | None = None,
+        memory: int | str | None = None,
+    ) -> SimConfig:
+        """Validate the values and return the machine that they describe.
+
+        Args:
+            devices: Number of devices, 1 to 64, as a number or in decimal digits.
+            generation: ``"GAUDI"``, ``"GAUDI2"`` or ``"GAUDI3"``, in any case.
+            release: SynapseAI release, or None for the default.
+            lazy: Value of ``PT_HPU_LAZY_MODE``: "0" selects eager mode and anything else lazy mode, as in the bridge;
+                None selects the release's default.
+            memory: Memory of a device, in bytes or as text such as ``"16GiB"``; None for all that the generation has,
+                which is also the maximum.
+
+        Raises:
+            ValueError: If a value is out of its range or unknown.
+        """
+        if generation.upper() not in MEMORY_BYTES:
+            raise ValueError(f"`generation` must be one of {', '.join(MEMORY_BYTES)}, got {generation!r}")
+        row = releases.find(release)
+        limit = MEMORY_BYTES[generation.upper()]
+        return cls(
+            devices=_parse_devices(devices),
+            generation=generation.upper(),
+            release=row,
+            lazy=row.lazy if lazy is None else lazy != "0",
+            memory_bytes=limit if memory is None else parse_memory(memory, limit),
+        )
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> SimConfig | None:
+        """Return the machine of ``HPU_SIM_DEVICES`` and related variables; None if it is unset or empty.
+
+        Raises:
+            ValueError: If a variable has a value out of its range or unknown.
+        """
+        devices = environment.get(DEVICES_VARIABLE, "")
+        if not devices:
+            return None
+        try:
+            return cls.create(
+                devices,
+                environment.get(GENERATION_VARIABLE) or DEFAULT_GENERATION,
+                environment.get(RELEASE_VARIABLE) or None,
+                lazy=environment.get(LAZY_VARIABLE),
+                memory=environment.get(MEMORY_VARIABLE) or None,
+            )
+        except ValueError as error:
+            # `devices` is HPU_SIM_DEVICES, and so on.
+            text = re.sub(r"^`(\w+)`", lambda match: f"HPU_SIM_{match[1].upper()}", str(error))
+            raise ValueError(text) from None
+
+    def describe(self) -> str:
+        """Return a short description, such as ``2 x GAUDI2 on SynapseAI 1.24.1, eager mode``."""
+        memory = f" of {self.memory_bytes} bytes" if self.has_less_memory else ""
+        mode = "lazy" if self.lazy else "eager"
+        return f"{self.devices} x {self.generation}{memory} on SynapseAI {self.release.version}, {mode} mode"
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that give a subprocess the same machine."""
+        return {
+            DEVICES_VARIABLE: str(self.devices),
+            GENERATION_VARIABLE: self.generation,
+            RELEASE_VARIABLE: self.release.version,
+            # Full memory is left empty: a subprocess may select a generation that has less.
+            MEMORY_VARIABLE: str(self.memory_bytes) if self.has_less_memory else "",
+        }
+
+
+def _parse_devices(devices: int | str) -> int:
+    text = str(devices)
+    # Stricter than int(), which accepts " 2", "1_0", 1.5 and True.
+    count = int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else 0
+    if not 1 <= count <= MAX_DEVICES:
+        raise ValueError(f"`devices` must be a number from 1 to {MAX_DEVICES}, got {devices!r}")
+    return count
+
+
+def lazy_variable() -> str | None:
+    """Return the value of ``PT_HPU_LAZY_MODE``, or None where it is unset."""
+    return os.environ.get(LAZY_VARIABLE)
+
+
+def memory_variable() -> str | None:
+    """Return the value of ``HPU_SIM_MEMORY``, or None where it is unset or empty."""
+    return os.environ.get(MEMORY_VARIABLE) or None

@@ -1,0 +1,125 @@
+"""Type of the C++ extension, which :func:`hpu_sim.device.runtime.native` returns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import torch
+    from torch._C._distributed_c10d import Backend, Store
+
+
+class Native(Protocol):
+    """Functions of the C++ extension, defined in ``csrc/module.cpp``."""
+
+    def configure(self, devices: int, lazy: bool, memory_limit: int, acquire: Callable[[], None]) -> None:
+        """Configure the machine: devices, mode, memory per device in bytes, and the function that acquires a device."""
+
+    def register_operators(self, device_operators: frozenset[str], device_dtypes: Mapping[str, frozenset[str]]) -> None:
+        """Register the operators; :mod:`hpu_sim.data.op_support` returns those with a device kernel, and its dtypes."""
+
+    def set_cpu_placement_allowed(self, allowed: bool) -> None:
+        """Set whether operators without a device kernel run on the CPU."""
+
+    def cpu_placement_counts(self) -> dict[str, int]:
+        """Return the number of calls of each operator without a device kernel."""
+
+    def set_low_precision_supported(self, supported: bool) -> None:
+        """Set whether the device has float16 and float8, as all but the first generation have."""
+
+    def set_int64_supported(self, supported: bool) -> None:
+        """Set whether the device has int64; without it, collectives drop the high bits."""
+
+    def register_autocast(self, name: str, policy: str) -> bool:
+        """Register an operator's autocast policy, "lower", "fp32" or "promote"; return False if torch lacks it."""
+
+    def set_listener(self, listener: Callable[[str, str, str, int], None] | None) -> None:
+        """Call ``listener(kind, op, detail, bytes)`` for each event of ``csrc/diagnostics.h``; None removes it."""
+
+    def drain_autograd_engine(self) -> None:
+        """Drain the autograd engine; ``csrc/autograd_threads.h`` gives the reason."""
+
+    def set_acquired(self, acquired: bool) -> None:
+        """Set whether this process has acquired a device."""
+
+    def check_not_lazy(self, op: str, alternative: str) -> None:
+        """Raise the bridge's error for a function that it has in eager mode only.
+
+        Args:
+            op: Name of the function.
+            alternative: Advice on what to call instead in lazy mode, an imperative.
+
+        Raises:
+            RuntimeError: In lazy mode.
+        """
+
+    def set_async(self, enabled: bool) -> None:
+        """Set whether non-blocking copies and collectives are deferred; ``csrc/deferred.h`` gives the rules."""
+
+    def mark_step(self) -> None:
+        """End the current graph and run it."""
+
+    def synchronize(self) -> None:
+        """End the current graph and wait for the device."""
+
+    def stats(self) -> dict[str, int]:
+        """Return the counters."""
+
+    def reset_stats(self) -> None:
+        """Reset the counters to 0, and the memory peak to the bytes in use."""
+
+    def start_device_trace(self) -> None:
+        """Start a new trace of the device's work; :meth:`stop_device_trace` ends it."""
+
+    def stop_device_trace(self) -> tuple[list[tuple[str, str, int, int, int, int]], int]:
+        """Return the trace's events and the number of dropped events, and end the trace.
+
+        An event has a kind ("kernel", "h2d", "d2h", "d2d", "collective" or "compilation"), a name, start and end in
+        nanoseconds since the epoch, the id of the launching thread, and a number of bytes.
+        """
+
+    def memory_stats(self) -> dict[str, int]:
+        """Return limit, in_use, max_in_use and max_alloc_size in bytes, num_allocs and num_frees."""
+
+    def fail_allocation(self, number: int) -> int:
+        """Make the allocation of this number from now on fail, once, as beyond the memory limit; for tests.
+
+        Args:
+            number: 1 for the next allocation; 0 if none is to fail.
+
+        Returns:
+            The number that was left of the call before; 0 if its allocation has failed.
+        """
+
+    def reset_peak_memory(self) -> None:
+        """Reset the memory peak to the bytes in use."""
+
+    def reset_accumulated_memory(self) -> None:
+        """Reset the counters of allocations to 0."""
+
+    def device_type(self) -> int:
+        """Return the value of torch's C++ enum ``DeviceType`` for hpu."""
+
+    def current_stream_id(self) -> int:
+        """Return the id of the calling thread's current stream."""
+
+    def set_current_stream_id(self, stream_id: int) -> None:
+        """Set the calling thread's current stream."""
+
+    def new_stream_id(self) -> int:
+        """Return the id of the next stream of the pool."""
+
+    def default_generator(self) -> torch.Generator:
+        """Return the device's default generator."""
+
+    def join_hccl_communicator(self, store: Store, rank: int, size: int) -> Store:
+        """Exchange the communicator id through a process group's store; return the store to connect over.
+
+        Raises:
+            RuntimeError: If the store holds the stale id of another process group.
+        """
+
+    def make_hccl_backend(self, gloo: Backend) -> Backend:
+        """Return an hccl backend that runs its collectives on a gloo backend."""

@@ -1,0 +1,112 @@
+"""Recording of a program, which runs as one rank of a job on the fake device until its steps are known."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import runpy
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpu_sim.plan import frameworks, patches
+from hpu_sim.plan.errors import PlanComplete, PlanError
+from hpu_sim.plan.session import Options, Session, set_current
+from hpu_sim.prediction import torch_tools, zero
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hpu_sim.prediction.recording import Recording
+
+
+def record(program: str | Path, arguments: Sequence[str], options: Options) -> Recording:
+    """Run a program on the fake device until its steps are recorded.
+
+    Raises:
+        PlanError: If the program cannot be planned; the message has its line.
+    """
+    path = str(program)
+
+    def run() -> None:
+        with _script_arguments(path, arguments):
+            runpy.run_path(path, run_name="__main__")
+
+    return record_call(run, options, (path, *arguments))
+
+
+def record_call(call: Any, options: Options, command: Sequence[str] = ()) -> Recording:
+    """Call a function on the fake device until its steps are recorded.
+
+    Raises:
+        PlanError: If the program cannot be planned.
+    """
+    _require_torch()
+    session = Session(options, command)
+    device = session.device
+    try:
+        with (
+            set_current(session),
+            torch_tools.warnings_filtered(),
+            _rank_variables(options),
+            patches.applied(session),
+            frameworks.taken_over(session),
+            device,
+        ):
+            call()
+    except PlanComplete:
+        pass
+    except SystemExit as error:
+        if error.code not in {0, None}:
+            raise PlanError(f"the program exited with {error.code!r} before its first training step") from error
+    except Exception as error:
+        raise patches.explain(error, device) from error
+    recording = session.result()
+    patches.describe_mode(recording)
+    return zero.apply(recording, session.zero) if session.zero else recording
+
+
+def _require_torch() -> None:
+    import torch
+
+    if not torch_tools.is_supported():
+        minimum = ".".join(map(str, torch_tools.MINIMUM_TORCH))
+        raise PlanError(
+            f"`hpu-sim plan` needs torch {minimum} or newer, for its tools for memory, got {torch.__version__}; plan "
+            "in an environment with a newer torch"
+        )
+
+
+@contextlib.contextmanager
+def _script_arguments(path: str, arguments: Sequence[str]) -> Iterator[None]:
+    """Give a script its arguments and its folder on the import path."""
+    argv, folders = sys.argv, list(sys.path)
+    sys.argv = [path, *arguments]
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    try:
+        yield
+    finally:
+        sys.argv = argv
+        sys.path[:] = folders
+
+
+@contextlib.contextmanager
+def _rank_variables(options: Options) -> Iterator[None]:
+    """Set the variables that a launcher sets for a rank, so that no process is launched."""
+    before = dict(os.environ)
+    node_rank, local_rank = divmod(options.rank, options.devices)
+    os.environ.update(
+        LOCAL_RANK=str(local_rank),
+        LOCAL_WORLD_SIZE=str(options.devices),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT="29500",
+        NODE_RANK=str(node_rank),
+        GROUP_RANK=str(node_rank),
+        RANK=str(options.rank),
+        WORLD_SIZE=str(options.world_size),
+    )
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

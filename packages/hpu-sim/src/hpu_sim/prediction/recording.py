@@ -1,0 +1,205 @@
+"""Data model of a recording: the operators, collectives and memory of the planned steps, without a clock.
+
+A recording depends on the program, its strategy and its precision, and not on the generation of the devices. The memory
+and time models read it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+#: Disclaimer in every output of a prediction.
+PREDICTED: Final = "predicted, not measured"
+
+#: Steps of a plan, and of one with DDP. The optimizer makes its state in the first one, DDP its buckets in the second.
+STEPS: Final = 2
+STEPS_OF_DDP: Final = 3
+
+#: Name of an operation in which the host waits for a value of the device.
+HOST_READ: Final = "host_read"
+
+#: Categories of memory, in the order of :class:`MemorySample`.
+CATEGORIES: Final = (
+    "parameters",
+    "gradients",
+    "optimizer state",
+    "activations",
+    "temporaries",
+    "communication buffers",
+    "other",
+)
+
+Phase = Literal["setup", "forward", "backward", "optimizer"]
+
+#: Storage of an operator's input or output: id and bytes that the operator reads or writes.
+Access = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Operation:
+    """A call of an operator on the device.
+
+    Attributes:
+        name: Operator, such as ``"aten.mm"``.
+        phase: Part of the step.
+        module: Qualified name of the innermost module; empty outside of modules.
+        dtype: Type of the first tensor, such as ``"bfloat16"``.
+        flops: Floating-point operations of matrix products, convolutions and attention; 0 for all others.
+        matmul: Batch, M, N and K of a matrix product; None for all others.
+        reads: Storages read.
+        writes: Storages written.
+        key: Hash of the operator, its shapes and dtypes.
+        waits_for: Indices of the collectives whose results it reads first.
+        host_sync: Whether the host waits for the result.
+        frame: Line of the program that waits, as torch's profiler names frames: "train.py(12): training_step".
+    """
+
+    name: str
+    phase: Phase
+    module: str
+    dtype: str
+    flops: int
+    matmul: tuple[int, int, int, int] | None
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+    key: int
+    waits_for: tuple[int, ...] = ()
+    host_sync: bool = False
+    frame: str = ""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes read and written."""
+        return sum(size for _, size in self.reads) + sum(size for _, size in self.writes)
+
+
+@dataclass(slots=True)
+class Collective:
+    """A call of torch.distributed with tensors of the device.
+
+    Attributes:
+        name: Collective, as the simulator names it, such as ``"allreduce"``.
+        phase: Part of the step.
+        bytes: Bytes that this rank contributes.
+        total_bytes: Bytes of the whole tensor: input of a reduction, output of a gather.
+        ranks: Ranks of the group.
+        is_async: Whether the caller waits later.
+        after: Number of operations of the step before it.
+    """
+
+    name: str
+    phase: Phase
+    bytes: int
+    total_bytes: int
+    ranks: tuple[int, ...]
+    is_async: bool
+    after: int
+
+
+@dataclass(slots=True)
+class MemorySample:
+    """Memory of the device after a change.
+
+    Attributes:
+        after: Number of operations of the step before it.
+        phase: Part of the step.
+        by_category: Bytes by category, those of :data:`CATEGORIES`.
+    """
+
+    after: int
+    phase: Phase
+    by_category: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class HostRead:
+    """A line that reads a value of the device on the host.
+
+    Attributes:
+        location: ``file:line`` of the program.
+        source: Text of the line.
+        operator: Operator that reads.
+        assumed: Value that the plan assumed; empty for a copy to the host.
+        count: Number of reads in a step.
+    """
+
+    location: str
+    source: str
+    operator: str
+    assumed: str
+    count: int
+
+
+@dataclass
+class StepRecording:
+    """One recorded training step.
+
+    Attributes:
+        operations: Operators in order.
+        collectives: Collectives in order.
+        samples: Memory over the step.
+        graph_ends: Numbers of operations after which ``mark_step`` ended a graph.
+        inputs: Dtype, shape and bytes of each tensor of the batch.
+        peaks: Highest memory of each part of the step, and then the bytes by module and category.
+    """
+
+    operations: list[Operation] = field(default_factory=list)
+    collectives: list[Collective] = field(default_factory=list)
+    samples: list[MemorySample] = field(default_factory=list)
+    graph_ends: list[int] = field(default_factory=list)
+    inputs: tuple[tuple[str, tuple[int, ...], int], ...] = ()
+    peaks: dict[Phase, tuple[int, dict[tuple[str, int], int]]] = field(default_factory=dict)
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of the step."""
+        return sum(operation.flops for operation in self.operations)
+
+
+@dataclass
+class Recording:
+    """Recording of a program as one rank of a job.
+
+    Attributes:
+        command: Program and arguments.
+        rank: Rank.
+        world_size: Number of ranks.
+        devices: Ranks per box.
+        strategy: Name of the strategy.
+        precision: Precision of the Trainer or of the program.
+        lazy: Whether the bridge is in lazy mode.
+        compiled: Whether the module is compiled with ``torch.compile``.
+        parameters: Number of parameters of this rank's modules.
+        trainable: Number of those that have gradients.
+        largest_module: Number of parameters of the largest module without children.
+        blocks: Class and number of the repeated blocks of the model, which can be recomputed.
+        is_uneven: Whether ranks have shards of different sizes.
+        setup: What happened before the first step.
+        steps: The planned steps.
+        host_reads: Lines that read values.
+        notes: Limits of the plan for this program.
+    """
+
+    command: tuple[str, ...]
+    rank: int
+    world_size: int
+    devices: int
+    strategy: str = "single"
+    precision: str = "32-true"
+    lazy: bool = False
+    compiled: bool = False
+    parameters: int = 0
+    trainable: int = 0
+    largest_module: int = 0
+    blocks: tuple[str, int] = ("", 0)
+    is_uneven: bool = False
+    setup: StepRecording = field(default_factory=StepRecording)
+    steps: list[StepRecording] = field(default_factory=list)
+    host_reads: list[HostRead] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def steady(self) -> StepRecording:
+        """The last planned step, in which the optimizer has its state already."""
+        return self.steps[-1]

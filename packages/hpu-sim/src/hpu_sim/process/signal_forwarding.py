@@ -1,0 +1,61 @@
+"""Child process with its signals forwarded, and its exit status taken over."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+from typing import TYPE_CHECKING, Final, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Sent by people and schedulers. SIGTSTP and SIGCONT reach the child as a member of this process group.
+_FORWARDED_SIGNALS: Final = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+# Python ignores these in its own process. The child starts with the system's defaults.
+_IGNORED_BY_PYTHON: Final = (signal.SIGPIPE, signal.SIGXFSZ)
+
+
+def run(command: list[str], environment: Mapping[str, str]) -> int:
+    """Run a command until it exits, and forward to it the signals that this process receives.
+
+    Returns:
+        Its exit code; for a program that a signal killed, the negative signal number.
+    """
+    # Signals that this process ignores, as under nohup, are ignored by the child too.
+    forwarded = {number for number in _FORWARDED_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN}
+    # Blocked and fetched instead of handled: no signal is lost, and siginfo tells who sent it.
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, forwarded | {signal.SIGCHLD})
+    try:
+        child = os.posix_spawn(command[0], command, environment, setsigmask=previous_mask, setsigdef=_IGNORED_BY_PYTHON)
+        while True:
+            pid, status = os.waitpid(child, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(status)
+            info = signal.sigwaitinfo(forwarded | {signal.SIGCHLD})
+            # A positive code means that the kernel sent it (Ctrl-C), to the child as well.
+            if info.si_signo in forwarded and info.si_code <= 0:
+                os.kill(child, info.si_signo)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
+
+
+def exit_like(exit_code: int) -> NoReturn:
+    """Exit this process as a child exited."""
+    if exit_code < 0:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # The child has dumped its core already.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+        if -exit_code != signal.SIGKILL:
+            signal.signal(-exit_code, signal.SIG_DFL)
+        os.kill(os.getpid(), -exit_code)
+    sys.exit(exit_code)

@@ -1,0 +1,223 @@
+"""Command-line interface."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from click.testing import CliRunner
+
+import hpu_sim
+from hpu_sim import cli
+from hpu_sim.device import build
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_COMMAND: Final = Path(sys.executable).with_name("hpu-sim")
+
+_SCRIPT: Final = """
+import sys
+import torch
+
+print(__name__, torch.hpu.device_count(), torch.hpu.get_device_name(), *sys.argv)
+sys.exit(7)
+"""
+
+
+@pytest.fixture
+def hpu_sim_command(
+    tmp_path: Path, fresh_environment: Callable[..., dict[str, str]]
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return a function that runs the installed command in a temporary folder."""
+
+    def run(*arguments: str, **variables: str | None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [_COMMAND, *arguments],
+            cwd=tmp_path,
+            env=fresh_environment(variables),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
+
+
+def test_a_script_runs_as_under_python(
+    tmp_path: Path, hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """The script is `__main__`, gets all later arguments, and its exit code is the command's."""
+    (tmp_path / "script.py").write_text(_SCRIPT, encoding="utf-8")
+
+    result = hpu_sim_command("run", "--devices", "3", "--generation", "gaudi3", "script.py", "--devices", "9", "x")
+
+    assert (result.returncode, result.stdout) == (7, "__main__ 3 GAUDI3 script.py --devices 9 x\n")
+
+
+def test_a_module_runs_as_under_python(
+    tmp_path: Path, hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """`-m` runs a module, as `python -m` does."""
+    (tmp_path / "program.py").write_text(_SCRIPT, encoding="utf-8")
+
+    result = hpu_sim_command("run", "-m", "program", "-v")
+
+    assert result.returncode == 7
+    assert result.stdout == f"__main__ 1 GAUDI2 {tmp_path / 'program.py'} -v\n"
+
+
+def test_options_can_come_from_the_environment(
+    tmp_path: Path, hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """Variables set the defaults of the options."""
+    (tmp_path / "script.py").write_text(_SCRIPT, encoding="utf-8")
+
+    result = hpu_sim_command("run", "script.py", HPU_SIM_DEVICES="4", HPU_SIM_GENERATION="GAUDI3")
+
+    assert result.stdout == "__main__ 4 GAUDI3 script.py\n"
+
+
+@pytest.mark.slow
+def test_a_release_is_passed_on(
+    tmp_path: Path, hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """The release sets the mode of the script."""
+    script = "import torch\nimport habana_frameworks.torch.core as htcore\nprint(htcore.is_lazy())\n"
+    (tmp_path / "script.py").write_text(script, encoding="utf-8")
+
+    assert hpu_sim_command("run", "--release", "1.18.0", "script.py").stdout == "True\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--devices", "two"], "`devices` must be a number from 1 to 64, got 'two'"),
+        (["--devices", "0"], "`devices` must be a number from 1 to 64, got '0'"),
+        (["--devices", "65"], "`devices` must be a number from 1 to 64, got '65'"),
+        (["--memory", "plenty"], "`memory` must be "),
+        (["--generation", "GAUDI9"], "`generation` must be one of GAUDI, GAUDI2, GAUDI3, got 'GAUDI9'"),
+        (["--release", "0.1"], "`release` must be a SynapseAI release that the simulator knows"),
+        ([], "`script` must be an existing file or a command on PATH, got 'missing.py'"),
+    ],
+)
+def test_a_bad_value_is_a_usage_error(arguments: list[str], message: str) -> None:
+    """The exit code is 2, and the error is one line that names the value."""
+    result = CliRunner().invoke(cli.main, ["run", *arguments, "missing.py"])
+
+    assert result.exit_code == 2
+    errors = [line for line in result.output.splitlines() if line.startswith("Error: ")]
+    assert len(errors) == 1
+    assert errors[0].startswith(f"Error: {message}")
+
+
+def test_a_command_on_the_path_runs_with_the_device(
+    tmp_path: Path, hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """A SCRIPT that is not a file is a command, whose subprocesses are on the same machine."""
+    script = "import os, torch\nprint(torch.ones(1, device='hpu').device, os.environ['RANK'])\n"
+    (tmp_path / "script.py").write_text(script, encoding="utf-8")
+
+    result = hpu_sim_command("run", "--quiet", "torchrun", "--nproc_per_node=1", "script.py")
+
+    assert (result.returncode, result.stdout) == (0, "hpu:0 0\n"), result.stderr
+
+
+@pytest.mark.slow
+def test_a_command_of_another_folder_of_the_path_runs(
+    tmp_path: Path, hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """Commands of hpu-sim's own environment come first, then those of PATH."""
+    tool = tmp_path / "bin" / "my-tool"
+    tool.parent.mkdir()
+    tool.write_text(f"#!{sys.executable}\nimport torch\nprint(torch.hpu.device_count())\n", encoding="utf-8")
+    tool.chmod(0o755)
+
+    result = hpu_sim_command("run", "--devices", "2", "my-tool", PATH=f"{tool.parent}:/usr/bin:/bin")
+
+    assert (result.returncode, result.stdout) == (0, "2\n"), result.stderr
+
+
+def test_a_report_names_the_command_as_typed(
+    tmp_path: Path, hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    hpu_sim_command("run", "--report", "report.json", "python", "-c", "pass")
+
+    assert json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["command"] == ["python", "-c", "pass"]
+
+
+def test_a_bad_machine_name_is_a_usage_error() -> None:
+    result = CliRunner().invoke(cli.main, ["run", "--machine", "auto:1", "missing.py"])
+
+    assert result.output.splitlines()[-1] == "Error: `machine` must be a name without a colon, got 'auto:1'"
+
+
+def test_the_installed_command_fails_without_a_traceback(
+    hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    """The last line says what is wrong."""
+    result = hpu_sim_command("run", "missing.py")
+
+    assert (result.returncode, result.stdout) == (2, "")
+    assert (
+        result.stderr.splitlines()[-1]
+        == "Error: `script` must be an existing file or a command on PATH, got 'missing.py'"
+    )
+    assert "Traceback" not in result.stderr
+
+
+def test_build_prints_the_cache_entry(hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    result = hpu_sim_command("build")
+
+    assert (result.returncode, result.stdout) == (0, f"{build.build_key()}\n")
+
+
+@pytest.mark.parametrize("arguments", [["build"], ["run", "script.py"]], ids=["build", "run"])
+def test_a_missing_compiler_is_one_sentence(
+    arguments: list[str], tmp_path: Path, hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """The command exits with code 1 before the script starts, without a traceback."""
+    (tmp_path / "script.py").write_text("print('started')", encoding="utf-8")
+
+    result = hpu_sim_command(*arguments, HPU_SIM_CACHE=str(tmp_path / "cache"), CXX="no-such-compiler")
+
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == (
+        "Error: hpu-sim needs a C++ compiler and found no 'no-such-compiler' on PATH; "
+        "install one (Debian and Ubuntu: apt-get install g++) or set CXX\n"
+    )
+
+
+def test_the_version_is_that_of_the_package(hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    assert hpu_sim_command("--version").stdout == f"hpu-sim, version {hpu_sim.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("choices", "got"),
+    [(["--strategy", "auto,fsdp"], "got 1 and 2"), (["--generation", "GAUDI2,GAUDI3"], "got 2 and 1")],
+    ids=["strategies", "generations"],
+)
+def test_the_trace_of_a_plan_is_of_one_strategy_and_one_generation(
+    choices: list[str], got: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.touch()
+
+    result = CliRunner().invoke(cli.main, ["plan", *choices, "--trace", str(tmp_path / "plan.json"), str(script)])
+
+    assert result.exit_code == 2
+    assert got in " ".join(result.output.split())
+    assert not (tmp_path / "plan.json").exists()
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["build"]], ids=["", "run", "build"])
+def test_every_command_has_help(command: list[str]) -> None:
+    result = CliRunner().invoke(cli.main, [*command, "-h"])
+
+    assert result.exit_code == 0
+    assert "Usage: " in result.output

@@ -1,0 +1,119 @@
+"""Import hook that calls a function."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hpu_sim.common.post_import import after_import
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Return the name of a module that is importable and not imported yet."""
+    (tmp_path / "hooked_module.py").write_text("value = 1\nloader = __loader__, __spec__.loader\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    finders = list(sys.meta_path)
+    yield "hooked_module"
+    sys.modules.pop("hooked_module", None)
+    sys.meta_path[:] = finders
+
+
+def test_the_callback_runs_after_the_import(module: str) -> None:
+    """The callback sees the complete module."""
+    seen: list[int] = []
+    after_import(module, lambda: seen.append(sys.modules[module].value))
+
+    importlib.import_module(module)
+
+    assert seen == [1]
+
+
+def test_the_callback_runs_now_if_the_module_is_imported() -> None:
+    seen: list[int] = []
+
+    after_import("sys", lambda: seen.append(1))
+
+    assert seen == [1]
+
+
+def test_the_callback_runs_once(module: str) -> None:
+    """Reloading the module does not call it again."""
+    seen: list[int] = []
+    after_import(module, lambda: seen.append(1))
+    importlib.import_module(module)
+
+    importlib.reload(sys.modules[module])
+
+    assert seen == [1]
+
+
+def test_finding_the_spec_is_not_an_import(module: str) -> None:
+    """`find_spec` neither calls the callback nor removes the hook."""
+    seen: list[int] = []
+    after_import(module, lambda: seen.append(1))
+
+    assert importlib.util.find_spec(module) is not None
+    assert seen == []
+    importlib.import_module(module)
+    assert seen == [1]
+
+
+def test_the_module_sees_its_own_loader(module: str) -> None:
+    """Tracebacks and `inspect` find the source through it."""
+    after_import(module, lambda: None)
+
+    loaded = importlib.import_module(module)
+
+    assert [type(loader).__name__ for loader in loaded.loader] == ["SourceFileLoader"] * 2
+    assert type(loaded.__loader__).__name__ == "SourceFileLoader"
+
+
+def test_the_hook_is_removed_after_the_import(module: str) -> None:
+    before = list(sys.meta_path)
+    after_import(module, lambda: None)
+
+    importlib.import_module(module)
+
+    assert sys.meta_path == before
+
+
+def test_a_module_can_have_several_hooks(module: str) -> None:
+    seen: list[str] = []
+    after_import(module, lambda: seen.append("first"))
+    after_import(module, lambda: seen.append("second"))
+
+    importlib.import_module(module)
+
+    assert sorted(seen) == ["first", "second"]
+
+
+def test_a_missing_module_is_still_missing() -> None:
+    """The import fails as it does without a hook."""
+    finders = list(sys.meta_path)
+    after_import("no_module_of_this_name", lambda: None)
+    try:
+        with pytest.raises(ModuleNotFoundError):
+            importlib.import_module("no_module_of_this_name")
+    finally:
+        sys.meta_path[:] = finders
+
+
+def test_the_import_raises_what_the_callback_raises(module: str) -> None:
+    """A program that asked for a device must not run without it."""
+
+    def fail() -> None:
+        raise RuntimeError("no device")
+
+    after_import(module, fail)
+
+    with pytest.raises(RuntimeError, match="no device"):
+        importlib.import_module(module)

@@ -1,0 +1,415 @@
+"""Build and cache of the C++ extension."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import platformdirs
+import pytest
+import torch
+
+from hpu_sim.device import build
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_SMALL_EXTENSION: Final = """
+#include <Python.h>
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "hpu_sim_native"};
+PyMODINIT_FUNC PyInit_hpu_sim_native() { return PyModuleDef_Init(&definition); }
+"""
+_LOAD: Final = "import sys; from hpu_sim.device import build; print(build.load_extension().__name__)"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty cache."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("HPU_SIM_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def small_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an extension module that compiles fast and, unlike the device, can be loaded several times."""
+    library = tmp_path_factory.mktemp("small") / "hpu_sim_native.so"
+    source = library.with_suffix(".cpp")
+    source.write_text(_SMALL_EXTENSION, encoding="utf-8")
+    include = f"-I{sysconfig.get_paths()['include']}"
+    subprocess.run([os.environ.get("CXX", "c++"), "-shared", "-fPIC", include, source, "-o", library], check=True)
+    return library
+
+
+@pytest.fixture
+def builds(cache: Path, small_library: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Return the workspaces of the builds so far. The compiler's subprocess, which takes half a minute, is replaced."""
+    workspaces = []
+
+    def compile_quickly(workspace: Path) -> None:
+        workspaces.append(workspace)
+        shutil.copy(small_library, workspace)
+
+    monkeypatch.setattr(build, "_compile", compile_quickly)
+    return workspaces
+
+
+def _library(cache: Path) -> Path:
+    return cache / build.build_key() / "hpu_sim_native.so"
+
+
+def test_the_first_use_builds(builds: list[Path], cache: Path) -> None:
+    """The cache holds the new entry, and nothing else but its lock."""
+    assert build.load_extension().__file__ == str(_library(cache))
+    assert len(builds) == 1
+    key = build.build_key()
+    assert sorted(path.name for path in cache.iterdir()) in ([key], [key, f"{key}.lock"])
+
+
+def test_the_second_use_loads_from_the_cache(builds: list[Path]) -> None:
+    build.load_extension()
+    build.load_extension()
+
+    assert len(builds) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"library", b"\x7fELF"], ids=["empty", "text", "truncated"])
+def test_a_corrupt_library_is_built_again(content: bytes, builds: list[Path], cache: Path) -> None:
+    """Loading it could crash the process."""
+    build.load_extension()
+    # Not overwritten, because this process has mapped the file.
+    _library(cache).unlink()
+    _library(cache).write_bytes(content)
+
+    assert build.load_extension().__name__ == "hpu_sim_native"
+    assert len(builds) == 2
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", "null", '{"sha256": 1}'])
+def test_corrupt_metadata_means_a_new_build(content: str, builds: list[Path], cache: Path) -> None:
+    """A library without a checksum is not loaded."""
+    build.load_extension()
+    (_library(cache).parent / "metadata.json").write_text(content, encoding="utf-8")
+
+    build.load_extension()
+
+    assert len(builds) == 2
+
+
+@pytest.mark.parametrize("name", ["", "hpu_sim_native.so"], ids=["entry", "library"])
+def test_an_entry_that_others_can_write_means_a_new_build(name: str, builds: list[Path], cache: Path) -> None:
+    """In a folder for all, such as /tmp, another user could have put a library of his own there."""
+    build.load_extension()
+    (_library(cache).parent / name).chmod(0o777)
+
+    build.load_extension()
+
+    assert len(builds) == 2
+
+
+def test_an_entry_of_another_user_means_a_new_build(builds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    monkeypatch.setattr(build, "_ROOT", 4712)
+    build.load_extension()
+    build.load_extension()
+
+    assert len(builds) == 2
+
+
+def test_the_library_is_the_users_own_whatever_the_umask(builds: list[Path], cache: Path) -> None:
+    before = os.umask(0)
+    try:
+        build.load_extension()
+    finally:
+        os.umask(before)
+
+    assert [path.stat().st_mode & 0o022 for path in (_library(cache), _library(cache).parent)] == [0, 0]
+
+
+def test_a_missing_library_means_a_new_build(builds: list[Path], cache: Path) -> None:
+    """Cleaning up half of the cache does no harm."""
+    build.load_extension()
+    _library(cache).unlink()
+
+    build.load_extension()
+
+    assert len(builds) == 2
+
+
+def test_a_build_removes_the_workspaces_of_killed_builds(builds: list[Path], cache: Path) -> None:
+    stale = cache / f"{build.build_key()}.build-abc"
+    stale.mkdir(parents=True)
+    (stale / "device.o").touch()
+
+    build.load_extension()
+
+    assert not stale.exists()
+
+
+def test_a_failed_build_leaves_no_entry(cache: Path, builds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(workspace: Path) -> None:
+        raise build.BuildError("no")
+
+    monkeypatch.setattr(build, "_compile", fail)
+
+    with pytest.raises(build.BuildError):
+        build.load_extension()
+
+    assert not any(path.is_dir() for path in cache.iterdir())
+
+
+def test_a_build_is_announced_on_stderr(builds: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """Half a minute of silence would look like a hang."""
+    build.load_extension()
+
+    expected = f"hpu-sim: compiling the simulated device for {build.build_key()}, once, in about half a minute\n"
+    assert capsys.readouterr() == ("", expected)
+
+
+def test_the_key_names_torch_and_python() -> None:
+    """A person can tell the entries of the cache apart."""
+    assert build.build_key().startswith(f"torch-{torch.__version__}-{sys.implementation.cache_tag}-")
+
+
+@pytest.fixture
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with one C++ file in place of the sources."""
+    folder = tmp_path / "csrc"
+    folder.mkdir()
+    (folder / "a.cpp").write_text("int a;\n", encoding="utf-8")
+    monkeypatch.setattr(build, "source_folder", lambda: folder)
+    return folder
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.cpp", "int b;\n"), ("b.cpp", ""), ("a.h", "")])
+def test_a_change_of_the_sources_changes_the_key(name: str, content: str, sources: Path) -> None:
+    before = build.build_key()
+    (sources / name).write_text(content, encoding="utf-8")
+
+    assert build.build_key() != before
+
+
+def test_moving_text_between_files_changes_the_key(sources: Path) -> None:
+    """Names and contents are hashed apart."""
+    (sources / "b.cpp").write_text("c.cpp", encoding="utf-8")
+    before = build.build_key()
+    (sources / "b.cpp").write_text("", encoding="utf-8")
+    (sources / "c.cpp").write_text("", encoding="utf-8")
+
+    assert build.build_key() != before
+
+
+def test_other_files_do_not_change_the_key(sources: Path) -> None:
+    """An editor's backup file causes no build."""
+    before = build.build_key()
+    (sources / "a.cpp~").touch()
+
+    assert build.build_key() == before
+
+
+@pytest.mark.parametrize(
+    ("target", "value"),
+    [
+        ("torch.__version__", "2.0.0"),
+        ("torch.version.git_version", "0"),
+        ("hpu_sim.device.build.COMPILER_FLAGS", ("-O0",)),
+    ],
+)
+def test_the_key_depends_on_torch_and_flags(target: str, value: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = build.build_key()
+    monkeypatch.setattr(target, value)
+
+    assert build.build_key() != before
+
+
+def test_the_default_cache_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without HPU_SIM_CACHE it is in the user's cache folder of the platform."""
+    monkeypatch.delenv("HPU_SIM_CACHE", raising=False)
+
+    assert build.cache_folder() == platformdirs.user_cache_path("hpu-sim")
+
+
+@pytest.mark.parametrize("below", ["", "folder"], ids=["a file", "below a file"])
+def test_an_unusable_cache_folder_is_named(below: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the folder, and the variable that sets another."""
+    (tmp_path / "file").touch()
+    folder = tmp_path / "file" / below
+    monkeypatch.setenv("HPU_SIM_CACHE", str(folder))
+
+    with pytest.raises(
+        build.BuildError, match=re.escape(f"the cache folder {folder} must be writable, got an error (")
+    ) as caught:
+        build.load_extension()
+
+    assert str(caught.value).endswith("; set HPU_SIM_CACHE to another folder")
+
+
+def test_loading_from_the_cache_writes_nothing(builds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container image may hold the entry in a read-only folder."""
+    build.load_extension()
+
+    def refuse(entry: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(build, "_locked", refuse)
+
+    build.load_extension()
+
+    assert len(builds) == 1
+
+
+def test_a_read_only_cache_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even root can create files in /proc."""
+    monkeypatch.setenv("HPU_SIM_CACHE", "/proc/hpu-sim")
+
+    with pytest.raises(build.BuildError, match=r"the cache folder /proc/hpu-sim must be writable, got an error \("):
+        build.load_extension()
+
+
+def test_a_full_disk_is_named(cache: Path, builds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(workspace: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(build, "_compile", fail)
+
+    with pytest.raises(build.BuildError, match=r"must be writable, got an error \(No space left on device\)"):
+        build.load_extension()
+
+
+def test_a_missing_compiler_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says how to install one."""
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(cache))
+
+    with pytest.raises(build.BuildError, match=r"found no 'c\+\+' on PATH; install one .* or set CXX"):
+        build.load_extension()
+
+
+def test_a_build_error_is_a_runtime_error() -> None:
+    """Callers of `activate` catch one class of error."""
+    assert issubclass(build.BuildError, RuntimeError)
+
+
+def test_a_failing_compiler_is_quoted(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error ends with the compiler's last lines."""
+    compiler = tmp_path / "compiler"
+    compiler.write_text("#!/bin/sh\necho 'cannot do that' >&2\nexit 3\n", encoding="utf-8")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+
+    with pytest.raises(
+        build.BuildError, match=r"could not be built \(exit code 1\); last lines of the compiler:"
+    ) as caught:
+        build.load_extension()
+
+    assert str(compiler) in str(caught.value)
+    assert "returned non-zero exit status 3" in str(caught.value)
+
+
+@dataclass(frozen=True)
+class _Rebuild:
+    """History of a cache: a build is killed, then two processes load the device at once.
+
+    Attributes:
+        after_kill: Names in the cache after the kill.
+        results: Exit code, stdout and stderr of the two processes.
+        final: Names in the cache after both.
+        metadata: The entry's metadata.
+    """
+
+    after_kill: list[str]
+    results: list[tuple[int, str, str]]
+    final: list[str]
+    metadata: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def rebuild(tmp_path_factory: pytest.TempPathFactory, start_python: Callable[..., subprocess.Popen[str]]) -> _Rebuild:
+    """Compile the extension, the only time in the suite."""
+    folder = tmp_path_factory.mktemp("rebuild")
+    cache = folder / "cache"
+    _kill_while_compiling(folder, cache, start_python)
+    after_kill = sorted(path.name for path in cache.iterdir())
+    processes = [start_python("-c", _LOAD, HPU_SIM_CACHE=str(cache)) for _ in range(2)]
+    results = []
+    for process in processes:
+        output, error = process.communicate(timeout=240)
+        results.append((process.returncode, output, error))
+    return _Rebuild(
+        after_kill=after_kill,
+        results=results,
+        final=sorted(path.name for path in cache.iterdir()),
+        metadata=json.loads((cache / build.build_key() / "metadata.json").read_text(encoding="utf-8")),
+    )
+
+
+def _kill_while_compiling(folder: Path, cache: Path, start_python: Callable[..., subprocess.Popen[str]]) -> None:
+    # A compiler that reports its start and never exits.
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+    started = os.open(pipe, os.O_RDWR)
+    compiler = folder / "compiler"
+    compiler.write_text(f"#!/bin/sh\necho >{pipe}\nexec tail -f /dev/null\n", encoding="utf-8")
+    compiler.chmod(0o755)
+    # A process group of its own, to kill the compiler as well.
+    program = f"import os; os.setpgid(0, 0); {_LOAD}"
+    process = start_python("-c", program, HPU_SIM_CACHE=str(cache), CXX=str(compiler))
+    try:
+        assert select.select([started], [], [], 120)[0]
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        os.close(started)
+
+
+@pytest.mark.slow
+def test_a_killed_build_leaves_nothing_to_load(rebuild: _Rebuild) -> None:
+    """The cache holds its workspace and no entry."""
+    assert build.build_key() not in rebuild.after_kill
+    assert any(name.startswith(f"{build.build_key()}.build-") for name in rebuild.after_kill)
+
+
+@pytest.mark.slow
+def test_the_device_is_built_after_a_killed_build(rebuild: _Rebuild) -> None:
+    assert [result[:2] for result in rebuild.results] == [(0, "hpu_sim_native\n")] * 2
+
+
+@pytest.mark.slow
+def test_processes_that_start_together_build_once(rebuild: _Rebuild) -> None:
+    """One process builds, the other waits for the lock."""
+    message = f"hpu-sim: compiling the simulated device for {build.build_key()}, once, in about half a minute\n"
+
+    assert sorted(error for _, _, error in rebuild.results) == ["", message]
+
+
+@pytest.mark.slow
+def test_a_build_cleans_up(rebuild: _Rebuild) -> None:
+    """The cache holds the entry and at most its lock."""
+    key = build.build_key()
+
+    assert rebuild.final in ([key], [key, f"{key}.lock"])
+
+
+@pytest.mark.slow
+def test_an_entry_has_the_checksum_of_its_library(rebuild: _Rebuild) -> None:
+    assert list(rebuild.metadata) == ["sha256"]
+    assert re.fullmatch("[0-9a-f]{64}", rebuild.metadata["sha256"])
+
+
+@pytest.mark.usefixtures("builds")
+def test_a_torch_newer_than_tested_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    major, minor = build.MAX_TORCH_VERSION
+    monkeypatch.setattr("torch.__version__", f"{major}.{minor + 1}.0+cpu")
+
+    with pytest.warns(UserWarning, match=rf"is newer than {major}\.{minor}, the newest with which"):
+        build.load_extension()

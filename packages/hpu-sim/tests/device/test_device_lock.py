@@ -1,0 +1,265 @@
+"""Device locks: one device per process, one process per device."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from hpu_sim.device import device_lock
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+_NOT_FOUND: Final = r"^synStatus=8 \[Device not found\] Device acquire failed\.$"
+_ALREADY_ACQUIRED: Final = r"^synStatus=20 \[Device already acquired\] Device acquire failed\.$"
+
+# Acquires a device, prints its number, and holds it until stdin is closed.
+_HOLDER: Final = """
+import os, sys
+from hpu_sim.device import device_lock
+print(device_lock.acquire(int(sys.argv[1]), os.environ).module_id, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder that names a machine whose devices are all free."""
+    folder = tmp_path / "cards"
+    monkeypatch.setenv("HPU_SIM_RUNTIME_DIR", str(folder))
+    return folder
+
+
+@pytest.fixture
+def acquire(machine: Path) -> Iterator[Callable[..., int]]:
+    """Return a function that acquires one of two devices and returns its number."""
+    locks = []
+
+    def acquire_device(devices: int = 2, **environment: str) -> int:
+        lock = device_lock.acquire(devices, environment)
+        locks.append(lock)
+        return lock.module_id
+
+    yield acquire_device
+    for lock in locks:
+        lock.release()
+
+
+@pytest.fixture
+def holder(
+    machine: Path, start_python: Callable[..., subprocess.Popen[str]]
+) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Return a function that starts a process that holds a device of the machine."""
+    processes = []
+
+    def start(devices: int = 1) -> subprocess.Popen[str]:
+        process = start_python("-c", _HOLDER, str(devices), HPU_SIM_RUNTIME_DIR=str(machine))
+        processes.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "0\n"
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def test_devices_are_acquired_in_order(acquire: Callable[..., int]) -> None:
+    """Without HLS_MODULE_ID the first free device is acquired."""
+    assert [acquire(), acquire()] == [0, 1]
+
+
+def test_a_named_module_is_acquired(acquire: Callable[..., int]) -> None:
+    assert acquire(HLS_MODULE_ID="1") == 1
+
+
+def test_a_released_device_is_free(machine: Path) -> None:
+    device_lock.acquire(1, {}).release()
+
+    lock = device_lock.acquire(1, {})
+
+    assert lock.module_id == 0
+    lock.release()
+
+
+def test_no_free_device_is_the_bridges_error(acquire: Callable[..., int]) -> None:
+    """Scripts search for the text of synStatus=20."""
+    acquire(devices=1)
+
+    with pytest.raises(RuntimeError, match=_ALREADY_ACQUIRED):
+        acquire(devices=1)
+
+
+@pytest.mark.parametrize("named", ["2", "-1", "one", "0.0", "9" * 5000], ids=lambda name: name[:4])
+def test_a_missing_module_is_the_bridges_error(named: str, acquire: Callable[..., int]) -> None:
+    """Scripts search for the text of synStatus=8."""
+    with pytest.raises(RuntimeError, match=_NOT_FOUND):
+        acquire(devices=2, HLS_MODULE_ID=named)
+
+
+def test_another_device_is_acquired_if_there_are_enough_for_all_ranks(acquire: Callable[..., int]) -> None:
+    """With as many devices as ranks every rank still gets one."""
+    acquire(HLS_MODULE_ID="0")
+
+    assert acquire(HLS_MODULE_ID="0", WORLD_SIZE="2") == 1
+
+
+@pytest.mark.parametrize("variable", ["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"])
+def test_no_other_device_is_acquired_if_ranks_outnumber_devices(variable: str, acquire: Callable[..., int]) -> None:
+    """The free device may be another rank's."""
+    acquire(HLS_MODULE_ID="0")
+
+    with pytest.raises(RuntimeError, match=_ALREADY_ACQUIRED):
+        acquire(HLS_MODULE_ID="0", **{variable: "3"})
+
+
+def test_no_other_device_is_acquired_if_modules_are_restricted(acquire: Callable[..., int]) -> None:
+    """HABANA_VISIBLE_MODULES restricts the job to given modules."""
+    acquire(HLS_MODULE_ID="0")
+
+    with pytest.raises(RuntimeError, match=_ALREADY_ACQUIRED):
+        acquire(HLS_MODULE_ID="0", HABANA_VISIBLE_MODULES="0")
+
+
+def test_a_device_of_another_process_is_not_acquired(
+    holder: Callable[..., subprocess.Popen[str]], acquire: Callable[..., int]
+) -> None:
+    holder()
+
+    with pytest.raises(RuntimeError, match=_ALREADY_ACQUIRED):
+        acquire(devices=1)
+
+
+def test_devices_of_other_processes_are_skipped(
+    holder: Callable[..., subprocess.Popen[str]], acquire: Callable[..., int]
+) -> None:
+    holder(devices=2)
+
+    assert acquire(devices=2) == 1
+
+
+def test_a_killed_process_releases_its_device(
+    holder: Callable[..., subprocess.Popen[str]], acquire: Callable[..., int]
+) -> None:
+    """The kernel releases the lock, and nothing needs cleaning up after SIGKILL."""
+    process = holder()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+    assert acquire(devices=1) == 0
+
+
+def test_a_lock_leaves_no_file(machine: Path, acquire: Callable[..., int]) -> None:
+    acquire()
+
+    assert not machine.exists()
+
+
+_TWO_THREADS: Final = """
+import threading, time
+import hpu_sim
+hpu_sim.activate(devices=2)
+from hpu_sim.device import device_lock, runtime
+
+acquire, acquired = device_lock.acquire, []
+
+def acquire_slowly(*arguments):
+    lock = acquire(*arguments)
+    acquired.append(lock.module_id)
+    time.sleep(0.5)
+    return lock
+
+device_lock.acquire = acquire_slowly
+threads = [threading.Thread(target=runtime.acquire_device) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(acquired, runtime.has_device())
+"""
+
+
+def test_two_threads_acquire_one_device(output_of: Callable[..., str]) -> None:
+    """Threads that use the device for the first time at once share it."""
+    assert output_of(_TWO_THREADS) == "[0] True"
+
+
+_FORK: Final = """
+import json, os
+import hpu_sim
+hpu_sim.activate()
+import torch
+from hpu_sim.device import device_lock
+from hpu_sim.device.runtime import has_device, is_in_bad_fork
+
+x = torch.ones(2, device="hpu")
+reader, writer = os.pipe()
+child = os.fork()
+if not child:
+    report = {"has_device": has_device(), "is_in_bad_fork": is_in_bad_fork(), "torch": torch.hpu._is_in_bad_fork()}
+    try:
+        torch.ones(2, device="hpu")
+    except RuntimeError as error:
+        report["new tensor"] = str(error)
+    try:
+        x + 1
+    except RuntimeError as error:
+        report["old tensor"] = str(error)
+    os.write(writer, json.dumps(report).encode())
+    os._exit(0)
+os.waitpid(child, 0)
+report = json.loads(os.read(reader, 4096))
+try:
+    device_lock.acquire(1, {})
+except RuntimeError as error:
+    report["still held"] = str(error)
+report["parent"] = (x + 1).tolist()
+print(json.dumps(report))
+"""
+
+
+@pytest.fixture(scope="module")
+def fork(output_of: Callable[..., str]) -> dict[str, object]:
+    """Return the observations of a process that holds a device, and of the child that it forks."""
+    return dict(json.loads(output_of(_FORK)))
+
+
+def test_a_forked_child_has_no_device(fork: dict[str, object]) -> None:
+    assert (fork["has_device"], fork["is_in_bad_fork"], fork["torch"]) == (False, True, True)
+
+
+@pytest.mark.parametrize("tensor", ["new tensor", "old tensor"])
+def test_using_the_device_in_a_forked_child_is_an_error(tensor: str, fork: dict[str, object]) -> None:
+    """The error recommends the spawn method, in torch's words."""
+    assert fork[tensor] == (
+        "Cannot re-initialize HPU in forked subprocess. To use HPU with multiprocessing, "
+        "you must use the 'spawn' start method"
+    )
+
+
+def test_a_forked_child_does_not_release_the_device(fork: dict[str, object]) -> None:
+    """The parent's device is still locked, and works, after the child has exited."""
+    assert fork["still held"] == device_lock.ALREADY_ACQUIRED
+    assert fork["parent"] == [2.0, 2.0]
+
+
+def test_a_child_forked_earlier_acquires_a_device_of_its_own(output_of: Callable[..., str]) -> None:
+    """A fork is harmless as long as the parent has no device."""
+    program = """
+    import os
+    import hpu_sim
+    hpu_sim.activate()
+    import torch
+    child = os.fork()
+    if not child:
+        os._exit(int(torch.ones(3, device="hpu").sum().item()))
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+
+    assert output_of(program) == "3"

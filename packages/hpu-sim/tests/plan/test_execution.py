@@ -1,0 +1,341 @@
+"""Programs that a plan records, and programs that it cannot plan."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from hpu_sim import plan
+from hpu_sim.plan.execution import record, record_call
+from hpu_sim.plan.session import Options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from hpu_sim.prediction.recording import Recording
+
+pytestmark = pytest.mark.needs_torch("2.8", "interfaces for the planner")
+
+
+def _plan(step: Callable[[torch.Tensor], object]) -> Recording:
+    def program() -> None:
+        for _ in range(3):
+            with plan.step():
+                step(torch.ones(4, device="hpu"))
+
+    return record_call(program, Options())
+
+
+def test_step_has_no_effect_without_a_plan() -> None:
+    with plan.step():
+        value = torch.ones(2, device="hpu").sum().item()
+
+    assert value == 2
+
+
+def test_the_program_ends_after_its_steps() -> None:
+    begun: list[torch.Tensor] = []
+
+    recording = _plan(begun.append)
+
+    assert len(begun) == len(recording.steps) == 2
+
+
+def test_parameters_stay_shared() -> None:
+    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
+    second.weight = first.weight
+    model = nn.Sequential(first, second)
+
+    def program() -> None:
+        model.to("hpu")
+        with plan.step():
+            pass
+
+    record_call(program, Options())
+
+    assert first.weight is second.weight
+    assert first.weight.device.type == "hpu"
+
+
+def test_frozen_parameters_have_no_gradients() -> None:
+    """Only the trained layer has a gradient, as with adapters."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[0].requires_grad_(requires_grad=False)
+
+    def program() -> None:
+        model.to("hpu")
+        with plan.step():
+            model(torch.ones(1, 4, device="hpu")).sum().backward()
+
+    recording = record_call(program, Options())
+
+    assert (recording.parameters, recording.trainable) == (40, 20)
+    assert model[0].weight.grad is None
+
+
+def test_reading_a_value_names_the_line() -> None:
+    """The plan continues with a made-up value and lists the read as a host sync."""
+    recording = _plan(lambda x: x.sum().item())
+
+    (read,) = recording.host_reads
+    assert read.location.startswith(__file__)
+    assert "x.sum().item()" in read.source
+    assert (read.assumed, read.count) == ("1.0", 1)
+
+
+def test_numpy_in_a_step_names_the_line() -> None:
+    recording = _plan(lambda x: x.cpu().numpy())
+
+    assert {read.operator for read in recording.host_reads} == {"_to_copy", "numpy"}
+
+
+def test_a_shape_that_depends_on_data_is_refused() -> None:
+    with pytest.raises(plan.PlanError, match=rf"{__file__}:\d+: the shape of the result of aten.nonzero"):
+        _plan(lambda x: x.nonzero())
+
+
+def test_an_operator_without_a_shape_function_is_refused(
+    make_library: Callable[[str], torch.library.Library],
+) -> None:
+    library = make_library("hpu_sim_test_plan")
+    library.define("custom(Tensor x) -> Tensor")
+    library.impl("custom", lambda x: x, "HPU")
+
+    with pytest.raises(plan.PlanError, match=r"register one with torch\.library\.register_fake"):
+        _plan(torch.ops.hpu_sim_test_plan.custom)
+
+
+def test_ddp_with_several_buckets_waits_for_each() -> None:
+    """The reducer waits for the bucket of each layer after the last one has begun."""
+
+    def program() -> None:
+        layers = nn.Sequential(*[nn.Linear(64, 64) for _ in range(4)]).to("hpu")
+        model = nn.parallel.DistributedDataParallel(layers, bucket_cap_mb=0.001)
+        for _ in range(3):
+            with plan.step():
+                model(torch.ones(1, 64, device="hpu")).sum().backward()
+                gc.collect()
+
+    recording = record_call(program, Options(devices=2))
+
+    assert len(recording.steady.collectives) == 4
+
+
+def test_an_average_that_hccl_refuses_is_noted() -> None:
+    def program() -> None:
+        with plan.step():
+            tensor = torch.ones(2, device="hpu").relu()
+            dist.reduce_scatter(tensor, [tensor, tensor], op=dist.ReduceOp.AVG)
+
+    (note,) = record_call(program, Options(devices=2)).notes
+
+    assert "set_force_sum_reduction_for_comms(True)" in note
+
+
+def test_an_engine_of_deepspeed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = types.ModuleType("deepspeed")
+    monkeypatch.setitem(sys.modules, "deepspeed", engine)
+    monkeypatch.setattr(engine, "initialize", lambda: None, raising=False)
+
+    def program() -> None:
+        engine.initialize()
+
+    with pytest.raises(plan.PlanError, match=rf"{__file__}:\d+: `deepspeed.initialize` reads the data"):
+        record_call(program, Options())
+
+
+def test_memory_of_a_fake_tensor_names_the_line() -> None:
+    with pytest.raises(plan.PlanError, match=rf"{__file__}:\d+: the program needs the data"):
+        _plan(lambda x: x.data_ptr())
+
+
+def test_a_program_without_a_step_is_refused() -> None:
+    with pytest.raises(plan.PlanError, match="without a training step"):
+        record_call(lambda: None, Options())
+
+
+def test_an_error_of_the_program_is_its_own() -> None:
+    def program() -> None:
+        raise LookupError("no such thing")
+
+    with pytest.raises(LookupError, match="no such thing"):
+        record_call(program, Options())
+
+
+def test_a_script_has_its_arguments_and_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "neighbour.py").write_text("SIZE = 3\n")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\n"
+        "import torch\n"
+        "from hpu_sim import plan\n"
+        "from neighbour import SIZE\n"
+        "assert __name__ == '__main__'\n"
+        "for _ in range(2):\n"
+        "    with plan.step():\n"
+        "        torch.ones(SIZE, int(sys.argv[1]), device='hpu').relu()\n"
+    )
+
+    recording = record(script, ["5"], Options())
+
+    assert recording.steady.operations[-1].writes[0][1] == 3 * 5 * 4
+
+
+def test_a_program_of_one_rank_may_have_a_process_group() -> None:
+    """A script for torchrun reads its rank and makes a process group on one rank too."""
+
+    def program() -> None:
+        dist.init_process_group("hccl", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
+        with plan.step():
+            dist.all_reduce(torch.ones(4, device="hpu").relu())
+
+    recording = record_call(program, Options())
+
+    assert [each.ranks for each in recording.steady.collectives] == [(0,)]
+    assert not dist.is_initialized()
+
+
+def test_fabric_may_set_up_module_and_optimizer_apart() -> None:
+    # tests/test_plan.py of the repository runs it with hpu-core.
+    pytest.importorskip("hpu_core")
+    from lightning.fabric import Fabric
+
+    def program() -> None:
+        fabric = Fabric(accelerator="hpu", devices=1)
+        model = fabric.setup_module(nn.Linear(4, 4))
+        optimizer = fabric.setup_optimizers(torch.optim.SGD(model.parameters()))
+        for _ in range(3):
+            fabric.backward(model(torch.ones(2, 4, device="hpu")).sum())
+            optimizer.step()  # type: ignore[union-attr] # of one optimizer
+
+    recording = record_call(program, Options())
+
+    assert (len(recording.steps), recording.trainable) == (2, 20)
+
+
+def test_a_rank_may_follow_another() -> None:
+    """Each rank opens its own device, as if it were the first in the process."""
+
+    def program() -> None:
+        hpu_core = pytest.importorskip("hpu_core")
+        hpu_core.hccl.select_device(2, int(os.environ["LOCAL_RANK"]))
+        with plan.step():
+            torch.ones(2, device="hpu").relu()
+
+    for rank in (0, 1):
+        assert record_call(program, Options(devices=2, rank=rank)).rank == rank
+
+
+def test_manual_optimization_runs_backward_within_a_forward() -> None:
+    """A module whose forward trains two optimizers keeps its place in the tree of modules."""
+
+    class Trains(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.generator, self.critic = nn.Linear(4, 4), nn.Linear(4, 1)
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            self.critic(self.generator(inputs)).mean().backward()
+            loss: torch.Tensor = self.critic(inputs).mean()
+            loss.backward()
+            return loss
+
+    def program() -> None:
+        model = Trains().to("hpu")
+        with plan.step():
+            model(torch.ones(2, 4, device="hpu"))
+
+    names = {each.module for each in record_call(program, Options()).steady.operations}
+
+    assert "Trains.critic" in names
+
+
+def test_a_loop_without_a_mark_names_the_line_of_its_optimizer() -> None:
+    def program() -> None:
+        model = nn.Linear(4, 4).to("hpu")
+        model(torch.ones(2, 4, device="hpu")).sum().backward()
+        torch.optim.SGD(model.parameters()).step()
+
+    with pytest.raises(plan.PlanError, match=rf"{__file__}:\d+: the program steps its optimizer in a loop of its own"):
+        record_call(program, Options())
+
+
+def test_a_custom_operator_without_a_fake_names_the_line() -> None:
+    @torch.library.custom_op("hpu_sim_test_plan::triple", mutates_args=())
+    def triple(inputs: torch.Tensor) -> torch.Tensor:
+        return inputs * 3
+
+    with pytest.raises(plan.PlanError, match=rf"{__file__}:\d+: .*register_fake"):
+        _plan(triple)
+
+
+def test_a_module_compiled_within_counts_as_compiled() -> None:
+    def program() -> None:
+        model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 1)).to("hpu")
+        model[0].compile(backend="eager")
+        with plan.step():
+            model(torch.ones(2, 64, device="hpu")).sum().backward()
+
+    assert record_call(program, Options()).compiled
+
+
+def test_a_formatted_value_is_a_read() -> None:
+    shown: list[str] = []
+    recording = _plan(lambda x: shown.append(f"{x.sum():.2f}"))
+
+    assert shown == ["1.00", "1.00"]
+    assert 'f"{x.sum():.2f}"' in recording.host_reads[0].source
+
+
+def test_a_printed_tensor_is_a_read() -> None:
+    recording = _plan(print)
+
+    assert [each.operator for each in recording.host_reads] == ["print"]
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")
+def test_a_callback_that_needs_a_number_of_epochs_is_planned() -> None:
+    pytest.importorskip("hpu_core")
+    import lightning
+    from lightning.pytorch.demos.boring_classes import BoringModel, RandomDataset
+
+    class Scheduled(BoringModel):
+        def configure_optimizers(self) -> Any:
+            optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+            steps = int(self.trainer.estimated_stepping_batches)
+            return [optimizer], [torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=steps)]
+
+        def train_dataloader(self) -> Any:
+            return torch.utils.data.DataLoader(RandomDataset(32, 1))
+
+    def program() -> None:
+        trainer = lightning.Trainer(
+            max_epochs=1, callbacks=[lightning.pytorch.callbacks.StochasticWeightAveraging(0.1)]
+        )
+        trainer.fit(Scheduled())
+
+    assert len(record_call(program, Options()).steps) == 2
+
+
+def test_a_kernel_in_cpp_that_reads_memory_names_the_line() -> None:
+    def kernel(inputs: torch.Tensor) -> None:
+        raise RuntimeError("The tensor has a non-zero number of elements, but its data is not allocated yet.")
+
+    with pytest.raises(plan.PlanError, match=rf"{__file__}:\d+: the program needs the data"):
+        _plan(kernel)
+
+
+def test_an_older_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", "2.7.1+cpu")
+
+    with pytest.raises(plan.PlanError, match=r"needs torch 2\.8 or newer.*got 2\.7\.1"):
+        record_call(lambda: None, Options())

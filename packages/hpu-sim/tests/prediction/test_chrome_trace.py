@@ -1,0 +1,138 @@
+"""Predicted step as a Chrome trace."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hpu_sim.device import runtime
+from hpu_sim.plan import command
+from hpu_sim.plan.session import Options
+from hpu_sim.prediction.chrome_trace import trace_of_step
+from hpu_sim.prediction.recording import HOST_READ, Collective, Operation, StepRecording
+from hpu_sim.prediction.time_model import predict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_FRAME = "train.py(12): training_step"
+
+
+def _operation(name: str, flops: int = 0, **kwargs: Any) -> Operation:
+    accesses = ((0, 1 << 20),)
+    return Operation(name, "forward", "net.0", "bfloat16", flops, None, accesses, accesses, 0, **kwargs)
+
+
+@pytest.fixture
+def step() -> StepRecording:
+    """A product, a collective beside an element-wise operator, a read of a value, and another operator."""
+    return StepRecording(
+        operations=[
+            _operation("aten.mm", 1 << 40),
+            _operation("aten.relu"),
+            _operation(HOST_READ, host_sync=True, frame=_FRAME),
+            _operation("aten.add_"),
+        ],
+        collectives=[Collective("allreduce", "backward", 4096, 4096, tuple(range(8)), is_async=True, after=1)],
+    )
+
+
+def _events(trace: dict[str, Any], category: str) -> list[dict[str, Any]]:
+    return [event for event in trace["traceEvents"] if event.get("cat") == category]
+
+
+def test_the_device_and_each_of_its_events_say_that_they_are_predicted(step: StepRecording) -> None:
+    trace = trace_of_step(step, "GAUDI3", 8, fuse=False)
+
+    (device,) = trace["deviceProperties"]
+    assert (device["name"], device["predicted"]) == ("GAUDI3", True)
+    assert trace["traceEvents"][0]["args"]["name"] == "/device:HPU:0 (predicted, not measured)"
+    assert all(event["args"]["predicted"] for event in _events(trace, "kernel"))
+
+
+def test_events_are_on_the_track_of_their_engine(step: StepRecording) -> None:
+    trace = trace_of_step(step, "GAUDI3", 8, fuse=False)
+
+    names = {
+        event["tid"]: event["args"]["name"]
+        for event in trace["traceEvents"]
+        if event["name"] == "thread_name" and event["pid"] == 0
+    }
+    assert [(event["name"], names[event["tid"]]) for event in _events(trace, "kernel")] == [
+        ("aten::mm", "MME"),
+        ("hccl:allreduce", "NIC"),
+        ("aten::relu", "TPC"),
+        ("aten::add_", "TPC"),
+    ]
+
+
+def test_an_eager_kernel_is_linked_to_its_launch(step: StepRecording) -> None:
+    trace = trace_of_step(step, "GAUDI3", 8, fuse=False)
+
+    launches = {event["args"]["External id"]: event["name"] for event in _events(trace, "cpu_op")}
+    kernels = [event for event in _events(trace, "kernel") if not event["name"].startswith("hccl:")]
+    assert [launches[event["args"]["External id"]] for event in kernels] == [event["name"] for event in kernels]
+
+
+def test_a_host_device_synchronization_has_the_line_of_the_program(step: StepRecording) -> None:
+    trace = trace_of_step(step, "GAUDI3", 8, fuse=True)
+
+    (frame,) = _events(trace, "python_function")
+    (operator,) = _events(trace, "cpu_op")
+    assert (frame["name"], operator["name"]) == (_FRAME, "aten::item")
+    assert (frame["ts"], frame["dur"]) == (operator["ts"], operator["dur"])
+
+
+def test_a_collective_has_its_bytes(step: StepRecording) -> None:
+    trace = trace_of_step(step, "GAUDI3", 8, fuse=False)
+
+    assert [event["args"].get("bytes") for event in _events(trace, "kernel")] == [None, 4096, None, None]
+
+
+def test_the_step_takes_as_long_as_in_the_plan(step: StepRecording) -> None:
+    (annotation,) = _events(trace_of_step(step, "GAUDI3", 8, fuse=False), "user_annotation")
+
+    seconds = predict(step, "GAUDI3", 8, estimate="slow", fuse=False).seconds
+    assert (annotation["name"], annotation["ts"]) == ("ProfilerStep#1", 0)
+    assert annotation["dur"] == pytest.approx(seconds * 1e6, abs=0.001)
+
+
+def test_events_of_a_track_do_not_overlap() -> None:
+    """Perfetto drops events that overlap without nesting."""
+    operations = [_operation("aten.mm", flops) for flops in range(1 << 30, 1 << 40, 1_000_000_007)]
+    kernels = _events(trace_of_step(StepRecording(operations), "GAUDI3", 8, fuse=True), "kernel")
+
+    assert len(kernels) == len(operations)
+    assert all(one["ts"] + one["dur"] <= other["ts"] for one, other in itertools.pairwise(kernels))
+
+
+@pytest.mark.needs_torch("2.8", "interfaces for the planner")
+def test_the_command_writes_the_trace_of_the_planned_rank(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        """
+import torch
+from hpu_sim import plan
+
+model = torch.nn.Linear(8, 8).to("hpu")
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(3):
+    with plan.step():
+        loss = model(torch.ones(4, 8, device="hpu")).sum()
+        loss.item()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+    )
+    path = tmp_path / "plan.json"
+
+    assert command.run([runtime.active_config()], [Options(devices=2, rank=1)], str(script), (), trace_path=path) == 0
+
+    trace = json.loads(path.read_text())
+    assert (trace["distributedInfo"]["rank"], trace["distributedInfo"]["world_size"]) == (1, 2)
+    assert "aten::addmm" in {event["name"] for event in _events(trace, "kernel")}
+    assert [event["name"] for event in _events(trace, "python_function")] == [f"{script}(10): <module>"]

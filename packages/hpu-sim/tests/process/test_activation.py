@@ -1,0 +1,251 @@
+"""Activation of the simulator."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+import hpu_sim
+from hpu_sim.device import build, runtime
+from hpu_sim.device.config import SimConfig
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def test_the_suite_is_active() -> None:
+    """conftest.py activates two devices in lazy mode."""
+    assert hpu_sim.is_active()
+    assert runtime.active_config() == SimConfig.create(2, lazy="1")
+
+
+def test_activating_the_same_machine_again_does_nothing() -> None:
+    """A library and a program may both activate it."""
+    path = list(sys.path)
+
+    hpu_sim.activate(devices=2)
+
+    assert sys.path == path
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"devices": 1}, {"devices": 2, "generation": "GAUDI3"}, {"devices": 2, "release": "1.18.0"}],
+    ids=["devices", "generation", "release"],
+)
+def test_another_machine_is_refused(other: dict[str, object]) -> None:
+    """The error describes both machines."""
+    message = r"already runs as 2 x GAUDI2 on SynapseAI .*, lazy mode and cannot become .*; use another process"
+
+    with pytest.raises(RuntimeError, match=message):
+        hpu_sim.activate(**other)  # type: ignore[arg-type] # one argument of activate each
+
+
+def test_another_mode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mode is fixed on activation."""
+    monkeypatch.setenv("PT_HPU_LAZY_MODE", "0")
+
+    with pytest.raises(RuntimeError, match=r"lazy mode and cannot become .*, eager mode"):
+        hpu_sim.activate(devices=2)
+
+
+@pytest.mark.parametrize("devices", ["two", 0, 65, True, 1.5])
+def test_an_invalid_number_of_devices_is_refused(devices: int) -> None:
+    with pytest.raises(ValueError, match=f"`devices` must be a number from 1 to 64, got {devices!r}"):
+        hpu_sim.activate(devices=devices)
+
+
+def test_the_environment_describes_the_machine() -> None:
+    """Subprocesses inherit the variables."""
+    assert os.environ["HPU_SIM_DEVICES"] == "2"
+    assert os.environ["HPU_SIM_GENERATION"] == "GAUDI2"
+    assert os.environ["HPU_SIM_RELEASE"] == runtime.active_config().release.version
+
+
+def test_the_bridge_says_that_it_is_simulated() -> None:
+    """A program that reports results can check it."""
+    import habana_frameworks.torch as bridge
+
+    assert bridge.__simulated__ is True
+
+
+def test_the_bridge_names_the_newest_tested_torch() -> None:
+    import habana_frameworks.torch as bridge
+
+    assert bridge.__max_torch_version__ == ".".join(map(str, build.MAX_TORCH_VERSION))
+
+
+def test_the_banner_says_simulated(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """The first use of a device prints one line on stderr."""
+    program = "import hpu_sim; hpu_sim.activate(generation='GAUDI3'); import torch; torch.ones(1, device='hpu')"
+
+    error = run_python(program, PT_HPU_LAZY_MODE="1", HPU_SIM_RELEASE=None).stderr
+
+    assert error.startswith("hpu-sim: simulated card 0 of 1 x GAUDI3 on SynapseAI ")
+    assert error.endswith(", lazy mode\n")
+    assert error.count("\n") == 1
+
+
+def test_only_the_first_rank_prints_the_banner(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    program = "import hpu_sim; hpu_sim.activate(); import torch; torch.ones(1, device='hpu')"
+
+    result = run_python(program, RANK="1", WORLD_SIZE="2", LOCAL_RANK="0")
+
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_activating_prints_nothing_and_acquires_no_device(
+    run_python: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    """A launcher can activate the simulator and leave the devices to its ranks."""
+    program = "import hpu_sim; hpu_sim.activate(); import torch; print(torch.hpu.is_initialized())"
+
+    result = run_python(program)
+
+    assert (result.stdout, result.stderr) == ("False\n", "")
+
+
+def test_without_activation_there_is_no_device(output_of: Callable[..., str]) -> None:
+    """Importing the package and calling `is_active` have no side effects."""
+    program = """
+    import hpu_sim, torch, importlib.util
+    print(hpu_sim.is_active(), hasattr(torch, "hpu"), importlib.util.find_spec("habana_frameworks"))
+    """
+
+    assert output_of(program) == "False False None"
+
+
+def test_stats_need_an_active_device(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """The error names the three ways to activate."""
+    result = run_python("import hpu_sim; hpu_sim.stats()")
+
+    assert result.stderr.endswith(
+        "RuntimeError: the simulated hpu device is not active; set HPU_SIM_DEVICES=1, use `hpu-sim run`, "
+        "or call hpu_sim.activate() first\n"
+    )
+
+
+def test_the_configuration_needs_an_active_device(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """The error is the same for internal callers."""
+    result = run_python("from hpu_sim.device import runtime; runtime.active_config()")
+
+    assert result.stderr.endswith(
+        "RuntimeError: the simulated hpu device is not active; set HPU_SIM_DEVICES=1, use `hpu-sim run`, "
+        "or call hpu_sim.activate() first\n"
+    )
+
+
+@pytest.mark.parametrize("entry", ["import hpu_sim; hpu_sim.activate()", "import torch"], ids=["activate", "autoload"])
+def test_a_real_bridge_is_never_mixed_with_the_simulator(
+    entry: str, tmp_path: Path, run_python: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """The simulator refuses to start beside an installed habana_frameworks, and names its folder."""
+    package = tmp_path / "habana_frameworks" / "torch"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    devices = "1" if "torch" in entry else None
+
+    result = run_python(entry, PYTHONPATH=path, HPU_SIM_DEVICES=devices)
+
+    assert result.returncode == 1
+    assert f"must not run beside a real habana_frameworks, got {package.parent};" in result.stderr
+
+
+_SPAWN: Final = """
+import sys
+import torch.multiprocessing
+
+
+def rank(index, path, both_have_a_card):
+    import torch
+
+    total = torch.ones(2, device="hpu").sum().item()
+    both_have_a_card.wait(60)
+    with open(f"{path}-{index}", "w") as file:
+        print(total, torch.hpu.device_count(), torch.hpu.get_device_name(), file=file)
+
+
+if __name__ == "__main__":
+    import hpu_sim
+
+    hpu_sim.activate(devices=2, generation="GAUDI3")
+    barrier = torch.multiprocessing.get_context("spawn").Barrier(2)
+    torch.multiprocessing.spawn(rank, (sys.argv[1], barrier), nprocs=2)
+"""
+
+
+def test_a_spawned_subprocess_has_the_device(
+    tmp_path: Path, start_python: Callable[..., subprocess.Popen[str]]
+) -> None:
+    """Subprocesses need no call of their own, and each acquires another device."""
+    program = tmp_path / "program.py"
+    program.write_text(_SPAWN, encoding="utf-8")
+
+    with start_python(program, tmp_path / "rank") as process:
+        output, error = process.communicate(timeout=120)
+
+    assert (process.returncode, output) == (0, ""), error
+    assert [(tmp_path / f"rank-{index}").read_text(encoding="utf-8") for index in (0, 1)] == ["2.0 2 GAUDI3\n"] * 2
+    assert sorted(line[:25] for line in error.splitlines()) == [
+        "hpu-sim: simulated card 0",
+        "hpu-sim: simulated card 1",
+    ]
+
+
+def test_a_generation_without_float16_refuses_it(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """The first generation has neither float16 nor float8."""
+    program = """
+    import hpu_sim
+    hpu_sim.activate(generation="GAUDI")
+    import torch
+    torch.ones(1, device="hpu", dtype=torch.float16)
+    """
+
+    assert run_python(program).stderr.endswith("RuntimeError: float16/half is not supported on Gaudi.\n")
+
+
+def test_an_older_release_is_lazy(output_of: Callable[..., str]) -> None:
+    """Lazy mode is the default up to 1.20."""
+    program = """
+    import hpu_sim
+    hpu_sim.activate(release="1.18.0")
+    import habana_frameworks.torch.core as htcore
+    print(htcore.is_lazy())
+    """
+
+    assert output_of(program) == "True"
+
+
+def test_autoload_during_activation_does_nothing(output_of: Callable[..., str]) -> None:
+    """Activation imports torch, whose entry point would activate the machine of HPU_SIM_DEVICES again."""
+    program = """
+    import hpu_sim
+    from hpu_sim.device import autocast
+    stock, calls = autocast.register, []
+    autocast.register = lambda *arguments: (calls.append(1), stock(*arguments))
+    hpu_sim.activate(devices=2)
+    import torch
+    print(len(calls), torch.hpu.device_count())
+    """
+
+    assert output_of(program, HPU_SIM_DEVICES="2") == "1 2"
+
+
+def test_activation_registers_an_installed_hpu_core(tmp_path: Path, output_of: Callable[..., str]) -> None:
+    """In a notebook torch has called the entry point before the simulator was active."""
+    metadata = tmp_path / "hpu_core_fake-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: hpu-core-fake\nVersion: 1.0\n", encoding="utf-8")
+    (metadata / "entry_points.txt").write_text("[torch.backends]\nhpu_core = fake_core:autoload\n", encoding="utf-8")
+    source = "import os\ndef autoload(): print(os.environ.get('HPU_SIM_DEVICES'))\n"
+    (tmp_path / "fake_core.py").write_text(source, encoding="utf-8")
+
+    output = output_of("import torch, hpu_sim; hpu_sim.activate(devices=2)", PYTHONPATH=str(tmp_path))
+
+    assert output.splitlines()[-1] == "2"

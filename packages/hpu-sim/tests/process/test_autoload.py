@@ -1,0 +1,94 @@
+"""Entry point of `torch.backends`."""
+
+from __future__ import annotations
+
+import re
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from packaging.version import Version
+
+from hpu_sim.process import autoload
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+
+
+def test_torch_finds_the_entry_point() -> None:
+    """The installed distribution declares the entry point."""
+    found = [entry for entry in metadata.entry_points(group="torch.backends") if entry.name == "hpu_sim"]
+
+    assert [entry.value for entry in found] == ["hpu_sim.process.autoload:autoload"]
+    assert found[0].load() is autoload.autoload
+
+
+@pytest.mark.parametrize("devices", [None, ""])
+def test_an_inactive_autoload_imports_four_small_modules(devices: str | None, output_of: Callable[..., str]) -> None:
+    """Every `import torch` pays for them."""
+    program = """
+    import sys, torch
+    before = set(sys.modules)
+    from hpu_sim.process.autoload import autoload
+    autoload()
+    print(*sorted(set(sys.modules) - before))
+    """
+
+    loaded = output_of(program, HPU_SIM_DEVICES=devices, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+
+    assert loaded == "hpu_sim hpu_sim.__about__ hpu_sim.process hpu_sim.process.autoload"
+
+
+def test_the_variable_brings_the_device(output_of: Callable[..., str]) -> None:
+    """A program needs nothing but `import torch`."""
+    program = """
+    import torch
+    print(torch.hpu.device_count(), torch.hpu.get_device_name(), torch.ones(2, device="hpu").sum().item())
+    """
+
+    assert output_of(program, HPU_SIM_DEVICES="2", HPU_SIM_GENERATION="gaudi3") == "2 GAUDI3 2.0"
+
+
+@pytest.mark.parametrize("imports", ["torch", "habana_frameworks.torch"])
+def test_only_an_import_of_the_bridge_sets_the_rendezvous(imports: str, output_of: Callable[..., str]) -> None:
+    """From 2.5 on, torch imports it; before, all jobs of a machine would share the endpoint that it sets."""
+    loads_backends = Version(torch.__version__) >= Version("2.5.dev0")
+
+    endpoint = output_of(
+        f"import {imports}, os; print(os.environ.get('MASTER_ADDR'), os.environ.get('MASTER_PORT'))",
+        HPU_SIM_DEVICES="1",
+    )
+
+    assert endpoint == ("localhost 12345" if loads_backends or imports != "torch" else "None None")
+
+
+def test_the_variable_selects_the_release(output_of: Callable[..., str]) -> None:
+    """A release that is lazy by default starts in lazy mode."""
+    program = """
+    import torch
+    import habana_frameworks.torch.core as htcore
+    print(htcore.is_lazy())
+    """
+
+    assert output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE="1.18.0") == "True"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("HPU_SIM_DEVICES", "two"),
+        ("HPU_SIM_GENERATION", "GAUDI9"),
+        ("HPU_SIM_MEMORY", "plenty"),
+        ("HPU_SIM_RELEASE", "0.1"),
+    ],
+)
+def test_an_invalid_variable_fails_the_import(
+    variable: str, value: str, run_python: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """A program that asked for hpu tensors must not run without them; the error names the value."""
+    result = run_python("import torch; print('imported')", **{"HPU_SIM_DEVICES": "1", variable: value})
+
+    assert (result.returncode, result.stdout) == (1, "")
+    assert re.search(rf"^ValueError: {variable} must be .* got {value!r}$", result.stderr, re.MULTILINE)

@@ -1,0 +1,95 @@
+"""Metadata of the bridge's distribution."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hpu_sim.data import releases
+from hpu_sim.device import runtime
+from hpu_sim.process import fake_dist_metadata
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("name", ["habana-torch-plugin", "habana_torch_plugin", "Habana.Torch-Plugin"])
+def test_the_version_is_the_build_of_the_release(name: str) -> None:
+    """Any spelling of the name works."""
+    assert importlib.metadata.version(name) == runtime.active_config().release.build
+
+
+@pytest.mark.parametrize(
+    "release", ["1.12.1", *(pytest.param(release, marks=pytest.mark.slow) for release in ("1.19.2", "1.24.1"))]
+)
+def test_the_release_sets_the_version(release: str, output_of: Callable[..., str]) -> None:
+    program = "import torch, importlib.metadata as m; print(m.version('habana-torch-plugin'))"
+
+    assert output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE=release) == releases.find(release).build
+
+
+def test_it_is_listed_once() -> None:
+    """A list of all distributions has it beside the installed ones."""
+    names = [found.metadata["Name"] for found in importlib.metadata.distributions()]
+
+    assert names.count("habana-torch-plugin") == 1
+    assert "torch" in names
+
+
+def test_it_says_simulated() -> None:
+    """The summary says so."""
+    assert "simulated" in importlib.metadata.metadata("habana-torch-plugin")["Summary"]
+
+
+def test_the_import_package_maps_to_it() -> None:
+    """Programs such as transformers look up the distribution of a module."""
+    assert importlib.metadata.packages_distributions()["habana_frameworks"] == ["habana-torch-plugin"]
+
+
+def test_other_distributions_are_not_found() -> None:
+    with pytest.raises(importlib.metadata.PackageNotFoundError):
+        importlib.metadata.version("habana-torch-dataloader")
+
+
+def test_a_search_of_folders_does_not_find_it(tmp_path: Path) -> None:
+    assert list(importlib.metadata.distributions(path=[str(tmp_path)])) == []
+
+
+@pytest.mark.parametrize(("release", "declared"), [("1.18.0", False), ("1.19.0", True)])
+def test_the_entry_point_came_with_1_19(release: str, declared: bool) -> None:
+    """The bridge declares its entry point to torch from 1.19 on."""
+    plugin = fake_dist_metadata._PluginDistribution(releases.find(release))
+
+    assert any(point.group == "torch.backends" for point in plugin.entry_points) is declared
+
+
+def test_it_has_no_files() -> None:
+    plugin = importlib.metadata.distribution("habana-torch-plugin")
+
+    assert plugin.files is None
+    with pytest.raises(FileNotFoundError, match="is simulated and has no files"):
+        plugin.locate_file("habana_frameworks")
+
+
+def test_a_release_without_a_known_build_has_no_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+    finders: list[object] = []
+    monkeypatch.setattr("sys.meta_path", finders)
+
+    fake_dist_metadata.register(releases.Release("1.0.0", None, lazy=True, generations=()))
+
+    assert finders == []
+
+
+def test_an_inactive_process_has_no_distribution(output_of: Callable[..., str]) -> None:
+    program = """
+    import hpu_sim, importlib.metadata as m
+    try:
+        m.version("habana-torch-plugin")
+    except m.PackageNotFoundError:
+        print("none")
+    """
+
+    assert output_of(program) == "none"

@@ -1,0 +1,66 @@
+"""Import hook of the bridge."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hpu_sim.process import subprocess_env
+from hpu_sim.process.import_hooks import BRIDGE_FOLDER, BRIDGE_PACKAGES, import_torch_before_bridge
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+
+_HOOK_PATH = str(subprocess_env.hook_folder())
+
+
+@pytest.mark.parametrize("statement", ["import habana_frameworks.torch.core", "from torch_hpu import is_available"])
+def test_importing_the_bridge_first_imports_torch(statement: str, output_of: Callable[..., str]) -> None:
+    """A program may import the bridge before torch, as on a card."""
+    program = f"""
+    {statement}
+    import torch
+    print(torch.hpu.device_count())
+    """
+
+    assert output_of(program, PYTHONPATH=_HOOK_PATH, HPU_SIM_DEVICES="2") == "2"
+
+
+def test_searching_the_bridge_does_not_import_torch(output_of: Callable[..., str]) -> None:
+    """Ray's daemons search the bridge when they start, and raylet waits for them only so long."""
+    program = """
+    import importlib.util, sys
+    found = importlib.util.find_spec("habana_frameworks")
+    print(found is not None, "torch" in sys.modules)
+    """
+
+    assert output_of(program, PYTHONPATH=_HOOK_PATH, HPU_SIM_DEVICES="2") == "True False"
+
+
+def test_an_invalid_machine_is_named(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """The error names the invalid value instead of a missing module."""
+    result = run_python("import habana_frameworks.torch", PYTHONPATH=_HOOK_PATH, HPU_SIM_DEVICES="two")
+
+    assert result.returncode == 1
+    assert "got 'two'" in result.stderr
+
+
+def test_other_modules_are_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The finder of the bridge finds nothing once torch is imported."""
+    monkeypatch.setattr(sys, "meta_path", [])
+    monkeypatch.delitem(sys.modules, "intel_transformer_engine", raising=False)
+    import_torch_before_bridge()
+
+    assert importlib.util.find_spec("no_such_module") is None
+    assert importlib.util.find_spec("intel_transformer_engine") is None
+
+
+def test_every_package_of_the_bridge_is_hooked() -> None:
+    """A program may import any of them first."""
+    names = {path.name for folder in (BRIDGE_FOLDER, BRIDGE_FOLDER / "_from_1_19") for path in folder.iterdir()}
+
+    assert names - {"__pycache__", "_from_1_19"} == BRIDGE_PACKAGES

@@ -1,0 +1,161 @@
+"""Subprocesses of a simulated program, also where torch loads no device backends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from hpu_sim.device.config import SimConfig
+from hpu_sim.process import subprocess_env
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_COMMAND: Final = "from hpu_sim.cli import main; main()"
+_OFF: Final = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+
+
+@pytest.mark.parametrize("path", ["", "a", f"a{os.pathsep}b"])
+def test_the_hook_comes_first_on_the_path(path: str) -> None:
+    """Other entries follow the folder of the hook."""
+    variables = subprocess_env.variables(SimConfig.create(), {"PYTHONPATH": path})
+
+    assert variables["PYTHONPATH"].split(os.pathsep) == [
+        str(subprocess_env.hook_folder()),
+        *filter(None, path.split(":")),
+    ]
+
+
+def test_the_hook_is_added_once() -> None:
+    """The variables of a subprocess are right for its own subprocesses."""
+    once = subprocess_env.variables(SimConfig.create(), {})
+
+    assert subprocess_env.variables(SimConfig.create(), once) == once
+
+
+def test_a_subprocess_has_the_device(output_of: Callable[..., str]) -> None:
+    """A program that activates the simulator passes it on to interpreters that it starts."""
+    program = """
+    import subprocess, sys
+    import hpu_sim
+    hpu_sim.activate(devices=2)
+    child = "import torch; print(torch.ones(3, device='hpu').sum().item(), torch.hpu.device_count())"
+    print(subprocess.run([sys.executable, "-c", child], check=True, capture_output=True, text=True).stdout, end="")
+    """
+
+    assert output_of(program, **_OFF) == "3.0 2"
+
+
+@pytest.mark.slow
+def test_a_spawned_process_has_the_device(tmp_path: Path, start_python: Callable[..., subprocess.Popen[str]]) -> None:
+    """A process of multiprocessing's "spawn" method inherits the machine."""
+    script = tmp_path / "spawn.py"
+    script.write_text(
+        "import multiprocessing\n"
+        "def work(queue):\n"
+        "    import torch\n"
+        "    queue.put(torch.ones(4, device='hpu').sum().item())\n"
+        "if __name__ == '__main__':\n"
+        "    import hpu_sim\n"
+        "    hpu_sim.activate()\n"
+        "    context = multiprocessing.get_context('spawn')\n"
+        "    queue = context.SimpleQueue()\n"
+        "    process = context.Process(target=work, args=(queue,))\n"
+        "    process.start()\n"
+        "    print(queue.get())\n"
+        "    process.join()\n",
+        encoding="utf-8",
+    )
+
+    with start_python(script, **_OFF) as process:
+        output, error = process.communicate(timeout=120)
+
+    assert (process.returncode, output) == (0, "4.0\n"), error
+
+
+def test_the_command_runs_a_script_with_the_device(
+    tmp_path: Path, start_python: Callable[..., subprocess.Popen[str]]
+) -> None:
+    """Arguments, `__main__` and the script's folder equal those of `python script`."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import sys, torch\nprint(__name__, sys.argv[1:], sys.path[0], torch.zeros(1, device='hpu').device)\n",
+        encoding="utf-8",
+    )
+
+    with start_python("-c", _COMMAND, "run", script, "--epochs", "3", **_OFF) as process:
+        output, error = process.communicate(timeout=120)
+
+    assert (process.returncode, output) == (0, f"__main__ ['--epochs', '3'] {tmp_path} hpu:0\n"), error
+
+
+def test_another_sitecustomize_still_runs(tmp_path: Path, output_of: Callable[..., str]) -> None:
+    """The hook does not hide the machine's own sitecustomize."""
+    (tmp_path / "sitecustomize.py").write_text("import builtins\nbuiltins.machine = 'mine'\n", encoding="utf-8")
+    path = os.pathsep.join([str(subprocess_env.hook_folder()), str(tmp_path)])
+
+    output = output_of("import sitecustomize; print(machine, sitecustomize.__file__)", PYTHONPATH=path)
+
+    assert output == f"mine {tmp_path / 'sitecustomize.py'}"
+
+
+@pytest.mark.parametrize(("devices", "expected"), [(None, "False"), ("1", "True")])
+def test_the_hook_does_nothing_without_the_variable(
+    devices: str | None, expected: str, output_of: Callable[..., str]
+) -> None:
+    """The site hook brings the device only where HPU_SIM_DEVICES is set."""
+    program = "import torch; print(hasattr(torch, 'hpu'))"
+
+    assert output_of(program, PYTHONPATH=str(subprocess_env.hook_folder()), HPU_SIM_DEVICES=devices, **_OFF) == expected
+
+
+def test_the_hook_imports_neither_torch_nor_the_bridge(output_of: Callable[..., str]) -> None:
+    """An interpreter that needs no device starts as fast as without the hook."""
+    program = "import sys; print('torch' in sys.modules, 'habana_frameworks' in sys.modules)"
+
+    assert output_of(program, PYTHONPATH=str(subprocess_env.hook_folder()), HPU_SIM_DEVICES="1") == "False False"
+
+
+def test_an_interpreter_without_the_simulator_is_left_alone(fresh_environment: Callable[..., dict[str, str]]) -> None:
+    """A subprocess may run the interpreter of another environment, such as the base of this one."""
+    program = """if True:
+    import importlib.util, sys
+    print(importlib.util.find_spec("hpu_sim") is not None, "hpu_sim.process.import_hooks" in sys.modules)
+    """
+    environment = fresh_environment({"PYTHONPATH": str(subprocess_env.hook_folder()), "HPU_SIM_DEVICES": "1"})
+
+    result = subprocess.run(
+        [sys._base_executable, "-c", program],  # type: ignore[attr-defined] # CPython's own, for venv
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    has_hpu_sim, is_hooked = result.stdout.split()
+    assert (is_hooked, result.stderr) == (has_hpu_sim, "")
+
+
+def test_a_build_does_not_activate_the_simulator(tmp_path: Path, output_of: Callable[..., str]) -> None:
+    """The build imports torch in a subprocess, where loading the device would wait for the build itself."""
+    program = """
+    import os, sys
+    from hpu_sim.device import build
+    ran = []
+    def run(command, env, **options):
+        ran.append("HPU_SIM_DEVICES" in env)
+        raise SystemExit(print(ran))
+    build.subprocess.run = run
+    build.load_extension()
+    """
+
+    output = output_of(
+        program, HPU_SIM_CACHE=str(tmp_path), HPU_SIM_DEVICES="1", PYTHONPATH=str(subprocess_env.hook_folder()), **_OFF
+    )
+
+    assert output == "[False]"

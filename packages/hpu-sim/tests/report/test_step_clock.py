@@ -1,0 +1,76 @@
+"""The clock of a real run."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from torch import nn
+
+import hpu_sim
+from hpu_sim.device import runtime
+from hpu_sim.report.step_clock import StepClock
+
+pytestmark = pytest.mark.needs_torch("2.8", "interfaces for the planner")
+
+
+def _run(clock: StepClock | None, steps: int = 4) -> dict[str, int]:
+    """Train with a clock, and return the counters of the run."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)).to("hpu")
+    optimizer = torch.optim.AdamW(model.parameters())
+    before = hpu_sim.stats()
+    for _ in range(steps):
+        model(torch.ones(16, 64, device="hpu")).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if clock is not None:
+            clock.on_optimizer_step(optimizer)
+    return {name: value - before[name] for name, value in hpu_sim.stats().items() if not name.endswith("bytes")}
+
+
+def test_each_line_has_its_part_of_the_step() -> None:
+    clock = StepClock(runtime.active_config())
+    _run(clock)
+
+    assert clock.clock is not None
+    first = clock.clock.lines[0]
+    assert first.location.startswith(f"{__file__}:")
+    assert 0 < first.fast_seconds < first.slow_seconds
+    total = sum(line.slow_seconds for line in clock.clock.lines)
+    waiting = clock.clock.exposed_seconds[1] + clock.clock.host_seconds[1]
+    assert total == pytest.approx(clock.clock.slow_seconds - waiting, rel=1e-6)
+
+
+def test_the_clock_changes_no_counter() -> None:
+    assert _run(StepClock(runtime.active_config())) == _run(None)
+
+
+def test_a_run_of_two_steps_has_no_clock() -> None:
+    clock = StepClock(runtime.active_config())
+    _run(clock, steps=2)
+    clock.__exit__(None, None, None)  # type: ignore[no-untyped-call] # torch's
+
+    assert clock.clock is None
+
+
+def test_the_trace_of_a_run_has_the_predicted_step_and_the_line_that_reads_a_value() -> None:
+    clock = StepClock(runtime.active_config())
+    model = nn.Linear(8, 8).to("hpu")
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(3):
+        loss = model(torch.ones(4, 8, device="hpu")).sum()
+        loss.item()
+        loss.backward()
+        optimizer.step()
+        clock.on_optimizer_step(optimizer)
+
+    trace = clock.trace(1, 2)
+
+    assert clock.clock is not None
+    step = next(event for event in trace["traceEvents"] if event["name"] == "ProfilerStep#1")
+    (frame,) = (event for event in trace["traceEvents"] if event.get("cat") == "python_function")
+    assert trace["distributedInfo"]["rank"] == 1
+    assert step["dur"] == pytest.approx(clock.clock.slow_seconds * 1e6, abs=0.001)
+    assert re.fullmatch(re.escape(__file__) + r"\(\d+\): test_the_trace_of_a_run\w+", frame["name"])
