@@ -15,9 +15,10 @@ from packaging.version import Version
 from hpu_core import HPUAccelerator, frameworks
 from hpu_deepspeed import HPUDeepSpeedPrecisionPlugin, HPUDeepSpeedStrategy
 from hpu_deepspeed._lightning import DeepSpeedPrecision
+from hpu_testing.modules import to_floats
 
 from .conftest import OnRanks
-from .modules import BUCKET_SIZE, SUPPORTS_HALF, Classifier, loader, to_floats, trainer
+from .modules import BUCKET_SIZE, SUPPORTS_HALF, Classifier, loader, trainer
 
 BATCHES = 4
 

@@ -30,21 +30,11 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def trainer(tmp_path: Path) -> Callable[..., Any]:
     """Construct a quiet Trainer for one simulated device: `trainer(max_epochs=2)`."""
-    from hpu_core import HPUAccelerator, SingleHPUStrategy, frameworks
+    from hpu_core import SingleHPUStrategy
+    from hpu_testing.modules import make_trainer
 
     def make(**options: Any) -> Any:
-        defaults = {
-            "accelerator": HPUAccelerator(),
-            "strategy": SingleHPUStrategy(),
-            "devices": 1,
-            "max_epochs": 1,
-            "default_root_dir": tmp_path,
-            "logger": False,
-            "enable_checkpointing": False,
-            "enable_progress_bar": False,
-            "enable_model_summary": False,
-        }
-        return frameworks.current().pytorch().Trainer(**{**defaults, **options})
+        return make_trainer(**{"strategy": SingleHPUStrategy(), "devices": 1, "default_root_dir": tmp_path, **options})
 
     return make
 

@@ -52,21 +52,17 @@ def needs_autocast(has_hmp: bool) -> None:
 @pytest.fixture
 def trainer(tmp_path: Path) -> Callable[..., Any]:
     """Return a function that creates a Trainer for one device without logger, checkpoints and progress bar."""
-    from hpu_core import HPUAccelerator, SingleHPUStrategy, frameworks
+    from hpu_core import SingleHPUStrategy
+    from hpu_testing.modules import make_trainer
 
     def trainer(plugin: object = None, **options: Any) -> Any:
         defaults = {
-            "accelerator": HPUAccelerator(),
             "strategy": SingleHPUStrategy(),
             "devices": 1,
             "plugins": [] if plugin is None else [plugin],
             "max_epochs": 2,
             "default_root_dir": tmp_path,
-            "logger": False,
-            "enable_checkpointing": False,
-            "enable_progress_bar": False,
-            "enable_model_summary": False,
         }
-        return frameworks.current().pytorch().Trainer(**{**defaults, **options})
+        return make_trainer(**{**defaults, **options})
 
     return trainer
