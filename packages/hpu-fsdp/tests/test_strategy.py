@@ -4,9 +4,8 @@ import inspect
 from abc import ABCMeta, abstractmethod
 from datetime import timedelta
 from importlib.machinery import SourceFileLoader
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
@@ -21,6 +20,7 @@ from hpu_fsdp import (
     HPUFSDPStrategy,
     _setup,
     _torch,
+    _torch_2_4,
 )
 from hpu_fsdp import _lightning as _lightning_names
 from hpu_fsdp._lightning import FabricFSDPPrecision, FabricFSDPStrategy, FSDPPrecision, FSDPStrategy
@@ -121,7 +121,7 @@ def test_hybrid_mesh_must_have_a_device_per_rank() -> None:
 
 @BOTH
 def test_torch_that_frees_no_storages_is_refused(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_torch, "frees_storages", lambda _: False)
+    monkeypatch.setattr(_torch_2_4, "frees_storages", lambda _: False)
     monkeypatch.setattr(kind, "world_size", 2)
 
     with pytest.raises(RuntimeError, match=rf"{kind.__name__} needs a torch that frees storages .* use torch 2.3 or"):
@@ -130,7 +130,7 @@ def test_torch_that_frees_no_storages_is_refused(kind: Any, monkeypatch: pytest.
 
 @BOTH
 def test_single_device_frees_no_storages(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_torch, "frees_storages", lambda _: False)
+    monkeypatch.setattr(_torch_2_4, "frees_storages", lambda _: False)
     monkeypatch.setattr(kind, "world_size", 1)
     strategy = kind()
 
@@ -140,7 +140,7 @@ def test_single_device_frees_no_storages(kind: Any, monkeypatch: pytest.MonkeyPa
 
 
 def _frees_storages() -> bool:
-    return _torch.frees_storages(HPUAccelerator().get_parallel_devices(1)[0])
+    return _torch_2_4.frees_storages(HPUAccelerator().get_parallel_devices(1)[0])
 
 
 def test_stock_torch_frees_storages_from_2_3_on(on_ranks: OnRanks) -> None:
@@ -157,7 +157,7 @@ def test_optimizer_states_are_gathered_without_cuda(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(_optim_utils, "_allgather_orig_param_states", gather)
     synchronize = torch.cuda.synchronize
 
-    with _torch.gathering_without_cuda():
+    with _torch_2_4.gathering_without_cuda():
         gather()
 
     assert torch.cuda.synchronize is synchronize
@@ -176,7 +176,7 @@ def test_module_without_parameters_is_refused(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", [HPUFSDPStrategy, FabricHPUFSDPStrategy, HPUFSDPPrecision, FabricHPUFSDPPrecision])
 def test_older_lightning_is_refused(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frameworks, "current", lambda: mock.Mock(version=Version("2.2.5")))
+    monkeypatch.setattr(frameworks, "current", lambda: SimpleNamespace(version=Version("2.2.5")))
 
     with pytest.raises(ImportError, match=rf"{kind.__name__} needs Lightning 2.3 or newer, got 2.2.5: upgrade"):
         kind()
@@ -188,7 +188,7 @@ def test_class_whose_base_lightning_lacks_is_refused(monkeypatch: pytest.MonkeyP
     loader = SourceFileLoader("hpu_fsdp._lightning_before_2_3", str(_lightning_names.__file__))
     old_names = ModuleType(loader.name)
     loader.exec_module(old_names)
-    monkeypatch.setattr(frameworks, "current", lambda: mock.Mock(version=Version("2.2.5")))
+    monkeypatch.setattr(frameworks, "current", lambda: SimpleNamespace(version=Version("2.2.5")))
     methods = {"root_device": abstractmethod(lambda _: None)}
     kind = ABCMeta("HPUModelParallelStrategy", (old_names.ModelParallelStrategy,), methods)
 
