@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hpu_core import bridge
-from hpu_deepspeed import _deepspeed
+from hpu_deepspeed import _deepspeed, _deepspeed_0_16
 from hpu_testing import machine_env
 
 from .modules import SUPPORTS_CPU
@@ -183,7 +183,7 @@ def test_default_is_converted_for_pydantic_2_0_to_2_2(
     options = _options()
     monkeypatch.setattr(importlib.metadata, "version", {"pydantic": pydantic}.__getitem__)
 
-    _deepspeed.fix_pydantic_default(options)
+    _deepspeed_0_16.fix_pydantic_default(options)
 
     assert type(options.model_fields["model_persistence_threshold"].default) is expected
 
@@ -192,7 +192,7 @@ def test_converted_default_has_the_same_value(monkeypatch: pytest.MonkeyPatch) -
     options = _options()
     monkeypatch.setattr(importlib.metadata, "version", {"pydantic": "2.1.1"}.__getitem__)
 
-    _deepspeed.fix_pydantic_default(options)
+    _deepspeed_0_16.fix_pydantic_default(options)
 
     assert options().model_persistence_threshold == sys.maxsize
 
