@@ -95,10 +95,10 @@ class FSDPSetupMixin(ShardedSetupMixin):
         Raises:
             ValueError: It has a process group backend that does not take hpu tensors.
         """
-        arguments = constructor_arguments(cls, strategy)
+        arguments = {**constructor_arguments(cls, strategy), **fsdp_arguments(strategy)}
         # The Trainer's strategy keeps the further arguments under this name, Fabric's under another.
         arguments.pop("kwargs", None)
-        replacement = cls(**arguments, **fsdp_arguments(strategy))
+        replacement = cls(**arguments)
         copy_activation_checkpointing(strategy, replacement)
         return replacement
 

@@ -1,7 +1,4 @@
-"""Names that FSDP needs on torch 2.4 and older, the torch of SynapseAI 1.18 and older.
-
-Where torch has what is missing, each context does nothing.
-"""
+"""Patches and checks that FSDP needs on torch 2.4 and older, the torch of SynapseAI 1.18 and older."""
 
 import functools
 import inspect
@@ -62,7 +59,8 @@ def compute_device(device: torch.device) -> Iterator[None]:
 def optimizer_states_on(device: torch.device) -> Iterator[None]:
     """Return a context in which torch allocates the optimizer states of a sharded checkpoint on a device.
 
-    torch 2.4 passes the index alone, which means CUDA.
+    torch 2.4 passes the index alone, which means CUDA. torch 2.13 does not; which release corrected it is unknown, so
+    the function is replaced on every torch.
     """
     from torch.distributed.checkpoint import optimizer
 
