@@ -1,6 +1,5 @@
 """The strategies of the Trainer and of Fabric before the rendezvous."""
 
-import inspect
 from abc import ABCMeta, abstractmethod
 from datetime import timedelta
 from importlib.machinery import SourceFileLoader
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from packaging.version import Version
-from torch.distributed.fsdp import ShardingStrategy, _optim_utils
+from torch.distributed.fsdp import ShardingStrategy
 
 from hpu_core import HPUAccelerator, HPUCheckpointIO, frameworks
 from hpu_fsdp import (
@@ -24,8 +23,6 @@ from hpu_fsdp import (
 )
 from hpu_fsdp import _lightning as _lightning_names
 from hpu_fsdp._lightning import FabricFSDPPrecision, FabricFSDPStrategy, FSDPPrecision, FSDPStrategy
-
-from .conftest import FREES_STORAGES, OnRanks
 
 _lightning = frameworks.current()
 
@@ -139,30 +136,6 @@ def test_single_device_frees_no_storages(kind: Any, monkeypatch: pytest.MonkeyPa
     assert strategy.sharding_strategy is ShardingStrategy.NO_SHARD
 
 
-def _frees_storages() -> bool:
-    return _torch_2_4.frees_storages(HPUAccelerator().get_parallel_devices(1)[0])
-
-
-def test_stock_torch_frees_storages_from_2_3_on(on_ranks: OnRanks) -> None:
-    assert on_ranks(_frees_storages, count=1) == [FREES_STORAGES]
-
-
-def test_optimizer_states_are_gathered_without_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As torch 2.2 does, which logs the memory of CUDA and waits for it."""
-
-    def gather() -> None:
-        torch.cuda.memory_summary()
-        torch.cuda.synchronize()
-
-    monkeypatch.setattr(_optim_utils, "_allgather_orig_param_states", gather)
-    synchronize = torch.cuda.synchronize
-
-    with _torch_2_4.gathering_without_cuda():
-        gather()
-
-    assert torch.cuda.synchronize is synchronize
-
-
 @BOTH
 def test_module_without_parameters_is_refused(kind: Any) -> None:
     strategy = kind(accelerator=HPUAccelerator())
@@ -207,14 +180,8 @@ def test_module_without_reset_parameters_cannot_be_materialized() -> None:
 
 
 def test_torch_has_the_private_names() -> None:
-    """The handle of a sharded module and its method that drops gradients, and what is replaced on torch 2.2 and 2.4."""
-    from torch.distributed.checkpoint import optimizer
-    from torch.distributed.fsdp import _init_utils
+    """The handle of a sharded module, and its method that drops gradients."""
     from torch.distributed.fsdp._flat_param import FlatParamHandle
-
-    assert callable(_init_utils._get_compute_device)
-    assert inspect.isfunction(_optim_utils._allgather_orig_param_states)
-    assert list(inspect.signature(optimizer._alloc_tensor).parameters) == ["props", "size", "device_type"]
 
     assert callable(FlatParamHandle._reset_flat_param_grad_info_if_needed)
     assert {name for name in _torch._UNSHARDED_AFTER_FORWARD if name in ShardingStrategy.__members__}
