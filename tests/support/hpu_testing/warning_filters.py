@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import warnings
 
-# Warnings of Lightning and torch about small programs and deprecated APIs.
-_HARMLESS = (
+# Regular expressions of warnings of Lightning and torch about small programs and deprecated APIs.
+HARMLESS = (
     "`isinstance.treespec, LeafSpec.` is deprecated",
     "Checkpoint directory .* exists and is not empty",
     "Starting from v1.9.0, `tensorboardX` has been removed",
@@ -36,5 +36,5 @@ def raise_warnings(*messages: str, module: str | None = None) -> None:
     warnings.simplefilter("error")
     if module is not None:
         warnings.filterwarnings("ignore", module=module)
-    for message in (*_HARMLESS, *messages):
+    for message in (*HARMLESS, *messages):
         warnings.filterwarnings("ignore", message=message)

@@ -11,19 +11,15 @@ from typing import Any
 
 import pytest
 
+from hpu_testing.warning_filters import HARMLESS
+
 if not os.environ.get("HPU_SIM_DEVICES"):
     collect_ignore_glob = ["test_*.py"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Ignore warnings of Lightning and torch about programs of this size, and of old versions on a new torch."""
-    for message in (
-        "You defined a `validation_step` but have no `val_dataloader`",
-        "The '.*_dataloader' does not have many workers",
-        "The number of training batches .* is smaller than the logging interval",
-        "Checkpoint directory .* exists and is not empty",
-        "`isinstance.treespec, LeafSpec.` is deprecated",
-    ):
+    for message in HARMLESS:
         config.addinivalue_line("filterwarnings", f"ignore:{message}")
 
 

@@ -11,19 +11,15 @@ from typing import Any
 
 import pytest
 
+from hpu_testing.warning_filters import HARMLESS
+
 if "HPU_PRECISION_SIMULATED" not in os.environ:
     collect_ignore_glob = ["test_*.py"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Ignore warnings about small test programs, and of older Lightning with newer torch."""
-    for message in (
-        "You defined a `validation_step` but have no `val_dataloader`",
-        "The '.*_dataloader' does not have many workers",
-        "The number of training batches .* is smaller than the logging interval",
-        "Checkpoint directory .* exists and is not empty",
-        "`isinstance.treespec, LeafSpec.` is deprecated",
-    ):
+    for message in HARMLESS:
         config.addinivalue_line("filterwarnings", f"ignore:{message}")
 
 
