@@ -8,6 +8,7 @@ from torch.utils.data import Dataset
 
 from hpu_bucketing import BucketBatchSampler, BucketCollate, BucketDataLoader, BucketPlan
 from hpu_core import frameworks
+from hpu_testing.modules import make_trainer
 
 _pytorch: Any = frameworks.current().pytorch()
 
@@ -92,15 +93,6 @@ def loader(batch_size: int = 4, **options: Any) -> BucketDataLoader[Any]:
 
 
 def trainer(folder: Any, **options: Any) -> Any:
-    """Return a Trainer on the CPU without logger, checkpoints and progress bar."""
-    defaults = {
-        "accelerator": "cpu",
-        "devices": 1,
-        "max_epochs": 2,
-        "default_root_dir": folder,
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-    }
-    return _pytorch.Trainer(**{**defaults, **options})
+    """Return a Trainer on the CPU."""
+    defaults = {"accelerator": "cpu", "devices": 1, "max_epochs": 2, "default_root_dir": folder}
+    return make_trainer(**{**defaults, **options})

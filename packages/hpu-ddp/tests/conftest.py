@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from hpu_testing import CompletedProgram, Program, SharedRankPool, machine_env
-
-from .warning_filters import prepare
+from hpu_testing.warning_filters import raise_warnings
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -24,7 +23,7 @@ def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnRanks]:
     `on_ranks(function, *arguments, count=2, lazy=False, seconds=60)`. Tests with the same `count` share the ranks,
     which are restarted after a failure.
     """
-    with SharedRankPool(lambda: tmp_path_factory.mktemp("ranks"), prepare=prepare) as ranks:
+    with SharedRankPool(lambda: tmp_path_factory.mktemp("ranks"), prepare=raise_warnings) as ranks:
         yield ranks.call
 
 

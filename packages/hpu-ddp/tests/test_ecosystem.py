@@ -9,9 +9,10 @@ import torchmetrics
 
 import hpu_sim
 from hpu_core import frameworks
+from hpu_testing.modules import BATCHES, Classifier, parameter_bytes, to_floats
 
 from .conftest import OnRanks
-from .modules import BATCHES, Classifier, make_loader, make_trainer, parameter_bytes, to_floats
+from .modules import make_loader, make_trainer
 
 _lightning = frameworks.current()
 _callbacks = _lightning.pytorch("callbacks")

@@ -17,10 +17,11 @@ from hpu_core import HPUAccelerator, HPUCheckpointIO, bridge, frameworks
 from hpu_ddp import FabricHPUDDPStrategy, FabricHPUParallelStrategy
 from hpu_ddp._launchers import FabricHPUMultiProcessingLauncher
 from hpu_ddp._lightning import FabricDDPStrategy
+from hpu_testing.modules import BATCHES, parameter_bytes
 
 from .conftest import OnRanks, Run
 from .failure_helpers import RANK
-from .modules import BATCHES, make_loader, parameter_bytes
+from .modules import make_loader
 
 _lightning = frameworks.current()
 _MisconfigurationException = _lightning.fabric("utilities.exceptions").MisconfigurationException

@@ -1,6 +1,5 @@
 """Parity of data-parallel and single-device training of a classifier, and the cost of a step."""
 
-import functools
 import itertools
 from typing import Any
 from unittest import mock
@@ -8,31 +7,22 @@ from unittest import mock
 import pytest
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import DataLoader
 
 import hpu_sim
 from hpu_core import SingleHPUStrategy, frameworks
 from hpu_ddp import HPUParallelStrategy
+from hpu_testing.modules import images, make_sharded_loader, to_floats
 
 from .conftest import OnRanks
-from .modules import Loader, make_trainer, to_floats
+from .modules import make_trainer
 
-# 28 full batches; the last batch must not be smaller.
-SAMPLES = 1792
+# A divisor of the number of images, so that the last batch is not smaller.
 BATCH_SIZE = 64
 STEPS = 100
 
 _lightning = frameworks.current()
 _Base = _lightning.pytorch().LightningModule
-
-
-@functools.cache
-def _dataset() -> TensorDataset:
-    """Return images of shape (64,) with values from 0 to 1 around 10 centers, and their classes."""
-    generator = torch.Generator().manual_seed(7)
-    labels = torch.randint(10, (SAMPLES,), generator=generator)
-    centers = torch.rand(10, 64, generator=generator)
-    return TensorDataset((centers[labels] + torch.rand(SAMPLES, 64, generator=generator)) / 2, labels)
 
 
 class ImageClassifier(_Base):  # type: ignore[misc, valid-type] # The class depends on the framework.
@@ -57,12 +47,6 @@ class ImageClassifier(_Base):  # type: ignore[misc, valid-type] # The class depe
         return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
 
 
-def _shard(rank: int, ranks: int) -> Loader:
-    """Return a rank's shard of each batch, with the samples in the order of single-device training."""
-    sampler = DistributedSampler(_dataset(), num_replicas=ranks, rank=rank, shuffle=False)  # type: ignore[var-annotated]
-    return DataLoader(_dataset(), batch_size=BATCH_SIZE // ranks, sampler=sampler)
-
-
 def _train(ranks: int) -> tuple[list[float], list[float]]:
     """Train for 100 steps; return the losses, averaged over the ranks, and the weights."""
     module = ImageClassifier()
@@ -70,7 +54,7 @@ def _train(ranks: int) -> tuple[list[float], list[float]]:
     trainer = make_trainer(
         strategy=strategy, devices=ranks, max_epochs=-1, max_steps=STEPS, use_distributed_sampler=False
     )
-    trainer.fit(module, _shard(trainer.global_rank, ranks))
+    trainer.fit(module, make_sharded_loader(images(), BATCH_SIZE, trainer.global_rank, ranks))
     losses = strategy.reduce(torch.stack(module.losses), reduce_op="mean")
     return to_floats(list(losses)), _weights(module)
 
@@ -79,7 +63,7 @@ def _train_on_one_device() -> tuple[list[float], list[float]]:
     module = ImageClassifier()
     strategy = SingleHPUStrategy()
     trainer = make_trainer(strategy=strategy, devices=1, max_epochs=-1, max_steps=STEPS)
-    trainer.fit(module, DataLoader(_dataset(), batch_size=BATCH_SIZE))
+    trainer.fit(module, DataLoader(images(), batch_size=BATCH_SIZE))
     return to_floats(module.losses), _weights(module)
 
 
@@ -124,7 +108,7 @@ def _measure_steps(bucket_cap_mb: float) -> tuple[int, int, dict[str, set[int]]]
     )
     # torch 2.0 ignores `bucket_cap_mb` for the first bucket.
     with mock.patch.object(dist, "_DEFAULT_FIRST_BUCKET_BYTES", int(bucket_cap_mb * 2**20)):
-        trainer.fit(module, _shard(trainer.global_rank, 2))
+        trainer.fit(module, make_sharded_loader(images(), BATCH_SIZE, trainer.global_rank, 2))
     size = sum(parameter.numel() * parameter.element_size() for parameter in module.parameters())
     # In the first step, DDP rebuilds the buckets and the optimizer creates its state.
     steps = itertools.pairwise(seen[2:])

@@ -14,18 +14,10 @@ from packaging.version import Version
 import hpu_sim
 from hpu_core import SingleHPUStrategy, frameworks
 from hpu_ddp import HPUDDPStrategy, HPUParallelStrategy
+from hpu_testing.modules import BATCHES, Classifier, make_sharded_loader, parameter_bytes, to_floats
 
 from .conftest import OnRanks
-from .modules import (
-    BATCH_SIZE,
-    BATCHES,
-    Classifier,
-    make_loader,
-    make_sharded_loader,
-    make_trainer,
-    parameter_bytes,
-    to_floats,
-)
+from .modules import BATCH_SIZE, make_loader, make_trainer
 
 _lightning = frameworks.current()
 _callbacks = _lightning.pytorch("callbacks")
@@ -40,7 +32,7 @@ class ManualClassifier(Classifier):
 
     def training_step(self, batch: tuple[torch.Tensor, torch.Tensor], index: int) -> None:
         """Take both steps."""
-        loss = self.loss(batch)
+        loss = self.compute_loss(batch)
         for optimizer in self.optimizers():
             optimizer.zero_grad()
         self.manual_backward(loss)
@@ -140,7 +132,7 @@ def _distance(options: dict[str, Any], accumulated: int = 1) -> float:
     """Return the maximum difference between the weights of this rank and of single-device training."""
     module = SGDClassifier()
     trainer = make_trainer(max_epochs=2, use_distributed_sampler=False, **options)
-    trainer.fit(module, make_sharded_loader(make_loader(), trainer.global_rank, 2))
+    trainer.fit(module, make_sharded_loader(make_loader().dataset, 2 * BATCH_SIZE, trainer.global_rank, 2))
     expected = _train_on_one_device(BATCH_SIZE * 2 * accumulated, 2, {})
     difference = torch.frombuffer(bytearray(parameter_bytes(module)), dtype=torch.float32) - torch.frombuffer(
         bytearray(expected), dtype=torch.float32
@@ -281,7 +273,7 @@ def _evaluate(loop: str) -> list[dict[str, float]]:
 @pytest.mark.parametrize("loop", ["validate", "test"])
 def test_evaluation_averages_metrics_over_ranks(loop: str, on_ranks: OnRanks) -> None:
     batch = tuple(torch.cat(parts) for parts in zip(*make_loader(), strict=True))
-    expected = Classifier().loss((batch[0], batch[1])).item()
+    expected = Classifier().compute_loss((batch[0], batch[1])).item()
 
     results = on_ranks(_evaluate, loop)
 
@@ -390,7 +382,7 @@ def _train_batch_norm() -> tuple[list[float], str]:
     kinds: list[str] = []
     module = RecordingClassifier()
     trainer = make_trainer(sync_batchnorm=True, use_distributed_sampler=False)
-    trainer.fit(module, make_sharded_loader(make_loader(), trainer.global_rank, 2))
+    trainer.fit(module, make_sharded_loader(make_loader().dataset, 2 * BATCH_SIZE, trainer.global_rank, 2))
     mean: list[float] = module.state_dict()["net.0.running_mean"].tolist()
     return mean, kinds[0]
 

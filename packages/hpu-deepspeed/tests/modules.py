@@ -1,7 +1,6 @@
 """Small modules, their data and a Trainer, for the ranks of the tests."""
 
 import contextlib
-import functools
 import importlib.metadata
 from collections.abc import Iterator
 from typing import Any
@@ -9,10 +8,10 @@ from unittest import mock
 
 import torch
 from packaging.version import Version
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from hpu_core import HPUAccelerator, frameworks
+from hpu_core import frameworks
 from hpu_deepspeed import _deepspeed
+from hpu_testing import modules
 
 BATCH_SIZE = 16
 # Elements per bucket, enough for each net. DeepSpeed 0.14.0 divides every element of a bucket in each step, and the
@@ -32,27 +31,11 @@ SUPPORTS_HALF = Version(torch.__version__) >= Version("2.2")
 
 _Base = frameworks.current().pytorch().LightningModule
 
-Loader = DataLoader[tuple[torch.Tensor, ...]]
 
-
-@functools.cache
-def dataset() -> TensorDataset:
-    """Return 1,792 images of shape (64,) with values from 0 to 1 around 10 centers, and their classes."""
-    generator = torch.Generator().manual_seed(7)
-    labels = torch.randint(10, (1792,), generator=generator)
-    centers = torch.rand(10, 64, generator=generator)
-    noise = torch.rand(1792, 64, generator=generator)
-    return TensorDataset(0.9 * centers[labels] + 0.1 * noise, labels)
-
-
-def loader(rank: int, ranks: int, batches: int) -> Loader:
-    """Return a rank's part of each batch of 16 images, in the order in which a single device would see them.
-
-    Use it with `use_distributed_sampler=False`, because Lightning's sampler shuffles.
-    """
-    data = torch.utils.data.Subset(dataset(), range(batches * BATCH_SIZE))
-    sampler = DistributedSampler(data, num_replicas=ranks, rank=rank, shuffle=False)  # type: ignore[var-annotated]
-    return DataLoader(data, batch_size=BATCH_SIZE // ranks, sampler=sampler)
+def loader(rank: int, ranks: int, batches: int) -> modules.Loader:
+    """Return a rank's part of each batch of 16 images, in the order in which a single device would see them."""
+    data = torch.utils.data.Subset(modules.images(noise=0.1), range(batches * BATCH_SIZE))
+    return modules.make_sharded_loader(data, BATCH_SIZE, rank, ranks)
 
 
 def mlp() -> torch.nn.Module:
@@ -137,28 +120,18 @@ class SGDClassifier(Classifier):
 
 
 def trainer(strategy: Any, **options: Any) -> Any:
-    """Return a Trainer for two ranks without logger, checkpoints and progress bar; `options` are passed on."""
-    defaults: dict[str, Any] = {
-        "accelerator": HPUAccelerator(),
-        "devices": 2,
-        "max_epochs": 1,
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        "use_distributed_sampler": False,
-    }
-    return frameworks.current().pytorch().Trainer(strategy=strategy, **{**defaults, **options})
+    """Return a Trainer on the ranks' own parts of the batches; `options` are its arguments."""
+    return modules.make_trainer(strategy=strategy, **{"use_distributed_sampler": False, **options})
 
 
 @contextlib.contextmanager
 def no_min_aio_size() -> Iterator[None]:
     """Make DeepSpeed offload tensors smaller than 1 MiB to NVMe as well."""
-    modules = ("optimizer_utils", "partitioned_param_swapper") if SUPPORTS_NVME else ()
+    swappers = ("optimizer_utils", "partitioned_param_swapper") if SUPPORTS_NVME else ()
     # A plain import would enable torch's deterministic algorithms.
     _deepspeed.load()
     with contextlib.ExitStack() as stack:
-        for module in modules:
+        for module in swappers:
             stack.enter_context(mock.patch(f"deepspeed.runtime.swap_tensor.{module}.MIN_AIO_BYTES", 1))
         yield
 
@@ -173,8 +146,3 @@ def nvme_options(directory: str) -> dict[str, Any]:
         "offload_optimizer": disk,
     }
     return {"config": {"zero_optimization": zero, "zero_allow_untested_optimizer": True, "aio": {"block_size": 1024}}}
-
-
-def to_floats(values: list[torch.Tensor]) -> list[float]:
-    """Return scalar tensors as floats."""
-    return [float(value) for value in values]

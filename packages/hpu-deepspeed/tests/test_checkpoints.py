@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from hpu_core import frameworks
 from hpu_deepspeed import HPUDeepSpeedStrategy
+from hpu_testing.modules import to_floats
 
 from .conftest import OnRanks
 from .modules import (
@@ -21,7 +22,6 @@ from .modules import (
     loader,
     no_min_aio_size,
     nvme_options,
-    to_floats,
     trainer,
 )
 

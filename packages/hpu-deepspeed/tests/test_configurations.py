@@ -1,5 +1,6 @@
 """Tests of configurations: those in the documentation of lightning-habana, and rejected ones."""
 
+import functools
 import json
 import os
 import warnings
@@ -15,9 +16,10 @@ from packaging.version import Version
 from hpu_core import HPUAccelerator, frameworks
 from hpu_deepspeed import HPUDeepSpeedPrecisionPlugin, HPUDeepSpeedStrategy
 from hpu_deepspeed._lightning import DeepSpeedPrecision
+from hpu_testing.modules import to_floats
 
 from .conftest import OnRanks
-from .modules import BUCKET_SIZE, SUPPORTS_HALF, Classifier, loader, to_floats, trainer
+from .modules import BUCKET_SIZE, SUPPORTS_HALF, Classifier, loader, trainer
 
 BATCHES = 4
 
@@ -114,7 +116,7 @@ class ActivationCheckpointingClassifier(Classifier):
         return loss
 
 
-def _train(module: Classifier, strategy: Any, **options: Any) -> dict[str, Any]:
+def _train(module: Classifier, strategy: Any, **options: Any) -> "Result":
     """Train and return the losses, stage, dtype of the weights, optimizer, learning rate and scheduler."""
     zero = {} if isinstance(strategy, str) else strategy.config.get("zero_optimization", {})
     # Only to save memory; the documentation does not set it.
@@ -136,62 +138,97 @@ def _bf16() -> dict[str, Any]:
     return {"plugins": [DeepSpeedPrecision(precision="bf16-mixed")]}
 
 
-def _blocks(folder: str) -> dict[str, dict[str, Any]]:
-    """Train as in each code block of the documentation."""
-    blocks = {}
-    for stage in (1, 2, 3):
-        blocks[f"ZeRO-{stage}"] = _train(
-            Classifier(), HPUDeepSpeedStrategy(zero_optimization=True, stage=stage), **_bf16()
-        )
-    offload = HPUDeepSpeedStrategy(zero_optimization=True, stage=2, offload_optimizer=True)
-    blocks["ZeRO-Offload"] = _train(Classifier(), offload, **_bf16())
-    blocks["BF16"] = _train(Classifier(), HPUDeepSpeedStrategy(), **_bf16())
-    ours = [HPUDeepSpeedPrecisionPlugin(precision="bf16-mixed")]
-    blocks["our plugin"] = _train(Classifier(), HPUDeepSpeedStrategy(), plugins=ours)
-    cards = [torch.device("hpu")] * HPUAccelerator.auto_device_count()
-    sizes = {"accumulate_grad_batches": 2, "limit_train_batches": 16, "fast_dev_run": 8}
-    configured = HPUDeepSpeedStrategy(config=_CONFIG, parallel_devices=cards)
-    blocks["BF16Optimizer"] = _train(Classifier(), configured, **_bf16(), **sizes)
+_SIZES = {"accumulate_grad_batches": 2, "limit_train_batches": 16, "fast_dev_run": 8}
+# Lightning 2.0 has no "bf16-true".
+_TRUE = "bf16-mixed" if frameworks.current().version < Version("2.1.dev0") else "bf16-true"
+
+
+def _write_config(folder: str) -> str:
+    """Write the configuration to a file of this rank, and return its path."""
     file = Path(folder, f"config-{os.environ['LOCAL_RANK']}.json")
     file.write_text(json.dumps(_CONFIG))
-    blocks["config file"] = _train(Classifier(), HPUDeepSpeedStrategy(config=str(file)), **_bf16(), **sizes)
-    with mock.patch.dict(os.environ, PL_DEEPSPEED_CONFIG_PATH=str(file)):
-        blocks["environment variable"] = _train(Classifier(), HPUDeepSpeedStrategy(), **_bf16(), **sizes)
-    for name, partition in {"cpu_checkpointing": False, "partition_activations": True}.items():
-        checkpointing = HPUDeepSpeedStrategy(
-            zero_optimization=True,
-            stage=3,
-            offload_optimizer=True,
-            cpu_checkpointing=True,
-            partition_activations=partition,
-        )
-        blocks[name] = _train(ActivationCheckpointingClassifier(), checkpointing, **_bf16())
-    blocks["strategy name"] = _train(Classifier(), "hpu_deepspeed_stage_3_offload", precision="bf16-mixed")
-    # Lightning 2.0 has no "bf16-true".
-    true = "bf16-mixed" if frameworks.current().version < Version("2.1.dev0") else "bf16-true"
-    blocks["Lightning's name"] = _train(Classifier(), "deepspeed_stage_1", precision=true)
-    if SUPPORTS_HALF:
-        small = HPUDeepSpeedStrategy(stage=2, initial_scale_power=8)
-        blocks["float16"] = _train(Classifier(), small, precision="16-mixed")
-    blocks["manual optimization"] = _train(ManualClassifier(), HPUDeepSpeedStrategy(stage=2))
-    for name, module in {"config's": NoOptimizerClassifier(), "module's": SchedulerClassifier()}.items():
-        zero = {"stage": 2, "offload_optimizer": {"device": "cpu" if name == "module's" else "none"}}
-        both = {"optimizer": _ADAM, "scheduler": _CONFIG["scheduler"], "zero_optimization": zero}
-        strategy = HPUDeepSpeedStrategy(config={**both, "zero_allow_untested_optimizer": True})
-        with mock.patch("hpu_deepspeed.strategy.rank_zero_warn") as warn:
-            blocks[name] = _train(module, strategy)
-        blocks[name]["warnings"] = [call.args[0] for call in warn.call_args_list]
-    return blocks
+    return str(file)
 
 
-Blocks = dict[str, dict[str, Any]]
+def _train_with_variable(folder: str) -> "Result":
+    with mock.patch.dict(os.environ, PL_DEEPSPEED_CONFIG_PATH=_write_config(folder)):
+        return _train(Classifier(), HPUDeepSpeedStrategy(), **_bf16(), **_SIZES)
+
+
+def _train_with_cards() -> "Result":
+    cards = [torch.device("hpu")] * HPUAccelerator.auto_device_count()
+    return _train(Classifier(), HPUDeepSpeedStrategy(config=_CONFIG, parallel_devices=cards), **_bf16(), **_SIZES)
+
+
+def _train_with_checkpointing(*, partition: bool) -> "Result":
+    strategy = HPUDeepSpeedStrategy(
+        zero_optimization=True,
+        stage=3,
+        offload_optimizer=True,
+        cpu_checkpointing=True,
+        partition_activations=partition,
+    )
+    return _train(ActivationCheckpointingClassifier(), strategy, **_bf16())
+
+
+def _train_with_optimizers(module: Classifier, device: str) -> "Result":
+    """Train with an optimizer and a scheduler in the configuration; return the warnings as well."""
+    zero = {"stage": 2, "offload_optimizer": {"device": device}}
+    both = {"optimizer": _ADAM, "scheduler": _CONFIG["scheduler"], "zero_optimization": zero}
+    strategy = HPUDeepSpeedStrategy(config={**both, "zero_allow_untested_optimizer": True})
+    with mock.patch("hpu_deepspeed.strategy.rank_zero_warn") as warn:
+        found = _train(module, strategy)
+    return {**found, "warnings": [call.args[0] for call in warn.call_args_list]}
+
+
+# A training for each code block of the documentation, by its name, and others; called with a folder.
+_BLOCKS: "dict[str, Callable[[str], Result]]" = {
+    "ZeRO-1": lambda _: _train(Classifier(), HPUDeepSpeedStrategy(zero_optimization=True, stage=1), **_bf16()),
+    "ZeRO-2": lambda _: _train(Classifier(), HPUDeepSpeedStrategy(zero_optimization=True, stage=2), **_bf16()),
+    "ZeRO-3": lambda _: _train(Classifier(), HPUDeepSpeedStrategy(zero_optimization=True, stage=3), **_bf16()),
+    "ZeRO-Offload": lambda _: _train(
+        Classifier(), HPUDeepSpeedStrategy(zero_optimization=True, stage=2, offload_optimizer=True), **_bf16()
+    ),
+    "BF16": lambda _: _train(Classifier(), HPUDeepSpeedStrategy(), **_bf16()),
+    "our plugin": lambda _: _train(
+        Classifier(), HPUDeepSpeedStrategy(), plugins=[HPUDeepSpeedPrecisionPlugin(precision="bf16-mixed")]
+    ),
+    "BF16Optimizer": lambda _: _train_with_cards(),
+    "config file": lambda folder: _train(
+        Classifier(), HPUDeepSpeedStrategy(config=_write_config(folder)), **_bf16(), **_SIZES
+    ),
+    "environment variable": _train_with_variable,
+    "cpu_checkpointing": lambda _: _train_with_checkpointing(partition=False),
+    "partition_activations": lambda _: _train_with_checkpointing(partition=True),
+    "strategy name": lambda _: _train(Classifier(), "hpu_deepspeed_stage_3_offload", precision="bf16-mixed"),
+    "Lightning's name": lambda _: _train(Classifier(), "deepspeed_stage_1", precision=_TRUE),
+    "float16": lambda _: _train(
+        Classifier(), HPUDeepSpeedStrategy(stage=2, initial_scale_power=8), precision="16-mixed"
+    ),
+    "manual optimization": lambda _: _train(ManualClassifier(), HPUDeepSpeedStrategy(stage=2)),
+    "config's": lambda _: _train_with_optimizers(NoOptimizerClassifier(), "none"),
+    "module's": lambda _: _train_with_optimizers(SchedulerClassifier(), "cpu"),
+}
+
+Result = dict[str, Any]
+TrainBlock = Callable[[str], Result]
+
+
+def _train_block(block: str, folder: str) -> Result:
+    return _BLOCKS[block](folder)
 
 
 @pytest.fixture(scope="module")
-def blocks(on_ranks: OnRanks, tmp_path_factory: pytest.TempPathFactory) -> Blocks:
-    """Return the results of each block."""
-    first, _ = on_ranks(_blocks, str(tmp_path_factory.mktemp("configs")))
-    return dict(first)
+def train_block(on_ranks: OnRanks, tmp_path_factory: pytest.TempPathFactory) -> TrainBlock:
+    """Return a function that trains as a block does, once, and returns the result."""
+    folder = str(tmp_path_factory.mktemp("configs"))
+
+    @functools.cache
+    def train_block(block: str) -> Result:
+        first, _ = on_ranks(_train_block, block, folder)
+        return dict(first)
+
+    return train_block
 
 
 _STAGES = {
@@ -212,9 +249,9 @@ _STAGES = {
 
 
 @pytest.mark.parametrize(("block", "stage"), _STAGES.items())
-def test_documented_block_trains(block: str, stage: int, blocks: Blocks) -> None:
+def test_documented_block_trains(block: str, stage: int, train_block: TrainBlock) -> None:
     """The stage is the requested one, the weights are in bfloat16, and the losses are finite and change."""
-    found = blocks[block]
+    found = train_block(block)
 
     assert (found["stage"], found["dtype"]) == (stage, "torch.bfloat16")
     assert all(0 < loss < 5 for loss in found["losses"])
@@ -222,49 +259,49 @@ def test_documented_block_trains(block: str, stage: int, blocks: Blocks) -> None
 
 
 @pytest.mark.parametrize("block", ["ZeRO-2", "ZeRO-3", "ZeRO-Offload", "BF16", "our plugin", "strategy name"])
-def test_stages_have_the_same_losses(block: str, blocks: Blocks) -> None:
-    assert blocks[block]["losses"] == pytest.approx(blocks["ZeRO-1"]["losses"], abs=5e-3)
+def test_stages_have_the_same_losses(block: str, train_block: TrainBlock) -> None:
+    assert train_block(block)["losses"] == pytest.approx(train_block("ZeRO-1")["losses"], abs=5e-3)
 
 
 _OTHER_DTYPES = {"manual optimization": "torch.float32", **({"float16": "torch.float16"} if SUPPORTS_HALF else {})}
 
 
 @pytest.mark.parametrize(("block", "dtype"), _OTHER_DTYPES.items())
-def test_float16_and_manual_optimization_have_the_same_losses(block: str, dtype: str, blocks: Blocks) -> None:
+def test_float16_and_manual_optimization_have_the_same_losses(block: str, dtype: str, train_block: TrainBlock) -> None:
     """DeepSpeed skips no step, because the initial loss scale is small."""
-    assert blocks[block]["dtype"] == dtype
-    assert blocks[block]["losses"] == pytest.approx(blocks["ZeRO-1"]["losses"], abs=0.01)
+    assert train_block(block)["dtype"] == dtype
+    assert train_block(block)["losses"] == pytest.approx(train_block("ZeRO-1")["losses"], abs=0.01)
 
 
 @pytest.mark.parametrize("block", ["cpu_checkpointing", "partition_activations"])
-def test_activation_checkpointing_does_not_change_the_losses(block: str, blocks: Blocks) -> None:
-    assert blocks[block]["losses"] == pytest.approx(blocks["ZeRO-3"]["losses"], abs=5e-3)
+def test_activation_checkpointing_does_not_change_the_losses(block: str, train_block: TrainBlock) -> None:
+    assert train_block(block)["losses"] == pytest.approx(train_block("ZeRO-3")["losses"], abs=5e-3)
 
 
 @pytest.mark.parametrize("block", ["config file", "environment variable"])
-def test_config_file_equals_dict(block: str, blocks: Blocks) -> None:
+def test_config_file_equals_dict(block: str, train_block: TrainBlock) -> None:
     """The file may be an argument or be named by PL_DEEPSPEED_CONFIG_PATH."""
-    assert blocks[block] == blocks["BF16Optimizer"]
+    assert train_block(block) == train_block("BF16Optimizer")
 
 
-def test_scheduler_of_the_configuration_is_used(blocks: Blocks) -> None:
+def test_scheduler_of_the_configuration_is_used(train_block: TrainBlock) -> None:
     """Eight batches are four steps, after which the learning rate is at the end of the warm-up."""
-    found = blocks["BF16Optimizer"]
+    found = train_block("BF16Optimizer")
 
     assert found["scheduler"] == "WarmupDecayLR"
     assert 0.02 < found["rate"] <= 0.05
 
 
-def test_optimizer_of_the_configuration_is_used_if_the_module_has_none(blocks: Blocks) -> None:
+def test_optimizer_of_the_configuration_is_used_if_the_module_has_none(train_block: TrainBlock) -> None:
     """It is DeepSpeed's fused Adam, which uses the bridge's operator."""
-    found = blocks["config's"]
+    found = train_block("config's")
 
     assert (found["optimizer"], found["scheduler"], found["warnings"]) == ("FusedAdam", "WarmupDecayLR", [])
 
 
-def test_modules_optimizer_and_scheduler_take_precedence(blocks: Blocks) -> None:
+def test_modules_optimizer_and_scheduler_take_precedence(train_block: TrainBlock) -> None:
     """A warning is emitted for each."""
-    found = blocks["module's"]
+    found = train_block("module's")
 
     assert (found["optimizer"], found["scheduler"]) == ("SGD", "StepLR")
     assert ["optimizer" in text or "scheduler" in text for text in found["warnings"]] == [True, True]

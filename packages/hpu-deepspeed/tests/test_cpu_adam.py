@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from hpu_deepspeed import HPUDeepSpeedStrategy
+from hpu_testing.modules import to_floats
 
 from .conftest import OnRanks
-from .modules import Classifier, loader, to_floats, trainer
+from .modules import Classifier, loader, trainer
 
 BATCHES = 6
 LR = 0.01

@@ -8,6 +8,7 @@ import torch
 
 from hpu_core import HPUAccelerator, frameworks
 from hpu_deepspeed import FabricHPUDeepSpeedStrategy, HPUDeepSpeedStrategy
+from hpu_testing.modules import to_floats
 
 from .conftest import OnRanks
 from .modules import (
@@ -18,7 +19,6 @@ from .modules import (
     mlp,
     no_min_aio_size,
     nvme_options,
-    to_floats,
     trainer,
 )
 

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from hpu_deepspeed import HPUDeepSpeedStrategy, _inference
+from hpu_testing.modules import to_floats
 
 from .conftest import OnRanks
-from .modules import Classifier, loader, to_floats, trainer
+from .modules import Classifier, loader, trainer
 
 
 def _predict(checkpoint: str | None = None, **options: Any) -> tuple[str, str, list[float]]:

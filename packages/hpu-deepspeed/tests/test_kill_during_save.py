@@ -9,9 +9,10 @@ import pytest
 
 from hpu_deepspeed import HPUDeepSpeedStrategy
 from hpu_testing import Program
+from hpu_testing.modules import to_floats
 
 from .conftest import OnRanks
-from .modules import Classifier, loader, to_floats, trainer
+from .modules import Classifier, loader, trainer
 
 # Each epoch has one batch, because Lightning resumes an epoch from its first batch.
 EPOCHS = 8

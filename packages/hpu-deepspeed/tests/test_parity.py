@@ -9,6 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hpu_core import collectives
 from hpu_deepspeed import HPUDeepSpeedStrategy
+from hpu_testing.modules import to_floats
 
 from .conftest import OnRanks
 from .modules import (
@@ -21,7 +22,6 @@ from .modules import (
     loader,
     no_min_aio_size,
     nvme_options,
-    to_floats,
     trainer,
 )
 

@@ -9,6 +9,7 @@ from packaging.version import Version
 
 from hpu_core import collectives, frameworks
 from hpu_deepspeed import HPUDeepSpeedStrategy
+from hpu_testing.modules import to_floats
 
 from .conftest import OnRanks
 from .modules import (
@@ -20,7 +21,6 @@ from .modules import (
     mlp,
     no_min_aio_size,
     nvme_options,
-    to_floats,
     trainer,
 )
 

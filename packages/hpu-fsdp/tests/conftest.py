@@ -9,8 +9,7 @@ from packaging.version import Version
 
 from hpu_core import frameworks
 from hpu_testing import SharedRankPool
-
-from .warning_filters import prepare
+from hpu_testing.warning_filters import raise_warnings
 
 OnRanks = Callable[..., list[Any]]
 
@@ -38,6 +37,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=f"hpu-fsdp needs Lightning 2.3 or newer, got {_LIGHTNING}"))
 
 
+def _prepare_rank() -> None:
+    raise_warnings(
+        "Be aware that when using `ckpt_path`, callbacks",
+        "You're resuming from a checkpoint that ended before the epoch ended",
+        "FSDP with `.*-true` enables computation in lower precision",
+        # torch's sharded tensors and checkpoints use its own deprecated names.
+        module=r"torch\.",
+    )
+
+
 @pytest.fixture(scope="session")
 def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnRanks]:
     """Return a function that calls a test function on every rank, and returns the results by rank.
@@ -45,7 +54,7 @@ def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnRanks]:
     `on_ranks(function, *arguments, count=2, lazy=False, seconds=60)`. Tests with the same `count` share the ranks,
     which are restarted after a failure.
     """
-    with SharedRankPool(lambda: tmp_path_factory.mktemp("ranks"), prepare=prepare) as ranks:
+    with SharedRankPool(lambda: tmp_path_factory.mktemp("ranks"), prepare=_prepare_rank) as ranks:
 
         def call(function: Callable[..., Any], *arguments: Any, count: int = 2, **options: Any) -> list[Any]:
             if count > 1 and not FREES_STORAGES:

@@ -5,34 +5,29 @@ from typing import Any
 
 import torch
 from packaging.version import Version
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import TensorDataset
 
-from hpu_core import HPUAccelerator, SingleHPUStrategy, frameworks
+from hpu_core import SingleHPUStrategy, frameworks
+from hpu_testing import modules
 
-# The last batch must not be smaller.
-SAMPLES = 1792
+# A divisor of the number of images, so that the last batch is not smaller.
 BATCH_SIZE = 64
 STEPS = 20
 
 _lightning = frameworks.current()
 _Base = _lightning.pytorch().LightningModule
 
-Loader = DataLoader[tuple[torch.Tensor, ...]]
-
 
 @functools.cache
 def dataset() -> TensorDataset:
     """Return images of shape (64,) with values from -2 to 2 around 10 centers, and their classes."""
-    generator = torch.Generator().manual_seed(7)
-    labels = torch.randint(10, (SAMPLES,), generator=generator)
-    centers = torch.rand(10, 64, generator=generator)
-    return TensorDataset(2 * (centers[labels] + torch.rand(SAMPLES, 64, generator=generator) - 1), labels)
+    images, classes = modules.images().tensors
+    return TensorDataset(4 * images - 2, classes)
 
 
-def make_loader(rank: int = 0, ranks: int = 1) -> Loader:
-    """Return a DataLoader of a rank's shard of each batch, with the samples in the order of one rank."""
-    sampler = DistributedSampler(dataset(), num_replicas=ranks, rank=rank, shuffle=False)  # type: ignore[var-annotated]
-    return DataLoader(dataset(), batch_size=BATCH_SIZE // ranks, sampler=sampler)
+def make_loader(rank: int = 0, ranks: int = 1) -> modules.Loader:
+    """Return a DataLoader of a rank's part of each batch, with the samples in the order of one rank."""
+    return modules.make_sharded_loader(dataset(), BATCH_SIZE, rank, ranks)
 
 
 class Layer(torch.nn.Linear):
@@ -103,19 +98,8 @@ class ImageClassifier(_Base):  # type: ignore[misc, valid-type] # The class depe
 
 
 def make_trainer(**options: Any) -> Any:
-    """Return a Trainer for two ranks without logging and checkpoints; `options` are arguments of the Trainer."""
-    defaults: dict[str, Any] = {
-        "accelerator": HPUAccelerator(),
-        "devices": 2,
-        "max_epochs": -1,
-        "max_steps": STEPS,
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        "use_distributed_sampler": False,
-    }
-    return _lightning.pytorch().Trainer(**{**defaults, **options})
+    """Return a Trainer of STEPS steps on the ranks' own parts of the batches; `options` are its arguments."""
+    return modules.make_trainer(**{"max_epochs": -1, "max_steps": STEPS, "use_distributed_sampler": False, **options})
 
 
 def train(module: Any, trainer: Any, **options: Any) -> list[float]:
@@ -126,7 +110,7 @@ def train(module: Any, trainer: Any, **options: Any) -> list[float]:
         options["weights_only"] = False
     trainer.fit(module, make_loader(trainer.global_rank, ranks), **options)
     losses = torch.stack(module.losses)
-    return [float(loss) for loss in trainer.strategy.reduce(losses, reduce_op="mean")]
+    return modules.to_floats(list(trainer.strategy.reduce(losses, reduce_op="mean")))
 
 
 def train_on_one_device(network: str = "perceptron", steps: int = STEPS, **options: Any) -> list[float]:
@@ -134,4 +118,4 @@ def train_on_one_device(network: str = "perceptron", steps: int = STEPS, **optio
     module = ImageClassifier(network)
     trainer = make_trainer(strategy=SingleHPUStrategy(), devices=1, max_steps=steps, **options)
     trainer.fit(module, make_loader())
-    return [float(loss) for loss in module.losses]
+    return modules.to_floats(module.losses)

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,7 @@ def test_a_rank_that_stops_while_saving_is_detected(tmp_path: Path) -> None:
     """The watchdog judges ranks that are in a collective, and torch's own of a sharded checkpoint do not time out."""
     strategy = _Strategy()
     strategy.lightning_module_state_dict()
-    strategy.optimizer_state(mock.Mock())
+    strategy.optimizer_state(torch.optim.SGD([torch.zeros(1)]))
     strategy.save_checkpoint({}, tmp_path / "last.ckpt")
     strategy.load_checkpoint(tmp_path / "last.ckpt")
 
@@ -139,7 +140,7 @@ def test_a_rank_that_stops_during_an_asynchronous_save_is_detected(
     strategy = _Strategy()
     strategy.async_save = True
     committed: Any = _Future(strategy)
-    monkeypatch.setattr(strategy, "_pending_save", _PendingSave(mock.Mock(), committed))
+    monkeypatch.setattr(strategy, "_pending_save", _PendingSave(Future(), committed))
     monkeypatch.setattr(strategy, "_save_async", lambda *_: strategy.events.append(("save", strategy._collective)))
     strategy.save_checkpoint({}, tmp_path / "last.ckpt")
     strategy.finish_save()

@@ -4,6 +4,7 @@ import functools
 import inspect
 import itertools
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -293,7 +294,7 @@ def test_averages_are_replaced_on_older_torch(monkeypatch: pytest.MonkeyPatch) -
     ):
         _torch.force_sum_reduction(torch.nn.Linear(2, 2))
         helper: Any = _fsdp_collectives._get_gradient_divide_factors
-        group = mock.Mock(**{"size.return_value": 4})
+        group: Any = SimpleNamespace(size=lambda: 4)
         summed, averaged = (helper(group, None, torch.float32, device) for device in ("hpu", "cuda"))
 
     if _HAS_SUMS:
@@ -312,10 +313,17 @@ def test_divide_factor_is_refused_on_older_torch(monkeypatch: pytest.MonkeyPatch
         _torch.force_sum_reduction(torch.nn.Linear(2, 2))
 
 
+def _parameter(device_type: str) -> Any:
+    """Return what a strategy reads of a DTensor."""
+    return SimpleNamespace(device_mesh=SimpleNamespace(device_type=device_type))
+
+
 def test_resharding_warns_with_its_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     strategy = HPUModelParallelStrategy()
     monkeypatch.setattr(type(strategy), "world_size", 2)
-    monkeypatch.setattr(_torch, "sharded_parameters", lambda _: [mock.Mock(**{"device_mesh.device_type": "hpu"})])
+    monkeypatch.setattr(
+        _torch, "sharded_parameters", lambda _: [SimpleNamespace(device_mesh=SimpleNamespace(device_type="hpu"))]
+    )
     monkeypatch.setattr(_torch, "count_resharded_units", lambda _: 3)
 
     with pytest.warns(UserWarning, match="frees the gathered parameters of 3 modules in each forward pass"):
@@ -432,7 +440,9 @@ def test_invalid_size_of_the_mesh_is_refused(name: str, size: Any) -> None:
 def test_mesh_of_another_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     strategy = HPUModelParallelStrategy()
     monkeypatch.setattr(type(strategy), "world_size", 2)
-    monkeypatch.setattr(_torch, "sharded_parameters", lambda _: [mock.Mock(**{"device_mesh.device_type": "cuda"})])
+    monkeypatch.setattr(
+        _torch, "sharded_parameters", lambda _: [SimpleNamespace(device_mesh=SimpleNamespace(device_type="cuda"))]
+    )
 
     with pytest.raises(ValueError, match="device meshes must be of 'hpu', got 'cuda'"):
         strategy._finish_parallelization(torch.nn.Linear(2, 2))

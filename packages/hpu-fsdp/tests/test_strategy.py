@@ -1,17 +1,15 @@
 """The strategies of the Trainer and of Fabric before the rendezvous."""
 
-import inspect
 from abc import ABCMeta, abstractmethod
 from datetime import timedelta
 from importlib.machinery import SourceFileLoader
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
 from packaging.version import Version
-from torch.distributed.fsdp import ShardingStrategy, _optim_utils
+from torch.distributed.fsdp import ShardingStrategy
 
 from hpu_core import HPUAccelerator, HPUCheckpointIO, frameworks
 from hpu_fsdp import (
@@ -21,11 +19,10 @@ from hpu_fsdp import (
     HPUFSDPStrategy,
     _setup,
     _torch,
+    _torch_2_4,
 )
 from hpu_fsdp import _lightning as _lightning_names
 from hpu_fsdp._lightning import FabricFSDPPrecision, FabricFSDPStrategy, FSDPPrecision, FSDPStrategy
-
-from .conftest import FREES_STORAGES, OnRanks
 
 _lightning = frameworks.current()
 
@@ -121,7 +118,7 @@ def test_hybrid_mesh_must_have_a_device_per_rank() -> None:
 
 @BOTH
 def test_torch_that_frees_no_storages_is_refused(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_torch, "frees_storages", lambda _: False)
+    monkeypatch.setattr(_torch_2_4, "frees_storages", lambda _: False)
     monkeypatch.setattr(kind, "world_size", 2)
 
     with pytest.raises(RuntimeError, match=rf"{kind.__name__} needs a torch that frees storages .* use torch 2.3 or"):
@@ -130,37 +127,13 @@ def test_torch_that_frees_no_storages_is_refused(kind: Any, monkeypatch: pytest.
 
 @BOTH
 def test_single_device_frees_no_storages(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_torch, "frees_storages", lambda _: False)
+    monkeypatch.setattr(_torch_2_4, "frees_storages", lambda _: False)
     monkeypatch.setattr(kind, "world_size", 1)
     strategy = kind()
 
     strategy._prepare_mesh()
 
     assert strategy.sharding_strategy is ShardingStrategy.NO_SHARD
-
-
-def _frees_storages() -> bool:
-    return _torch.frees_storages(HPUAccelerator().get_parallel_devices(1)[0])
-
-
-def test_stock_torch_frees_storages_from_2_3_on(on_ranks: OnRanks) -> None:
-    assert on_ranks(_frees_storages, count=1) == [FREES_STORAGES]
-
-
-def test_optimizer_states_are_gathered_without_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As torch 2.2 does, which logs the memory of CUDA and waits for it."""
-
-    def gather() -> None:
-        torch.cuda.memory_summary()
-        torch.cuda.synchronize()
-
-    monkeypatch.setattr(_optim_utils, "_allgather_orig_param_states", gather)
-    synchronize = torch.cuda.synchronize
-
-    with _torch.gathering_without_cuda():
-        gather()
-
-    assert torch.cuda.synchronize is synchronize
 
 
 @BOTH
@@ -176,7 +149,7 @@ def test_module_without_parameters_is_refused(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", [HPUFSDPStrategy, FabricHPUFSDPStrategy, HPUFSDPPrecision, FabricHPUFSDPPrecision])
 def test_older_lightning_is_refused(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frameworks, "current", lambda: mock.Mock(version=Version("2.2.5")))
+    monkeypatch.setattr(frameworks, "current", lambda: SimpleNamespace(version=Version("2.2.5")))
 
     with pytest.raises(ImportError, match=rf"{kind.__name__} needs Lightning 2.3 or newer, got 2.2.5: upgrade"):
         kind()
@@ -188,7 +161,7 @@ def test_class_whose_base_lightning_lacks_is_refused(monkeypatch: pytest.MonkeyP
     loader = SourceFileLoader("hpu_fsdp._lightning_before_2_3", str(_lightning_names.__file__))
     old_names = ModuleType(loader.name)
     loader.exec_module(old_names)
-    monkeypatch.setattr(frameworks, "current", lambda: mock.Mock(version=Version("2.2.5")))
+    monkeypatch.setattr(frameworks, "current", lambda: SimpleNamespace(version=Version("2.2.5")))
     methods = {"root_device": abstractmethod(lambda _: None)}
     kind = ABCMeta("HPUModelParallelStrategy", (old_names.ModelParallelStrategy,), methods)
 
@@ -207,14 +180,8 @@ def test_module_without_reset_parameters_cannot_be_materialized() -> None:
 
 
 def test_torch_has_the_private_names() -> None:
-    """The handle of a sharded module and its method that drops gradients, and what is replaced on torch 2.2 and 2.4."""
-    from torch.distributed.checkpoint import optimizer
-    from torch.distributed.fsdp import _init_utils
+    """The handle of a sharded module, and its method that drops gradients."""
     from torch.distributed.fsdp._flat_param import FlatParamHandle
-
-    assert callable(_init_utils._get_compute_device)
-    assert inspect.isfunction(_optim_utils._allgather_orig_param_states)
-    assert list(inspect.signature(optimizer._alloc_tensor).parameters) == ["props", "size", "device_type"]
 
     assert callable(FlatParamHandle._reset_flat_param_grad_info_if_needed)
     assert {name for name in _torch._UNSHARDED_AFTER_FORWARD if name in ShardingStrategy.__members__}

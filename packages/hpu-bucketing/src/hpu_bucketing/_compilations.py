@@ -30,11 +30,7 @@ def compilation_count() -> int | None:
 
 
 def raise_compile_limits(shapes: int) -> None:
-    """Let torch.compile keep a graph for each shape; by default it stops compiling after 8, with one warning.
-
-    Args:
-        shapes: Number of shapes.
-    """
+    """Let torch.compile keep a graph for each shape; by default it stops compiling after 8, with one warning."""
     import torch._dynamo  # takes seconds, so only programs that compile do it
 
     config: Any = torch._dynamo.config  # noqa: SLF001 - the documented place of these options

@@ -80,9 +80,6 @@ def reset_epoch_logs(trainer: Trainer) -> None:
     """Reset the values that `training_step` logs for an epoch, before its first batch.
 
     Lightning resets them in the first batch's `self.log`. In lazy mode this makes another graph of that batch.
-
-    Args:
-        trainer: The Trainer, in `on_train_epoch_start`.
     """
     run: Any = trainer
     if run._results is not None:  # noqa: SLF001 - has no public name
@@ -93,11 +90,7 @@ def reset_epoch_logs(trainer: Trainer) -> None:
 
 @contextlib.contextmanager
 def without_effects(trainer: Trainer) -> Iterator[None]:
-    """Return a context in which passes have no effect on callbacks, loggers, logged metrics and progress.
-
-    Args:
-        trainer: The Trainer.
-    """
+    """Return a context in which passes have no effect on callbacks, loggers, logged metrics and progress."""
     # Any, because type checkers do not know all of these names; each is in Lightning 2.0 to 2.6.
     run: Any = trainer
     module: Any = trainer.lightning_module

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpu_bucketing import BucketPlan
-from hpu_bucketing.plan.bucket_plan import evaluate
 
 
 @pytest.fixture
@@ -94,12 +93,6 @@ def test_plan_survives_json(lengths: np.ndarray[Any, Any]) -> None:
     plan = BucketPlan.from_lengths(lengths, 8, max_buckets=4)
 
     assert BucketPlan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
-
-
-def test_evaluate_gives_the_consequences_of_other_boundaries() -> None:
-    point = evaluate([(100,)], [50, 100], 1)
-
-    assert (point.padding_share, point.compilations) == (0.25, 1)
 
 
 @pytest.mark.parametrize("use", [lambda plan: plan.fit(21), lambda plan: plan.assign([3, 21])])

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpu_bucketing.plan.baselines import BASELINES
 from hpu_bucketing.plan.distribution import Histogram, as_lengths, batch_max_lengths, cell_histogram, round_up
 from hpu_bucketing.plan.optimum import grid_boundaries, optimal_boundaries, padded_size
+
+from .baselines import BASELINES
 
 _CELLS = st.dictionaries(st.integers(1, 40), st.integers(1, 50), min_size=1, max_size=9)
 _LENGTHS = st.lists(st.integers(1, 400), min_size=1, max_size=120)

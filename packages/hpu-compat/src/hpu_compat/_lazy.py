@@ -1,5 +1,6 @@
 """Module `__getattr__` functions that import a name on first use (PEP 562)."""
 
+import functools
 import importlib
 import importlib.util
 import sys
@@ -11,8 +12,8 @@ __all__ = ["is_installed", "lazy_getattr", "load"]
 
 def lazy_getattr(
     module: str,
-    targets: Mapping[str, str],
-    names: Iterable[str],
+    targets: Mapping[str, str] | None = None,
+    names: Iterable[str] = (),
     *,
     submodules: Iterable[str] = (),
     computed: Mapping[str, Callable[[], object]] | None = None,
@@ -28,10 +29,10 @@ def lazy_getattr(
     """
     getters = dict(computed or {})
     for name in names:
-        if name in targets:
-            getters[name] = _loader(targets[name], f"{module}.{name}")
+        if targets is not None and name in targets:
+            getters[name] = functools.partial(load, targets[name], f"{module}.{name}")
     for name in submodules:
-        getters[name] = _importer(f"{module}.{name}")
+        getters[name] = functools.partial(importlib.import_module, f"{module}.{name}")
 
     def get(name: str) -> object:
         if name not in getters:
@@ -48,11 +49,7 @@ def lazy_getattr(
 
 
 def load(target: str, name: str) -> Any:
-    """Import an object.
-
-    Args:
-        target: The object, as "module:name".
-        name: Name that the user has requested, for the error.
+    """Import an object, given as "module:name", for a name that the user has requested.
 
     Raises:
         ModuleNotFoundError: The package of the object is not installed.
@@ -73,11 +70,3 @@ def load(target: str, name: str) -> Any:
 def is_installed(module: str) -> bool:
     """Return whether a top-level module can be found, without importing it."""
     return importlib.util.find_spec(module) is not None
-
-
-def _loader(target: str, name: str) -> Callable[[], object]:
-    return lambda: load(target, name)
-
-
-def _importer(module: str) -> Callable[[], object]:
-    return lambda: importlib.import_module(module)

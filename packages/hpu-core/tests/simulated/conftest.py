@@ -11,40 +11,26 @@ from typing import Any
 
 import pytest
 
+from hpu_testing.warning_filters import HARMLESS
+
 if not os.environ.get("HPU_SIM_DEVICES"):
     collect_ignore_glob = ["test_*.py"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Ignore warnings of Lightning and torch about programs of this size, and of old versions on a new torch."""
-    for message in (
-        "You defined a `validation_step` but have no `val_dataloader`",
-        "The '.*_dataloader' does not have many workers",
-        "The number of training batches .* is smaller than the logging interval",
-        "Checkpoint directory .* exists and is not empty",
-        "`isinstance.treespec, LeafSpec.` is deprecated",
-    ):
+    for message in HARMLESS:
         config.addinivalue_line("filterwarnings", f"ignore:{message}")
 
 
 @pytest.fixture
 def trainer(tmp_path: Path) -> Callable[..., Any]:
     """Construct a quiet Trainer for one simulated device: `trainer(max_epochs=2)`."""
-    from hpu_core import HPUAccelerator, SingleHPUStrategy, frameworks
+    from hpu_core import SingleHPUStrategy
+    from hpu_testing.modules import make_trainer
 
     def make(**options: Any) -> Any:
-        defaults = {
-            "accelerator": HPUAccelerator(),
-            "strategy": SingleHPUStrategy(),
-            "devices": 1,
-            "max_epochs": 1,
-            "default_root_dir": tmp_path,
-            "logger": False,
-            "enable_checkpointing": False,
-            "enable_progress_bar": False,
-            "enable_model_summary": False,
-        }
-        return frameworks.current().pytorch().Trainer(**{**defaults, **options})
+        return make_trainer(**{"strategy": SingleHPUStrategy(), "devices": 1, "default_root_dir": tmp_path, **options})
 
     return make
 

@@ -8,8 +8,7 @@ import pytest
 
 import hpu_sim
 from hpu_core import bridge, frameworks
-
-from .modules import BATCHES, Classifier, ManualClassifier, loader
+from hpu_testing.modules import BATCHES, Classifier, ManualClassifier, make_loader
 
 pytestmark = pytest.mark.skipif(not bridge.is_lazy(), reason="Requires: lazy mode")
 
@@ -47,47 +46,47 @@ def counters() -> Counters:
 @pytest.mark.parametrize("options", [{}, {"gradient_clip_val": 0.1}], ids=["plain", "clipping"])
 def test_training_step_is_two_graphs(options: dict[str, Any], trainer: MakeTrainer, counters: Counters) -> None:
     """Forward and backward are one graph, clipping and the optimizer the other."""
-    trainer(max_epochs=2, callbacks=counters, **options).fit(Classifier(), loader())
+    trainer(max_epochs=2, callbacks=counters, **options).fit(Classifier(), make_loader())
 
     assert counters.per_step("graphs") == [2] * (BATCHES - 1)
 
 
 def test_first_epoch_has_no_more_graphs(trainer: MakeTrainer, counters: Counters) -> None:
     """The optimizer has its state from the second step on."""
-    trainer(callbacks=counters).fit(Classifier(), loader())
+    trainer(callbacks=counters).fit(Classifier(), make_loader())
 
     assert counters.per_step("graphs")[1:] == [2] * (BATCHES - 2)
 
 
 def test_no_recompilation_after_first_epoch(trainer: MakeTrainer, counters: Counters) -> None:
-    trainer(max_epochs=2, callbacks=counters).fit(Classifier(), loader())
+    trainer(max_epochs=2, callbacks=counters).fit(Classifier(), make_loader())
 
     assert counters.per_step("recompilations") == [0] * (BATCHES - 1)
 
 
 def test_no_host_device_synchronization(trainer: MakeTrainer, counters: Counters) -> None:
     """A step without logging copies nothing to the host."""
-    trainer(max_epochs=2, callbacks=counters).fit(Classifier(), loader())
+    trainer(max_epochs=2, callbacks=counters).fit(Classifier(), make_loader())
 
     counts = [counters.per_step(name) for name in ("host_syncs", "d2h_copies")]
     assert counts == [[0] * (BATCHES - 1)] * 2
 
 
 def test_step_copies_its_batch_only(trainer: MakeTrainer, counters: Counters) -> None:
-    trainer(max_epochs=2, callbacks=counters).fit(Classifier(), loader())
+    trainer(max_epochs=2, callbacks=counters).fit(Classifier(), make_loader())
 
     assert counters.per_step("h2d_copies") == [2] * (BATCHES - 1)
 
 
 def test_accumulation_skips_the_graph_of_the_optimizer(trainer: MakeTrainer, counters: Counters) -> None:
-    trainer(max_epochs=2, accumulate_grad_batches=2, callbacks=counters).fit(Classifier(), loader())
+    trainer(max_epochs=2, accumulate_grad_batches=2, callbacks=counters).fit(Classifier(), make_loader())
 
     assert counters.per_step("graphs") == [1, 2, 1, 2, 1]
 
 
 def test_manual_optimization_launches_the_same_graphs(trainer: MakeTrainer, counters: Counters) -> None:
     """Two backward passes with one optimizer step each are four graphs."""
-    trainer(max_epochs=2, callbacks=counters).fit(ManualClassifier(), loader())
+    trainer(max_epochs=2, callbacks=counters).fit(ManualClassifier(), make_loader())
 
     assert counters.per_step("graphs") == [4] * (BATCHES - 1)
 
@@ -104,14 +103,14 @@ class Quiet(Classifier):
 
 @pytest.mark.parametrize("loop", ["validate", "test", "predict"])
 def test_evaluation_step_is_one_graph(loop: str, trainer: MakeTrainer, counters: Counters) -> None:
-    getattr(trainer(callbacks=counters), loop)(Quiet(), loader())
+    getattr(trainer(callbacks=counters), loop)(Quiet(), make_loader())
 
     assert counters.per_step("graphs")[1:] == [1] * (BATCHES - 2)
 
 
 def test_validation_does_not_change_training_graphs(trainer: MakeTrainer, counters: Counters) -> None:
     """The graph of the last validation step is launched before training continues."""
-    trainer(max_epochs=2, callbacks=counters, num_sanity_val_steps=0).fit(Quiet(), loader(), loader())
+    trainer(max_epochs=2, callbacks=counters, num_sanity_val_steps=0).fit(Quiet(), make_loader(), make_loader())
 
     _, validation, training, _ = counters.epochs
     assert training[0]["graphs"] - validation[0]["graphs"] == BATCHES

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from .modules import Classifier, loader
+from hpu_testing.modules import Classifier, make_loader
 
 _SIGNALLED_BEFORE = 2
 
@@ -44,7 +44,7 @@ def requeue_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_signal_requeues_the_job(trainer: Callable[..., Any], requeue_log: Path) -> None:
-    trainer().fit(_Signalled(), loader())
+    trainer().fit(_Signalled(), make_loader())
 
     assert requeue_log.read_text() == "requeue 4711\n"
 
@@ -54,8 +54,8 @@ def test_signal_requeues_the_job(trainer: Callable[..., Any], requeue_log: Path)
 @pytest.mark.usefixtures("requeue_log")
 def test_requeued_job_resumes(trainer: Callable[..., Any]) -> None:
     """Lightning finds the checkpoint without an argument."""
-    trainer().fit(_Signalled(), loader())
+    trainer().fit(_Signalled(), make_loader())
     module = _Signalled()
-    trainer().fit(module, loader())
+    trainer().fit(module, make_loader())
 
     assert module.first_step == _SIGNALLED_BEFORE

@@ -11,8 +11,7 @@ from packaging.version import Version
 
 from hpu_core import HPUAccelerator, HPUCheckpointIO, SingleHPUStrategy, bridge, frameworks
 from hpu_core._lightning import MisconfigurationException
-
-from .modules import BATCHES, Classifier, ManualClassifier, loader, losses
+from hpu_testing.modules import BATCHES, Classifier, ManualClassifier, make_loader, to_floats
 
 _lightning = frameworks.current()
 
@@ -34,16 +33,16 @@ def test_losses_equal_those_on_cpu(
     make: type[Classifier], options: dict[str, Any], trainer: MakeTrainer, cpu_trainer: MakeTrainer
 ) -> None:
     device, cpu = make(), make()
-    trainer(max_epochs=2, **options).fit(device, loader())
-    cpu_trainer(max_epochs=2, **options).fit(cpu, loader())
+    trainer(max_epochs=2, **options).fit(device, make_loader())
+    cpu_trainer(max_epochs=2, **options).fit(cpu, make_loader())
 
-    assert losses(device) == losses(cpu)
-    assert losses(device)[-1] < losses(device)[0]
+    assert to_floats(device.losses) == to_floats(cpu.losses)
+    assert to_floats(device.losses)[-1] < to_floats(device.losses)[0]
 
 
 def test_steps_run_on_device(trainer: MakeTrainer) -> None:
     module = Classifier()
-    trainer().fit(module, loader())
+    trainer().fit(module, make_loader())
 
     assert {loss.device.type for loss in module.losses} == {"hpu"}
 
@@ -52,18 +51,18 @@ def test_steps_run_on_device(trainer: MakeTrainer) -> None:
 @pytest.mark.skipif(_lightning.version < Version("2.1"), reason="Requires: Lightning 2.1, whose Trainer unwraps")
 def test_compiled_modules_train(backend: str, trainer: MakeTrainer, cpu_trainer: MakeTrainer) -> None:
     device, cpu = Classifier(), Classifier()
-    trainer().fit(torch.compile(device, backend=backend), loader())
-    cpu_trainer().fit(cpu, loader())
+    trainer().fit(torch.compile(device, backend=backend), make_loader())
+    cpu_trainer().fit(cpu, make_loader())
 
-    assert losses(device) == pytest.approx(losses(cpu), rel=1e-5)
+    assert to_floats(device.losses) == pytest.approx(to_floats(cpu.losses), rel=1e-5)
 
 
 @pytest.mark.parametrize("loop", ["validate", "test"])
 def test_metrics_equal_those_on_cpu(loop: str, trainer: MakeTrainer, cpu_trainer: MakeTrainer) -> None:
     module = Classifier()
 
-    on_device = getattr(trainer(), loop)(module, loader(), verbose=False)
-    on_cpu = getattr(cpu_trainer(), loop)(module, loader(), verbose=False)
+    on_device = getattr(trainer(), loop)(module, make_loader(), verbose=False)
+    on_cpu = getattr(cpu_trainer(), loop)(module, make_loader(), verbose=False)
 
     assert on_device == on_cpu
 
@@ -71,8 +70,8 @@ def test_metrics_equal_those_on_cpu(loop: str, trainer: MakeTrainer, cpu_trainer
 def test_predictions_equal_those_on_cpu(trainer: MakeTrainer, cpu_trainer: MakeTrainer) -> None:
     module = Classifier()
 
-    on_device = trainer().predict(module, loader())
-    on_cpu = cpu_trainer().predict(module, loader())
+    on_device = trainer().predict(module, make_loader())
+    on_cpu = cpu_trainer().predict(module, make_loader())
 
     assert len(on_device) == BATCHES
     assert all(torch.equal(ours.cpu(), theirs) for ours, theirs in zip(on_device, on_cpu, strict=True))
@@ -80,15 +79,15 @@ def test_predictions_equal_those_on_cpu(trainer: MakeTrainer, cpu_trainer: MakeT
 
 def test_process_can_train_again(trainer: MakeTrainer) -> None:
     first, second = Classifier(), Classifier()
-    trainer().fit(first, loader())
-    trainer().fit(second, loader())
+    trainer().fit(first, make_loader())
+    trainer().fit(second, make_loader())
 
-    assert losses(first) == losses(second)
+    assert to_floats(first.losses) == to_floats(second.losses)
 
 
 def test_module_is_on_cpu_afterwards(trainer: MakeTrainer) -> None:
     module = Classifier()
-    trainer().fit(module, loader())
+    trainer().fit(module, make_loader())
 
     assert {parameter.device.type for parameter in module.parameters()} == {"cpu"}
 
@@ -115,7 +114,7 @@ class DeviceRecorder(Classifier):
 
 def test_device_of_the_module_is_that_of_its_tensors(trainer: MakeTrainer) -> None:
     module = DeviceRecorder()
-    trainer().fit(module, loader())
+    trainer().fit(module, make_loader())
 
     assert module.comparisons == {True}
 
@@ -130,7 +129,7 @@ def test_batches_are_moved_non_blocking(trainer: MakeTrainer, monkeypatch: pytes
         return to(self, *args, **options)
 
     monkeypatch.setattr(torch.Tensor, "to", spy)
-    trainer().fit(Classifier(), loader())
+    trainer().fit(Classifier(), make_loader())
 
     assert moves == [True] * BATCHES * 2
 
@@ -141,9 +140,9 @@ def test_checkpoint_resumes(trainer: MakeTrainer, tmp_path: Path) -> None:
     for module, checkpoint in ((complete, None), (resumed, tmp_path / "epoch=0.ckpt")):
         saving = _lightning.pytorch("callbacks").ModelCheckpoint(str(tmp_path), filename="{epoch}", save_top_k=-1)
         run = trainer(max_epochs=2, enable_checkpointing=True, callbacks=saving)
-        run.fit(module, loader(), ckpt_path=checkpoint)
+        run.fit(module, make_loader(), ckpt_path=checkpoint)
 
-    assert losses(resumed) == losses(complete)[BATCHES:]
+    assert to_floats(resumed.losses) == to_floats(complete.losses)[BATCHES:]
 
 
 class _DropoutClassifier(Classifier):
@@ -161,14 +160,14 @@ def test_resumed_dropout_draws_the_numbers_of_an_uninterrupted_training(trainer:
         torch.manual_seed(5 if checkpoint is None else 6)
         saving = _lightning.pytorch("callbacks").ModelCheckpoint(str(tmp_path), filename="{epoch}", save_top_k=-1)
         run = trainer(max_epochs=2, enable_checkpointing=True, callbacks=saving)
-        run.fit(module, loader(), ckpt_path=checkpoint)
+        run.fit(module, make_loader(), ckpt_path=checkpoint)
 
-    assert losses(resumed) == losses(complete)[BATCHES:]
+    assert to_floats(resumed.losses) == to_floats(complete.losses)[BATCHES:]
 
 
 def test_checkpoint_of_weights_only_has_no_generator_state(trainer: MakeTrainer, tmp_path: Path) -> None:
     run = trainer()
-    run.fit(Classifier(), loader())
+    run.fit(Classifier(), make_loader())
     run.save_checkpoint(tmp_path / "full.ckpt")
     run.save_checkpoint(tmp_path / "weights.ckpt", weights_only=True)
 
@@ -178,7 +177,7 @@ def test_checkpoint_of_weights_only_has_no_generator_state(trainer: MakeTrainer,
 
 def test_checkpoint_has_cpu_tensors(trainer: MakeTrainer, tmp_path: Path) -> None:
     run = trainer()
-    run.fit(Classifier(), loader())
+    run.fit(Classifier(), make_loader())
     run.strategy.model_to_device()
     run.save_checkpoint(tmp_path / "last.ckpt")
 
@@ -209,7 +208,7 @@ def test_asynchronous_checkpoint_is_copied_to_the_host(trainer: MakeTrainer, tmp
     """A copy on the device would double the memory of the state."""
     plugin = _RecordingCheckpointIO()
     run = trainer(plugins=_lightning.pytorch("plugins.io").AsyncCheckpointIO(plugin))
-    run.fit(Classifier(), loader())
+    run.fit(Classifier(), make_loader())
     run.strategy.model_to_device()
     run.save_checkpoint(tmp_path / "last.ckpt")
     run.strategy.checkpoint_io.teardown()
@@ -219,7 +218,7 @@ def test_asynchronous_checkpoint_is_copied_to_the_host(trainer: MakeTrainer, tmp
 
 def test_storage_options_of_trainer(trainer: MakeTrainer, tmp_path: Path) -> None:
     run = trainer()
-    run.fit(Classifier(), loader())
+    run.fit(Classifier(), make_loader())
     run.save_checkpoint(tmp_path / "last.ckpt", storage_options={"auto_mkdir": True})
 
     assert (tmp_path / "last.ckpt").exists()
@@ -228,7 +227,7 @@ def test_storage_options_of_trainer(trainer: MakeTrainer, tmp_path: Path) -> Non
 def test_asynchronous_checkpoint_has_cpu_tensors(trainer: MakeTrainer, tmp_path: Path) -> None:
     saving = _lightning.pytorch("callbacks").ModelCheckpoint(str(tmp_path), filename="{epoch}")
     plugin = _lightning.pytorch("plugins.io").AsyncCheckpointIO()
-    trainer(enable_checkpointing=True, callbacks=saving, plugins=plugin).fit(Classifier(), loader())
+    trainer(enable_checkpointing=True, callbacks=saving, plugins=plugin).fit(Classifier(), make_loader())
 
     state = torch.load(tmp_path / "epoch=0.ckpt", weights_only=False)["state_dict"]
     assert {value.device.type for value in state.values()} == {"cpu"}
@@ -237,7 +236,7 @@ def test_asynchronous_checkpoint_has_cpu_tensors(trainer: MakeTrainer, tmp_path:
 def test_device_stats_monitor(trainer: MakeTrainer, tmp_path: Path) -> None:
     logger = _lightning.pytorch("loggers").CSVLogger(tmp_path)
     monitor = _lightning.pytorch("callbacks").DeviceStatsMonitor()
-    trainer(logger=logger, callbacks=monitor, log_every_n_steps=1).fit(Classifier(), loader())
+    trainer(logger=logger, callbacks=monitor, log_every_n_steps=1).fit(Classifier(), make_loader())
 
     with Path(logger.log_dir, "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -271,14 +270,14 @@ def test_error_without_strategy_names_it(trainer: MakeTrainer) -> None:
     run = trainer(strategy=OwnStrategy("cpu"))
 
     with pytest.raises(MisconfigurationException, match=r"pass `strategy=hpu_core\.SingleHPUStrategy\(\)`"):
-        run.fit(Classifier(), loader())
+        run.fit(Classifier(), make_loader())
 
 
 def test_error_without_accelerator_names_it(trainer: MakeTrainer) -> None:
     run = trainer(accelerator="cpu")
 
     with pytest.raises(MisconfigurationException, match=r"pass `accelerator=hpu_core\.HPUAccelerator\(\)`"):
-        run.fit(Classifier(), loader())
+        run.fit(Classifier(), make_loader())
 
 
 def test_register_methods_add_names(trainer: MakeTrainer) -> None:

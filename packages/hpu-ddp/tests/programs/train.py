@@ -19,11 +19,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import torch
-from tests.modules import Classifier, make_loader, make_trainer, parameter_bytes, to_floats
+from tests.modules import make_loader, make_trainer
 from torchmetrics import MeanMetric
 
 from hpu_core import bridge, frameworks
 from hpu_ddp import HPUDDPStrategy
+from hpu_testing.modules import Classifier, parameter_bytes, to_floats
 
 
 def fail(how: str) -> None:

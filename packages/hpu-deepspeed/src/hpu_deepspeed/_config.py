@@ -157,11 +157,7 @@ def validate(config: Config, more_options: frozenset[str] = frozenset()) -> None
 
 
 def fill_defaults(config: Config) -> None:
-    """Add options that DeepSpeed or Lightning need and the user may leave out.
-
-    Args:
-        config: DeepSpeed's configuration, modified in place.
-    """
+    """Add options to a configuration, in place, that DeepSpeed or Lightning need and the user may leave out."""
     # Lightning reads this when it tests a module in stage 3. False is DeepSpeed's default.
     config.setdefault("zero_allow_untested_optimizer", False)
     # By default DeepSpeed offloads only its CPU Adam, which needs a compiler. This allows the module's own optimizer.
@@ -171,10 +167,6 @@ def fill_defaults(config: Config) -> None:
 
 def validate_batch_sizes(config: Config, world_size: int) -> None:
     """Raise if the batch sizes contradict each other.
-
-    Args:
-        config: DeepSpeed's configuration, with Lightning's values filled in.
-        world_size: Number of processes.
 
     Raises:
         ValueError: The total is not the product of micro batch, accumulation steps and processes.
@@ -193,10 +185,6 @@ def validate_batch_sizes(config: Config, world_size: int) -> None:
 def validate_gradient_clipping(config: Config, gradient_clip_val: float | None) -> None:
     """Raise if the Trainer and the configuration clip gradients to different values.
 
-    Args:
-        config: DeepSpeed's configuration.
-        gradient_clip_val: The Trainer's argument.
-
     Raises:
         ValueError: The values differ.
     """
@@ -210,9 +198,6 @@ def validate_gradient_clipping(config: Config, gradient_clip_val: float | None) 
 
 def require_compiler(config: Config) -> None:
     """Raise if DeepSpeed would compile its CPU Adam and there is no compiler.
-
-    Args:
-        config: DeepSpeed's configuration.
 
     Raises:
         RuntimeError: The C++ compiler or ninja is missing.

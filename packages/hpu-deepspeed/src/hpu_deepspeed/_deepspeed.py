@@ -9,11 +9,10 @@ import functools
 import importlib
 import importlib.metadata
 import importlib.util
-import operator
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Final
 
@@ -21,21 +20,13 @@ import torch
 from packaging.version import InvalidVersion, Version
 
 from hpu_core import bridge, releases
+from hpu_deepspeed import _deepspeed_0_16
 
 _ACCELERATOR_ENV: Final = "DS_ACCELERATOR"
-# Variables that lightning-habana set for Intel's fork. Its older releases read the first instead of DS_ACCELERATOR.
-_FORK_TAG: Final = "hpu.synapse"
-_FORK_ENV: Final = {
-    "DEEPSPEED_USE_HPU": "true",
-    "PT_HPU_LAZY_ACC_PAR_MODE": "0",
-    "PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES": "0",
-}
 # Intel's fork for SynapseAI 1.11.
 _MIN_VERSION: Final = Version("0.9.4")
 # First upstream release that supports Gaudi (DeepSpeed pull request 4912).
 _MIN_UPSTREAM_VERSION: Final = Version("0.13.0")
-_PYDANTIC_2: Final = Version("2.0.dev0")
-_PYDANTIC_2_3: Final = Version("2.3.dev0")
 
 
 def load() -> ModuleType:
@@ -54,14 +45,11 @@ def load() -> ModuleType:
     if "deepspeed" in sys.modules:
         deepspeed = importlib.import_module("deepspeed")
     else:
-        if _FORK_TAG in version():
-            for name, value in _FORK_ENV.items():
-                os.environ.setdefault(name, value)
+        _deepspeed_0_16.set_fork_env(version())
         with _force_hpu_accelerator(), _hide_triton(), _preserve_determinism():
             deepspeed = importlib.import_module("deepspeed")
             # Some releases choose the accelerator on this call rather than on import.
             deepspeed.accelerator.get_accelerator()
-    fix_pydantic_default(importlib.import_module("deepspeed.runtime.zero.config").DeepSpeedZeroConfig)
     accelerator = deepspeed.accelerator.get_accelerator()
     name = accelerator.device_name()
     if name != "hpu":
@@ -70,36 +58,13 @@ def load() -> ModuleType:
             f"imported: set {_ACCELERATOR_ENV}=hpu before the program starts, or create the strategy before anything "
             "imports deepspeed"
         )
-    # DeepSpeed before 0.14.5 names rank 1's device "hpu:1", but each process has a single device with index 0.
-    accelerator.device_name = _device_name
-    _patch_bf16_optimizer()
+    _deepspeed_0_16.patch(accelerator)
     return deepspeed
 
 
 def logging_level() -> int:
     """Return the level of DeepSpeed's logger."""
     return int(load().utils.logging.logger.level)
-
-
-def _device_name(device_index: int | None = None) -> str:  # noqa: ARG001 - DeepSpeed passes an index.
-    return "hpu"
-
-
-def _patch_bf16_optimizer() -> None:
-    """Add the attributes that Lightning uses to DeepSpeed's BF16 optimizer for stage 0.
-
-    DeepSpeed 0.14 lacks `zero_grad` and `state`, DeepSpeed 0.16 lacks `zero_grad`.
-    """
-    optimizer_class: Any = importlib.import_module("deepspeed.runtime.bf16_optimizer").BF16_Optimizer
-    if not hasattr(optimizer_class, "zero_grad"):
-        optimizer_class.zero_grad = _zero_grad
-    if not hasattr(optimizer_class, "state"):
-        optimizer_class.state = property(operator.attrgetter("optimizer.state"))
-
-
-def _zero_grad(optimizer: Any, set_to_none: bool = True) -> None:  # noqa: ARG001 - the signature of torch's optimizers.
-    optimizer.clear_lp_grads()
-    optimizer.clear_hp_grads()
 
 
 @contextlib.contextmanager
@@ -120,21 +85,10 @@ def _noop_set_device(device_index: object) -> None:
     """Keep the current device."""
 
 
-def alias_moved_optimizer() -> None:
-    """Restore `deepspeed.runtime.DeepSpeedOptimizer`, from which Lightning 2.1 to 2.3 import the moved class."""
-    runtime = importlib.import_module("deepspeed.runtime")
-    if not hasattr(runtime, "DeepSpeedOptimizer"):
-        base = importlib.import_module("deepspeed.runtime.base_optimizer")
-        runtime.DeepSpeedOptimizer = base.DeepSpeedOptimizer  # type: ignore[attr-defined] # DeepSpeed is untyped.
-
-
 def patch_weight_loading(engine: Any) -> None:
     """Make a stage 3 engine without a real optimizer able to load weights.
 
     After loading, DeepSpeed 0.19 calls a method that only real optimizers have, to update their copy of the weights.
-
-    Args:
-        engine: A DeepSpeed engine.
     """
     optimizer = getattr(engine, "optimizer", None)
     if optimizer is not None and not hasattr(optimizer, "_restore_from_bit16_weights"):
@@ -145,36 +99,10 @@ def _noop_restore() -> None:
     """Restore nothing; a placeholder optimizer has no copy of the weights."""
 
 
-def has_optimizer(state: Mapping[str, Any] | None) -> bool:
-    """Return whether Fabric's state contains a DeepSpeed optimizer; call `alias_moved_optimizer` first."""
-    optimizer_class = importlib.import_module("deepspeed.runtime").DeepSpeedOptimizer
-    return state is not None and any(isinstance(value, optimizer_class) for value in state.values())
-
-
 def has_op(name: str) -> bool:
     """Return whether DeepSpeed has a native operator for Gaudi, such as "AsyncIOBuilder"."""
     builder = load().accelerator.get_accelerator().get_op_builder(name)
     return builder is not None and builder.__name__ == name
-
-
-def fix_pydantic_default(model: Any) -> None:
-    """Convert a default of DeepSpeed's ZeRO options to a plain int for pydantic 2.0 to 2.2.
-
-    The default is `sys.maxsize` in a subclass of int, which these releases reject. `lightning` 2.0 requires pydantic
-    older than 2.2, DeepSpeed from 0.15 on accepts any pydantic 2.
-
-    Args:
-        model: DeepSpeed's pydantic model of ZeRO options.
-    """
-    if not _PYDANTIC_2 <= Version(importlib.metadata.version("pydantic")) < _PYDANTIC_2_3:
-        return
-    if not hasattr(model, "model_fields"):
-        # DeepSpeed before 0.15 uses the interface of pydantic 1, whichever is installed.
-        return
-    field = model.model_fields["model_persistence_threshold"]
-    if type(field.default) is not int:
-        field.default = int(field.default)
-        model.model_rebuild(force=True)
 
 
 @functools.cache

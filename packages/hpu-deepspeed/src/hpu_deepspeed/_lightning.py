@@ -68,35 +68,14 @@ __all__ = [
 # Arguments that only newer Lightning has, with their defaults.
 _DEFAULTS: Final = {"exclude_frozen_parameters": False, "filter": None, "strict": True, "weights_only": None}
 
-# Attributes in which Lightning 2.0 to 2.6 keep the arguments of DeepSpeedStrategy, the Trainer's and Fabric's, by
-# argument. All others are part of `config`.
-_ATTRIBUTES: Final = {
-    "accelerator": "_accelerator",
-    "parallel_devices": "_parallel_devices",
-    "cluster_environment": "cluster_environment",
-    "precision_plugin": "_precision_plugin",
-    "precision": "_precision",
-    "process_group_backend": "_process_group_backend",
-    "timeout": "_timeout",
-    "config": "config",
-    "remote_device": "remote_device",
-    "load_full_weights": "load_full_weights",
-    "exclude_frozen_parameters": "exclude_frozen_parameters",
-    "loss_scale": "loss_scale",
-    "initial_scale_power": "initial_scale_power",
-    "loss_scale_window": "loss_scale_window",
-    "hysteresis": "hysteresis",
-    "min_loss_scale": "min_loss_scale",
-}
 
+def constructor_arguments(cls: type, strategy: Any) -> dict[str, Any]:
+    """Return the arguments of a class that Lightning's strategy, not set up yet, has as attributes, private or not.
 
-def constructor_arguments(strategy: "DeepSpeedStrategy | FabricDeepSpeedStrategy") -> dict[str, Any]:
-    """Return the arguments for a strategy with the configuration and settings of a DeepSpeedStrategy of Lightning.
-
-    Args:
-        strategy: The strategy, not set up yet.
+    All others are part of `config`.
     """
-    return {name: getattr(strategy, key) for name, key in _ATTRIBUTES.items() if key in vars(strategy)}
+    names, attributes = inspect.signature(cls).parameters, vars(strategy)
+    return {name: attributes[key] for name in names for key in (f"_{name}", name) if key in attributes}
 
 
 def supported_arguments(method: Callable[..., Any], **arguments: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,19 +14,29 @@ from hpu_core import atomic_dir
 from hpu_core.distributed.process_group import ProcessGroupManager
 from hpu_core.distributed.strategy import HPUParallelMixin
 from hpu_deepspeed import _config, _deepspeed, _nvme
-from hpu_deepspeed._lightning import reset_seed
+from hpu_deepspeed._lightning import (
+    DeepSpeedStrategy,
+    FabricDeepSpeedStrategy,
+    constructor_arguments,
+    reset_seed,
+)
 from hpu_deepspeed._plugin import PLUGIN
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-class HPUDeepSpeedMixin(HPUParallelMixin):
+    class _Strategy(HPUParallelMixin):
+        """Part of Lightning's DeepSpeedStrategy, the Trainer's and Fabric's, that is used here."""
+
+        def optimizer_step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any: ...
+        def _format_config(self) -> None: ...
+
+else:
+    _Strategy = HPUParallelMixin
+
+
+class HPUDeepSpeedMixin(_Strategy):
     """Mixin for the Trainer's and Fabric's strategy; list it before Lightning's DeepSpeedStrategy.
-
-    Args:
-        config: See HPUDeepSpeedStrategy.
-        process_group_backend: See HPUDeepSpeedStrategy.
-        timeout: See HPUDeepSpeedStrategy.
-        failure_detection: See HPUDeepSpeedStrategy.
-        **kwargs: The other arguments of Lightning's strategy.
 
     Raises:
         ImportError: DeepSpeed is too old.
@@ -70,6 +80,19 @@ class HPUDeepSpeedMixin(HPUParallelMixin):
         return torch.device("hpu", 0) if self._has_device_index else torch.device("hpu")
 
     @classmethod
+    def from_lightning(cls, strategy: "DeepSpeedStrategy | FabricDeepSpeedStrategy") -> "Self":
+        """Return a strategy with the configuration of one of Lightning's, which replaces it on HPU.
+
+        Args:
+            strategy: Lightning's DeepSpeedStrategy, not set up yet.
+
+        Raises:
+            ValueError: It has an option that is not supported on HPU; see the constructor.
+        """
+        # Lightning has set the level of DeepSpeed's logger, which the constructor would reset.
+        return cls(**constructor_arguments(cls, strategy), logging_level=_deepspeed.logging_level())
+
+    @classmethod
     def register_strategies(cls, strategy_registry: Any) -> None:
         """Register the strategy under all its names.
 
@@ -78,6 +101,21 @@ class HPUDeepSpeedMixin(HPUParallelMixin):
         """
         for name, classes in PLUGIN.strategies.items():
             strategy_registry.register(name, cls, description=cls.__name__, override=True, **classes.options)
+
+    def optimizer_step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run the engine's step, which communicates.
+
+        Args:
+            optimizer: The optimizer.
+            *args: Further arguments of Lightning's method, such as the Trainer's closure.
+            **kwargs: The same.
+        """
+        with self.collective("optimizer step"):
+            return super().optimizer_step(optimizer, *args, **kwargs)
+
+    def _format_config(self) -> None:
+        super()._format_config()
+        _config.validate_batch_sizes(self.config, self.world_size)
 
     def _make_process_group(self) -> None:
         """Validate the configuration as far as only ranks can, and create the process group for DeepSpeed."""

@@ -177,11 +177,7 @@ def _transfer_fully(transfer: _Transfer, descriptor: int, memory: memoryview, of
 
 
 class AioBuilder:
-    """Replacement for the builder of DeepSpeed's operator; it compiles nothing.
-
-    Args:
-        keepalive: Object to keep alive as long as each handle.
-    """
+    """Replacement for the builder of DeepSpeed's operator; it compiles nothing."""
 
     def __init__(self, keepalive: object) -> None:
         self._keepalive = keepalive
@@ -193,9 +189,6 @@ class AioBuilder:
 
 def validate(config: dict[str, Any]) -> None:
     """Raise if the NVMe offload that a configuration asks for is impossible.
-
-    Args:
-        config: DeepSpeed's configuration.
 
     Raises:
         NotImplementedError: DeepSpeed has no async I/O operator for Gaudi and cannot use `AioHandle` either.
@@ -218,13 +211,12 @@ def validate(config: dict[str, Any]) -> None:
 
 
 def prepare(config: dict[str, Any]) -> None:
-    """Create this process's swap directories and patch DeepSpeed to use `AioHandle` if it has no operator.
+    """Create this process's swap directories, and patch DeepSpeed to use `AioHandle` if it has no operator.
+
+    `nvme_path` in the configuration is replaced by the directories.
 
     DeepSpeed's modules import the builder by name and take none as an argument, so the name is replaced in these
     modules. DeepSpeed's registry of operators stays unchanged.
-
-    Args:
-        config: DeepSpeed's configuration, whose `nvme_path` is replaced in place.
 
     Raises:
         OSError: A directory cannot be created.
@@ -250,13 +242,7 @@ class _DedupSwapIn:
     """
 
     def swap_in(self, params: list[Any], *args: Any, **kwargs: Any) -> None:
-        """Read weights without duplicates.
-
-        Args:
-            params: The weights.
-            *args: Passed on to DeepSpeed.
-            **kwargs: Passed on to DeepSpeed.
-        """
+        """Read weights without duplicates."""
         super().swap_in(list(dict.fromkeys(params)), *args, **kwargs)  # type: ignore[misc] # Defined by the swapper.
 
 

@@ -26,9 +26,6 @@ class SwapDir:
 
     It holds weights and optimizer states. Keep a reference for as long as these are used.
 
-    Args:
-        parent: Directory in which to create it.
-
     Raises:
         OSError: The directory cannot be created.
     """

@@ -2,22 +2,19 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import torch
-from packaging.version import Version
 
-from hpu_core import atomic_dir, frameworks
+from hpu_core import atomic_dir
 from hpu_core.distributed.process_group import TIMEOUT
 from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
-from hpu_deepspeed import _config, _deepspeed, _nvme_checkpoint
+from hpu_deepspeed import _deepspeed, _lightning_2_3, _nvme_checkpoint
 from hpu_deepspeed._lightning import (
     FabricDeepSpeedPrecision,
     FabricDeepSpeedStrategy,
-    constructor_arguments,
     supported_arguments,
 )
 from hpu_deepspeed._mixin import HPUDeepSpeedMixin
@@ -27,15 +24,10 @@ if TYPE_CHECKING:
     from lightning.fabric.accelerators.accelerator import Accelerator
     from lightning.fabric.plugins import Precision
     from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
-    from lightning.fabric.utilities.types import Optimizable
     from torch.nn import Module
     from torch.optim import Optimizer
 
 __all__ = ["FabricHPUDeepSpeedStrategy", "HPUDeepSpeedStrategy"]
-
-# Lightning 2.0 loads the optimizer's state only if the state contains an optimizer of torch's; later releases also
-# accept one of DeepSpeed's.
-_LIGHTNING_2_1: Final = Version("2.1.dev0")
 
 
 class _SkipCudaCheck(FabricDeepSpeedStrategy):
@@ -120,20 +112,6 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBas
         # DeepSpeed's own default clips gradients to a norm of 1. The Trainer's strategy sets the Trainer's value.
         self.config.setdefault("gradient_clipping", 0.0)
 
-    @classmethod
-    def from_lightning(cls, strategy: FabricDeepSpeedStrategy) -> "FabricHPUDeepSpeedStrategy":
-        """Return a strategy with the configuration of one of Lightning's, which replaces it on HPU.
-
-        Args:
-            strategy: Lightning's DeepSpeedStrategy, not set up yet.
-
-        Raises:
-            ValueError: It has an option that is not supported on HPU; see the constructor.
-        """
-        arguments = constructor_arguments(strategy)
-        # Lightning has set the level of DeepSpeed's logger, which the constructor would reset.
-        return cls(**arguments, logging_level=_deepspeed.logging_level())
-
     @staticmethod
     def precision_plugin_for(precision: Any) -> FabricDeepSpeedPrecision:
         """Return the precision plugin for Fabric's `precision`.
@@ -142,19 +120,6 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBas
             ValueError: DeepSpeed does not support the precision.
         """
         return FabricHPUDeepSpeedPrecision(precision)
-
-    def optimizer_step(self, optimizer: "Optimizable", **kwargs: Any) -> Any:
-        """Run the engine's step, which communicates.
-
-        Args:
-            optimizer: The optimizer.
-            **kwargs: For its `step`.
-
-        Returns:
-            The result of `step`.
-        """
-        with self.collective("optimizer step"):
-            return super().optimizer_step(optimizer, **kwargs)
 
     def save_checkpoint(
         self,
@@ -199,33 +164,15 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBas
         Raises:
             TypeError: An argument is set that this Lightning does not support.
         """
-        _deepspeed.alias_moved_optimizer()
         options = supported_arguments(FabricDeepSpeedStrategy.load_checkpoint, strict=strict, weights_only=weights_only)
-        with self._torch_optimizer_in(state):
+        with _lightning_2_3.loading_optimizer(state, full_weights=self.load_full_weights and self.zero_stage_3):
             return super().load_checkpoint(atomic_dir.resolve(path), state, **options)
-
-    @contextmanager
-    def _torch_optimizer_in(self, state: Any) -> Iterator[None]:
-        """Add an optimizer of torch's to the state inside the context if Lightning 2.0 is to load DeepSpeed's."""
-        full_weights = self.load_full_weights and self.zero_stage_3
-        if frameworks.current().version >= _LIGHTNING_2_1 or full_weights or not _deepspeed.has_optimizer(state):
-            yield
-            return
-        state[__name__] = torch.optim.SGD([torch.zeros(1)], lr=1.0)
-        try:
-            yield
-        finally:
-            del state[__name__]
 
     def _setup_distributed(self) -> None:
         self._make_process_group()
         if not self._config_initialized:
             self._format_config()
             self._config_initialized = True
-
-    def _format_config(self) -> None:
-        super()._format_config()
-        _config.validate_batch_sizes(self.config, self.world_size)
 
     def _initialize_engine(self, *args: Any, **kwargs: Any) -> Any:
         with self._device_index_context(), self.collective("setup"):

@@ -2,25 +2,23 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from packaging.version import Version
 
-from hpu_core import atomic_dir, frameworks
+from hpu_core import atomic_dir
 from hpu_core.distributed.process_group import TIMEOUT
 from hpu_core.distributed.strategy import HPUParallelStrategyBase
-from hpu_deepspeed import _config, _deepspeed, _inference, _nvme_checkpoint
+from hpu_deepspeed import _config, _deepspeed, _inference, _lightning_2_3, _nvme_checkpoint
 from hpu_deepspeed._lightning import (
     DeepSpeedPrecision,
     DeepSpeedStrategy,
     MisconfigurationException,
     MockOptimizer,
-    constructor_arguments,
     parse_optimizers,
     rank_zero_warn,
     supported_arguments,
@@ -31,7 +29,6 @@ from hpu_deepspeed.precision import HPUDeepSpeedPrecisionPlugin
 
 if TYPE_CHECKING:
     from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
-    from lightning.pytorch import LightningModule
     from lightning.pytorch.accelerators import Accelerator
     from lightning.pytorch.plugins.precision import Precision
     from torch.nn import Module
@@ -39,8 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["HPUDeepSpeedStrategy"]
 
-# Lightning 2.0 requires CUDA in `init_deepspeed`, later releases in `setup_environment`.
-_LIGHTNING_2_1: Final = Version("2.1.dev0")
 _PRECISION_DTYPES: Final = {"32": torch.float32, "bf16": torch.bfloat16, "16": torch.float16}
 
 
@@ -51,18 +46,8 @@ class _SkipCudaCheck(DeepSpeedStrategy):
         super(DeepSpeedStrategy, self).setup_environment()
 
     def init_deepspeed(self) -> None:
-        if frameworks.current().version >= _LIGHTNING_2_1:
+        if not _lightning_2_3.init_deepspeed(self):
             super().init_deepspeed()
-            return
-        module: Any = self.lightning_module
-        if str(module.trainer.gradient_clip_algorithm).lower().endswith("value"):
-            raise MisconfigurationException("DeepSpeed does not support clipping gradients by value.")
-        # The wrapper's `forward` calls the Trainer's current step; newer Lightning needs no wrapper.
-        model = frameworks.current().pytorch("overrides.base")._LightningModuleWrapperBase(self.model)  # noqa: SLF001 - Lightning 2.0 only.
-        initialize = (
-            self._initialize_deepspeed_train if module.trainer.training else self._initialize_deepspeed_inference
-        )
-        initialize(model)
 
 
 class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCudaCheck):
@@ -205,20 +190,6 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         super().__init__(**supported_arguments(DeepSpeedStrategy.__init__, **arguments))
         self._inference_options = _inference.take_options(self.config, inference)
 
-    @classmethod
-    def from_lightning(cls, strategy: DeepSpeedStrategy) -> "HPUDeepSpeedStrategy":
-        """Return a strategy with the configuration of one of Lightning's, which replaces it on HPU.
-
-        Args:
-            strategy: Lightning's DeepSpeedStrategy, not set up yet.
-
-        Raises:
-            ValueError: It has an option that is not supported on HPU; see the constructor.
-        """
-        arguments = constructor_arguments(strategy)
-        # Lightning has set the level of DeepSpeed's logger, which the constructor would reset.
-        return cls(**arguments, logging_level=_deepspeed.logging_level())
-
     @staticmethod
     def precision_plugin_for(precision: Any) -> DeepSpeedPrecision:
         """Return the precision plugin for the Trainer's `precision`.
@@ -287,27 +258,6 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         """Whether a forward pass gathers parameters, as in stage 3."""
         return self.zero_stage_3
 
-    def optimizer_step(
-        self,
-        optimizer: "Optimizer",
-        closure: Callable[[], Any],
-        model: "LightningModule | Module | None" = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Run the closure and the engine's step, which communicates.
-
-        Args:
-            optimizer: The optimizer.
-            closure: Computes the loss and its gradients.
-            model: The engine; the strategy's when not given.
-            **kwargs: For the engine's `step`.
-
-        Returns:
-            The result of the closure.
-        """
-        with self.collective("optimizer step"):
-            return super().optimizer_step(optimizer, closure, model, **kwargs)
-
     @contextmanager
     def block_backward_sync(self) -> Iterator[None]:
         """Do nothing, because `backward` sets the engine's accumulation boundary.
@@ -369,7 +319,6 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         if trainer is not None:
             _config.validate_gradient_clipping(self.config, trainer.gradient_clip_val)
         super()._format_config()
-        _config.validate_batch_sizes(self.config, self.world_size)
 
     def _initialize_deepspeed_train(self, model: "Module") -> None:
         # Lightning would not call `configure_optimizers` if the configuration has an optimizer.

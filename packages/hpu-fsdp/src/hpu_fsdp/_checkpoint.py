@@ -16,7 +16,8 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystem
 from hpu_core import atomic_dir, frameworks
 from hpu_core.checkpoint import HPUCheckpointIO
 from hpu_fsdp._setup import DEVICE
-from hpu_fsdp._torch import ShardedTensor, gathering_without_cuda, optimizer_states_on
+from hpu_fsdp._torch import ShardedTensor
+from hpu_fsdp._torch_2_4 import gathering_without_cuda, optimizer_states_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,12 +114,7 @@ class CheckpointMixin(_Strategy):
             yield partial
 
     def _save_async(self, checkpoint: dict[str, Any], path: Path) -> None:
-        """Copy a sharded checkpoint to host memory on this thread, and write it on another one.
-
-        Args:
-            checkpoint: The Trainer's checkpoint with sharded states.
-            path: Directory to replace.
-        """
+        """Copy a sharded checkpoint to host memory on this thread, and write it on another one."""
         self.finish_save()
         partial = atomic_dir.prepare(path, self.local_rank, self.barrier)
         state: dict[str, Any] = {str(self.weights_key): checkpoint.pop("state_dict")}
@@ -137,6 +133,18 @@ class CheckpointMixin(_Strategy):
         )
         committed = _commit_after(written, partial, path) if self.global_rank == 0 else written
         self._pending_save = _PendingSave(written, committed)
+
+    def _load(
+        self, load_checkpoint: "Callable[..., Any]", path: "_PATH", weights_only: bool | None, *arguments: Any
+    ) -> dict[str, Any]:
+        """Load a checkpoint with Lightning's method, and return what the method does."""
+        source = atomic_dir.resolve(self.broadcast(path))
+        self._check_loadable(source)
+        # Lightning before 2.6 has no such argument.
+        options = {} if weights_only is None else {"weights_only": weights_only}
+        with self.collective("checkpoint loading"), optimizer_states_on(DEVICE):
+            loaded: dict[str, Any] = load_checkpoint(source, *arguments, **options)
+        return loaded
 
     def _check_loadable(self, path: Path) -> None:
         """Raise an error for a folder that is not a checkpoint of this strategy.
@@ -251,13 +259,7 @@ class TrainerCheckpointMixin(CheckpointMixin):
             ValueError: It is a checkpoint of another strategy.
         """
         self.finish_save()
-        path = atomic_dir.resolve(self.broadcast(checkpoint_path))
-        self._check_loadable(path)
-        # Lightning before 2.6 has no such argument.
-        options = {} if weights_only is None else {"weights_only": weights_only}
-        with self.collective("checkpoint loading"), optimizer_states_on(DEVICE):
-            loaded: dict[str, Any] = super().load_checkpoint(path, **options)
-        return loaded
+        return self._load(super().load_checkpoint, checkpoint_path, weights_only)
 
 
 class FabricCheckpointMixin(CheckpointMixin):
@@ -304,13 +306,7 @@ class FabricCheckpointMixin(CheckpointMixin):
         Raises:
             ValueError: It is a checkpoint of another strategy.
         """
-        source = atomic_dir.resolve(self.broadcast(path))
-        self._check_loadable(source)
-        # Lightning before 2.6 has no such argument.
-        options = {} if weights_only is None else {"weights_only": weights_only}
-        with self.collective("checkpoint loading"), optimizer_states_on(DEVICE):
-            loaded: dict[str, Any] = super().load_checkpoint(source, state, strict, **options)
-        return loaded
+        return self._load(super().load_checkpoint, path, weights_only, state, strict)
 
 
 def _commit_after(written: "Future[Any]", partial: Path, path: Path) -> "Future[None]":

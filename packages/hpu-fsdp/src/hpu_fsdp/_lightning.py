@@ -4,6 +4,7 @@ Importing this module imports that framework. Type checkers see the names of `li
 same ones.
 """
 
+import inspect
 from typing import TYPE_CHECKING, Any, Final
 
 from packaging.version import Version
@@ -59,30 +60,9 @@ __all__ = [
 # Its connectors refuse subclasses of FSDPStrategy before 2.3, and its ModelParallelStrategy knows no other torch.
 _FIRST: Final = {"FSDP": Version("2.3.dev0"), "ModelParallel": Version("2.4.dev0")}
 
-# Attributes in which Lightning 2.3 to 2.6 keep the arguments of FSDPStrategy, the Trainer's and Fabric's, by argument.
-_ATTRIBUTES: Final = {
-    "accelerator": "_accelerator",
-    "parallel_devices": "_parallel_devices",
-    "cluster_environment": "cluster_environment",
-    "checkpoint_io": "_checkpoint_io",
-    "precision_plugin": "_precision_plugin",
-    "precision": "_precision",
-    "process_group_backend": "_process_group_backend",
-    "timeout": "_timeout",
-    "cpu_offload": "cpu_offload",
-    "mixed_precision": "mixed_precision",
-    "sharding_strategy": "sharding_strategy",
-    "state_dict_type": "_state_dict_type",
-}
-# Fabric's strategies have this attribute and no such argument.
-_NO_ARGUMENTS: Final = {FabricFSDPStrategy: {"checkpoint_io"}}
-
 
 def check_version(name: str) -> None:
     """Raise an error if Lightning is too old for a class.
-
-    Args:
-        name: Name of the class.
 
     Raises:
         ImportError: It is.
@@ -96,33 +76,18 @@ def check_version(name: str) -> None:
         )
 
 
-def constructor_arguments(strategy: "FSDPStrategy | FabricFSDPStrategy") -> dict[str, Any]:
-    """Return the arguments that an FSDPStrategy of Lightning was constructed with.
-
-    Args:
-        strategy: The strategy, not set up yet.
-    """
-    unknown = next((names for kind, names in _NO_ARGUMENTS.items() if isinstance(strategy, kind)), set())
-    attributes = vars(strategy)
-    arguments = {name: attributes[key] for name, key in _ATTRIBUTES.items() if key in attributes if name not in unknown}
-    return {**arguments, **fsdp_arguments(strategy)}
+def constructor_arguments(cls: type, strategy: Any) -> dict[str, Any]:
+    """Return the arguments of a class that Lightning's strategy, not set up yet, has as attributes, private or not."""
+    names, attributes = inspect.signature(cls).parameters, vars(strategy)
+    return {name: attributes[key] for name in names for key in (f"_{name}", name) if key in attributes}
 
 
 def copy_activation_checkpointing(source: Any, target: Any) -> None:
-    """Set the activation checkpointing policy of a strategy to that of another one.
-
-    Args:
-        source: An FSDPStrategy, which no longer has the argument as the user passed it.
-        target: Another one.
-    """
+    """Set the activation checkpointing policy, which a strategy no longer has as the user passed it, to another's."""
     target._activation_checkpointing_kwargs = source._activation_checkpointing_kwargs  # noqa: SLF001 - see above.
 
 
 def fsdp_arguments(strategy: Any) -> dict[str, Any]:
-    """Return the keyword arguments that an FSDPStrategy passes to FullyShardedDataParallel, which the caller may edit.
-
-    Args:
-        strategy: The Trainer's FSDPStrategy, or Fabric's.
-    """
+    """Return the arguments, which the caller may edit, that an FSDPStrategy passes to FullyShardedDataParallel."""
     arguments: dict[str, Any] = vars(strategy)["kwargs" if "kwargs" in vars(strategy) else "_fsdp_kwargs"]
     return arguments

@@ -3,14 +3,23 @@
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from packaging.version import Version
 from torch.nn import Module
 
 from hpu_fsdp import _setup, _torch
-from hpu_fsdp._lightning import check_version, rank_zero_warn
+from hpu_fsdp._lightning import (
+    FabricModelParallelStrategy,
+    ModelParallelStrategy,
+    check_version,
+    constructor_arguments,
+    rank_zero_warn,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # The first torch whose custom operators for FSDP2 have HPU kernels, and its SynapseAI release.
 _TORCH: Final = Version("2.7.dev0")
@@ -19,6 +28,18 @@ _RELEASE: Final = "1.22"
 
 class ModelParallelSetupMixin(_setup.ShardedSetupMixin):
     """Mixin for strategies with a device mesh; list it as ShardedSetupMixin."""
+
+    @classmethod
+    def from_lightning(cls, strategy: "ModelParallelStrategy | FabricModelParallelStrategy") -> "Self":
+        """Return a strategy with the arguments of one of Lightning's, which replaces it on HPU.
+
+        Args:
+            strategy: Lightning's ModelParallelStrategy, not set up yet.
+
+        Raises:
+            ValueError: It has a process group backend that does not take hpu tensors.
+        """
+        return cls(**constructor_arguments(cls, strategy))
 
     def _prepare_mesh(self) -> None:
         _torch.patch_dtensor_random()
@@ -55,7 +76,7 @@ def _move_loaded_parameters(module: Module, _: Any) -> None:
     """Move frozen parameters that `load_state_dict(assign=True)` has replaced by CPU tensors to the device.
 
     Raises:
-        ValueError: A parameter with gradients is a CPU tensor. Moved, it would not be the optimizer's any more.
+        ValueError: A parameter with gradients is a CPU tensor. Moving it would detach it from the optimizer.
     """
     if _torch.is_offloaded(module):
         return
@@ -76,9 +97,6 @@ def _move_loaded_parameters(module: Module, _: Any) -> None:
 
 def check_versions(strategy: str) -> None:
     """Raise an error if torch or Lightning is too old for FSDP2 on HPU.
-
-    Args:
-        strategy: Name of the strategy.
 
     Raises:
         ImportError: It is.
@@ -115,20 +133,3 @@ def plan_errors() -> Iterator[None]:
             yield
         except UserWarning as warning:
             raise ValueError(f"a plan of `parallelize_module` must name a module: {warning}") from warning
-
-
-def model_parallel_arguments(strategy: Any) -> dict[str, Any]:
-    """Return the arguments that a ModelParallelStrategy of Lightning was constructed with.
-
-    Args:
-        strategy: The Trainer's or Fabric's strategy, not set up yet.
-    """
-    names = (
-        "data_parallel_size",
-        "parallelize_fn",
-        "process_group_backend",
-        "save_distributed_checkpoint",
-        "tensor_parallel_size",
-        "timeout",
-    )
-    return {name: vars(strategy)[f"_{name}"] for name in names if f"_{name}" in vars(strategy)}

@@ -11,11 +11,18 @@ from torch.nn import Module
 
 from hpu_core import bridge
 from hpu_core.strategy import validate_keywords
-from hpu_fsdp import _torch
-from hpu_fsdp._lightning import fsdp_arguments
+from hpu_fsdp import _torch, _torch_2_4
+from hpu_fsdp._lightning import (
+    FabricFSDPStrategy,
+    FSDPStrategy,
+    constructor_arguments,
+    copy_activation_checkpointing,
+    fsdp_arguments,
+)
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
+    from typing_extensions import Self
 
     from hpu_core.distributed.process_group import ProcessGroupManager
 
@@ -31,6 +38,7 @@ if TYPE_CHECKING:
         process_groups: ProcessGroupManager
         world_size: Any
 
+        def __init__(self, **arguments: Any) -> None: ...
         @property
         def root_device(self) -> torch.device: ...
         def collective(self, name: str, group: Any | None = None) -> AbstractContextManager[None]: ...
@@ -78,9 +86,26 @@ class FSDPSetupMixin(ShardedSetupMixin):
 
     sharding_strategy: Any
 
+    @classmethod
+    def from_lightning(cls, strategy: "FSDPStrategy | FabricFSDPStrategy") -> "Self":
+        """Return a strategy with the arguments of one of Lightning's, which replaces it on HPU.
+
+        Args:
+            strategy: Lightning's FSDPStrategy, not set up yet.
+
+        Raises:
+            ValueError: It has a process group backend that does not take hpu tensors.
+        """
+        arguments = {**constructor_arguments(cls, strategy), **fsdp_arguments(strategy)}
+        # The Trainer's strategy keeps the further arguments under this name, Fabric's under another.
+        arguments.pop("kwargs", None)
+        replacement = cls(**arguments)
+        copy_activation_checkpointing(strategy, replacement)
+        return replacement
+
     def _prepare_mesh(self) -> None:
         self._choose_sharding()
-        if self.sharding_strategy is not ShardingStrategy.NO_SHARD and not _torch.frees_storages(DEVICE):
+        if self.sharding_strategy is not ShardingStrategy.NO_SHARD and not _torch_2_4.frees_storages(DEVICE):
             raise RuntimeError(
                 f"{type(self).__name__} needs a torch that frees storages of hpu tensors, got torch "
                 f"{torch.__version__}, which cannot free a gathered parameter: use torch 2.3 or newer, which comes "
@@ -142,7 +167,7 @@ class FSDPSetupMixin(ShardedSetupMixin):
         if has_meta_tensors(module):
             fsdp_arguments(self).setdefault("param_init_fn", materialize)
         no_warning = _torch.ignore_no_shard_warning(self.sharding_strategy)
-        with self.collective("setup"), _torch.compute_device(DEVICE), no_warning:
+        with self.collective("setup"), _torch_2_4.compute_device(DEVICE), no_warning:
             yield
 
 
@@ -163,9 +188,6 @@ def move_to_device(module: Module) -> None:
 def materialize(module: Module) -> None:
     """Allocate the parameters and buffers of one module, without its children, and initialize them.
 
-    Args:
-        module: Module on the meta device.
-
     Raises:
         TypeError: The module has no `reset_parameters`.
     """
@@ -183,22 +205,17 @@ def materialize(module: Module) -> None:
 
 def validate_options(  # noqa: PLR0913 - the options of the constructor.
     base: type,
+    arguments: dict[str, Any],
     *,
     sharding_strategy: object,
     state_dict_type: object,
     auto_wrap_policy: object,
     device_mesh: object,
-    arguments: dict[str, Any],
 ) -> None:
     """Raise an error for options of FSDP that are not valid on HPU, or would fail later, on every rank.
 
-    Args:
-        base: Lightning's strategy, which may name some of the arguments.
-        sharding_strategy: See HPUFSDPStrategy.
-        state_dict_type: See HPUFSDPStrategy.
-        auto_wrap_policy: See HPUFSDPStrategy.
-        device_mesh: See HPUFSDPStrategy.
-        arguments: Further arguments of FullyShardedDataParallel.
+    `base` is Lightning's strategy, which may name some of the further `arguments` of FullyShardedDataParallel. For the
+    options see HPUFSDPStrategy.
 
     Raises:
         TypeError: An option is of the wrong type, or unknown, or the arguments have a `device_id`.
@@ -234,10 +251,6 @@ def _is_pair(mesh: Sequence[object]) -> bool:
 
 def _make_hybrid_mesh(mesh: Any, world_size: int) -> "DeviceMesh":
     """Return the device mesh of hybrid sharding.
-
-    Args:
-        mesh: Number of replicas and of ranks that share one, or a mesh.
-        world_size: Number of ranks.
 
     Raises:
         ValueError: The mesh has not as many devices as there are ranks, or is not one of HPUs.

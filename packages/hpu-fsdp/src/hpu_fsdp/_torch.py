@@ -1,34 +1,16 @@
 """Private names of torch that hpu-fsdp uses, and functions that depend on torch's version."""
 
 import functools
-import inspect
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.distributed._shard.sharded_tensor.api import ShardedTensor
-from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, _init_utils, _optim_utils
+from torch.distributed._shard.sharded_tensor.api import ShardedTensor as ShardedTensor  # noqa: PLC0414 - re-exported.
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.nn import Module
-
-__all__ = [
-    "HPUShardedGradScaler",
-    "ShardedTensor",
-    "compute_device",
-    "count_resharded_units",
-    "drop_cleared_gradients",
-    "force_sum_reduction",
-    "frees_storages",
-    "gathering_without_cuda",
-    "ignore_no_shard_warning",
-    "is_offloaded",
-    "optimizer_states_on",
-    "patch_dtensor_random",
-    "sharded_parameters",
-    "skip_all_reduce",
-]
 
 # Strategies that keep parameters unsharded between forward and backward.
 _UNSHARDED_AFTER_FORWARD = frozenset({"SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"})
@@ -49,9 +31,6 @@ def drop_cleared_gradients(module: Module) -> None:
     Lightning clears gradients between forward and backward. Without this, torch 2.0 to 2.13 accumulate the previous
     step's gradients of the last wrapped module with `SHARD_GRAD_OP`, because its hook runs before the root's, which
     drops them.
-
-    Args:
-        module: Module with FullyShardedDataParallel modules.
     """
     for part in FullyShardedDataParallel.fsdp_modules(module):
         handle: Any = part._handle  # noqa: SLF001 - torch has no public name for it.
@@ -60,11 +39,7 @@ def drop_cleared_gradients(module: Module) -> None:
 
 
 def skip_all_reduce(module: Module) -> None:
-    """Skip the all-reduce of gradients with `NO_SHARD`, which torch runs on a single device as well.
-
-    Args:
-        module: Module with FullyShardedDataParallel modules.
-    """
+    """Skip the all-reduce of gradients with `NO_SHARD`, which torch runs on a single device as well."""
     for part in FullyShardedDataParallel.fsdp_modules(module):
         # `register_comm_hook` initializes the module, which may not be the root yet.
         part._comm_hook = _keep_gradient  # noqa: SLF001 - as above.
@@ -83,9 +58,6 @@ def sharded_parameters(module: Module) -> list[Any]:
 
 def force_sum_reduction(module: Module) -> None:
     """Restrict the reductions of modules with `fully_shard` to sums, and divide by the number of ranks apart from them.
-
-    Args:
-        module: Module with such modules.
 
     Raises:
         ValueError: A module has its own divide factor, and torch can apply it only in the reduction.
@@ -167,105 +139,9 @@ def patch_dtensor_random() -> None:
     _random._resolve_device = resolve  # noqa: SLF001 - torch has no public name for it.
 
 
-def frees_storages(device: torch.device) -> bool:
-    """Return whether torch frees storages on a device, as FSDP does with gathered parameters.
-
-    Stock torch does from 2.3 on; what Intel's builds of older ones do is unknown.
-
-    Args:
-        device: The device, which is open.
-    """
-    try:
-        torch.empty(1, device=device).untyped_storage().resize_(0)
-    except RuntimeError:
-        return False
-    return True
-
-
-@contextmanager
-def _replaced(owner: object, name: str, replacement: object) -> Iterator[None]:
-    original = getattr(owner, name)
-    setattr(owner, name, replacement)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
-
-
-@contextmanager
-def compute_device(device: torch.device) -> Iterator[None]:
-    """Return a context in which FullyShardedDataParallel computes on a device.
-
-    Without it, torch 2.4 takes CUDA for parameters on the meta device, for a module whose parameters are all in parts
-    that are wrapped already, and for the index that Lightning passes as `device_id`.
-
-    Args:
-        device: The device.
-    """
-    choose = _init_utils._get_compute_device  # noqa: SLF001 - its arguments tell whether torch knows other devices.
-    if "device_handle" in inspect.signature(choose).parameters:
-        yield
-        return
-    original = FullyShardedDataParallel.__init__
-
-    @functools.wraps(original)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **{**kwargs, "device_id": device})
-
-    with _replaced(FullyShardedDataParallel, "__init__", init):
-        yield
-
-
-@contextmanager
-def optimizer_states_on(device: torch.device) -> Iterator[None]:
-    """Return a context in which torch allocates the optimizer states of a sharded checkpoint on a device.
-
-    torch 2.4 passes the index alone, which means CUDA.
-
-    Args:
-        device: The device.
-    """
-    from torch.distributed.checkpoint import optimizer
-
-    def allocate(properties: Any, size: Sequence[int], device_type: str = device.type) -> torch.Tensor:
-        return torch.empty(
-            size,
-            dtype=properties.dtype,
-            layout=properties.layout,
-            requires_grad=properties.requires_grad,
-            pin_memory=properties.pin_memory,
-            device=device if device_type == device.type else device_type,
-        )
-
-    with _replaced(optimizer, "_alloc_tensor", allocate):
-        yield
-
-
-@contextmanager
-def gathering_without_cuda() -> Iterator[None]:
-    """Return a context in which torch gathers optimizer states without CUDA.
-
-    torch 2.2 synchronizes CUDA and logs the memory that it uses.
-    """
-    gather: Any = _optim_utils._allgather_orig_param_states  # noqa: SLF001 - its names tell whether torch does.
-    if "cuda" not in gather.__code__.co_names:
-        yield
-        return
-    with _replaced(torch.cuda, "synchronize", _nothing), _replaced(torch.cuda, "memory_summary", _nothing):
-        yield
-
-
-def _nothing() -> None:
-    """Do nothing, in place of a function whose effect is not needed."""
-
-
 @contextmanager
 def ignore_no_shard_warning(strategy: ShardingStrategy) -> Iterator[None]:
-    """Return a context that ignores torch's advice to use DistributedDataParallel instead of `NO_SHARD`.
-
-    Args:
-        strategy: The sharding strategy. With another one than `NO_SHARD`, the context does nothing.
-    """
+    """Return a context that ignores torch's advice to use DistributedDataParallel instead of `NO_SHARD`."""
     if strategy is not ShardingStrategy.NO_SHARD:
         yield
         return

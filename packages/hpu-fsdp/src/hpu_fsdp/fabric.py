@@ -11,8 +11,6 @@ from hpu_fsdp._lightning import (
     FabricFSDPPrecision,
     FabricFSDPStrategy,
     check_version,
-    constructor_arguments,
-    copy_activation_checkpointing,
 )
 from hpu_fsdp.precision import FabricHPUFSDPPrecision
 
@@ -88,11 +86,11 @@ class FabricHPUFSDPStrategy(
         check_version(type(self).__name__)
         _setup.validate_options(
             FabricFSDPStrategy,
+            kwargs,
             sharding_strategy=sharding_strategy,
             state_dict_type=state_dict_type,
             auto_wrap_policy=auto_wrap_policy,
             device_mesh=device_mesh,
-            arguments=kwargs,
         )
         self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
         super().__init__(
@@ -112,20 +110,6 @@ class FabricHPUFSDPStrategy(
             **kwargs,
         )
         self._sharded_modules: list[Module] = []
-
-    @classmethod
-    def from_lightning(cls, strategy: FabricFSDPStrategy) -> "FabricHPUFSDPStrategy":
-        """Return a strategy with the arguments of one of Lightning's, which replaces it on HPU.
-
-        Args:
-            strategy: Lightning's FSDPStrategy, not set up yet.
-
-        Raises:
-            ValueError: It has a process group backend that does not take hpu tensors.
-        """
-        replacement = cls(**constructor_arguments(strategy))
-        copy_activation_checkpointing(strategy, replacement)
-        return replacement
 
     @staticmethod
     def precision_plugin_for(precision: Any) -> FabricHPUFSDPPrecision:

@@ -74,18 +74,6 @@ class FabricHPUModelParallelStrategy(
         self._user_parallelize_fn = parallelize_fn
         self._parallelize_fn = self._parallelize
 
-    @classmethod
-    def from_lightning(cls, strategy: "FabricModelParallelStrategy") -> "FabricHPUModelParallelStrategy":
-        """Return a strategy with the arguments of one of Lightning's, which replaces it on HPU.
-
-        Args:
-            strategy: Lightning's ModelParallelStrategy, not set up yet.
-
-        Raises:
-            ValueError: It has a process group backend that does not take hpu tensors.
-        """
-        return cls(**_parallelize.model_parallel_arguments(strategy))
-
     def setup_module(self, module: "Module") -> "Module":
         """Shard a module with `parallelize_fn` and materialize it.
 

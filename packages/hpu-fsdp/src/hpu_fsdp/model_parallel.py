@@ -75,18 +75,6 @@ class HPUModelParallelStrategy(
             timeout=self.process_groups.timeout,
         )
 
-    @classmethod
-    def from_lightning(cls, strategy: ModelParallelStrategy) -> "HPUModelParallelStrategy":
-        """Return a strategy with the arguments of one of Lightning's, which replaces it on HPU.
-
-        Args:
-            strategy: Lightning's ModelParallelStrategy, not set up yet.
-
-        Raises:
-            ValueError: It has a process group backend that does not take hpu tensors.
-        """
-        return cls(**_parallelize.model_parallel_arguments(strategy))
-
     @property
     def saves_sharded(self) -> bool:
         """Whether checkpoints are folders with a file per rank."""

@@ -1,7 +1,6 @@
 """Precision plugins for FSDP."""
 
 import dataclasses
-import inspect
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
@@ -10,7 +9,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
 from hpu_core import bridge, frameworks, plugins
-from hpu_fsdp import _torch
+from hpu_fsdp import _torch, _torch_2_4
 from hpu_fsdp._lightning import FabricFSDPPrecision, FSDPPrecision, MisconfigurationException, check_version
 
 if TYPE_CHECKING:
@@ -188,9 +187,7 @@ def clip_gradients(module: FullyShardedDataParallel, max_norm: float, norm_type:
 
 
 def _make_scaler() -> ShardedGradScaler:
-    # torch before 2.3 supports CUDA only, and has no such argument.
-    if "device" not in inspect.signature(ShardedGradScaler).parameters:
-        raise NotImplementedError("precision='16-mixed' needs torch 2.3 or newer with FSDP: use 'bf16-mixed'")
+    _torch_2_4.check_scaler()
     return _torch.HPUShardedGradScaler("hpu")
 
 

@@ -11,8 +11,6 @@ from hpu_fsdp._lightning import (
     FSDPPrecision,
     FSDPStrategy,
     check_version,
-    constructor_arguments,
-    copy_activation_checkpointing,
 )
 from hpu_fsdp.precision import HPUFSDPPrecision
 
@@ -106,11 +104,11 @@ class HPUFSDPStrategy(
         check_version(type(self).__name__)
         _setup.validate_options(
             FSDPStrategy,
+            kwargs,
             sharding_strategy=sharding_strategy,
             state_dict_type=state_dict_type,
             auto_wrap_policy=auto_wrap_policy,
             device_mesh=device_mesh,
-            arguments=kwargs,
         )
         self.async_save = _checkpoint.validate_async_save(async_save, is_sharded=state_dict_type == "sharded")
         self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
@@ -131,20 +129,6 @@ class HPUFSDPStrategy(
             device_mesh=device_mesh,
             **kwargs,
         )
-
-    @classmethod
-    def from_lightning(cls, strategy: FSDPStrategy) -> "HPUFSDPStrategy":
-        """Return a strategy with the arguments of one of Lightning's, which replaces it on HPU.
-
-        Args:
-            strategy: Lightning's FSDPStrategy, not set up yet.
-
-        Raises:
-            ValueError: It has a process group backend that does not take hpu tensors.
-        """
-        replacement = cls(**constructor_arguments(strategy))
-        copy_activation_checkpointing(strategy, replacement)
-        return replacement
 
     @staticmethod
     def precision_plugin_for(precision: Any) -> HPUFSDPPrecision:

@@ -24,11 +24,7 @@ QuantConfig = bool | str | PathLike[str] | Mapping[str, Any]
 
 
 class FP8Converter:
-    """fp8 state of a precision plugin.
-
-    Args:
-        warn: Function that emits a warning.
-    """
+    """fp8 state of a precision plugin."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         self._warn = warn
@@ -40,11 +36,6 @@ class FP8Converter:
 
     def convert_for_training(self, module: nn.Module, recipe: Any, *, replace_layers: bool) -> nn.Module:
         """Prepare a module for training with the transformer engine.
-
-        Args:
-            module: The module.
-            recipe: The engine's recipe, such as `DelayedScaling()`; the engine's default if None.
-            replace_layers: Whether to replace each `torch.nn.Linear` by the engine's layer with the same parameters.
 
         Returns:
             The module, or a new one if it is a single `torch.nn.Linear`.
@@ -60,12 +51,6 @@ class FP8Converter:
         self, module: nn.Module, quant: QuantConfig, fp8_data_path: str | PathLike[str] | None
     ) -> nn.Module:
         """Prepare a trained module for measuring, or quantize it to fp8 by earlier measurements.
-
-        Args:
-            module: The module, on the CPU or on the device.
-            quant: True to quantize and False to measure, both with the default configuration; or a configuration of
-                Neural Compressor, as a dict or the path of a JSON file.
-            fp8_data_path: Directory of the measurements; that of the configuration if None.
 
         Returns:
             The module that Neural Compressor returns.

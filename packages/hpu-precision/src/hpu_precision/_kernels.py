@@ -6,6 +6,7 @@ methods, layers and torch's C++ code), support autograd, and torch.compile trace
 rules at a time.
 """
 
+import functools
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ from typing import Any, Final, Literal
 
 import torch
 
-from hpu_precision import _op_names
+from hpu_precision import _op_names, _torch_2_3
 
 Policy = Literal["lower", "fp32", "promote"]
 
@@ -59,10 +60,6 @@ def install(rules: Rules | None, log: _Log) -> None:
     """Replace the installed rules; None restores the bridge's kernels.
 
     Installing the current rules again costs one comparison.
-
-    Args:
-        rules: The rules to install.
-        log: Function that logs a line, for verbose rules.
     """
     if rules == _State.rules:
         return
@@ -82,9 +79,8 @@ def is_supported() -> bool:
 
 def _uninstall() -> None:
     library, _State.library, _State.rules = _State.library, None, None
-    # torch before 2.2 removes the kernels when the library object is garbage-collected.
-    if library is not None and hasattr(library, "_destroy"):
-        library._destroy()  # noqa: SLF001 - garbage collection would call it at an unknown time.
+    if library is not None:
+        _torch_2_3.destroy(library)
 
 
 def _register(rules: Rules, log: _Log) -> torch.library.Library:
@@ -101,7 +97,9 @@ def _register(rules: Rules, log: _Log) -> torch.library.Library:
         if rules.override_all:
             for overload in _bridge_overloads():
                 if overload.name() not in registered:
-                    library.impl(overload, _fallthrough(overload))
+                    library.impl(
+                        overload, _torch_2_3.fallthrough_kernel(overload, functools.partial(_exclude_key, _KEY))
+                    )
     return library
 
 
@@ -130,23 +128,6 @@ def _bridge_overloads() -> Iterator[torch._ops.OpOverload]:
         packet, _, overload = name.partition(".")
         if namespace == "aten":
             yield getattr(getattr(torch.ops.aten, packet), overload or "default")
-
-
-def _fallthrough(overload: torch._ops.OpOverload) -> _Kernel:
-    """Return a kernel that casts nothing."""
-    kernel: _Kernel | None = getattr(torch.library, "fallthrough_kernel", None)
-    if kernel is not None:
-        return kernel
-
-    # torch 2.0 has none. Unlike it, this kernel also disables casts in the operators that the overload calls.
-    def call_without_autocast(*args: Any, **kwargs: Any) -> Any:
-        _exclude_key(_KEY, True)
-        try:
-            return overload(*args, **kwargs)
-        finally:
-            _exclude_key(_KEY, False)
-
-    return call_without_autocast
 
 
 def _make_kernel(overload: torch._ops.OpOverload, name: str, policy: Policy, log: _Log | None) -> _Kernel:
@@ -195,11 +176,7 @@ def _input_dtypes(args: Sequence[Any]) -> Iterator[torch.dtype]:
 
 
 def _lower_dtype(_: Sequence[Any]) -> torch.dtype:
-    # torch before 2.4 reads it from the device's module.
-    if hasattr(torch, "get_autocast_dtype"):
-        return torch.get_autocast_dtype("hpu")
-    dtype: torch.dtype = torch.hpu.get_autocast_hpu_dtype()  # type: ignore[attr-defined] # The bridge registers it.
-    return dtype
+    return _torch_2_3.autocast_dtype()
 
 
 def _fp32_dtype(_: Sequence[Any]) -> torch.dtype:

@@ -37,10 +37,6 @@ class Entry:
 def parse_file(path: str | PathLike[str], argument: str) -> list[Entry]:
     """Parse a text file with one name per line; blank lines and text after "#" are ignored.
 
-    Args:
-        path: The file, in UTF-8.
-        argument: Name of the user's argument, for errors.
-
     Raises:
         OpListError: The file is missing, unreadable, not a text file, or has an invalid line.
     """
@@ -59,10 +55,6 @@ def parse_file(path: str | PathLike[str], argument: str) -> list[Entry]:
 
 def parse_names(names: Iterable[str], argument: str) -> list[Entry]:
     """Parse a list of names in Python, such as `["linear", "conv2d"]`.
-
-    Args:
-        names: The names.
-        argument: Name of the user's argument, for errors.
 
     Raises:
         TypeError: `names` is a string, or one of its items is not.

@@ -11,7 +11,7 @@ import torch
 
 import hpu_core
 from hpu_core import plugins
-from hpu_precision import _hmp
+from hpu_precision import _hmp, _torch_2_3
 from hpu_precision._autocast import AutocastPolicy
 from hpu_precision._fp8 import FP8Converter
 from hpu_precision.op_lists import OpLists, level_op_lists
@@ -95,12 +95,6 @@ def resolve(
 ) -> ResolvedPrecision:
     """Resolve a precision argument and the plugin's options.
 
-    Args:
-        precision: The user's argument.
-        options: The other arguments.
-        log: Function that logs a line.
-        warn: Function that emits a warning.
-
     Raises:
         ValueError: An argument is invalid or contradicts another one; `OpListError` for op lists.
         TypeError: An argument is of the wrong type.
@@ -123,7 +117,7 @@ def resolve(
         _validate_generation(name)
         return ResolvedPrecision(name)
     _validate_generation(name)
-    scaler = (options.scaler or _make_scaler()) if name == "16-mixed" else None
+    scaler = (options.scaler or _torch_2_3.make_scaler()) if name == "16-mixed" else None
     dtype = torch.float16 if name == "16-mixed" else torch.bfloat16
     autocast = AutocastPolicy(lists, dtype, verbose=options.verbose, log=log)
     return ResolvedPrecision(name, autocast, scaler, FP8Converter(warn) if name == "fp8" else None)
@@ -200,12 +194,3 @@ def _validate_generation(name: PrecisionName) -> None:
         f"precision={name!r} needs Gaudi 2 or newer, and this machine has first-generation Gaudi cards, which do not "
         f"support {dtype}: use precision='bf16-mixed'"
     )
-
-
-def _make_scaler() -> "torch.amp.GradScaler":
-    if not hasattr(torch.amp, "GradScaler"):
-        raise NotImplementedError(
-            "precision='16-mixed' needs a gradient scaler, which torch has for hpu from 2.3 on, found torch "
-            f"{torch.__version__}: use precision='bf16-mixed', which needs none"
-        )
-    return torch.amp.GradScaler("hpu")

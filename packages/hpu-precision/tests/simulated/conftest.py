@@ -11,19 +11,15 @@ from typing import Any
 
 import pytest
 
+from hpu_testing.warning_filters import HARMLESS
+
 if "HPU_PRECISION_SIMULATED" not in os.environ:
     collect_ignore_glob = ["test_*.py"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Ignore warnings about small test programs, and of older Lightning with newer torch."""
-    for message in (
-        "You defined a `validation_step` but have no `val_dataloader`",
-        "The '.*_dataloader' does not have many workers",
-        "The number of training batches .* is smaller than the logging interval",
-        "Checkpoint directory .* exists and is not empty",
-        "`isinstance.treespec, LeafSpec.` is deprecated",
-    ):
+    for message in HARMLESS:
         config.addinivalue_line("filterwarnings", f"ignore:{message}")
 
 
@@ -52,21 +48,17 @@ def needs_autocast(has_hmp: bool) -> None:
 @pytest.fixture
 def trainer(tmp_path: Path) -> Callable[..., Any]:
     """Return a function that creates a Trainer for one device without logger, checkpoints and progress bar."""
-    from hpu_core import HPUAccelerator, SingleHPUStrategy, frameworks
+    from hpu_core import SingleHPUStrategy
+    from hpu_testing.modules import make_trainer
 
     def trainer(plugin: object = None, **options: Any) -> Any:
         defaults = {
-            "accelerator": HPUAccelerator(),
             "strategy": SingleHPUStrategy(),
             "devices": 1,
             "plugins": [] if plugin is None else [plugin],
             "max_epochs": 2,
             "default_root_dir": tmp_path,
-            "logger": False,
-            "enable_checkpointing": False,
-            "enable_progress_bar": False,
-            "enable_model_summary": False,
         }
-        return frameworks.current().pytorch().Trainer(**{**defaults, **options})
+        return make_trainer(**{**defaults, **options})
 
     return trainer

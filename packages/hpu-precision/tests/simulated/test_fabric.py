@@ -10,8 +10,7 @@ from torch.nn import functional
 
 from hpu_core import HPUAccelerator, bridge, frameworks
 from hpu_precision import FabricHPUPrecision
-
-from .modules import loader
+from hpu_testing.modules import make_loader
 
 _lightning = frameworks.current()
 _has_half = pytest.mark.skipif(_lightning.version < Version("2.1"), reason="Requires: Lightning 2.1 for half precision")
@@ -49,7 +48,7 @@ def _train(plugin: FabricHPUPrecision, *, clip: bool = False) -> tuple[list[floa
     inner = _RecordingModule()
     module, optimizer = fabric.setup(inner, torch.optim.Adam(inner.parameters(), lr=0.05))
     losses = []
-    for points, classes in fabric.setup_dataloaders(loader()):
+    for points, classes in fabric.setup_dataloaders(make_loader()):
         optimizer.zero_grad()
         scores = module(points)
         loss = functional.cross_entropy(scores, classes)

@@ -10,8 +10,9 @@ from packaging.version import Version
 
 from hpu_core import bridge, frameworks
 from hpu_precision import FabricHPUPrecision, HPUPrecisionPlugin
+from hpu_testing.modules import make_loader, to_floats
 
-from .modules import Classifier, loader, losses
+from .modules import Classifier
 
 _lightning = frameworks.current()
 
@@ -28,7 +29,7 @@ def _train(trainer: MakeTrainer, plugin: HPUPrecisionPlugin, *, convert: bool, r
     module = Classifier()
     if convert:
         plugin.convert_modules(module, replace_layers=True, recipe=recipe)
-    trainer(plugin).fit(module, loader())
+    trainer(plugin).fit(module, make_loader())
     return module
 
 
@@ -37,8 +38,8 @@ def test_fp8_trains_like_bf16(trainer: MakeTrainer) -> None:
     fp8 = _train(trainer, HPUPrecisionPlugin("fp8"), convert=True)
     bf16 = _train(trainer, HPUPrecisionPlugin("bf16-mixed"), convert=False)
 
-    assert losses(fp8) == pytest.approx(losses(bf16), abs=0.1)
-    assert losses(fp8) != losses(bf16)
+    assert to_floats(fp8.losses) == pytest.approx(to_floats(bf16.losses), abs=0.1)
+    assert to_floats(fp8.losses) != to_floats(bf16.losses)
 
 
 def test_other_ops_follow_the_op_lists(trainer: MakeTrainer) -> None:
@@ -54,7 +55,8 @@ def test_recipe_is_passed_to_the_engine(trainer: MakeTrainer) -> None:
     recipe = bridge.transformer_engine().recipe
     hybrid = recipe.DelayedScaling(fp8_format=recipe.Format.HYBRID)
     runs = [
-        losses(_train(trainer, HPUPrecisionPlugin("fp8"), convert=True, recipe=chosen)) for chosen in (None, hybrid)
+        to_floats(_train(trainer, HPUPrecisionPlugin("fp8"), convert=True, recipe=chosen).losses)
+        for chosen in (None, hybrid)
     ]
 
     assert runs[0] != runs[1]
@@ -66,14 +68,14 @@ def test_training_resumes_from_a_checkpoint(trainer: MakeTrainer, tmp_path: Path
     run = trainer(plugin, max_epochs=1)
     module = Classifier()
     plugin.convert_modules(module, replace_layers=True)
-    run.fit(module, loader())
+    run.fit(module, make_loader())
     run.save_checkpoint(tmp_path / "last.ckpt")
 
     plugin, module = HPUPrecisionPlugin("fp8"), Classifier()
     plugin.convert_modules(module, replace_layers=True)
-    trainer(plugin).fit(module, loader(), ckpt_path=tmp_path / "last.ckpt")
+    trainer(plugin).fit(module, make_loader(), ckpt_path=tmp_path / "last.ckpt")
 
-    assert losses(module)[-1] < 0.5
+    assert to_floats(module.losses)[-1] < 0.5
 
 
 @pytest.mark.skipif(_lightning.version < Version("2.1"), reason="Requires: Lightning 2.1 for convert_module")

@@ -9,8 +9,9 @@ import torch
 
 from hpu_core import HPUAccelerator, frameworks, register
 from hpu_precision import FabricHPUPrecision, HPUPrecisionPlugin
+from hpu_testing.modules import make_loader
 
-from .modules import Classifier, loader
+from .modules import Classifier
 
 _lightning = frameworks.current()
 
@@ -71,6 +72,6 @@ def test_trainer_with_fp8_trains_a_converted_module(trainer: Callable[..., Any])
     run = trainer(precision="fp8", plugins=None)
     module = Classifier()
     run.precision_plugin.convert_modules(module, replace_layers=True)
-    run.fit(module, loader())
+    run.fit(module, make_loader())
 
     assert module.dtypes["fit"] == torch.bfloat16

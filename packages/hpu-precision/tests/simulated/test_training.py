@@ -11,8 +11,9 @@ from packaging.version import Version
 
 from hpu_core import frameworks
 from hpu_precision import HPUPrecisionPlugin
+from hpu_testing.modules import BATCHES, make_loader, to_floats
 
-from .modules import BATCHES, Classifier, loader, losses
+from .modules import Classifier
 
 _lightning = frameworks.current()
 _has_half = pytest.mark.skipif(_lightning.version < Version("2.1"), reason="Requires: Lightning 2.1 for half precision")
@@ -32,7 +33,7 @@ def _dtype_of_16(has_hmp: bool) -> torch.dtype:
 @pytest.mark.parametrize("loop", ["fit", "validate", "test", "predict"])
 def test_every_loop_uses_the_precision(value: int | str, loop: str, trainer: MakeTrainer) -> None:
     module = Classifier()
-    getattr(trainer(HPUPrecisionPlugin(value)), loop)(module, loader())
+    getattr(trainer(HPUPrecisionPlugin(value)), loop)(module, make_loader())
 
     assert module.dtypes[loop] == (torch.float32 if value == 32 else torch.bfloat16)
 
@@ -40,7 +41,7 @@ def test_every_loop_uses_the_precision(value: int | str, loop: str, trainer: Mak
 @_has_scaler
 def test_16_bit_is_bf16_with_hmp_and_fp16_without(has_hmp: bool, trainer: MakeTrainer) -> None:
     module = Classifier()
-    trainer(HPUPrecisionPlugin(16)).fit(module, loader())
+    trainer(HPUPrecisionPlugin(16)).fit(module, make_loader())
 
     assert module.dtypes["fit"] == _dtype_of_16(has_hmp)
 
@@ -62,18 +63,18 @@ _MIXED = ["bf16-mixed", pytest.param(16, marks=_has_scaler)]
 def test_mixed_precision_trains_like_32_bit(value: int | str, options: dict[str, Any], trainer: MakeTrainer) -> None:
     """The losses of each step are close, and not equal."""
     mixed, full = Classifier(), Classifier()
-    trainer(HPUPrecisionPlugin(value), **options).fit(mixed, loader())
-    trainer(HPUPrecisionPlugin(32), **options).fit(full, loader())
+    trainer(HPUPrecisionPlugin(value), **options).fit(mixed, make_loader())
+    trainer(HPUPrecisionPlugin(32), **options).fit(full, make_loader())
 
-    assert losses(mixed) == pytest.approx(losses(full), rel=0.05, abs=0.01)
-    assert losses(mixed) != losses(full)
+    assert to_floats(mixed.losses) == pytest.approx(to_floats(full.losses), rel=0.05, abs=0.01)
+    assert to_floats(mixed.losses) != to_floats(full.losses)
 
 
 @pytest.mark.parametrize("value", [32, *_MIXED])
 def test_parameters_and_optimizer_states_are_float32(value: int | str, trainer: MakeTrainer) -> None:
     module = Classifier()
     run = trainer(HPUPrecisionPlugin(value))
-    run.fit(module, loader())
+    run.fit(module, make_loader())
 
     states = [entry for state in run.optimizers[0].state.values() for entry in state.values()]
     assert {tensor.dtype for tensor in (*module.parameters(), *states)} == {torch.float32}
@@ -95,11 +96,11 @@ def test_32_bit_does_not_use_autocast(trainer: MakeTrainer, monkeypatch: pytest.
 def test_mixed_precision_does_not_affect_other_trainers(trainer: MakeTrainer) -> None:
     """The losses in 32 bit are the same before and after a training in mixed precision, even with HMP."""
     first, second = Classifier(), Classifier()
-    trainer().fit(first, loader())
-    trainer(HPUPrecisionPlugin("bf16-mixed")).fit(Classifier(), loader())
-    trainer(HPUPrecisionPlugin(32)).fit(second, loader())
+    trainer().fit(first, make_loader())
+    trainer(HPUPrecisionPlugin("bf16-mixed")).fit(Classifier(), make_loader())
+    trainer(HPUPrecisionPlugin(32)).fit(second, make_loader())
 
-    assert losses(first) == losses(second)
+    assert to_floats(first.losses) == to_floats(second.losses)
 
 
 class ManualClassifier(Classifier):
@@ -113,11 +114,11 @@ class ManualClassifier(Classifier):
     def training_step(self, batch: Any, index: int) -> None:
         """Compute the loss outside and inside the closure."""
         optimizer = self.optimizers()
-        loss = self._loss(batch, "fit")
+        loss = self.compute_loss(batch)
 
         def closure() -> torch.Tensor:
             optimizer.zero_grad()
-            closure_loss = self._loss(batch, "closure")
+            closure_loss = self.compute_loss(batch, "closure")
             self.manual_backward(closure_loss)
             return closure_loss
 
@@ -147,7 +148,7 @@ class _RecordingSGD(torch.optim.SGD):
 def test_optimizer_step_is_not_cast_in_manual_optimization(trainer: MakeTrainer) -> None:
     """The closure and the rest of the training step run in the lower precision."""
     module = ManualClassifier()
-    trainer(HPUPrecisionPlugin("bf16-mixed")).fit(module, loader())
+    trainer(HPUPrecisionPlugin("bf16-mixed")).fit(module, make_loader())
 
     assert module.dtypes == {"fit": torch.bfloat16, "closure": torch.bfloat16, "optimizer": torch.float32}
     assert module.step_dtypes == {torch.bfloat16}
@@ -161,16 +162,16 @@ def test_training_resumes_from_a_checkpoint(value: int | str, trainer: MakeTrain
         # A string, because `torch.load(weights_only=True)` rejects a Path.
         callback = _lightning.pytorch("callbacks").ModelCheckpoint(str(tmp_path), filename="{epoch}", save_top_k=-1)
         run = trainer(HPUPrecisionPlugin(value), enable_checkpointing=True, callbacks=callback)
-        run.fit(module, loader(), ckpt_path=checkpoint)
+        run.fit(module, make_loader(), ckpt_path=checkpoint)
 
-    assert losses(resumed) == losses(uninterrupted)[BATCHES:]
+    assert to_floats(resumed.losses) == to_floats(uninterrupted.losses)[BATCHES:]
 
 
 @_has_scaler
 @pytest.mark.usefixtures("needs_autocast")
 def test_checkpoint_contains_the_state_of_the_scaler(trainer: MakeTrainer, tmp_path: Path) -> None:
     run = trainer(HPUPrecisionPlugin(16, scaler=torch.amp.GradScaler("hpu", init_scale=8.0)))
-    run.fit(Classifier(), loader())
+    run.fit(Classifier(), make_loader())
     run.save_checkpoint(tmp_path / "last.ckpt")
 
     checkpoint = torch.load(tmp_path / "last.ckpt", weights_only=False)
@@ -183,7 +184,7 @@ def test_step_with_overflow_is_skipped(trainer: MakeTrainer) -> None:
     """The weights are unchanged and the scale is halved."""
     module, untouched = Classifier(), Classifier()
     run = trainer(HPUPrecisionPlugin(16, scaler=torch.amp.GradScaler("hpu", init_scale=2.0**40)), max_steps=1)
-    run.fit(module, loader())
+    run.fit(module, make_loader())
 
     assert all(map(torch.equal, module.parameters(), untouched.parameters()))
     assert run.precision_plugin.state_dict()["scale"] == 2.0**39
@@ -193,7 +194,7 @@ def test_step_with_overflow_is_skipped(trainer: MakeTrainer) -> None:
 @pytest.mark.parametrize(("value", "dtype"), [("bf16-true", torch.bfloat16), ("16-true", torch.float16)])
 def test_parameters_have_16_bit_in_half_precision(value: str, dtype: torch.dtype, trainer: MakeTrainer) -> None:
     module = Classifier()
-    trainer(HPUPrecisionPlugin(value)).fit(module, loader())
+    trainer(HPUPrecisionPlugin(value)).fit(module, make_loader())
 
     assert {parameter.dtype for parameter in module.parameters()} == {dtype}
 
@@ -224,7 +225,7 @@ def test_casts_are_disabled_after_an_error_in_a_step(trainer: MakeTrainer) -> No
             raise ArithmeticError
 
     with pytest.raises(ArithmeticError):
-        trainer(HPUPrecisionPlugin("bf16-mixed")).fit(FailingClassifier(), loader())
+        trainer(HPUPrecisionPlugin("bf16-mixed")).fit(FailingClassifier(), make_loader())
 
     data = torch.ones(2, 2, device="hpu")
     assert torch.nn.functional.linear(data, data).dtype == torch.float32

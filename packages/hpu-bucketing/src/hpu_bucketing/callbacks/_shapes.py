@@ -14,11 +14,7 @@ __all__ = ["tensor_shapes"]
 
 
 def tensor_shapes(batch: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the name and shape of each tensor of a batch.
-
-    Args:
-        batch: A tensor, or a mapping or sequence with tensors.
-    """
+    """Yield the name and shape of each tensor of a batch."""
     if isinstance(batch, torch.Tensor):
         yield "batch", tuple(batch.shape)
         return

@@ -72,10 +72,6 @@ class HPUGraphs(Callback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Replace the module's `forward` for training.
 
-        Args:
-            trainer: The Trainer.
-            pl_module: The model.
-
         Raises:
             AttributeError: The model has no such part.
             RuntimeError: `mode` is not possible in the bridge's mode.
@@ -98,33 +94,17 @@ class HPUGraphs(Callback):
         self._own_outputs(module)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Restore the module's `forward`.
-
-        Args:
-            trainer: The Trainer.
-            pl_module: The model.
-        """
+        """Restore the module's `forward`."""
         del trainer, pl_module
         self._restore_all()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Restore the module's `forward`, because the model may be used again.
-
-        Args:
-            trainer: The Trainer.
-            pl_module: The model.
-            exception: What ended the run.
-        """
+        """Restore the module's `forward`, because the model may be used again."""
         del trainer, pl_module, exception
         self._restore_all()
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Replace the module's `forward` for an evaluation.
-
-        Args:
-            trainer: The Trainer.
-            pl_module: The model.
-        """
+        """Replace the module's `forward` for an evaluation."""
         del trainer
         kind = self._kind(pl_module)
         # The compiled `forward` of the training is also that of the evaluation.
@@ -139,12 +119,7 @@ class HPUGraphs(Callback):
         self._own_outputs(module)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Restore the `forward` of before the evaluation, and free its graphs.
-
-        Args:
-            trainer: The Trainer.
-            pl_module: The model.
-        """
+        """Restore the `forward` of before the evaluation, and free its graphs."""
         del trainer, pl_module
         if self._evaluating:
             self._restore()

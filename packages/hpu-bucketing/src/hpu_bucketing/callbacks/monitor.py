@@ -60,26 +60,14 @@ class RecompilationMonitor(Callback):
         self._start_row()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Begin a training.
-
-        Args:
-            trainer: The Trainer.
-            pl_module: The model.
-        """
+        """Begin a training."""
         del pl_module
         self._seen, self._steps = set(), 0
         self._may_add_buckets = not _warmups(trainer)
         self._start_row()
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Note the number of compilations before a step.
-
-        Args:
-            trainer: The Trainer.
-            pl_module: The model.
-            batch: The batch.
-            batch_idx: Its index in the epoch.
-        """
+        """Note the number of compilations before a step."""
         del pl_module, batch, batch_idx
         if self._steps == 0:
             # Only now, because the warm-up may come after this callback.
@@ -90,13 +78,6 @@ class RecompilationMonitor(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Report compilations of a step.
-
-        Args:
-            trainer: The Trainer.
-            pl_module: The model.
-            outputs: Outputs of `training_step`.
-            batch: The batch.
-            batch_idx: Its index in the epoch.
 
         Raises:
             RecompilationError: A graph was compiled, and `action` is "error".

@@ -99,10 +99,6 @@ class HPUWarmup(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Run all shapes.
 
-        Args:
-            trainer: The Trainer.
-            pl_module: The model.
-
         Raises:
             TypeError: The Trainer has no `BucketDataLoader`, and no batches were given.
             ValueError: The model has manual optimization, whose `training_step` would step the optimizer.
@@ -127,10 +123,6 @@ class HPUWarmup(Callback):
         """Launch work between epochs, such as the reset of metrics logged for an epoch, as a graph of its own.
 
         In lazy mode it would become part of the first batch's graph, which is then another one.
-
-        Args:
-            trainer: The Trainer.
-            pl_module: The model.
         """
         del pl_module
         if bridge.is_loaded():

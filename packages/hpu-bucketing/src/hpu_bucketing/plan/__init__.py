@@ -4,7 +4,6 @@
 |---|---|
 | `distribution` | lengths to a histogram on the alignment, and to the distribution of batch maxima |
 | `optimum` | boundaries of least cost, by dynamic programming |
-| `baselines` | percentile, uniform, Lloyd-Max and exponential boundaries, for comparison |
 | `curve` | padding, compilations, waits and time for each number of buckets, and the knee |
 | `bucket_plan` | `BucketPlan`, the boundaries with the reasons for them |
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["BucketPlan", "evaluate"]
+__all__ = ["BucketPlan"]
 
 # Batches that are drawn to estimate the maxima of several dimensions, which are not independent.
 _SAMPLED_BATCHES = 4096
@@ -191,32 +191,6 @@ class BucketPlan:
             CurvePoint(**{**point, "boundaries": _tuples(point["boundaries"])}) for point in values.get("curve", ())
         )
         return cls(**{**values, "dimensions": _tuples(values["dimensions"]), "curve": curve})
-
-
-def evaluate(
-    boundaries: Sequence[Sequence[int]],
-    lengths: ArrayLike,
-    batch_size: int,
-    *,
-    grouping: Grouping = "bucket",
-    costs: CostModel | None = None,
-) -> CurvePoint:
-    """Return the consequences of boundaries, such as those of a rule in `baselines`.
-
-    Args:
-        boundaries: Boundaries of each dimension.
-        lengths: Length of each sample.
-        batch_size: Number of samples per batch of one rank.
-        grouping: How samples meet in a batch.
-        costs: Price of a compilation.
-    """
-    costs = costs or CostModel()
-    array = as_lengths(lengths)
-    draws = batch_size if grouping == "random" else 1
-    one, all_ranks = _step_sizes(array, draws), _step_sizes(array, draws * (costs.ranks if draws > 1 else 1))
-    real = float(np.prod(array, axis=1, dtype=np.float64).mean())
-    limits = tuple(tuple(limits) for limits in boundaries)
-    return _point(limits, one, all_ranks, real, len(array), costs, grouping)
 
 
 def _validate(

@@ -48,8 +48,6 @@ def _kineto() -> bool:
 
 __getattr__, __dir__ = _lazy.lazy_getattr(
     __name__,
-    {},
-    (),
     computed={
         # The archived package defines this name in both modules.
         "_HABANA_FRAMEWORK_AVAILABLE": lambda: resources._HABANA_FRAMEWORK_AVAILABLE,  # noqa: SLF001 - see above.

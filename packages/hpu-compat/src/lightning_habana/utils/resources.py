@@ -157,8 +157,6 @@ def _check_bridge() -> None:
 
 __getattr__, __dir__ = _lazy.lazy_getattr(
     __name__,
-    {},
-    (),
     computed={
         "_HABANA_FRAMEWORK_AVAILABLE": _is_bridge_installed,
         "_HABANA_QUANTIZATION_TOOLKIT_AVAILABLE": lambda: _lazy.is_installed("habana_quantization_toolkit"),

@@ -7,8 +7,6 @@ from hpu_compat import _lazy, _targets
 if TYPE_CHECKING:
     from hpu_fsdp import FabricHPUFSDPStrategy as HPUFSDPStrategy
 
-__all__ = [
-    "HPUFSDPStrategy",
-]
+__all__ = ["HPUFSDPStrategy"]
 
 __getattr__, __dir__ = _lazy.lazy_getattr(__name__, _targets.FABRIC, __all__)

@@ -1,22 +1,21 @@
-"""Warning filters of the ranks."""
+"""Warning filters of ranks and other processes that pytest's own filters do not reach."""
+
+from __future__ import annotations
 
 import sys
 import warnings
 
-# Warnings of Lightning and torch about small programs and deprecated APIs.
-_HARMLESS = (
+# Regular expressions of warnings of Lightning and torch about small programs and deprecated APIs.
+HARMLESS = (
     "`isinstance.treespec, LeafSpec.` is deprecated",
-    "Be aware that when using `ckpt_path`, callbacks",
     "Checkpoint directory .* exists and is not empty",
     "Starting from v1.9.0, `tensorboardX` has been removed",
     "The `srun` command is available on your system but is not used",
     "The '.*_dataloader' does not have many workers",
     "The number of training batches .* is smaller than the logging interval",
-    "You're resuming from a checkpoint that ended before the epoch ended",
     "You defined a `validation_step` but have no `val_dataloader`",
     "It is recommended to use `self.log",
     "Using `DistributedSampler` with the dataloaders",
-    "FSDP with `.*-true` enables computation in lower precision",
     # From torch's distributed optimizers, which Lightning imports for model averaging.
     "`torch.jit.*` is deprecated",
     # Deprecated in torch 2.13; Lightning uses it for all-gather with gradients.
@@ -24,13 +23,18 @@ _HARMLESS = (
 )
 
 
-def prepare() -> None:
-    """Turn unexpected warnings into errors, as pytest does in its own process."""
+def raise_warnings(*messages: str, module: str | None = None) -> None:
+    """Turn unexpected warnings into errors, as pytest does in its own process.
+
+    Args:
+        *messages: Regular expressions of further harmless warnings.
+        module: Regular expression of the names of modules whose warnings are ignored.
+    """
     # `python -W` takes precedence, for combinations of versions that warn more.
     if sys.warnoptions:
         return
     warnings.simplefilter("error")
-    # torch's sharded tensors and checkpoints use its own deprecated names.
-    warnings.filterwarnings("ignore", module=r"torch\.")
-    for message in _HARMLESS:
+    if module is not None:
+        warnings.filterwarnings("ignore", module=module)
+    for message in (*HARMLESS, *messages):
         warnings.filterwarnings("ignore", message=message)
