@@ -1,4 +1,4 @@
-"""Tests of scripts/release.py, on a small repository of two packages."""
+"""Tests of tools/release.py, on a small repository of two packages."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import release
 from packaging.version import Version
+
+import release
 from release import Package, ReleaseError
 
 ROOT = Path(__file__).parent.parent

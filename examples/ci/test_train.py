@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from train import make_batches, make_model, train
 
 
