@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 import constraints
 
@@ -118,6 +120,16 @@ def test_releases_with_equal_constraints_share_a_file() -> None:
 )
 def test_sharding_of_a_row(release: str, expected: list[str]) -> None:
     assert constraints.sharding(TABLE, TABLE["release"][RELEASES.index(release)]) == expected
+
+
+def test_matrix_of_the_workflow() -> None:
+    """It runs the releases of the table, each on the newest Python of its sources."""
+    workflow = (constraints.ROOT / ".github" / "workflows" / "matrix.yml").read_text(encoding="utf-8")
+    rows = {row["release"]: row for row in TABLE["release"]}
+    newest = {release: max(map(Version, rows[release]["python"])) for release in TABLE["matrix"]["releases"]}
+
+    found = re.findall(r'release: (\S+), python: "(\S+)"', workflow)
+    assert {release: Version(python) for release, python in found} == newest
 
 
 def test_unknown_range_adds_no_constraints() -> None:

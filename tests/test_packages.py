@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import chain
 from pathlib import Path
@@ -72,6 +73,15 @@ def test_package_links_are_absolute(package: Path) -> None:
     text = (package / "README.md").read_text(encoding="utf-8")
 
     assert re.findall(r"\]\((?!https?://|#)([^)]*)\)", re.sub(r"`[^`]*`", "", text)) == []
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=NAMES)
+def test_python_versions_are_those_of_the_workflow(package: Path) -> None:
+    project = tomli.loads((package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+
+    assert f"python: {json.dumps(named)}" in workflow
 
 
 def test_configuration_names_every_package() -> None:

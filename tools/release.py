@@ -99,10 +99,11 @@ class Package:
 
     def commit_of(self, release: Version) -> str:
         """Return the commit of a release: the tag's, or without a tag the one that wrote its notes."""
-        tagged = self.git("tag", "--list", "--format=%(objectname)", f"{self.name}-v{release}")
-        return (
-            tagged or self.git("log", "--format=%H", f"-S## {release} (", "--", f"{self.path}/CHANGELOG.md").split()[-1]
-        )
+        tag = f"{self.name}-v{release}"
+        if self.git("tag", "--list", tag):
+            return self.git("rev-parse", f"{tag}^{{commit}}")
+        changelog = f"{self.path}/CHANGELOG.md"
+        return self.git("log", "--format=%H", f"-S## {release} (", "--", changelog).split()[-1]
 
     def requirement(self, release: Version) -> str:
         """Return the pip requirement of a release, from its commit."""
