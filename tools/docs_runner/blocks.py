@@ -41,7 +41,7 @@ EXTERNAL_COMMANDS: Final = {
     "tensorboard": "starts a server",
     "MASTER_ADDR": "run with the block that it starts",
 }
-_NO_CODE: Final = frozenset({"eval-rst", "figure", "image", "include", "toctree"})
+_NO_CODE: Final = frozenset({"eval-rst", "figure", "image", "include", "program-output", "toctree"})
 _MYST_DIRECTIVE: Final = re.compile(r"\{([\w-]+)\}\s*(.*)")
 _SHELLS: Final = frozenset({"bash", "sh", "shell"})
 _HIDDEN_COMMENT: Final = re.compile(
