@@ -94,9 +94,9 @@ def third_party(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
-def failures(session: nox.Session) -> None:
+def faults(session: nox.Session) -> None:
     """Have a rank fail in every way, on one machine and two, and print a table; `-- --runs 1` for a short one."""
-    run_trial(session, "failures.py")
+    run_trial(session, "faults.py")
 
 
 @nox.session(default=False)

@@ -5,9 +5,9 @@ The last rank fails, or rank 0 where only that makes sense. Seconds count from t
 process. A run is counted as wrong if it takes longer than its limit, if a process, thread or variable is left, or if
 the output does not name rank and cause.
 
-    python tests/trials/failures.py [--runs 20] [--only killed] [--strategy fsdp] [--machines 1] [--json cells.json]
+    python tests/trials/faults.py [--runs 20] [--only killed] [--strategy fsdp] [--machines 1] [--json cells.json]
 
-`nox -s failures` calls it.
+`nox -s faults` calls it.
 """
 
 from __future__ import annotations
