@@ -39,7 +39,7 @@ from hpu_testing import CompletedProgram, Program, machine_env
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_PROGRAM = Path(__file__).with_name("train.py")
+_PROGRAM = Path(__file__).with_name("training.py")
 _STRATEGIES = ("ddp", "fsdp", "deepspeed")
 _EPOCHS = 10
 # Calls of the phase's hook in two epochs, which are left in every run of a row.
@@ -60,7 +60,7 @@ _EXITED = (
     r"rank \d.*(exited|failed|its connections are closed|its store closed|has not answered)|"
     r"rank(s \d,)? \d did not join|which launched this rank, exited|no progress for \d+ s|found no rank 0"
 )
-# What train.py adds to the clock, in seconds.
+# What training.py adds to the clock, in seconds.
 _CLOCK_JUMPS = {"clock forward": 300, "clock back": -300}
 _CAUSES = {
     "killed": _EXITED,

@@ -31,7 +31,7 @@ from hpu_testing import CompletedProgram, Network, Program, free_port, machine_e
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_PROGRAM = Path(__file__).with_name("train.py")
+_PROGRAM = Path(__file__).with_name("training.py")
 _STRATEGIES = ("ddp", "fsdp", "deepspeed")
 _APIS = ("Trainer", "Fabric")
 _DEVICES = 2

@@ -1,4 +1,4 @@
-"""Jobs that train as train.py does: their command, their results and their processes."""
+"""Jobs that train as training.py does: their command, their results and their processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-TRAIN: Final = Path(__file__).with_name("train.py")
+TRAIN: Final = Path(__file__).with_name("training.py")
 BIN: Final = Path(sys.executable).parent
 # Variables of a job; torchrun, ray and hpu-launch are beside Python.
 VARIABLES: Final = {"PATH": f"{BIN}:{os.environ['PATH']}", "PT_HPU_LAZY_MODE": "0"}
@@ -25,7 +25,7 @@ def script(folder: Path, devices: int, *options: str) -> list[str]:
     Args:
         folder: Folder of checkpoints and results.
         devices: Number of ranks of each machine.
-        *options: More options of train.py.
+        *options: More options of training.py.
     """
     common = ["--strategy", "ddp", "--checkpoints", "--dropout", "0.1", "--folder", str(folder)]
     return [str(TRAIN), *common, "--devices", str(devices), *options]

@@ -1,6 +1,6 @@
 """Jobs of a SLURM cluster that are requeued, preempted, killed and cancelled, and jobs that share a machine.
 
-Each job is the script that `hpu-launch --engine slurm` prints, and trains as train.py does.
+Each job is the script that `hpu-launch --engine slurm` prints, and trains as training.py does.
 """
 
 from __future__ import annotations

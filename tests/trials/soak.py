@@ -22,9 +22,9 @@ from typing import Any, Final
 
 from hpu_testing import Program, machine_env
 
-_PROGRAM: Final = Path(__file__).with_name("train.py").resolve()
+_PROGRAM: Final = Path(__file__).with_name("training.py").resolve()
 _SAMPLES: Final = 200
-# Of train.py.
+# Of training.py.
 _BATCH_SIZE: Final = 8
 _WARM_UP: Final = 0.1
 _MAX_SECONDS: Final = 24 * 3600.0

@@ -1,6 +1,6 @@
 """Training of a small model on simulated cards, in which one rank may fail; the other programs of this folder start it.
 
-    python tests/trials/train.py --strategy ddp --fault killed --rank 1 --phase train --call 5
+    python tests/trials/training.py --strategy ddp --fault killed --rank 1 --phase train --call 5
 
 With `--checkpoints` it resumes from the last checkpoint in the folder. Each rank of a Trainer writes rank-N.json at the
 end, and each start of rank 0 is a line of starts.txt. FAULT_FILE gets the time of the failure, on the system's
