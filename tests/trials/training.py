@@ -34,7 +34,7 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from hpu_core import HPUAccelerator
 
@@ -276,7 +276,11 @@ class Module(pl.LightningModule):
 
     def _loader(self, samples: int, seed: int) -> DataLoader[Any]:
         data = TensorDataset(torch.randn(samples, 16, generator=torch.Generator().manual_seed(seed)))
-        return DataLoader(data, batch_size=8, num_workers=self.options.workers)
+        # Not shuffled: Lightning 2.6 resumes after an epoch with the order of the first epoch.
+        sampler: DistributedSampler[Any] = DistributedSampler(
+            data, self.trainer.world_size, self.global_rank, shuffle=False
+        )
+        return DataLoader(data, batch_size=8, sampler=sampler, num_workers=self.options.workers)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Return Adam."""
@@ -349,6 +353,7 @@ def train_with_trainer(options: argparse.Namespace) -> None:
         val_check_interval=options.every,
         check_val_every_n_epoch=None if options.every else 1,
         num_sanity_val_steps=0,
+        use_distributed_sampler=False,
         logger=CSVLogger(folder / "logs") if options.every else False,
         callbacks=callbacks,
         enable_checkpointing=options.checkpoints,
