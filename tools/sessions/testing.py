@@ -50,7 +50,7 @@ def install_suite(session: nox.Session, suite: str, *more: str) -> None:
     """Install what a suite requires; of this repository's packages nothing else."""
     share_libraries(session)
     if suite == INTEGRATION:
-        names = ("test", "demo", "constraints", "docs_runner", "release", "import_cycles", "ray")
+        names = ("test", "demo", "constraints", "docs_runner", "release", "ray")
         requirements = [*PACKAGES, *(requirement for name in names for requirement in group(name))]
     else:
         requirements = [suite, *group("test"), *test_requirements(PACKAGES[suite])]
