@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 import torch
-
 from train import make_batches, make_model, train
 
 
