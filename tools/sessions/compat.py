@@ -145,11 +145,17 @@ def lowest_versions(session: nox.Session) -> None:
     }
     # What such a torch and such a Lightning need besides what they require.
     file = write_constraints(session, constraints.related_constraints(TABLE, lowest["torch"], [lowest["lightning"]]))
-    uv = ("uv", "pip", "install", "--resolution", "lowest-direct", "--python", session.virtualenv.location)
 
     def install(package: Package) -> None:
-        session.run_install("uv", "pip", "uninstall", "--quiet", "--python", session.virtualenv.location, *PACKAGES)
-        session.run_install(*uv, "-c", file, *editable_requirements(*needed(package), *TOOLS))
+        # The extra is of the tests' own tools.
+        extras = ",".join(extra for extra in package.extras if extra != "pytest")
+        own = (text for text in test_requirements(package) if Requirement(text).name in PACKAGES)
+        uv = ("uv", "pip", "install", "--python", session.virtualenv.location, "-c", file)
+        session.run_install("uv", "pip", "uninstall", "--quiet", *uv[3:5], *PACKAGES)
+        lowest_direct = ("--resolution", "lowest-direct")
+        session.run_install(*uv, *lowest_direct, *editable_requirements(f"{package.name}[{extras}]", *own))
+        # What only the tests need has no lowest version.
+        session.run_install(*uv, *editable_requirements(*needed(package), *TOOLS))
 
     run_suites(session, PACKAGES, install)
 
