@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -10,9 +11,12 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 # Fixture of a pool of ranks, which starts as many processes.
 _POOL = "on_ranks"
+# Modules of tests that start processes, most of which take longer than others.
+_PROCESSES = ("hpu_testing", "subprocess")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,6 +28,19 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the plugin if the option is given."""
     if config.getoption("quick"):
         config.pluginmanager.register(_SkipProcesses())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, so that no process is left with one of them at the end."""
+
+    @functools.cache
+    def rank(path: Path) -> int:
+        text = path.read_text(encoding="utf-8")
+        if _POOL in text:
+            return 0
+        return 1 if any(name in text for name in _PROCESSES) else 2
+
+    items.sort(key=lambda item: rank(item.path))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,4 +1,4 @@
-"""Sessions for every check and task of this repository, here and in CI; sessions/ defines them.
+"""Sessions for every check and task of this repository, here and in CI; tools/sessions/ defines them.
 
 Packages are read from packages/, the packages that each requires from its pyproject.toml, groups of tools from the
 root's, and versions from compat.toml by way of constraints/default.txt.
@@ -18,8 +18,8 @@ nox.needs_version = ">=2025.5.1"
 nox.options.default_venv_backend = "virtualenv"
 nox.options.reuse_venv = "yes"
 
-# nox loads this file by its path, so its folder is not on Python's path.
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+# nox loads this file by its path, so no folder of this repository is on Python's path.
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 
 from sessions import (  # noqa: E402 - the path comes first.
     checks,
@@ -28,11 +28,10 @@ from sessions import (  # noqa: E402 - the path comes first.
     distributions,
     docs,
     gaudi,
-    matrix,
     releases,
     slow,
     testing,
 )
 
 # Importing a module registers its sessions.
-__all__ = ["checks", "compat", "demo", "distributions", "docs", "gaudi", "matrix", "releases", "slow", "testing"]
+__all__ = ["checks", "compat", "demo", "distributions", "docs", "gaudi", "releases", "slow", "testing"]

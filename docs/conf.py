@@ -20,7 +20,13 @@ project = "PyTorch Lightning on Intel Gaudi"
 # No year and no date, so the pages do not depend on the time of the build.
 project_copyright = "the maintainers, Apache-2.0"
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinxcontrib.programoutput",
+]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = project

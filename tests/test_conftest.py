@@ -69,3 +69,14 @@ def test_pool_of_ranks_is_in_one_process(tmp_path: Path) -> None:
 
     assert "8 passed" in output
     assert len(set(re.findall(r"\[(gw\d)\]", output))) == 1
+
+
+def test_files_that_start_processes_come_first(tmp_path: Path) -> None:
+    """The pool of ranks is the longest part, and in one process."""
+    for name, text in {"a": "", "b": "import subprocess", "c": "# on_ranks"}.items():
+        (tmp_path / f"test_{name}.py").write_text(f"{text}\ndef test_{name}(): pass\n", encoding="utf-8")
+    (tmp_path / "conftest.py").write_bytes(CONFTEST.read_bytes())
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", str(tmp_path)]
+    output = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
+
+    assert re.findall(r"::test_(\w)", output) == ["c", "b", "a"]

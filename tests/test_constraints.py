@@ -1,27 +1,28 @@
-"""Tests of scripts/constraints.py."""
+"""Tests of tools/constraints.py."""
 
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 import constraints
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 TABLE = constraints.load()
 RELEASES = [row["release"] for row in TABLE["release"]]
 
 
-def requirements(text: str) -> dict[str, Requirement]:
+def requirements(lines: list[str]) -> dict[str, Requirement]:
     """Return the requirements of a constraints file by name."""
-    lines = [Requirement(line) for line in text.splitlines() if line and not line.startswith("#")]
-    return {requirement.name: requirement for requirement in lines}
+    found = [Requirement(line) for line in lines if not line.startswith("#")]
+    return {requirement.name: requirement for requirement in found}
 
 
 def row(**changes: Any) -> dict[str, Any]:
@@ -42,17 +43,15 @@ def test_malformed_table_is_named(text: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("release", TABLE["release"], ids=RELEASES)
-def test_gaudi_constraints_never_name_torch(release: dict[str, Any]) -> None:
+def test_release_constraints_never_name_torch(release: dict[str, Any]) -> None:
     """Torch on a Gaudi image is the vendor's own build, which must not be replaced."""
-    found = requirements(constraints.gaudi_constraints(TABLE, release))
-
-    assert "torch" not in found
+    assert "torch" not in requirements(constraints.release_lines(TABLE, release))
 
 
 @pytest.mark.parametrize("release", TABLE["release"], ids=RELEASES)
-def test_gaudi_constraints_can_be_solved(release: dict[str, Any]) -> None:
+def test_release_constraints_can_be_solved(release: dict[str, Any]) -> None:
     """The fork of DeepSpeed is on no index, so a constraint on it would forbid every installation of DeepSpeed."""
-    assert "deepspeed" not in requirements(constraints.gaudi_constraints(TABLE, release))
+    assert "deepspeed" not in requirements(constraints.release_lines(TABLE, release))
 
 
 @pytest.mark.parametrize("release", TABLE["release"], ids=RELEASES)
@@ -60,7 +59,7 @@ def test_gaudi_constraints_can_be_solved(release: dict[str, Any]) -> None:
 @pytest.mark.parametrize("version", ["2.6.2", "2.6.3"])
 def test_unsafe_lightning_is_excluded(release: dict[str, Any], name: str, version: str) -> None:
     """Every row excludes it, also a row without a known range."""
-    found = requirements(constraints.gaudi_constraints(TABLE, release))
+    found = requirements(constraints.release_lines(TABLE, release))
 
     assert version not in found[name].specifier
 
@@ -69,7 +68,7 @@ def test_known_range() -> None:
     """The file of a row has the row's Lightning range."""
     release = next(row for row in TABLE["release"] if row["release"] == "1.11.0")
 
-    found = requirements(constraints.sim_constraints(TABLE, release))
+    found = requirements(constraints.release_lines(TABLE, release))
 
     assert str(found["lightning"].specifier) == "<2.1,>=2.0.4"
 
@@ -85,19 +84,26 @@ def test_constraints_of_a_torch(torch: str, expected: list[str]) -> None:
 @pytest.mark.parametrize(("lightning", "pinned"), [("2.3.3", "setuptools<81"), ("2.4.0", "setuptools==")])
 def test_constraints_of_a_lightning(lightning: str, pinned: str) -> None:
     """The requirement of an old Lightning replaces the default pin."""
-    lines = constraints.lightning_constraints(TABLE, lightning).splitlines()
+    lines = constraints.version_lines(TABLE, TABLE["default"]["torch"], lightning)
 
     (setuptools,) = (line for line in lines if line.startswith("setuptools"))
     assert setuptools.startswith(pinned)
     assert f"lightning=={lightning}" in lines
 
 
-@pytest.mark.parametrize("write", [constraints.sim_constraints, constraints.gaudi_constraints])
-def test_constraints_of_a_range(write: Callable[..., str]) -> None:
-    """A release has the constraints of every Lightning in its range."""
+def test_constraints_of_a_range() -> None:
+    """A release has the constraints of every Lightning in its range, and of its torch."""
     release = next(row for row in TABLE["release"] if row["release"] == "1.11.0")
 
-    assert {"setuptools<81", "packaging<25", "rich<15"} <= set(write(TABLE, release).splitlines())
+    assert {"setuptools<81", "packaging<25", "rich<15", "numpy<2"} <= set(constraints.release_lines(TABLE, release))
+
+
+def test_releases_with_equal_constraints_share_a_file() -> None:
+    files = constraints.release_files(TABLE)
+
+    assert sorted(release for releases in files.values() for release in releases) == sorted(RELEASES)
+    assert constraints.file_of(TABLE, "1.12.1") == constraints.file_of(TABLE, "1.12.0")
+    assert constraints.file_of(TABLE, "1.24.2") == "constraints/gaudi.txt"
 
 
 @pytest.mark.parametrize(
@@ -114,6 +120,16 @@ def test_constraints_of_a_range(write: Callable[..., str]) -> None:
 )
 def test_sharding_of_a_row(release: str, expected: list[str]) -> None:
     assert constraints.sharding(TABLE, TABLE["release"][RELEASES.index(release)]) == expected
+
+
+def test_matrix_of_the_workflow() -> None:
+    """It runs the releases of the table, each on the newest Python of its sources."""
+    workflow = (constraints.ROOT / ".github" / "workflows" / "matrix.yml").read_text(encoding="utf-8")
+    rows = {row["release"]: row for row in TABLE["release"]}
+    newest = {release: max(map(Version, rows[release]["python"])) for release in TABLE["matrix"]["releases"]}
+
+    found = re.findall(r'release: (\S+), python: "(\S+)"', workflow)
+    assert {release: Version(python) for release, python in found} == newest
 
 
 def test_unknown_range_adds_no_constraints() -> None:
@@ -161,7 +177,7 @@ def test_check_finds_a_stale_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 def test_unused_file_is_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The constraints of a release that is not in the table any more are deleted."""
-    unused = tmp_path / "constraints" / "sim-0.9.txt"
+    unused = tmp_path / "constraints" / "gaudi-0.9.txt"
     unused.parent.mkdir()
     unused.touch()
     monkeypatch.setattr(constraints, "ROOT", tmp_path)

@@ -1,14 +1,15 @@
-"""Tests of scripts/gates.py."""
+"""Tests of tools/gates.py."""
 
 from __future__ import annotations
 
 import itertools
 from typing import TYPE_CHECKING
 
-import gates
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+import gates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Tests of scripts/import_every_module.py."""
+"""Tests of tools/import_every_module.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parent.parent / "scripts" / "import_every_module.py"
+SCRIPT = Path(__file__).parent.parent / "tools" / "import_every_module.py"
 
 
 def run(folder: Path, source: str, *arguments: str) -> subprocess.CompletedProcess[str]:

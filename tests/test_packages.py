@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import chain
 from pathlib import Path
@@ -16,6 +17,14 @@ NAMES = [path.name for path in PACKAGES]
 # Every import package; hpu-compat has two.
 MODULES = sorted(path.parent.name for path in ROOT.glob("packages/*/src/*/__init__.py"))
 CONFIGURATION = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+COMPAT = tomli.loads((ROOT / "compat.toml").read_text(encoding="utf-8"))
+
+
+def read_requirements(package: Path) -> list[Requirement]:
+    """Return what a package and its extras require."""
+    project = tomli.loads((package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    texts = chain(project["dependencies"], *project.get("optional-dependencies", {}).values())
+    return list(map(Requirement, texts))
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=NAMES)
@@ -35,11 +44,27 @@ def test_folder_distribution_and_module_have_one_name(package: Path) -> None:
 @pytest.mark.parametrize("package", PACKAGES, ids=NAMES)
 def test_requirements_have_a_lower_bound(package: Path) -> None:
     """A requirement without one admits versions that nobody has tried."""
-    project = tomli.loads((package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    texts = chain(project["dependencies"], *project.get("optional-dependencies", {}).values())
-    external = [requirement for requirement in map(Requirement, texts) if requirement.name not in NAMES]
+    external = [requirement for requirement in read_requirements(package) if requirement.name not in NAMES]
 
     assert [str(r) for r in external if not {">=", "==", "~="} & {part.operator for part in r.specifier}] == []
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=NAMES)
+def test_requirements_of_our_packages_have_no_upper_bound(package: Path) -> None:
+    """Else each minor release of hpu-core would force a release of every package."""
+    own = [requirement for requirement in read_requirements(package) if requirement.name in NAMES]
+
+    assert [str(r) for r in own if not {">=", ""} >= {part.operator for part in r.specifier}] == []
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=NAMES)
+def test_no_requirement_replaces_the_torch_of_a_gaudi_image(package: Path) -> None:
+    """Another build cannot use the cards. Intel's builds have versions such as 2.11.0a0+git009b5f6."""
+    builds = [f"{row['torch']}a0+git009b5f6" for row in COMPAT["release"] if "torch" in row]
+    torch = [requirement.specifier for requirement in read_requirements(package) if requirement.name == "torch"]
+
+    assert torch
+    assert [(s, b) for s in torch for b in builds if not s.contains(b, prereleases=True)] == []
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=NAMES)
@@ -48,6 +73,15 @@ def test_package_links_are_absolute(package: Path) -> None:
     text = (package / "README.md").read_text(encoding="utf-8")
 
     assert re.findall(r"\]\((?!https?://|#)([^)]*)\)", re.sub(r"`[^`]*`", "", text)) == []
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=NAMES)
+def test_python_versions_are_those_of_the_workflow(package: Path) -> None:
+    project = tomli.loads((package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+
+    assert f"python: {json.dumps(named)}" in workflow
 
 
 def test_configuration_names_every_package() -> None:
@@ -61,7 +95,7 @@ def test_configuration_names_every_package() -> None:
 
 def test_the_newest_tested_torch_is_that_of_the_matrix() -> None:
     """hpu-sim warns of a newer one."""
-    releases = tomli.loads((ROOT / "compat.toml").read_text(encoding="utf-8"))["simulator"]["torch"]
+    releases = COMPAT["simulator"]["torch"]
     source = (ROOT / "packages/hpu-sim/src/hpu_sim/device/build.py").read_text(encoding="utf-8")
     newest = max(tuple(map(int, release.split(".")[:2])) for release in releases)
 

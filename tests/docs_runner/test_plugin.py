@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -29,7 +30,7 @@ def _run(folder: Path, **documents: str) -> str:
     plugin = "\n".join([*lines, "from docs_runner.plugin import pytest_collect_file", ""])
     (folder / "local_plugin.py").write_text(plugin, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-p", "local_plugin", "-q", "-rA", *(f"{name}.md" for name in documents)]
-    env = {"PYTHONPATH": f"{ROOT}:{folder}", "PATH": "/usr/bin:/bin"}
+    env = {"PYTHONPATH": f"{ROOT / 'tools'}:{folder}", "PATH": "/usr/bin:/bin"}
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False).stdout
 
 
@@ -74,7 +75,8 @@ def test_trainer_block_runs_on_the_simulator(tmp_path: Path) -> None:
     (tmp_path / "page.md").write_text("# Run\n\n```python\ntrainer = Trainer(accelerator='hpu', devices=1)\n```\n")
     command = [sys.executable, "-m", "pytest", "-p", "docs_runner.plugin", "-rP", str(tmp_path / "page.md")]
 
-    output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    env = os.environ | {"PYTHONPATH": str(ROOT / "tools")}
+    output = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False).stdout
 
     assert "SingleHPUStrategy, 32-true, 1 rank(s), on hpu" in output
     assert "1 passed" in output

@@ -1,0 +1,52 @@
+"""Static checks: style, boundaries between packages, metadata and types."""
+
+from __future__ import annotations
+
+import os
+
+import nox
+
+from sessions.environments import DEFAULT_CONSTRAINTS, install
+from sessions.packages import PACKAGES, ROOT, group, test_requirements
+from sessions.releases import draft_notes
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style, boundaries between packages, dependencies, metadata and generated files."""
+    install(session, *group("lint"))
+    session.run("ruff", "check", *session.posargs)
+    session.run("ruff", "format", "--check")
+    sources = sorted(str(file) for pattern in ("*.cpp", "*.h") for file in ROOT.glob(f"packages/*/src/**/{pattern}"))
+    session.run("clang-format", "--dry-run", "--Werror", *sources)
+    path = os.pathsep.join(str(ROOT / package.path / "src") for package in PACKAGES.values())
+    session.run("lint-imports", "--no-cache", env={"PYTHONPATH": path})
+    session.run("validate-pyproject", "pyproject.toml", *(f"{p.path}/pyproject.toml" for p in PACKAGES.values()))
+    for package in PACKAGES.values():
+        session.run("deptry", "--config", f"{package.path}/pyproject.toml", f"{package.path}/src")
+        # towncrier fails on a fragment whose name has no type.
+        draft_notes(session, package, silent=True)
+    session.run("python", "tools/constraints.py", "--check")
+    # Workflows. Without the network, which some of its audits would ask about actions. bandit is not needed: ruff
+    # checks the same rules, S, and each exception is at its line.
+    session.run("zizmor", "--offline", "--persona", "pedantic", ".github")
+
+
+@nox.session(default=False)
+def audit(session: nox.Session) -> None:
+    """Ask PyPI's advisories about the pinned versions of everything that the sessions install; needs the network."""
+    install(session, *group("audit"))
+    # --strict: a version that the service does not know is an error, not a pass.
+    command = ("pip-audit", "--strict", "--disable-pip", "--no-deps", "-r", DEFAULT_CONSTRAINTS)
+    session.run(*command, *session.posargs)
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Run mypy --strict on every package with its tests, and on the code around the packages."""
+    install(session, *group("types"), *PACKAGES, *test_requirements(*PACKAGES.values()))
+    # One run per package, because two packages may have test modules of the same name.
+    for package in PACKAGES.values():
+        folders = [package.path / name for name in ("src", "tests", "third_party", "bench")]
+        session.run("mypy", *(str(folder) for folder in folders if any(folder.rglob("*.py"))))
+    session.run("mypy", "noxfile.py", "conftest.py", "tools", "examples", "tests", "docs/conf.py")

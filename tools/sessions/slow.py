@@ -1,0 +1,132 @@
+"""Tests that take long or need special rights, which CI does not run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import nox
+
+from sessions.environments import DEFAULT_CONSTRAINTS, install, isolated_sim_env
+from sessions.packages import ROOT, group
+from sessions.testing import install_suite, per_suite, suite_paths
+
+
+@nox.session(default=False)
+@per_suite
+def slow(session: nox.Session, suite: str) -> None:
+    """Run the tests marked `slow`, which `tests` leaves out; "slow(hpu-core)" those of one suite."""
+    install_suite(session, suite)
+    # Exit code 5 is a suite without such tests.
+    session.run("pytest", "-m", "slow", *(session.posargs or suite_paths(suite)), success_codes=[0, 5])
+
+
+@nox.session(default=False)
+def op_sweep(session: nox.Session) -> None:
+    """Compare all operators of torch's operator database on the simulated device with the CPU; `-- --dtype float32`."""
+    install(session, "hpu-sim", *group("sweep"))
+    session.run("python", "packages/hpu-sim/sweep/op_sweep.py", *session.posargs, env=isolated_sim_env(session))
+
+
+# Without -fsanitize=vptr: torch hides the type information of its classes.
+_SANITIZERS = "-fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=undefined"
+
+
+@nox.session(default=False)
+def sanitizers(session: nox.Session) -> None:
+    """Run the device's tests, then a tenth of the sweep, with AddressSanitizer and UndefinedBehaviorSanitizer.
+
+    The build takes minutes. `-- PATH` runs these tests only, `-- --sweep --dtype float32` the sweep with these options.
+    """
+    install_suite(session, "hpu-sim")
+    session.install("-c", DEFAULT_CONSTRAINTS, *group("sweep"))
+    folder = Path(session.create_tmp()).resolve()
+    compiler = os.environ.get("CXX") or shutil.which("c++") or session.error("needs a C++ compiler")
+    wrapper = folder / "c++"
+    # The compiler itself must not load the sanitizers.
+    wrapper.write_text(
+        f'#!/bin/sh\nunset LD_PRELOAD\nexec {compiler} {_SANITIZERS} -fno-omit-frame-pointer -g1 "$@"\n',
+        encoding="utf-8",
+    )
+    wrapper.chmod(0o755)
+    # Python is not built with the sanitizers, so it has to load them first, and libstdc++ for the exceptions.
+    libraries = [_runtime_library(compiler, name) for name in ("libasan.so", "libubsan.so", "libstdc++.so.6")]
+    env = isolated_sim_env(session) | {
+        "CXX": str(wrapper),
+        "HPU_SIM_CACHE": str(folder / "cache"),
+        "LD_PRELOAD": " ".join(libraries),
+        # Python and torch never free some of their memory.
+        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
+        "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+    }
+    options = session.posargs
+    if options[:1] != ["--sweep"]:
+        session.run("pytest", *(options or ["packages/hpu-sim/tests/csrc"]), env=env)
+    if not options or options[0] == "--sweep":
+        sweep = options[1:] or ["--dtype", "float32", "--every", "10"]
+        session.run("python", "packages/hpu-sim/sweep/op_sweep.py", *sweep, env=env)
+
+
+def _runtime_library(compiler: str, name: str) -> str:
+    return subprocess.check_output([compiler, f"-print-file-name={name}"], text=True).strip()  # noqa: S603
+
+
+@nox.session(default=False)
+def third_party(session: nox.Session) -> None:
+    """Train with DeepSpeed, accelerate, transformers, PEFT, litgpt, torchmetrics and torchvision on simulated cards."""
+    install(session, "hpu-compat", "hpu-sim", "hpu-ddp", "hpu-fsdp[lightning]", *group("third_party"), *group("test"))
+    # litgpt pins libraries that transformers needs in a newer version.
+    session.install("--no-compile", "--no-deps", "-c", DEFAULT_CONSTRAINTS, "litgpt")
+    # The machine that the tests ask for, so that none needs a process of its own.
+    command = ("hpu-sim", "run", "--quiet", "--devices", "2", "-m", "pytest")
+    env = isolated_sim_env(session) | {"PT_HPU_LAZY_MODE": "1"}
+    session.run(*command, *(session.posargs or ["packages/hpu-sim/third_party"]), env=env)
+    # These start machines of their own, in eager mode.
+    session.run("pytest", "packages/hpu-fsdp/third_party", env=isolated_sim_env(session))
+    # Beside a CPU build of torch, Lightning and transformers cannot be imported where torchvision is installed.
+    folder = Path(session.create_tmp()).resolve() / "torchvision"
+    options = ("--no-compile", "--no-deps", "--target", str(folder), "-c", DEFAULT_CONSTRAINTS)
+    session.install(*options, "pillow", "torchvision")
+    env = isolated_sim_env(session) | {"TORCHVISION_FOLDER": str(folder)}
+    session.run("pytest", "packages/hpu-compat/third_party", env=env)
+
+
+@nox.session(default=False)
+def faults(session: nox.Session) -> None:
+    """Have a rank fail in every way, on one machine and two, and print a table; `-- --runs 1` for a short one."""
+    run_trial(session, "faults.py")
+
+
+@nox.session(default=False)
+def campaign(session: nox.Session) -> None:
+    """Have trainings fail at random moments, resume them, and print a table; `-- --runs 30` for a short one."""
+    run_trial(session, "campaign.py")
+
+
+@nox.session(default=False)
+def soak(session: nox.Session) -> None:
+    """Train 50,000 steps on 8 simulated cards; fail if memory grows; `-- --ranks 2 --steps 5000` for a short one."""
+    run_trial(session, "soak.py")
+
+
+@nox.session(default=False)
+def engines(session: nox.Session) -> None:
+    """Train with the installed engines (torchrun, Open MPI, SLURM, Ray), killing ranks; `-- torchrun` for one."""
+    run_trial(session, "engines.py", "hpu-launch", "hpu-ray[lightning,ray]")
+
+
+def run_trial(session: nox.Session, script: str, *requirements: str) -> None:
+    """Run a program of tests/trials."""
+    packages = ("hpu-ddp", "hpu-deepspeed[deepspeed]", "hpu-fsdp", "hpu-sim")
+    install(session, *packages, *requirements, *group("demo"))
+    path = str(ROOT / "tests" / "support")
+    session.run("python", f"tests/trials/{script}", *session.posargs, env={"PYTHONPATH": path})
+
+
+@nox.session(default=False)
+def published_points(session: nox.Session) -> None:
+    """Print the planner's predictions beside published figures of cards, in about half a minute."""
+    install(session, "hpu-sim", "numpy")
+    session.run("python", "packages/hpu-sim/bench/published_points.py", env=isolated_sim_env(session))
