@@ -253,11 +253,6 @@ def test_changing_shapes_are_a_finding_on_gaudi(
     assert ("changing shapes" in _find(trace)) is has_finding
 
 
-def test_texts_are_sentences(job: JobAnalysis) -> None:
-    assert all(each.cure.endswith(".") for each in job.stages[0].findings)
-    assert all(not each.title.endswith(".") for each in job.stages[0].findings)
-
-
 def test_small_savings_are_left_out(fast_rank: Trace) -> None:
     fast_rank.operators = []
     for event in fast_rank.device_events:

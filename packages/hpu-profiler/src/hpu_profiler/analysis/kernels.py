@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from hpu_profiler.analysis.host_work import locations
 from hpu_profiler.trace.intervals import length, union
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hpu_profiler.trace.model import DeviceEvent
+    from hpu_profiler.trace.model import DeviceEvent, Trace
 
-__all__ = ["EngineStats", "KernelPattern", "engine_name", "engine_stats", "kernel_patterns"]
+__all__ = [
+    "EngineStats",
+    "KernelPattern",
+    "MovingKernel",
+    "engine_name",
+    "engine_stats",
+    "kernel_patterns",
+    "moving_kernels",
+]
 
-#: Matrix engine, vector engines, copy engine, network.
-_ENGINES: Final = ("MME", "TPC", "DMA", "NIC")
 _ENGINE_OF_KIND: Final = {"collective": "NIC", "memcpy": "DMA", "memset": "DMA"}
+#: Nodes that move data only: the bridge's of `expand`, and transpositions by a copy engine.
+_MOVING_RE: Final = re.compile(r"^(broadcast|DmaTranspose|dma_?transpose)", re.IGNORECASE)
 _PATTERN_LENGTHS: Final = (3, 4, 5)
 _TOP_KERNELS: Final = 10
 
@@ -27,7 +37,7 @@ class EngineStats:
     """Totals of one engine.
 
     Attributes:
-        engine: MME, TPC, DMA or NIC; "compute" if the trace does not name engines.
+        engine: MME (matrices), TPC (vectors), DMA (copies), NIC (network), ...; "compute" if the trace names none.
         events: Number of events.
         time: Sum of their durations, in microseconds.
         busy_time: Time in which any of them ran.
@@ -56,11 +66,26 @@ class KernelPattern:
     time: float
 
 
+@dataclass(frozen=True, slots=True)
+class MovingKernel:
+    """Kernel that moves data and computes nothing.
+
+    Attributes:
+        name: Name in the trace.
+        calls: Number of events.
+        time: Time in which any of them ran, in microseconds.
+        location: The user's line of the first one; empty if the trace does not show it.
+    """
+
+    name: str
+    calls: int
+    time: float
+    location: str
+
+
 def engine_name(event: DeviceEvent) -> str:
-    """Return the engine that runs an event."""
-    if event.kind in _ENGINE_OF_KIND:
-        return _ENGINE_OF_KIND[event.kind]
-    return next((engine for engine in _ENGINES if event.track.startswith(engine)), "compute")
+    """Return the engine that runs an event; that of another device by the kind of work."""
+    return _ENGINE_OF_KIND.get(event.kind, event.engine) if event.engine == "compute" else event.engine
 
 
 def engine_stats(events: Iterable[DeviceEvent]) -> tuple[EngineStats, ...]:
@@ -78,6 +103,22 @@ def engine_stats(events: Iterable[DeviceEvent]) -> tuple[EngineStats, ...]:
         busy = length(union(event.interval for event in group))
         stats.append(EngineStats(engine, len(group), sum(event.duration for event in group), busy, top))
     return tuple(sorted(stats, key=lambda each: -each.time))
+
+
+def moving_kernels(trace: Trace) -> tuple[MovingKernel, ...]:
+    """Return the kernels that move data and compute nothing, longest time first."""
+    groups: dict[str, list[DeviceEvent]] = {}
+    names = {event.name for event in trace.device_events if event.kind == "kernel"}
+    moving = {name for name in names if _MOVING_RE.match(name)}
+    for event in trace.device_events:
+        if event.kind == "kernel" and event.name in moving:
+            groups.setdefault(event.name, []).append(event)
+    found = []
+    for name, group in groups.items():
+        operators = [event.operator for event in group if event.operator is not None]
+        location = next(filter(None, locations(trace, ((each.thread, each.start) for each in operators))), "")
+        found.append(MovingKernel(name, len(group), length(union(event.interval for event in group)), location))
+    return tuple(sorted(found, key=lambda each: -each.time))
 
 
 def kernel_patterns(events: Iterable[DeviceEvent], limit: int = 5) -> tuple[KernelPattern, ...]:
