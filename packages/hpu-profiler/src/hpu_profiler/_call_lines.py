@@ -21,6 +21,9 @@ _CALL_RE: Final = re.compile(
     r"^<built-in "
     r"(method (item|tolist|cpu|to|numpy|nonzero|__bool__|__int__|__float__) of Tensor object|function print>)"
 )
+_TRAINER_RE: Final = re.compile(r"(lightning/pytorch|pytorch_lightning)/trainer/trainer\.py$")
+_RUNS: Final = frozenset({"fit", "validate", "test", "predict"})
+_PROGRESS_BAR_RE: Final = re.compile(r"/callbacks/progress/")
 #: Largest number of lines in a trace.
 _MAX_LINES: Final = 20_000
 
@@ -56,7 +59,13 @@ def _call_lines(roots: list[Any], libraries: frozenset[str]) -> list[tuple[int, 
         event, line = pending.pop()
         caller = getattr(event.extra_fields, "caller", None)
         if caller is not None:
-            line = user_location(_frame_name(caller), libraries) or line
+            if caller.function_name in _RUNS and _TRAINER_RE.search(caller.file_name):
+                # The program's line that runs the Trainer leads to everything and explains nothing.
+                line = ""
+            elif _PROGRESS_BAR_RE.search(caller.file_name):
+                line = _location(caller)
+            else:
+                line = user_location(_frame_name(caller), libraries) or line
             if _CALL_RE.match(event.name):
                 lines.append((event.start_time_ns, line or _location(caller)))
         pending += [(child, line) for child in event.children]

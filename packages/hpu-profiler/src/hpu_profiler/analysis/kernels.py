@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -138,17 +139,18 @@ def kernel_patterns(events: Iterable[DeviceEvent], limit: int = 5) -> tuple[Kern
 
 
 def _patterns(kernels: Sequence[DeviceEvent], names: Sequence[str], size: int) -> list[KernelPattern]:
-    counts: Counter[tuple[str, ...]] = Counter()
-    times: dict[tuple[str, ...], float] = {}
-    last: dict[tuple[str, ...], int] = {}
-    for index in range(len(names) - size + 1):
-        key = tuple(names[index : index + size])
-        if index < last.get(key, -size) + size:
-            continue
-        last[key] = index
-        counts[key] += 1
-        times[key] = times.get(key, 0.0) + sum(kernel.duration for kernel in kernels[index : index + size])
-    return [KernelPattern(key, count, times[key]) for key, count in counts.items() if count > 1]
+    found: dict[tuple[str, ...], list[int]] = {}
+    for index, key in enumerate(zip(*(names[offset:] for offset in range(size)), strict=False)):
+        starts = found.setdefault(key, [])
+        if not starts or index >= starts[-1] + size:
+            starts.append(index)
+    # Time from the first kernel up to each one.
+    sums = [0.0, *itertools.accumulate(kernel.duration for kernel in kernels)]
+    return [
+        KernelPattern(key, len(starts), sum(sums[start + size] - sums[start] for start in starts))
+        for key, starts in found.items()
+        if len(starts) > 1
+    ]
 
 
 def _is_part(pattern: KernelPattern, others: Iterable[KernelPattern]) -> bool:

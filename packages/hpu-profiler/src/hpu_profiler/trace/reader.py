@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["TraceError", "find_traces", "open_trace", "read_trace"]
 
-#: Size of the largest file that is read as a whole, in bytes. Of a larger one, the first steps are read.
-MAX_BYTES: Final = 500_000_000
+#: Size of the largest file that is read as a whole, in bytes; its events take less than 2 GB of memory. Of a larger
+#: file, the first steps are read.
+MAX_BYTES: Final = 800_000_000
 
 _NO_DEVICE: Final = (
     "The trace has no events of the card: it was exported a second time, which leaves them out, or recorded without "
