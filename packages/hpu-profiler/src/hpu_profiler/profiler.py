@@ -181,8 +181,8 @@ class HPUProfiler(PyTorchProfiler):
             # Lightning does not call `describe` after a failure.
             self._stop_sessions()
         elif info.starts_step is not None and not _lightning.is_sanity_checking(self._trainer):
-            self._sessions.start_step(info.starts_step)
-            self._update()
+            if self._sessions.start_step(info.starts_step):
+                self._update()
         if info.ends_step is not None:
             # A Trainer may run while its caller handles an exception.
             self._handled_error = sys.exc_info()[1]
@@ -195,7 +195,8 @@ class HPUProfiler(PyTorchProfiler):
         Args:
             action_name: Name of the action.
         """
-        super().stop(action_name)
+        if action_name in self._recording_map:
+            super().stop(action_name)
         kind = _lightning.classify_action(action_name, self._stage).ends_step
         if kind is None:
             return
@@ -206,8 +207,8 @@ class HPUProfiler(PyTorchProfiler):
         elif not _lightning.is_sanity_checking(self._trainer):
             # An annotation that crosses the end of a step would not nest with the annotation of the step.
             self._end_annotations()
-            self._sessions.end_step(kind)
-            self._update()
+            if self._sessions.end_step(kind):
+                self._update()
 
     def summary(self) -> str:
         """Return a table of the operators in the traces, with calls, CPU time, device time and memory.
