@@ -40,7 +40,16 @@ class BridgeTrace:
             self._metadata["deviceProperties"] = [{"name": device, "totalGlobalMem": 96 << 30}]
             self._name_process(0, DEVICE_NAME, DEVICE_SORT_INDEX)
 
-    def torch(self, cat: str, name: str, start: float, duration: float, *, tid: int = PID, **arguments: Any) -> None:
+    def torch(  # noqa: PLR0913 - the fields of an event
+        self,
+        cat: str,
+        name: str,
+        start: float,
+        duration: float,
+        *,
+        tid: int = PID,
+        arguments: JsonEvent | None = None,
+    ) -> None:
         """Add an event that torch writes."""
         self.host.append(
             {
@@ -51,7 +60,7 @@ class BridgeTrace:
                 "tid": tid,
                 "ts": start,
                 "dur": duration,
-                "args": arguments,
+                "args": arguments or {},
             }
         )
 

@@ -66,7 +66,7 @@ def _write(step_of: Callable[[int], Step], rank: int, slowest: float, path: Path
         trace.torch("user_annotation", _LOADER, now, step.loading * _MS)
         trace.torch("python_function", "data.py(7): __getitem__", now, step.loading * _MS)
         now += step.loading * _MS
-        trace.torch("cpu_op", "aten::mm", now, 500, **{"Input Dims": [[step.shape, 8]]})
+        trace.torch("cpu_op", "aten::mm", now, 500, arguments={"Input Dims": [[step.shape, 8]]})
         trace.torch("python_function", "train.py(5): training_step", now, 900)
         if step.compiling:
             trace.host_call("synGraphCompile", now, step.compiling * _MS)

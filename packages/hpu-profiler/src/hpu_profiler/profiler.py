@@ -180,9 +180,12 @@ class HPUProfiler(PyTorchProfiler):
         if info.is_failure:
             # Lightning does not call `describe` after a failure.
             self._stop_sessions()
-        elif info.starts_step is not None and not _lightning.is_sanity_checking(self._trainer):
-            if self._sessions.start_step(info.starts_step):
-                self._update()
+        elif (
+            info.starts_step is not None
+            and not _lightning.is_sanity_checking(self._trainer)
+            and self._sessions.start_step(info.starts_step)
+        ):
+            self._update()
         if info.ends_step is not None:
             # A Trainer may run while its caller handles an exception.
             self._handled_error = sys.exc_info()[1]

@@ -31,7 +31,6 @@ def test_findings_are_sorted_by_saving(job: JobAnalysis) -> None:
         ("exposed communication", 10),
         ("host sync", 9),
         ("changing shapes", 5),
-        ("launch bound", 5),
     ]
 
 
@@ -179,7 +178,7 @@ def test_simulated_device_gives_no_findings_about_its_own_time(
 
     findings = analyze_job([fast_rank, slow_rank]).stages[0].findings
 
-    assert {"exposed communication", "launch bound"} <= {each.kind for each in job.stages[0].findings}
+    assert "exposed communication" in {each.kind for each in job.stages[0].findings}
     assert [each.kind for each in findings] == ["straggler", "data loading", "changing shapes", "host sync"]
     assert all(each.simulated for each in findings)
 

@@ -413,5 +413,5 @@ def test_durations_of_a_clock_that_was_set_back_count_as_zero(tmp_path: Path) ->
 
     trace = read_trace(path)
 
-    assert trace.operators[0].interval == (5, 5)
+    assert trace.operators[0].interval == (5.0, 5.0)
     assert "a clock was set back" in trace.notes[0]

@@ -316,7 +316,7 @@ def _data_movement(ranks: Sequence[TraceAnalysis]) -> Finding | None:
 
 
 def _launch_bound(ranks: Sequence[TraceAnalysis]) -> Finding | None:
-    saving = _saving(ranks, lambda rank: sum(rank.idle.by_cause.get(each, 0.0) for each in _LAUNCH_CATEGORIES))
+    saving = _saving(ranks, _launch_time)
     if not _is_large(saving, ranks):
         return None
     rank = ranks[0]
@@ -328,6 +328,12 @@ def _launch_bound(ranks: Sequence[TraceAnalysis]) -> Finding | None:
         _CURES["launch bound"],
         saving,
     )
+
+
+def _launch_time(rank: TraceAnalysis) -> float:
+    """Return the idle time in which the host was launching work, without that after a synchronization."""
+    after_syncs = max(rank.host_syncs.time - rank.idle.by_cause.get("host sync", 0.0), 0.0)
+    return max(sum(rank.idle.by_cause.get(each, 0.0) for each in _LAUNCH_CATEGORIES) - after_syncs, 0.0)
 
 
 def _without_repetitions(findings: Iterable[Finding]) -> list[Finding]:

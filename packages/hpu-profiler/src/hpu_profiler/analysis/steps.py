@@ -63,12 +63,13 @@ class PathStep:
 
 
 def step_stats(
-    steps: Sequence[HostSpan], working: list[Interval], collectives: list[Interval]
+    steps: Sequence[HostSpan], windows: list[Interval], working: list[Interval], collectives: list[Interval]
 ) -> tuple[StepStats, ...]:
     """Return the parts of each step.
 
     Args:
         steps: Steps, ordered by start.
+        windows: Time ranges of the stage, as disjoint intervals; validation may run within a training step.
         working: Time in which the card computed or copied, as disjoint intervals.
         collectives: Time in collectives, as disjoint intervals.
     """
@@ -80,7 +81,8 @@ def step_stats(
         communication = intersection(within, [step.interval])
         network = length(communication) - length(intersection(communication, both))
         end = communication[-1][1] if communication else None
-        found.append(StepStats(step.name, step.duration, card, network, step.duration - card - network, end))
+        duration = length(intersection(_overlapping(windows, step.interval), [step.interval]))
+        found.append(StepStats(step.name, duration, card, network, duration - card - network, end))
     return tuple(found)
 
 

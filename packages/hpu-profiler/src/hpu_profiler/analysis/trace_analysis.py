@@ -150,7 +150,7 @@ def analyze_trace(trace: Trace, name: str) -> TraceAnalysis:
         name=name,
         trace=trace.info,
         has_device=bool(events),
-        step_stats=step_stats(trace.steps, working, collectives),
+        step_stats=step_stats(trace.steps, windows, working, collectives),
         start=trace.window[0],
         duration=length(trace.windows),
         busy_time=length(union([*working, *collectives])),
