@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hpu_profiler.analysis.host_sync import SyncSite
     from hpu_profiler.analysis.job import JobAnalysis, StageAnalysis
 
-__all__ = ["format_saving", "format_site", "print_report"]
+__all__ = ["format_saving", "format_site", "print_report", "print_table"]
 
 
 def print_report(console: Console, job: JobAnalysis, *, row_limit: int) -> None:
@@ -42,7 +42,7 @@ def print_report(console: Console, job: JobAnalysis, *, row_limit: int) -> None:
         for finding in stage.findings:
             _print_finding(console, finding, stage)
         for table in (tables.ranks(stage), *tables.details(stage, max_operators=row_limit)):
-            _print_table(console, table)
+            print_table(console, table)
 
 
 def format_saving(finding: Finding, stage: StageAnalysis) -> str:
@@ -81,7 +81,8 @@ def _sites(finding: Finding, stage: StageAnalysis) -> list[str]:
     return [format_site(site, steps) for site in finding.sites]
 
 
-def _print_table(console: Console, table: tables.Table) -> None:
+def print_table(console: Console, table: tables.Table) -> None:
+    """Print a table."""
     printed = Table(title=f"\n{table.title}", title_justify="left", box=None, pad_edge=False)
     for index, column in enumerate(table.columns):
         is_name = index < table.names

@@ -82,6 +82,7 @@ class EventCollector:
         self._sync_calls: list[SyncCall] = []
         self._compilations: list[HostSpan] = []
         self._begins: list[_JsonEvent] = []
+        self._bridge_scopes: list[HostSpan] = []
         self._allocations: dict[_Track, list[tuple[float, int]]] = {}
         self._totals: dict[tuple[int, int], Counter] = {}
         self._counters: dict[str, Counter] = {}
@@ -282,13 +283,11 @@ class EventCollector:
                 merged[-1].bytes += event.bytes
             else:
                 merged.append(event)
+        torch_scopes = [operator for operator in trace.operators if operator.name.startswith(_TORCH_SCOPE)]
         scopes = sorted(
-            (
-                *((each.start, each.name.removeprefix(_TORCH_SCOPE).strip("_")) for each in trace.operators
-                  if each.name.startswith(_TORCH_SCOPE)),
-                *((each.start, each.name.strip("_")) for each in self._bridge_scopes),
-            )
-        )  # fmt: skip
+            (span.start, span.name.removeprefix(_TORCH_SCOPE).strip("_"))
+            for span in [*torch_scopes, *self._bridge_scopes]
+        )
         starts = [start for start, _ in scopes]
         for index, event in enumerate(merged):
             position = index if len(scopes) == len(merged) else bisect_right(starts, event.start) - 1
@@ -300,7 +299,6 @@ class EventCollector:
         """Return the calls that the bridge logs as pairs of begin and end events of a thread, which nest."""
         stacks: dict[_Track, list[_JsonEvent]] = {}
         spans: list[HostSpan] = []
-        self._bridge_scopes: list[HostSpan] = []
         for event in sorted(self._begins, key=lambda e: float(e["ts"])):
             stack = stacks.setdefault(_track(event), [])
             if event["ph"] == "B":

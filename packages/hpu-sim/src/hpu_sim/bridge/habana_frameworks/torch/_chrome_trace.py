@@ -47,7 +47,8 @@ def device_trace_events(device_events: Iterable[DeviceEvent], trace: dict[str, A
     # Outer events before the events within them.
     ordered = sorted(device_events, key=lambda event: (event[2], -event[3]))
     if not features().after_1_19:
-        return TraceWriter(base, _is_matrix_operator).write(ordered)
+        by_the_bridge: list[TraceEvent] = TraceWriter(base, _is_matrix_operator).write(ordered)
+        return by_the_bridge
     launchers = _find_launchers(ordered, trace["traceEvents"], base)
     events: list[TraceEvent] = []
     tracks = TrackAllocator()
