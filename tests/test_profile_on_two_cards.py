@@ -90,7 +90,7 @@ def test_html_report_shows_both_ranks(report: dict[str, Any], traces: Path) -> N
 
     text = " ".join(words)
     assert "rank 0" in text
-    assert "rank 1 straggler" in text
+    assert "rank 1, straggler" in text
     assert report["stages"][0]["findings"][0]["cure"] in text
 
 

@@ -48,7 +48,8 @@ def test_tables_are_printed(traces: Path) -> None:
 def test_json_has_stable_keys(traces: Path) -> None:
     report = json.loads(_report(traces, "--json").stdout)
 
-    assert list(report) == ["simulated", "predicted", "stages"]
+    assert list(report) == ["schema_version", "simulated", "predicted", "stages"]
+    assert report["schema_version"] == 1
     (stage,) = report["stages"]
     assert stage["ranks"][0]["step_time"] == 10
     assert stage["ranks"][0]["idle_fraction"] == 0.8
@@ -122,7 +123,9 @@ def test_diff_names_the_predicted_run(traces: Path, write_trace: Callable[..., P
 def test_diff_as_json_has_the_times_of_both_runs(traces: Path) -> None:
     result = _RUNNER.invoke(main, ["diff", "--json", str(traces), str(traces)])
 
-    (stage,) = json.loads(result.stdout)
+    content = json.loads(result.stdout)
+    assert content["schema_version"] == 1
+    (stage,) = content["stages"]
     assert stage["times"][0] == {"name": "step", "before": 10, "after": 10, "calls_before": 0, "calls_after": 0}
     assert stage["operators"] == []
 
@@ -132,6 +135,23 @@ def test_diff_of_an_absent_run_is_a_one_line_error(traces: Path, tmp_path: Path)
 
     assert result.exit_code == 1
     assert result.stderr == f"hpu-profiler: no such file or directory: {tmp_path / 'absent'}\n"
+
+
+def test_export_writes_both_formats(traces: Path, tmp_path: Path) -> None:
+    timeline, stacks = tmp_path / "timeline.json", tmp_path / "stacks.json"
+
+    result = _RUNNER.invoke(main, ["export", str(traces), "--perfetto", str(timeline), "--speedscope", str(stacks)])
+
+    assert result.exit_code == 0, result.output
+    assert json.loads(timeline.read_text())["traceEvents"]
+    assert json.loads(stacks.read_text())["profiles"]
+
+
+def test_export_without_a_format_is_a_usage_error(traces: Path) -> None:
+    result = _RUNNER.invoke(main, ["export", str(traces)])
+
+    assert result.exit_code == 2
+    assert "an export needs `--perfetto FILE` or `--speedscope FILE`" in result.stderr
 
 
 def test_serve_prints_its_address_and_ends_with_ctrl_c(traces: Path, monkeypatch: pytest.MonkeyPatch) -> None:

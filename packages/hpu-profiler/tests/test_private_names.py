@@ -141,3 +141,20 @@ def test_profile_of_torch_calls_its_schedule_once_for_each_step() -> None:
 
 def test_torch_has_the_experimental_config() -> None:
     assert torch._C._profiler._ExperimentalConfig(verbose=True) is not None
+
+
+def test_torchs_tree_of_events_has_the_lines_of_calls() -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_stack=True) as profile:
+        torch.ones(1).item()
+    pending: list[Any] = list(profile.profiler.kineto_results.experimental_event_tree())
+    callers = []
+    while pending:
+        event = pending.pop()
+        pending += event.children
+        if event.name.startswith("<built-in method item of Tensor") and event.start_time_ns:
+            callers.append(event.extra_fields.caller)
+
+    (caller,) = callers
+    assert caller.file_name.endswith("test_private_names.py")
+    assert caller.function_name == "test_torchs_tree_of_events_has_the_lines_of_calls"
+    assert caller.line_number == test_torchs_tree_of_events_has_the_lines_of_calls.__code__.co_firstlineno + 2

@@ -1,6 +1,7 @@
 """HPUProfiler in a Trainer on the CPU."""
 
 import gc
+import itertools
 import os
 import pickle
 import re
@@ -295,13 +296,38 @@ def test_no_function_events_before_a_run() -> None:
     assert HPUProfiler().function_events is None
 
 
-@pytest.mark.parametrize("key", sorted(HPUProfiler.AVAILABLE_SORT_KEYS))
-def test_summary_accepts_each_sort_key(key: str, tmp_path: Path) -> None:
-    profiler = HPUProfiler(dirpath=tmp_path, sort_by_key=key)
-    with profiler.profile("work"):
-        torch.ones(3) + 1
+_UNITS = {"us": 1, "ms": 1e3, "s": 1e6, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20}
 
-    assert "aten::add" in profiler.summary()
+
+def _in_order_of(key: str, row: str) -> float:
+    """Return the value of a sort key from a row of the summary: name, calls, CPU time, self CPU, share, memory."""
+    calls, cpu, cpu_unit, own, own_unit, _, _, memory, memory_unit = row.split()[-9:]
+    cpu_time = float(cpu) * _UNITS[cpu_unit]
+    return {
+        "count": float(calls),
+        "cpu_time": cpu_time / float(calls),
+        "cpu_time_total": cpu_time,
+        "self_cpu_time_total": float(own) * _UNITS[own_unit],
+        "cpu_memory_usage": float(memory) * _UNITS[memory_unit],
+        "self_cpu_memory_usage": float(memory) * _UNITS[memory_unit],
+        # There is no device.
+        "hpu_time": 0.0,
+        "hpu_time_total": 0.0,
+    }[key]
+
+
+@pytest.mark.parametrize("key", sorted(HPUProfiler.AVAILABLE_SORT_KEYS))
+def test_summary_is_in_the_order_of_each_sort_key(key: str, tmp_path: Path) -> None:
+    profiler = HPUProfiler(dirpath=tmp_path, sort_by_key=key, profile_memory=True)
+    with profiler.profile("work"):
+        for size in (3, 3000, 30_000):
+            (torch.ones(size) + 1).sum().item()
+
+    rows = [line for line in profiler.summary().splitlines() if line.startswith("aten::")]
+    values = [_in_order_of(key, row) for row in rows]
+    assert len(rows) > 3
+    # Texts are rounded.
+    assert all(first >= second * 0.98 for first, second in itertools.pairwise(values) if second > 0)
 
 
 def test_summary_has_recorded_memory_and_shapes(tmp_path: Path) -> None:
@@ -312,6 +338,38 @@ def test_summary_has_recorded_memory_and_shapes(tmp_path: Path) -> None:
     (row,) = (line for line in profiler.summary().splitlines() if line.startswith("aten::add "))
     assert "[256], [256]" in row
     assert row.endswith("  1 KiB")
+
+
+def test_path_of_the_trace_and_the_command_for_a_report_are_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        trainer(tmp_path, HPUProfiler()).fit(Model(), loader(6))
+
+    (path,) = (trace.path for trace in _traces(tmp_path))
+    assert f"HPUProfiler: wrote {path}. Report: hpu-profiler report {path.parent}" in caplog.text
+
+
+def test_stacks_have_the_lines_of_calls_that_may_wait(tmp_path: Path) -> None:
+    """A trace itself has the lines of definitions only."""
+    profiler = HPUProfiler(dirpath=tmp_path, with_stack=True)
+    with profiler.profile("work"):
+        values = torch.ones(3)
+        values.sum().item()
+        values.tolist()
+        values.cpu()
+        f"{values.sum()}"
+    profiler.summary()
+
+    line = test_stacks_have_the_lines_of_calls_that_may_wait.__code__.co_firstlineno + 5
+    (trace,) = _traces(tmp_path)
+    found = [(call.name, call.location.split()[0].rpartition(":")[2]) for call in trace.sync_calls]
+    assert found == [
+        (".item()", str(line)),
+        (".tolist()", str(line + 1)),
+        (".cpu()", str(line + 2)),
+        (".item()", str(line + 3)),
+    ]
 
 
 def test_stacks_are_exported_for_flame_graphs(tmp_path: Path) -> None:

@@ -83,10 +83,10 @@ def test_report_has_operators_and_counters(path: Path) -> None:
     assert row[-4:] == ["2", "0.391", "0.44", "0.488"]
 
 
-def test_page_has_spans_in_the_timeline_and_counters(path: Path) -> None:
+def test_page_has_spans_and_counters(path: Path) -> None:
     page = render_html(analyze_job([read_trace(path)]))
 
-    assert '{"kind":"operator","title":"operators","offset":0,"count":3}' in page
+    assert "<summary>Operators by time on the host</summary>" in page
     assert "<summary>Counters</summary>" in page
     assert "utils: decode_batch_token_utilization" in page
 

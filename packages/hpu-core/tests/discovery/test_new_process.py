@@ -121,8 +121,8 @@ def test_no_device_is_opened(run: Callable[..., Any]) -> None:
 def test_bridge_records_opened_devices(run: Callable[..., Any]) -> None:
     """The test above can fail."""
     program = (
-        "import habana_frameworks.torch as bridge\nfrom hpu_core.bridge import device_name\n"
-        "device_name()\nprint(json.dumps(bridge.opened))"
+        "import habana_frameworks.torch as bridge\nimport habana_frameworks.torch.hpu as hpu\n"
+        "hpu.get_device_name()\nprint(json.dumps(bridge.opened))"
     )
 
     assert run(program) == ["get_device_name"]

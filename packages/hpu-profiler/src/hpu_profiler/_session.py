@@ -187,34 +187,47 @@ class SessionManager:
         """Sessions of which a trace reached its limit."""
         return [session for session in self._sessions.values() if session.schedule.was_limited]
 
-    def start_step(self, kind: str) -> None:
+    def start_step(self, kind: str) -> bool:
         """Start or resume the session for a kind, unless its steps belong to the active session.
 
         Args:
             kind: Kind of the step that starts.
+
+        Returns:
+            Whether a session was started or stopped.
         """
         active = self.active
         if active is not None and active.kind != kind:
             if kind != self._main_kind:
-                return
+                return False
             active.stop(keep_empty=False)
         if kind not in self._sessions:
             self._sessions[kind] = self._create_session(kind)
         session = self._sessions[kind]
-        if session.profile is None and not session.schedule.is_finished:
+        starts = session.profile is None and not session.schedule.is_finished
+        if starts:
             session.start()
+        return starts or active is not None
 
-    def end_step(self, kind: str) -> None:
+    def end_step(self, kind: str) -> bool:
         """End a step.
 
         Args:
             kind: Kind of the step that ends.
+
+        Returns:
+            Whether a session may have changed its state.
         """
         active = self.active
         if active is not None and active.kind != kind:
             active.count_other_step()
-        elif kind in self._sessions:
-            self._sessions[kind].end_step()
+            return True
+        session = self._sessions.get(kind)
+        if session is None:
+            return False
+        was_started = session.profile is not None
+        session.end_step()
+        return was_started
 
     def stop(self, *, keep_empty: bool = True) -> None:
         """Stop all sessions and write the trace of the active one.

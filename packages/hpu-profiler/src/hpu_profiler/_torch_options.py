@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _PROFILE_VARIABLE: Final = "HABANA_PROFILE"
-_USABLE_VALUE: Final = "profile_api_light"
+_DISABLED: Final = "0"
 _HPU: Final = "HPU"
 #: Argument of the bridge's profiler up to SynapseAI 1.19.
 _BRIDGE_ARGUMENTS: Final = frozenset({"debug_activities"})
@@ -87,20 +87,19 @@ def _look_up(names: Iterable[str]) -> list[Any]:
 
 
 def check_environment(environment: Mapping[str, str]) -> None:
-    """Raise if HABANA_PROFILE keeps device events out of torch's traces.
+    """Raise if HABANA_PROFILE disables torch's profiler, of any activity.
 
-    The bridge sets the variable to "profile_api_light" if it is unset.
+    The bridge sets the variable to "profile_api_light" when it is imported, unless it has a value. It refuses "0" only;
+    SynapseAI interprets the others.
 
     Args:
         environment: Environment variables.
 
     Raises:
-        RuntimeError: The variable has another value.
+        RuntimeError: The variable is "0".
     """
-    value = environment.get(_PROFILE_VARIABLE)
-    if value not in {None, _USABLE_VALUE}:
+    if environment.get(_PROFILE_VARIABLE) == _DISABLED:
         raise RuntimeError(
-            f"{_PROFILE_VARIABLE} must be unset or {_USABLE_VALUE!r} for HPUProfiler to record the card, got "
-            f"{value!r}, which starts SynapseAI's own profiler or disables torch's. Run `unset {_PROFILE_VARIABLE}` "
-            "and start the program again, or train without HPUProfiler."
+            f"{_PROFILE_VARIABLE} must not be '0' for HPUProfiler, got '0', with which the bridge disables torch's "
+            f"profiler. Run `unset {_PROFILE_VARIABLE}` and start the program again, or train without HPUProfiler."
         )

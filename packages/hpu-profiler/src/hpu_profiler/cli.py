@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress
 
 from hpu_profiler.__about__ import __version__
 from hpu_profiler.analysis.job import JobAnalysis, analyze_job
 from hpu_profiler.analysis.trace_diff import diff_jobs
 from hpu_profiler.report.diff import print_diff
+from hpu_profiler.report.export import clock_offsets, write_perfetto
+from hpu_profiler.report.export import speedscope as to_speedscope
 from hpu_profiler.report.html import render_html
-from hpu_profiler.report.json import diff_to_list, to_dict
+from hpu_profiler.report.json import diff_to_dict, to_dict
 from hpu_profiler.report.server import create_server
 from hpu_profiler.report.text import print_report
 from hpu_profiler.trace.reader import TraceError, find_traces, read_trace
@@ -24,10 +28,13 @@ from hpu_profiler.trace.reader import TraceError, find_traces, read_trace
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["diff", "main", "report", "serve"]
+    from hpu_profiler.trace.model import Trace
+
+__all__ = ["diff", "export", "main", "report", "serve"]
 
 #: Columns of the tables where the output is not a terminal.
 _DEFAULT_WIDTH = 160
+_FILE = click.Path(path_type=Path, dir_okay=False)
 _PATH = click.Path(path_type=Path)
 
 
@@ -39,7 +46,7 @@ def main() -> None:
 
 @main.command()
 @click.argument("traces", nargs=-1, required=True, type=_PATH)
-@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Also write an HTML page to this file.")
+@click.option("--html", type=_FILE, help="Also write an HTML page to this file.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with stable keys instead of tables.")
 @click.option("--rows", default=15, show_default=True, type=click.IntRange(1), help="Number of operators to show.")
 def report(traces: tuple[Path, ...], html: Path | None, as_json: bool, rows: int) -> None:
@@ -73,7 +80,7 @@ def diff(before: Path, after: Path, as_json: bool, rows: int) -> None:
         jobs = _analyze([before]), _analyze([after])
         stages = diff_jobs(*jobs)
     if as_json:
-        click.echo(json.dumps(diff_to_list(stages), indent=2))
+        click.echo(json.dumps(diff_to_dict(stages), indent=2))
     elif stages:
         click.echo(f"before: {jobs[0].device_title}; after: {jobs[1].device_title}")
         print_diff(_console(), stages, row_limit=rows)
@@ -99,13 +106,48 @@ def serve(folder: Path, port: int) -> None:
         server.serve_forever()
 
 
+@main.command()
+@click.argument("traces", nargs=-1, required=True, type=_PATH)
+@click.option("--perfetto", type=_FILE, help="Write a timeline for https://ui.perfetto.dev: JSON, or .json.gz.")
+@click.option("--speedscope", type=_FILE, help="Write a flame graph for https://www.speedscope.app: JSON.")
+def export(traces: tuple[Path, ...], perfetto: Path | None, speedscope: Path | None) -> None:
+    """Write the events of TRACES for other viewers.
+
+    Each rank is a process. The clocks of the ranks are aligned by the ends of collectives.
+    """
+    if perfetto is None and speedscope is None:
+        raise click.UsageError("an export needs `--perfetto FILE` or `--speedscope FILE`")
+    with _one_line_errors():
+        paths = find_traces(traces)
+        if perfetto is not None:
+            job = analyze_job(_read(paths))
+            ranks = [(trace.path, trace.rank) for trace in job.traces]
+            write_perfetto(perfetto, ranks, clock_offsets(job))
+            click.echo(f"Wrote {perfetto}; open it in https://ui.perfetto.dev")
+        if speedscope is not None:
+            content = to_speedscope((trace.path.name, trace) for trace in _read(paths))
+            speedscope.write_text(json.dumps(content), encoding="utf-8")
+            click.echo(f"Wrote {speedscope}; open it in https://www.speedscope.app")
+
+
 def _analyze(paths: Sequence[Path]) -> JobAnalysis:
-    traces = [read_trace(path) for path in find_traces(paths)]
-    if len({trace.predicted for trace in traces}) > 1:
+    job = analyze_job(_read(find_traces(paths)))
+    if len({trace.predicted for trace in job.traces}) > 1:
         raise click.UsageError(
             "TRACES must have either predicted or measured times, got both: compare them with `hpu-profiler diff`"
         )
-    return analyze_job(traces)
+    return job
+
+
+def _read(paths: Sequence[Path]) -> Iterator[Trace]:
+    """Yield the traces one after the other; a terminal shows how far reading is."""
+    # A compressed file has more characters than bytes, about ten times as many.
+    sizes = {path: path.stat().st_size * (10 if path.suffix == ".gz" else 1) for path in paths}
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        for path in paths:
+            task = progress.add_task(escape(path.name), total=sizes[path])
+            yield read_trace(path, lambda read, task=task: progress.update(task, completed=read))  # type: ignore[misc]
+            progress.update(task, completed=sizes[path])
 
 
 def _console() -> Console:

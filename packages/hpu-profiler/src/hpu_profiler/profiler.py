@@ -10,7 +10,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hpu_profiler import _lightning, _schedule, _source_lines, _torch_options
+from hpu_profiler import _call_lines, _lightning, _schedule, _source_lines, _torch_options
 from hpu_profiler.__about__ import __version__
 from hpu_profiler._lightning import MAIN_STEP_KINDS, PyTorchProfiler, rank_zero_info, rank_zero_warn
 from hpu_profiler._session import ProfileSession, SessionManager
@@ -156,7 +156,7 @@ class HPUProfiler(PyTorchProfiler):
             log_dir: The Trainer's `log_dir`.
 
         Raises:
-            RuntimeError: HABANA_PROFILE keeps device events out of traces.
+            RuntimeError: HABANA_PROFILE disables torch's profiler.
         """
         self._stop_sessions()
         self._sessions = SessionManager(MAIN_STEP_KINDS[stage], self._create_session)
@@ -166,7 +166,7 @@ class HPUProfiler(PyTorchProfiler):
         self._writer = None
         self._last_summary = ""
         on_device = _lightning.has_device(trainer)
-        if on_device and "HPU" in _torch_options.activity_names(self._torch_arguments["activities"], on_device=True):
+        if on_device:
             _torch_options.check_environment(os.environ)
         self._metadata = {"version": __version__, "on_device": on_device, **_lightning.rank_metadata(trainer)}
 
@@ -180,8 +180,11 @@ class HPUProfiler(PyTorchProfiler):
         if info.is_failure:
             # Lightning does not call `describe` after a failure.
             self._stop_sessions()
-        elif info.starts_step is not None and not _lightning.is_sanity_checking(self._trainer):
-            self._sessions.start_step(info.starts_step)
+        elif (
+            info.starts_step is not None
+            and not _lightning.is_sanity_checking(self._trainer)
+            and self._sessions.start_step(info.starts_step)
+        ):
             self._update()
         if info.ends_step is not None:
             # A Trainer may run while its caller handles an exception.
@@ -195,7 +198,8 @@ class HPUProfiler(PyTorchProfiler):
         Args:
             action_name: Name of the action.
         """
-        super().stop(action_name)
+        if action_name in self._recording_map:
+            super().stop(action_name)
         kind = _lightning.classify_action(action_name, self._stage).ends_step
         if kind is None:
             return
@@ -206,8 +210,8 @@ class HPUProfiler(PyTorchProfiler):
         elif not _lightning.is_sanity_checking(self._trainer):
             # An annotation that crosses the end of a step would not nest with the annotation of the step.
             self._end_annotations()
-            self._sessions.end_step(kind)
-            self._update()
+            if self._sessions.end_step(kind):
+                self._update()
 
     def summary(self) -> str:
         """Return a table of the operators in the traces, with calls, CPU time, device time and memory.
@@ -234,6 +238,7 @@ class HPUProfiler(PyTorchProfiler):
         """
         self._stop_sessions(keep_empty=False)
         self._log_limits()
+        self._log_report()
         try:
             super().describe()
         except OSError as error:
@@ -337,7 +342,8 @@ class HPUProfiler(PyTorchProfiler):
         # The session's profile gets another one for the next trace.
         self._last_recording = profile.profiler
         writer = self._get_writer()
-        writer.write(self._prepare_filename(action_name=kind or None, extension=""), profile.export_chrome_trace)
+        name = self._prepare_filename(action_name=kind or None, extension="")
+        writer.write(name, functools.partial(self._export, profile))
         if self._export_to_flame_graph and self.dirpath is not None:
             path = Path(self.dirpath) / self._prepare_filename(action_name=kind or None, extension=".stack")
             try:
@@ -347,6 +353,11 @@ class HPUProfiler(PyTorchProfiler):
         if self._on_trace_ready is not None:
             self._on_trace_ready(profile)
 
+    def _export(self, profile: Any, path: str) -> None:
+        profile.export_chrome_trace(path)
+        if self._torch_arguments["with_stack"]:
+            _call_lines.add_call_lines(Path(path), profile.profiler)
+
     def _read_traces(self) -> list[Trace]:
         traces = []
         for path in self._writer.traces if self._writer else ():
@@ -355,6 +366,12 @@ class HPUProfiler(PyTorchProfiler):
             except (OSError, TraceError) as error:  # noqa: PERF203 - the other traces are summarized nevertheless
                 rank_zero_warn(f"HPUProfiler: the summary lacks a trace: {error}")
         return traces
+
+    def _log_report(self) -> None:
+        """Log where the traces are, and how to report on them."""
+        paths = self._writer.traces if self._writer is not None and self._export_to_chrome else []
+        if paths:
+            rank_zero_info(f"HPUProfiler: wrote {paths[-1]}. Report: hpu-profiler report {paths[-1].parent}")
 
     def _log_limits(self) -> None:
         """Log where less was recorded than a user may expect."""

@@ -31,7 +31,6 @@ def test_findings_are_sorted_by_saving(job: JobAnalysis) -> None:
         ("exposed communication", 10),
         ("host sync", 9),
         ("changing shapes", 5),
-        ("launch bound", 5),
     ]
 
 
@@ -179,7 +178,7 @@ def test_simulated_device_gives_no_findings_about_its_own_time(
 
     findings = analyze_job([fast_rank, slow_rank]).stages[0].findings
 
-    assert {"exposed communication", "launch bound"} <= {each.kind for each in job.stages[0].findings}
+    assert "exposed communication" in {each.kind for each in job.stages[0].findings}
     assert [each.kind for each in findings] == ["straggler", "data loading", "changing shapes", "host sync"]
     assert all(each.simulated for each in findings)
 
@@ -251,11 +250,6 @@ def test_changing_shapes_are_a_finding_on_gaudi(
     trace = make_trace(*_steps(builder, *events), deviceProperties=[{"name": name}])
 
     assert ("changing shapes" in _find(trace)) is has_finding
-
-
-def test_texts_are_sentences(job: JobAnalysis) -> None:
-    assert all(each.cure.endswith(".") for each in job.stages[0].findings)
-    assert all(not each.title.endswith(".") for each in job.stages[0].findings)
 
 
 def test_small_savings_are_left_out(fast_rank: Trace) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hpu_profiler.analysis.host_work import Owner, host_work, location_at, user_location
+from hpu_profiler.analysis.host_work import Owner, host_work, locations, user_location
 from hpu_profiler.trace.model import Trace
 
 from ..trace_builder import TraceBuilder  # noqa: TID252 - pytest gives the folder of tests no absolute name
@@ -107,8 +107,7 @@ def test_location_is_the_innermost_function_of_the_user(
         builder.frame("other.py(7): thread", 20, 60, thread=8),
     )
 
-    assert location_at(trace, 7, 30) == "train.py:5 training_step"
-    assert location_at(trace, 7, 5) == ""
+    assert locations(trace, [(7, 5), (7, 30)]) == ["", "train.py:5 training_step"]
 
 
 def test_location_without_stacks_is_that_of_the_hook(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
@@ -118,4 +117,4 @@ def test_location_without_stacks_is_that_of_the_hook(builder: TraceBuilder, make
         hpu_profiler={"sources": {"[Strategy]S.training_step": "train.py:5 training_step"}},
     )
 
-    assert location_at(trace, 7, 30) == "train.py:5 training_step"
+    assert locations(trace, [(7, 30)]) == ["train.py:5 training_step"]

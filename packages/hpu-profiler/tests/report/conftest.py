@@ -14,7 +14,7 @@ from hpu_profiler.trace.model import Trace
 from ..trace_builder import TraceBuilder  # noqa: TID252 - pytest gives the folder of tests no absolute name
 
 _CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DESK, PHONE = (1280, 900), (390, 844)
+DESK, PHONE = (1280, 900), (375, 812)
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +74,6 @@ def open_page(browser: Any, file: Path) -> Iterator[Callable[..., Any]]:
             ),
         )
         page.goto(file.as_uri())
-        page.wait_for_selector("html[data-ready]")
         pages.append(page)
         return page
 

@@ -56,6 +56,19 @@ def test_runs_are_listed(get: Callable[..., tuple[int, str]]) -> None:
     assert "1 trace<" in text
 
 
+def test_traces_in_the_folder_itself_are_a_run(
+    folder: Path, builder: TraceBuilder, write_trace: Callable[..., Path], get: Callable[..., tuple[int, str]]
+) -> None:
+    """A browser would remove the dot from the path "/runs/."."""
+    trace = write_trace(builder.step(0, 0, 9), builder.operator("aten::add", 1, 2))
+    trace.rename(folder / trace.name)
+
+    assert '<a href="/runs/">this folder</a>' in get("/")[1]
+    status, text = get("/runs/")
+    assert status == 200
+    assert "aten::add" in text
+
+
 def test_report_of_a_run_is_rendered(get: Callable[..., tuple[int, str]]) -> None:
     status, text = get("/runs/a%20run/version_0")
 
@@ -71,7 +84,7 @@ def test_other_paths_are_not_found(path: str, get: Callable[..., tuple[int, str]
 def test_unreadable_trace_is_an_error_page(folder: Path, get: Callable[..., tuple[int, str]]) -> None:
     (folder / "b.pt.trace.json").write_text("{")
 
-    status, text = get("/runs/.")
+    status, text = get("/runs/")
 
     assert status == 500
     assert "b.pt.trace.json is not valid JSON" in text

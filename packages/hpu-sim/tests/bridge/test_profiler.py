@@ -241,22 +241,44 @@ print(json.loads(path.read_text())["deviceProperties"][-1]["simulated"])
     assert output_of(program, tmp_path, **_OLD).splitlines()[-1] == "True"
 
 
-def test_up_to_1_19_a_variable_forbids_hpu_activity(output_of: Callable[..., str]) -> None:
-    """With HABANA_PROFILE=0 hpu activity raises the bridge's error, and a profile of the CPU works."""
+def test_up_to_1_19_a_variable_forbids_any_profile(output_of: Callable[..., str]) -> None:
+    """With HABANA_PROFILE=0 a profile of the CPU raises the bridge's error as well."""
     program = (
         _START
         + """
-try:
-    profile()
-except RuntimeError as error:
-    print(error)
-profile(activities=[ProfilerActivity.CPU])
+for arguments in ({}, {"activities": [ProfilerActivity.CPU]}):
+    try:
+        profile(**arguments)
+    except RuntimeError as error:
+        print(error)
 """
     )
 
     output = output_of(program, HABANA_PROFILE="0", **_OLD)
 
-    assert output == ('Tensorboard callback for HPU hardware profiling disabled. To enable set "HABANA_PROFILE"')
+    message = 'Tensorboard callback for HPU hardware profiling disabled. To enable set "HABANA_PROFILE"'
+    assert output.splitlines() == [message, message]
+
+
+def test_up_to_1_19_lanes_and_categories_follow_the_engine(tmp_path: Path, output_of: Callable[..., str]) -> None:
+    """An event has its graph, and no link to an operator. hpu-profiler's tests check all rules."""
+    program = (
+        _START
+        + """
+with profile() as recorded:
+    (torch.ones(8, 8).to("hpu") @ torch.ones(8, 8, device="hpu")).relu().cpu()
+recorded.export_chrome_trace(sys.argv[1])
+with open(sys.argv[1]) as file:
+    events = [event for event in json.load(file)["traceEvents"] if event["ph"] == "X" and event["pid"] == 0]
+print(sorted({(event["cat"], event["tid"], event["args"]["recipeId"] > 0) for event in events}))
+print(any("correlation" in event["args"] or "External id" in event["args"] for event in events))
+"""
+    )
+
+    assert output_of(program, tmp_path / "trace.json", **_OLD).splitlines()[-2:] == [
+        "[('Kernel', 6000, True), ('Kernel', 7000, True), ('Memcpy', 3000, False)]",
+        "False",
+    ]
 
 
 def test_up_to_1_19_names_imported_earlier_stay_torchs(output_of: Callable[..., str]) -> None:

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from hpu_profiler.trace.intervals import Interval
     from hpu_profiler.trace.model import Counter, DeviceEvent
 
-__all__ = ["Bandwidth", "CounterStats", "bandwidth", "counter_stats"]
+__all__ = ["GB_PER_S", "Bandwidth", "CounterStats", "bandwidth", "counter_stats"]
 
 #: Bytes per microsecond to GB/s.
-_GB_PER_S: Final = 1e-3
+GB_PER_S: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,6 @@ def bandwidth(events: Iterable[DeviceEvent]) -> Bandwidth | None:
         return None
     busy = length(union(event.interval for event in timed))
     return Bandwidth(
-        sum(event.bytes for event in timed) / busy * _GB_PER_S,
-        max(event.bytes / event.duration for event in timed) * _GB_PER_S,
+        sum(event.bytes for event in timed) / busy * GB_PER_S,
+        max(event.bytes / event.duration for event in timed) * GB_PER_S,
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hpu_profiler.analysis.counters import bandwidth
+from hpu_profiler.analysis.counters import GB_PER_S, bandwidth
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,7 +15,20 @@ if TYPE_CHECKING:
     from hpu_profiler.analysis.counters import Bandwidth
     from hpu_profiler.trace.model import DeviceEvent
 
-__all__ = ["DeviceEventStats", "collective_stats", "memcpy_stats"]
+__all__ = [
+    "UNKNOWN_DIRECTION",
+    "CollectiveSize",
+    "DeviceEventStats",
+    "collective_sizes",
+    "collective_stats",
+    "copy_direction",
+    "memcpy_stats",
+]
+
+UNKNOWN_DIRECTION: Final = "unknown direction"
+#: Bandwidth of a card's links to the others of its box, one way, in GB/s: 21 ports of 100 or 200 Gb/s. Sources: Intel's
+#: white papers of the generations; that of Gaudi 3 is computed from its ports.
+_LINKS: Final = {"GAUDI2": 262.5, "GAUDI3": 525.0}
 
 _DIRECTIONS: Final = (
     (re.compile(r"h(ost)?_?(to|2)_?d", re.IGNORECASE), "host to device"),
@@ -42,6 +56,27 @@ class DeviceEventStats:
     bandwidth: Bandwidth | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class CollectiveSize:
+    """Rate of one collective for one size.
+
+    Attributes:
+        name: Name of the collective.
+        size: Bytes of each call, rounded up to a power of two.
+        calls: Number of calls.
+        time: Median duration in microseconds. A rank that comes early also waits in it.
+        rate: Median rate in GB/s: bytes that this rank contributes by the duration.
+        link_fraction: Rate as a fraction of the card's links; None if the generation is unknown.
+    """
+
+    name: str
+    size: int
+    calls: int
+    time: float
+    rate: float
+    link_fraction: float | None
+
+
 def collective_stats(events: Iterable[DeviceEvent]) -> tuple[DeviceEventStats, ...]:
     """Return the totals of each collective, longest total time first."""
     return _stats((event.name, event) for event in events if event.kind == "collective")
@@ -49,11 +84,32 @@ def collective_stats(events: Iterable[DeviceEvent]) -> tuple[DeviceEventStats, .
 
 def memcpy_stats(events: Iterable[DeviceEvent]) -> tuple[DeviceEventStats, ...]:
     """Return the totals of copies in each direction, longest total time first."""
-    return _stats((_direction(event.name), event) for event in events if event.kind == "memcpy")
+    return _stats((copy_direction(event.name), event) for event in events if event.kind == "memcpy")
 
 
-def _direction(name: str) -> str:
-    return next((direction for pattern, direction in _DIRECTIONS if pattern.search(name)), "unknown direction")
+def copy_direction(name: str) -> str:
+    """Return the direction of a copy from its name; SynapseAI's names need not tell it."""
+    return next((direction for pattern, direction in _DIRECTIONS if pattern.search(name)), UNKNOWN_DIRECTION)
+
+
+def collective_sizes(events: Iterable[DeviceEvent], device_name: str) -> tuple[CollectiveSize, ...]:
+    """Return the rate of each collective by size, those of unknown size left out; the largest sizes come first.
+
+    Args:
+        events: Device events.
+        device_name: Name of the device in the trace.
+    """
+    groups: dict[tuple[str, int], list[DeviceEvent]] = {}
+    for event in events:
+        if event.kind == "collective" and event.bytes and event.duration:
+            groups.setdefault((event.name, 1 << (event.bytes - 1).bit_length()), []).append(event)
+    links = _LINKS.get(device_name.upper().replace(" ", "").replace("-", ""))
+    rows = []
+    for (name, size), group in groups.items():
+        time = statistics.median(event.duration for event in group)
+        rate = statistics.median(event.bytes / event.duration for event in group) * GB_PER_S
+        rows.append(CollectiveSize(name, size, len(group), time, rate, rate / links if links else None))
+    return tuple(sorted(rows, key=lambda row: (-row.size, row.name)))
 
 
 def _stats(events: Iterable[tuple[str, DeviceEvent]]) -> tuple[DeviceEventStats, ...]:

@@ -6,13 +6,12 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from hpu_profiler._formatting import format_time
-from hpu_profiler.analysis import host_sync
-from hpu_profiler.analysis.host_work import location_at
+from hpu_profiler._formatting import format_bytes, format_percent, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from hpu_profiler.analysis.host_sync import SyncSite
     from hpu_profiler.analysis.host_work import Category, Owner
     from hpu_profiler.analysis.trace_analysis import TraceAnalysis
 
@@ -29,18 +28,24 @@ FindingKind = Literal[
     "logger",
     "user code",
     "launch bound",
+    "data movement",
 ]
 #: Smallest part of a step that is worth a finding.
 _MIN_FRACTION: Final = 0.05
 _HPU_NAME_RE: Final = re.compile(r"gaudi|hpu|^hl-", re.IGNORECASE)
 #: Host work that a simulated device makes slow, because it computes on the host.
+#: Fraction of the links' bandwidth below which a finding says that a collective is slow, of sizes that should reach it.
+_SLOW_LINK: Final = 0.5
+_LARGE_COLLECTIVE: Final = 16 << 20
+_NO_LINES: Final = " `HPUProfiler(with_stack=True)` records the line of each call."
 _LAUNCH_CATEGORIES: Final[tuple[Category, ...]] = ("operators", "optimizer", "Lightning", "unrecorded")
 
 _CURES: Final[dict[FindingKind, str]] = {
     "data loading": "Give the DataLoader workers (`num_workers`, `persistent_workers=True`, `prefetch_factor`), or do "
     "less work per sample.",
     "host sync": "Keep the value on the card: collect `loss.detach()` and read it every N steps, or pass the tensor to "
-    "`self.log`. Avoid `.item()`, `print(loss)` and `if tensor:` in a step.",
+    "`self.log`. Avoid `.item()`, `.cpu()`, `.tolist()`, `print(loss)` and `if tensor:` in a step, and refresh the "
+    "progress bar less often.",
     "changing shapes": "Keep shapes equal from step to step: pad batches to a few lengths (hpu-bucketing chooses "
     "them), and set `drop_last=True`.",
     "compilation": "If these are the first graphs of a run, record later steps. Otherwise keep shapes equal from step "
@@ -50,7 +55,10 @@ _CURES: Final[dict[FindingKind, str]] = {
     "callback": "Run the callback less often, or move its work out of the step.",
     "logger": "Log less often (`log_every_n_steps`), or use a logger that writes in the background.",
     "user code": "Move this work to the DataLoader's workers or to the card, or do it once before training.",
-    "launch bound": "Use larger batches, `torch.compile` in eager mode, or fewer and larger operators.",
+    "launch bound": 'Use larger batches, `torch.compile(model, backend="hpu_backend")` in eager mode, or fewer and '
+    "larger operators.",
+    "data movement": "Use operators that broadcast by themselves instead of `expand`, `repeat` and copies of "
+    "transposed tensors, and keep the layout of a tensor between operators.",
 }
 
 
@@ -66,6 +74,7 @@ class Finding:
         saving: Time that each step gets shorter, in microseconds.
         location: The user's line as "file:line function"; empty if the trace does not show it.
         subject: Name of the callback, function or action; empty if there is none.
+        sites: Calls that make the host wait, of a finding about host-device synchronizations.
         simulated: Whether the time was measured on a simulated device.
         predicted: Whether the time is predicted and not measured.
     """
@@ -77,6 +86,7 @@ class Finding:
     saving: float
     location: str = ""
     subject: str = ""
+    sites: tuple[SyncSite, ...] = ()
     simulated: bool = False
     predicted: bool = False
 
@@ -100,7 +110,7 @@ def find(traces: Sequence[TraceAnalysis], straggler: TraceAnalysis | None) -> tu
     if all(_compiles_graphs(rank) for rank in ranks):
         found.append(_changing_shapes(ranks))
     if not simulated:
-        found += [_compilation(ranks), _exposed_comm(straggler, ranks), _launch_bound(ranks)]
+        found += [_compilation(ranks), _exposed_comm(straggler, ranks), _launch_bound(ranks), _data_movement(ranks)]
     kept = _without_repetitions(finding for finding in found if finding is not None)
     marked = (replace(each, simulated=simulated, predicted=predicted) for each in kept)
     return tuple(sorted(marked, key=lambda each: -each.saving))
@@ -162,19 +172,25 @@ def _describe(owner: Owner) -> str:
 
 
 def _host_sync(ranks: Sequence[TraceAnalysis]) -> Finding | None:
-    costs = {rank.name: host_sync.cost(rank.trace) for rank in ranks}
-    counted = max(ranks, key=lambda each: costs[each.name].calls / each.steps)
-    calls = costs[counted.name].calls / counted.steps
+    counted = max(ranks, key=lambda each: each.host_syncs.calls / each.steps)
+    syncs = counted.host_syncs
+    calls = syncs.calls / counted.steps
     if calls < 1:
         return None
-    cost = costs[counted.name]
+    names = {site.name for site in syncs.sites}
+    title = (
+        f"`{syncs.sites[0].name}` makes the host wait for the card {_times(calls)} in each step"
+        if len(names) == 1
+        else f"The host waits for the card {_times(calls)} in each step"
+    )
     return Finding(
         "host sync",
-        f"`{cost.name}` makes the host wait for the card {_times(calls)} in each step",
+        title,
         "The host launches no work until the card has finished all of its queue.",
-        _CURES["host sync"],
-        _saving(ranks, lambda rank: costs[rank.name].time),
-        cost.location,
+        _CURES["host sync"] + ("" if syncs.has_lines else _NO_LINES),
+        _saving(ranks, lambda rank: rank.host_syncs.time),
+        next((site.location for site in syncs.sites if site.location), ""),
+        sites=syncs.sites,
     )
 
 
@@ -188,12 +204,11 @@ def _compiles_graphs(rank: TraceAnalysis) -> bool:
 
 
 def _changing_shapes(ranks: Sequence[TraceAnalysis]) -> Finding | None:
-    rank = max(ranks, key=lambda each: (each.new_shapes.steps, each.compilations.recompilations))
-    count = rank.new_shapes.steps
+    rank = max(ranks, key=lambda each: (each.new_shapes, each.compilations.recompilations))
+    count = rank.new_shapes
     recompiled = rank.compilations.recompilations
     if not count and not recompiled:
         return None
-    locations = (location_at(rank.trace, each.thread, each.start) for each in rank.new_shapes.operators)
     compilation = "A card compiles a graph for each new shape"
     unmeasured = ", which can take seconds; the simulated card does not compile." if rank.trace.simulated else "."
     return Finding(
@@ -204,7 +219,7 @@ def _changing_shapes(ranks: Sequence[TraceAnalysis]) -> Finding | None:
         compilation + unmeasured + (f" {recompiled} were recompiled here." if recompiled and count else ""),
         _CURES["changing shapes"],
         _saving(ranks, lambda each: each.compilations.time),
-        next(filter(None, locations), ""),
+        rank.new_shapes_location,
     )
 
 
@@ -247,7 +262,7 @@ def _idle(rank: TraceAnalysis, category: str, name: str | None) -> float:
 
 def _compilation(ranks: Sequence[TraceAnalysis]) -> Finding | None:
     saving = _saving(ranks, lambda rank: rank.compilations.time)
-    if any(rank.compilations.recompilations or rank.new_shapes.steps for rank in ranks) or not _is_large(saving, ranks):
+    if any(rank.compilations.recompilations or rank.new_shapes for rank in ranks) or not _is_large(saving, ranks):
         return None
     title = f"Compiling graphs takes {format_time(saving)} of each step"
     return Finding("compilation", title, "", _CURES["compilation"], saving)
@@ -262,18 +277,50 @@ def _exposed_comm(straggler: TraceAnalysis | None, ranks: Sequence[TraceAnalysis
     return Finding(
         "exposed communication",
         f"Collectives take {format_time(saving)} of each step while the card computes nothing",
-        f"{rank.collectives[0].name} takes most of it." if rank.collectives else "",
+        " ".join(filter(None, (_longest_collective(rank), _slow_links(rank)))),
         _CURES["exposed communication"],
         saving,
     )
 
 
+def _longest_collective(rank: TraceAnalysis) -> str:
+    return f"{rank.collectives[0].name} takes most of it." if rank.collectives else ""
+
+
+def _slow_links(rank: TraceAnalysis) -> str:
+    """Return a sentence about the largest collective that is slow for the card's links; empty if there is none."""
+    for row in rank.collective_sizes:
+        if row.size >= _LARGE_COLLECTIVE and row.link_fraction is not None and row.link_fraction < _SLOW_LINK:
+            return (
+                f"{row.name} of {format_bytes(row.size)} reaches {row.rate:.3g} GB/s, "
+                f"{format_percent(row.link_fraction)} of the card's links: check links and switch."
+            )
+    return ""
+
+
+def _data_movement(ranks: Sequence[TraceAnalysis]) -> Finding | None:
+    saving = _saving(ranks, lambda rank: sum(each.time for each in rank.moving_kernels))
+    if not _is_large(saving, ranks):
+        return None
+    rank = max(ranks, key=lambda each: sum(kernel.time for kernel in each.moving_kernels) / each.steps)
+    kernel = rank.moving_kernels[0]
+    return Finding(
+        "data movement",
+        f"The card spends {format_time(saving)} of each step in `{kernel.name}`, which moves data and computes nothing",
+        "The bridge runs `expand` as such a node where its result is stored." if "roadcast" in kernel.name else "",
+        _CURES["data movement"],
+        saving,
+        kernel.location,
+        kernel.name,
+    )
+
+
 def _launch_bound(ranks: Sequence[TraceAnalysis]) -> Finding | None:
-    saving = _saving(ranks, lambda rank: sum(rank.idle.by_cause.get(each, 0.0) for each in _LAUNCH_CATEGORIES))
+    saving = _saving(ranks, _launch_time)
     if not _is_large(saving, ranks):
         return None
     rank = ranks[0]
-    short = f"{rank.launches.short_kernels} of {rank.launches.launches} kernels are shorter than 5 us."
+    short = f"{rank.launches.short_kernels} of {rank.launches.kernels} kernels are shorter than 5 us."
     return Finding(
         "launch bound",
         f"The card waits {format_time(saving)} in each step because the host launches work slowly",
@@ -281,6 +328,12 @@ def _launch_bound(ranks: Sequence[TraceAnalysis]) -> Finding | None:
         _CURES["launch bound"],
         saving,
     )
+
+
+def _launch_time(rank: TraceAnalysis) -> float:
+    """Return the idle time in which the host was launching work, without that after a synchronization."""
+    after_syncs = max(rank.host_syncs.time - rank.idle.by_cause.get("host sync", 0.0), 0.0)
+    return max(sum(rank.idle.by_cause.get(each, 0.0) for each in _LAUNCH_CATEGORIES) - after_syncs, 0.0)
 
 
 def _without_repetitions(findings: Iterable[Finding]) -> list[Finding]:

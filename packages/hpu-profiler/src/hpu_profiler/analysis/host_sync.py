@@ -2,79 +2,97 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from hpu_profiler.analysis.host_work import is_data_loading, location_at, sync_operators
+from hpu_profiler.analysis.host_work import enclosing_actions, is_data_loading, locations, sync_spans
 from hpu_profiler.analysis.idle_time import idle_intervals
 from hpu_profiler.trace.intervals import difference, intersection, length, union
 
 if TYPE_CHECKING:
-    from hpu_profiler.trace.intervals import Interval
-    from hpu_profiler.trace.model import Operator, Trace
+    from collections.abc import Sequence
 
-__all__ = ["HostSyncCost", "cost"]
+    from hpu_profiler.trace.intervals import Interval
+    from hpu_profiler.trace.model import HostSpan, Trace
+
+__all__ = ["HostSyncs", "SyncSite", "host_syncs"]
 
 #: Largest time from the end of a wait to the idle time that it causes, in microseconds.
-_TOLERANCE = 50.0
+_TOLERANCE: Final = 50.0
 
 
 @dataclass(frozen=True, slots=True)
-class HostSyncCost:
-    """Cost of the synchronizations in a trace.
+class SyncSite:
+    """Line of the program that makes the host wait for the device.
+
+    Attributes:
+        name: What the program calls, such as ".item()".
+        location: The line of the call, or without stacks of the hook around it, as "file:line function"; empty if the
+            trace shows neither.
+        action: Lightning's action around the call; empty without one.
+        calls: Number of calls.
+        time: Idle time of the device during and after them, in microseconds.
+    """
+
+    name: str
+    location: str
+    action: str
+    calls: int
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class HostSyncs:
+    """Synchronizations of a trace.
 
     Attributes:
         calls: Number of calls.
         time: Idle time of the device during and after them, in microseconds.
-        name: Name of the most frequent call.
-        location: The user's line of its first call; empty if the trace does not show it.
+        sites: Lines that make them, longest time first.
+        has_lines: Whether the trace has the lines of the calls, and not only of the hooks around them.
     """
 
     calls: int = 0
     time: float = 0.0
-    name: str = ""
-    location: str = ""
+    sites: tuple[SyncSite, ...] = ()
+    has_lines: bool = False
 
 
-def cost(trace: Trace) -> HostSyncCost:
-    """Return the cost of the synchronizations of the thread that runs the steps."""
-    ids = sync_operators(trace)
-    outermost: list[Operator] = []
-    for operator in trace.operators:
-        is_sync = id(operator) in ids and operator.thread == trace.step_thread
-        # aten::item calls aten::_local_scalar_dense.
-        if is_sync and (not outermost or operator.start >= outermost[-1].end):
-            outermost.append(operator)
-    if not outermost:
-        return HostSyncCost()
-    name, _ = Counter(operator.name for operator in outermost).most_common(1)[0]
-    first = next(operator for operator in outermost if operator.name == name)
-    return HostSyncCost(
-        len(outermost),
-        _idle_time(trace, outermost),
-        "." + name.removeprefix("aten::").lstrip("_") + "()",
-        location_at(trace, first.thread, first.start),
+def host_syncs(trace: Trace) -> HostSyncs:
+    """Return the synchronizations of the thread that runs the steps."""
+    syncs = sync_spans(trace)
+    if not syncs:
+        return HostSyncs()
+    gaps = idle_intervals(trace)
+    loading = union(span.interval for span in trace.spans if is_data_loading(span))
+    around = locations(trace, ((span.thread, span.start) for span, _ in syncs))
+    actions = enclosing_actions(trace, syncs[0][0].thread, (span.start for span, _ in syncs))
+    groups: dict[tuple[str, str, str], list[HostSpan]] = {}
+    for (span, name), location, action in zip(syncs, around, actions, strict=True):
+        groups.setdefault((name, getattr(span, "location", "") or location, action), []).append(span)
+
+    def idle_time(spans: Sequence[HostSpan]) -> float:
+        return length(difference(intersection(gaps, union(_waits(trace, gaps, spans))), loading))
+
+    sites = [SyncSite(*key, len(spans), idle_time(spans)) for key, spans in groups.items()]
+    return HostSyncs(
+        len(syncs),
+        idle_time([span for span, _ in syncs]),
+        tuple(sorted(sites, key=lambda site: (-site.time, -site.calls))),
+        any(call.location for call in trace.sync_calls),
     )
 
 
-def _idle_time(trace: Trace, syncs: list[Operator]) -> float:
-    gaps = idle_intervals(trace)
-    waits: list[Interval] = [operator.interval for operator in syncs]
+def _waits(trace: Trace, gaps: list[Interval], syncs: Sequence[HostSpan]) -> list[Interval]:
+    """Return the time in the calls, and the idle time after each of them, until the host has launched new work."""
+    waits: list[Interval] = [span.interval for span in syncs]
     # A simulated device is idle after each operator, because it computes on the host.
-    if not trace.simulated:
-        waits += _following_gaps(gaps, syncs)
-    loading = union(span.interval for span in trace.spans if is_data_loading(span))
-    return length(difference(intersection(gaps, union(waits)), loading))
-
-
-def _following_gaps(gaps: list[Interval], syncs: list[Operator]) -> list[Interval]:
-    """Return the idle time after each wait, until the host has launched new work."""
-    following = []
+    if trace.simulated:
+        return waits
     index = 0
-    for operator in syncs:
-        while index < len(gaps) and gaps[index][1] <= operator.end:
+    for span in syncs:
+        while index < len(gaps) and gaps[index][1] <= span.end:
             index += 1
-        if index < len(gaps) and gaps[index][0] <= operator.end + _TOLERANCE:
-            following.append(gaps[index])
-    return following
+        if index < len(gaps) and gaps[index][0] <= span.end + _TOLERANCE:
+            waits.append(gaps[index])
+    return waits

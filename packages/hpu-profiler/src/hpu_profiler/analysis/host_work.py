@@ -14,11 +14,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from hpu_core import bridge
-from hpu_profiler.trace.call_stack import owner_intervals
+from hpu_profiler.analysis.device_events import UNKNOWN_DIRECTION, copy_direction
+from hpu_profiler.trace.call_stack import innermost_spans, owner_intervals
 from hpu_profiler.trace.intervals import intersection, length, union
 from hpu_profiler.trace.model import Operator
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hpu_profiler.trace.intervals import Interval
     from hpu_profiler.trace.model import HostSpan, Trace
 
@@ -27,10 +30,11 @@ __all__ = [
     "Category",
     "HostWork",
     "Owner",
+    "enclosing_actions",
     "host_work",
     "is_data_loading",
-    "location_at",
-    "sync_operators",
+    "locations",
+    "sync_spans",
     "user_location",
 ]
 
@@ -47,8 +51,17 @@ _DATA_LOADING_RE: Final = re.compile(
 )
 # Actions that Lightning's own code names.
 _LIGHTNING_ACTION_RE: Final = re.compile(r"^(\[_?\w+\]|run_training_(batch|epoch)$|save_checkpoint$)")
-_SYNC_OPERATORS: Final = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero"})
+#: Operators that read a value, and those that may copy to the host, by the call that a program makes.
+_READING_OPERATORS: Final = {
+    "aten::item": ".item()",
+    "aten::_local_scalar_dense": ".item()",
+    "aten::is_nonzero": "if tensor:",
+    "aten::nonzero": ".nonzero()",
+}
+_COPYING_OPERATORS: Final = {"aten::copy_": ".cpu()", "aten::_to_copy": ".cpu()", "aten::to": ".cpu()"}
+_READING_CALLS: Final = frozenset({".cpu()", ".tolist()", ".numpy()"})
 _SYNC_RE: Final = re.compile(r"synchroni[sz]e|(^|_)wait", re.IGNORECASE)
+_PROGRESS_BAR_RE: Final = re.compile(r"/callbacks/progress/|tqdm|rich/")
 _FRAME_RE: Final = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)$")
 _LOGGER_RE: Final = re.compile(r"^(lightning/pytorch|pytorch_lightning|lightning/fabric|lightning_fabric)/loggers/")
 #: Packages whose functions are not the user's, for traces that do not name the installed packages.
@@ -163,17 +176,21 @@ def user_location(name: str, libraries: frozenset[str]) -> str:
 
 def _owner_intervals(trace: Trace) -> dict[Owner, list[Interval]]:
     thread = trace.step_thread
-    syncs = sync_operators(trace)
+    syncs = {id(span): name for span, name in sync_spans(trace)}
     # The program that calls the Trainer encloses all steps, so it explains none.
-    inner = [frame for frame in trace.frames if not _encloses(frame, trace)]
+    inner = _frames_within(trace)
     frames = {name: user_location(name, trace.libraries) for name in {frame.name for frame in inner}}
+    calls = [call for call in trace.sync_calls if id(call) in syncs]
     spans: list[HostSpan] = [
-        span for group in (trace.spans, inner, trace.operators) for span in group if span.thread == thread
+        span for group in (trace.spans, inner, calls, trace.operators) for span in group if span.thread == thread
     ]
 
     def owner(span: HostSpan, caller: Owner | None) -> Owner | None:
+        if id(span) in syncs:
+            location = getattr(span, "location", "") or (caller.location if caller else "")
+            return Owner("host sync", syncs[id(span)], location)
         if isinstance(span, Operator):
-            return _operator_owner(span, caller, is_sync=id(span) in syncs)
+            return _operator_owner(caller)
         if span.name in frames:
             return _frame_owner(span.name, frames[span.name], caller)
         return _annotation_owner(span.name, caller, trace)
@@ -181,32 +198,76 @@ def _owner_intervals(trace: Trace) -> dict[Owner, list[Interval]]:
     return owner_intervals(spans, owner)
 
 
-def _encloses(frame: HostSpan, trace: Trace) -> bool:
-    return any(frame.start <= start and frame.end >= end for start, end in trace.windows)
+def _frames_within(trace: Trace) -> list[HostSpan]:
+    """Return the calls of functions that do not enclose a window of the trace."""
+    starts = [start for start, _ in trace.windows]
+    ends = [end for _, end in trace.windows]
+
+    def encloses(frame: HostSpan) -> bool:
+        index = bisect_left(starts, frame.start)
+        return index < len(ends) and ends[index] <= frame.end
+
+    return [frame for frame in trace.frames if not encloses(frame)]
 
 
-def sync_operators(trace: Trace) -> set[int]:
-    """Return the ids of the operators that read a value from the device.
+def sync_spans(trace: Trace) -> list[tuple[HostSpan, str]]:
+    """Return the outermost calls or operators of the steps' thread that wait for the device, each with its name.
 
     `.item()` of a tensor on the host is the same operator, without a copy from the device.
     """
-    candidates = [operator for operator in trace.operators if operator.name in _SYNC_OPERATORS]
-    copies = [event.operator for event in trace.device_events if event.kind == "memcpy" and event.operator]
-    if not copies:
-        return {id(operator) for operator in candidates}
-    readers = sorted((operator.start, operator.end, operator.thread) for operator in copies)
-    found = set()
-    for operator in candidates:
-        index = bisect_left(readers, (operator.start,))
-        if index < len(readers) and readers[index][0] <= operator.end:
-            found.add(id(operator))
+    thread = trace.step_thread
+    operators = [operator for operator in _sync_operators(trace) if operator.thread == thread]
+    starts = [operator.start for operator in operators]
+    found: list[tuple[HostSpan, str]] = []
+    for call in trace.sync_calls:
+        index = bisect_left(starts, call.start)
+        if call.thread == thread and index < len(starts) and starts[index] <= call.end:
+            found.append((call, "progress bar" if _PROGRESS_BAR_RE.search(call.location) else call.name))
+    names = _READING_OPERATORS | _COPYING_OPERATORS
+    found += [(operator, names.get(operator.name, ".cpu()")) for operator in operators]
+    outermost: list[tuple[HostSpan, str]] = []
+    for span, name in sorted(found, key=lambda pair: (pair[0].start, -pair[0].end)):
+        # print() calls .item(), and aten::item calls aten::_local_scalar_dense.
+        if not outermost or span.start >= outermost[-1][0].end:
+            outermost.append((span, name))
+    return outermost
+
+
+def _sync_operators(trace: Trace) -> list[Operator]:
+    """Return the operators that read a value from the device, ordered by start."""
+    copies = [event for event in trace.device_events if event.kind == "memcpy" and event.operator is not None]
+    directions = {name: copy_direction(name) for name in {event.name for event in copies}}
+    readers = {
+        id(event.operator): event.operator
+        for event in copies
+        if event.operator and directions[event.name] in {"device to host", UNKNOWN_DIRECTION}
+    }
+    waits = sorted(
+        span.interval
+        for span in (*trace.spans, *trace.sync_calls)
+        if _SYNC_RE.search(span.name) or span.name in _READING_CALLS
+    )
+    reads = sorted(operator.interval for operator in readers.values())
+    found = []
+    for operator in trace.operators:
+        if operator.name in _READING_OPERATORS:
+            is_found = _contains_start(operator, reads) if copies else True
+        elif operator.name in _COPYING_OPERATORS:
+            # The traces of the bridge link no copy to its operator, and do not tell the direction.
+            is_found = id(operator) in readers if copies else _contains_start(operator, waits)
+        else:
+            is_found = False
+        if is_found:
+            found.append(operator)
     return found
 
 
-def _operator_owner(operator: Operator, caller: Owner | None, *, is_sync: bool) -> Owner | None:
-    if is_sync:
-        location = caller.location if caller else ""
-        return Owner("host sync", operator.name.removeprefix("aten::").lstrip("_"), location)
+def _contains_start(operator: Operator, intervals: list[Interval]) -> bool:
+    index = bisect_left(intervals, (operator.start,))
+    return index < len(intervals) and intervals[index][0] <= operator.end
+
+
+def _operator_owner(caller: Owner | None) -> Owner:
     if caller is None or caller.category in {"user code", "Lightning"}:
         return Owner("operators", caller.name if caller else "", caller.location if caller else "")
     return caller
@@ -215,7 +276,7 @@ def _operator_owner(operator: Operator, caller: Owner | None, *, is_sync: bool) 
 def _frame_owner(name: str, location: str, caller: Owner | None) -> Owner | None:
     if _LOGGER_RE.match(name):
         return caller if caller and caller.category == "logger" else Owner("logger", name, "")
-    if not location:
+    if not location or (caller and caller.category == "host sync"):
         return caller
     if caller is None or caller.category in {"user code", "Lightning", "operators", "optimizer"}:
         return Owner("user code", location.rpartition(" ")[2], location)
@@ -252,22 +313,36 @@ def _action_owner(action: str, caller: Owner | None, trace: Trace) -> Owner:
     return Owner("Lightning", name)
 
 
-def location_at(trace: Trace, thread: int, time: float) -> str:
-    """Return the innermost user's function that runs at a time; empty if the trace does not show it.
+def locations(trace: Trace, points: Iterable[tuple[int, float]]) -> list[str]:
+    """Return the innermost user's function that runs at each point; empty where the trace does not show it.
 
     Args:
         trace: The trace.
-        thread: Thread id.
-        time: Time on the trace's clock.
+        points: Thread ids and times on the trace's clock.
     """
-    location = ""
-    for frame in trace.frames:
-        if frame.start > time:
-            break
-        if frame.thread == thread and frame.end >= time and not _encloses(frame, trace):
-            location = user_location(frame.name, trace.libraries) or location
-    if location:
-        return location
-    hooks = (span.name for span in trace.spans if span.thread == thread and span.start <= time <= span.end)
-    names = (name.removeprefix(_ACTION_PREFIX) for name in hooks)
-    return next((trace.sources[name] for name in reversed([*names]) if name in trace.sources), "")
+    points = list(points)
+    found: dict[tuple[int, float], str] = {}
+    frames = [(frame, user_location(frame.name, trace.libraries)) for frame in _frames_within(trace)]
+    hooks = [(span, trace.sources.get(span.name.removeprefix(_ACTION_PREFIX), "")) for span in trace.spans]
+    for thread in {thread for thread, _ in points}:
+        times = sorted(time for other, time in points if other == thread)
+        for pairs in (hooks, frames):
+            at = {id(span): location for span, location in pairs if location and span.thread == thread}
+            spans = sorted((span for span, _ in pairs if id(span) in at), key=lambda span: (span.start, -span.end))
+            for time, span in zip(times, innermost_spans(spans, times), strict=True):
+                if span is not None:
+                    found[thread, time] = at[id(span)]
+    return [found.get(point, "") for point in points]
+
+
+def enclosing_actions(trace: Trace, thread: int, times: Iterable[float]) -> list[str]:
+    """Return the innermost action of Lightning that runs at each time, which must ascend; empty without one."""
+    spans = [span for span in trace.spans if span.thread == thread and span.name.startswith(_ACTION_PREFIX)]
+    spans.sort(key=lambda span: (span.start, -span.end))
+    return [_action_name(span.name) if span else "" for span in innermost_spans(spans, times)]
+
+
+def _action_name(name: str) -> str:
+    action = name.removeprefix(_ACTION_PREFIX)
+    hook = _HOOK_RE.match(action)
+    return _STATE_KEY_RE.sub("", hook[2]) if hook else action

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from hpu_profiler.analysis.host_work import Category, HostWork, host_work, is_data_loading, sync_operators
+from hpu_profiler.analysis.host_work import Category, HostWork, host_work
 from hpu_profiler.trace.intervals import difference, intersection, length, union
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hpu_profiler.trace.intervals import Interval
-    from hpu_profiler.trace.model import HostSpan, Trace
+    from hpu_profiler.trace.model import Trace
 
-__all__ = ["IDLE_CAUSES", "IdleCause", "IdleTime", "host_activity", "idle_intervals", "idle_time"]
+__all__ = ["IDLE_CAUSES", "IdleCause", "IdleTime", "idle_intervals", "idle_time"]
 
 #: A compilation takes precedence over the host work that waits for it.
 IdleCause = Literal["compilation", Category]
@@ -56,13 +54,3 @@ def idle_time(trace: Trace) -> IdleTime:
 def idle_intervals(trace: Trace) -> list[Interval]:
     """Return the time within the windows of a trace in which the device was idle, as disjoint intervals."""
     return difference(union(trace.windows), union(event.interval for event in trace.device_events))
-
-
-def host_activity(trace: Trace) -> dict[IdleCause, Sequence[HostSpan]]:
-    """Return the host spans that a timeline shows, by cause, in order of precedence."""
-    syncs = sync_operators(trace)
-    return {
-        "compilation": trace.compilations,
-        "data loading": [span for span in trace.spans if is_data_loading(span)],
-        "host sync": [operator for operator in trace.operators if id(operator) in syncs],
-    }

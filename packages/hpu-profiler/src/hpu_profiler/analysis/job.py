@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from hpu_profiler.analysis.findings import find, one_per_rank
-from hpu_profiler.analysis.operators import operator_stats
+from hpu_profiler.analysis.operators import merge_operator_stats, operator_stats
+from hpu_profiler.analysis.steps import critical_path
 from hpu_profiler.analysis.trace_analysis import analyze_trace
 from hpu_profiler.trace.stages import STAGES, split_stages
 
@@ -15,11 +16,14 @@ if TYPE_CHECKING:
 
     from hpu_profiler.analysis.findings import Finding
     from hpu_profiler.analysis.operators import OperatorStats
+    from hpu_profiler.analysis.steps import PathStep
     from hpu_profiler.analysis.trace_analysis import TraceAnalysis
-    from hpu_profiler.trace.model import Stage, Trace
+    from hpu_profiler.trace.model import Stage, Trace, TraceInfo
 
 __all__ = ["JobAnalysis", "StageAnalysis", "analyze_job", "unique_names"]
 
+#: Results for one stage of one trace, and the totals of its operators.
+_Part = tuple["TraceAnalysis", "list[OperatorStats]"]
 #: A rank is a straggler if its step takes this fraction longer than the median.
 _STRAGGLER_TOLERANCE: Final = 0.05
 
@@ -35,6 +39,7 @@ class StageAnalysis:
         straggler: Rank that the others wait for; None with one rank, or if all ranks are about equally fast.
         findings: What to change, largest saving first.
         batches: Number of batches in an epoch; 0 if it is unknown.
+        critical_path: Critical path of each step that all ranks recorded.
     """
 
     stage: Stage
@@ -43,6 +48,7 @@ class StageAnalysis:
     straggler: TraceAnalysis | None
     findings: tuple[Finding, ...]
     batches: int
+    critical_path: tuple[PathStep, ...] = ()
 
     @property
     def title(self) -> str:
@@ -78,16 +84,16 @@ class JobAnalysis:
 
     Attributes:
         stages: Results for each stage. The first one costs most.
-        traces: The traces as they were read, ordered by rank.
+        traces: What the traces say of their processes, ordered by rank.
     """
 
     stages: tuple[StageAnalysis, ...]
-    traces: tuple[Trace, ...]
+    traces: tuple[TraceInfo, ...]
 
     @property
     def has_device(self) -> bool:
         """Whether any trace has device events."""
-        return any(trace.device_events for trace in self.traces)
+        return any(stage.has_device for stage in self.stages)
 
     @property
     def is_simulated(self) -> bool:
@@ -98,6 +104,11 @@ class JobAnalysis:
     def is_predicted(self) -> bool:
         """Whether any times are predicted and not measured."""
         return any(trace.predicted for trace in self.traces)
+
+    @property
+    def notes(self) -> list[str]:
+        """What was wrong with the traces, with their names."""
+        return [f"{trace.path.name}: {note}" for trace in self.traces for note in trace.notes]
 
     @property
     def device_names(self) -> list[str]:
@@ -113,14 +124,24 @@ class JobAnalysis:
 
 
 def analyze_job(traces: Iterable[Trace]) -> JobAnalysis:
-    """Return the results for the traces of a job."""
-    traces = sorted(traces, key=lambda trace: (trace.rank is None, trace.rank or 0, trace.stage, trace.path.name))
-    by_stage: dict[Stage, list[Trace]] = {}
+    """Return the results for the traces of a job.
+
+    Args:
+        traces: Traces, of which one at a time is needed: an iterator may read each when it is asked for it.
+    """
+    infos: list[TraceInfo] = []
+    by_stage: dict[Stage, list[_Part]] = {}
     for trace in traces:
+        infos.append(trace.info)
         for part in split_stages(trace):
-            by_stage.setdefault(part.stage, []).append(part)
+            by_stage.setdefault(part.stage, []).append((analyze_trace(part, ""), operator_stats([part])))
+    infos.sort(key=_order)
     stages = [_analyze_stage(stage, parts) for stage, parts in by_stage.items()]
-    return JobAnalysis(tuple(_by_cost(stages)), tuple(traces))
+    return JobAnalysis(tuple(_by_cost(stages)), tuple(infos))
+
+
+def _order(trace: TraceInfo) -> tuple[bool, int, str, str]:
+    return trace.rank is None, trace.rank or 0, trace.stage, trace.path.name
 
 
 def _by_cost(stages: list[StageAnalysis]) -> list[StageAnalysis]:
@@ -132,20 +153,23 @@ def _by_cost(stages: list[StageAnalysis]) -> list[StageAnalysis]:
     return stages
 
 
-def _analyze_stage(stage: Stage, traces: Sequence[Trace]) -> StageAnalysis:
-    analyses = tuple(analyze_trace(trace, name) for trace, name in zip(traces, unique_names(traces), strict=True))
+def _analyze_stage(stage: Stage, parts: list[_Part]) -> StageAnalysis:
+    parts = sorted(parts, key=lambda part: _order(part[0].trace))
+    names = unique_names([analysis.trace for analysis, _ in parts])
+    analyses = tuple(replace(analysis, name=name) for (analysis, _), name in zip(parts, names, strict=True))
     straggler = _straggler(analyses)
     return StageAnalysis(
         stage=stage,
         traces=analyses,
-        operators=tuple(operator_stats(traces)),
+        operators=tuple(merge_operator_stats(rows for _, rows in parts)),
         straggler=straggler,
         findings=find(analyses, straggler),
-        batches=max((trace.batches.get(stage, 0) for trace in traces), default=0),
+        batches=max((each.trace.batches.get(stage, 0) for each in analyses), default=0),
+        critical_path=critical_path({each.name: each.step_stats for each in one_per_rank(analyses) if each.has_device}),
     )
 
 
-def unique_names(traces: Sequence[Trace]) -> list[str]:
+def unique_names(traces: Sequence[TraceInfo]) -> list[str]:
     """Return a name for each trace: its rank, with a number where ranks repeat."""
     names = [f"rank {trace.rank}" if trace.rank is not None else trace.path.name.split(".")[0] for trace in traces]
     return [

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from hpu_profiler.analysis.host_work import locations
 from hpu_profiler.trace.intervals import length, union
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hpu_profiler.trace.model import DeviceEvent
+    from hpu_profiler.trace.model import DeviceEvent, Trace
 
-__all__ = ["EngineStats", "KernelPattern", "engine_name", "engine_stats", "kernel_patterns"]
+__all__ = [
+    "EngineStats",
+    "KernelPattern",
+    "MovingKernel",
+    "engine_name",
+    "engine_stats",
+    "kernel_patterns",
+    "moving_kernels",
+]
 
-#: Matrix engine, vector engines, copy engine, network.
-_ENGINES: Final = ("MME", "TPC", "DMA", "NIC")
 _ENGINE_OF_KIND: Final = {"collective": "NIC", "memcpy": "DMA", "memset": "DMA"}
+#: Nodes that move data only: the bridge's of `expand`, and transpositions by a copy engine.
+_MOVING_RE: Final = re.compile(r"^(broadcast|DmaTranspose|dma_?transpose)", re.IGNORECASE)
 _PATTERN_LENGTHS: Final = (3, 4, 5)
 _TOP_KERNELS: Final = 10
 
@@ -27,7 +38,7 @@ class EngineStats:
     """Totals of one engine.
 
     Attributes:
-        engine: MME, TPC, DMA or NIC; "compute" if the trace does not name engines.
+        engine: MME (matrices), TPC (vectors), DMA (copies), NIC (network), ...; "compute" if the trace names none.
         events: Number of events.
         time: Sum of their durations, in microseconds.
         busy_time: Time in which any of them ran.
@@ -56,11 +67,26 @@ class KernelPattern:
     time: float
 
 
+@dataclass(frozen=True, slots=True)
+class MovingKernel:
+    """Kernel that moves data and computes nothing.
+
+    Attributes:
+        name: Name in the trace.
+        calls: Number of events.
+        time: Time in which any of them ran, in microseconds.
+        location: The user's line of the first one; empty if the trace does not show it.
+    """
+
+    name: str
+    calls: int
+    time: float
+    location: str
+
+
 def engine_name(event: DeviceEvent) -> str:
-    """Return the engine that runs an event."""
-    if event.kind in _ENGINE_OF_KIND:
-        return _ENGINE_OF_KIND[event.kind]
-    return next((engine for engine in _ENGINES if event.track.startswith(engine)), "compute")
+    """Return the engine that runs an event; that of another device by the kind of work."""
+    return _ENGINE_OF_KIND.get(event.kind, event.engine) if event.engine == "compute" else event.engine
 
 
 def engine_stats(events: Iterable[DeviceEvent]) -> tuple[EngineStats, ...]:
@@ -80,6 +106,22 @@ def engine_stats(events: Iterable[DeviceEvent]) -> tuple[EngineStats, ...]:
     return tuple(sorted(stats, key=lambda each: -each.time))
 
 
+def moving_kernels(trace: Trace) -> tuple[MovingKernel, ...]:
+    """Return the kernels that move data and compute nothing, longest time first."""
+    groups: dict[str, list[DeviceEvent]] = {}
+    names = {event.name for event in trace.device_events if event.kind == "kernel"}
+    moving = {name for name in names if _MOVING_RE.match(name)}
+    for event in trace.device_events:
+        if event.kind == "kernel" and event.name in moving:
+            groups.setdefault(event.name, []).append(event)
+    found = []
+    for name, group in groups.items():
+        operators = [event.operator for event in group if event.operator is not None]
+        location = next(filter(None, locations(trace, ((each.thread, each.start) for each in operators))), "")
+        found.append(MovingKernel(name, len(group), length(union(event.interval for event in group)), location))
+    return tuple(sorted(found, key=lambda each: -each.time))
+
+
 def kernel_patterns(events: Iterable[DeviceEvent], limit: int = 5) -> tuple[KernelPattern, ...]:
     """Return the sequences of compute kernels that repeat, longest total time first.
 
@@ -97,17 +139,18 @@ def kernel_patterns(events: Iterable[DeviceEvent], limit: int = 5) -> tuple[Kern
 
 
 def _patterns(kernels: Sequence[DeviceEvent], names: Sequence[str], size: int) -> list[KernelPattern]:
-    counts: Counter[tuple[str, ...]] = Counter()
-    times: dict[tuple[str, ...], float] = {}
-    last: dict[tuple[str, ...], int] = {}
-    for index in range(len(names) - size + 1):
-        key = tuple(names[index : index + size])
-        if index < last.get(key, -size) + size:
-            continue
-        last[key] = index
-        counts[key] += 1
-        times[key] = times.get(key, 0.0) + sum(kernel.duration for kernel in kernels[index : index + size])
-    return [KernelPattern(key, count, times[key]) for key, count in counts.items() if count > 1]
+    found: dict[tuple[str, ...], list[int]] = {}
+    for index, key in enumerate(zip(*(names[offset:] for offset in range(size)), strict=False)):
+        starts = found.setdefault(key, [])
+        if not starts or index >= starts[-1] + size:
+            starts.append(index)
+    # Time from the first kernel up to each one.
+    sums = [0.0, *itertools.accumulate(kernel.duration for kernel in kernels)]
+    return [
+        KernelPattern(key, len(starts), sum(sums[start + size] - sums[start] for start in starts))
+        for key, starts in found.items()
+        if len(starts) > 1
+    ]
 
 
 def _is_part(pattern: KernelPattern, others: Iterable[KernelPattern]) -> bool:

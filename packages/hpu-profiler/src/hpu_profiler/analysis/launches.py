@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hpu_profiler.trace.intervals import Interval
-    from hpu_profiler.trace.model import Counter, DeviceEvent
+    from hpu_profiler.trace.model import Counter, DeviceEvent, Launch
 
 __all__ = ["LaunchStats", "QueueStats", "launch_stats", "queue_length", "queue_stats"]
 
@@ -23,7 +23,8 @@ class LaunchStats:
     """Statistics of the launches, times in microseconds.
 
     Attributes:
-        launches: Number of device events with a launch.
+        launches: Number of launches. A graph has one for all of its kernels.
+        kernels: Number of kernels with a launch.
         short_kernels: Number of kernels that are too short to be worth their launch.
         launch_time: Median duration of the runtime call.
         delay: Median time from the end of the call to the start on the device.
@@ -31,6 +32,7 @@ class LaunchStats:
     """
 
     launches: int = 0
+    kernels: int = 0
     short_kernels: int = 0
     launch_time: float = 0.0
     delay: float = 0.0
@@ -39,7 +41,7 @@ class LaunchStats:
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """Number of launched device events that have not ended.
+    """Number of launches whose work has not ended.
 
     Attributes:
         mean: Mean over time.
@@ -53,28 +55,40 @@ class QueueStats:
 
 
 def launch_stats(events: Iterable[DeviceEvent]) -> LaunchStats:
-    """Return the statistics of the launches; zeros if the trace has no launches."""
+    """Return the statistics of the launches; zeros if the trace has no launches.
+
+    Args:
+        events: Device events, ordered by start.
+    """
     pairs = [(event, event.launch) for event in events if event.launch is not None]
     if not pairs:
         return LaunchStats()
-    delays = [max(event.start - launch.end, 0.0) for event, launch in pairs]
+    first: dict[int, tuple[Launch, float]] = {}
+    for event, launch in pairs:
+        first.setdefault(id(launch), (launch, max(event.start - launch.end, 0.0)))
+    delays = [delay for _, delay in first.values()]
     return LaunchStats(
-        launches=len(pairs),
+        launches=len(first),
+        kernels=sum(event.kind == "kernel" for event, _ in pairs),
         short_kernels=sum(event.kind == "kernel" and event.duration < _SHORT_KERNEL for event, _ in pairs),
-        launch_time=statistics.median(launch.duration for _, launch in pairs),
+        launch_time=statistics.median(launch.duration for launch, _ in first.values()),
         delay=statistics.median(delays),
         max_delay=max(delays),
     )
 
 
 def queue_length(events: Iterable[DeviceEvent]) -> Counter:
-    """Return the number of launched events that have not ended, at each time it changes."""
+    """Return the number of launches whose work has not ended, at each time it changes."""
     changes: dict[float, int] = {}
+    ends: dict[int, tuple[Launch, float]] = {}
     for event in events:
         if event.launch is not None:
-            changes[event.launch.start] = changes.get(event.launch.start, 0) + 1
-            end = max(event.end, event.launch.start)
-            changes[end] = changes.get(end, 0) - 1
+            # A graph has one launch and many events.
+            _, end = ends.get(id(event.launch), (None, event.launch.start))
+            ends[id(event.launch)] = event.launch, max(end, event.end)
+    for launch, end in ends.values():
+        changes[launch.start] = changes.get(launch.start, 0) + 1
+        changes[end] = changes.get(end, 0) - 1
     samples = []
     queued = 0
     for time in sorted(changes):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from hpu_profiler.trace.model import Trace
 
-__all__ = ["OperatorStats", "operator_stats"]
+__all__ = ["OperatorStats", "merge_operator_stats", "operator_stats"]
 
 
 @dataclass(slots=True)
@@ -68,4 +68,19 @@ def operator_stats(traces: Iterable[Trace], *, group_by_shapes: bool = False) ->
             stats.device_events += 1
             # A kernel without an operator has no calls on the host; count its runs.
             stats.calls += launcher is None
-    return sorted(rows.values(), key=lambda stats: (-stats.device_time, -stats.self_cpu_time, stats.name))
+    return _sorted(rows.values())
+
+
+def merge_operator_stats(parts: Iterable[Iterable[OperatorStats]]) -> list[OperatorStats]:
+    """Return the totals of several results of `operator_stats`."""
+    rows: dict[tuple[str, str], OperatorStats] = {}
+    for part in parts:
+        for each in part:
+            stats = rows.setdefault((each.name, each.shapes), OperatorStats(each.name, each.shapes))
+            for field in fields(OperatorStats)[2:]:
+                setattr(stats, field.name, getattr(stats, field.name) + getattr(each, field.name))
+    return _sorted(rows.values())
+
+
+def _sorted(rows: Iterable[OperatorStats]) -> list[OperatorStats]:
+    return sorted(rows, key=lambda stats: (-stats.device_time, -stats.self_cpu_time, stats.name))

@@ -6,22 +6,29 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hpu_profiler.analysis.counters import counter_stats
-from hpu_profiler.analysis.device_events import collective_stats, memcpy_stats
+from hpu_profiler.analysis.device_events import collective_sizes, collective_stats, memcpy_stats
+from hpu_profiler.analysis.host_sync import host_syncs
+from hpu_profiler.analysis.host_work import locations
 from hpu_profiler.analysis.idle_time import idle_time
-from hpu_profiler.analysis.kernels import engine_stats, kernel_patterns
+from hpu_profiler.analysis.kernels import engine_stats, kernel_patterns, moving_kernels
 from hpu_profiler.analysis.launches import launch_stats, queue_length, queue_stats
+from hpu_profiler.analysis.recipes import recipe_stats
 from hpu_profiler.analysis.recompilation import compilation_stats, new_shapes
+from hpu_profiler.analysis.steps import step_stats
 from hpu_profiler.trace.intervals import intersection, length, union
 
 if TYPE_CHECKING:
     from hpu_profiler.analysis.counters import CounterStats
-    from hpu_profiler.analysis.device_events import DeviceEventStats
+    from hpu_profiler.analysis.device_events import CollectiveSize, DeviceEventStats
+    from hpu_profiler.analysis.host_sync import HostSyncs
     from hpu_profiler.analysis.idle_time import IdleTime
-    from hpu_profiler.analysis.kernels import EngineStats, KernelPattern
+    from hpu_profiler.analysis.kernels import EngineStats, KernelPattern, MovingKernel
     from hpu_profiler.analysis.launches import LaunchStats, QueueStats
-    from hpu_profiler.analysis.recompilation import CompilationStats, NewShapes
+    from hpu_profiler.analysis.recipes import RecipeStats
+    from hpu_profiler.analysis.recompilation import CompilationStats
+    from hpu_profiler.analysis.steps import StepStats
     from hpu_profiler.trace.intervals import Interval
-    from hpu_profiler.trace.model import Trace
+    from hpu_profiler.trace.model import Counter, Trace, TraceInfo
 
 __all__ = ["TraceAnalysis", "analyze_trace"]
 
@@ -32,7 +39,10 @@ class TraceAnalysis:
 
     Attributes:
         name: Name that is unique in the stage, such as "rank 0".
-        trace: The trace.
+        trace: What the trace says of its process and its recording.
+        has_device: Whether the trace has device events.
+        step_stats: The steps one by one.
+        start: Start of the first step on the trace's clock.
         duration: Time of the steps, without those of other stages between them.
         busy_time: Time in which the device did anything.
         compute_time: Time in which a kernel ran.
@@ -40,18 +50,27 @@ class TraceAnalysis:
         comm_time: Time in collectives.
         comm_overlap: Part of `comm_time` in which kernels ran.
         collectives: Totals by collective.
+        collective_sizes: Rate of each collective by size.
         memcpy: Totals of copies by direction.
+        host_syncs: Synchronizations of host and device.
+        recipes: Totals by the bridge's graph.
+        moving_kernels: Kernels that move data and compute nothing.
         compilations: Graph compilations.
-        new_shapes: Steps with shapes that no earlier step had.
+        new_shapes: Number of steps with shapes that no earlier step had.
+        new_shapes_location: The user's line of the first new shape; empty if the trace does not show it.
         engines: Totals by engine.
         patterns: Sequences of kernels that repeat.
         launches: Statistics of the launches.
         queue: Length of the device's queue.
         counters: Statistics of the recorded counters.
+        memory: Samples of the allocated bytes by device.
     """
 
     name: str
-    trace: Trace
+    trace: TraceInfo
+    has_device: bool
+    step_stats: tuple[StepStats, ...]
+    start: float
     duration: float
     busy_time: float
     compute_time: float
@@ -59,19 +78,20 @@ class TraceAnalysis:
     comm_time: float
     comm_overlap: float
     collectives: tuple[DeviceEventStats, ...]
+    collective_sizes: tuple[CollectiveSize, ...]
     memcpy: tuple[DeviceEventStats, ...]
+    host_syncs: HostSyncs
+    recipes: tuple[RecipeStats, ...]
+    moving_kernels: tuple[MovingKernel, ...]
     compilations: CompilationStats
-    new_shapes: NewShapes
+    new_shapes: int
+    new_shapes_location: str
     engines: tuple[EngineStats, ...]
     patterns: tuple[KernelPattern, ...]
     launches: LaunchStats
     queue: QueueStats
     counters: tuple[CounterStats, ...]
-
-    @property
-    def has_device(self) -> bool:
-        """Whether the trace has device events."""
-        return bool(self.trace.device_events)
+    memory: dict[str, Counter]
 
     @property
     def own_counters(self) -> list[CounterStats]:
@@ -81,7 +101,7 @@ class TraceAnalysis:
     @property
     def steps(self) -> int:
         """Number of recorded steps."""
-        return len(self.trace.steps)
+        return len(self.step_stats)
 
     @property
     def step_time(self) -> float:
@@ -117,28 +137,40 @@ def analyze_trace(trace: Trace, name: str) -> TraceAnalysis:
         name: Name of the trace in the report.
     """
     events = trace.device_events
-    collectives = _covered(trace, [event.interval for event in events if event.kind == "collective"])
-    kernels = _covered(trace, [event.interval for event in events if event.kind == "kernel"])
+    windows = union(trace.windows)
+
+    def covered(kinds: set[str]) -> list[Interval]:
+        return intersection(union(event.interval for event in events if event.kind in kinds), windows)
+
+    collectives, kernels = covered({"collective"}), covered({"kernel"})
+    working = covered({"kernel", "memcpy", "memset", "other"})
+    shapes = new_shapes(trace)
+    lines = locations(trace, ((each.thread, each.start) for each in shapes.operators))
     return TraceAnalysis(
         name=name,
-        trace=trace,
+        trace=trace.info,
+        has_device=bool(events),
+        step_stats=step_stats(trace.steps, windows, working, collectives),
+        start=trace.window[0],
         duration=length(trace.windows),
-        busy_time=length(_covered(trace, [event.interval for event in events])),
+        busy_time=length(union([*working, *collectives])),
         compute_time=length(kernels),
         idle=idle_time(trace),
         comm_time=length(collectives),
         comm_overlap=length(intersection(collectives, kernels)),
         collectives=collective_stats(events),
+        collective_sizes=collective_sizes(events, trace.device_name),
         memcpy=memcpy_stats(events),
+        host_syncs=host_syncs(trace),
+        recipes=recipe_stats(events, trace.recipes),
+        moving_kernels=moving_kernels(trace),
         compilations=compilation_stats(trace),
-        new_shapes=new_shapes(trace),
+        new_shapes=shapes.steps,
+        new_shapes_location=next(filter(None, lines), ""),
         engines=engine_stats(events),
         patterns=kernel_patterns(events),
         launches=launch_stats(events),
         queue=queue_stats(queue_length(events), trace.windows),
         counters=counter_stats(trace.counters, trace.windows),
+        memory={name: samples for name, samples in trace.counters.items() if name.startswith("memory ")},
     )
-
-
-def _covered(trace: Trace, intervals: list[Interval]) -> list[Interval]:
-    return intersection(union(intervals), union(trace.windows))

@@ -2,11 +2,11 @@
 
 | module | contents |
 |---|---|
-| `text` | tables for a terminal |
+| `tables` | tables of texts, which the terminal and the page show alike |
+| `text` | the report for a terminal |
 | `json` | plain values under stable keys |
-| `html` | one page with the tables, and with `page.js` and its neighbors to explore the events |
-| `page_data` | the events as compressed columns, for the page |
-| `call_tree` | nested spans summed by name and caller, for the page |
+| `html` | one page with the tables and charts |
+| `export` | the events of all ranks for Perfetto and speedscope |
 | `diff` | differences between two jobs for a terminal |
 | `server` | local web server with the pages of all runs in a folder |
 

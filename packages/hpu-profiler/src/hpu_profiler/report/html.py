@@ -1,4 +1,4 @@
-"""HTML report: one page with its styles, scripts and data, which needs no network and no other files."""
+"""HTML report: one page with its styles, which needs no network, no script and no other files."""
 
 from __future__ import annotations
 
@@ -9,21 +9,27 @@ import jinja2
 
 from hpu_profiler._formatting import format_bytes, format_percent, format_time
 from hpu_profiler.analysis.idle_time import IDLE_CAUSES
-from hpu_profiler.report.page_data import page_data
-from hpu_profiler.report.text import format_saving
+from hpu_profiler.report import tables
+from hpu_profiler.report.text import format_saving, format_site
 
 if TYPE_CHECKING:
-    from hpu_profiler.analysis.idle_time import IdleCause
-    from hpu_profiler.analysis.job import JobAnalysis, StageAnalysis
-    from hpu_profiler.analysis.operators import OperatorStats
+    from collections.abc import Sequence
+
+    from hpu_profiler.analysis.job import JobAnalysis
+    from hpu_profiler.analysis.trace_analysis import TraceAnalysis
+    from hpu_profiler.trace.model import Counter
 
 __all__ = ["render_html"]
 
-_MAX_BARS: Final = 12
 _MAX_ROWS: Final = 60
-_MAX_HOST_ROWS: Final = 12
-_SCRIPTS: Final = ("timeline.js", "charts.js", "trees.js", "page.js")
-_EVENT_CLASSES: Final = ("kernel", "memcpy", "memset", "collective")
+_MAX_STEPS: Final = 100
+_MAX_SAMPLES: Final = 500
+#: Size of the chart of the memory, in units of its own.
+_CHART_WIDTH: Final = 1000
+_CHART_HEIGHT: Final = 120
+
+#: Share of a whole with its CSS class and its name.
+_Part = tuple[str, str, float]
 
 
 def render_html(job: JobAnalysis) -> str:
@@ -34,24 +40,21 @@ def render_html(job: JobAnalysis) -> str:
     """
     return _template().render(
         job=job,
-        causes=IDLE_CAUSES,
-        css_classes=[*_EVENT_CLASSES, *map(_css_class, IDLE_CAUSES)],
         hosts=sorted({trace.host for trace in job.traces if trace.host}),
-        bars=_bars,
         saving=format_saving,
+        site=format_site,
+        ranks=tables.ranks,
+        details=lambda stage: tables.details(stage, max_operators=_MAX_ROWS),
         max_rows=_MAX_ROWS,
-        max_host_rows=_MAX_HOST_ROWS,
-        has_memory=any(trace.has_memory for trace in job.traces),
+        max_steps=_MAX_STEPS,
+        parts=_parts,
+        step_parts=_step_parts,
+        points=_points,
+        css_classes=["card-work", "network", "host", *map(_css_class, IDLE_CAUSES)],
         dropped_events=sum(trace.dropped_events for trace in job.traces),
         skipped_steps=sum(trace.skipped_steps for trace in job.traces),
-        css=_file("page.css"),
-        script="\n".join(map(_file, _SCRIPTS)),
-        data=page_data(job),
+        css=resources.files("hpu_profiler.report").joinpath("page.css").read_text("utf-8"),
     )
-
-
-def _file(name: str) -> str:
-    return resources.files("hpu_profiler.report").joinpath(name).read_text("utf-8")
 
 
 def _template() -> jinja2.Template:
@@ -63,27 +66,46 @@ def _template() -> jinja2.Template:
         "time": format_time,
         "percent": format_percent,
         "split_code": _split_code,
-        "css_class": _css_class,
-        # The width of a bar as CSS.
-        "css_width": lambda fraction: f"width: {round(100 * fraction, 2)}%",
-        "has_cause": _has_cause,
+        "css_percent": lambda fraction: f"{round(100 * fraction, 2)}%",
     }
-    return environment.from_string(_file("page.html.jinja"))
+    return environment.from_string(
+        resources.files("hpu_profiler.report").joinpath("page.html.jinja").read_text("utf-8")
+    )
 
 
-def _bars(stage: StageAnalysis) -> list[tuple[OperatorStats, float, float]]:
-    """Return the first operators with their fraction of the time and the width of their bar."""
-    shares = [(row, fraction) for row, fraction in stage.operator_shares[:_MAX_BARS] if fraction]
-    largest = max((fraction for _, fraction in shares), default=1.0)
-    return [(row, fraction, fraction / largest) for row, fraction in shares]
+def _parts(trace: TraceAnalysis) -> list[_Part]:
+    """Return the shares of the time on the card of a rank."""
+    parts = [
+        ("card-work", "compute and copies", trace.busy_time - trace.exposed_comm),
+        ("network", "exposed communication", trace.exposed_comm),
+        *((_css_class(cause), f"idle: {cause}", trace.idle.by_cause.get(cause, 0.0)) for cause in IDLE_CAUSES),
+    ]
+    return [(css_class, name, time / trace.duration) for css_class, name, time in parts if time]
 
 
-def _has_cause(stage: StageAnalysis, cause: IdleCause) -> bool:
-    return any(each.idle.by_cause.get(cause) for each in stage.traces)
+def _step_parts(trace: TraceAnalysis, index: int) -> list[_Part]:
+    """Return the shares of a step in the longest step of its rank."""
+    step = trace.step_stats[index]
+    longest = max(each.duration for each in trace.step_stats) or 1.0
+    parts = (("card-work", "card", step.card), ("network", "network", step.network), ("host", "host", step.host))
+    return [(css_class, name, time / longest) for css_class, name, time in parts]
+
+
+def _points(samples: Counter, window: tuple[float, float], peak: float) -> str:
+    """Return the line of a counter as points of SVG; of many samples, the largest one in each slice of time."""
+    size = max(len(samples) // _MAX_SAMPLES, 1)
+    kept: Sequence[tuple[float, float]] = [
+        max(samples[index : index + size], key=lambda each: each[1]) for index in range(0, len(samples), size)
+    ]
+    start, end = window
+    span = (end - start) or 1.0
+    return " ".join(
+        f"{_CHART_WIDTH * (time - start) / span:.1f},{_CHART_HEIGHT * (1 - value / peak):.1f}" for time, value in kept
+    )
 
 
 def _css_class(cause: str) -> str:
-    return cause.replace(" ", "-")
+    return "idle-" + cause.replace(" ", "-")
 
 
 def _split_code(text: str) -> list[tuple[bool, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -12,21 +12,25 @@ if TYPE_CHECKING:
     from hpu_profiler.analysis.trace_analysis import TraceAnalysis
     from hpu_profiler.analysis.trace_diff import StageDiff
 
-__all__ = ["diff_to_list", "to_dict"]
+__all__ = ["SCHEMA_VERSION", "diff_to_dict", "to_dict"]
+
+#: Raised when a key is removed or changes its meaning; new keys may come at any time.
+SCHEMA_VERSION: Final = 1
 
 
 def to_dict(job: JobAnalysis) -> dict[str, Any]:
     """Return the report that `--json` prints."""
     return {
+        "schema_version": SCHEMA_VERSION,
         "simulated": job.is_simulated,
         "predicted": job.is_predicted,
         "stages": [_stage(each) for each in job.stages],
     }
 
 
-def diff_to_list(stages: Iterable[StageDiff]) -> list[dict[str, Any]]:
+def diff_to_dict(stages: Iterable[StageDiff]) -> dict[str, Any]:
     """Return the difference that `diff --json` prints."""
-    return [asdict(each) for each in stages]
+    return {"schema_version": SCHEMA_VERSION, "stages": [asdict(each) for each in stages]}
 
 
 def _stage(stage: StageAnalysis) -> dict[str, Any]:
@@ -38,6 +42,7 @@ def _stage(stage: StageAnalysis) -> dict[str, Any]:
         "straggler": stage.straggler.name if stage.straggler else None,
         "findings": [asdict(each) for each in stage.findings],
         "ranks": [_trace(each) for each in stage.traces],
+        "critical_path": [{**asdict(each), "duration": each.duration} for each in stage.critical_path],
         "operators": [asdict(each) for each in stage.operators],
     }
 
@@ -74,6 +79,12 @@ def _trace(analysis: TraceAnalysis) -> dict[str, Any]:
         "patterns": [asdict(each) for each in analysis.patterns],
         "counters": [asdict(each) for each in analysis.counters],
         "compilations": asdict(analysis.compilations),
-        "steps_with_new_shapes": analysis.new_shapes.steps,
+        "steps_with_new_shapes": analysis.new_shapes,
+        "step_stats": [asdict(each) for each in analysis.step_stats],
+        "collective_sizes": [asdict(each) for each in analysis.collective_sizes],
+        "host_syncs": asdict(analysis.host_syncs),
+        "recipes": [asdict(each) for each in analysis.recipes],
+        "moving_kernels": [asdict(each) for each in analysis.moving_kernels],
         "dropped_events": trace.dropped_events,
+        "notes": trace.notes,
     }

@@ -20,6 +20,7 @@ __all__ = ["create_server", "find_runs"]
 
 #: Only programs of this machine can connect.
 _ADDRESS: Final = "127.0.0.1"
+_RUNS: Final = "/runs/"
 _PAGE: Final = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark"><title>hpu-profiler</title>
@@ -67,8 +68,8 @@ class _Handler(BaseHTTPRequestHandler):
         runs = find_runs(self.root)
         if path == "/":
             self._send(HTTPStatus.OK, self._list(runs))
-        elif path.removeprefix("/runs/") in runs:
-            self._send_report(runs[path.removeprefix("/runs/")])
+        elif path.startswith(_RUNS) and (path.removeprefix(_RUNS) or ".") in runs:
+            self._send_report(runs[path.removeprefix(_RUNS) or "."])
         else:
             self._send(HTTPStatus.NOT_FOUND, _PAGE.format(title="Not found", body='<p><a href="/">All runs</a></p>'))
 
@@ -78,7 +79,9 @@ class _Handler(BaseHTTPRequestHandler):
             traces = find_traces([directory])
             date = time.strftime("%Y-%m-%d %H:%M", time.localtime(max(trace.stat().st_mtime for trace in traces)))
             count = f"{len(traces)} trace{'s' if len(traces) != 1 else ''}"
-            items.append(f'<li><a href="/runs/{quote(name)}">{html.escape(name)}</a> {date}, {count}</li>')
+            # A browser would remove the dot of the folder itself from a path.
+            target, title = (_RUNS, "this folder") if name == "." else (_RUNS + quote(name), html.escape(name))
+            items.append(f'<li><a href="{target}">{title}</a> {date}, {count}</li>')
         body = f"<ul>{''.join(items)}</ul>" if items else "<p>There are no traces in this folder.</p>"
         return _PAGE.format(title=f"Runs in {html.escape(str(self.root))}", body=body)
 

@@ -6,6 +6,7 @@
 | `reader` | files to the data model |
 | `json_stream` | JSON in bounded memory |
 | `step_window` | steps to read of a very large file |
+| `lanes` | what the bridge's lanes and categories mean |
 | `event_collector` | JSON events to the data model, one by one |
 | `correlation` | device events to the operators that launched them |
 | `stages` | the stages of a trace: train, validate, test, predict |

@@ -14,14 +14,15 @@ from hpu_profiler.trace.call_stack import group_by_thread, innermost_spans
 from hpu_profiler.trace.model import Launch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from hpu_profiler.trace.model import DeviceEvent, Operator
 
 __all__ = ["Correlation", "external_id"]
 
 _JsonEvent = dict[str, Any]
-# Process id, thread id and time of an event.
+# Process id and thread id of an event, and with its time.
+_Track = tuple[Any, Any]
 _Point = tuple[Any, Any, float]
 
 
@@ -29,17 +30,16 @@ class Correlation:
     """Links of a trace, collected event by event."""
 
     def __init__(self) -> None:
-        self._device_events: list[tuple[DeviceEvent, int, Any, _Point]] = []
+        self._device_events: list[tuple[DeviceEvent, int, Any]] = []
         self._launches: dict[Any, tuple[Launch, int]] = {}
         self._flow_sources: dict[Any, _Point] = {}
         self._flow_targets: list[tuple[Any, _Point]] = []
 
-    def add_device_event(self, event: DeviceEvent, json_event: _JsonEvent) -> None:
-        """Add a device event and the JSON event it was read from."""
-        arguments = json_event.get("args") or {}
-        self._device_events.append(
-            (event, external_id(arguments), arguments.get("correlation"), _point(json_event)),
-        )
+    def add_device_event(self, event: DeviceEvent, arguments: _JsonEvent) -> None:
+        """Add a device event with the arguments that it has in the trace."""
+        number, correlation = external_id(arguments), arguments.get("correlation")
+        if number or correlation is not None:
+            self._device_events.append((event, number, correlation))
 
     def add_launch(self, event: _JsonEvent) -> bool:
         """Add a host event if it is a launch; return whether it is."""
@@ -62,23 +62,28 @@ class Correlation:
         else:
             self._flow_targets.append((event.get("id"), _point(event)))
 
-    def link(self, operators: Sequence[Operator]) -> None:
+    def link(self, operators: Sequence[Operator], tracks: Mapping[_Track, Iterable[DeviceEvent]]) -> None:
         """Set the operator and the launch of each device event that has a link to them.
 
         Args:
             operators: Operators of the host.
+            tracks: Device events by process and thread.
         """
         by_external_id = {operator.external_id: operator for operator in operators if operator.external_id}
+        for event, number, correlation in self._device_events:
+            event.launch, launcher = self._launches.get(correlation, (None, 0))
+            event.operator = by_external_id.get(number or launcher)
+        if not self._flow_targets:
+            return
         flows = {
             target: self._flow_sources[number] for number, target in self._flow_targets if number in self._flow_sources
         }
         by_flow: dict[Any, list[tuple[float, DeviceEvent]]] = {}
-        for event, number, correlation, point in self._device_events:
-            event.launch, launcher = self._launches.get(correlation, (None, 0))
-            event.operator = by_external_id.get(number or launcher)
-            source = flows.get(point)
-            if event.operator is None and source is not None:
-                by_flow.setdefault(source[1], []).append((source[2], event))
+        for track, events in tracks.items():
+            for event in events:
+                source = flows.get((*track, event.start))
+                if event.operator is None and source is not None:
+                    by_flow.setdefault(source[1], []).append((source[2], event))
         threads = group_by_thread(operators)
         for thread, sources in by_flow.items():
             sources.sort(key=lambda pair: pair[0])

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 import sys
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Final
 
+from hpu_profiler.trace import lanes
 from hpu_profiler.trace.call_stack import group_by_thread, innermost_spans, set_self_times
 from hpu_profiler.trace.correlation import Correlation, external_id
-from hpu_profiler.trace.model import DeviceEvent, HostSpan, Operator
+from hpu_profiler.trace.model import DeviceEvent, HostSpan, Launch, Operator, SyncCall
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hpu_profiler.trace.intervals import Interval
     from hpu_profiler.trace.model import Counter, DeviceEventKind, Trace
 
@@ -20,8 +24,7 @@ _JsonEvent = dict[str, Any]
 # Process id and thread id of an event.
 _Track = tuple[Any, Any]
 
-_DEVICE_PROCESS: Final = "/device:HPU:"
-_LOG_TRACK: Final = "Synapse/"
+#: Categories of the device's events, and of the host's logs, by the kind of a device event.
 _DEVICE_CATEGORIES: Final[dict[str, DeviceEventKind]] = {
     "kernel": "kernel",
     "hpu_op": "kernel",
@@ -29,6 +32,7 @@ _DEVICE_CATEGORIES: Final[dict[str, DeviceEventKind]] = {
     "gpu_memcpy": "memcpy",
     "memset": "memset",
     "gpu_memset": "memset",
+    "runtime": "other",
 }
 _OPERATOR_CATEGORIES: Final = frozenset({"cpu_op", "operator"})
 # Copies of host annotations and waits on the device's tracks, and Kineto's own work.
@@ -36,11 +40,22 @@ _IGNORED_CATEGORIES: Final = frozenset({"cuda_event", "cuda_sync", "gpu_user_ann
 # Some torch releases write annotations with the category of operators.
 _ANNOTATION_RE: Final = re.compile(r"^(\[pl\]|ProfilerStep#|enumerate\(DataLoader\)|Optimizer\.|## )")
 _STEP_RE: Final = re.compile(r"^ProfilerStep#\d+$")
-_COLLECTIVE_RE: Final = re.compile(
-    r"hccl|nccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast(_|$)", re.IGNORECASE
+#: What compiles: SynapseAI's call, the bridge's functions, phases of torch.compile, and the log of a simulated card.
+_COMPILATION_RE: Final = re.compile(
+    r"^synGraphCompile|CompileSynapseGraph|\(dynamo_timed\)$|^(re)?compilation$|^compile_graph$", re.IGNORECASE
 )
-_COMPILATION_RE: Final = re.compile(r"compil", re.IGNORECASE)
 _SYNC_RE: Final = re.compile(r"synchroni[sz]e|wait", re.IGNORECASE)
+_ENQUEUE: Final = "enqueueWithExternalEvents"
+#: Scopes of collectives on the host: torch's operators, and the bridge's functions in its log.
+_TORCH_SCOPE: Final = "c10d::"
+_BRIDGE_SCOPE_RE: Final = re.compile(
+    r"^_?(allreduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|reduce|gather|scatter|send|recv)"
+    r"(_base|_coalesced|_out|base|_tensor)*$"
+)
+_SYNC_CALL_RE: Final = re.compile(
+    r"^<built-in (?:method (?P<method>item|tolist|cpu|to|numpy|nonzero|__bool__|__int__|__float__) of Tensor object"
+    r"|function (?P<function>print))"
+)
 #: Shortest Python call that is kept, in microseconds. The time of shorter ones belongs to their callers.
 _MIN_FRAME: Final = 5.0
 #: Names of torch's device types, by number.
@@ -58,17 +73,25 @@ class EventCollector:
         self._window = window
         self._processes: dict[Any, str] = {}
         self._threads: dict[_Track, str] = {}
-        self._device_events: list[tuple[DeviceEvent, _Track]] = []
+        self._device_events: dict[_Track, list[DeviceEvent]] = {}
         self._operators: dict[Any, list[Operator]] = {}
         self._steps: list[HostSpan] = []
         self._spans: list[HostSpan] = []
         self._uncategorized: list[HostSpan] = []
         self._frames: list[HostSpan] = []
+        self._sync_calls: list[SyncCall] = []
         self._compilations: list[HostSpan] = []
         self._begins: list[_JsonEvent] = []
-        self._allocations: dict[int, list[tuple[float, int]]] = {}
+        self._bridge_scopes: list[HostSpan] = []
+        self._allocations: dict[_Track, list[tuple[float, int]]] = {}
+        self._totals: dict[tuple[int, int], Counter] = {}
         self._counters: dict[str, Counter] = {}
+        self._recipes: dict[int, str] = {}
+        self._enqueues: dict[int, list[Interval]] = {}
         self._correlation = Correlation()
+        self._shared_threads: dict[int, int] = {}
+        self._negative = 0
+        self.events = 0
 
     def add(self, event: Any) -> None:
         """Add an event.
@@ -82,6 +105,7 @@ class EventCollector:
         if phase == "M":
             self._add_name(event)
         elif phase is not None and self._is_in_window(event):
+            self.events += 1
             if phase == "X":
                 self._add_complete(event)
             elif phase in {"B", "E"}:
@@ -93,28 +117,23 @@ class EventCollector:
             elif event.get("name") == "[memory]":
                 self._add_allocation(event)
 
-    def finish(self, trace: Trace) -> None:
+    def finish(self, trace: Trace, *, base: int = 0, call_lines: Iterable[tuple[int, str]] = ()) -> None:
         """Add the collected events to a trace, ordered and linked to each other.
 
         Args:
             trace: Trace to add to.
+            base: Nanoseconds of the system's clock at time 0 of the trace.
+            call_lines: Start by the system's clock, and source line, of calls that may wait for the device.
         """
-        device_processes = {pid for pid, name in self._processes.items() if name.startswith(_DEVICE_PROCESS)}
+        device_processes = {pid for pid, name in self._processes.items() if name.startswith(lanes.DEVICE_PROCESS)}
         for pid, operators in self._operators.items():
             if pid in device_processes:
                 self._spans += operators
             else:
                 trace.operators += operators
-        for event, track in self._device_events:
-            event.track = sys.intern(self._threads.get(track, f"stream {track[1]}").strip())
-            if event.track.startswith(_LOG_TRACK):
-                self._add_host_span(HostSpan(event.name, event.start, event.end, track[1]))
-            else:
-                if event.track.startswith("NIC") and event.kind == "kernel":
-                    event.kind = "collective"
-                trace.device_events.append(event)
-        for span in _logged_calls(self._begins):
+        for span in self._logged_calls():
             self._add_host_span(span)
+        notes = self._add_device_events(trace, device_processes)
         trace.steps, trace.spans = self._steps, self._spans
         if not (trace.steps or trace.operators or trace.device_events):
             # The events that a server writes itself.
@@ -123,15 +142,31 @@ class EventCollector:
                 Operator(each.name, each.start, each.end, each.thread, 0) for each in self._uncategorized
             ]
             trace.spans = [span for span in trace.spans if id(span) not in own]
-        trace.frames, trace.compilations = self._frames, self._compilations
-        trace.counters = {name: sorted(samples) for name, samples in self._counters.items()}
-        for spans in (trace.operators, trace.device_events, trace.steps, trace.spans, trace.compilations):
+        trace.frames, trace.compilations, trace.sync_calls = self._frames, self._compilations, self._sync_calls
+        trace.recipes = self._recipes
+        for spans in (
+            trace.operators,
+            trace.device_events,
+            trace.steps,
+            trace.spans,
+            trace.compilations,
+            trace.sync_calls,
+        ):
             spans.sort(key=lambda span: span.start)
         trace.frames.sort(key=lambda span: (span.start, -span.end))
         for operators in group_by_thread(trace.operators).values():
             set_self_times(operators)
-        self._set_memory(trace)
-        self._correlation.link(trace.operators)
+        self._set_memory(trace, is_hpu=bool(device_processes))
+        trace.counters = {name: sorted(samples) for name, samples in self._counters.items()}
+        self._correlation.link(trace.operators, self._device_events)
+        self._link_recipes(trace)
+        _set_locations(trace.sync_calls, base, call_lines)
+        if self._negative:
+            notes.append(
+                f"{self._negative} events have a negative duration, because a clock was set back while the trace was "
+                "recorded; they count as 0."
+            )
+        trace.notes += tuple(notes)
 
     def _is_in_window(self, event: _JsonEvent) -> bool:
         return self._window[0] <= float(event.get("ts") or 0) < self._window[1]
@@ -141,27 +176,43 @@ class EventCollector:
         if event.get("name") == "process_name":
             self._processes[event.get("pid")] = name
         elif event.get("name") == "thread_name":
-            self._threads[_track(event)] = name
+            self._threads[_track(event)] = name.strip()
 
     def _add_complete(self, event: _JsonEvent) -> None:
         category = str(event.get("cat", "")).lower()
         name = str(event.get("name", ""))
-        if category == "python_function":
-            if float(event.get("dur", 0)) >= _MIN_FRAME and not name.startswith("<built-in"):
-                self._frames.append(_host_span(event))
-        elif category in _DEVICE_CATEGORIES:
-            device_event = _device_event(event, _DEVICE_CATEGORIES[category])
-            self._device_events.append((device_event, _track(event)))
-            self._correlation.add_device_event(device_event, event)
-        elif category in _OPERATOR_CATEGORIES and not _ANNOTATION_RE.match(name):
-            self._operators.setdefault(event.get("pid"), []).append(_operator(event))
+        if event.get("dur", 0) < 0:
+            self._negative += 1
+            event["dur"] = 0
+        kind = _DEVICE_CATEGORIES.get(category)
+        if category in _OPERATOR_CATEGORIES and not _ANNOTATION_RE.match(name):
+            self._operators.setdefault(event.get("pid"), []).append(self._operator(event))
+        elif category == "python_function":
+            self._add_frame(event, name)
+        elif kind is not None and not (kind == "other" and "correlation" in (event.get("args") or {})):
+            self._add_device_event(event, kind)
         elif category not in _IGNORED_CATEGORIES:
-            is_launch = self._correlation.add_launch(event)
-            if not is_launch or _COMPILATION_RE.search(name) or _SYNC_RE.search(name):
-                span = _host_span(event)
-                self._add_host_span(span)
-                if not category:
-                    self._uncategorized.append(span)
+            self._add_annotation(event, name, is_uncategorized=not category)
+
+    def _add_annotation(self, event: _JsonEvent, name: str, *, is_uncategorized: bool) -> None:
+        """Add an annotation, or a call of the runtime."""
+        is_launch = self._correlation.add_launch(event)
+        if not is_launch or _COMPILATION_RE.search(name) or _SYNC_RE.search(name):
+            span = self._host_span(event)
+            self._add_host_span(span)
+            if is_uncategorized:
+                self._uncategorized.append(span)
+
+    def _add_frame(self, event: _JsonEvent, name: str) -> None:
+        if not name.startswith("<built-in"):
+            if event.get("dur", 0) >= _MIN_FRAME:
+                self._frames.append(self._host_span(event))
+            return
+        match = _SYNC_CALL_RE.match(name)
+        if match is not None:
+            span = self._host_span(event)
+            call = match["function"] or f".{match['method']}()"
+            self._sync_calls.append(SyncCall(sys.intern(call), span.start, span.end, span.thread))
 
     def _add_host_span(self, span: HostSpan) -> None:
         if _STEP_RE.match(span.name):
@@ -170,6 +221,107 @@ class EventCollector:
             self._compilations.append(span)
         else:
             self._spans.append(span)
+
+    def _add_device_event(self, event: _JsonEvent, kind: DeviceEventKind) -> None:
+        """Add an event of the device, or of a log of the host; `finish` knows the names of the lanes."""
+        arguments = event.get("args") or {}
+        span = self._host_span(event)
+        recipe = int(arguments.get("recipeId") or 0)
+        if recipe and recipe not in self._recipes:
+            self._recipes[recipe] = str(arguments.get("recipeName") or "")
+        if kind == "other" and recipe and _ENQUEUE in span.name:
+            self._enqueues.setdefault(recipe, []).append(span.interval)
+        size = arguments.get("bytes", arguments.get("Bytes", 0))
+        # The bridge writes numbers as text.
+        size = int(size) if isinstance(size, int | float) or str(size).isdigit() else 0
+        device_event = DeviceEvent(span.name, span.start, span.end, kind, "", size, recipe)
+        self._device_events.setdefault(_track(event), []).append(device_event)
+        self._correlation.add_device_event(device_event, arguments)
+
+    def _add_device_events(self, trace: Trace, device_processes: set[Any]) -> list[str]:
+        """Add the device's events by their lanes; return notes about those that could not be understood."""
+        unknown = 0
+        ports: list[DeviceEvent] = []
+        for track, events in self._device_events.items():
+            lane = self._threads.get(track, "")
+            if lane.startswith(lanes.HOST_LANE) or not self._is_device(track, events, device_processes):
+                for event in events:
+                    self._add_host_span(HostSpan(event.name, event.start, event.end, track[1]))
+                continue
+            engine = lanes.lane_engine(lane, track[1]) if track[0] in device_processes else "compute"
+            if engine in lanes.CONTROL_ENGINES:
+                continue
+            for event in events:
+                event.engine = engine
+                event.kind = lanes.event_kind(event.kind, engine, event.name)
+                unknown += event.kind == "other"
+            is_bridges = engine == "NIC" and not any(each.name.startswith("hccl") for each in events)
+            (ports if is_bridges else trace.device_events).extend(events)
+        trace.device_events += self._collectives(ports, trace)
+        if unknown:
+            return [f"{unknown} events of the card are of an unknown engine; they count as busy time only."]
+        return []
+
+    def _is_device(self, track: _Track, events: list[DeviceEvent], device_processes: set[Any]) -> bool:
+        if track[0] in device_processes:
+            return True
+        # A trace of another device names its processes otherwise.
+        has_another_name = bool(device_processes) and bool(self._processes.get(track[0]))
+        return events[0].kind != "other" and not has_another_name
+
+    def _collectives(self, ports: list[DeviceEvent], trace: Trace) -> list[DeviceEvent]:
+        """Return one event for each time in which network ports worked, named by the host's scope of the collective.
+
+        SynapseAI names the events of each port, and no event of the device says to which collective it belongs. Where
+        there are as many scopes as busy times they belong together in order; otherwise the last scope before counts.
+        """
+        ports.sort(key=lambda event: event.start)
+        merged: list[DeviceEvent] = []
+        for event in ports:
+            if merged and event.start <= merged[-1].end:
+                merged[-1].end = max(merged[-1].end, event.end)
+                merged[-1].bytes += event.bytes
+            else:
+                merged.append(event)
+        torch_scopes = [operator for operator in trace.operators if operator.name.startswith(_TORCH_SCOPE)]
+        scopes = sorted(
+            (span.start, span.name.removeprefix(_TORCH_SCOPE).strip("_"))
+            for span in [*torch_scopes, *self._bridge_scopes]
+        )
+        starts = [start for start, _ in scopes]
+        for index, event in enumerate(merged):
+            position = index if len(scopes) == len(merged) else bisect_right(starts, event.start) - 1
+            if position >= 0 and scopes:
+                event.name = scopes[position][1]
+        return merged
+
+    def _logged_calls(self) -> list[HostSpan]:
+        """Return the calls that the bridge logs as pairs of begin and end events of a thread, which nest."""
+        stacks: dict[_Track, list[_JsonEvent]] = {}
+        spans: list[HostSpan] = []
+        for event in sorted(self._begins, key=lambda e: float(e["ts"])):
+            stack = stacks.setdefault(_track(event), [])
+            if event["ph"] == "B":
+                stack.append(event)
+            elif stack:
+                begin = stack.pop()
+                name = str(begin.get("name", ""))
+                spans.append(HostSpan(name, float(begin["ts"]), float(event["ts"]), event.get("tid", 0)))
+                process = self._processes.get(event.get("pid"), "")
+                if process.startswith(lanes.BRIDGE_LOGS) and _BRIDGE_SCOPE_RE.match(name):
+                    self._bridge_scopes.append(spans[-1])
+        return spans
+
+    def _link_recipes(self, trace: Trace) -> None:
+        """Set the launch of each event that has none: the last one of its graph before it starts."""
+        for launches in self._enqueues.values():
+            launches.sort()
+        made: dict[Interval, Launch] = {}
+        for event in trace.device_events:
+            launches = self._enqueues.get(event.recipe, []) if event.launch is None else []
+            index = bisect_right(launches, (event.start, float("inf"))) - 1
+            if index >= 0:
+                event.launch = made.setdefault(launches[index], Launch(_ENQUEUE, *launches[index]))
 
     def _add_counter(self, event: _JsonEvent) -> None:
         values = {key: value for key, value in (event.get("args") or {}).items() if isinstance(value, int | float)}
@@ -182,72 +334,62 @@ class EventCollector:
         if "Bytes" not in arguments:
             return
         time = float(event["ts"])
-        self._allocations.setdefault(event.get("tid", 0), []).append((time, int(arguments["Bytes"])))
+        self._allocations.setdefault(_track(event), []).append((time, int(arguments["Bytes"])))
         if "Total Allocated" in arguments:
-            number = int(arguments.get("Device Id", -1))
-            device = _DEVICE_TYPES.get(int(arguments.get("Device Type", 0)), "device")
-            name = f"memory {device} {number}" if number >= 0 else f"memory {device}"
-            self._counters.setdefault(name, []).append((time, float(arguments["Total Allocated"])))
+            device = (int(arguments.get("Device Type", 0)), int(arguments.get("Device Id", -1)))
+            self._totals.setdefault(device, []).append((time, float(arguments["Total Allocated"])))
 
-    def _set_memory(self, trace: Trace) -> None:
-        """Add each allocation and each free to the operator that was running."""
+    def _set_memory(self, trace: Trace, *, is_hpu: bool) -> None:
+        """Add the totals of each device, and each allocation and free to the operator that was running."""
+        for (device_type, number), samples in self._totals.items():
+            # The bridge writes the number of CUDA.
+            device = "HPU" if is_hpu and device_type == 1 else _DEVICE_TYPES.get(device_type, "device")
+            self._counters[f"memory {device} {number}" if number >= 0 else f"memory {device}"] = samples
         trace.has_memory = trace.has_memory or bool(self._allocations)
         threads = group_by_thread(trace.operators)
-        for thread, sizes in self._allocations.items():
+        for (pid, thread), sizes in self._allocations.items():
+            if self._processes.get(pid, "").startswith(lanes.MEMORY_LOGS):
+                # All of them have the number of the thread that exported the trace.
+                continue
             sizes.sort()
             operators = innermost_spans(threads.get(thread, []), (time for time, _ in sizes))
             for operator, (_, size) in zip(operators, sizes, strict=True):
                 if operator is not None:
                     operator.self_memory += size
 
+    def _host_span(self, event: _JsonEvent) -> HostSpan:
+        start = float(event["ts"])
+        thread: int = event.get("tid", 0)
+        # Names and threads repeat in each step, so one copy of each is kept.
+        return HostSpan(
+            sys.intern(str(event.get("name", ""))),
+            start,
+            start + float(event.get("dur", 0)),
+            self._shared_threads.setdefault(thread, thread),
+        )
+
+    def _operator(self, event: _JsonEvent) -> Operator:
+        arguments = event.get("args") or {}
+        start = float(event["ts"])
+        thread: int = event.get("tid", 0)
+        shapes = arguments.get("Input Dims", arguments.get("Input dims", ""))
+        return Operator(
+            sys.intern(str(event.get("name", ""))),
+            start,
+            start + float(event.get("dur", 0)),
+            self._shared_threads.setdefault(thread, thread),
+            external_id(arguments),
+            sys.intern(str(shapes)) if shapes else "",
+        )
+
 
 def _track(event: _JsonEvent) -> _Track:
     return event.get("pid"), event.get("tid", 0)
 
 
-def _host_span(event: _JsonEvent) -> HostSpan:
-    start = float(event["ts"])
-    # Names repeat in each step, so one copy of each is kept.
-    return HostSpan(
-        sys.intern(str(event.get("name", ""))), start, start + float(event.get("dur", 0)), event.get("tid", 0)
-    )
-
-
-def _operator(event: _JsonEvent) -> Operator:
-    arguments = event.get("args") or {}
-    span = _host_span(event)
-    shapes = arguments.get("Input Dims", arguments.get("Input dims", ""))
-    return Operator(
-        span.name,
-        span.start,
-        span.end,
-        span.thread,
-        external_id=external_id(arguments),
-        shapes=sys.intern(str(shapes)) if shapes else "",
-    )
-
-
-def _device_event(event: _JsonEvent, kind: DeviceEventKind) -> DeviceEvent:
-    arguments = event.get("args") or {}
-    name = sys.intern(str(event.get("name", "")))
-    start = float(event["ts"])
-    if kind == "kernel" and _COLLECTIVE_RE.search(name):
-        kind = "collective"
-    size = arguments.get("bytes", arguments.get("Bytes", 0))
-    return DeviceEvent(name, start, start + float(event.get("dur", 0)), kind, "", int(size or 0))
-
-
-def _logged_calls(events: list[_JsonEvent]) -> list[HostSpan]:
-    """Return the calls that the bridge logs as pairs of begin and end events."""
-    stacks: dict[_Track, list[_JsonEvent]] = {}
-    spans = []
-    for event in sorted(events, key=lambda e: float(e["ts"])):
-        stack = stacks.setdefault(_track(event), [])
-        if event["ph"] == "B":
-            stack.append(event)
-        elif stack:
-            begin = stack.pop()
-            spans.append(
-                HostSpan(str(begin.get("name", "")), float(begin["ts"]), float(event["ts"]), event.get("tid", 0))
-            )
-    return spans
+def _set_locations(calls: list[SyncCall], base: int, lines: Iterable[tuple[int, str]]) -> None:
+    """Set the source line of each call that starts at the time of a line, by up to a microsecond."""
+    at = {round((start - base) / 1000): location for start, location in lines}
+    for call in calls:
+        time = round(call.start)
+        call.location = next((at[each] for each in (time, time - 1, time + 1) if each in at), "")

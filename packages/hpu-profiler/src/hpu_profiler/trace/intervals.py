@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -11,6 +12,8 @@ __all__ = ["Interval", "difference", "intersection", "length", "union"]
 
 #: Start and end.
 Interval = tuple[float, float]
+#: How many times longer one list is than another for which its intervals are looked up one by one.
+_SKIP_RATIO: Final = 8
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
@@ -34,15 +37,21 @@ def intersection(first: list[Interval], second: list[Interval]) -> list[Interval
     >>> intersection([(0, 3), (4, 6)], [(2, 5)])
     [(2, 3), (4, 5)]
     """
+    if len(first) > len(second):
+        first, second = second, first
     common = []
-    i = j = 0
-    while i < len(first) and j < len(second):
-        start, end = max(first[i][0], second[j][0]), min(first[i][1], second[j][1])
-        if start < end:
-            common.append((start, end))
-        if first[i][1] < second[j][1]:
-            i += 1
-        else:
+    j = 0
+    skips = len(second) > _SKIP_RATIO * len(first)
+    for start, end in first:
+        if skips:
+            # Intervals before this one are passed over in O(log n).
+            j = max(bisect_right(second, (start,), lo=j) - 1, 0)
+        while j < len(second) and second[j][1] <= start:
+            j += 1
+        while j < len(second) and second[j][0] < end:
+            common.append((max(start, second[j][0]), min(end, second[j][1])))
+            if second[j][1] > end:
+                break
             j += 1
     return common
 

@@ -5,7 +5,8 @@ Times are microseconds on the trace's own clock. Sizes are bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from hpu_profiler.trace.intervals import Interval
 
 __all__ = [
+    "CALL_LINES_KEY",
     "METADATA_KEY",
     "Counter",
     "DeviceEvent",
@@ -24,13 +26,18 @@ __all__ = [
     "Operator",
     "Span",
     "Stage",
+    "SyncCall",
     "Trace",
+    "TraceInfo",
 ]
 
 #: Key of the metadata that HPUProfiler adds to a trace file.
 METADATA_KEY: Final = "hpu_profiler"
+#: Key of the lines of host-device synchronizations, which HPUProfiler adds to a trace with stacks.
+CALL_LINES_KEY: Final = "hpu_profiler_call_lines"
 
-DeviceEventKind = Literal["kernel", "memcpy", "memset", "collective"]
+#: "other" is work of an unknown engine, which is neither computation nor communication.
+DeviceEventKind = Literal["kernel", "memcpy", "memset", "collective", "other"]
 #: Lightning's RunningStage; empty if the trace does not show it.
 Stage = Literal["train", "validate", "test", "predict", ""]
 #: Samples of a counter as pairs of time and value, ordered by time.
@@ -96,27 +103,40 @@ class Launch(Span):
 
 
 @dataclass(slots=True)
+class SyncCall(HostSpan):
+    """Call of a Python function that may wait for the device, such as ".item()"; only traces with stacks have them.
+
+    Attributes:
+        location: The line of the call as "file:line function"; empty if the trace does not have it.
+    """
+
+    location: str = ""
+
+
+@dataclass(slots=True)
 class DeviceEvent(Span):
     """Kernel, copy, memset or collective on the device.
 
     Attributes:
-        kind: Category of the event.
-        track: Engine or stream.
+        kind: Kind of the work.
+        engine: Engine that ran it, such as "MME"; "compute" if the trace does not name engines.
         bytes: Bytes moved; 0 if the trace has no number.
+        recipe: The bridge's number of the graph that it belongs to; 0 if the trace does not have it.
         operator: Operator that launched the event; None if the trace has no link to it.
         launch: Runtime call that queued the event; None if the trace has no link to it.
     """
 
     kind: DeviceEventKind
-    track: str
+    engine: str
     bytes: int = 0
+    recipe: int = 0
     operator: Operator | None = None
     launch: Launch | None = None
 
 
-@dataclass(slots=True)
-class Trace:
-    """Recorded time range of one process, or the part of it that belongs to one stage.
+@dataclass
+class TraceInfo:
+    """What a trace says of its process and its recording, without the events.
 
     Attributes:
         path: File the trace was read from.
@@ -127,22 +147,15 @@ class Trace:
         device_name: Name of the device; empty if the trace has no device.
         simulated: Whether the device was simulated.
         predicted: Whether the times are predictions of a model and not measured.
-        operators: Operators of the host, ordered by start.
-        device_events: Events of the device, ordered by start.
-        steps: Complete steps, ordered by start.
-        spans: Annotations and logged calls of the host, ordered by start.
-        frames: Calls of Python functions and modules, ordered by start; empty unless stacks were recorded. Short calls
-            are left out.
-        compilations: Graph compilations, as far as the trace shows them.
-        counters: Samples of each counter, including the allocated bytes of each device.
         bridge_metrics: Increase of the bridge's own metrics while the trace was recorded, by metric.
         batches: Number of batches in an epoch by stage; empty if the trace does not have it.
         libraries: Names of the installed Python packages; empty if the trace does not have them.
         sources: Source lines of the user's hooks as "file:line", by Lightning's name of the hook.
+        recipes: Names of the bridge's graphs by their number.
         has_memory: Whether allocations were recorded.
         dropped_events: Number of events that the writer left out because there were too many.
         skipped_steps: Number of recorded steps that were not read because the file is too large.
-        segments: Time ranges of the stage; empty if the whole window belongs to it.
+        notes: What was wrong with the file, or could not be read, as sentences.
     """
 
     path: Path
@@ -153,23 +166,50 @@ class Trace:
     device_name: str = ""
     simulated: bool = False
     predicted: bool = False
+    bridge_metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    batches: Mapping[str, int] = field(default_factory=dict)
+    libraries: frozenset[str] = frozenset()
+    sources: Mapping[str, str] = field(default_factory=dict)
+    recipes: dict[int, str] = field(default_factory=dict)
+    has_memory: bool = False
+    dropped_events: int = 0
+    skipped_steps: int = 0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class Trace(TraceInfo):
+    """Recorded time range of one process, or the part of it that belongs to one stage.
+
+    Attributes:
+        operators: Operators of the host, ordered by start.
+        device_events: Events of the device, ordered by start.
+        steps: Complete steps, ordered by start.
+        spans: Annotations and logged calls of the host, ordered by start.
+        frames: Calls of Python functions and modules, ordered by start; empty unless stacks were recorded. Short calls
+            are left out.
+        sync_calls: Calls of Python functions that may wait for the device, ordered by start.
+        compilations: Graph compilations, as far as the trace shows them.
+        counters: Samples of each counter, including the allocated bytes of each device.
+        segments: Time ranges of the stage; empty if the whole window belongs to it.
+    """
+
     operators: list[Operator] = field(default_factory=list)
     device_events: list[DeviceEvent] = field(default_factory=list)
     steps: list[HostSpan] = field(default_factory=list)
     spans: list[HostSpan] = field(default_factory=list)
     frames: list[HostSpan] = field(default_factory=list)
+    sync_calls: list[SyncCall] = field(default_factory=list)
     compilations: list[HostSpan] = field(default_factory=list)
     counters: dict[str, Counter] = field(default_factory=dict)
-    bridge_metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    batches: Mapping[str, int] = field(default_factory=dict)
-    libraries: frozenset[str] = frozenset()
-    sources: Mapping[str, str] = field(default_factory=dict)
-    has_memory: bool = False
-    dropped_events: int = 0
-    skipped_steps: int = 0
     segments: list[Interval] = field(default_factory=list)
 
     @property
+    def info(self) -> TraceInfo:
+        """The trace without its events, which need much memory."""
+        return TraceInfo(**{each.name: getattr(self, each.name) for each in fields(TraceInfo)})
+
+    @cached_property
     def window(self) -> Interval:
         """Start of the first step to end of the last one; without steps, of the first and the last event."""
         if self.steps:

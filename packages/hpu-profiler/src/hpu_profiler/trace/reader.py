@@ -1,64 +1,67 @@
 """Reader for trace files: Chrome trace JSON, plain or compressed by gzip.
 
-The writer decides how device events look. Up to SynapseAI 1.19 the bridge adds them to the file that torch exported:
-processes named "/device:HPU:0", categories Kernel, Memcpy, Memset and Runtime, threads that are engines (MME, TPC, DMA,
-NIC) or host logs ("Synapse/..."). Later releases let torch write them, with the categories of other devices (kernel,
-gpu_memcpy, gpu_memset) or with the one for custom devices (hpu_op). Sources: the bridge's Python sources of 1.19.0 and
-torch's sources. No trace of a card was available.
+The writer decides how device events look; `lanes` has the rules. Up to SynapseAI 1.19 the bridge adds them to the file
+that torch exported. Later releases let torch write them, with the categories of other devices (kernel, gpu_memcpy,
+gpu_memset) or with the one for custom devices (hpu_op). Sources: the published bridge 1.19.0 and torch's sources. No
+trace of a card was available. A trace that is damaged is read as far as it goes, and has a note on what is wrong.
 """
 
 from __future__ import annotations
 
+import gc
 import gzip
 import io
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from hpu_profiler._formatting import format_time
 from hpu_profiler.trace.event_collector import EventCollector
 from hpu_profiler.trace.json_stream import JsonError, JsonStream
-from hpu_profiler.trace.model import METADATA_KEY, Trace
+from hpu_profiler.trace.model import CALL_LINES_KEY, METADATA_KEY, Trace
 from hpu_profiler.trace.stages import STAGES
-from hpu_profiler.trace.step_window import step_window
+from hpu_profiler.trace.step_window import StepWindow, step_window
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
-__all__ = ["TraceError", "find_traces", "read_trace"]
+__all__ = ["TraceError", "find_traces", "open_trace", "read_trace"]
 
-#: Size of the largest file that is read as a whole, in bytes. Of a larger one, the first steps are read.
-MAX_BYTES: Final = 500_000_000
+#: Size of the largest file that is read as a whole, in bytes; its events take less than 2 GB of memory. Of a larger
+#: file, the first steps are read.
+MAX_BYTES: Final = 800_000_000
+
+_NO_DEVICE: Final = (
+    "The trace has no events of the card: it was exported a second time, which leaves them out, or recorded without "
+    "HPU activity."
+)
 
 
 class TraceError(ValueError):
-    """Error for a file that is not a complete trace."""
+    """Error for a file that is not a trace."""
 
 
-def read_trace(path: Path) -> Trace:
+def read_trace(path: Path, progress: Callable[[int], object] | None = None) -> Trace:
     """Return the trace in a file; of a file above `MAX_BYTES`, the first steps that fit.
 
     Args:
         path: File in the Chrome trace format.
+        progress: Called with the number of bytes that were read, from time to time.
 
     Raises:
         OSError: The file cannot be opened.
-        TraceError: The file is not a trace, or it is truncated.
+        TraceError: The file is not a trace.
     """
     trace = Trace(path=path)
+    # Millions of objects are made and few are dropped, so searching them for cycles is futile.
+    was_enabled = gc.isenabled()
+    gc.disable()
     try:
-        with _open(path) as raw:
-            window = step_window(raw, MAX_BYTES)
-        collector = EventCollector(window.interval)
+        window = StepWindow() if _is_small(path) else _step_window(path)
         trace.skipped_steps = window.skipped_steps
-        with _open(path) as raw, io.TextIOWrapper(raw, encoding="utf-8", errors="replace") as text:
-            complete_steps = _read(JsonStream(text), trace, collector)
-    except (JsonError, EOFError, gzip.BadGzipFile) as error:
-        raise TraceError(
-            f"{path} is not valid JSON: {error}. The process may have been killed while writing, or the "
-            "clock of the machine was set back while it recorded"
-        ) from error
-    collector.finish(trace)
-    # HPUProfiler writes the number of complete steps; the trace also has an annotation of a step that was cut short.
-    trace.steps = trace.steps[:complete_steps]
+        _read(path, trace, EventCollector(window.interval), progress)
+    finally:
+        if was_enabled:
+            gc.enable()
     return trace
 
 
@@ -85,35 +88,92 @@ def find_traces(paths: Iterable[Path]) -> list[Path]:
     return traces
 
 
-def _open(path: Path) -> IO[bytes]:
+def open_trace(path: Path) -> IO[bytes]:
+    """Return a trace file, which is decompressed where its name says so."""
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
 
 
-def _read(stream: JsonStream, trace: Trace, collector: EventCollector) -> int | None:
-    """Add the file's metadata to a trace and its events to a collector; return the number of complete steps."""
+def _is_small(path: Path) -> bool:
+    return path.suffix != ".gz" and path.stat().st_size <= MAX_BYTES
+
+
+def _step_window(path: Path) -> StepWindow:
+    try:
+        with open_trace(path) as raw:
+            return step_window(raw, MAX_BYTES)
+    except (EOFError, gzip.BadGzipFile):
+        # A compressed file that was cut; reading says so.
+        return StepWindow()
+
+
+def _read(path: Path, trace: Trace, collector: EventCollector, progress: Callable[[int], object] | None) -> None:
+    """Add the events and the metadata of a file to a trace."""
     content: dict[str, Any] = {}
+    try:
+        with open_trace(path) as raw, io.TextIOWrapper(raw, encoding="utf-8", errors="replace") as text:
+            stream = JsonStream(text, progress)
+            _read_events(stream, path, content, collector)
+    except (JsonError, EOFError, gzip.BadGzipFile) as error:
+        if not collector.events:
+            raise TraceError(
+                f"{path} is not valid JSON: {error}. The process may have been killed while writing"
+            ) from error
+        trace.notes += (_cut_note(collector.events, error),)
+    metadata = content.get(METADATA_KEY) or {}
+    _add_metadata(trace, content, metadata)
+    collector.finish(
+        trace, base=int(content.get("baseTimeNanoseconds") or 0), call_lines=content.get(CALL_LINES_KEY) or ()
+    )
+    # HPUProfiler writes the number of complete steps; the trace also has an annotation of a step that was cut short.
+    trace.steps = trace.steps[: metadata.get("steps")]
+    _add_notes(trace, expects_device=bool(metadata.get("on_device")) or bool(trace.device_name))
+
+
+def _cut_note(events: int, error: Exception) -> str:
+    return (
+        f"The file is not valid JSON after {events} events, which were read: {error}. The process may have been killed "
+        "while writing."
+    )
+
+
+def _read_events(stream: JsonStream, path: Path, content: dict[str, Any], collector: EventCollector) -> None:
+    """Pass the events to a collector, and add the other members of the file to `content`."""
     has_events = False
+    add = collector.add
     # The Chrome trace format also allows a list of events, whose closing bracket is optional. Servers append to it.
     if stream.peek() == "[":
         has_events = True
         for event in stream.items(may_be_open=True):
-            collector.add(event)
+            add(event)
     elif stream.peek() == "{":
         for key in stream.members():
             if key == "traceEvents" and stream.peek() == "[":
                 has_events = True
                 for event in stream.items():
-                    collector.add(event)
+                    add(event)
             else:
                 content[key] = stream.value()
     else:
         stream.value()
     if not has_events:
-        raise TraceError(f"{trace.path} is not a trace: it has no list `traceEvents`")
-    metadata = content.get(METADATA_KEY) or {}
-    _add_metadata(trace, content, metadata)
-    complete_steps: int | None = metadata.get("steps")
-    return complete_steps
+        raise TraceError(f"{path} is not a trace: it has no list `traceEvents`")
+
+
+def _add_notes(trace: Trace, *, expects_device: bool) -> None:
+    """Add notes on what the trace lacks, and remove the device's events if their clock is another one."""
+    if not trace.device_events:
+        if expects_device and not trace.predicted:
+            trace.notes += (_NO_DEVICE,)
+        return
+    start, end = trace.window
+    first = min(event.start for event in trace.device_events)
+    last = max(event.end for event in trace.device_events)
+    if trace.steps and (last <= start or first >= end):
+        shift = first - start
+        distance = f"{format_time(abs(shift))} {'after' if shift > 0 else 'before'}"
+        note = f"The events of the card start {distance} the steps: the clocks of card and host differ."
+        trace.notes += (f"{note} They are left out of this report.",)
+        trace.device_events = []
 
 
 def _add_metadata(trace: Trace, content: dict[str, Any], metadata: dict[str, Any]) -> None:

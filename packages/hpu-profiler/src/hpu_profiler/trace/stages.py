@@ -88,6 +88,7 @@ def _part(trace: Trace, stage: Stage, windows: list[Interval]) -> Trace:
         device_events=_starting_in(trace.device_events, windows),
         spans=_starting_in(trace.spans, windows),
         frames=_clipped(trace.frames, windows),
+        sync_calls=_starting_in(trace.sync_calls, windows),
         compilations=_starting_in(trace.compilations, windows),
         bridge_metrics={},
     )
@@ -102,6 +103,7 @@ def _rest(trace: Trace, stage: Stage, windows: list[Interval], excluded: list[In
         device_events=_starting_in(trace.device_events, excluded, inverted=True),
         spans=_starting_in(trace.spans, excluded, inverted=True),
         frames=_clipped(trace.frames, windows),
+        sync_calls=_starting_in(trace.sync_calls, excluded, inverted=True),
         compilations=_starting_in(trace.compilations, excluded, inverted=True),
     )
 

@@ -1,7 +1,7 @@
 """Events of the device for an exported Chrome trace: its tracks, its work, and the host operators that launched it.
 
-The times are those of the simulated device, which works on the host: they do not tell how long a card would take. Up to
-1.19 the bridge wrote its own categories. Newer releases are assumed to use those that torch uses for other devices.
+The times are those of the simulated device, which works on the host: they do not tell how long a card would take. What
+releases after 1.19 write is not published; they are assumed to write what torch does for other devices.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import bisect
 from typing import TYPE_CHECKING, Any, Final
 
+from habana_frameworks.torch._chrome_trace_until_1_19 import DEVICE_NAME, TraceWriter
 from hpu_sim.device.features import features
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-DEVICE_NAME: Final = "/device:HPU:0"
 # The process ids of the host are those of the system, which start at 1.
 DEVICE_PID: Final = 0
 
@@ -39,13 +39,16 @@ def device_trace_events(device_events: Iterable[DeviceEvent], trace: dict[str, A
         trace: Trace exported by torch, whose operators are linked to the work.
 
     Returns:
-        The names of the tracks, and for each device event one event in a track. If an operator launched the work, also
-        a launch event within the operator and a flow from there to the work.
+        The names of the tracks, and for each device event one event in a track. After 1.19, if an operator launched the
+        work, also a launch event within the operator and a flow from there to the work.
     """
     # A newer torch exports times relative to this base.
     base = int(trace.get("baseTimeNanoseconds", 0))
     # Outer events before the events within them.
     ordered = sorted(device_events, key=lambda event: (event[2], -event[3]))
+    if not features().after_1_19:
+        by_the_bridge: list[TraceEvent] = TraceWriter(base, _is_matrix_operator).write(ordered)
+        return by_the_bridge
     launchers = _find_launchers(ordered, trace["traceEvents"], base)
     events: list[TraceEvent] = []
     tracks = TrackAllocator()
@@ -124,14 +127,18 @@ def _category(kind: str) -> str:
     if kind == "compilation":
         return "Runtime"
     if kind in _COPIES:
-        return "gpu_memcpy" if features().after_1_19 else "Memcpy"
-    return "kernel" if features().after_1_19 else "Kernel"
+        return "gpu_memcpy"
+    return "kernel"
 
 
 def _engine(kind: str, name: str) -> int:
     if kind == "kernel":
-        return _MME if any(part in name.rpartition("::")[2] for part in _MATRIX_OPERATORS) else _TPC
+        return _MME if _is_matrix_operator(name) else _TPC
     return {"collective": _NIC, "compilation": _COMPILER}.get(kind, _DMA)
+
+
+def _is_matrix_operator(name: str) -> bool:
+    return any(part in name.rpartition("::")[2] for part in _MATRIX_OPERATORS)
 
 
 def _flow_events(event: TraceEvent, launcher: TraceEvent, correlation: int) -> list[TraceEvent]:

@@ -31,7 +31,7 @@ class profile(_TorchProfile):  # type: ignore[misc] # noqa: N801 - torch's name;
     """torch's profile, which by default records the CPU and the device.
 
     Raises:
-        RuntimeError: If it would record the device and ``HABANA_PROFILE=0`` forbids that.
+        RuntimeError: ``HABANA_PROFILE=0`` forbids it, whatever it would record.
     """
 
     def __init__(  # noqa: PLR0913 - torch's signature
@@ -52,7 +52,7 @@ class profile(_TorchProfile):  # type: ignore[misc] # noqa: N801 - torch's name;
         del debug_activities
         names = {activity.name for activity in activities or (ProfilerActivity.CPU, ProfilerActivity.HPU)}
         self.records_hpu = ProfilerActivity.HPU.name in names
-        if self.records_hpu and os.environ.get(_VARIABLE) == "0":
+        if os.environ.get(_VARIABLE) == "0":
             raise RuntimeError(f'Tensorboard callback for HPU hardware profiling disabled. To enable set "{_VARIABLE}"')
         # A profile of hpu alone still needs the CPU's events, which have the operators.
         names = names - {ProfilerActivity.HPU.name} or {ProfilerActivity.CPU.name}

@@ -1,0 +1,163 @@
+"""Exports of traces: all ranks on one clock for Perfetto, and call stacks for speedscope.
+
+Events are copied one by one with all of their arguments, so a file of any size needs little memory.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from statistics import median
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from hpu_profiler.trace.json_stream import JsonStream
+from hpu_profiler.trace.reader import open_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from hpu_profiler.analysis.job import JobAnalysis
+    from hpu_profiler.analysis.trace_analysis import TraceAnalysis
+    from hpu_profiler.trace.model import HostSpan, Trace
+
+__all__ = ["clock_offsets", "speedscope", "write_perfetto"]
+
+#: Process ids of a rank begin at its number times this.
+_PIDS_PER_RANK: Final = 1000
+_SPEEDSCOPE_SCHEMA: Final = "https://www.speedscope.app/file-format-schema.json"
+
+
+def clock_offsets(job: JobAnalysis) -> dict[Path, float]:
+    """Return what to add to the times of each trace so that all of them are on the clock of the first one.
+
+    A collective ends on all ranks at about the same time. Where the ranks have no step with a collective in common, the
+    starts of their first steps are aligned.
+    """
+    analyses = {each.trace.path: each for stage in reversed(job.stages) for each in stage.traces}
+    if not analyses:
+        return {}
+    first = analyses[job.traces[0].path]
+    return {path: _offset(first, each) for path, each in analyses.items()}
+
+
+def _offset(reference: TraceAnalysis, other: TraceAnalysis) -> float:
+    ends = {step.name: step.collectives_end for step in other.step_stats}
+    pairs = [(step.collectives_end, ends.get(step.name)) for step in reference.step_stats]
+    differences = [one - two for one, two in pairs if one is not None and two is not None]
+    if differences:
+        return median(differences)
+    return reference.start - other.start
+
+
+def write_perfetto(path: Path, traces: Sequence[tuple[Path, int | None]], offsets: Mapping[Path, float]) -> None:
+    """Write the events of all traces as one file that Perfetto and Chrome load.
+
+    Args:
+        path: File to write; compressed if its name ends with ".gz".
+        traces: Trace files with their ranks.
+        offsets: Result of `clock_offsets`.
+    """
+    with _open_for_writing(path) as file:
+        file.write('{"displayTimeUnit":"ms","traceEvents":[')
+        separator = ""
+        for index, (source, rank) in enumerate(traces):
+            prefix = f"rank {rank}" if rank is not None else source.name.split(".")[0]
+            for event in _moved(_events(source), index, prefix, offsets.get(source, 0.0)):
+                file.write(separator + json.dumps(event, separators=(",", ":")))
+                separator = ",\n"
+        file.write("]}\n")
+
+
+def _open_for_writing(path: Path) -> IO[str]:
+    if path.suffix == ".gz":
+        return gzip.open(path, "wt", encoding="utf-8", compresslevel=1)
+    return path.open("w", encoding="utf-8")
+
+
+def _events(path: Path) -> Iterator[dict[str, Any]]:
+    with open_trace(path) as raw, io.TextIOWrapper(raw, encoding="utf-8", errors="replace") as text:
+        stream = JsonStream(text)
+        if stream.peek() == "[":
+            yield from stream.items(may_be_open=True)
+            return
+        for key in stream.members():
+            if key == "traceEvents":
+                yield from stream.items()
+                return
+            stream.value()
+
+
+def _moved(events: Iterable[dict[str, Any]], index: int, prefix: str, offset: float) -> Iterator[dict[str, Any]]:
+    """Yield the events with processes and flows of their own, on the common clock."""
+    pids: dict[Any, int] = {}
+    named: set[Any] = set()
+    for event in events:
+        pid = event.get("pid", 0)
+        event["pid"] = pids.setdefault(pid, index * _PIDS_PER_RANK + len(pids) + 1)
+        if "ts" in event:
+            event["ts"] += offset
+        if event.get("dur", 0) < 0:
+            event["dur"] = 0
+        if "id" in event:
+            event["id"] = f"{index}:{event['id']}"
+        if event.get("ph") == "M" and event.get("name") == "process_name":
+            named.add(pid)
+            event["args"] = {"name": f"{prefix}: {event.get('args', {}).get('name', '')}"}
+        elif event.get("ph") == "M" and event.get("name") == "process_sort_index":
+            continue
+        yield event
+    for pid, number in pids.items():
+        metadata = {"ph": "M", "pid": number, "tid": 0}
+        if pid not in named:
+            yield {**metadata, "name": "process_name", "args": {"name": f"{prefix}: process {pid}"}}
+        yield {**metadata, "name": "process_sort_index", "args": {"sort_index": number}}
+
+
+def speedscope(traces: Iterable[tuple[str, Trace]]) -> dict[str, Any]:
+    """Return the stacks of the thread that runs the steps, of each trace, in speedscope's format.
+
+    Without recorded stacks, these are annotations and operators.
+
+    Args:
+        traces: Traces with their names.
+    """
+    frames: dict[str, int] = {}
+    profiles = []
+    for name, trace in traces:
+        spans = trace.frames or [*trace.spans, *trace.operators]
+        nested = sorted(
+            (span for span in spans if span.thread == trace.step_thread), key=lambda each: (each.start, -each.end)
+        )
+        events = list(_open_and_close(nested, frames))
+        start, end = (events[0]["at"], events[-1]["at"]) if events else (0.0, 0.0)
+        profiles.append(
+            {
+                "type": "evented",
+                "name": name,
+                "unit": "microseconds",
+                "startValue": start,
+                "endValue": end,
+                "events": events,
+            }
+        )
+    shared = {"frames": [{"name": name} for name in frames]}
+    return {"$schema": _SPEEDSCOPE_SCHEMA, "exporter": "hpu-profiler", "shared": shared, "profiles": profiles}
+
+
+def _open_and_close(spans: Iterable[HostSpan], frames: dict[str, int]) -> Iterator[dict[str, Any]]:
+    """Yield the start and the end of each span in order of time; a callee ends at the latest with its caller."""
+    stack: list[tuple[float, int]] = []
+
+    def close(until: float) -> Iterator[dict[str, Any]]:
+        while stack and stack[-1][0] <= until:
+            end, frame = stack.pop()
+            yield {"type": "C", "frame": frame, "at": end}
+
+    for span in spans:
+        yield from close(span.start)
+        frame = frames.setdefault(span.name, len(frames))
+        stack.append((min(span.end, stack[-1][0]) if stack else span.end, frame))
+        yield {"type": "O", "frame": frame, "at": span.start}
+    yield from close(float("inf"))
