@@ -1,7 +1,7 @@
 """Configuration of Sphinx; `nox -s docs` builds the documentation.
 
-The build needs no network: names that other projects document are listed below and get no link. With DOCS_INTERSPHINX=1,
-which is meant for the published site, they link to the documentation of Python, torch and Lightning.
+The build needs no network: names that other projects document are listed below and get no link. With
+DOCS_INTERSPHINX=1, for the published site, they link to the documentation of Python, torch and Lightning.
 """
 
 from __future__ import annotations
