@@ -15,7 +15,7 @@ from hpu_doctor.machine import Endpoint, Folder, HugePages, Machine
 MakeSystem = Callable[..., SystemInfo]
 MakeMachine = Callable[..., Machine]
 
-_DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "start" / "something-is-wrong.md"
+_DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "wrong" / "check-machines.md"
 
 _GIB = 1 << 30
 
