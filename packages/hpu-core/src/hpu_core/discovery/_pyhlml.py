@@ -10,22 +10,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from hpu_core.discovery import _generation
-from hpu_core.discovery._device import (
-    HPUDevice,
-    SourceResult,
-    parse_pci_address,
-    parse_status,
-    printable,
-)
+from hpu_core.discovery._device import HPUDevice, SourceResult, parse_pci_address, parse_status, printable
 
 _LOCATION = "pyhlml (the distribution habana-pyhlml)"
 
 
 def find(load: Callable[[], Any] = lambda: importlib.import_module("pyhlml")) -> SourceResult:
     """List the devices that pyhlml reports.
-
-    Args:
-        load: Returns the module `pyhlml`, or raises ImportError.
 
     Raises:
         Exception: A function of pyhlml failed; it creates the classes of its exceptions at run time.
