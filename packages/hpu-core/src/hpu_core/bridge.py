@@ -304,11 +304,7 @@ def is_fp16_supported() -> bool:
 
 
 def optional_module(name: str) -> ModuleType | None:
-    """Import a module that not every bridge has; return None if this one has none. Opens no device.
-
-    Args:
-        name: Name below `habana_frameworks.torch`.
-    """
+    """Import a module below `habana_frameworks.torch`; return None if this bridge has none. Opens no device."""
     load()
     try:
         found = importlib.util.find_spec(f"{_BRIDGE}.{name}") is not None

@@ -14,7 +14,7 @@ from hpu_core.discovery import _hl_smi_text
 from hpu_core.discovery._device import SourceResult, parse_int, printable
 
 _COMMAND: Final = "hl-smi"
-_LOCATION = "the command hl-smi"
+_result = functools.partial(SourceResult, source="hl-smi", location="the command hl-smi")
 
 # It takes less than a second on a healthy machine, and may hang if the driver does.
 _TIMEOUT_SECONDS = 10.0
@@ -67,10 +67,10 @@ def find(runner: Runner = run) -> SourceResult:
     try:
         devices = _hl_smi_text.parse_log(runner(("-L",)))
     except HlSmiError as error:
-        return SourceResult(source="hl-smi", location=_LOCATION, message=str(error))
+        return _result(message=str(error))
     if devices is None:
-        return SourceResult(source="hl-smi", location=_LOCATION, message="its output has an unknown format")
-    return SourceResult(source="hl-smi", location=_LOCATION, message=f"lists {len(devices)} cards", devices=devices)
+        return _result(message="its output has an unknown format")
+    return _result(message=f"lists {len(devices)} cards", devices=devices)
 
 
 @functools.cache

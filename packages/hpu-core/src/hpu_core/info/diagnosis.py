@@ -54,11 +54,7 @@ class Diagnosis:
 
 
 def diagnose(system: SystemInfo) -> Diagnosis:
-    """Check a machine against the requirements of training and the release table.
-
-    Args:
-        system: Devices and software of the machine.
-    """
+    """Check a machine against the requirements of training and the release table."""
     release = releases.find(system.synapse.version) if system.synapse else None
     problems = [*_check_software(system), *_check_devices(system), *_check_release(system, release)]
     problems.sort(key=lambda problem: not problem.blocks_training)
