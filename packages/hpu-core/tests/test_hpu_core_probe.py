@@ -11,7 +11,7 @@ import _hpu_core_probe
 def bare_machine(environment: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine without device, simulator and bridge, whose device classes are in `tmp_path`."""
     monkeypatch.delenv("HPU_SIM_DEVICES", raising=False)
-    monkeypatch.setattr(_hpu_core_probe, "_SYSFS_CLASSES", (tmp_path / "accel", tmp_path / "habanalabs"))
+    monkeypatch.setattr(_hpu_core_probe, "_SYSFS_CLASSES", (str(tmp_path / "accel"), str(tmp_path / "habanalabs")))
     monkeypatch.setattr(_hpu_core_probe, "has_bridge", lambda: False)
 
 

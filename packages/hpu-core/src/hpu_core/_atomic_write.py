@@ -37,12 +37,7 @@ def fsync(path: Path) -> None:
 
 
 def save_error(cause: OSError, path: Path) -> OSError:
-    """Return the error for a checkpoint that could not be saved, of the subclass for the errno such as PermissionError.
-
-    Args:
-        cause: Error of the operating system.
-        path: Where the checkpoint was to be saved.
-    """
+    """Return the error for a checkpoint that could not be saved, of the errno's subclass, such as PermissionError."""
     reason = os.strerror(cause.errno) if cause.errno else str(cause)
     message = f"cannot save the checkpoint, the old one is unchanged: {reason}"
     return OSError(cause.errno or errno.EIO, message, str(path))
@@ -55,9 +50,6 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     A new file gets the mode that `open` would give it; a replaced file keeps its mode. A symlink at `path` is replaced,
     not followed, because Lightning links `last.ckpt` to another checkpoint. A path that is neither a file nor a folder,
     such as a pipe or /dev/null, is written to directly.
-
-    Args:
-        path: The target, in an existing folder.
 
     Yields:
         The file to write to.

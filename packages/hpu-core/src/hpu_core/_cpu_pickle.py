@@ -18,10 +18,6 @@ def save(obj: object, file: BinaryIO) -> None:
 
     The pickler converts the tensors, so it finds them wherever pickle does: in containers of any kind, dataclasses and
     attributes. Tensors that share a storage share one in the file, and the storage is copied once.
-
-    Args:
-        obj: Object that can be pickled.
-        file: File to write to; it need not be seekable.
     """
     _torch_save()(obj, file, pickle_module=_Pickle)
 

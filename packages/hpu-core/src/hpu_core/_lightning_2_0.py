@@ -22,11 +22,7 @@ _MODULES: Final = frozenset({"lightning.pytorch.accelerators.hpu", "pytorch_ligh
 
 
 def applies_to(version: "Version") -> bool:
-    """Return whether a version of Lightning needs the workarounds.
-
-    Args:
-        version: Version of `lightning` or `pytorch_lightning`.
-    """
+    """Return whether a version of Lightning needs the workarounds."""
     return version.release < (2, 1)
 
 
@@ -44,9 +40,6 @@ def disable_hmp_import(module: ModuleType) -> None:
     """Set `_HPU_AVAILABLE` to False where the bridge has no HMP.
 
     Only Lightning's own HPU classes read it, and hpu-core's classes replace them.
-
-    Args:
-        module: Lightning's `accelerators.hpu`.
     """
     if not getattr(module, "_HPU_AVAILABLE", False):
         return
@@ -58,12 +51,7 @@ def disable_hmp_import(module: ModuleType) -> None:
 
 
 def route_backward_through_strategy(strategy: "Strategy", precision: "Precision") -> None:
-    """Make `precision.backward` call `strategy.backward`.
-
-    Args:
-        strategy: Strategy whose `backward` calls the plugin.
-        precision: Precision plugin; its attribute `backward` is set.
-    """
+    """Make `precision.backward` call `strategy.backward`."""
     vars(precision)["backward"] = _Backward(strategy, precision)
 
 

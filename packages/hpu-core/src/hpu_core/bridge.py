@@ -175,11 +175,7 @@ def is_open() -> bool:
 
 
 def is_own_function(function: object) -> bool:
-    """Return whether a function is defined in the bridge, such as one that replaces torch's. Imports nothing.
-
-    Args:
-        function: Any callable.
-    """
+    """Return whether a function is defined in the bridge, such as one that replaces torch's. Imports nothing."""
     # `__module__` may be that of the function that it wraps.
     module = str(getattr(function, "__globals__", {}).get("__name__"))
     return f"{module}.".startswith(f"{PACKAGE}.")
@@ -197,11 +193,7 @@ def get_rng_state() -> "torch.Tensor":
 
 
 def set_rng_state(state: "torch.Tensor") -> None:
-    """Set the state of the device's generator. Opens the device.
-
-    Args:
-        state: A result of `get_rng_state`.
-    """
+    """Set the state of the device's generator, a result of `get_rng_state`. Opens the device."""
     # torch 2.13 crashes on a view into a larger tensor.
     _import("hpu").set_rng_state(state.clone())
 
@@ -259,8 +251,7 @@ def cache_hpu_graphs(
     Raises:
         RuntimeError: The bridge is in eager mode, where it has no graphs.
     """
-    cacher = _graph_function("ModuleCacher")
-    cacher(max_graphs)(
+    _graph_function("ModuleCacher")(max_graphs)(
         model=module,
         inplace=True,
         allow_unused_input=allow_unused_input,
@@ -313,11 +304,7 @@ def is_fp16_supported() -> bool:
 
 
 def optional_module(name: str) -> ModuleType | None:
-    """Import a module that not every bridge has; return None if this one has none. Opens no device.
-
-    Args:
-        name: Name below `habana_frameworks.torch`.
-    """
+    """Import a module below `habana_frameworks.torch`; return None if this bridge has none. Opens no device."""
     load()
     try:
         found = importlib.util.find_spec(f"{_BRIDGE}.{name}") is not None
@@ -354,24 +341,14 @@ def set_inference_env() -> None:
 
 
 def initialize_inference(module: object) -> None:
-    """Mark the scales of a quantized module as constants.
-
-    Args:
-        module: The converted `torch.nn.Module`, on the device.
-    """
-    core = _import("core")
-    core.hpu_inference_initialize(module, mark_only_scales_as_const=True)
+    """Mark the scales of a converted module, a `torch.nn.Module` on the device, as constants."""
+    _import("core").hpu_inference_initialize(module, mark_only_scales_as_const=True)
 
 
 def initialize_distributed(world_size: int, rank: int, local_rank: int) -> tuple[int, int, int]:
     """Call the bridge's `initialize_distributed_hpu`, which sets the distributed variables. Opens no device.
 
     Use `hpu_core.initialize_hccl`, which validates the arguments and selects the device.
-
-    Args:
-        world_size: Number of processes.
-        rank: Rank of this process.
-        local_rank: Rank of this process on its machine.
 
     Returns:
         (world_size, rank, local_rank) as the bridge reports them.

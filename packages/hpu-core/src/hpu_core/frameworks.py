@@ -20,6 +20,7 @@ from packaging.version import InvalidVersion, Version
 from hpu_core import _lightning_2_0
 
 __all__ = [
+    "DISTRIBUTIONS",
     "NAMES",
     "OVERRIDE",
     "Framework",
@@ -44,7 +45,9 @@ _MIN_VERSION: Final = Version("2.0")
 # Published by an attacker (Lightning-AI/pytorch-lightning, pull request 21691).
 _COMPROMISED: Final = frozenset({Version("2.6.2"), Version("2.6.3")})
 
-_DISTRIBUTIONS: dict[FrameworkName, str] = {"lightning": "lightning", "pytorch_lightning": "pytorch-lightning"}
+DISTRIBUTIONS: Final[dict[FrameworkName, str]] = {"lightning": "lightning", "pytorch_lightning": "pytorch-lightning"}
+"""Names of distributions by import name."""
+
 _PYTORCH: dict[FrameworkName, str] = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}
 _FABRIC: dict[FrameworkName, str] = {"lightning": "lightning.fabric", "pytorch_lightning": "lightning_fabric"}
 
@@ -77,13 +80,7 @@ class Framework:
 
 @functools.cache
 def current() -> Framework:
-    """Return the framework of this process. The first call decides for the rest of the process.
-
-    Raises:
-        ModuleNotFoundError: No Lightning is installed.
-        ImportError: The framework is too old, or a compromised release.
-        ValueError: HPU_CORE_FRAMEWORK has an unknown value.
-    """
+    """Return the framework of this process. The first call decides, by `decide`, for the rest of the process."""
     return decide()
 
 
@@ -99,7 +96,8 @@ def decide() -> Framework:
         ImportError: The framework is too old, or a compromised release.
         ValueError: HPU_CORE_FRAMEWORK has an unknown value.
     """
-    name = _override() or _only_imported() or _first_installed()
+    names = imported()
+    name = _override() or (names[0] if len(names) == 1 else _first_installed())
     return Framework(name, _validated_version(name))
 
 
@@ -109,11 +107,7 @@ def imported() -> tuple[FrameworkName, ...]:
 
 
 def import_error(name: FrameworkName) -> Exception | None:
-    """Return the error for using a framework on HPU in this process, None if it can be used.
-
-    Args:
-        name: Import name of the framework.
-    """
+    """Return the error for using a framework on HPU in this process, None if it can be used."""
     try:
         framework = current()
     except (ImportError, ValueError) as error:
@@ -131,9 +125,6 @@ def describe(instance: object) -> str:
 
     Lightning's error for a strategy or accelerator of the other framework shows nothing but this representation, so it
     contains the hint if both frameworks are imported.
-
-    Args:
-        instance: The instance.
     """
     framework = current()
     name = type(instance).__name__
@@ -148,21 +139,14 @@ def describe(instance: object) -> str:
 
 def _override() -> FrameworkName | None:
     value = os.environ.get(OVERRIDE, "")
-    if not value:
-        return None
-    for name in NAMES:
-        if value == name:
-            if not _is_installed(name):
-                raise ModuleNotFoundError(
-                    f"{OVERRIDE} is {name!r}, which is not installed: pip install {_DISTRIBUTIONS[name]!r}", name=name
-                )
-            return name
-    raise ValueError(f"{OVERRIDE} must be 'lightning' or 'pytorch_lightning', got {value!r}")
-
-
-def _only_imported() -> FrameworkName | None:
-    names = imported()
-    return names[0] if len(names) == 1 else None
+    name = next((name for name in NAMES if name == value), None)
+    if value and name is None:
+        raise ValueError(f"{OVERRIDE} must be 'lightning' or 'pytorch_lightning', got {value!r}")
+    if name is not None and not _is_installed(name):
+        raise ModuleNotFoundError(
+            f"{OVERRIDE} is {name!r}, which is not installed: pip install {DISTRIBUTIONS[name]!r}", name=name
+        )
+    return name
 
 
 def _first_installed() -> FrameworkName:
@@ -181,27 +165,23 @@ def _is_installed(name: FrameworkName) -> bool:
 
 
 def _validated_version(name: FrameworkName) -> Version:
-    """Return the version of a framework. It is not imported first, because a compromised release must not run.
-
-    Raises:
-        ImportError: The version is too old, compromised or unreadable.
-    """
+    """Return the version of a framework. It is not imported first, because a compromised release must not run."""
     version = _version(name)
     if version in _COMPROMISED:
         raise ImportError(
             f"{name} {version} is a compromised release and must not be imported: uninstall it, treat the secrets of "
-            f'this machine as leaked, and pip install "{_DISTRIBUTIONS[name]}>=2.6.4"',
+            f'this machine as leaked, and pip install "{DISTRIBUTIONS[name]}>=2.6.4"',
             name=name,
         )
     if version.release < _MIN_VERSION.release:
-        message = f'hpu-core needs {name} 2.0 or newer, got {version}: pip install -U "{_DISTRIBUTIONS[name]}>=2.0"'
+        message = f'hpu-core needs {name} 2.0 or newer, got {version}: pip install -U "{DISTRIBUTIONS[name]}>=2.0"'
         raise ImportError(message, name=name)
     return version
 
 
 def _version(name: FrameworkName) -> Version:
     try:
-        text = importlib.metadata.version(_DISTRIBUTIONS[name])
+        text = importlib.metadata.version(DISTRIBUTIONS[name])
     except importlib.metadata.PackageNotFoundError:
         # A source tree on the path, or a nightly build under another distribution name.
         text = str(getattr(importlib.import_module(name), "__version__", None))
@@ -209,5 +189,5 @@ def _version(name: FrameworkName) -> Version:
         return Version(text)
     except InvalidVersion as error:
         raise ImportError(
-            f"`{name}.__version__` must be a version, got {text!r}: reinstall {_DISTRIBUTIONS[name]!r}", name=name
+            f"`{name}.__version__` must be a version, got {text!r}: reinstall {DISTRIBUTIONS[name]!r}", name=name
         ) from error

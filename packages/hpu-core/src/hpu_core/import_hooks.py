@@ -38,12 +38,7 @@ class ImportHook:
             sys.meta_path.remove(self)
 
     def execute(self, module: ModuleType, exec_module: Callable[[ModuleType], object]) -> None:
-        """Run a module.
-
-        Args:
-            module: The new module, still empty.
-            exec_module: Runs its code.
-        """
+        """Run the code of a new module, which is still empty, by `exec_module(module)`."""
         exec_module(module)
 
     def find_spec(
@@ -54,13 +49,11 @@ class ImportHook:
             return None
         # The finders in front of this one have returned None already.
         finders = sys.meta_path[sys.meta_path.index(self) + 1 :] if self.is_installed else ()
-        for finder in finders:
-            spec = finder.find_spec(fullname, path, target)
-            if spec is not None:
-                if spec.loader is not None:
-                    spec.loader = cast("Any", _Loader(spec.loader, self))
-                return spec
-        return None
+        specs = (finder.find_spec(fullname, path, target) for finder in finders)
+        spec = next((spec for spec in specs if spec is not None), None)
+        if spec is not None and spec.loader is not None:
+            spec.loader = cast("Any", _Loader(spec.loader, self))
+        return spec
 
 
 class PostImportHook(ImportHook):

@@ -84,9 +84,6 @@ class LauncherEnv:
 def find_launcher_env(environ: Mapping[str, str] = os.environ) -> LauncherEnv | None:
     """Return the variables of the launcher that started this process; None if none did.
 
-    Args:
-        environ: Environment of the process.
-
     Raises:
         ValueError: The job has several machines, and MASTER_ADDR is not set.
     """

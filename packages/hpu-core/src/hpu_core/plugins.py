@@ -137,14 +137,7 @@ def load(path: str) -> Any:
 
 
 def missing_strategy_error(name: str) -> ModuleNotFoundError | None:
-    """Return the error for a strategy whose distribution is not installed.
-
-    Args:
-        name: Name of the strategy.
-
-    Returns:
-        The error, or None if the distribution is installed or none is known to provide the strategy.
-    """
+    """Return the error for a strategy whose distribution is not installed; None if it is, or if none is known."""
     distribution = next((value for prefix, value in _DISTRIBUTIONS.items() if name.startswith(prefix)), None)
     if distribution is None or distribution in installed():
         return None

@@ -118,12 +118,9 @@ def match(
     mismatches = []
     if torch and release.torch and _version_parts(torch, 2) != _version_parts(release.torch, 2):
         mismatches.append(Mismatch(subject="torch", found=torch, expected=release.torch))
-    if (
-        python
-        and release.python
-        and _version_parts(python, 2) not in {_version_parts(version, 2) for version in release.python}
-    ):
-        mismatches.append(Mismatch(subject="python", found=python, expected=_join_or(release.python)))
+    known = release.python or ()
+    if python and known and _version_parts(python, 2) not in {_version_parts(version, 2) for version in known}:
+        mismatches.append(Mismatch(subject="python", found=python, expected=_join_or(known)))
     if lightning and release.lightning and not _in_specifier(lightning, release.lightning):
         mismatches.append(Mismatch(subject="lightning", found=lightning, expected=release.lightning))
     if generation and release.generations and generation not in release.generations:

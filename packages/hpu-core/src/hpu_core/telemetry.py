@@ -95,11 +95,7 @@ def _own_handle(hlml: Any) -> object | None:
 
 
 def _open_device_nodes(folder: Path = Path("/proc/self/fd")) -> Iterator[int]:
-    """Yield N for each node /dev/accel/accelN that this process has open.
-
-    Args:
-        folder: Folder with a symlink for each open file.
-    """
+    """Yield N for each node /dev/accel/accelN that this process has open."""
     with contextlib.suppress(OSError):
         for descriptor in list(folder.iterdir()):
             # Another thread may close the file meanwhile.

@@ -41,9 +41,6 @@ def peak_flops_of_machine(dtype: torch.dtype) -> float | None:
 
     Simulated devices have the peak of their generation and log the same metrics. MFU on the simulator does not predict
     that of a card.
-
-    Args:
-        dtype: Type of the operands.
     """
     generation = discovery.device_name()
     return None if generation is None else peak_flops(generation, dtype)

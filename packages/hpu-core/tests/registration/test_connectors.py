@@ -14,7 +14,8 @@ from packaging.version import Version
 
 from hpu_core import HPUAccelerator, discovery, frameworks
 from hpu_core._lightning import MisconfigurationException
-from hpu_core.registration import _connectors, _patch
+from hpu_core.registration import _patch, _replacements
+from hpu_core.registration._connectors import FabricConnectorMixin, HPUConnectorMixin, TrainerConnectorMixin
 
 from .programs import output
 
@@ -30,30 +31,30 @@ def _init(self: Any, **options: Any) -> None:
 
 
 def _trainer_connector(connector: type, framework: frameworks.FrameworkName = "lightning") -> Any:
-    return _connectors.subclass(connector, framework, _connectors.TrainerConnectorMixin)
+    return _patch.make_replacement(connector, framework, TrainerConnectorMixin)
 
 
-@pytest.mark.parametrize("mixin", [_connectors.TrainerConnectorMixin, _connectors.FabricConnectorMixin])
+@pytest.mark.parametrize("mixin", [TrainerConnectorMixin, FabricConnectorMixin])
 def test_subclass_has_name_of_original(mixin: type) -> None:
     """It is pickled by that name."""
-    original = _connector(*_connectors.REQUIRED)
-    subclass = _connectors.subclass(original, "lightning", mixin)
+    original = _connector(*HPUConnectorMixin.REQUIRED)
+    subclass = _patch.make_replacement(original, "lightning", mixin)
 
     assert issubclass(subclass, original)
     assert (subclass.__module__, subclass.__qualname__) == ("lightning.somewhere", "_AcceleratorConnector")
 
 
-@pytest.mark.parametrize("mixin", [_connectors.TrainerConnectorMixin, _connectors.FabricConnectorMixin])
+@pytest.mark.parametrize("mixin", [TrainerConnectorMixin, FabricConnectorMixin])
 def test_subclass_has_signature_of_original(mixin: type) -> None:
     """Lightning's own tests compare it with those of Trainer and Fabric."""
-    original = _connector(*_connectors.REQUIRED)
+    original = _connector(*HPUConnectorMixin.REQUIRED)
 
-    assert inspect.signature(_connectors.subclass(original, "lightning", mixin)) == inspect.signature(original)
+    assert inspect.signature(_patch.make_replacement(original, "lightning", mixin)) == inspect.signature(original)
 
 
-@pytest.mark.parametrize("name", _connectors.REQUIRED)
+@pytest.mark.parametrize("name", HPUConnectorMixin.REQUIRED)
 def test_connector_without_method_is_unsupported(name: str) -> None:
-    connector = _connector(*(other for other in _connectors.REQUIRED if other != name))
+    connector = _connector(*(other for other in HPUConnectorMixin.REQUIRED if other != name))
 
     with pytest.raises(NotImplementedError, match=rf"^_AcceleratorConnector has no {name}, unlike in Lightning 2"):
         _trainer_connector(connector)
@@ -66,7 +67,7 @@ def test_unsupported_connector_stays(caplog: pytest.LogCaptureFixture, monkeypat
     module._Connector = connector  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     with caplog.at_level(logging.WARNING):
-        _patch.patch(module)
+        _replacements.patch(module)
 
     assert module._Connector is connector
     assert "HPU is not registered with lightning: _AcceleratorConnector has no " in caplog.text
@@ -76,7 +77,7 @@ def test_unsupported_connector_stays(caplog: pytest.LogCaptureFixture, monkeypat
 def other() -> Any:
     """A Trainer's connector of the framework that this process does not use on HPU."""
     (name,) = (name for name in frameworks.NAMES if name != frameworks.current().name)
-    return _trainer_connector(_connector(*_connectors.REQUIRED), name)()
+    return _trainer_connector(_connector(*HPUConnectorMixin.REQUIRED), name)()
 
 
 def test_other_framework_cannot_choose_hpu(other: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +110,7 @@ def test_unusable_framework_works_without_hpu(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(frameworks, "current", current)
     monkeypatch.setattr(discovery, "is_available", lambda: True)
-    old = _trainer_connector(_connector(*_connectors.REQUIRED))(devices=1)
+    old = _trainer_connector(_connector(*HPUConnectorMixin.REQUIRED))(devices=1)
 
     assert old.options == {"devices": 1}
     with pytest.raises(ImportError, match=r"got 1\.9\.5"):
@@ -142,7 +143,7 @@ def test_other_errors_without_device_are_unchanged(error: Exception, monkeypatch
         raise error
 
     monkeypatch.setattr(discovery, "is_available", lambda: False)
-    base = _connector(*_connectors.REQUIRED)
+    base = _connector(*HPUConnectorMixin.REQUIRED)
     base._set_parallel_devices_and_init_accelerator = fail  # type: ignore[attr-defined]
     connector: Any = _trainer_connector(base, frameworks.current().name)()
     connector._accelerator_flag, connector._devices_flag = "hpu", 1

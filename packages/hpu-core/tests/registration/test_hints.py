@@ -8,7 +8,7 @@ from packaging.version import Version
 
 from _hpu_core_probe import maybe_has_hpu
 from hpu_core import bridge, frameworks
-from hpu_core.registration import _connectors
+from hpu_core.registration import _hints
 
 from .programs import output
 
@@ -54,15 +54,25 @@ def test_error_names_the_tools(registered: bool, tmp_path: Path) -> None:
     lines = _shown(f"{_PROGRAM}\n{register}show_all()", tmp_path)
 
     for shown in (lines[:5], lines[5:]):
-        assert [line.endswith(_connectors.HINT) for line in shown] == [True, True, True, False, False], lines
+        assert [line.endswith(_hints.HINT) for line in shown] == [True, True, True, False, False], lines
         assert shown[4] == "CPUAccelerator"
+
+
+def test_hints_import_no_discovery(tmp_path: Path) -> None:
+    """Every program for the CPU would pay for it."""
+    program = f"""
+import sys, {_PYTORCH}, {_FABRIC}
+print("hpu_core.registration._hints" in sys.modules)
+print(*(name for name in sys.modules if name.startswith(("hpu_core.discovery", "hpu_core.throughput"))))
+"""
+    assert _shown(program, tmp_path) == ["True", ""]
 
 
 @pytest.mark.slow
 def test_variable_switches_hints_off(tmp_path: Path) -> None:
     lines = _shown(f"{_PROGRAM}\nshow(Fabric, strategy='hpu_single')", tmp_path, HPU_CORE_AUTOLOAD="0")
 
-    assert _connectors.HINT not in lines[0]
+    assert _hints.HINT not in lines[0]
 
 
 def test_unregister_restores_imported_references(tmp_path: Path) -> None:

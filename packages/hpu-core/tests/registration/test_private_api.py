@@ -12,7 +12,7 @@ import pytest
 from packaging.version import Version
 
 from hpu_core import frameworks
-from hpu_core.registration import _cli, _connectors, _functions, _patch
+from hpu_core.registration import _cli, _connectors, _hints, _patch, _replacements
 
 _framework = frameworks.current()
 
@@ -49,7 +49,7 @@ def _owner(name: str) -> Any:
 
 
 def _unpatched(connector: Any) -> Any:
-    mixins = (_connectors.HPUConnectorMixin, _connectors.HintMixin)
+    mixins = (_connectors.HPUConnectorMixin, _hints.HintMixin)
     return connector.__bases__[-1] if issubclass(connector, mixins) else connector
 
 
@@ -70,7 +70,7 @@ _ROWS = [
     *(
         _Row(connector, name, getattr(_connectors.HPUConnectorMixin, name))
         for connector in ("trainer connector", "fabric connector")
-        for name in _connectors.REQUIRED
+        for name in _connectors.HPUConnectorMixin.REQUIRED
     ),
     *(
         _Row(connector, name)
@@ -83,15 +83,15 @@ _ROWS = [
     _Row(
         "callbacks.throughput_monitor",
         "_plugin_to_compute_dtype",
-        _wrapper(_functions.plugin_to_compute_dtype),
+        _wrapper(_replacements.plugin_to_compute_dtype),
         ("2.2", "99"),
     ),
     _Row("cli", "_get_num_processes", _wrapper(_cli.get_num_processes)),
-    _Row("plugins.io.async_plugin", "_clone_tensor", _wrapper(_functions.clone_tensor), ("2.5.6", "99")),
-    _Row("trainer.setup", "_init_profiler", _wrapper(_functions.init_profiler)),
-    _Row("trainer.setup", "_log_device_info", _wrapper(_functions.log_device_info)),
-    _Row("utilities.memory", "is_oom_error", _wrapper(_functions.is_oom_error)),
-    _Row("utilities.throughput", "get_available_flops", _wrapper(_functions.get_available_flops), ("2.2", "99")),
+    _Row("plugins.io.async_plugin", "_clone_tensor", _wrapper(_replacements.clone_tensor), ("2.5.6", "99")),
+    _Row("trainer.setup", "_init_profiler", _wrapper(_replacements.init_profiler)),
+    _Row("trainer.setup", "_log_device_info", _wrapper(_replacements.log_device_info)),
+    _Row("utilities.memory", "is_oom_error", _wrapper(_replacements.is_oom_error)),
+    _Row("utilities.throughput", "get_available_flops", _wrapper(_replacements.get_available_flops), ("2.2", "99")),
     _Row("checkpoint wrapper instance", "_checkpoint_io"),
 ]
 
@@ -139,7 +139,7 @@ def test_table_has_every_override() -> None:
     }
     own = {"_is_hpu", "_is_single_device_strategy", "_may_choose_hpu", "_module_ids", "_import_error"}
 
-    assert private - own == set(_connectors.REQUIRED)
+    assert private - own == set(_connectors.HPUConnectorMixin.REQUIRED)
 
 
 @pytest.mark.parametrize(
@@ -148,4 +148,4 @@ def test_table_has_every_override() -> None:
     ids=["removed argument", "added argument", "no arguments"],
 )
 def test_changed_signature_is_detected(original: Callable[..., Any]) -> None:
-    assert not _accepts_arguments_of(_wrapper(_functions.get_available_flops), original)
+    assert not _accepts_arguments_of(_wrapper(_replacements.get_available_flops), original)

@@ -44,11 +44,7 @@ class Check:
 
 
 def run_checks(machine: Machine) -> tuple[Check, ...]:
-    """Return the result of every check.
-
-    Args:
-        machine: Facts of the machine.
-    """
+    """Return the result of every check."""
     return (
         _software(machine),
         _driver(machine),
@@ -133,10 +129,9 @@ def _driver(machine: Machine) -> Check:
     different = [text for text in drivers if (parsed := driver_release(text)) and parsed.release[:3] != user_space]
     name = ".".join(map(str, user_space))
     problems = tuple(
-        Problem(
-            blocks_training=False,
-            message=f"driver {driver} is of another release than the user space, SynapseAI {name}",
-            hint="Use Intel's image of the driver's release, or install the driver of the image's release on the "
+        Problem.note(
+            f"driver {driver} is of another release than the user space, SynapseAI {name}",
+            "Use Intel's image of the driver's release, or install the driver of the image's release on the "
             "host. User space 1.22 and 1.23 on a 1.24 driver failed at the first matmul with synStatus 26.",
         )
         for driver in different
@@ -180,11 +175,10 @@ def _huge_pages(machine: Machine) -> Check:
     if free < needed:
         count = -(-needed * 1024 // max(1, pages.size_kib))
         problems.append(
-            Problem(
-                blocks_training=False,
-                message=f"{free} MiB of huge pages are free; Intel's Kubernetes guide asks for {needed} MiB for "
+            Problem.note(
+                f"{free} MiB of huge pages are free; Intel's Kubernetes guide asks for {needed} MiB for "
                 f"{devices} cards",
-                hint=f"On the host, `sysctl -w vm.nr_hugepages={count}`; in Kubernetes, request hugepages-2Mi.",
+                f"On the host, `sysctl -w vm.nr_hugepages={count}`; in Kubernetes, request hugepages-2Mi.",
             )
         )
     return Check(name="huge pages", detail=detail, problems=tuple(problems))
@@ -195,10 +189,9 @@ def _open_files(machine: Machine) -> Check:
     problems = []
     if soft < _MIN_OPEN_FILES or (machine.world_size > _MANY_RANKS and soft <= _MIN_OPEN_FILES):
         problems.append(
-            Problem(
-                blocks_training=False,
-                message=f"the limit of open files is {soft}, and the job has {machine.world_size} ranks",
-                hint=f"`ulimit -n {max(hard, 65536) if hard <= _MIN_OPEN_FILES else hard}` before the program "
+            Problem.note(
+                f"the limit of open files is {soft}, and the job has {machine.world_size} ranks",
+                f"`ulimit -n {max(hard, 65536) if hard <= _MIN_OPEN_FILES else hard}` before the program "
                 "starts, on every machine.",
             )
         )
@@ -212,10 +205,9 @@ def _locked_memory(machine: Machine) -> Check:
     problems = []
     if _real_devices(machine):
         problems.append(
-            Problem(
-                blocks_training=False,
-                message=f"locked memory is limited to {limit // 1024} KiB, which network transfers may exceed",
-                hint="`ulimit -l unlimited`; for a container, `docker run --ulimit memlock=-1`.",
+            Problem.note(
+                f"locked memory is limited to {limit // 1024} KiB, which network transfers may exceed",
+                "`ulimit -l unlimited`; for a container, `docker run --ulimit memlock=-1`.",
             )
         )
     return Check(name="locked memory", detail=f"limit {limit // 1024} KiB", problems=tuple(problems))
@@ -243,29 +235,26 @@ def _recipe_cache(machine: Machine) -> Check:
         return Check(name="recipe cache", detail="PT_HPU_RECIPE_CACHE_CONFIG is not set")
     match = _CACHE_CONFIG.fullmatch(config)
     if match is None:
-        problem = Problem(
-            blocks_training=False,
-            message=f"PT_HPU_RECIPE_CACHE_CONFIG must be `path,delete,size in MB`, got {config!r}",
-            hint="For example `export PT_HPU_RECIPE_CACHE_CONFIG=/tmp/recipes,false,8192`.",
+        problem = Problem.note(
+            f"PT_HPU_RECIPE_CACHE_CONFIG must be `path,delete,size in MB`, got {config!r}",
+            "For example `export PT_HPU_RECIPE_CACHE_CONFIG=/tmp/recipes,false,8192`.",
         )
         return Check(name="recipe cache", detail=config, problems=(problem,))
     problems = []
     needed = int(match[1]) * _MIB if match[1] else _MIN_CACHE_BYTES
     if folder.error is not None:
         problems.append(
-            Problem(
-                blocks_training=False,
-                message=f"recipes cannot be cached in {folder.path}: {folder.error}",
-                hint="Set the path in PT_HPU_RECIPE_CACHE_CONFIG to a folder that this user can write to.",
+            Problem.note(
+                f"recipes cannot be cached in {folder.path}: {folder.error}",
+                "Set the path in PT_HPU_RECIPE_CACHE_CONFIG to a folder that this user can write to.",
             )
         )
     elif folder.free_bytes is not None and folder.free_bytes < needed:
         problems.append(
-            Problem(
-                blocks_training=False,
-                message=f"{folder.path} has {folder.free_bytes // _MIB} MB free, and the recipe cache may need "
+            Problem.note(
+                f"{folder.path} has {folder.free_bytes // _MIB} MB free, and the recipe cache may need "
                 f"{needed // _MIB} MB",
-                hint="Free some space, choose another folder, or lower the size in PT_HPU_RECIPE_CACHE_CONFIG.",
+                "Free some space, choose another folder, or lower the size in PT_HPU_RECIPE_CACHE_CONFIG.",
             )
         )
     return Check(name="recipe cache", detail=config, problems=tuple(problems))
@@ -286,11 +275,9 @@ def _interface_problems(machine: Machine, name: str) -> Iterator[Problem]:
     up = ", ".join(known for known, is_up in machine.interfaces.items() if is_up and known != "lo") or "none"
     hint = f"Set HCCL_SOCKET_IFNAME to one that is up here ({up}), or unset it."
     if name not in machine.interfaces:
-        yield Problem(
-            blocks_training=True, message=f"HCCL_SOCKET_IFNAME names {name!r}, which does not exist here", hint=hint
-        )
+        yield Problem.error(f"HCCL_SOCKET_IFNAME names {name!r}, which does not exist here", hint)
     elif not machine.interfaces[name]:
-        yield Problem(blocks_training=True, message=f"HCCL_SOCKET_IFNAME names {name!r}, which is down", hint=hint)
+        yield Problem.error(f"HCCL_SOCKET_IFNAME names {name!r}, which is down", hint)
 
 
 def _address(machine: Machine) -> Check:
@@ -299,28 +286,24 @@ def _address(machine: Machine) -> Check:
         problems = []
         if _is_multi_node(machine):
             problems.append(
-                Problem(
-                    blocks_training=True,
-                    message=f"MASTER_ADDR is not set, and the job has {machine.nodes} machines",
-                    hint="Set it to the host name of rank 0's machine on every machine, unless the launcher does.",
+                Problem.error(
+                    f"MASTER_ADDR is not set, and the job has {machine.nodes} machines",
+                    "Set it to the host name of rank 0's machine on every machine, unless the launcher does.",
                 )
             )
         return Check(name="MASTER_ADDR", detail="not set", problems=tuple(problems))
     if endpoint.error is not None:
-        problem = Problem(
-            blocks_training=True,
-            message=f"MASTER_ADDR={endpoint.address!r} cannot be resolved: {endpoint.error}",
-            hint="Use the IP address of rank 0's machine, or add its name to DNS or /etc/hosts.",
+        problem = Problem.error(
+            f"MASTER_ADDR={endpoint.address!r} cannot be resolved: {endpoint.error}",
+            "Use the IP address of rank 0's machine, or add its name to DNS or /etc/hosts.",
         )
         return Check(name="MASTER_ADDR", detail=endpoint.address, problems=(problem,))
     problems = []
     if _is_multi_node(machine) and (endpoint.resolved or "").startswith(("127.", "::1")):
         problems.append(
-            Problem(
-                blocks_training=True,
-                message=f"MASTER_ADDR={endpoint.address!r} means a different machine on each of the {machine.nodes} "
-                "machines",
-                hint="Set it to a host name or address of rank 0's machine that the others can reach. The bridge's "
+            Problem.error(
+                f"MASTER_ADDR={endpoint.address!r} means a different machine on each of the {machine.nodes} machines",
+                "Set it to a host name or address of rank 0's machine that the others can reach. The bridge's "
                 "import sets localhost where it is unset.",
             )
         )
@@ -332,10 +315,9 @@ def _port(machine: Machine) -> Check:
     if endpoint.port is None:
         return Check(name="MASTER_PORT", detail="not set")
     if parse_port(endpoint.port) is None:
-        problem = Problem(
-            blocks_training=True,
-            message=f"MASTER_PORT must be a number from 1 to 65535, got {endpoint.port!r}",
-            hint="`export MASTER_PORT=29500`, the same on every machine.",
+        problem = Problem.error(
+            f"MASTER_PORT must be a number from 1 to 65535, got {endpoint.port!r}",
+            "`export MASTER_PORT=29500`, the same on every machine.",
         )
         return Check(name="MASTER_PORT", detail=endpoint.port, problems=(problem,))
     where = "here" if endpoint.is_here else f"on {endpoint.address}"
@@ -353,22 +335,19 @@ def _port_problem(machine: Machine, endpoint: Endpoint) -> Problem | None:
         # Rank 0 of this machine may listen already.
         return None
     if endpoint.state == "in use":
-        return Problem(
-            blocks_training=False,
-            message=f"port {endpoint.port} is in use on this machine, which is that of rank 0",
-            hint="Set another MASTER_PORT on every machine, unless the training that listens there is this one.",
+        return Problem.note(
+            f"port {endpoint.port} is in use on this machine, which is that of rank 0",
+            "Set another MASTER_PORT on every machine, unless the training that listens there is this one.",
         )
     if endpoint.state == "refused":
-        return Problem(
-            blocks_training=False,
-            message=f"nothing listens at {place}",
-            hint="Start rank 0 first, and check that MASTER_ADDR and MASTER_PORT are the same on every machine.",
+        return Problem.note(
+            f"nothing listens at {place}",
+            "Start rank 0 first, and check that MASTER_ADDR and MASTER_PORT are the same on every machine.",
         )
     if endpoint.state == "timeout":
-        return Problem(
-            blocks_training=True,
-            message=f"{place} does not answer",
-            hint="Check the network and the firewall between this machine and that of rank 0.",
+        return Problem.error(
+            f"{place} does not answer",
+            "Check the network and the firewall between this machine and that of rank 0.",
         )
     return None
 
@@ -379,10 +358,9 @@ def _clock(machine: Machine) -> Check:
     problems = []
     if latest is not None and now.date() < latest:
         problems.append(
-            Problem(
-                blocks_training=False,
-                message=f"the clock says {now:%Y-%m-%d}, before the newest release that this package knows ({latest})",
-                hint="Set the clock (`timedatectl set-ntp true`): certificates and time stamps of logs depend on it.",
+            Problem.note(
+                f"the clock says {now:%Y-%m-%d}, before the newest release that this package knows ({latest})",
+                "Set the clock (`timedatectl set-ntp true`): certificates and time stamps of logs depend on it.",
             )
         )
     return Check(name="clock", detail=f"{now:%Y-%m-%d %H:%M:%S} UTC", problems=tuple(problems))

@@ -163,11 +163,7 @@ def collect_machine(
 
 
 def check_folder(path: str) -> Folder:
-    """Return whether a folder, or the one in which it would be created, can be written to.
-
-    Args:
-        path: Path of the folder.
-    """
+    """Return whether a folder, or the one in which it would be created, can be written to."""
     if not path:
         return Folder(path=path, error="the path is empty")
     existing = Path(path)
@@ -210,11 +206,7 @@ def read_interfaces(net: Path) -> dict[str, bool]:
 
 
 def find_endpoint(environ: Mapping[str, str]) -> Endpoint:
-    """Resolve MASTER_ADDR, and try MASTER_PORT: bind it if the address is this machine's, else connect to it.
-
-    Args:
-        environ: Environment of the job.
-    """
+    """Resolve MASTER_ADDR, and try MASTER_PORT: bind it if the address is this machine's, else connect to it."""
     address, port = environ.get("MASTER_ADDR"), environ.get("MASTER_PORT")
     if address is None:
         return Endpoint(port=port)

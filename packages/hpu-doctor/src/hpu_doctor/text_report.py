@@ -38,12 +38,7 @@ def render_checks(console: Console, machine: Machine, checks: tuple[Check, ...])
 
 
 def render_comparison(console: Console, comparison: Comparison) -> None:
-    """Print what differs between machines, then the problems of each.
-
-    Args:
-        console: Console to print to, at least 60 columns wide.
-        comparison: The comparison.
-    """
+    """Print what differs between machines, then the problems of each."""
     console.print(_safe_text(f"{len(comparison.hosts)} machines: {', '.join(comparison.hosts)}", "bold"))
     for difference in comparison.differences:
         console.print(_safe_text(f"Error: {difference.name} differs", "bold red"))
@@ -58,12 +53,7 @@ def render_comparison(console: Console, comparison: Comparison) -> None:
 
 
 def render_collectives(console: Console, report: Mapping[str, Any]) -> None:
-    """Print the time of each collective, then the faults.
-
-    Args:
-        console: Console to print to, at least 60 columns wide.
-        report: JSON report of the check.
-    """
+    """Print the time of each collective, then the faults."""
     ranks = [rank for rank in report["ranks"] if rank is not None]
     title = f"{report['world_size']} ranks, {report['bytes'] / 2**20:g} MiB each"
     console.print(_safe_text(title, "bold"))

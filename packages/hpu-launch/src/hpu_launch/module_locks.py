@@ -113,12 +113,7 @@ def _take(
 
 
 def _folder(*, simulated: bool, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of the locks: that of HPU_MODULE_LOCKS, else one of this machine or of the simulated machine.
-
-    Args:
-        simulated: Whether the devices are simulated.
-        environ: The environment.
-    """
+    """Return the folder of the locks: that of HPU_MODULE_LOCKS, else one of this or the simulated machine."""
     path = environ.get(_FOLDER_VARIABLE) or _DEFAULT_FOLDER
     if not simulated:
         return Path(path)

@@ -53,11 +53,7 @@ def share_modules(
 
 
 def step_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of a SLURM step on this machine, another one after each requeue.
-
-    Args:
-        environ: Environment of the task.
-    """
+    """Return the folder of a SLURM step on this machine, another one after each requeue."""
     names = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
     step = "-".join(environ.get(name, "0") for name in names)
     return Path(tempfile.gettempdir()) / f"hpu-modules-{os.getuid()}-{step}"

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from packaging.version import Version
 
 from hpu_core import bridge
-from hpu_core.discovery import _parse_devices, _scan, _synapse, _visible_modules
+from hpu_core.discovery import _parse_devices, _synapse, _visible_modules
 from hpu_core.discovery._bridge import import_torch
 from hpu_core.discovery._device import HPUDevice, SourceResult, printable
 from hpu_core.discovery._generation import Generation
 from hpu_core.discovery._hl_smi import used_modules
 from hpu_core.discovery._holders import Holder, Holders, find_holders
-from hpu_core.discovery._scan import ScanResult
+from hpu_core.discovery._scan import ScanResult, scan
 from hpu_core.discovery._synapse import SynapseVersion, driver_release
 from hpu_core.discovery._visible_modules import VisibleModulesError, visible_modules_text
 from hpu_core.install_hints import install_command
@@ -57,11 +57,6 @@ __all__ = [
 
 class NoHPUError(RuntimeError):
     """No Gaudi device can be used. The message lists the result of each source of discovery."""
-
-
-def scan() -> ScanResult:
-    """Return every device and the result of each source, for messages and reports. Never raises."""
-    return _scan.scan()
 
 
 def devices() -> tuple[HPUDevice, ...]:

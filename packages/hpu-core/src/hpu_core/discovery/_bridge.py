@@ -7,7 +7,7 @@ from hpu_core import bridge
 from hpu_core.discovery import _generation
 from hpu_core.discovery._device import OPERATIONAL, HPUDevice, SourceResult
 
-_LOCATION = "the Gaudi PyTorch bridge (habana_frameworks)"
+_result = functools.partial(SourceResult, source="bridge", location="the Gaudi PyTorch bridge (habana_frameworks)")
 
 
 @functools.cache
@@ -34,11 +34,11 @@ def find() -> SourceResult:
     """
     import_torch()
     if not bridge.is_loaded():
-        return SourceResult(source="bridge", location=_LOCATION, message="not loaded in this process")
+        return _result(message="not loaded in this process")
     simulated = bridge.is_simulated()
     count = bridge.device_count()
     if count < 1:
-        return SourceResult(source="bridge", location=_LOCATION, message="loaded, but reports no card")
+        return _result(message="loaded, but reports no card")
     generation = _find_generation()
     devices = tuple(
         HPUDevice(
@@ -53,7 +53,7 @@ def find() -> SourceResult:
         for index in range(count)
     )
     message = f"counts {count} {'simulated ' if simulated else ''}card{'s' if count > 1 else ''}"
-    return SourceResult(source="bridge", location=_LOCATION, message=message, devices=devices)
+    return _result(message=message, devices=devices)
 
 
 def _find_generation() -> _generation.Generation | None:

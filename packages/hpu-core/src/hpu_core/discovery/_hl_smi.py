@@ -14,7 +14,7 @@ from hpu_core.discovery import _hl_smi_text
 from hpu_core.discovery._device import SourceResult, parse_int, printable
 
 _COMMAND: Final = "hl-smi"
-_LOCATION = "the command hl-smi"
+_result = functools.partial(SourceResult, source="hl-smi", location="the command hl-smi")
 
 # It takes less than a second on a healthy machine, and may hang if the driver does.
 _TIMEOUT_SECONDS = 10.0
@@ -38,11 +38,6 @@ class HlSmiError(RuntimeError):
 
 def run(arguments: tuple[str, ...], command: str = _COMMAND, timeout: float = _TIMEOUT_SECONDS) -> str:
     """Run hl-smi and return its standard output.
-
-    Args:
-        arguments: Command-line arguments.
-        command: Name or path of the program.
-        timeout: Timeout in seconds.
 
     Raises:
         HlSmiError: It is not installed, cannot be started, fails or times out.
@@ -68,29 +63,19 @@ def run(arguments: tuple[str, ...], command: str = _COMMAND, timeout: float = _T
 
 @functools.cache
 def find(runner: Runner = run) -> SourceResult:
-    """List the devices that hl-smi reports.
-
-    The result is cached, because a hanging driver would delay every call by the timeout.
-
-    Args:
-        runner: Runs hl-smi.
-    """
+    """List the devices that hl-smi reports. Cached, because a hanging driver delays every call by the timeout."""
     try:
         devices = _hl_smi_text.parse_log(runner(("-L",)))
     except HlSmiError as error:
-        return SourceResult(source="hl-smi", location=_LOCATION, message=str(error))
+        return _result(message=str(error))
     if devices is None:
-        return SourceResult(source="hl-smi", location=_LOCATION, message="its output has an unknown format")
-    return SourceResult(source="hl-smi", location=_LOCATION, message=f"lists {len(devices)} cards", devices=devices)
+        return _result(message="its output has an unknown format")
+    return _result(message=f"lists {len(devices)} cards", devices=devices)
 
 
 @functools.cache
 def release(runner: Runner = run) -> Version | None:
-    """Return the SynapseAI release of hl-smi, None if it fails. The result is cached.
-
-    Args:
-        runner: Runs hl-smi.
-    """
+    """Return the SynapseAI release of hl-smi, None if it fails. The result is cached."""
     try:
         return _hl_smi_text.parse_version(runner(("-v",)))
     except HlSmiError:
@@ -98,30 +83,21 @@ def release(runner: Runner = run) -> Version | None:
 
 
 def used_modules(runner: Runner = run) -> frozenset[int]:
-    """Return the modules whose memory is in use according to `hl-smi`; none if it does not work.
-
-    Args:
-        runner: Runs hl-smi.
-    """
+    """Return the modules whose memory is in use according to `hl-smi`; none if it does not work."""
     try:
         lines = runner(_USAGE_QUERY).splitlines()
     except HlSmiError:
         return frozenset()
     modules = set()
     for line in lines:
-        numbers = [parse_int(text) for text in line.split(",")]
-        match numbers:
+        match [parse_int(text) for text in line.split(",")]:
             case [int(module), int(used), int(total)] if used > total * _USED_SHARE:
                 modules.add(module)
     return frozenset(modules)
 
 
 def _wait(process: subprocess.Popen[bytes], timeout: float) -> int:
-    """Wait for the process and return its exit code.
-
-    Raises:
-        HlSmiError: The process timed out.
-    """
+    """Wait for the process and return its exit code."""
     try:
         return process.wait(timeout)
     except subprocess.TimeoutExpired as error:

@@ -2,8 +2,8 @@
 
 They return None for text that is not valid throughout, because part of a list would be a wrong count.
 
-Sources: logs of hl-smi from SynapseAI 1.12 and 1.18. Units are MiB, also
-where hl-smi writes MB: a Gaudi 2 has 98304 of them.
+Sources: logs of hl-smi from SynapseAI 1.12 and 1.18. Units are MiB, also where hl-smi writes MB: a Gaudi 2 has 98304 of
+them.
 """
 
 import re
@@ -12,13 +12,7 @@ from collections.abc import Iterable
 from packaging.version import Version
 
 from hpu_core.discovery import _generation
-from hpu_core.discovery._device import (
-    HPUDevice,
-    parse_int,
-    parse_pci_address,
-    parse_status,
-    printable,
-)
+from hpu_core.discovery._device import HPUDevice, parse_int, parse_pci_address, parse_status, printable
 
 _MIB = 1024**2
 

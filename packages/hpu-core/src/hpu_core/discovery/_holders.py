@@ -52,12 +52,7 @@ class Holders:
 
 
 def find_holders(proc: Path = Path("/proc"), classes: Path = Path("/sys/class")) -> Holders:
-    """Return the processes that hold a device, without this one.
-
-    Args:
-        proc: Folder of processes.
-        classes: Folder of device classes.
-    """
+    """Return the processes that hold a device, without this one."""
     holders: list[Holder] = []
     unreadable = 0
     for pid in _pids(proc):
@@ -110,6 +105,4 @@ def _command(proc: Path, pid: int) -> str:
 def _module_id(classes: Path, node: str) -> int | None:
     name = node.rpartition("/")[2]
     folder = classes / ("accel" if name.startswith("accel") else "habanalabs") / name
-    paths = (folder / "device" / "module_id", folder / "module_id")
-    numbers = (parse_int(_sysfs.read_line(path)) for path in paths)
-    return next((number for number in numbers if number is not None), None)
+    return parse_int(_sysfs.read_attribute(folder, "module_id"))

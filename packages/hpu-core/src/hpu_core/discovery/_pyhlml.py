@@ -4,28 +4,20 @@ Source: the wheel habana-pyhlml 1.24.2.
 """
 
 import contextlib
+import functools
 import importlib
 import io
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from hpu_core.discovery import _generation
-from hpu_core.discovery._device import (
-    HPUDevice,
-    SourceResult,
-    parse_pci_address,
-    parse_status,
-    printable,
-)
+from hpu_core.discovery._device import HPUDevice, SourceResult, parse_pci_address, parse_status, printable
 
-_LOCATION = "pyhlml (the distribution habana-pyhlml)"
+_result = functools.partial(SourceResult, source="pyhlml", location="pyhlml (the distribution habana-pyhlml)")
 
 
 def find(load: Callable[[], Any] = lambda: importlib.import_module("pyhlml")) -> SourceResult:
     """List the devices that pyhlml reports.
-
-    Args:
-        load: Returns the module `pyhlml`, or raises ImportError.
 
     Raises:
         Exception: A function of pyhlml failed; it creates the classes of its exceptions at run time.
@@ -33,10 +25,10 @@ def find(load: Callable[[], Any] = lambda: importlib.import_module("pyhlml")) ->
     try:
         pyhlml = load()
     except ImportError:
-        return SourceResult(source="pyhlml", location=_LOCATION, message="not installed")
+        return _result(message="not installed")
     with _initialized(pyhlml):
         devices = _devices(pyhlml)
-    return SourceResult(source="pyhlml", location=_LOCATION, message=f"lists {len(devices)} cards", devices=devices)
+    return _result(message=f"lists {len(devices)} cards", devices=devices)
 
 
 def initialize(pyhlml: Any) -> None:

@@ -45,9 +45,6 @@ def scan(sources: Mapping[Source, Find] = _SOURCES) -> ScanResult:
 
     The first source that lists a device decides which devices there are; the later ones add details. `hl-smi` starts a
     process, so it runs only if no other source lists a device or none has a device's status.
-
-    Args:
-        sources: The sources by name.
     """
     bridge = _query(sources, "bridge")
     if any(device.simulated for device in bridge.devices):

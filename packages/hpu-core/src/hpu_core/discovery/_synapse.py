@@ -1,5 +1,6 @@
 """The installed SynapseAI release."""
 
+import contextlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,15 +29,10 @@ class SynapseVersion:
 def find(
     plugin: str | None, devices: Sequence[HPUDevice], hl_smi: Callable[[], Version | None] = _hl_smi.release
 ) -> SynapseVersion | None:
-    """Return the release, None if it is unknown; see `hpu_core.discovery.synapse_release` for the order of sources.
-
-    Args:
-        plugin: Version of the distribution habana-torch-plugin, None if it is not installed.
-        devices: The devices of this machine.
-        hl_smi: Returns the release of hl-smi.
-    """
-    if plugin is not None and (version := _parse(plugin)):
-        return SynapseVersion(version, "habana-torch-plugin")
+    """Return the release, None if it is unknown; see `hpu_core.discovery.synapse_release` for the order of sources."""
+    if plugin is not None:
+        with contextlib.suppress(InvalidVersion):
+            return SynapseVersion(Version(plugin), "habana-torch-plugin")
     if any(device.simulated for device in devices):
         # The other sources describe this machine, not the simulated one.
         return None
@@ -50,10 +46,3 @@ def driver_release(driver_version: str | None) -> Version | None:
     """Return the SynapseAI release of a driver version such as "1.18.0-ee698fb", None if it has another format."""
     match = _RELEASE.match(driver_version or "")
     return Version(match[0]) if match else None
-
-
-def _parse(text: str) -> Version | None:
-    try:
-        return Version(text)
-    except InvalidVersion:
-        return None

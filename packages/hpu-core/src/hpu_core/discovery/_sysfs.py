@@ -4,11 +4,10 @@ Source: the sysfs code and ABI document of the habanalabs driver in the Linux ke
 driver has `driver_ver` and supports Gaudi 3.
 """
 
-import dataclasses
 import os
 import re
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from hpu_core.discovery import _generation
 from hpu_core.discovery._device import (
@@ -32,8 +31,7 @@ _HEX = re.compile(r"(?:0x)?[0-9a-f]{1,8}", re.IGNORECASE)
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,5}")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Layout:
+class _Layout(NamedTuple):
     """Paths of a device class: device 3 is `folder`/`prefix`3 and has the node /dev/`nodes`/`prefix`3."""
 
     folder: str
@@ -50,10 +48,6 @@ def find(classes: Path = Path("/sys/class"), nodes: Path = Path("/dev")) -> Sour
 
     A device without its node gets the status "No device node": in a container, sysfs lists every device of the host,
     but only the nodes of devices that were given to the container exist.
-
-    Args:
-        classes: Folder of device classes.
-        nodes: Folder of device nodes.
     """
     location = " and ".join(f"{classes}/{layout.folder}/{layout.prefix}*/device" for layout in _LAYOUTS)
     messages = []
@@ -82,33 +76,34 @@ def _read_class(folder: Path, layout: _Layout, nodes: Path) -> tuple[tuple[HPUDe
 
 
 def _read_device(entry: Path, index: int, nodes: Path) -> HPUDevice:
-    status = parse_status(_read_attribute(entry, "status"))
+    status = parse_status(read_attribute(entry, "status"))
     if status == OPERATIONAL and not (nodes / entry.name).exists():
         status = NO_NODE
     return HPUDevice(
         index=index,
-        module_id=parse_int(_read_attribute(entry, "module_id")),
-        pci_address=parse_pci_address(_read_attribute(entry, "pci_addr"))
-        or parse_pci_address(_target_name(entry / "device")),
-        generation=_generation.from_device_type(_read_attribute(entry, "device_type"))
+        module_id=parse_int(read_attribute(entry, "module_id")),
+        # In a real sysfs, the address is also the name that the link leads to. Path.resolve raises for a loop of links.
+        pci_address=parse_pci_address(read_attribute(entry, "pci_addr"))
+        or parse_pci_address(Path(os.path.realpath(entry / "device")).name),
+        generation=_generation.from_device_type(read_attribute(entry, "device_type"))
         or _generation.from_pci_id(_read_hex(entry / "device" / "device") or 0),
         status=status,
-        driver_version=printable(_read_attribute(entry, "driver_ver")) or None,
+        driver_version=printable(read_attribute(entry, "driver_ver")) or None,
         source="sysfs",
     )
 
 
-def _read_attribute(entry: Path, name: str) -> str:
-    """Return an attribute of the driver: below `device`, or next to it in the class `habanalabs`."""
-    return read_line(entry / "device" / name) or read_line(entry / name)
+def read_attribute(entry: Path, name: str) -> str:
+    """Return an attribute of a device: below `device`, or next to it in the class `habanalabs`; "" if unreadable."""
+    return _read_line(entry / "device" / name) or _read_line(entry / name)
 
 
 def _read_hex(path: Path) -> int | None:
-    text = read_line(path)
+    text = _read_line(path)
     return int(text, 16) if _HEX.fullmatch(text) else None
 
 
-def read_line(path: Path) -> str:
+def _read_line(path: Path) -> str:
     """Return the text of a small file, "" if it cannot be read: some attributes fail during a reset."""
     try:
         # A pipe would block.
@@ -119,9 +114,3 @@ def read_line(path: Path) -> str:
             os.close(descriptor)
     except OSError:
         return ""
-
-
-def _target_name(link: Path) -> str:
-    """Return the last part of a link's target, which is the PCI address in a real sysfs."""
-    # Path.resolve raises an error for a loop of links.
-    return Path(os.path.realpath(link)).name

@@ -45,12 +45,9 @@ def selected() -> tuple[int, ...] | None:
 
 
 def select(modules: Sequence[int] | None) -> None:
-    """Set HABANA_VISIBLE_MODULES for the bridge, which opens no other module then.
+    """Set HABANA_VISIBLE_MODULES for the bridge, which opens no other module then; None restores the user's value.
 
     The user's value is kept for `from_environment`, also in processes that this one starts.
-
-    Args:
-        modules: Module ids in the order of local ranks; None restores the user's value.
     """
     user = _user_value(os.environ)
     if modules is None:
@@ -93,30 +90,26 @@ def visible_modules_text(environ: Mapping[str, str] = os.environ) -> str | None:
 def usable(devices: Sequence[HPUDevice], allowed: Sequence[int] | None) -> tuple[int, ...]:
     """Return the module ids of the operational devices that the variable allows; see `usable_modules`.
 
-    Args:
-        devices: The devices of this machine.
-        allowed: Result of `from_environment`.
-
     Raises:
         VisibleModulesError: The variable has a module that no device of this machine has.
     """
     operational = [device.module_id for device in devices if device.is_operational]
-    present = [device.module_id for device in devices]
+    present = {device.module_id for device in devices}
     if allowed is not None and present and None not in present:
-        _check_present(allowed, [module for module in present if module is not None])
+        _check_present(allowed, {module for module in present if module is not None})
     if None in operational:
         return tuple(range(len(operational)) if allowed is None else allowed[: len(operational)])
     known = sorted(module for module in operational if module is not None)
     return tuple(known if allowed is None else (module for module in allowed if module in known))
 
 
-def _check_present(modules: Sequence[int], present: Sequence[int]) -> None:
-    for module in modules:
-        if module not in present:
-            raise VisibleModulesError(
-                f"{VARIABLE} must list modules of this machine ({', '.join(map(str, sorted(present)))}), got "
-                f"{','.join(map(str, modules))!r} with module {module}: correct it, or unset it to use all cards"
-            )
+def _check_present(modules: Sequence[int], present: set[int]) -> None:
+    missing = [module for module in modules if module not in present]
+    if missing:
+        raise VisibleModulesError(
+            f"{VARIABLE} must list modules of this machine ({', '.join(map(str, sorted(present)))}), got "
+            f"{','.join(map(str, modules))!r} with module {missing[0]}: correct it, or unset it to use all cards"
+        )
 
 
 def _error(value: str, reason: str) -> VisibleModulesError:

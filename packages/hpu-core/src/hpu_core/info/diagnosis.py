@@ -24,6 +24,16 @@ class Problem:
     message: str
     hint: str
 
+    @classmethod
+    def error(cls, message: str, hint: str) -> "Problem":
+        """Return a problem that blocks training."""
+        return cls(blocks_training=True, message=message, hint=hint)
+
+    @classmethod
+    def note(cls, message: str, hint: str) -> "Problem":
+        """Return a problem that does not block training."""
+        return cls(blocks_training=False, message=message, hint=hint)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
@@ -44,46 +54,34 @@ class Diagnosis:
 
 
 def diagnose(system: SystemInfo) -> Diagnosis:
-    """Check a machine against the requirements of training and the release table.
-
-    Args:
-        system: Devices and software of the machine.
-    """
+    """Check a machine against the requirements of training and the release table."""
     release = releases.find(system.synapse.version) if system.synapse else None
     problems = [*_check_software(system), *_check_devices(system), *_check_release(system, release)]
     problems.sort(key=lambda problem: not problem.blocks_training)
     return Diagnosis(release=release, problems=tuple(problems))
 
 
-def _error(message: str, hint: str) -> Problem:
-    return Problem(blocks_training=True, message=message, hint=hint)
-
-
-def _note(message: str, hint: str) -> Problem:
-    return Problem(blocks_training=False, message=message, hint=hint)
-
-
 def _check_software(system: SystemInfo) -> Iterator[Problem]:
     if system.torch_error is not None:
-        yield _error(
+        yield Problem.error(
             f"torch cannot be imported: {system.torch_error}",
             "Try `TORCH_DEVICE_BACKEND_AUTOLOAD=0 python -c 'import torch'`: if that works, the backend in the message "
             "is broken, otherwise torch itself is.",
         )
     if not system.bridge.installed:
-        yield _error(
+        yield Problem.error(
             "the Gaudi PyTorch bridge (habana_frameworks) is not installed",
             "Use Intel's PyTorch image or install the habana-torch-plugin of your SynapseAI release. Without a card, "
             f"`{install_command('hpu-sim')}` and start the program with `hpu-sim run`.",
         )
     if system.lightning.error is not None:
-        yield _error("no usable Lightning is installed", system.lightning.error)
+        yield Problem.error("no usable Lightning is installed", system.lightning.error)
 
 
 def _check_devices(system: SystemInfo) -> Iterator[Problem]:
     faulty = [device for device in system.devices if not device.is_operational]
     if not system.devices:
-        yield _error(
+        yield Problem.error(
             "no Gaudi card was found",
             "On a machine with cards, check that the driver is loaded and that this container was given cards "
             "(HABANA_VISIBLE_DEVICES).",
@@ -98,15 +96,15 @@ def _check_devices(system: SystemInfo) -> Iterator[Problem]:
         )
     counted = any(source.devices for source in system.sources if source.source == "bridge")
     if system.devices and system.bridge.loaded and not counted:
-        yield _error(
+        yield Problem.error(
             "the bridge reports no card, although there are cards",
             "Check that this user and container can open /dev/accel (or /dev/hl0), and that driver and bridge are of "
             "the same release.",
         )
     if system.visible_modules_error is not None:
-        yield _error("HABANA_VISIBLE_MODULES is invalid", system.visible_modules_error)
+        yield Problem.error("HABANA_VISIBLE_MODULES is invalid", system.visible_modules_error)
     elif system.usable == 0 and len(faulty) < len(system.devices):
-        yield _error(
+        yield Problem.error(
             f"HABANA_VISIBLE_MODULES={system.visible_modules!r} allows no operational card",
             "Set it to module ids of operational cards, or unset it to use all cards.",
         )
@@ -117,7 +115,7 @@ def _check_release(system: SystemInfo, release: Release | None) -> Iterator[Prob
         # A machine without anything for Gaudi has nothing to compare.
         return
     if system.synapse is None:
-        yield _note(
+        yield Problem.note(
             "the SynapseAI release is unknown, so versions are not compared with the release table",
             "Nothing: the simulator does not stand for a release here."
             if system.bridge.simulated
@@ -125,7 +123,7 @@ def _check_release(system: SystemInfo, release: Release | None) -> Iterator[Prob
         )
     elif release is None:
         latest = releases.releases()[-1].release
-        yield _note(
+        yield Problem.note(
             f"SynapseAI {system.synapse.version} is not in the release table, which ends at {latest}",
             "Update hpu-core. An unknown release may work, but its versions are not compared.",
         )
@@ -141,7 +139,7 @@ def _check_release(system: SystemInfo, release: Release | None) -> Iterator[Prob
         for driver in system.driver_versions:
             parsed = driver_release(driver)
             if parsed is not None and releases.find(parsed) != release:
-                yield _note(
+                yield Problem.note(
                     f"driver {driver} does not match SynapseAI {release.release}",
                     f"Install the driver of {release.release} on the host, or the software of the driver's release.",
                 )

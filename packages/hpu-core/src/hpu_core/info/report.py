@@ -67,13 +67,7 @@ def to_json(system: SystemInfo, diagnosis: Diagnosis) -> dict[str, Any]:
 
 
 def to_text(system: SystemInfo, diagnosis: Diagnosis, *, width: int = 80) -> str:
-    """Return the report as text.
-
-    Args:
-        system: Devices and software of the machine.
-        diagnosis: Diagnosis of the machine.
-        width: Number of columns at which sentences wrap; the table of cards has up to 78.
-    """
+    """Return the report as text, in which sentences wrap at `width` columns; the table of cards has up to 78."""
     lines = ["SIMULATED: these are cards of the simulator. No real Gaudi is used."] if system.bridge.simulated else []
     lines.append(_heading(system))
     if system.devices:

@@ -10,20 +10,12 @@ from hpu_core import bridge, discovery, frameworks
 from hpu_core.__about__ import __version__
 from hpu_core.discovery import HPUDevice, SourceResult, SynapseVersion, VisibleModulesError, import_torch
 
-_LIGHTNING_DISTRIBUTIONS = {"lightning": "lightning", "pytorch_lightning": "pytorch-lightning"}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeInfo:
-    """State of the Gaudi PyTorch bridge in this process.
+    """State of the Gaudi PyTorch bridge in this process, as the functions of `hpu_core.bridge` return it.
 
-    Attributes:
-        installed: Whether it can be imported.
-        loaded: Whether it is imported; `import torch` does that in eager mode.
-        simulated: Whether it is the simulator.
-        version: Version of the distribution habana-torch-plugin.
-        mode: Execution mode, None until the bridge is loaded.
-        max_torch_version: Newest minor release of torch that the simulator is tested with, None for another bridge.
+    `import torch` loads the bridge in eager mode. Its `mode` is None until it is loaded.
     """
 
     installed: bool = False
@@ -51,21 +43,17 @@ class LightningInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemInfo:
-    """Devices and software of this machine.
+    """Devices and software of this machine; `hpu_core`, `python` and `torch` are versions.
+
+    None means not installed, not set or unknown.
 
     Attributes:
-        hpu_core: Version of this package.
-        python: Version of Python.
-        torch: Version of torch, None if it is not installed.
         torch_error: Why torch cannot be imported.
-        lightning: The installed Lightning.
-        bridge: State of the bridge.
         devices: Every device that was found.
         sources: Result of each source of discovery.
-        visible_modules: Value of HABANA_VISIBLE_MODULES, None if it is not set.
+        visible_modules: Value of HABANA_VISIBLE_MODULES.
         visible_modules_error: Why that value is invalid.
         usable: Number of devices that this process may use, None if HABANA_VISIBLE_MODULES is invalid.
-        synapse: The installed SynapseAI release, None if it is unknown.
     """
 
     hpu_core: str = __version__
@@ -133,11 +121,8 @@ def _torch_version() -> str | None:
 
 
 def _lightning_info() -> LightningInfo:
-    installed = {
-        name: version
-        for name, distribution in _LIGHTNING_DISTRIBUTIONS.items()
-        if (version := _distribution_version(distribution)) is not None
-    }
+    versions = {name: _distribution_version(distribution) for name, distribution in frameworks.DISTRIBUTIONS.items()}
+    installed: dict[str, str] = {name: version for name, version in versions.items() if version is not None}
     try:
         framework = frameworks.decide()
     except (ImportError, ValueError) as error:

@@ -15,6 +15,7 @@ import logging
 
 import _hpu_core_probe
 from _hpu_core_probe import AUTOLOAD, is_autoload_enabled
+from hpu_core.registration import _import_hook
 
 __all__ = [
     "AUTOLOAD",
@@ -41,8 +42,6 @@ def autoload() -> None:
             bridge.track_rendezvous_env()
             register()
         elif is_autoload_enabled():
-            from hpu_core.registration import _import_hook
-
             _import_hook.install_hints()
     except Exception:
         logging.getLogger(__name__).warning("cannot register HPU with Lightning", exc_info=True)
@@ -61,8 +60,6 @@ def register() -> None:
 
     `autoload` calls it on `import torch` and `import hpu_core`, and `hpu_sim.activate()` does through the entry point.
     """
-    from hpu_core.registration import _import_hook
-
     _import_hook.install()
 
 
@@ -77,6 +74,4 @@ def register_if_enabled() -> None:
 
 def unregister() -> None:
     """Undo `register`: restore Lightning's classes, functions and registries. Existing Trainers keep theirs."""
-    from hpu_core.registration import _import_hook
-
     _import_hook.uninstall()

@@ -22,9 +22,6 @@ def load_classes(framework: "FrameworkName") -> None:
     """Import every class that a Trainer accepts, because LightningCLI lists the subclasses that are imported.
 
     A class that cannot be imported is skipped.
-
-    Args:
-        framework: The framework whose command line is imported.
     """
     if frameworks.import_error(framework) is not None:
         return
@@ -36,12 +33,7 @@ def load_classes(framework: "FrameworkName") -> None:
 
 
 def extend_options(module: ModuleType, framework: "FrameworkName") -> None:
-    """Add the names of HPU to the choices of `--accelerator`, `--strategy` and `--precision` of `fabric run`.
-
-    Args:
-        module: Lightning's `fabric.cli`.
-        framework: The framework that it belongs to.
-    """
+    """Add the names of HPU to the choices of `--accelerator`, `--strategy` and `--precision` of `fabric run`."""
     if frameworks.import_error(framework) is not None:
         return
     try:

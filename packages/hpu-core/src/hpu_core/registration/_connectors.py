@@ -1,61 +1,40 @@
 """Subclasses of Lightning's connectors that choose accelerator, strategy and precision on HPU.
 
-Lightning has one connector for the Trainer and one for Fabric. Both have the private methods listed in `REQUIRED`, from
+Lightning has one connector for the Trainer and one for Fabric. Both have the private methods in `REQUIRED`, from
 Lightning 2.0 to 2.6, so one mixin serves both.
 """
 
-import functools
 import sys
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from hpu_core import discovery, frameworks, plugins
 from hpu_core.registration import _registries, _strategy_flags
+from hpu_core.registration._hints import HINT, names_hpu
 
 if TYPE_CHECKING:
     from hpu_core.frameworks import FrameworkName
     from hpu_core.plugins import Api
 
-HINT: Final = "`hpu-info` lists where hpu-core searched for Gaudi cards; `hpu-sim run` simulates cards."
-"""Last sentence of errors on machines without a device."""
-
-REQUIRED: Final = (
-    "_check_and_init_precision",
-    "_check_config_and_set_final_flags",
-    "_check_strategy_and_fallback",
-    "_choose_auto_accelerator",
-    "_choose_strategy",
-    "_init_strategy",
-    "_set_parallel_devices_and_init_accelerator",
-)
-
-if TYPE_CHECKING:
-
-    class _Connector:
-        """The members of Lightning's connectors that the mixin uses."""
-
-        accelerator: Any
-        strategy: Any
-        _accelerator_flag: Any
-        _devices_flag: Any
-        _num_nodes_flag: int
-        _parallel_devices: list[Any]
-        _strategy_flag: Any
-
-        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-        def _check_and_init_precision(self) -> Any: ...
-        def _check_config_and_set_final_flags(self, **flags: Any) -> None: ...
-        def _check_strategy_and_fallback(self) -> None: ...
-        def _choose_auto_accelerator(self) -> str: ...
-        def _choose_strategy(self) -> Any: ...
-        def _init_strategy(self) -> None: ...
-        def _set_parallel_devices_and_init_accelerator(self) -> None: ...
-
-else:
-    _Connector = object
+# Lightning's connector, which follows the mixin among the bases of its subclasses.
+_Connector: Any = object
 
 
-class HPUConnectorMixin(_Connector):
+class HPUConnectorMixin(_Connector):  # type: ignore[misc] # see `_Connector`
     """Mixin for a connector; list it before Lightning's. It handles HPU and delegates everything else."""
+
+    # Methods of Lightning's connectors that the mixin overrides.
+    REQUIRED: ClassVar[tuple[str, ...]] = (
+        "_check_and_init_precision",
+        "_check_config_and_set_final_flags",
+        "_check_strategy_and_fallback",
+        "_choose_auto_accelerator",
+        "_choose_strategy",
+        "_init_strategy",
+        "_set_parallel_devices_and_init_accelerator",
+    )
+
+    _devices_flag: Any
+    _strategy_flag: Any
 
     _framework: ClassVar["FrameworkName"]
     _api: ClassVar["Api"]
@@ -78,9 +57,9 @@ class HPUConnectorMixin(_Connector):
 
     def _check_config_and_set_final_flags(self, **flags: Any) -> None:
         if self._import_error is not None:
-            if _names_hpu(flags):
+            if names_hpu(flags):
                 raise self._import_error
-        elif _names_hpu(flags) or self._may_choose_hpu(flags.get("accelerator")):
+        elif names_hpu(flags) or self._may_choose_hpu(flags.get("accelerator")):
             flags["strategy"] = _strategy_flags.resolve(flags.get("strategy"), self._api)
             _check_available(flags)
         precision = flags.get("precision")
@@ -91,7 +70,7 @@ class HPUConnectorMixin(_Connector):
         super()._check_config_and_set_final_flags(**{**flags, "precision": "bf16-mixed"})
         setattr(self, self._precision_attr, precision)
 
-    def _choose_auto_accelerator(self) -> str:
+    def _choose_auto_accelerator(self) -> Any:
         # Before CUDA: a machine with Gaudi cards is there to train on them.
         if not discovery.is_available():
             return super()._choose_auto_accelerator()
@@ -190,62 +169,9 @@ class FabricConnectorMixin(HPUConnectorMixin):
     _precision_plugin_attr = "_precision_instance"
 
 
-class HintMixin(_Connector):
-    """Mixin for a connector on a machine without a device: its errors for names of Gaudi end with `HINT`."""
-
-    def _check_config_and_set_final_flags(self, **flags: Any) -> None:
-        try:
-            super()._check_config_and_set_final_flags(**flags)
-        except ValueError as error:
-            if len(error.args) == 1 and _names_hpu(flags):
-                error.args = (f"{error} No Gaudi card was found: {HINT}",)
-            raise
-
-
-def subclass(connector: type, framework: "FrameworkName", mixin: type) -> type:
-    """Return a subclass of a connector that has the name and module of the original.
-
-    Args:
-        connector: Lightning's `_AcceleratorConnector` or `_Connector`.
-        framework: The framework that it belongs to.
-        mixin: One of the mixins of this module.
-
-    Raises:
-        NotImplementedError: The mixin supports HPU, and the connector lacks a method of `REQUIRED`.
-    """
-    required = REQUIRED if issubclass(mixin, HPUConnectorMixin) else ()
-    missing = [name for name in required if not callable(getattr(connector, name, None))]
-    if missing:
-        raise NotImplementedError(
-            f"{connector.__name__} has no {', '.join(missing)}, unlike in Lightning 2.0 to 2.6; a newer hpu-core may "
-            "support it"
-        )
-
-    # `wraps` keeps the signature, which Lightning's tests compare with those of Trainer and Fabric.
-    @functools.wraps(vars(connector)["__init__"])
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        super(replacement, self).__init__(*args, **kwargs)  # type: ignore[arg-type] # a class made at run time
-
-    # With the original's name and module, so that a pickled Trainer also loads where nothing is patched.
-    namespace = {
-        "__doc__": connector.__doc__,
-        "__module__": connector.__module__,
-        "__qualname__": connector.__qualname__,
-        "_framework": framework,
-        "__init__": init,
-    }
-    replacement = type(connector.__name__, (mixin, connector), namespace)
-    return replacement
-
-
 def _is_plugin_precision(precision: object) -> bool:
     """Return whether a plugin, but not Lightning, accepts this value of `precision`."""
     return isinstance(precision, str) and any(precision in plugin.precisions for plugin in plugins.installed().values())
-
-
-def _names_hpu(flags: dict[str, Any]) -> bool:
-    """Return whether the accelerator is "hpu", or the name of the strategy starts with "hpu_"."""
-    return flags.get("accelerator") == "hpu" or str(flags.get("strategy")).lower().startswith("hpu_")
 
 
 def _select_modules(devices: object) -> tuple[int, ...] | None:
@@ -259,14 +185,10 @@ def _select_modules(devices: object) -> tuple[int, ...] | None:
 
 
 def _check_available(flags: dict[str, Any]) -> None:
-    """Raise an error for a strategy of Gaudi if Lightning would choose the CPU for it.
-
-    Raises:
-        MisconfigurationException: No device can be used.
-    """
+    """Raise an error for a strategy of Gaudi if Lightning would choose the CPU for it."""
     from hpu_core._lightning import MisconfigurationException
 
-    if _names_hpu(flags) and flags.get("accelerator") in {None, "auto"} and not discovery.is_available():
+    if names_hpu(flags) and flags.get("accelerator") in {None, "auto"} and not discovery.is_available():
         strategy = flags["strategy"]
         raise MisconfigurationException(f"`{strategy=}` needs a Gaudi card, and none was found. {HINT}")
 

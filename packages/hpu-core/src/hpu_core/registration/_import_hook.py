@@ -63,15 +63,15 @@ def uninstall() -> None:
 
 # Lightning is imported by the time that these are called, so their imports add little.
 def _patch(module: ModuleType) -> None:
-    from hpu_core.registration import _patch
+    from hpu_core.registration import _replacements
 
-    _patch.patch(module)
+    _replacements.patch(module)
 
 
 def _patch_hints(module: ModuleType) -> None:
-    from hpu_core.registration import _patch
+    from hpu_core.registration import _hints, _patch
 
-    _patch.patch_hints(module)
+    _patch.patch(module, _hints.REPLACEMENTS)
 
 
 _hook: Final = PostImportHook(_TARGETS, _patch)

@@ -20,9 +20,6 @@ def register_all(api: "Api") -> None:
     """Register the accelerator and all strategies once; entries that a program registers later stay.
 
     Lightning 2.0 has entries of the same names, which are replaced.
-
-    Args:
-        api: Selects the registries of the Trainer or of Fabric.
     """
     if api in _registered:
         return

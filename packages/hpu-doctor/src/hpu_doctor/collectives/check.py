@@ -65,12 +65,7 @@ def run_rank(env: LauncherEnv, *, mib: int, timeout: timedelta, slow_factor: flo
 
 
 def run_on_all_devices(devices: int, arguments: Sequence[str]) -> int:
-    """Run the command in one process for each device of this machine, and return the largest exit code of a rank.
-
-    Args:
-        devices: Number of devices.
-        arguments: Arguments of `hpu-doctor`.
-    """
+    """Run the command in one process for each device of this machine, and return the largest exit code of a rank."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

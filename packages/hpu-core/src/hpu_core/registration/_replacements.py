@@ -1,15 +1,27 @@
-"""Replacements for functions of Lightning that have no support for HPU or for plugins.
+"""Replacements for connectors and functions of Lightning that have no support for HPU or for plugins.
 
-Each is called with the function that it replaces, the framework that the function belongs to, and its arguments.
+Each function is called with the one that it replaces, the framework that this belongs to, and its arguments.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
 
 from hpu_core import _lightning_2_0, bridge, discovery, frameworks, plugins, throughput
+from hpu_core.registration import _cli, _connectors, _patch
 
 if TYPE_CHECKING:
     from hpu_core.frameworks import FrameworkName
+
+
+def patch(module: ModuleType) -> None:
+    """Replace the names that a module of Lightning defines, and extend its command line if it is that."""
+    framework = _patch.framework_of(module)
+    if module.__name__.endswith("fabric.cli"):
+        _cli.extend_options(module, framework)
+    elif module.__name__.endswith(".cli"):
+        _cli.load_classes(framework)
+    _patch.patch(module, _REPLACEMENTS)
 
 
 def clone_tensor(original: Callable[..., Any], _: "FrameworkName", tensor: Any) -> Any:
@@ -62,14 +74,23 @@ def plugin_to_compute_dtype(original: Callable[..., Any], _: "FrameworkName", pl
 
 
 def _profiler_path(name: str) -> str | None:
-    """Return the import path of a plugin's profiler, None for one of Lightning's own.
-
-    Raises:
-        ModuleNotFoundError: The distribution of the profiler is not installed.
-    """
+    """Return the import path of a plugin's profiler, None for one of Lightning's own."""
     for plugin in plugins.installed().values():
         if name in plugin.profilers:
             return plugin.profilers[name]
     if name == "hpu":
         raise plugins.not_installed_error("`profiler='hpu'`", "hpu-profiler")
     return None
+
+
+_REPLACEMENTS: Final[Mapping[str, _patch.Replacement]] = {
+    "_AcceleratorConnector": _connectors.TrainerConnectorMixin,
+    "_Connector": _connectors.FabricConnectorMixin,
+    "_clone_tensor": clone_tensor,
+    "_get_num_processes": _cli.get_num_processes,
+    "_init_profiler": init_profiler,
+    "_log_device_info": log_device_info,
+    "_plugin_to_compute_dtype": plugin_to_compute_dtype,
+    "get_available_flops": get_available_flops,
+    "is_oom_error": is_oom_error,
+}
