@@ -92,11 +92,7 @@ def add_missing_methods(namespace: dict[str, Any]) -> None:
 
 
 def train_and_report(names: dict[str, Any]) -> None:
-    """Train with the block's Trainer unless the block did, and print a line for this rank.
-
-    Args:
-        names: All names of the program.
-    """
+    """Train with the block's Trainer unless the block did, and print a line for this rank."""
     trainer = names["trainer"]
     model = names.get("model")
     # Not `dir`, because the document's own model may be uninitialised.

@@ -54,12 +54,7 @@ class Program:
 
 
 def make_programs(text: str, commands: Sequence[str]) -> list[Program]:
-    """Return a program for each Trainer of a block, with everything of the block but its other Trainers.
-
-    Args:
-        text: The block.
-        commands: Shell commands of the same document, which may start a training on several machines.
-    """
+    """Return a program for each Trainer of a block, with everything of the block but its other Trainers."""
     assignments = [node for node in ast.parse(text).body if isinstance(node, ast.Assign)]
     trainers = [node for node in assignments if ast.unparse(node.targets[0]) == "trainer"]
     lines = text.splitlines()

@@ -68,14 +68,7 @@ def write_constraints(session: nox.Session, lines: Iterable[str]) -> str:
 
 
 def run_suites(session: nox.Session, names: Iterable[str], install: Callable[[Package], None], **env: str) -> None:
-    """Run the tests of several packages in one environment, and fail at the end if those of one failed.
-
-    Args:
-        session: The session, whose arguments select packages.
-        names: The packages.
-        install: Installs what the tests of a package need.
-        **env: More variables.
-    """
+    """Run the tests of several packages in one environment, and fail at the end if those of one failed."""
     failed = []
     # The compiled device is removed with the environment, because no other torch can use it.
     env = {"HPU_SIM_CACHE": str(Path(session.create_tmp()).resolve() / "hpu-sim")} | env
