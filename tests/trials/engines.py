@@ -326,8 +326,8 @@ def rows(engine: str, folder: Path) -> Iterator[tuple[str, str, bool]]:
                 job.wait_for_end()
                 expected[key] = results(job.folder)
         (place := folder / str(index)).mkdir()
-        text = " ".join([f"{case.ranks} ranks: {case.what}", *case.launch])
-        yield text, *case.run(place, expected[key])
+        options = f", {' '.join(case.launch)}" if case.launch else ""
+        yield f"{case.ranks} ranks: {case.what}{options}", *case.run(place, expected[key])
     if engine == "torchrun" and can_create_networks():
         (place := folder / "machines").mkdir()
         yield from lose_a_machine(place)

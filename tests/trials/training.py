@@ -57,7 +57,6 @@ def note_time() -> None:
 
 
 def fail(kind: str) -> None:
-    """Fail now."""
     note_time()
     _FAILURES[kind]()
 
@@ -72,18 +71,15 @@ def stop() -> None:
 
 
 def raise_error() -> NoReturn:
-    """Raise an error of the user's."""
     raise ValueError("an error of the user's")
 
 
 def hang() -> NoReturn:
-    """Compute for ever."""
     while True:
         pass
 
 
 def run(command: str) -> None:
-    """Run a command."""
     subprocess.run(shlex.split(command), check=True)
 
 
@@ -184,13 +180,11 @@ class Until(pl.Callback):
         self._starts = starts
 
     def on_train_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Write the number of ranks and the epoch."""
         if trainer.is_global_zero:
             with self._starts.open("a", encoding="ascii") as file:
                 file.write(f"{trainer.world_size} {trainer.current_epoch}\n")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        """End training on all ranks."""
         if self._end is not None:
             trainer.should_stop = trainer.strategy.reduce_boolean_decision(self._end.exists(), all=False)
 
@@ -208,7 +202,6 @@ class Sampler(pl.Callback):
         self._folder = folder
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
-        """Write a sample."""
         if trainer.global_step % self._interval:
             return
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
@@ -235,21 +228,17 @@ class Module(pl.LightningModule):
         self.first_epoch = 0
 
     def training_step(self, batch: Any) -> torch.Tensor:
-        """Return and log the loss."""
         self.loss = self.layers(batch[0]).square().mean()
         self.log("loss", self.loss)
         return self.loss
 
     def validation_step(self, batch: Any) -> None:
-        """Log the loss of all ranks."""
         self.log("val", self.layers(batch[0]).square().mean(), sync_dist=True)
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """Return the loader of training."""
         return self._loader(self.options.samples, seed=2)
 
     def val_dataloader(self) -> DataLoader[Any]:
-        """Return the loader of validation."""
         return self._loader(32, seed=3)
 
     def _loader(self, samples: int, seed: int) -> DataLoader[Any]:
@@ -261,11 +250,9 @@ class Module(pl.LightningModule):
         return DataLoader(data, batch_size=8, sampler=sampler, num_workers=self.options.workers)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Return Adam."""
         return torch.optim.Adam(self.parameters(), lr=0.01)
 
     def on_train_start(self) -> None:
-        """Remember the epoch."""
         self.first_epoch = self.current_epoch
 
     def on_fit_end(self) -> None:
@@ -280,18 +267,15 @@ class Module(pl.LightningModule):
 
 
 def make_layers(dropout: float = 0.0) -> nn.Module:
-    """Return the model."""
     return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Dropout(dropout), nn.Linear(32, 4))
 
 
 def digest(parameters: Iterable[torch.Tensor]) -> str:
-    """Return a digest of weights."""
     weights = (parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() for parameter in parameters)
     return hashlib.sha256(b"".join(weights)).hexdigest()[:16]
 
 
 def make_strategy(options: argparse.Namespace) -> Any:
-    """Return the strategy that the options name."""
     if options.strategy == "auto":
         return "auto"
     kinds: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -305,7 +289,6 @@ def make_strategy(options: argparse.Namespace) -> Any:
 
 
 def train_with_trainer(options: argparse.Namespace) -> None:
-    """Train with Lightning's Trainer, from the last checkpoint if there is one."""
     folder = options.folder
     callbacks: list[pl.Callback] = [Fault(options), Until(options.until, folder / "starts.txt")]
     if options.checkpoints:
@@ -338,7 +321,6 @@ def train_with_trainer(options: argparse.Namespace) -> None:
 
 
 def train_with_fabric(options: argparse.Namespace) -> None:
-    """Train with Fabric."""
     fabric = lightning.fabric.Fabric(
         accelerator=HPUAccelerator(),
         strategy=make_strategy(options),
@@ -361,7 +343,6 @@ def train_with_fabric(options: argparse.Namespace) -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    """Return the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path(), help="folder of checkpoints, samples and results")
     parser.add_argument("--strategy", choices=["auto", "ddp", "deepspeed", "fsdp"], default="ddp")
