@@ -347,14 +347,15 @@ def main() -> int:
             table.add(engine, f"not run: {reason}", "")
             continue
         version = [sys.executable if options[0] == "-c" else command, *options]
-        name = subprocess.run(version, capture_output=True, text=True, check=True).stdout.splitlines()[0]
         with contextlib.ExitStack() as stack:
             folders = [
                 Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="engines-", ignore_cleanup_errors=True)))
                 for _ in range(2)
             ]
             if engine == "slurm":
+                # sbatch needs a configuration even for its version.
                 stack.enter_context(cluster(folders[1]))
+            name = subprocess.run(version, capture_output=True, text=True, check=True).stdout.splitlines()[0]
             for text, seconds, is_right in rows(engine, folders[0]):
                 table.add(name, text, seconds, problems=[] if is_right else ["not as expected"])
     return min(table.wrong, 1)
