@@ -66,10 +66,6 @@ class TableError(ValueError):
 def check_row(row: dict[str, Any], known_sources: set[str]) -> None:
     """Check a release against the rules of compat.toml's header.
 
-    Args:
-        row: A `[[release]]` table.
-        known_sources: The codes of `[sources]`.
-
     Raises:
         TableError: If a field is unknown, has a wrong type or value, or has no source.
     """
@@ -94,12 +90,6 @@ def check_row(row: dict[str, Any], known_sources: set[str]) -> None:
 
 def load(path: Path = TABLE) -> dict[str, Any]:
     """Read and check the table.
-
-    Args:
-        path: A compat.toml.
-
-    Returns:
-        The parsed file, with the oldest release first.
 
     Raises:
         TableError: If a row breaks a rule, the simulated release of the default has no row, or a table is missing or
@@ -126,12 +116,7 @@ def _check(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def lightning_specifier(table: dict[str, Any], specifier: str | None) -> str:
-    """Return a Lightning range that excludes the refused versions.
-
-    Args:
-        table: The whole table.
-        specifier: A row's range, or None where it is unknown.
-    """
+    """Return a Lightning range that excludes the refused versions."""
     versions = SpecifierSet(specifier or "")
     exclusions = [f"!={version}" for version in table["refused"]["lightning"]["versions"] if version in versions]
     return ",".join(([specifier] if specifier else []) + exclusions)

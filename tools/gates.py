@@ -61,14 +61,7 @@ class Gate:
 
 
 def measure(name: str, limit: float, sample: Callable[[], float], *, most: int) -> Gate:
-    """Measure until the gate can be judged and the spread is small.
-
-    Args:
-        name: Name of the gate.
-        limit: Largest ratio that is promised.
-        sample: Returns the ratio of two measurements that follow each other.
-        most: Largest number of samples.
-    """
+    """Measure until the gate can be judged and the spread is small."""
     samples: list[float] = []
     while True:
         samples += [sample() for _ in range(min(_MIN_SAMPLES, most - len(samples)))]
@@ -89,15 +82,7 @@ def ratio(step: Callable[[], object], reference: Callable[[], object]) -> float:
 def measure_steps(
     name: str, limit: float, step: Callable[[], object], reference: Callable[[], object], *, most: int
 ) -> Gate:
-    """Measure steps of two kinds, which take turns, as `measure` does, after a warm-up.
-
-    Args:
-        name: Name of the gate.
-        limit: Largest ratio that is promised.
-        step: The step that is judged.
-        reference: The step that it is compared with.
-        most: Largest number of samples.
-    """
+    """Measure steps of two kinds, which take turns, as `measure` does, after a warm-up."""
     for _ in range(_WARM_UP):
         ratio(step, reference)
     return measure(name, limit, lambda: ratio(step, reference), most=most)

@@ -30,12 +30,7 @@ def loaded(names: set[str]) -> list[str]:
 
 
 def import_module(name: str, *, complete: bool) -> list[str]:
-    """Import a module and fetch each name that it exports; return the errors.
-
-    Args:
-        name: The module.
-        complete: Whether all extras are installed.
-    """
+    """Import a module and fetch each name that it exports; return the errors."""
     errors = [attempt(name, lambda: importlib.import_module(name), complete=complete)]
     module = sys.modules.get(name)
     errors += [
@@ -46,13 +41,7 @@ def import_module(name: str, *, complete: bool) -> list[str]:
 
 
 def attempt(name: str, get: Callable[[], object], *, complete: bool) -> str | None:
-    """Call a function and return its error; None if it succeeds, or if an extra is missing and the error says which.
-
-    Args:
-        name: What the function gets.
-        get: The function.
-        complete: Whether all extras are installed.
-    """
+    """Call a function and return its error; None if it succeeds, or if an extra is missing and the error says which."""
     try:
         get()
     except ModuleNotFoundError as error:

@@ -131,13 +131,6 @@ def default_branch(package: Package) -> str:
 def check_release(package: Package, level: str) -> Version:
     """Check everything that a release needs.
 
-    Args:
-        package: The package.
-        level: "major", "minor", "patch" or the version itself.
-
-    Returns:
-        The version.
-
     Raises:
         ReleaseError: If a rule is broken.
     """
@@ -244,10 +237,6 @@ def make(package: Package, version: Version) -> None:
     """Commit a release; a failure leaves the checkout as it was.
 
     The fragments of a first release tell what changed in software that nobody had, so its notes are one line.
-
-    Args:
-        package: The package, in a clean checkout.
-        version: The version.
 
     Raises:
         subprocess.CalledProcessError: If git or towncrier fails.

@@ -34,8 +34,8 @@ def test_missing_names_are_defined_once() -> None:
 
 
 def test_name_used_before_its_definition_is_missing() -> None:
-    """The body of a function runs later, so it may use a name that is defined after it."""
-    definitions = _definitions("def own():\n    return List\nList = 1\nnn = own(nn)\ntrainer = Trainer(nn)\n")
+    """The value of an assignment is evaluated first."""
+    definitions = _definitions("List = 1\nnn = own(nn, List)\ntrainer = Trainer(nn)\n")
 
     assert definitions == ["from lightning.pytorch import Trainer", "from torch import nn"]
 

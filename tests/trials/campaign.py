@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
-import json
 import random
 import re
 import subprocess
@@ -30,17 +29,15 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpu_testing import CompletedProgram, Program, machine_env
+from harness import STRATEGIES, Ended, Ranks, Table, are_equal, finish, keep_output, results, start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_PROGRAM = Path(__file__).with_name("training.py")
-_STRATEGIES = ("ddp", "fsdp", "deepspeed")
 _EPOCHS = 10
 # Calls of the phase's hook in two epochs, which are left in every run of a row.
 _PHASES = {"setup": 1, "train": 8, "validate": 4, "save": 2, "teardown": 1}
@@ -101,8 +98,7 @@ class Case:
     @property
     def options(self) -> list[str]:
         """Arguments of the program."""
-        names = ("strategy", "fault", "phase", "rank", "call", "delay")
-        return [part for name in names for part in (f"--{name}", str(getattr(self, name)))]
+        return [f"--{name}={value}" for name, value in asdict(self).items()]
 
 
 def draw(random_: random.Random, index: int, faults: Sequence[str]) -> list[Case]:
@@ -114,8 +110,8 @@ def draw(random_: random.Random, index: int, faults: Sequence[str]) -> list[Case
         phase = random_.choice(phases)
         cases.append(
             Case(
-                strategy=_STRATEGIES[index % len(_STRATEGIES)],
-                fault=faults[(index // len(_STRATEGIES) * _ROW + position) % len(faults)],
+                strategy=STRATEGIES[index % len(STRATEGIES)],
+                fault=faults[(index // len(STRATEGIES) * _ROW + position) % len(faults)],
                 phase=phase,
                 rank=random_.randrange(2),
                 call=random_.randrange(_PHASES[phase]),
@@ -136,129 +132,88 @@ def _disk() -> Iterator[Path]:
             subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-def _train(disk: Path, folder: Path, options: list[str]) -> CompletedProgram:
-    (folder / "tmp").mkdir(exist_ok=True)
-    variables = machine_env(
-        2,
-        folder / "machine",
-        FAULT_FILE=str(folder / "fault"),
-        CONTINUE_AFTER=str(_CONTINUE_AFTER),
-        TMPDIR=str(folder / "tmp"),
-        PYTHONWARNINGS="ignore",
-    )
-    command = [sys.executable, str(_PROGRAM), "--checkpoints", "--epochs", str(_EPOCHS), "--workers", "1"]
-    with Program([*command, "--timeout", str(_TIMEOUT), *options], variables, disk) as program:
-        return program.wait(_RUN_LIMIT)
+def _mount(options: str, folder: Path) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], check=True)
 
 
-def _results(disk: Path) -> dict[str, tuple[str, float | None]]:
-    """Return the weights and the last loss of each rank that finished."""
-    results = {}
-    for file in disk.glob("rank-*.json"):
-        result = json.loads(file.read_text(encoding="utf-8"))
-        results[file.stem] = result["weights"], result["loss"]
-        file.unlink()
-    return results
+def _train(disk: Path, machine: Path, options: Sequence[str]) -> Ended:
+    (machine / "fault").unlink(missing_ok=True)
+    (machine / "tmp").mkdir(exist_ok=True)
+    variables = {"CONTINUE_AFTER": str(_CONTINUE_AFTER), "TMPDIR": str(machine / "tmp"), "PYTHONWARNINGS": "ignore"}
+    common = ("--checkpoints", f"--epochs={_EPOCHS}", "--workers=1", f"--timeout={_TIMEOUT}")
+    with start(disk, *common, *options, machine=machine, variables=variables) as program:
+        return finish(disk, [program], _RUN_LIMIT, fault=machine / "fault")
 
 
-def run(cases: list[Case], expected: dict[str, tuple[str, float | None]]) -> tuple[list[list[str]], str]:
+def run(cases: list[Case], expected: Ranks) -> tuple[list[list[str]], str]:
     """Run a row of cases; return what is not as promised of each, and the output."""
-    problems: list[list[str]] = []
+    problems = []
     outputs = []
     with _disk() as disk, tempfile.TemporaryDirectory(prefix="campaign-") as name:
-        folder = Path(name)
+        machine = Path(name)
         for case in cases:
-            (folder / "fault").unlink(missing_ok=True)
-            failed = _train(disk, folder, case.options)
-            ended = time.monotonic()
-            problems.append(_judge(case, failed, folder / "fault", ended, has_result=any(disk.glob("rank-*.json"))))
-            if case.fault in _CLOCK_JUMPS and (folder / "fault").exists():
+            ended = _train(disk, machine, case.options)
+            problems.append(list(_judge(case, ended, has_result=any(disk.glob("rank-*.json")))))
+            if ended.seconds is not None and case.fault in _CLOCK_JUMPS:
                 time.clock_settime(time.CLOCK_REALTIME, time.time() - _CLOCK_JUMPS[case.fault])
-            outputs.append(f"{case}\n{failed.output}")
+            outputs.append(f"{case}\n{ended.output}")
             _mount("remount,rw", disk)
             # A result on a full disk may be empty.
             for file in (*disk.glob("filler"), *disk.glob("rank-*.json")):
                 file.unlink()
-        last = _train(disk, folder, ["--strategy", cases[0].strategy])
+        last = _train(disk, machine, ["--strategy", cases[0].strategy])
         outputs.append(f"without a fault\n{last.output}")
-        results = _results(disk)
         common = []
-        if last.code != 0 or not _equal(results, expected):
-            common.append(f"resumed: exit code {last.code}, {results} instead of {expected}")
-        left = [path.name for path in (*disk.rglob(".hpu-*"), *(folder / "tmp").glob("hpu-*"))]
-        if left or last.leaked_pids:
-            common.append(f"clean: {left}, {len(last.leaked_pids)} processes")
+        if any(last.codes) or not are_equal(found := results(disk), expected):
+            common.append(f"resumed: exit codes {last.codes}, {found} instead of {expected}")
+        left = [path.name for path in (*disk.rglob(".hpu-*"), *(machine / "tmp").glob("hpu-*"))]
+        if left or last.leaked:
+            common.append(f"clean: {left}, {last.leaked} processes")
     return [each + common for each in problems], "\n".join(outputs)
 
 
-def _judge(case: Case, failed: CompletedProgram, fault: Path, ended: float, *, has_result: bool) -> list[str]:
-    problems = []
-    seconds = ended - float(fault.read_text(encoding="ascii")) if fault.exists() else 0.0
-    if failed.leaked_pids or seconds > _LIMIT:
-        problems.append(f"ended: {len(failed.leaked_pids)} processes left, {seconds:.0f} s")
+def _judge(case: Case, ended: Ended, *, has_result: bool) -> Iterator[str]:
+    seconds = ended.seconds or 0.0
+    if ended.leaked or seconds > _LIMIT:
+        yield f"ended: {ended.leaked} processes left, {seconds:.0f} s"
     # The rank that does not fail may have finished before the other fails.
-    if "FINISHED" in failed.output or (case.phase == "teardown" and has_result):
-        return problems
-    if not re.search(_CAUSES[case.fault], failed.output):
-        problems.append("named: the cause is not in the output")
+    if "FINISHED" in ended.output or (case.phase == "teardown" and has_result):
+        return
+    if not re.search(_CAUSES[case.fault], ended.output):
+        yield "named: the cause is not in the output"
     # A SIGTERM that all ranks agree upon is not a failure.
-    if failed.code == 0 and not (case.fault == "terminated" and "Received SIGTERM" in failed.output):
-        problems.append("named: exit code 0")
-    return problems
+    if not any(ended.codes) and not (case.fault == "terminated" and "Received SIGTERM" in ended.output):
+        yield "named: exit code 0"
 
 
-def _mount(options: str, folder: Path) -> None:
-    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
-    subprocess.run(command, check=True)
-
-
-def _equal(results: dict[str, tuple[str, float | None]], expected: dict[str, tuple[str, float | None]]) -> bool:
-    """Compare weights and losses; a training that had finished is resumed without a step, and has no loss."""
-    return results.keys() == expected.keys() and all(
-        weights == expected[rank][0] and loss in {expected[rank][1], None} for rank, (weights, loss) in results.items()
-    )
-
-
-def expected_results() -> dict[str, dict[str, tuple[str, float | None]]]:
-    """Return what an undisturbed training prints, by strategy.
+def expected_results() -> dict[str, Ranks]:
+    """Return what an undisturbed training writes, by strategy.
 
     Raises:
         RuntimeError: A training fails; the message has its output.
     """
     expected = {}
-    for strategy in _STRATEGIES:
-        with _disk() as disk, tempfile.TemporaryDirectory(prefix="campaign-") as folder:
-            done = _train(disk, Path(folder), ["--strategy", strategy])
-            expected[strategy] = _results(disk)
-        if done.code != 0 or not expected[strategy]:
+    for strategy in STRATEGIES:
+        with _disk() as disk, tempfile.TemporaryDirectory(prefix="campaign-") as machine:
+            done = _train(disk, Path(machine), ["--strategy", strategy])
+            expected[strategy] = results(disk)
+        if any(done.codes) or not expected[strategy]:
             raise RuntimeError(done.output)
     return expected
 
 
-class Table:
-    """Counts of what was as promised, by strategy and fault."""
-
-    def __init__(self) -> None:
-        self._counts: collections.Counter[tuple[str, str, str]] = collections.Counter()
-
-    def add(self, case: Case, problems: list[str]) -> None:
-        """Count a case."""
-        self._counts[case.strategy, case.fault, "runs"] += 1
-        for check in _CHECKS:
-            is_kept = not any(problem.startswith(check) for problem in problems)
-            self._counts[case.strategy, case.fault, check] += is_kept
-
-    def show(self) -> None:
-        """Print the counts."""
-        print("\n| strategy | fault | runs | ended in time | cause named | nothing left | resumed equal |")
-        print("|---|---|---|---|---|---|---|")
-        for strategy, fault in sorted({key[:2] for key in self._counts}):
-            cells = [self._counts[strategy, fault, check] for check in ("runs", *_CHECKS)]
-            print(f"| {strategy} | {fault} | {' | '.join(map(str, cells))} |")
+def show(counts: collections.Counter[tuple[str, str, str]], wrong: collections.Counter[tuple[str, str]]) -> Table:
+    """Print how many runs were as promised, by strategy and fault."""
+    table = Table("strategy", "fault", "runs", *_CHECKS, "problems")
+    for strategy, fault in sorted({key[:2] for key in counts}):
+        cells = [counts[strategy, fault, check] for check in ("runs", *_CHECKS)]
+        number = wrong[strategy, fault]
+        table.add(strategy, fault, *cells, problems=[f"{number} runs"] if number else [])
+    return table
 
 
 def main() -> int:
-    """Run all cases, print the table, and return the number of runs with a problem."""
+    """Run all cases, print the table, and return 1 if a run has a problem."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=500)
     parser.add_argument("--faults", nargs="+", choices=_CAUSES, default=list(_CAUSES), metavar="FAULT")
@@ -270,13 +225,13 @@ def main() -> int:
     options = parser.parse_args()
     deadline = time.monotonic() + options.seconds
     expected = expected_results()
-    table = Table()
-    wrong = 0
+    counts: collections.Counter[tuple[str, str, str]] = collections.Counter()
+    wrong: collections.Counter[tuple[str, str]] = collections.Counter()
 
     def run_row(index: int) -> tuple[int, list[Case], list[list[str]], str]:
-        cases = draw(random.Random(options.seed * 1_000_003 + index), index, options.faults)
         if time.monotonic() > deadline:
             return index, [], [], ""
+        cases = draw(random.Random(options.seed * 1_000_003 + index), index, options.faults)
         return index, cases, *run(cases, expected[cases[0].strategy])
 
     indices = range(options.first, options.first + -(-options.runs // _ROW))
@@ -284,18 +239,14 @@ def main() -> int:
         for done in as_completed([pool.submit(run_row, index) for index in indices]):
             index, cases, found, output = done.result()
             for case, problems in zip(cases, found, strict=True):
-                wrong += bool(problems)
-                table.add(case, problems)
-                moment = f"{case.phase} {case.call} + {case.delay} s"
-                print(
-                    f"{index} {case.strategy}, {case.fault}, {moment}, rank {case.rank}: {problems or 'ok'}", flush=True
-                )
-            if any(found) and options.keep:
-                options.keep.mkdir(parents=True, exist_ok=True)
-                (options.keep / f"{options.seed}-{index}.log").write_text(output, encoding="utf-8")
-    table.show()
-    return wrong
+                print(f"{index} {case}: {problems or 'ok'}", flush=True)
+                kept = [check for check in _CHECKS if not any(problem.startswith(check) for problem in problems)]
+                counts.update((case.strategy, case.fault, name) for name in ("runs", *kept))
+                wrong[case.strategy, case.fault] += bool(problems)
+            if any(found):
+                keep_output(options.keep, f"{options.seed}-{index}", output)
+    return min(show(counts, wrong).wrong, 1)
 
 
 if __name__ == "__main__":
-    sys.exit(min(main(), 1))
+    sys.exit(main())

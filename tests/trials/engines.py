@@ -3,36 +3,140 @@
     python tests/trials/engines.py [ENGINE...]
 
 `nox -s engines` calls it. Each row starts its job by `hpu-launch --run` and compares every rank with a run without an
-engine: weights bit for bit, and the loss. In most rows a rank or the engine's command is killed.
+engine: weights bit for bit, and the loss. In most rows a rank, the engine's command or a machine is killed. Two network
+namespaces are the machines that torchrun may lose.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpu_testing import free_port, machine_env
+from harness import BIN, Ranks, Table, are_equal, find_pids, finish, kill, results, start, wait
+from hpu_testing import Network, Program, free_port
 from hpu_testing.network import can_create_networks
-from jobs import BATCHES, BIN, VARIABLES, Results, are_equal, find_pids, results, script
-from lost_machine import lose_a_machine
-from slurm_cluster import can_start, cluster
-from slurm_jobs import run_jobs
+from slurm import can_start, cluster, has_ended, job_field, query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-TIMEOUT = 900
-# Epochs that no rank finishes before it notices that the command was killed.
-_LONG = 100
+    from typing_extensions import Self
+
+_LIMIT = 900.0
+# Batches of an epoch on two ranks.
+_BATCHES = 4
+# Epochs of a job that is ended from outside: no rank finishes them before. And of the others.
+_LONG, _SHORT = 100, 4
+# A machine that runs this may have fewer cores than ranks; Open MPI 4 and 5 spell it differently. Ray's own limit is
+# too short for a busy machine. SLURM would write where the job starts, and anew at each start.
+_VARIABLES = {
+    "PT_HPU_LAZY_MODE": "0",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_agent_register_timeout_ms": "300000",
+    "SBATCH_EXPORT": "ALL",
+    "SBATCH_OPEN_MODE": "append",
+}
+
+
+class Job:
+    """Context manager of a training by an engine; leaving it kills what is left.
+
+    Args:
+        engine: Engine of `hpu-launch`; None for a run without one.
+        folder: Folder of its checkpoints and results.
+        *options: Options of training.py.
+        ranks: Number of its ranks.
+        launch: Options of `hpu-launch`.
+        machine: Folder that names the machine, of four cards; by default `folder`.
+        **variables: More environment variables.
+    """
+
+    def __init__(
+        self,
+        engine: str | None,
+        folder: Path,
+        *options: str,
+        ranks: int = 2,
+        launch: tuple[str, ...] = (),
+        machine: Path | None = None,
+        **variables: str,
+    ) -> None:
+        folder.mkdir(exist_ok=True)
+        self.engine = engine
+        self.folder = folder
+        self._log = folder / "slurm.log"
+        launcher = [sys.executable]
+        if engine is not None:
+            launcher = [str(BIN / "hpu-launch"), "--engine", engine, "--devices", str(ranks), "--port"]
+            launcher += [str(free_port()), *launch, "--run"]
+        own = _VARIABLES | {"SBATCH_OUTPUT": str(self._log)} | variables
+        common = ("--checkpoints", "--dropout=0.1", f"--devices={ranks}")
+        self.program = start(folder, *common, *options, launcher=launcher, cards=4, machine=machine, variables=own)
+
+    def __enter__(self) -> Self:
+        self.program.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.number:
+            query("scancel", self.number)
+        kill(*find_pids(self.folder))
+        self.program.__exit__()
+
+    @property
+    def output(self) -> str:
+        """Output so far."""
+        return self.program.output + (self._log.read_text() if self._log.exists() else "")
+
+    @property
+    def number(self) -> str:
+        """Number of SLURM's job; empty where there is none."""
+        match = re.search(r"Submitted batch job (\d+)", self.program.output)
+        return match[1] if match is not None else ""
+
+    def wait_for(self, is_done: Callable[[], bool]) -> str:
+        """Wait, and return the seconds.
+
+        Raises:
+            TimeoutError: It takes too long; the message has the output of the job.
+        """
+        began = time.monotonic()
+        if not wait(is_done, _LIMIT):
+            raise TimeoutError(self.output)
+        return f"{time.monotonic() - began:.0f}"
+
+    def wait_for_checkpoint(self) -> None:
+        """Wait for the first checkpoint."""
+        self.wait_for((self.folder / "checkpoints" / "last.ckpt").exists)
+
+    def wait_for_end(self) -> bool:
+        """Wait for the last process, and return whether the engine reports success."""
+        if self.engine == "slurm":
+            # sbatch returns at once.
+            self.program.wait(_LIMIT)
+            self.wait_for(lambda: has_ended(self.number))
+            return job_field(self.number, "JobState") == "COMPLETED"
+        return not any(finish(self.folder, [self.program], _LIMIT).codes)
+
+    def pids(self, program: str = "python") -> list[int]:
+        """Return the processes of the job that run a program."""
+        return find_pids(self.folder, program)
+
+    def is_as(self, expected: Ranks, *, resumed: bool) -> bool:
+        """Return whether every rank ended as expected, and whether it resumed from a checkpoint or not."""
+        ranks = results(self.folder)
+        return are_equal(ranks, expected) and all((rank["first_epoch"] != 0) is resumed for rank in ranks.values())
 
 
 @dataclass(frozen=True)
@@ -40,189 +144,221 @@ class Case:
     """One row of the table.
 
     Attributes:
-        engine: Engine of `hpu-launch`, None for a run without one.
-        ranks: Number of ranks, each with a card.
+        engine: Engine of `hpu-launch`.
         what: What is done, in a few words.
-        killed: Rank that kills itself, or "launcher" for the engine's command after the first checkpoint; None if
-            nothing is killed.
-        options: Options of `hpu-launch`.
-        restarts: Whether the engine restarts the ranks; otherwise the command is run again.
-        epochs: Length of the training.
+        ranks: Number of ranks, each with a card.
+        kills_rank: Whether rank 1 kills itself, once.
+        action: What is done to the job after its first checkpoint.
+        launch: Options of `hpu-launch`.
+        restarts: Whether the engine starts the ranks again; otherwise the command is run again.
     """
 
-    engine: str | None
-    ranks: int
+    engine: str
     what: str
-    killed: int | str | None = None
-    options: tuple[str, ...] = ()
+    ranks: int = 2
+    kills_rank: bool = False
+    action: Callable[[Job], object] | None = None
+    launch: tuple[str, ...] = ()
     restarts: bool = False
-    epochs: int = 4
+
+    @property
+    def epochs(self) -> int:
+        """Length of the training."""
+        return _LONG if self.action else _SHORT
+
+    def run(self, folder: Path, expected: Ranks) -> tuple[str, bool]:
+        """Run the job, and return the seconds and whether it ended as expected."""
+        fails = self.kills_rank or self.action is not None
+        options = [f"--epochs={self.epochs}"]
+        if self.kills_rank:
+            # Once, in the second batch of the third epoch.
+            options += ["--fault=killed", "--rank=1", f"--call={2 * _BATCHES + 1}", f"--once={folder / 'killed'}"]
+        times: list[str] = []
+        is_right = True
+        for is_last in [False, True] if fails and not self.restarts else [True]:
+            began = time.monotonic()
+            with Job(
+                self.engine, folder / "job", *options, ranks=self.ranks, launch=self.launch, machine=folder
+            ) as job:
+                if self.action and not times:
+                    job.wait_for_checkpoint()
+                    self.action(job)
+                    times.append(job.wait_for(lambda job=job: not job.pids()))  # type: ignore[misc]
+                    began = time.monotonic()
+                is_right &= job.wait_for_end() is is_last
+                if is_last or not self.action:
+                    times.append(f"{time.monotonic() - began:.0f}")
+                is_right &= not is_last or job.is_as(expected, resumed=fails)
+                if not is_right:
+                    print(job.output, results(job.folder), expected, sep="\n", file=sys.stderr)
+        # Of an action that runs another job.
+        is_right &= all(are_equal(results(other), expected) for other in folder.glob("urgent"))
+        return " + ".join(times), is_right
+
+
+def preempt(job: Job) -> None:
+    """Run an urgent job of SLURM."""
+    folder = job.folder.parent
+    with Job("slurm", folder / "urgent", f"--epochs={_LONG}", machine=folder, SBATCH_PARTITION="high") as urgent:
+        urgent.wait_for_end()
 
 
 # Ranks are killed in jobs of two. With four, the order of sums depends on the place in a bucket, and DDP rebuilds its
 # buckets after the first step of a process, so a resumed run rounds differently; docs/start/engines.md has the figures.
 CASES = [
-    Case("torchrun", 2, "train"),
-    Case("torchrun", 2, "kill rank 1, --max-restarts 1", 1, ("--max-restarts", "1"), restarts=True),
-    Case("torchrun", 2, "kill torchrun's agent, start again", "launcher", epochs=_LONG),
-    Case("mpirun", 4, "train, no mpi4py"),
-    Case("mpirun", 2, "kill rank 1, start again", 1),
-    Case("mpirun", 2, "kill mpirun, start again", "launcher", epochs=_LONG),
-    Case("slurm", 4, "train with srun"),
-    Case("slurm", 2, "kill rank 1, submit again", 1),
-    Case("ray", 2, "kill rank 1, max_failures=1", 1, ("--max-restarts", "1"), restarts=True),
+    Case("torchrun", "train"),
+    Case("torchrun", "kill rank 1", kills_rank=True, launch=("--max-restarts", "1"), restarts=True),
+    Case("torchrun", "kill torchrun's agent, start again", action=lambda job: kill(job.program.pid)),
+    Case("mpirun", "train, no mpi4py", ranks=4),
+    Case("mpirun", "kill rank 1, start again", kills_rank=True),
+    Case("mpirun", "kill mpirun, start again", action=lambda job: kill(job.program.pid)),
+    Case("slurm", "train with srun", ranks=4),
+    Case("slurm", "kill rank 1, submit again", kills_rank=True),
+    Case("slurm", "scontrol requeue", action=lambda job: query("scontrol", "requeue", job.number), restarts=True),
+    Case("slurm", "preempted by a job of 2 ranks", action=preempt, restarts=True),
+    Case("slurm", "kill srun, submit again", action=lambda job: kill(*job.pids("srun"))),
+    Case("slurm", "scancel, submit again", action=lambda job: query("scancel", job.number)),
+    Case("ray", "kill rank 1", kills_rank=True, launch=("--max-restarts", "1"), restarts=True),
 ]
-# Program that an engine needs, and what prints its version.
-PROGRAMS = {
-    "torchrun": ("torchrun", (sys.executable, "-c", "import torch; print('torch', torch.__version__)")),
-    "mpirun": ("mpirun", ("mpirun", "--version")),
-    "slurm": ("sbatch", ("sbatch", "--version")),
-    "ray": ("ray", (sys.executable, "-c", "import ray; print('Ray', ray.__version__)")),
+# What prints the version of each engine; its first word is the program that the engine needs.
+VERSIONS = {
+    "torchrun": ("torchrun", "-c", "import torch; print('torch', torch.__version__)"),
+    "mpirun": ("mpirun", "--version"),
+    "slurm": ("sbatch", "--version"),
+    "ray": ("ray", "-c", "import ray; print('Ray', ray.__version__)"),
 }
 
 
-def run(case: Case, folder: Path, *, kills_launcher: bool = False) -> tuple[int, float]:
-    """Run the training of a case once, and return its exit code and seconds.
+def lose_a_machine(folder: Path) -> Iterator[tuple[str, str, bool]]:
+    """Lose a machine of a torchrun job, go on with the other, and let the machine join again.
 
-    With `kills_launcher`, the seconds count from its end to that of the last rank.
-
-    Args:
-        case: The case.
-        folder: Folder of its checkpoints and results.
-        kills_launcher: Whether to kill the engine's command after the first checkpoint.
+    The rank of the first machine resumes by itself from the last checkpoint.
     """
-    options = ["--epochs", str(case.epochs)]
-    if isinstance(case.killed, int):
-        # Once, in the second batch of the third epoch.
-        options += ["--fault", "killed", "--rank", str(case.killed), "--call", str(2 * BATCHES + 1)]
-        options += ["--once", str(folder / "killed")]
-    training = script(folder, case.ranks, *options)
-    if case.engine is None:
-        command = [sys.executable, *training]
-    else:
-        launch = [str(BIN / "hpu-launch"), "--engine", case.engine, "--devices", str(case.ranks)]
-        command = [*launch, "--port", str(free_port()), *case.options, "--run", *training]
-    # Ray's own limit is too short for a busy machine.
-    variables = VARIABLES | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_agent_register_timeout_ms": "300000"}
-    environment = machine_env(case.ranks, folder, **variables)
-    # A machine that runs this may have fewer cores than ranks; Open MPI 4 and 5 spell it differently.
-    environment |= {"OMPI_MCA_rmaps_base_oversubscribe": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
-    # sbatch returns at once otherwise.
-    environment |= {"SBATCH_WAIT": "1", "SBATCH_OUTPUT": str(folder / "slurm.log"), "SBATCH_EXPORT": "ALL"}
-    start = time.monotonic()
-    with (folder / "output.log").open("a") as log:
-        # Its own session, so that nothing is left of an engine that is ended.
-        process = subprocess.Popen(command, env=environment, cwd=folder, stdout=log, stderr=log, start_new_session=True)
-        try:
-            if kills_launcher:
-                _wait((folder / "checkpoints" / "last.ckpt").exists)
-                start = time.monotonic()
-                process.kill()
-            code = process.wait(TIMEOUT)
-            _wait(lambda: not find_pids(folder))
-        finally:
-            for pid in find_pids(folder):
-                os.kill(pid, signal.SIGKILL)
-    return code, time.monotonic() - start
+    file, port = folder / "starts.txt", str(free_port())
+    options = ("--checkpoints", "--devices=1", f"--until={folder / 'end'}", "--timeout=30")
+    launch = [str(BIN / "hpu-launch"), "--engine", "torchrun", "--nodes", "2", "--min-nodes", "1", "--devices", "1"]
+
+    def starts() -> list[list[int]]:
+        """Return the number of ranks and the epoch of each start."""
+        return [[*map(int, line.split())] for line in file.read_text().splitlines()] if file.exists() else []
+
+    with Network() as network, contextlib.ExitStack() as stack:
+        common = [
+            *launch,
+            "--max-restarts",
+            "5",
+            "--address",
+            network.address(0),
+            "--port",
+            port,
+            "--no-checks",
+            "--run",
+        ]
+
+        def join(machine: int) -> None:
+            # The namespaces have no host names of their own, by which torchrun finds out on which machine it runs.
+            own = {"PET_LOCAL_ADDR": network.address(machine), "PET_RDZV_CONF": f"is_host={1 - machine}"}
+            place = folder / f"machine-{machine}"
+            program = start(
+                folder,
+                *options,
+                launcher=network.command(machine, common),
+                cards=1,
+                machine=place,
+                variables=_VARIABLES | own,
+            )
+            programs.append(stack.enter_context(program))
+
+        def wait_for(*ranks: int) -> str:
+            began = time.monotonic()
+            if not wait(lambda: [ranks for ranks, _ in starts()] == [*ranks], _LIMIT):
+                raise TimeoutError("\n".join(program.output for program in programs))
+            return f"{time.monotonic() - began:.0f}"
+
+        programs: list[Program] = []
+        join(0)
+        join(1)
+        wait_for(2)
+        wait((folder / "checkpoints" / "last.ckpt").exists, _LIMIT)
+        network.cut(1)
+        network.kill(1)
+        yield "2 machines of 1 rank: lose one", wait_for(2, 1), True
+        network.connect()
+        join(1)
+        yield "it joins again", wait_for(2, 1, 2), True
+        epochs = [epoch for _, epoch in starts()]
+        (folder / "end").touch()
+        codes = finish(folder, programs, _LIMIT).codes
+        is_right = codes[0] == 0 == epochs[0] < epochs[1] <= epochs[2]
+        yield f"end; resumed at epochs {epochs[1]} and {epochs[2]}", "", is_right
 
 
-def _wait(is_done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT
-    while not is_done() and time.monotonic() < deadline:
-        time.sleep(0.05)
+def run_two(folder: Path) -> Iterator[tuple[str, str, bool]]:
+    """Run two jobs of SLURM at once on one machine, with shared and with exclusive machines."""
+    for launch in (("--share",), ()):
+        name = launch[0] if launch else "exclusive"
+        end = folder / f"end {name}"
+        places = [folder / f"{name}-{number}" for number in (1, 2)]
+        with contextlib.ExitStack() as stack:
+            jobs = [Job("slurm", place, f"--until={end}", launch=launch, machine=folder) for place in places]
+            first, second = map(stack.enter_context, jobs)
+            first.wait_for_checkpoint()
+            if launch:
+                second.wait_for_checkpoint()
+            is_waiting = job_field(second.number, "JobState") == "PENDING"
+            end.touch()
+            is_done = first.wait_for_end() and second.wait_for_end()
+        modules = [{module for rank in results(p).values() for module in rank["modules"].split(",")} for p in places]
+        if launch:
+            text = f"2 jobs of 2 ranks at once, --share: modules {' and '.join(map(str, map(sorted, modules)))}"
+            yield text, "", is_done and modules[0].isdisjoint(modules[1])
+        else:
+            yield "2 jobs of 2 ranks, exclusive: the second waits", "", is_done and is_waiting
 
 
-def describe(case: Case, folder: Path, expected: Results) -> tuple[str, str, bool]:
-    """Run a case, and return seconds, result and whether it is as expected.
-
-    Args:
-        case: The case.
-        folder: An empty folder.
-        expected: Results of the ranks without an engine.
-    """
-    code, seconds = run(case, folder, kills_launcher=case.killed == "launcher")
-    times = f"{seconds:.0f}"
-    if case.killed is not None and not case.restarts:
-        if code == 0:
-            return times, "the engine did not report the killed rank", False
-        code, seconds = run(case, folder)
-        times += f" + {seconds:.0f}"
-    ranks = results(folder, case.ranks)
-    if code != 0 or len(ranks) != case.ranks:
-        print((folder / "output.log").read_text(), file=sys.stderr)
-        return times, f"exit code {code}, {len(ranks)} of {case.ranks} ranks finished", False
-    first = {rank["first_epoch"] for rank in ranks}
-    same = are_equal(ranks, expected)
-    resumed = f"resumed at epoch {min(map(str, first))}, " if case.killed is not None else ""
-    was_resumed = case.killed is None or 0 not in first
-    return times, f"{resumed}weights and loss {'equal' if same else 'DIFFER'}", same and was_resumed
+def rows(engine: str, folder: Path) -> Iterator[tuple[str, str, bool]]:
+    """Yield what was done with an engine, the seconds, and whether it was as expected."""
+    expected: dict[tuple[int, int], Ranks] = {}
+    for index, case in enumerate(case for case in CASES if case.engine == engine):
+        key = case.ranks, case.epochs
+        if key not in expected:
+            with Job(None, folder / f"alone-{case.ranks}-{case.epochs}", f"--epochs={key[1]}", ranks=key[0]) as job:
+                job.wait_for_end()
+                expected[key] = results(job.folder)
+        (place := folder / str(index)).mkdir()
+        options = f", {' '.join(case.launch)}" if case.launch else ""
+        yield f"{case.ranks} ranks: {case.what}{options}", *case.run(place, expected[key])
+    if engine == "torchrun" and can_create_networks():
+        (place := folder / "machines").mkdir()
+        yield from lose_a_machine(place)
+    if engine == "slurm":
+        (place := folder / "two").mkdir()
+        yield from run_two(place)
 
 
 def main() -> int:
     """Run the cases, and print the table; return 1 if one is not as expected."""
-    wanted = sys.argv[1:] or list(PROGRAMS)
-    table = [("engine", "what was done", "seconds", "result")]
-    failed = False
-    with contextlib.ExitStack() as stack:
-        if "slurm" in wanted and can_start():
-            stack.enter_context(cluster(_temporary(stack)))
-        for row, ok in _rows(wanted):
-            table.append(row)
-            failed |= not ok
-            print(" | ".join(row), flush=True)
-    widths = [max(len(row[column]) for row in table) for column in range(4)]
-    print("\nSimulated cards, one machine:")
-    for row in table:
-        print("| " + " | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) + " |")
-    return int(failed)
-
-
-def _rows(wanted: list[str]) -> Iterator[tuple[tuple[str, str, str, str], bool]]:
-    """Yield the rows of the table, and whether each is as expected."""
-    expected: dict[tuple[int, int], Results] = {}
-    for case in CASES:
-        engine = str(case.engine)
-        if engine not in wanted:
+    table = Table("engine", "what was done", "seconds (simulated)", "problems")
+    for engine in sys.argv[1:] or VERSIONS:
+        program, *options = VERSIONS[engine]
+        command = shutil.which(program, path=f"{BIN}:{os.environ['PATH']}")
+        if command is None or (engine == "slurm" and not can_start()):
+            reason = "needs root and slurm-wlm and munge" if engine == "slurm" else f"`{program}` is not installed"
+            table.add(engine, f"not run: {reason}", "")
             continue
-        if reason := _skip_reason(engine):
-            yield (engine, case.what, "-", f"not run: {reason}"), True
-            continue
+        version = [sys.executable if options[0] == "-c" else command, *options]
         with contextlib.ExitStack() as stack:
-            key = case.ranks, case.epochs
-            if key not in expected:
-                folder = _temporary(stack)
-                run(replace(case, engine=None, killed=None), folder)
-                expected[key] = results(folder, case.ranks)
-            seconds, result, ok = describe(case, _temporary(stack), expected[key])
-        yield (_version(engine), f"{case.ranks} ranks: {case.what}", seconds, result), ok
-    with contextlib.ExitStack() as stack:
-        steps: list[tuple[str, str, str, bool]] = []
-        if "torchrun" in wanted and can_create_networks():
-            steps += [("torchrun", *row) for row in lose_a_machine(_temporary(stack))]
-        if "slurm" in wanted and not _skip_reason("slurm"):
-            folder = _temporary(stack)
-            run(Case(None, 2, "train", epochs=_LONG), folder)
-            rows = run_jobs(_temporary(stack), _LONG, results(folder, 2))
-            steps += [(_version("slurm"), *row) for row in rows]
-        for engine, what, seconds, ok in steps:
-            yield (engine, what, seconds, "as expected" if ok else "NOT as expected"), ok
-
-
-def _skip_reason(engine: str) -> str | None:
-    if engine == "slurm":
-        return None if can_start() else "needs root and the packages slurm-wlm and munge"
-    program = PROGRAMS[engine][0]
-    is_installed = shutil.which(program, path=VARIABLES["PATH"]) is not None
-    return None if is_installed else f"`{program}` is not installed"
-
-
-def _version(engine: str) -> str:
-    text = subprocess.run(PROGRAMS[engine][1], capture_output=True, text=True, check=False).stdout
-    return text.splitlines()[0] if text else engine
-
-
-def _temporary(stack: contextlib.ExitStack) -> Path:
-    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="engines-")))
+            folders = [
+                Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="engines-", ignore_cleanup_errors=True)))
+                for _ in range(2)
+            ]
+            if engine == "slurm":
+                # sbatch needs a configuration even for its version.
+                stack.enter_context(cluster(folders[1]))
+            name = subprocess.run(version, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+            for text, seconds, is_right in rows(engine, folders[0]):
+                table.add(name, text, seconds, problems=[] if is_right else ["not as expected"])
+    return min(table.wrong, 1)
 
 
 if __name__ == "__main__":

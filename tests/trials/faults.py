@@ -14,25 +14,22 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import re
 import shlex
 import statistics
 import sys
 import tempfile
-import time
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpu_testing import CompletedProgram, Network, Program, free_port, machine_env
+from harness import STRATEGIES, Ended, Table, finish, keep_output, start
+from hpu_testing import Network, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_PROGRAM = Path(__file__).with_name("training.py")
-_STRATEGIES = ("ddp", "fsdp", "deepspeed")
 _APIS = ("Trainer", "Fabric")
 _DEVICES = 2
 # Steps of a training, and the step in which a rank fails.
@@ -101,170 +98,121 @@ class Case:
     fault: Fault
 
     @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return self.machines * _DEVICES
+
+    @property
     def rank(self) -> int:
         """The rank that fails."""
-        return self.machines * _DEVICES - 1 if self.fault.rank is None else self.fault.rank
+        return self.ranks - 1 if self.fault.rank is None else self.fault.rank
 
-
-@dataclass(frozen=True)
-class Outcome:
-    """Result of one run.
-
-    Attributes:
-        seconds: From the failure to the end of the last process.
-        problems: What is not as promised.
-        output: Output of all machines.
-    """
-
-    seconds: float
-    problems: tuple[str, ...]
-    output: str
-
-
-def run(case: Case, network: Network, folder: Path) -> Outcome:
-    """Run one training."""
-    network.connect()
-    fault_file = folder / "fault"
-    options = ["--strategy", case.strategy, "--api", case.api, "--fault", case.fault.name, "--rank", str(case.rank)]
-    options += ["--num-nodes", str(case.machines), "--timeout", str(case.fault.timeout)]
-    options += ["--steps", str(_STEPS), "--call", str(_FAULT_STEP), "--samples", "40000"]
-    shared = {"FAULT_FILE": str(fault_file), "MASTER_PORT": str(free_port())}
-    absent = case.fault.name == "never came"
-    with ExitStack() as stack:
+    def run(self, network: Network, folder: Path) -> Ended:
+        """Run the training once."""
+        network.connect()
+        fault = self.fault
+        options = ["--strategy", self.strategy, "--api", self.api, "--fault", fault.name, "--rank", str(self.rank)]
+        options += ["--num-nodes", str(self.machines), "--timeout", str(fault.timeout)]
+        options += ["--steps", str(_STEPS), "--call", str(_FAULT_STEP), "--samples", "40000"]
+        port = str(free_port())
+        file = str(folder / "fault")
         programs = []
-        for node in range(case.machines):
-            more = dict(shared)
-            prefix: list[str] = []
-            if case.machines > 1:
-                prefix = network.command(node, [])
-                cut = shlex.join(network.cut_command(node))
-                slow_down = shlex.join(network.slow_down_command(node, _SLOW_KILOBITS))
-                more |= {"MASTER_ADDR": network.address(0), "NODE_RANK": str(node), "CUT": cut, "SLOW_DOWN": slow_down}
-            if absent:
-                # Of all ranks but the last, each is started by hand.
-                more |= {"MASTER_ADDR": more.get("MASTER_ADDR", "127.0.0.1")}
-            local = range(_DEVICES) if absent else [None]
-            for rank in local:
-                if rank is not None and node * _DEVICES + rank == case.rank:
-                    continue
-                own = more if rank is None else more | {"LOCAL_RANK": str(rank)}
-                variables = machine_env(_DEVICES, folder / f"machine-{node}", **own)
-                command = [*prefix, sys.executable, str(_PROGRAM), *options]
-                programs.append(stack.enter_context(Program(command, variables, folder)))
-        done = [program.wait(_RUN_LIMIT) for program in programs]
-        ended = time.monotonic()
-    started = float(fault_file.read_text(encoding="ascii")) if fault_file.exists() else ended
-    return _judge(case, done, ended - started)
+        with ExitStack() as stack:
+            for node in range(self.machines):
+                variables = {"MASTER_PORT": port, "FAULT_FILE": file}
+                launcher = [sys.executable]
+                if self.machines > 1:
+                    launcher = network.command(node, launcher)
+                    variables |= {"MASTER_ADDR": network.address(0), "NODE_RANK": str(node)}
+                    variables["CUT"] = shlex.join(network.cut_command(node))
+                    variables["SLOW_DOWN"] = shlex.join(network.slow_down_command(node, _SLOW_KILOBITS))
+                ranks: list[dict[str, str]] = [{}]
+                if fault.name == "never came":
+                    # Of all ranks but the last, each is started by hand.
+                    variables.setdefault("MASTER_ADDR", "127.0.0.1")
+                    present = (rank for rank in range(_DEVICES) if node * _DEVICES + rank != self.rank)
+                    ranks = [{"LOCAL_RANK": str(rank)} for rank in present]
+                for rank in ranks:
+                    machine = folder / f"machine-{node}"
+                    program = start(folder, *options, launcher=launcher, machine=machine, variables=variables | rank)
+                    programs.append(stack.enter_context(program))
+            return finish(folder, programs, _RUN_LIMIT)
+
+    def judge(self, ended: Ended) -> Iterator[str]:
+        """Yield what is not as promised."""
+        fault = self.fault
+        if ended.seconds is not None and ended.seconds > fault.limit:
+            yield f"{ended.seconds:.0f} s"
+        if ended.leaked:
+            yield "processes left"
+        if "LEFT" in ended.output:
+            yield "threads or variables left"
+        yield from (f"not named by rank {rank}" for rank in self._silent_survivors(ended.output))
+        # The machine of the failed rank may have no rank left to report it, the others must.
+        is_reported = fault.name == "left" or 0 not in ended.codes
+        if any(ended.codes) if fault.exit_ok else not (any(ended.codes) and is_reported):
+            yield f"exit codes {list(ended.codes)}"
+        if fault.exit_ok and ended.output.count("FINISHED") != self.ranks:
+            yield "not finished"
+
+    def _silent_survivors(self, output: str) -> list[int]:
+        """Return the ranks whose output does not name the failure, as it should."""
+        error = self.fault.error.format(rank=self.rank)
+        if self.fault.exit_ok or self.fault.name in {"port taken", "never came"}:
+            # Other ranks are not told by the watchdog, which has not started or has ended.
+            return [] if re.search(error, output) else [self.rank]
+        named = rf"\[rank ?(\d+)\](?: aborting)?: .*{error}"
+        survivors = set(range(self.ranks)) - {self.rank}
+        return sorted(survivors - {int(match[1]) for match in re.finditer(named, output)})
 
 
-def _judge(case: Case, done: list[CompletedProgram], seconds: float) -> Outcome:
-    output = "\n".join(each.output for each in done)
-    problems = []
-    if seconds > case.fault.limit:
-        problems.append(f"{seconds:.0f} s")
-    if any(each.leaked_pids for each in done):
-        problems.append("processes left")
-    if "LEFT" in output:
-        problems.append("threads or variables left")
-    problems += [f"not named by rank {rank}" for rank in _silent_survivors(case, output)]
-    codes = [each.code for each in done]
-    if case.fault.exit_ok != (not any(codes)):
-        problems.append(f"exit codes {codes}")
-    # The machine of the failed rank may have no rank left to report it, the others must.
-    if not case.fault.exit_ok and 0 in codes and case.fault.name != "left":
-        problems.append(f"exit codes {codes}")
-    if case.fault.exit_ok and output.count("FINISHED") != case.machines * _DEVICES:
-        problems.append("not finished")
-    return Outcome(seconds, tuple(problems), output)
-
-
-def _silent_survivors(case: Case, output: str) -> list[int]:
-    """Return the ranks whose output does not name the failure, as it should."""
-    error = case.fault.error.format(rank=case.rank)
-    if case.fault.exit_ok or case.fault.name in {"port taken", "never came"}:
-        # Other ranks are not told by the watchdog, which has not started or has ended.
-        return [] if re.search(error, output) else [case.rank]
-    survivors = set(range(case.machines * _DEVICES)) - {case.rank}
-    named = rf"\[rank ?(\d+)\](?: aborting)?: .*{error}"
-    return sorted(survivors - {int(match[1]) for match in re.finditer(named, output)})
-
-
-@dataclass(frozen=True)
-class Cell:
-    """Row of the table: the runs of a case."""
-
-    strategy: str
-    api: str
-    machines: int
-    fault: str
-    rank: int
-    limit: float
-    seconds: list[float]
-    problems: list[str]
-
-    def __str__(self) -> str:
-        times = (f"{statistics.median(self.seconds):.1f}", f"{max(self.seconds):.1f}", f"{self.limit:g}")
-        names = (self.strategy, self.api, self.machines, f"{self.fault} (rank {self.rank})", len(self.seconds))
-        return f"| {' | '.join(map(str, (*names, *times, ', '.join(self.problems) or 'none')))} |"
-
-
-def measure(case: Case, network: Network, runs: int, keep: Path | None) -> Cell:
-    """Run a case several times.
-
-    Args:
-        case: The case.
-        network: Two machines.
-        runs: How many times.
-        keep: Folder for the output of runs with a problem.
-    """
-    outcomes = []
-    for index in range(runs):
-        with tempfile.TemporaryDirectory() as folder:
-            outcomes.append(run(case, network, Path(folder)))
-        if outcomes[-1].problems and keep:
-            keep.mkdir(parents=True, exist_ok=True)
-            name = f"{case.strategy}-{case.api}-{case.machines}-{case.fault.name}-{case.rank}-{index}.log"
-            (keep / name.replace(" ", "_")).write_text(outcomes[-1].output, encoding="utf-8")
-    seconds = [round(outcome.seconds, 2) for outcome in outcomes]
-    problems = sorted({problem for outcome in outcomes for problem in outcome.problems})
+def measure(case: Case, network: Network, runs: int, keep: Path | None, table: Table) -> None:
+    """Run a case several times, and add a row."""
     fault = case.fault
-    return Cell(case.strategy, case.api, case.machines, fault.name, case.rank, fault.limit, seconds, problems)
+    seconds = []
+    problems: set[str] = set()
+    for index in range(runs):
+        with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+            ended = case.run(network, Path(folder))
+        seconds.append(round(ended.seconds or 0.0, 2))
+        if found := list(case.judge(ended)):
+            problems.update(found)
+            name = f"{case.strategy}-{case.api}-{case.machines}-{fault.name}-{case.rank}-{index}"
+            keep_output(keep, name, ended.output)
+    times = (f"{statistics.median(seconds):.1f}", f"{max(seconds):.1f}", f"{fault.limit:g}")
+    fields = {"strategy": case.strategy, "api": case.api, "machines": case.machines}
+    more = {"fault": fault.name, "rank": case.rank, "limit": fault.limit, "seconds": seconds}
+    cells = (*fields.values(), f"{fault.name} (rank {case.rank})", runs, *times)
+    table.add(*cells, problems=sorted(problems), **fields, **more)
 
 
 def _cases(options: argparse.Namespace) -> Iterator[Case]:
-    for strategy, api, machines, fault in itertools.product(_STRATEGIES, _APIS, (1, 2), _FAULTS):
-        case = Case(strategy, api, machines, fault)
+    for strategy, api, machines, fault in itertools.product(STRATEGIES, _APIS, (1, 2), _FAULTS):
         selected = {"strategy": strategy, "api": api, "machines": machines, "only": fault.name}
-        if machines in fault.machines and all(
-            getattr(options, name) in {None, value} for name, value in selected.items()
-        ):
-            yield case
+        if machines in fault.machines and all(getattr(options, key) in {None, selected[key]} for key in selected):
+            yield Case(strategy, api, machines, fault)
 
 
 def main() -> int:
-    """Run all cases, print a row for each, and return the number of rows with a problem."""
+    """Run all cases, print a row for each, and return 1 if one has a problem."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10, help="runs of each case in which a rank is killed")
     parser.add_argument("--other-runs", type=int, default=1, help="runs of each other case")
-    parser.add_argument("--strategy", choices=_STRATEGIES)
+    parser.add_argument("--strategy", choices=STRATEGIES)
     parser.add_argument("--api", choices=_APIS)
     parser.add_argument("--machines", type=int, choices=(1, 2))
     parser.add_argument("--only", choices=sorted({fault.name for fault in _FAULTS}), help="a fault")
     parser.add_argument("--json", type=Path, help="file for the rows")
     parser.add_argument("--keep", type=Path, help="folder for the output of runs with a problem")
     options = parser.parse_args()
-    print("| strategy | API | machines | fault | runs | median s | max s | limit s | problems |", flush=True)
-    print("|---|---|---|---|---|---|---|---|---|", flush=True)
-    cells = []
+    columns = ("strategy", "API", "machines", "fault", "runs", "median s", "max s", "limit s", "problems")
+    table = Table(*columns, file=options.json)
     with Network() as network:
         for case in _cases(options):
             runs = options.runs if case.fault.name == "killed" else options.other_runs
-            cells.append(measure(case, network, runs, options.keep))
-            print(cells[-1], flush=True)
-            if options.json:
-                options.json.write_text(json.dumps([asdict(cell) for cell in cells], indent=1), encoding="utf-8")
-    return sum(bool(cell.problems) for cell in cells)
+            measure(case, network, runs, options.keep, table)
+    return min(table.wrong, 1)
 
 
 if __name__ == "__main__":
-    sys.exit(min(main(), 1))
+    sys.exit(main())

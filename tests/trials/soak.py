@@ -20,9 +20,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from hpu_testing import Program, machine_env
+from harness import Table, finish, start
 
-_PROGRAM: Final = Path(__file__).with_name("training.py").resolve()
 _SAMPLES: Final = 200
 # Of training.py.
 _BATCH_SIZE: Final = 8
@@ -35,23 +34,20 @@ _MAX_GROWTH: Final = {"host KiB": 0.02, "card KiB": 0.0, "files": 0.0, "threads"
 _NOISE: Final = {"host KiB": 0.0, "card KiB": 1.0, "files": 1.0, "threads": 1.0}
 
 
-def slope(points: list[tuple[float, float]]) -> float:
-    """Return the slope of the line with the smallest squared distance from the points."""
-    return statistics.linear_regression(*zip(*points, strict=True)).slope
-
-
 def judge(samples: dict[int, list[dict[str, Any]]], steps: int) -> list[str]:
     """Print a row for each rank and quantity; return what is not flat or not equal."""
     problems = []
-    print("| rank | quantity | after warm-up | at the end | slope per 1,000 steps |")
-    print("|---|---|---|---|---|")
+    table = Table("rank", "quantity", "after warm-up", "at the end", "slope per 1,000 steps", "problems")
     for rank, series in sorted(samples.items()):
         settled = [sample for sample in series if sample["step"] > _WARM_UP * steps]
+        at = [float(sample["step"]) for sample in settled]
         for name, limit in _MAX_GROWTH.items():
-            points = [(float(sample["step"]), float(sample[name])) for sample in settled]
-            rate, first = slope(points), points[0][1]
-            print(f"| {rank} | {name} | {first:,.0f} | {points[-1][1]:,.0f} | {1000 * rate:+.3f} |")
-            if rate * (points[-1][0] - points[0][0]) > max(limit * first, _NOISE[name]):
+            values = [float(sample[name]) for sample in settled]
+            rate = statistics.linear_regression(at, values).slope
+            grows = rate * (at[-1] - at[0]) > max(limit * values[0], _NOISE[name])
+            cells = (rank, name, f"{values[0]:,.0f}", f"{values[-1]:,.0f}", f"{1000 * rate:+.3f}")
+            table.add(*cells, problems=["grows"] if grows else [])
+            if grows:
                 problems.append(f"rank {rank}: {name} grows by {1000 * rate:+.3f} per 1,000 steps")
     weights = [[(sample["step"], sample["weights"]) for sample in series] for series in samples.values()]
     different = [group[0][0] for group in zip(*weights, strict=True) if len(set(group)) > 1]
@@ -69,22 +65,17 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         folder = Path(name)
-        command = [
-            sys.executable,
-            str(_PROGRAM),
-            "--checkpoints",
-            f"--sample-every={max(1, options.steps // _SAMPLES)}",
-        ]
-        command += [f"--devices={options.ranks}", f"--steps={options.steps}", f"--every={options.every}"]
-        command += [f"--samples={options.every * options.ranks * _BATCH_SIZE}"]
+        arguments = ["--checkpoints", f"--sample-every={max(1, options.steps // _SAMPLES)}"]
+        arguments += [f"--devices={options.ranks}", f"--steps={options.steps}", f"--every={options.every}"]
+        arguments += [f"--samples={options.every * options.ranks * _BATCH_SIZE}"]
         began = time.monotonic()
-        with Program(command, machine_env(options.ranks, folder / "machine"), folder) as program:
-            done = program.wait(_MAX_SECONDS)
+        with start(folder, *arguments, cards=options.ranks) as program:
+            done = finish(folder, [program], _MAX_SECONDS)
         samples = {
             int(path.stem.removeprefix("rank-")): [json.loads(line) for line in path.read_text().splitlines()]
             for path in folder.glob("rank-*.jsonl")
         }
-    if done.code != 0 or len(samples) != options.ranks or done.leaked_pids:
+    if any(done.codes) or len(samples) != options.ranks or done.leaked:
         print(done.output)
         return 1
     problems = judge(samples, options.steps)

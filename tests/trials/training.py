@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import errno
 import hashlib
+import importlib
 import json
 import multiprocessing
 import os
@@ -41,8 +42,8 @@ from hpu_core import HPUAccelerator
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-# What is added to the clock, in seconds.
-CLOCK_JUMPS = {"clock forward": 300, "clock back": -300}
+# Seconds by which the clock of the machine is set forward, or back.
+CLOCK_JUMP = 300
 # Variables that a strategy sets for the bridge and for the ranks that it launches.
 _VARIABLES = {"HLS_MODULE_ID", "ID", "HPU_LAUNCHER_PID"}
 # Memory that `use_up_memory` takes, and that must not be freed.
@@ -56,7 +57,6 @@ def note_time() -> None:
 
 
 def fail(kind: str) -> None:
-    """Fail now."""
     note_time()
     _FAILURES[kind]()
 
@@ -71,30 +71,16 @@ def stop() -> None:
 
 
 def raise_error() -> NoReturn:
-    """Raise an error of the user's."""
     raise ValueError("an error of the user's")
 
 
-def kill_workers() -> None:
-    """Kill the processes that load the data."""
-    for worker in multiprocessing.active_children():
-        worker.kill()
-
-
-def set_clock(seconds: int) -> None:
-    """Set the clock of the machine forward, or back."""
-    time.clock_settime(time.CLOCK_REALTIME, time.time() + seconds)
-
-
-def run(command: Iterable[str]) -> None:
-    """Run a command."""
-    subprocess.run([*command], check=True)
-
-
 def hang() -> NoReturn:
-    """Compute for ever."""
     while True:
         pass
+
+
+def run(command: str) -> None:
+    subprocess.run(shlex.split(command), check=True)
 
 
 def raise_in_watchdog() -> None:
@@ -133,16 +119,24 @@ _FAILURES: dict[str, Callable[[], object]] = {
     "stopped": stop,
     "raised": raise_error,
     "hung": hang,
-    "cut off": lambda: run(shlex.split(os.environ["CUT"])),
-    "slow link": lambda: run(shlex.split(os.environ["SLOW_DOWN"])),
+    "cut off": lambda: run(os.environ["CUT"]),
+    "slow link": lambda: run(os.environ["SLOW_DOWN"]),
     "watchdog error": raise_in_watchdog,
-    "worker killed": kill_workers,
+    "worker killed": lambda: [worker.kill() for worker in multiprocessing.active_children()],  # type: ignore[func-returns-value]
     "disk full": lambda: fill_disk(Path("filler")),
-    "read-only": lambda: run(["mount", "-o", "remount,ro", "."]),
+    "read-only": lambda: run("mount -o remount,ro ."),
     "out of memory": lambda: torch.empty(1 << 50, dtype=torch.uint8, device="hpu"),
     "host out of memory": use_up_memory,
-    "clock forward": lambda: set_clock(CLOCK_JUMPS["clock forward"]),
-    "clock back": lambda: set_clock(CLOCK_JUMPS["clock back"]),
+    "clock forward": lambda: time.clock_settime(time.CLOCK_REALTIME, time.time() + CLOCK_JUMP),
+    "clock back": lambda: time.clock_settime(time.CLOCK_REALTIME, time.time() - CLOCK_JUMP),
+}
+# The hook of each phase; that of saving precedes the writing.
+_HOOKS = {
+    "setup": "setup",
+    "train": "on_train_batch_start",
+    "validate": "on_validation_batch_start",
+    "save": "on_save_checkpoint",
+    "teardown": "on_fit_end",
 }
 
 
@@ -156,37 +150,17 @@ class Fault(pl.Callback):
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._call = options.call
+        if options.fault in {"left", *_FAILURES}:
+            setattr(self, _HOOKS[options.phase], self._reach)
 
-    def setup(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
-        """Fail during set-up."""
-        self._reach("setup", trainer)
-
-    def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Fail during training."""
-        self._reach("train", trainer)
-
-    def on_validation_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Fail during validation."""
-        self._reach("validate", trainer)
-
-    def on_save_checkpoint(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Fail during saving: the hook precedes the writing."""
-        self._reach("save", trainer)
-
-    def on_fit_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Fail during teardown."""
-        self._reach("teardown", trainer)
-
-    def _reach(self, phase: str, trainer: pl.Trainer) -> None:
+    def _reach(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
         options = self._options
-        if phase != options.phase or trainer.global_rank != options.rank or options.fault not in {"left", *_FAILURES}:
+        if trainer.global_rank != options.rank:
             return
         self._call -= 1
-        if self._call != -1:
+        if self._call != -1 or (options.once is not None and options.once.exists()):
             return
         if options.once is not None:
-            if options.once.exists():
-                return
             options.once.touch()
         if options.fault == "left":
             note_time()
@@ -206,13 +180,11 @@ class Until(pl.Callback):
         self._starts = starts
 
     def on_train_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Write the number of ranks and the epoch."""
         if trainer.is_global_zero:
             with self._starts.open("a", encoding="ascii") as file:
                 file.write(f"{trainer.world_size} {trainer.current_epoch}\n")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        """End training on all ranks."""
         if self._end is not None:
             trainer.should_stop = trainer.strategy.reduce_boolean_decision(self._end.exists(), all=False)
 
@@ -230,7 +202,6 @@ class Sampler(pl.Callback):
         self._folder = folder
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
-        """Write a sample."""
         if trainer.global_step % self._interval:
             return
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
@@ -257,21 +228,17 @@ class Module(pl.LightningModule):
         self.first_epoch = 0
 
     def training_step(self, batch: Any) -> torch.Tensor:
-        """Return and log the loss."""
         self.loss = self.layers(batch[0]).square().mean()
         self.log("loss", self.loss)
         return self.loss
 
     def validation_step(self, batch: Any) -> None:
-        """Log the loss of all ranks."""
         self.log("val", self.layers(batch[0]).square().mean(), sync_dist=True)
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """Return the loader of training."""
         return self._loader(self.options.samples, seed=2)
 
     def val_dataloader(self) -> DataLoader[Any]:
-        """Return the loader of validation."""
         return self._loader(32, seed=3)
 
     def _loader(self, samples: int, seed: int) -> DataLoader[Any]:
@@ -283,11 +250,9 @@ class Module(pl.LightningModule):
         return DataLoader(data, batch_size=8, sampler=sampler, num_workers=self.options.workers)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Return Adam."""
         return torch.optim.Adam(self.parameters(), lr=0.01)
 
     def on_train_start(self) -> None:
-        """Remember the epoch."""
         self.first_epoch = self.current_epoch
 
     def on_fit_end(self) -> None:
@@ -302,38 +267,28 @@ class Module(pl.LightningModule):
 
 
 def make_layers(dropout: float = 0.0) -> nn.Module:
-    """Return the model."""
     return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Dropout(dropout), nn.Linear(32, 4))
 
 
 def digest(parameters: Iterable[torch.Tensor]) -> str:
-    """Return a digest of weights."""
     weights = (parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() for parameter in parameters)
     return hashlib.sha256(b"".join(weights)).hexdigest()[:16]
 
 
 def make_strategy(options: argparse.Namespace) -> Any:
-    """Return the strategy that the options name."""
     if options.strategy == "auto":
         return "auto"
-    is_trainer = options.api == "Trainer"
-    arguments: dict[str, Any] = {"timeout": timedelta(seconds=options.timeout)}
-    if options.strategy == "ddp":
-        from hpu_ddp import FabricHPUDDPStrategy, HPUDDPStrategy
-
-        return (HPUDDPStrategy if is_trainer else FabricHPUDDPStrategy)(**arguments)
-    if options.strategy == "fsdp":
-        from hpu_fsdp import FabricHPUFSDPStrategy, HPUFSDPStrategy
-
-        return (HPUFSDPStrategy if is_trainer else FabricHPUFSDPStrategy)(state_dict_type="sharded", **arguments)
-    from hpu_deepspeed import FabricHPUDeepSpeedStrategy, HPUDeepSpeedStrategy
-
-    kind = HPUDeepSpeedStrategy if is_trainer else FabricHPUDeepSpeedStrategy
-    return kind(stage=2, process_group_backend=None, **arguments)
+    kinds: dict[str, tuple[str, str, dict[str, Any]]] = {
+        "ddp": ("hpu_ddp", "HPUDDPStrategy", {}),
+        "fsdp": ("hpu_fsdp", "HPUFSDPStrategy", {"state_dict_type": "sharded"}),
+        "deepspeed": ("hpu_deepspeed", "HPUDeepSpeedStrategy", {"stage": 2, "process_group_backend": None}),
+    }
+    module, name, arguments = kinds[options.strategy]
+    kind = getattr(importlib.import_module(module), name if options.api == "Trainer" else f"Fabric{name}")
+    return kind(timeout=timedelta(seconds=options.timeout), **arguments)
 
 
 def train_with_trainer(options: argparse.Namespace) -> None:
-    """Train with Lightning's Trainer, from the last checkpoint if there is one."""
     folder = options.folder
     callbacks: list[pl.Callback] = [Fault(options), Until(options.until, folder / "starts.txt")]
     if options.checkpoints:
@@ -366,7 +321,6 @@ def train_with_trainer(options: argparse.Namespace) -> None:
 
 
 def train_with_fabric(options: argparse.Namespace) -> None:
-    """Train with Fabric."""
     fabric = lightning.fabric.Fabric(
         accelerator=HPUAccelerator(),
         strategy=make_strategy(options),
@@ -389,7 +343,6 @@ def train_with_fabric(options: argparse.Namespace) -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    """Return the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path(), help="folder of checkpoints, samples and results")
     parser.add_argument("--strategy", choices=["auto", "ddp", "deepspeed", "fsdp"], default="ddp")
@@ -409,7 +362,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--until", type=Path, help="end training with the epoch in which this file exists")
     parser.add_argument("--fault", default="none")
     parser.add_argument("--rank", type=int, default=1, help="the rank that fails")
-    parser.add_argument("--phase", choices=["setup", "train", "validate", "save", "teardown"], default="train")
+    parser.add_argument("--phase", choices=_HOOKS, default="train")
     parser.add_argument("--call", type=int, default=5, help="the call of the phase's hook at which it fails, from 0")
     parser.add_argument("--delay", type=float, default=0, help="seconds from the hook to the failure")
     parser.add_argument("--once", type=Path, help="file that is made at the failure, and without which none comes")

@@ -92,11 +92,7 @@ def add_missing_methods(namespace: dict[str, Any]) -> None:
 
 
 def train_and_report(names: dict[str, Any]) -> None:
-    """Train with the block's Trainer unless the block did, and print a line for this rank.
-
-    Args:
-        names: All names of the program.
-    """
+    """Train with the block's Trainer unless the block did, and print a line for this rank."""
     trainer = names["trainer"]
     model = names.get("model")
     # Not `dir`, because the document's own model may be uninitialised.
@@ -113,5 +109,5 @@ def train_and_report(names: dict[str, Any]) -> None:
         # A document's own model does not keep the device of its batches.
         "device": getattr(trainer.lightning_module, "batch_device", trainer.strategy.root_device.type),
     }
-    # One write, because the ranks share the output.
-    os.write(1, f"docs_runner {json.dumps(report)}\n".encode())
+    # One write from the beginning of a line, because the ranks share the output.
+    os.write(1, f"\ndocs_runner {json.dumps(report)}\n".encode())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import re
 import textwrap
 from dataclasses import dataclass
@@ -54,12 +53,7 @@ class Program:
 
 
 def make_programs(text: str, commands: Sequence[str]) -> list[Program]:
-    """Return a program for each Trainer of a block, with everything of the block but its other Trainers.
-
-    Args:
-        text: The block.
-        commands: Shell commands of the same document, which may start a training on several machines.
-    """
+    """Return a program for each Trainer of a block, with everything of the block but its other Trainers."""
     assignments = [node for node in ast.parse(text).body if isinstance(node, ast.Assign)]
     trainers = [node for node in assignments if ast.unparse(node.targets[0]) == "trainer"]
     lines = text.splitlines()
@@ -100,35 +94,20 @@ def _complete(text: str) -> str:
 
 
 def _undefined_names(text: str) -> list[str]:
-    """Return the names that a block uses before it defines them, in alphabetical order."""
+    """Return the names that a block uses before it binds them, in alphabetical order."""
     undefined: set[str] = set()
-    used_later: set[str] = set()
-    defined = set(vars(builtins))
+    defined: set[str] = set()
     for statement in ast.parse(text).body:
+        nodes = list(ast.walk(statement))
+        names = [node for node in nodes if isinstance(node, ast.Name)]
+        bound = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+        bound |= {node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+        bound |= {(node.asname or node.name).partition(".")[0] for node in nodes if isinstance(node, ast.alias)}
+        used = {node.id for node in names if isinstance(node.ctx, ast.Load)} - defined
         # The value of an assignment is evaluated first: `model = convert(model)` uses a model.
-        used, bound = _names(statement.value if isinstance(statement, ast.Assign) else statement)
-        if isinstance(statement, ast.ClassDef | ast.FunctionDef):
-            used_later |= used - bound
-        else:
-            undefined |= used - bound - defined
-        defined |= _names(statement)[1]
-    return sorted(undefined | (used_later - defined))
-
-
-def _names(tree: ast.AST) -> tuple[set[str], set[str]]:
-    """Return the names that code uses, and those that it binds."""
-    used: set[str] = set()
-    bound: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            (used if isinstance(node.ctx, ast.Load) else bound).add(node.id)
-        elif isinstance(node, ast.ClassDef | ast.FunctionDef):
-            bound.add(node.name)
-        elif isinstance(node, ast.arg):
-            bound.add(node.arg)
-        elif isinstance(node, ast.alias):
-            bound.add((node.asname or node.name).partition(".")[0])
-    return used, bound
+        undefined |= used if isinstance(statement, ast.Assign) else used - bound
+        defined |= bound
+    return sorted(undefined)
 
 
 def _int_keyword(node: ast.stmt, name: str) -> int | None:

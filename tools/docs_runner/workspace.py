@@ -76,12 +76,7 @@ class Workspace:
         self._run(block.text, ("bash", "-euo", "pipefail", "-c", block.text), env)
 
     def run_python(self, block: Block, commands: Sequence[str]) -> None:
-        """Run a Python block: a program for each Trainer that it makes, or the block as it is.
-
-        Args:
-            block: The block.
-            commands: Shell commands of the same document.
-        """
+        """Run a Python block: a program for each Trainer that it makes, or the block as it is."""
         script = self.path / "block.py"
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -111,13 +106,7 @@ class Workspace:
         self._bin.insert(0, str(folder / "bin"))
 
     def _run(self, text: str, arguments: Sequence[str], *machines: Mapping[str, str]) -> None:
-        """Run a command on each of several machines, all at the same time.
-
-        Args:
-            text: The block.
-            arguments: The command.
-            *machines: Environment variables of each machine.
-        """
+        """Run a command on each of several machines, all at the same time."""
         deadline = time.monotonic() + TIMEOUT
         common = os.environ | {
             "COLUMNS": "100",

@@ -16,16 +16,16 @@ import constraints
 from sessions.environments import (
     DEFAULT_CONSTRAINTS,
     MIN_PYTHON,
+    WARNINGS_IGNORED,
     editable_requirements,
     is_installed,
     isolated_sim_env,
     reinstall,
     select,
     temporary_venv,
-    warnings_ignored,
 )
 from sessions.packages import PACKAGES, Package, group, parametrize, test_requirements
-from sessions.testing import XDIST_OPTIONS, suite_paths
+from sessions.testing import suite_paths, xdist_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -68,14 +68,7 @@ def write_constraints(session: nox.Session, lines: Iterable[str]) -> str:
 
 
 def run_suites(session: nox.Session, names: Iterable[str], install: Callable[[Package], None], **env: str) -> None:
-    """Run the tests of several packages in one environment, and fail at the end if those of one failed.
-
-    Args:
-        session: The session, whose arguments select packages.
-        names: The packages.
-        install: Installs what the tests of a package need.
-        **env: More variables.
-    """
+    """Run the tests of several packages in one environment, and fail at the end if those of one failed."""
     failed = []
     # The compiled device is removed with the environment, because no other torch can use it.
     env = {"HPU_SIM_CACHE": str(Path(session.create_tmp()).resolve() / "hpu-sim")} | env
@@ -83,8 +76,8 @@ def run_suites(session: nox.Session, names: Iterable[str], install: Callable[[Pa
         for package in (PACKAGES[name] for name in select(session, names)):
             with contextlib.suppress(CommandFailed):
                 install(package)
-                command = ("pytest", *XDIST_OPTIONS, *suite_paths(package.name))
-                session.run(*command, env=isolated_sim_env(session) | warnings_ignored() | env)
+                command = ("pytest", *xdist_options(package.name), *suite_paths(package.name))
+                session.run(*command, env=isolated_sim_env(session) | WARNINGS_IGNORED | env)
                 continue
             failed.append(package.name)
     if failed:
@@ -137,9 +130,10 @@ def matrix(session: nox.Session, row: dict[str, Any]) -> None:
 def lowest_versions(session: nox.Session) -> None:
     """Run the tests of all packages with the lowest versions that they declare; `-- hpu-core` selects packages."""
     session.install("-c", DEFAULT_CONSTRAINTS, "uv")
+    core = PACKAGES["hpu-core"].dependencies
     lowest = {
         requirement.name: part.version
-        for requirement in map(Requirement, [*PACKAGES["hpu-core"].dependencies[""], *lightning_requirements()])
+        for requirement in map(Requirement, [*core[""], *core["lightning"]])
         for part in requirement.specifier
         if part.operator == ">="
     }
@@ -163,11 +157,6 @@ def lowest_versions(session: nox.Session) -> None:
 def needed(package: Package) -> Sequence[str]:
     """Return the package and what its tests require, without the tools of all tests."""
     return package.name, *test_requirements(package)
-
-
-def lightning_requirements() -> list[str]:
-    """Return what hpu-core's extra for Lightning requires."""
-    return PACKAGES["hpu-core"].dependencies["lightning"]
 
 
 def deepspeed_ranges(package: Package) -> list[Requirement]:

@@ -104,18 +104,7 @@ def constraints(session: nox.Session) -> None:
 
 
 def build_distributions(session: nox.Session, package: Package, checkout: Path, folder: Path, **env: str) -> list[Path]:
-    """Build a package's sdist, and its wheel from the sdist, reproducibly.
-
-    Args:
-        session: The running session, which has the group "build" installed.
-        package: The package.
-        checkout: The checkout to build from.
-        folder: Where to write; its contents are removed first.
-        env: More variables for the build.
-
-    Returns:
-        The files, in alphabetical order.
-    """
+    """Build a package's sdist, and its wheel from the sdist, reproducibly."""
     shutil.rmtree(folder, ignore_errors=True)
     # The commit's date, in seconds since 1970, becomes every file's.
     command = ("git", "-C", str(checkout), "log", "-1", "--format=%ct")

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 DEFAULT_CONSTRAINTS = "constraints/default.txt"
 MIN_PYTHON = "3.10"
+# Variables that make warnings no errors, also in the processes that tests start: old versions of Lightning and torch
+# warn about newer versions of their own requirements.
+WARNINGS_IGNORED = {"PYTHONWARNINGS": "ignore", "PYTEST_ADDOPTS": "-W ignore"}
 
 
 def install(session: nox.Session, *requirements: str, options: Sequence[str] = ()) -> None:
@@ -129,14 +132,6 @@ def isolated_sim_env(session: nox.Session) -> dict[str, str]:
     Without them, a card that another program on this machine holds is taken for this session too.
     """
     return {"HPU_SIM_RUNTIME_DIR": os.environ.get("HPU_SIM_RUNTIME_DIR", str(Path(session.create_tmp()).resolve()))}
-
-
-def warnings_ignored() -> dict[str, str]:
-    """Return variables that make warnings no errors, also in the processes that tests start.
-
-    Old versions of Lightning and torch warn about newer versions of their own requirements.
-    """
-    return {"PYTHONWARNINGS": "ignore", "PYTEST_ADDOPTS": "-W ignore"}
 
 
 @contextlib.contextmanager

@@ -123,10 +123,3 @@ def run_trial(session: nox.Session, script: str, *requirements: str) -> None:
     install(session, *packages, *requirements, *group("demo"))
     path = str(ROOT / "tests" / "support")
     session.run("python", f"tests/trials/{script}", *session.posargs, env={"PYTHONPATH": path})
-
-
-@nox.session(default=False)
-def published_points(session: nox.Session) -> None:
-    """Print the planner's predictions beside published figures of cards, in about half a minute."""
-    install(session, "hpu-sim", "numpy")
-    session.run("python", "packages/hpu-sim/bench/published_points.py", env=isolated_sim_env(session))

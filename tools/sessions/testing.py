@@ -5,14 +5,10 @@ from __future__ import annotations
 import nox
 
 from sessions.environments import add_startup_line, install, share_libraries
-from sessions.packages import PACKAGES, group, parametrize, test_requirements
+from sessions.packages import PACKAGES, ROOT, group, parametrize, test_requirements
 
 # Id of the suite in the root's tests/, with every package installed.
 INTEGRATION = "integration"
-# One process more than the two cores of a small machine: tests of several ranks mostly wait. conftest.py says more of
-# which tests stay in one process. By default, xdist starts files with few tests last, and the few tests of several
-# ranks are the longest.
-XDIST_OPTIONS = ("--numprocesses=3", "--dist=loadfile", "--no-loadscope-reorder")
 # Tests start some 250 processes that import torch and Lightning. Python spends half of each process on traversing what
 # was imported, for garbage that is not there. `nox -s slow` keeps Python's settings.
 _COLLECT_LESS = "import atexit, gc; gc.set_threshold(100_000); atexit.register(gc.freeze)"
@@ -25,7 +21,7 @@ def tests(session: nox.Session, suite: str) -> None:
     """Run the tests of all packages; "tests(hpu-core)" one suite; `-- --quick` skips those that start processes."""
     install_suite(session, suite)
     add_startup_line(session, "collect_less", _COLLECT_LESS)
-    arguments = [*XDIST_OPTIONS, *suite_paths(suite)]
+    arguments = [*xdist_options(suite), *suite_paths(suite)]
     if session.posargs == ["--quick"]:
         arguments.append("--quick")
     elif session.posargs:
@@ -56,6 +52,18 @@ def install_suite(session: nox.Session, suite: str, *more: str) -> None:
         requirements = [suite, *group("test"), *test_requirements(PACKAGES[suite])]
     # The shared libraries have the build backend.
     install(session, *requirements, *more, options=["--no-build-isolation"])
+
+
+def xdist_options(suite: str) -> list[str]:
+    """Return how pytest distributes a suite over processes, for a machine of two cores.
+
+    A process more pays where ranks of a pool wait for each other, and costs seconds: each imports torch and Lightning.
+    """
+    folder = ROOT / ("tests" if suite == INTEGRATION else PACKAGES[suite].path / "tests")
+    has_pool = any("on_ranks" in file.read_text(encoding="utf-8") for file in folder.rglob("test_*.py"))
+    # conftest.py says more of which tests stay in one process. By default, xdist starts files with few tests last, and
+    # the few tests of several ranks are the longest.
+    return [f"--numprocesses={3 if has_pool else 2}", "--dist=loadfile", "--no-loadscope-reorder"]
 
 
 def suite_paths(suite: str) -> list[str]:

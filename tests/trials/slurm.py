@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import socket
 import subprocess
-import time
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from hpu_testing import free_port
+from harness import wait
+from hpu_testing import Program, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-DAEMONS = ("munged", "slurmctld", "slurmd")
-# Seconds between SIGTERM and SIGKILL for the tasks of a job that ends.
-KILL_WAIT = 5
+_DAEMONS = ("munged", "slurmctld", "slurmd")
 _LIMIT = 60.0
 # Debian's folder of daemons, which a user's PATH lacks.
 _PATH = f"{os.environ['PATH']}:/usr/sbin"
+# States of a job that will not run again by itself.
+_DONE = frozenset({"COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT"})
 
 # More CPUs than the machine has, so that two jobs fit. A requeued job starts again when its credential has expired.
+# KillWait: seconds between SIGTERM and SIGKILL for the tasks of a job that ends.
 _CONFIGURATION = """
 ClusterName=engines
 SlurmctldHost={host}(127.0.0.1)
@@ -47,7 +49,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-KillWait={kill_wait}
+KillWait=5
 MpiDefault=none
 ReturnToService=2
 NodeName={host} NodeAddr=127.0.0.1 CPUs=8 State=UNKNOWN
@@ -58,78 +60,57 @@ PartitionName=high Nodes={host} PriorityTier=2 PreemptMode=OFF
 
 def can_start() -> bool:
     """Return whether the daemons are installed and may run here."""
-    return os.geteuid() == 0 and all(shutil.which(daemon, path=_PATH) for daemon in DAEMONS)
+    return os.geteuid() == 0 and all(shutil.which(daemon, path=_PATH) for daemon in _DAEMONS)
 
 
 @contextlib.contextmanager
 def cluster(folder: Path) -> Iterator[None]:
     """Start the daemons, and set SLURM_CONF for this process and those that it starts.
 
-    Args:
-        folder: An empty folder.
-
     Raises:
         TimeoutError: The node does not become idle; the message has the daemons' output.
     """
     host = socket.gethostname().partition(".")[0]
+    ports = {"controller_port": free_port(), "node_port": free_port()}
     configuration = folder / "slurm.conf"
-    configuration.write_text(
-        _CONFIGURATION.format(
-            host=host, folder=folder, controller_port=free_port(), node_port=free_port(), kill_wait=KILL_WAIT
-        )
-    )
+    configuration.write_text(_CONFIGURATION.format(host=host, folder=folder, **ports))
     for name in ("state", "spool"):
         (folder / name).mkdir()
     key = folder / "munge.key"
     key.touch(0o600)
     key.write_bytes(secrets.token_bytes(1024))
     munge = [f"--{name}-file={folder}/munge.{name}" for name in ("key", "log", "pid", "seed")]
+    munge += ["--foreground", "--force", f"--socket={folder}/munge.socket"]
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, SLURM_CONF=str(configuration)))
-        stack.enter_context(_daemon(["munged", "--foreground", "--force", f"--socket={folder}/munge.socket", *munge]))
-        _wait(folder / "munge.socket")
-        stack.enter_context(_daemon(["slurmctld", "-D"], folder / "slurmctld.log"))
-        stack.enter_context(_daemon(["slurmd", "-D"], folder / "slurmd.log"))
-        deadline = time.monotonic() + _LIMIT
-        while query("sinfo", "--noheader", "--format=%T", "--partition=low") != "idle":
-            if time.monotonic() > deadline:
-                raise TimeoutError("".join(log.read_text() for log in sorted(folder.glob("*.log"))))
-            time.sleep(0.2)
+        daemons = []
+        for name, options in zip(_DAEMONS, (munge, ["-D"], ["-D"]), strict=True):
+            program = Program([shutil.which(name, path=_PATH) or name, *options], os.environ)
+            daemons.append(stack.enter_context(program))
+            wait((folder / "munge.socket").exists, _LIMIT)
+        if not wait(lambda: query("sinfo", "--noheader", "--format=%T", "--partition=low") == "idle", _LIMIT):
+            raise TimeoutError("\n".join(daemon.output for daemon in daemons))
         stack.callback(_end_jobs)
         yield
 
 
 def query(*command: str) -> str:
     """Return the output of one of SLURM's commands; empty if it fails."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip()
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
-@contextlib.contextmanager
-def _daemon(command: list[str], log: Path | None = None) -> Iterator[None]:
-    path = shutil.which(command[0], path=_PATH) or command[0]
-    with contextlib.ExitStack() as stack:
-        output = subprocess.DEVNULL if log is None else stack.enter_context(log.open("w"))
-        # Its own session: Ctrl-C must leave the daemons until the jobs are cancelled.
-        process = subprocess.Popen([path, *command[1:]], stdout=output, stderr=output, start_new_session=True)
-        try:
-            yield
-        finally:
-            process.terminate()
-            process.wait()
+def job_field(number: str, name: str) -> str:
+    """Return a field of `scontrol show job`, "JobState"."""
+    match = re.search(rf"\b{name}=(\S+)", query("scontrol", "--oneliner", "show", "job", number))
+    return match[1] if match is not None else ""
+
+
+def has_ended(number: str) -> bool:
+    """Return whether a job will not run again by itself."""
+    return job_field(number, "JobState") in _DONE
 
 
 def _end_jobs() -> None:
-    query("scancel", "--partition=low")
-    query("scancel", "--partition=high")
-    deadline = time.monotonic() + _LIMIT
-    while query("squeue", "--noheader") and time.monotonic() < deadline:
-        time.sleep(0.2)
-
-
-def _wait(file: Path) -> None:
-    deadline = time.monotonic() + _LIMIT
-    while not file.exists():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{file} was not created")
-        time.sleep(0.05)
+    for partition in ("low", "high"):
+        query("scancel", f"--partition={partition}")
+    wait(lambda: not query("squeue", "--noheader"), _LIMIT)

@@ -1,0 +1,181 @@
+"""Harness of the trials: a training of several ranks, a failure, what is collected afterwards, and one table.
+
+A trial starts training.py in one process or several, on one machine or several, by hand or by an engine; lets a rank
+or a machine fail; and waits for the end of every process. The table has a row for each, printed at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from hpu_testing import Program, machine_env
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+TRAINING: Final = Path(__file__).with_name("training.py").resolve()
+STRATEGIES: Final = ("ddp", "fsdp", "deepspeed")
+# torchrun, ray and hpu-launch are beside Python.
+BIN: Final = Path(sys.executable).parent
+_PATH: Final = f"{BIN}:{os.environ['PATH']}"
+
+Ranks = dict[int, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What is left of a training.
+
+    Attributes:
+        codes: Exit code of each program.
+        output: Output of all programs.
+        seconds: From the failure to the end of the last process; None if nothing failed.
+        leaked: Number of processes that outlived the limit.
+    """
+
+    codes: tuple[int, ...]
+    output: str
+    seconds: float | None
+    leaked: int
+
+
+def start(
+    folder: Path,
+    *options: str,
+    launcher: Sequence[str] = (sys.executable,),
+    cards: int = 2,
+    machine: Path | None = None,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> Program:
+    """Return the training as a program, which is a context manager.
+
+    Args:
+        folder: Folder of checkpoints and results. It is in the command line of every process of the training.
+        *options: Options of training.py.
+        launcher: Command in front of training.py.
+        cards: Number of cards of the machine.
+        machine: Folder that names the machine, and has the time of the failure; by default `folder`.
+        variables: More environment variables.
+    """
+    machine = machine or folder
+    environment = machine_env(cards, machine, FAULT_FILE=str(machine / "fault"), PATH=_PATH)
+    command = [*launcher, str(TRAINING), "--folder", str(folder), *options]
+    return Program(command, {**environment, **variables}, folder)
+
+
+def finish(folder: Path, programs: Iterable[Program], limit: float, *, fault: Path | None = None) -> Ended:
+    """Wait for the end of a training, and kill what is left of it.
+
+    Args:
+        folder: Folder of the training.
+        programs: The programs, which have started.
+        limit: Seconds that a program may take, from its start.
+        fault: File with the time of the failure; by default that of `start`.
+    """
+    fault = fault or folder / "fault"
+    done = [program.wait(limit) for program in programs]
+    # Engines start sessions of their own.
+    wait(lambda: not find_pids(folder), 1 if any(each.leaked_pids for each in done) else limit)
+    ended = time.monotonic()
+    left = find_pids(folder)
+    kill(*left)
+    seconds = ended - float(fault.read_text(encoding="ascii")) if fault.exists() else None
+    leaked = len(left) + sum(len(each.leaked_pids) for each in done)
+    return Ended(tuple(each.code for each in done), "\n".join(each.output for each in done), seconds, leaked)
+
+
+def wait(is_done: Callable[[], bool], limit: float) -> bool:
+    """Wait until something is so, and return whether it was within the limit in seconds."""
+    deadline = time.monotonic() + limit
+    while not is_done():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def find_pids(folder: Path, program: str | None = None) -> list[int]:
+    """Return the processes with a folder in their command line, the engine's and the ranks'.
+
+    Args:
+        folder: The folder.
+        program: Name of the program; any where None.
+    """
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        # A process that ends in between.
+        with contextlib.suppress(OSError):
+            command = (entry / "cmdline").read_bytes()
+            name = Path(os.fsdecode(command.partition(b"\0")[0])).name
+            if os.fsencode(folder) in command and program in {None, name}:
+                found.append(int(entry.name))
+    return found
+
+
+def kill(*pids: int) -> None:
+    """Kill processes."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def results(folder: Path) -> Ranks:
+    """Return what each rank has written at its end; nothing for a rank that has not finished."""
+    files = folder.glob("rank-*.json")
+    return {int(file.stem.removeprefix("rank-")): json.loads(file.read_text(encoding="utf-8")) for file in files}
+
+
+def are_equal(found: Ranks, expected: Ranks) -> bool:
+    """Return whether weights and loss of every rank are as expected.
+
+    A training that had finished is resumed without a step, and has no loss.
+    """
+    return found.keys() == expected.keys() and all(
+        rank["weights"] == expected[number]["weights"] and rank["loss"] in {expected[number]["loss"], None}
+        for number, rank in found.items()
+    )
+
+
+class Table:
+    """Markdown table that is printed row by row.
+
+    Args:
+        *columns: The headings.
+        file: JSON file of the rows, if any.
+    """
+
+    def __init__(self, *columns: str, file: Path | None = None) -> None:
+        self._file = file
+        self._rows: list[dict[str, Any]] = []
+        self.wrong = 0
+        print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}", flush=True)
+
+    def add(self, *cells: object, problems: Sequence[str] = (), **fields: Any) -> None:
+        """Print a row.
+
+        Args:
+            *cells: The cells, without that of the problems, which is the last one.
+            problems: What is not as promised.
+            **fields: The row in the JSON file.
+        """
+        self.wrong += bool(problems)
+        print(f"| {' | '.join(map(str, (*cells, ', '.join(problems) or 'none')))} |", flush=True)
+        self._rows.append({**fields, "problems": list(problems)})
+        if self._file:
+            self._file.write_text(json.dumps(self._rows, indent=1), encoding="utf-8")
+
+
+def keep_output(folder: Path | None, name: str, output: str) -> None:
+    """Write the output of a run with a problem to a folder, if one is given."""
+    if folder:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name.replace(' ', '_')}.log").write_text(output, encoding="utf-8")
