@@ -23,7 +23,7 @@ from hpu_profiler.report.html import render_html
 from hpu_profiler.report.json import diff_to_dict, to_dict
 from hpu_profiler.report.server import create_server
 from hpu_profiler.report.text import print_report
-from hpu_profiler.trace.reader import TraceError, find_traces, read_trace
+from hpu_profiler.trace.reader import TraceError, find_traces, read_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -146,7 +146,7 @@ def _read(paths: Sequence[Path]) -> Iterator[Trace]:
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         for path in paths:
             task = progress.add_task(escape(path.name), total=sizes[path])
-            yield read_trace(path, lambda read, task=task: progress.update(task, completed=read))  # type: ignore[misc]
+            yield from read_parts(path, lambda read, task=task: progress.update(task, completed=read))  # type: ignore[misc]
             progress.update(task, completed=sizes[path])
 
 

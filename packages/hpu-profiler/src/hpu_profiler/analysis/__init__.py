@@ -14,6 +14,7 @@
 | `recompilation` | graph compilations and changing shapes |
 | `counters` | recorded counters, bandwidth |
 | `trace_analysis` | all results for one stage of one rank |
+| `merge` | results for a trace that is read in parts |
 | `findings` | what to change in a stage, largest saving first |
 | `job` | all ranks and stages of a job: straggler, operators, findings |
 | `trace_diff` | what changed between two jobs |

@@ -7,6 +7,7 @@ Lightning's name of a hook stands for its line.
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from bisect import bisect_left
@@ -153,6 +154,7 @@ def is_data_loading(span: HostSpan) -> bool:
     return bool(_DATA_LOADING_RE.search(span.name))
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def user_location(name: str, libraries: frozenset[str]) -> str:
     """Return the location of a Python frame as "file:line function"; empty if the frame is not the user's.
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from hpu_profiler.analysis.merge import MAX, MEAN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,9 +36,9 @@ class LaunchStats:
     launches: int = 0
     kernels: int = 0
     short_kernels: int = 0
-    launch_time: float = 0.0
-    delay: float = 0.0
-    max_delay: float = 0.0
+    launch_time: float = field(default=0.0, metadata=MEAN)
+    delay: float = field(default=0.0, metadata=MEAN)
+    max_delay: float = field(default=0.0, metadata=MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,9 @@ class QueueStats:
         empty_fraction: Fraction of the time in which nothing was queued.
     """
 
-    mean: float = 0.0
-    max: int = 0
-    empty_fraction: float = 0.0
+    mean: float = field(default=0.0, metadata=MEAN)
+    max: int = field(default=0, metadata=MAX)
+    empty_fraction: float = field(default=0.0, metadata=MEAN)
 
 
 def launch_stats(events: Iterable[DeviceEvent]) -> LaunchStats:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hpu_profiler.analysis.merge import FIRST
 from hpu_profiler.trace.intervals import length, union
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class RecipeStats:
         top_kernel: Name with most time.
     """
 
-    recipe: int
+    recipe: int = field(metadata=FIRST)
     name: str
     launches: int
     events: int

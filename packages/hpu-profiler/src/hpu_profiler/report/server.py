@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from hpu_profiler.analysis.job import analyze_job
 from hpu_profiler.report.html import render_html
-from hpu_profiler.trace.reader import TraceError, find_traces, read_trace
+from hpu_profiler.trace.reader import TraceError, find_traces, read_parts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,7 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_report(self, directory: Path) -> None:
         try:
-            page = render_html(analyze_job(read_trace(path) for path in find_traces([directory])))
+            page = render_html(analyze_job(part for path in find_traces([directory]) for part in read_parts(path)))
         except (OSError, TraceError) as error:
             body = f'<p>{html.escape(str(error))}</p><p><a href="/">All runs</a></p>'
             self._send(HTTPStatus.INTERNAL_SERVER_ERROR, _PAGE.format(title="Error", body=body))

@@ -31,9 +31,6 @@ def print_report(console: Console, job: JobAnalysis, *, row_limit: int) -> None:
     """
     traces = f"{len(job.traces)} trace{'s' if len(job.traces) != 1 else ''}"
     console.print(Text(f"hpu-profiler: {traces}, {job.device_title}"))
-    skipped = sum(trace.skipped_steps for trace in job.traces)
-    if skipped:
-        console.print(Text(f"{skipped} recorded steps were not read, because the traces are too large."))
     for note in job.notes:
         console.print(Text(f"Note: {note}"))
     for stage in job.stages:
