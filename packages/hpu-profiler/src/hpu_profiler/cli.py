@@ -17,8 +17,7 @@ from hpu_profiler.__about__ import __version__
 from hpu_profiler.analysis.job import JobAnalysis, analyze_job
 from hpu_profiler.analysis.trace_diff import diff_jobs
 from hpu_profiler.report.diff import print_diff
-from hpu_profiler.report.export import clock_offsets, write_perfetto
-from hpu_profiler.report.export import speedscope as to_speedscope
+from hpu_profiler.report.export import clock_offsets, write_perfetto, write_speedscope
 from hpu_profiler.report.html import render_html
 from hpu_profiler.report.json import diff_to_dict, to_dict
 from hpu_profiler.report.server import create_server
@@ -125,8 +124,7 @@ def export(traces: tuple[Path, ...], perfetto: Path | None, speedscope: Path | N
             write_perfetto(perfetto, ranks, clock_offsets(job))
             click.echo(f"Wrote {perfetto}; open it in https://ui.perfetto.dev")
         if speedscope is not None:
-            content = to_speedscope((trace.path.name, trace) for trace in _read(paths))
-            speedscope.write_text(json.dumps(content), encoding="utf-8")
+            write_speedscope(speedscope, _read(paths))
             click.echo(f"Wrote {speedscope}; open it in https://www.speedscope.app")
 
 

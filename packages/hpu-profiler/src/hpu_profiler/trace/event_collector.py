@@ -245,8 +245,9 @@ class EventCollector:
         for track, events in self._device_events.items():
             lane = self._threads.get(track, "")
             if lane.startswith(lanes.HOST_LANE) or not self._is_device(track, events, device_processes):
-                for event in events:
-                    self._add_host_span(HostSpan(event.name, event.start, event.end, track[1]))
+                starts = lanes.nested_starts([event.interval for event in events])
+                for event, start in zip(events, starts, strict=True):
+                    self._add_host_span(HostSpan(event.name, start, event.end, track[1]))
                 continue
             engine = lanes.lane_engine(lane, track[1]) if track[0] in device_processes else "compute"
             if engine in lanes.CONTROL_ENGINES:
