@@ -29,12 +29,7 @@ _MAX_LINES: Final = 20_000
 
 
 def add_call_lines(path: Path, profile: Any) -> None:
-    """Append the line of each call to a trace file; torch without a tree of events leaves it as it is.
-
-    Args:
-        path: File that torch exported.
-        profile: The `torch.autograd.profiler.profile` that recorded it.
-    """
+    """Append the line of each call to a trace file; torch without a tree of events leaves it as it is."""
     tree = getattr(getattr(profile, "kineto_results", None), "experimental_event_tree", None)
     if tree is None:
         return

@@ -16,12 +16,11 @@ from rich.progress import Progress
 from hpu_profiler.__about__ import __version__
 from hpu_profiler.analysis.job import JobAnalysis, analyze_job
 from hpu_profiler.analysis.trace_diff import diff_jobs
-from hpu_profiler.report.diff import print_diff
 from hpu_profiler.report.export import clock_offsets, write_perfetto, write_speedscope
 from hpu_profiler.report.html import render_html
 from hpu_profiler.report.json import diff_to_dict, to_dict
 from hpu_profiler.report.server import create_server
-from hpu_profiler.report.text import print_report
+from hpu_profiler.report.text import print_diff, print_report
 from hpu_profiler.trace.reader import TraceError, find_traces, read_parts
 
 if TYPE_CHECKING:

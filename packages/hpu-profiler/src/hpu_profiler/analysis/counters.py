@@ -54,12 +54,7 @@ class Bandwidth:
 
 
 def counter_stats(counters: Mapping[str, Counter], windows: Iterable[Interval]) -> tuple[CounterStats, ...]:
-    """Return the statistics of each counter within time ranges.
-
-    Args:
-        counters: Samples by counter.
-        windows: Disjoint time ranges.
-    """
+    """Return the statistics of each counter within time ranges."""
     windows = list(windows)
     stats = []
     for name, samples in counters.items():

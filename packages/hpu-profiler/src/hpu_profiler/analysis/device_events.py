@@ -94,12 +94,7 @@ def copy_direction(name: str) -> str:
 
 
 def collective_sizes(events: Iterable[DeviceEvent], device_name: str) -> tuple[CollectiveSize, ...]:
-    """Return the rate of each collective by size, those of unknown size left out; the largest sizes come first.
-
-    Args:
-        events: Device events.
-        device_name: Name of the device in the trace.
-    """
+    """Return the rate of each collective by size, those of unknown size left out; the largest sizes come first."""
     groups: dict[tuple[str, int], list[DeviceEvent]] = {}
     for event in events:
         if event.kind == "collective" and event.bytes and event.duration:

@@ -316,12 +316,7 @@ def _action_owner(action: str, caller: Owner | None, trace: Trace) -> Owner:
 
 
 def locations(trace: Trace, points: Iterable[tuple[int, float]]) -> list[str]:
-    """Return the innermost user's function that runs at each point; empty where the trace does not show it.
-
-    Args:
-        trace: The trace.
-        points: Thread ids and times on the trace's clock.
-    """
+    """Return the innermost user's function that runs at each point; empty where the trace does not show it."""
     points = list(points)
     found: dict[tuple[int, float], str] = {}
     frames = [(frame, user_location(frame.name, trace.libraries)) for frame in _frames_within(trace)]

@@ -57,11 +57,7 @@ class QueueStats:
 
 
 def launch_stats(events: Iterable[DeviceEvent]) -> LaunchStats:
-    """Return the statistics of the launches; zeros if the trace has no launches.
-
-    Args:
-        events: Device events, ordered by start.
-    """
+    """Return the statistics of the launches; zeros if the trace has no launches."""
     pairs = [(event, event.launch) for event in events if event.launch is not None]
     if not pairs:
         return LaunchStats()
@@ -100,12 +96,7 @@ def queue_length(events: Iterable[DeviceEvent]) -> Counter:
 
 
 def queue_stats(samples: Counter, windows: Iterable[Interval]) -> QueueStats:
-    """Return the statistics of a queue within time ranges.
-
-    Args:
-        samples: Result of `queue_length`.
-        windows: Disjoint time ranges, ordered by start.
-    """
+    """Return the statistics of a queue within time ranges."""
     total = weighted = empty = 0.0
     largest = 0
     index = 0

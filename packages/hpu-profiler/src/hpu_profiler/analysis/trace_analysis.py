@@ -10,10 +10,9 @@ from hpu_profiler.analysis.device_events import collective_sizes, collective_sta
 from hpu_profiler.analysis.host_sync import host_syncs
 from hpu_profiler.analysis.host_work import locations
 from hpu_profiler.analysis.idle_time import idle_time
-from hpu_profiler.analysis.kernels import engine_stats, kernel_patterns, moving_kernels
+from hpu_profiler.analysis.kernels import engine_stats, kernel_patterns, moving_kernels, recipe_stats
 from hpu_profiler.analysis.launches import launch_stats, queue_length, queue_stats
 from hpu_profiler.analysis.merge import FIRST
-from hpu_profiler.analysis.recipes import recipe_stats
 from hpu_profiler.analysis.recompilation import compilation_stats, new_shapes
 from hpu_profiler.analysis.steps import step_stats
 from hpu_profiler.trace.intervals import intersection, length, union
@@ -23,9 +22,8 @@ if TYPE_CHECKING:
     from hpu_profiler.analysis.device_events import CollectiveSize, DeviceEventStats
     from hpu_profiler.analysis.host_sync import HostSyncs
     from hpu_profiler.analysis.idle_time import IdleTime
-    from hpu_profiler.analysis.kernels import EngineStats, KernelPattern, MovingKernel
+    from hpu_profiler.analysis.kernels import EngineStats, KernelPattern, MovingKernel, RecipeStats
     from hpu_profiler.analysis.launches import LaunchStats, QueueStats
-    from hpu_profiler.analysis.recipes import RecipeStats
     from hpu_profiler.analysis.recompilation import CompilationStats
     from hpu_profiler.analysis.steps import StepStats
     from hpu_profiler.trace.intervals import Interval

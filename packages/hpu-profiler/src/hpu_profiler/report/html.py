@@ -33,11 +33,7 @@ _Part = tuple[str, str, float]
 
 
 def render_html(job: JobAnalysis) -> str:
-    """Return the page.
-
-    Args:
-        job: Results to render.
-    """
+    """Return the page."""
     return _template().render(
         job=job,
         hosts=sorted({trace.host for trace in job.traces if trace.host}),

@@ -30,11 +30,7 @@ li {{ overflow-wrap: anywhere; }}</style></head>
 
 
 def find_runs(folder: Path) -> dict[str, Path]:
-    """Return the directories with traces in a folder by their relative path, newest first.
-
-    Args:
-        folder: Folder to search, with all folders in it.
-    """
+    """Return the directories with traces in a folder by their relative path, newest first."""
     latest: dict[Path, float] = {}
     for path in [*folder.rglob("*.pt.trace.json"), *folder.rglob("*.pt.trace.json.gz")]:
         latest[path.parent] = max(latest.get(path.parent, 0.0), path.stat().st_mtime)
@@ -43,12 +39,7 @@ def find_runs(folder: Path) -> dict[str, Path]:
 
 
 def create_server(folder: Path, port: int) -> ThreadingHTTPServer:
-    """Return a server for the runs in a folder; `serve_forever` runs it.
-
-    Args:
-        folder: Folder with runs.
-        port: Port to listen on; 0 for any free one.
-    """
+    """Return a server for the runs in a folder; `serve_forever` runs it."""
 
     class Handler(_Handler):
         root = folder
