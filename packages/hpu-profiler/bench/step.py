@@ -28,11 +28,11 @@ import gates
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-RECORDED_LIMIT: Final = 1.03
+RECORDED_LIMIT: Final = 1.10
 # The stopwatch that measures the profiler is part of it.
 UNRECORDED_LIMIT: Final = 1.02
 _MIN_ROUNDS: Final = 15
-_MAX_ROUNDS: Final = 200
+_MAX_ROUNDS: Final = 80
 _STEPS: Final = 40
 # The first measured step is the second. The default schedule records the third to the fifth and writes the trace at the
 # end of the fifth.
