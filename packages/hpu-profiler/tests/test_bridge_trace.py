@@ -128,14 +128,14 @@ def test_compilations_are_what_compiles(name: str, is_compilation: bool, trace: 
     assert bool(_read(trace, tmp_path).compilations) is is_compilation
 
 
-def test_the_end_of_a_nested_call_is_right(trace: BridgeTrace, tmp_path: Path) -> None:
-    """Begins and ends of the host's lanes are paired in their order, so the starts of nested calls are swapped."""
+def test_nested_calls_of_the_host_nest(trace: BridgeTrace, tmp_path: Path) -> None:
+    """Begins and ends of the host's lanes are paired in their order, so the trace has the starts swapped."""
     trace.fifo(("outer", "inner"), (10, 20), (30, 40))
 
     assert violations(trace.added) == []
     assert [(span.name, span.interval) for span in _read(trace, tmp_path).spans] == [
-        ("inner", (10, 30)),
-        ("outer", (20, 40)),
+        ("outer", (10, 40)),
+        ("inner", (20, 30)),
     ]
 
 

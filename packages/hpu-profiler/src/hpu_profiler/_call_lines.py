@@ -12,15 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpu_profiler._source_lines import installed_packages
 from hpu_profiler.analysis.host_work import user_location
+from hpu_profiler.trace.event_collector import SYNC_CALL_RE
 from hpu_profiler.trace.model import CALL_LINES_KEY
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_CALL_RE: Final = re.compile(
-    r"^<built-in "
-    r"(method (item|tolist|cpu|to|numpy|nonzero|__bool__|__int__|__float__) of Tensor object|function print>)"
-)
 _TRAINER_RE: Final = re.compile(r"(lightning/pytorch|pytorch_lightning)/trainer/trainer\.py$")
 _RUNS: Final = frozenset({"fit", "validate", "test", "predict"})
 _PROGRESS_BAR_RE: Final = re.compile(r"/callbacks/progress/")
@@ -29,12 +26,7 @@ _MAX_LINES: Final = 20_000
 
 
 def add_call_lines(path: Path, profile: Any) -> None:
-    """Append the line of each call to a trace file; torch without a tree of events leaves it as it is.
-
-    Args:
-        path: File that torch exported.
-        profile: The `torch.autograd.profiler.profile` that recorded it.
-    """
+    """Append the line of each call to a trace file; torch without a tree of events leaves it as it is."""
     tree = getattr(getattr(profile, "kineto_results", None), "experimental_event_tree", None)
     if tree is None:
         return
@@ -66,7 +58,7 @@ def _call_lines(roots: list[Any], libraries: frozenset[str]) -> list[tuple[int, 
                 line = _location(caller)
             else:
                 line = user_location(_frame_name(caller), libraries) or line
-            if _CALL_RE.match(event.name):
+            if SYNC_CALL_RE.match(event.name):
                 lines.append((event.start_time_ns, line or _location(caller)))
         pending += [(child, line) for child in event.children]
     return sorted(lines)

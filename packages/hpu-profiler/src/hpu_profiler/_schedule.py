@@ -24,9 +24,6 @@ def default_schedule() -> Callable[[int], ProfilerAction]:
 def validate_schedule(schedule: Any) -> None:
     """Raise unless a value is a schedule, "default" or None.
 
-    Args:
-        schedule: Value of the argument `schedule`.
-
     Raises:
         TypeError: The value is neither, or it does not return a ProfilerAction for step 0.
     """

@@ -190,9 +190,6 @@ class SessionManager:
     def start_step(self, kind: str) -> bool:
         """Start or resume the session for a kind, unless its steps belong to the active session.
 
-        Args:
-            kind: Kind of the step that starts.
-
         Returns:
             Whether a session was started or stopped.
         """
@@ -211,9 +208,6 @@ class SessionManager:
 
     def end_step(self, kind: str) -> bool:
         """End a step.
-
-        Args:
-            kind: Kind of the step that ends.
 
         Returns:
             Whether a session may have changed its state.

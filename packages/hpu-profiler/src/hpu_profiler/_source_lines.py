@@ -15,11 +15,7 @@ _OTHER_HOOKS: Final = frozenset({"backward", "forward", "transfer_batch_to_devic
 
 
 def hook_lines(owners: Mapping[str, Any]) -> dict[str, str]:
-    """Return the source line of each hook that the user defines as "file:line function", by the name of its action.
-
-    Args:
-        owners: Objects with hooks, by the start of the names of their actions.
-    """
+    """Return the source line of each hook that the user defines as "file:line function", by the name of its action."""
     lines = {}
     for prefix, owner in owners.items():
         for name in dir(type(owner)):

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hpu_profiler.analysis.operators import OperatorStats
-    from hpu_profiler.trace.model import Trace
+    from hpu_profiler.trace.model import TraceInfo
 
 #: Sort keys of PyTorchProfiler, with "hpu" in place of "cuda". Rows are sorted in descending order.
 SORT_KEYS: Final[dict[str, Callable[[OperatorStats], float]]] = {
@@ -26,16 +26,18 @@ SORT_KEYS: Final[dict[str, Callable[[OperatorStats], float]]] = {
 _NAME_WIDTH: Final = 55
 
 
-def format_table(traces: Sequence[Trace], rows: Sequence[OperatorStats], *, sort_by: str | None, row_limit: int) -> str:
+def format_table(
+    traces: Sequence[TraceInfo], rows: Sequence[OperatorStats], *, sort_by: str | None, row_limit: int
+) -> str:
     """Return the summary table.
 
     Args:
-        traces: Traces that the rows were computed from.
+        traces: What the traces of the rows say of their processes.
         rows: Totals of all operators.
         sort_by: Key of `SORT_KEYS`; None for device time, or CPU time if there is no device.
         row_limit: Number of rows to show; -1 for all.
     """
-    has_device = any(trace.device_events for trace in traces)
+    has_device = any(row.device_events for row in rows)
     key = SORT_KEYS[sort_by or ("hpu_time_total" if has_device else "cpu_time_total")]
     ordered = sorted(rows, key=key, reverse=True)
     shown = ordered if row_limit < 0 else ordered[:row_limit]

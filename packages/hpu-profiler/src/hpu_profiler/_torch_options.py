@@ -27,9 +27,6 @@ _BRIDGE_ARGUMENTS: Final = frozenset({"debug_activities"})
 def validate_names(names: Iterable[str]) -> None:
     """Raise unless torch's profiler takes the arguments.
 
-    Args:
-        names: Names of arguments.
-
     Raises:
         TypeError: The profiler of the installed torch does not have an argument.
     """
@@ -42,13 +39,7 @@ def validate_names(names: Iterable[str]) -> None:
 
 
 def torch_options(arguments: Mapping[str, Any], *, on_device: bool, verbose: bool) -> dict[str, Any]:
-    """Return the arguments for torch.profiler.profile, with activities of the current enum.
-
-    Args:
-        arguments: Arguments of HPUProfiler for torch.profiler.profile.
-        on_device: Whether the process uses a device.
-        verbose: Whether stacks are kept for `export_stacks`.
-    """
+    """Return the arguments for torch.profiler.profile, with activities of the current enum."""
     parameters = inspect.signature(torch.profiler.profile.__init__).parameters
     options = {name: value for name, value in arguments.items() if name in parameters and value is not None}
     options["activities"] = _look_up(activity_names(arguments.get("activities"), on_device=on_device))
@@ -91,9 +82,6 @@ def check_environment(environment: Mapping[str, str]) -> None:
 
     The bridge sets the variable to "profile_api_light" when it is imported, unless it has a value. It refuses "0" only;
     SynapseAI interprets the others.
-
-    Args:
-        environment: Environment variables.
 
     Raises:
         RuntimeError: The variable is "0".

@@ -47,10 +47,6 @@ class TraceWriter:
     def write(self, name: str, export: Callable[[str], object]) -> Path | None:
         """Write a trace; failures are added to `errors`.
 
-        Args:
-            name: Start of the file name.
-            export: Function that writes the trace to a path.
-
         Returns:
             Path of the trace, in a temporary directory if the intended one is not writable; None if both failed.
         """
@@ -66,12 +62,7 @@ class TraceWriter:
         return path
 
     def add_error(self, subject: str, error: Exception) -> None:
-        """Log that something could not be written, and keep the message.
-
-        Args:
-            subject: What could not be written, with its path.
-            error: The exception.
-        """
+        """Log that something could not be written, and keep the message."""
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         message = f"{subject} could not be written: {reason}."
         self.errors.append(message)

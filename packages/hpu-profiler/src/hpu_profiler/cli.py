@@ -16,14 +16,12 @@ from rich.progress import Progress
 from hpu_profiler.__about__ import __version__
 from hpu_profiler.analysis.job import JobAnalysis, analyze_job
 from hpu_profiler.analysis.trace_diff import diff_jobs
-from hpu_profiler.report.diff import print_diff
-from hpu_profiler.report.export import clock_offsets, write_perfetto
-from hpu_profiler.report.export import speedscope as to_speedscope
+from hpu_profiler.report.export import clock_offsets, write_perfetto, write_speedscope
 from hpu_profiler.report.html import render_html
 from hpu_profiler.report.json import diff_to_dict, to_dict
 from hpu_profiler.report.server import create_server
-from hpu_profiler.report.text import print_report
-from hpu_profiler.trace.reader import TraceError, find_traces, read_trace
+from hpu_profiler.report.text import print_diff, print_report
+from hpu_profiler.trace.reader import TraceError, find_traces, read_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -125,8 +123,7 @@ def export(traces: tuple[Path, ...], perfetto: Path | None, speedscope: Path | N
             write_perfetto(perfetto, ranks, clock_offsets(job))
             click.echo(f"Wrote {perfetto}; open it in https://ui.perfetto.dev")
         if speedscope is not None:
-            content = to_speedscope((trace.path.name, trace) for trace in _read(paths))
-            speedscope.write_text(json.dumps(content), encoding="utf-8")
+            write_speedscope(speedscope, _read(paths))
             click.echo(f"Wrote {speedscope}; open it in https://www.speedscope.app")
 
 
@@ -146,7 +143,7 @@ def _read(paths: Sequence[Path]) -> Iterator[Trace]:
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         for path in paths:
             task = progress.add_task(escape(path.name), total=sizes[path])
-            yield read_trace(path, lambda read, task=task: progress.update(task, completed=read))  # type: ignore[misc]
+            yield from read_parts(path, lambda read, task=task: progress.update(task, completed=read))  # type: ignore[misc]
             progress.update(task, completed=sizes[path])
 
 

@@ -16,11 +16,11 @@ from hpu_profiler._lightning import MAIN_STEP_KINDS, PyTorchProfiler, rank_zero_
 from hpu_profiler._session import ProfileSession, SessionManager
 from hpu_profiler._summary import SORT_KEYS, format_table
 from hpu_profiler._trace_writer import TraceWriter
-from hpu_profiler.analysis.operators import operator_stats
-from hpu_profiler.trace.reader import TraceError, read_trace
+from hpu_profiler.analysis.operators import merge_operator_stats, operator_stats
+from hpu_profiler.trace.reader import TraceError, read_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from torch.autograd.profiler_util import EventList
     from torch.profiler import ProfilerAction, ProfilerActivity
@@ -223,10 +223,15 @@ class HPUProfiler(PyTorchProfiler):
         """
         if self._is_active:
             self._stop_sessions()
-        traces = self._read_traces()
-        if traces:
-            rows = operator_stats(traces, group_by_shapes=self._group_by_input_shapes)
-            table = format_table(traces, rows, sort_by=self._summary_sort_key, row_limit=self._row_limit)
+        infos = []
+        parts = []
+        for trace in self._read_traces():
+            infos.append(trace.info)
+            parts.append(operator_stats([trace], group_by_shapes=self._group_by_input_shapes))
+        if infos:
+            table = format_table(
+                infos, merge_operator_stats(parts), sort_by=self._summary_sort_key, row_limit=self._row_limit
+            )
             self._last_summary = self._stats_to_str({"records": table})
         return self._last_summary
 
@@ -358,14 +363,12 @@ class HPUProfiler(PyTorchProfiler):
         if self._torch_arguments["with_stack"]:
             _call_lines.add_call_lines(Path(path), profile.profiler)
 
-    def _read_traces(self) -> list[Trace]:
-        traces = []
+    def _read_traces(self) -> Iterator[Trace]:
         for path in self._writer.traces if self._writer else ():
             try:
-                traces.append(read_trace(path))
+                yield from read_parts(path)
             except (OSError, TraceError) as error:  # noqa: PERF203 - the other traces are summarized nevertheless
                 rank_zero_warn(f"HPUProfiler: the summary lacks a trace: {error}")
-        return traces
 
     def _log_report(self) -> None:
         """Log where the traces are, and how to report on them."""

@@ -2,16 +2,18 @@
 
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hpu_profiler.analysis.job import analyze_job
-from hpu_profiler.report.export import clock_offsets, speedscope, write_perfetto
-from hpu_profiler.trace.model import Trace
-from hpu_profiler.trace.reader import read_trace
+from hpu_profiler.report.export import clock_offsets, write_perfetto, write_speedscope
+from hpu_profiler.trace import reader
+from hpu_profiler.trace.model import Operator, Trace
+from hpu_profiler.trace.reader import read_parts, read_trace
 
 from ..bridge_trace import BridgeTrace  # noqa: TID252 - pytest gives the folder of tests no absolute name
 from ..chrome_trace import violations  # noqa: TID252 - as above
@@ -88,7 +90,48 @@ def test_arguments_are_kept(paths: list[Path], tmp_path: Path) -> None:
     }
 
 
-def test_stacks_open_and_close_in_order(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+def test_calls_that_the_bridge_paired_wrongly_nest(tmp_path: Path) -> None:
+    """Perfetto drops calls that cross others of their lane."""
+    trace = BridgeTrace()
+    trace.steps(1, 100)
+    trace.fifo(("outer", "inner"), (10, 20), (30, 40))
+
+    events = _export([trace.write(tmp_path / "fit-0.pt.trace.json")], tmp_path / "timeline.json")
+
+    assert violations(events) == []
+    assert {e["name"]: (e["ts"], e["dur"]) for e in events if e["name"] in {"outer", "inner"}} == {
+        "inner": (20, 10),
+        "outer": (10, 30),
+    }
+
+
+def _speedscope(traces: Iterable[Trace], folder: Path) -> tuple[list[str], list[dict[str, Any]]]:
+    """Export traces; return the names of the frames and the profiles, which must follow speedscope's schema."""
+    path = folder / "stacks.json"
+    write_speedscope(path, traces)
+    content = json.loads(path.read_text())
+    assert set(content) == {"$schema", "exporter", "profiles", "shared"}
+    assert content["$schema"] == "https://www.speedscope.app/file-format-schema.json"
+    assert all(set(frame) == {"name"} for frame in content["shared"]["frames"])
+    for profile in content["profiles"]:
+        assert set(profile) == {"type", "name", "unit", "startValue", "endValue", "events"}
+        assert (profile["type"], profile["unit"]) == ("evented", "microseconds")
+        times = [event["at"] for event in profile["events"]]
+        assert [profile["startValue"], *times, profile["endValue"]] == sorted([*times, times[0], times[-1]])
+        opened = []
+        for event in profile["events"]:
+            assert set(event) == {"type", "frame", "at"}
+            if event["type"] == "O":
+                opened.append(event["frame"])
+            else:
+                assert (event["type"], event["frame"]) == ("C", opened.pop())
+        assert opened == []
+    return [frame["name"] for frame in content["shared"]["frames"]], content["profiles"]
+
+
+def test_stacks_open_and_close_in_order(
+    builder: TraceBuilder, make_trace: Callable[..., Trace], tmp_path: Path
+) -> None:
     """A callee ends at the latest with its caller, because speedscope refuses others."""
     trace = make_trace(
         builder.step(0, 0, 100),
@@ -97,10 +140,8 @@ def test_stacks_open_and_close_in_order(builder: TraceBuilder, make_trace: Calla
         builder.frame("train.py(9): inner", 60, 10),
     )
 
-    content = speedscope([("rank 0", trace)])
+    names, (profile,) = _speedscope([trace], tmp_path)
 
-    names = [frame["name"] for frame in content["shared"]["frames"]]
-    (profile,) = content["profiles"]
     assert [(event["type"], names[event["frame"]], event["at"]) for event in profile["events"]] == [
         ("O", "train.py(1): outer", 0),
         ("O", "train.py(9): inner", 10),
@@ -112,7 +153,7 @@ def test_stacks_open_and_close_in_order(builder: TraceBuilder, make_trace: Calla
 
 
 def test_without_stacks_annotations_and_operators_are_exported(
-    builder: TraceBuilder, make_trace: Callable[..., Trace]
+    builder: TraceBuilder, make_trace: Callable[..., Trace], tmp_path: Path
 ) -> None:
     trace = make_trace(
         builder.step(0, 0, 100),
@@ -120,5 +161,27 @@ def test_without_stacks_annotations_and_operators_are_exported(
         builder.operator("aten::mm", 20, 10),
     )
 
-    names = [frame["name"] for frame in speedscope([("rank 0", trace)])["shared"]["frames"]]
+    names, _ = _speedscope([trace], tmp_path)
+
     assert names == ["[pl][profile]run_training_batch", "aten::mm"]
+
+
+def test_parts_of_a_trace_are_one_profile(
+    builder: TraceBuilder, write_trace: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call may end in the next part."""
+    events = [builder.step(index, 100 * index, 100) for index in range(8)]
+    path = write_trace(*events, *(builder.frame("train.py(1): f", 100 * i + 5, 99) for i in range(8)))
+    monkeypatch.setattr(reader, "MAX_BYTES", path.stat().st_size // 3)
+
+    _, profiles = _speedscope(read_parts(path), tmp_path)
+
+    assert [len(profile["events"]) for profile in profiles] == [16]
+
+
+def test_each_trace_is_a_profile(paths: list[Path], tmp_path: Path) -> None:
+    _, profiles = _speedscope(
+        [replace(read_trace(path), operators=[Operator("aten::mm", 5, 9, 7, 0)], steps=[]) for path in paths], tmp_path
+    )
+
+    assert [profile["name"] for profile in profiles] == [path.name for path in paths]

@@ -49,12 +49,6 @@ def test_predicted_time_is_marked(fast_rank: Trace) -> None:
     assert "per epoch of predicted time." in output
 
 
-def test_steps_that_were_not_read_are_counted(fast_rank: Trace) -> None:
-    fast_rank.skipped_steps = 7
-
-    assert "7 recorded steps were not read, because the traces are too large." in _print(analyze_job([fast_rank]))
-
-
 def test_straggler_is_named_in_the_table_of_traces(output: str) -> None:
     (row,) = (line for line in output.splitlines() if line.startswith("rank 1, straggler"))
 

@@ -11,7 +11,7 @@ import pytest
 from hpu_profiler.analysis.job import analyze_job
 from hpu_profiler.trace import reader
 from hpu_profiler.trace.model import Trace
-from hpu_profiler.trace.reader import TraceError, find_traces, read_trace
+from hpu_profiler.trace.reader import TraceError, find_traces, read_parts, read_trace
 
 from ..trace_builder import JsonEvent, TraceBuilder  # noqa: TID252 - pytest gives the folder of tests no absolute name
 
@@ -126,20 +126,17 @@ def test_metadata_of_the_trainer_is_read(make_trace: Callable[..., Trace]) -> No
     assert trace.sources == {"[LightningModule]M.training_step": "train.py:5 training_step"}
 
 
-def test_first_steps_of_a_large_file_are_read(
+def test_a_large_file_is_read_in_parts(
     builder: TraceBuilder, make_trace: Callable[..., Trace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two of four steps fit."""
     events = [builder.step(index, 100 * index, 100) for index in range(4)]
     events += [builder.operator("aten::mm", 100 * index + 5, 10) for index in range(4)]
     whole = make_trace(*events)
     monkeypatch.setattr(reader, "MAX_BYTES", whole.path.stat().st_size * 6 // 10)
 
-    trace = read_trace(whole.path)
+    parts = list(read_parts(whole.path))
 
-    assert (len(whole.steps), whole.skipped_steps) == (4, 0)
-    assert (len(trace.steps), trace.skipped_steps) == (2, 2)
-    assert len(trace.operators) == 2
+    assert [(part.part, len(part.steps), len(part.operators)) for part in parts] == [(0, 2, 2), (1, 2, 2)]
 
 
 def test_self_time_excludes_callees(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:

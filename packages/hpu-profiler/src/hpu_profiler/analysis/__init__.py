@@ -6,14 +6,14 @@
 | `host_work` | time of the host by Lightning's action, callback, logger, DataLoader and user's line |
 | `host_sync` | calls that wait for a value from the device |
 | `idle_time` | idle time of the device, by what the host did meanwhile |
-| `kernels` | time by engine and kernel, sequences that repeat |
+| `kernels` | time by engine, graph and kernel, sequences that repeat |
 | `device_events` | collectives and copies |
-| `recipes` | time by the bridge's graph |
 | `steps` | the steps one by one, and the critical path through host, card and network |
 | `launches` | launch delays, length of the device's queue |
 | `recompilation` | graph compilations and changing shapes |
 | `counters` | recorded counters, bandwidth |
 | `trace_analysis` | all results for one stage of one rank |
+| `merge` | results for a trace that is read in parts |
 | `findings` | what to change in a stage, largest saving first |
 | `job` | all ranks and stages of a job: straggler, operators, findings |
 | `trace_diff` | what changed between two jobs |

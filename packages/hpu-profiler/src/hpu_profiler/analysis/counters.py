@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from hpu_profiler.analysis.merge import MAX, MEAN, MIN
 from hpu_profiler.trace.intervals import length, union
 
 if TYPE_CHECKING:
@@ -34,9 +35,9 @@ class CounterStats:
 
     name: str
     samples: int
-    min: float
-    mean: float
-    max: float
+    min: float = field(metadata=MIN)
+    mean: float = field(metadata=MEAN)
+    max: float = field(metadata=MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +49,12 @@ class Bandwidth:
         max: Largest rate of one event, in GB/s.
     """
 
-    mean: float
-    max: float
+    mean: float = field(metadata=MEAN)
+    max: float = field(metadata=MAX)
 
 
 def counter_stats(counters: Mapping[str, Counter], windows: Iterable[Interval]) -> tuple[CounterStats, ...]:
-    """Return the statistics of each counter within time ranges.
-
-    Args:
-        counters: Samples by counter.
-        windows: Disjoint time ranges.
-    """
+    """Return the statistics of each counter within time ranges."""
     windows = list(windows)
     stats = []
     for name, samples in counters.items():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from hpu_profiler.analysis.counters import GB_PER_S, bandwidth
+from hpu_profiler.analysis.merge import FIRST, MEAN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,11 +71,11 @@ class CollectiveSize:
     """
 
     name: str
-    size: int
+    size: int = field(metadata=FIRST)
     calls: int
-    time: float
-    rate: float
-    link_fraction: float | None
+    time: float = field(metadata=MEAN)
+    rate: float = field(metadata=MEAN)
+    link_fraction: float | None = field(metadata=MEAN)
 
 
 def collective_stats(events: Iterable[DeviceEvent]) -> tuple[DeviceEventStats, ...]:
@@ -93,12 +94,7 @@ def copy_direction(name: str) -> str:
 
 
 def collective_sizes(events: Iterable[DeviceEvent], device_name: str) -> tuple[CollectiveSize, ...]:
-    """Return the rate of each collective by size, those of unknown size left out; the largest sizes come first.
-
-    Args:
-        events: Device events.
-        device_name: Name of the device in the trace.
-    """
+    """Return the rate of each collective by size, those of unknown size left out; the largest sizes come first."""
     groups: dict[tuple[str, int], list[DeviceEvent]] = {}
     for event in events:
         if event.kind == "collective" and event.bytes and event.duration:

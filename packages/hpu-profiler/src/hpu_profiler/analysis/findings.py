@@ -33,11 +33,11 @@ FindingKind = Literal[
 #: Smallest part of a step that is worth a finding.
 _MIN_FRACTION: Final = 0.05
 _HPU_NAME_RE: Final = re.compile(r"gaudi|hpu|^hl-", re.IGNORECASE)
-#: Host work that a simulated device makes slow, because it computes on the host.
 #: Fraction of the links' bandwidth below which a finding says that a collective is slow, of sizes that should reach it.
 _SLOW_LINK: Final = 0.5
 _LARGE_COLLECTIVE: Final = 16 << 20
 _NO_LINES: Final = " `HPUProfiler(with_stack=True)` records the line of each call."
+#: Host work that a simulated device makes slow, because it computes on the host.
 _LAUNCH_CATEGORIES: Final[tuple[Category, ...]] = ("operators", "optimizer", "Lightning", "unrecorded")
 
 _CURES: Final[dict[FindingKind, str]] = {
@@ -92,12 +92,7 @@ class Finding:
 
 
 def find(traces: Sequence[TraceAnalysis], straggler: TraceAnalysis | None) -> tuple[Finding, ...]:
-    """Return the findings of a stage, largest saving first.
-
-    Args:
-        traces: Results for the ranks of one stage.
-        straggler: Rank that the others wait for, if there is one.
-    """
+    """Return the findings of a stage, largest saving first."""
     ranks = one_per_rank(traces)
     if not ranks:
         return ()
@@ -244,12 +239,8 @@ def _host_work(ranks: Sequence[TraceAnalysis]) -> list[Finding]:
             if _is_large(saving, ranks):
                 located = max(chosen, key=lambda row: (bool(row.owner.location), row.idle))
                 text = title.format(time=format_time(saving), name=located.owner.name)
-                found.append(Finding(kind, text, "", _CURES[kind], saving, *_subject(located.owner)))
+                found.append(Finding(kind, text, "", _CURES[kind], saving, located.owner.location, located.owner.name))
     return found
-
-
-def _subject(owner: Owner) -> tuple[str, str]:
-    return owner.location, owner.name
 
 
 def _idle(rank: TraceAnalysis, category: str, name: str | None) -> float:
@@ -274,17 +265,14 @@ def _exposed_comm(straggler: TraceAnalysis | None, ranks: Sequence[TraceAnalysis
     saving = rank.exposed_comm_per_step
     if not _is_large(saving, ranks):
         return None
+    longest = f"{rank.collectives[0].name} takes most of it." if rank.collectives else ""
     return Finding(
         "exposed communication",
         f"Collectives take {format_time(saving)} of each step while the card computes nothing",
-        " ".join(filter(None, (_longest_collective(rank), _slow_links(rank)))),
+        " ".join(filter(None, (longest, _slow_links(rank)))),
         _CURES["exposed communication"],
         saving,
     )
-
-
-def _longest_collective(rank: TraceAnalysis) -> str:
-    return f"{rank.collectives[0].name} takes most of it." if rank.collectives else ""
 
 
 def _slow_links(rank: TraceAnalysis) -> str:

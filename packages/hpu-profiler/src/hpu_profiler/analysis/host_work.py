@@ -7,6 +7,7 @@ Lightning's name of a hook stands for its line.
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from bisect import bisect_left
@@ -153,6 +154,7 @@ def is_data_loading(span: HostSpan) -> bool:
     return bool(_DATA_LOADING_RE.search(span.name))
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def user_location(name: str, libraries: frozenset[str]) -> str:
     """Return the location of a Python frame as "file:line function"; empty if the frame is not the user's.
 
@@ -314,12 +316,7 @@ def _action_owner(action: str, caller: Owner | None, trace: Trace) -> Owner:
 
 
 def locations(trace: Trace, points: Iterable[tuple[int, float]]) -> list[str]:
-    """Return the innermost user's function that runs at each point; empty where the trace does not show it.
-
-    Args:
-        trace: The trace.
-        points: Thread ids and times on the trace's clock.
-    """
+    """Return the innermost user's function that runs at each point; empty where the trace does not show it."""
     points = list(points)
     found: dict[tuple[int, float], str] = {}
     frames = [(frame, user_location(frame.name, trace.libraries)) for frame in _frames_within(trace)]

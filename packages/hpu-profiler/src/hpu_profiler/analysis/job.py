@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from hpu_profiler.analysis.findings import find, one_per_rank
+from hpu_profiler.analysis.merge import merge_analyses
 from hpu_profiler.analysis.operators import merge_operator_stats, operator_stats
 from hpu_profiler.analysis.steps import critical_path
 from hpu_profiler.analysis.trace_analysis import analyze_trace
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["JobAnalysis", "StageAnalysis", "analyze_job", "unique_names"]
 
-#: Results for one stage of one trace, and the totals of its operators.
-_Part = tuple["TraceAnalysis", "list[OperatorStats]"]
 #: A rank is a straggler if its step takes this fraction longer than the median.
 _STRAGGLER_TOLERANCE: Final = 0.05
 
@@ -123,20 +122,46 @@ class JobAnalysis:
         return names + "".join(f" ({origin})" for origin, applies in origins.items() if applies)
 
 
+@dataclass
+class _StageOfTrace:
+    """Results for one stage of one trace, by part of its file.
+
+    Attributes:
+        analyses: Results for each part.
+        operators: Totals of each operator in each part.
+        shapes: Names and shapes of the operators so far.
+    """
+
+    analyses: list[TraceAnalysis] = field(default_factory=list)
+    operators: list[list[OperatorStats]] = field(default_factory=list)
+    shapes: set[tuple[str, str]] = field(default_factory=set)
+
+    def add(self, part: Trace) -> None:
+        """Add the results for a part."""
+        self.analyses.append(analyze_trace(part, "", self.shapes))
+        self.operators.append(operator_stats([part]))
+
+
 def analyze_job(traces: Iterable[Trace]) -> JobAnalysis:
     """Return the results for the traces of a job.
 
     Args:
-        traces: Traces, of which one at a time is needed: an iterator may read each when it is asked for it.
+        traces: Traces, or their parts in order, of which one at a time is needed: an iterator may read each when it is
+            asked for it.
     """
     infos: list[TraceInfo] = []
-    by_stage: dict[Stage, list[_Part]] = {}
+    by_stage: dict[Stage, dict[int, _StageOfTrace]] = {}
     for trace in traces:
-        infos.append(trace.info)
+        if trace.part == 0:
+            infos.append(trace.info)
+        else:
+            infos[-1].notes = tuple(dict.fromkeys(infos[-1].notes + trace.notes))
         for part in split_stages(trace):
-            by_stage.setdefault(part.stage, []).append((analyze_trace(part, ""), operator_stats([part])))
+            by_stage.setdefault(part.stage, {}).setdefault(len(infos), _StageOfTrace()).add(part)
+        # The next trace is read while these names still hold this one.
+        del trace, part
     infos.sort(key=_order)
-    stages = [_analyze_stage(stage, parts) for stage, parts in by_stage.items()]
+    stages = [_analyze_stage(stage, list(each.values())) for stage, each in by_stage.items()]
     return JobAnalysis(tuple(_by_cost(stages)), tuple(infos))
 
 
@@ -153,15 +178,15 @@ def _by_cost(stages: list[StageAnalysis]) -> list[StageAnalysis]:
     return stages
 
 
-def _analyze_stage(stage: Stage, parts: list[_Part]) -> StageAnalysis:
-    parts = sorted(parts, key=lambda part: _order(part[0].trace))
-    names = unique_names([analysis.trace for analysis, _ in parts])
-    analyses = tuple(replace(analysis, name=name) for (analysis, _), name in zip(parts, names, strict=True))
+def _analyze_stage(stage: Stage, parts: list[_StageOfTrace]) -> StageAnalysis:
+    merged = sorted((merge_analyses(each.analyses) for each in parts), key=lambda each: _order(each.trace))
+    names = unique_names([each.trace for each in merged])
+    analyses = tuple(replace(each, name=name) for each, name in zip(merged, names, strict=True))
     straggler = _straggler(analyses)
     return StageAnalysis(
         stage=stage,
         traces=analyses,
-        operators=tuple(merge_operator_stats(rows for _, rows in parts)),
+        operators=tuple(merge_operator_stats(rows for each in parts for rows in each.operators)),
         straggler=straggler,
         findings=find(analyses, straggler),
         batches=max((each.trace.batches.get(stage, 0) for each in analyses), default=0),

@@ -1,18 +1,19 @@
-"""Kernels of a trace: time by engine, time by name, and sequences that repeat."""
+"""Kernels of a trace: time by engine, by the bridge's graph and by name, and sequences that repeat."""
 
 from __future__ import annotations
 
 import itertools
 import re
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from hpu_profiler.analysis.host_work import locations
+from hpu_profiler.analysis.merge import FIRST
 from hpu_profiler.trace.intervals import length, union
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from hpu_profiler.trace.model import DeviceEvent, Trace
 
@@ -20,11 +21,15 @@ __all__ = [
     "EngineStats",
     "KernelPattern",
     "MovingKernel",
+    "RecipeStats",
     "engine_name",
     "engine_stats",
     "kernel_patterns",
     "moving_kernels",
+    "recipe_stats",
 ]
+
+_KeyT = TypeVar("_KeyT")
 
 _ENGINE_OF_KIND: Final = {"collective": "NIC", "memcpy": "DMA", "memset": "DMA"}
 #: Nodes that move data only: the bridge's of `expand`, and transpositions by a copy engine.
@@ -84,6 +89,27 @@ class MovingKernel:
     location: str
 
 
+@dataclass(frozen=True, slots=True)
+class RecipeStats:
+    """Totals of one graph.
+
+    Attributes:
+        recipe: The bridge's number of the graph. It has 16 bits, so two graphs of a long run may share one.
+        name: Its name.
+        launches: Number of launches, as far as the trace shows them.
+        events: Number of device events.
+        busy_time: Time in which any of them ran, in microseconds.
+        top_kernel: Name with most time.
+    """
+
+    recipe: int = field(metadata=FIRST)
+    name: str
+    launches: int
+    events: int
+    busy_time: float
+    top_kernel: str
+
+
 def engine_name(event: DeviceEvent) -> str:
     """Return the engine that runs an event; that of another device by the kind of work."""
     return _ENGINE_OF_KIND.get(event.kind, event.engine) if event.engine == "compute" else event.engine
@@ -91,34 +117,34 @@ def engine_name(event: DeviceEvent) -> str:
 
 def engine_stats(events: Iterable[DeviceEvent]) -> tuple[EngineStats, ...]:
     """Return the totals of each engine, longest time first."""
-    groups: dict[str, list[DeviceEvent]] = {}
-    for event in events:
-        groups.setdefault(engine_name(event), []).append(event)
     stats = []
-    for engine, group in groups.items():
-        times: Counter[str] = Counter()
-        for event in group:
-            times[event.name] += event.duration  # type: ignore[assignment] # Counter adds floats as well.
+    for engine, group in _groups((engine_name(event), event) for event in events).items():
         calls = Counter(event.name for event in group)
-        top = tuple((name, calls[name], float(time)) for name, time in times.most_common(_TOP_KERNELS))
-        busy = length(union(event.interval for event in group))
-        stats.append(EngineStats(engine, len(group), sum(event.duration for event in group), busy, top))
+        top = tuple((name, calls[name], time) for name, time in _longest(group))
+        stats.append(EngineStats(engine, len(group), sum(event.duration for event in group), _busy_time(group), top))
     return tuple(sorted(stats, key=lambda each: -each.time))
+
+
+def recipe_stats(events: Iterable[DeviceEvent], names: Mapping[int, str]) -> tuple[RecipeStats, ...]:
+    """Return the totals of each graph, longest time first; the names are those of the graphs by number."""
+    stats = []
+    for recipe, group in _groups((event.recipe, event) for event in events if event.recipe).items():
+        launches = {id(event.launch) for event in group if event.launch is not None}
+        (top, _), *_ = _longest(group)
+        busy = _busy_time(group)
+        stats.append(RecipeStats(recipe, names.get(recipe, ""), len(launches), len(group), busy, top))
+    return tuple(sorted(stats, key=lambda each: -each.busy_time))
 
 
 def moving_kernels(trace: Trace) -> tuple[MovingKernel, ...]:
     """Return the kernels that move data and compute nothing, longest time first."""
-    groups: dict[str, list[DeviceEvent]] = {}
-    names = {event.name for event in trace.device_events if event.kind == "kernel"}
-    moving = {name for name in names if _MOVING_RE.match(name)}
-    for event in trace.device_events:
-        if event.kind == "kernel" and event.name in moving:
-            groups.setdefault(event.name, []).append(event)
+    kernels = [event for event in trace.device_events if event.kind == "kernel"]
+    moving = {name for name in {event.name for event in kernels} if _MOVING_RE.match(name)}
     found = []
-    for name, group in groups.items():
+    for name, group in _groups((event.name, event) for event in kernels if event.name in moving).items():
         operators = [event.operator for event in group if event.operator is not None]
         location = next(filter(None, locations(trace, ((each.thread, each.start) for each in operators))), "")
-        found.append(MovingKernel(name, len(group), length(union(event.interval for event in group)), location))
+        found.append(MovingKernel(name, len(group), _busy_time(group), location))
     return tuple(sorted(found, key=lambda each: -each.time))
 
 
@@ -136,6 +162,25 @@ def kernel_patterns(events: Iterable[DeviceEvent], limit: int = 5) -> tuple[Kern
         longest = sorted(_patterns(kernels, names, size), key=lambda each: -each.time)[: 4 * limit]
         found += [pattern for pattern in longest if not _is_part(pattern, found)]
     return tuple(sorted(found, key=lambda each: -each.time)[:limit])
+
+
+def _groups(events: Iterable[tuple[_KeyT, DeviceEvent]]) -> dict[_KeyT, list[DeviceEvent]]:
+    groups: dict[_KeyT, list[DeviceEvent]] = {}
+    for key, event in events:
+        groups.setdefault(key, []).append(event)
+    return groups
+
+
+def _busy_time(events: Iterable[DeviceEvent]) -> float:
+    return length(union(event.interval for event in events))
+
+
+def _longest(events: Iterable[DeviceEvent]) -> list[tuple[str, float]]:
+    """Return the names with most time, longest first."""
+    times: dict[str, float] = {}
+    for event in events:
+        times[event.name] = times.get(event.name, 0.0) + event.duration
+    return sorted(times.items(), key=lambda pair: -pair[1])[:_TOP_KERNELS]
 
 
 def _patterns(kernels: Sequence[DeviceEvent], names: Sequence[str], size: int) -> list[KernelPattern]:

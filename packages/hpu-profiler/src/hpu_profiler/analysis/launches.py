@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from hpu_profiler.analysis.merge import MAX, MEAN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,9 +36,9 @@ class LaunchStats:
     launches: int = 0
     kernels: int = 0
     short_kernels: int = 0
-    launch_time: float = 0.0
-    delay: float = 0.0
-    max_delay: float = 0.0
+    launch_time: float = field(default=0.0, metadata=MEAN)
+    delay: float = field(default=0.0, metadata=MEAN)
+    max_delay: float = field(default=0.0, metadata=MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +51,13 @@ class QueueStats:
         empty_fraction: Fraction of the time in which nothing was queued.
     """
 
-    mean: float = 0.0
-    max: int = 0
-    empty_fraction: float = 0.0
+    mean: float = field(default=0.0, metadata=MEAN)
+    max: int = field(default=0, metadata=MAX)
+    empty_fraction: float = field(default=0.0, metadata=MEAN)
 
 
 def launch_stats(events: Iterable[DeviceEvent]) -> LaunchStats:
-    """Return the statistics of the launches; zeros if the trace has no launches.
-
-    Args:
-        events: Device events, ordered by start.
-    """
+    """Return the statistics of the launches; zeros if the trace has no launches."""
     pairs = [(event, event.launch) for event in events if event.launch is not None]
     if not pairs:
         return LaunchStats()
@@ -98,12 +96,7 @@ def queue_length(events: Iterable[DeviceEvent]) -> Counter:
 
 
 def queue_stats(samples: Counter, windows: Iterable[Interval]) -> QueueStats:
-    """Return the statistics of a queue within time ranges.
-
-    Args:
-        samples: Result of `queue_length`.
-        windows: Disjoint time ranges, ordered by start.
-    """
+    """Return the statistics of a queue within time ranges."""
     total = weighted = empty = 0.0
     largest = 0
     index = 0

@@ -43,10 +43,6 @@ def operator_stats(traces: Iterable[Trace], *, group_by_shapes: bool = False) ->
 
     Each device event counts once, for the operator that launched it. The device time of all operators is therefore the
     sum of all device events.
-
-    Args:
-        traces: Traces of one or more processes.
-        group_by_shapes: Whether calls with different input shapes are separate rows.
     """
     rows: dict[tuple[str, str], OperatorStats] = {}
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from hpu_profiler.analysis.merge import MAX
 from hpu_profiler.trace.intervals import length, union
 
 if TYPE_CHECKING:
@@ -24,14 +25,21 @@ class CompilationStats:
     """Graph compilations in a trace.
 
     Attributes:
-        count: Number of compiled graphs, from the bridge's metric or from the trace, whichever has more.
+        counted: Number of compiled graphs by the bridge's metric; 0 if the trace does not have it.
+        recorded: Number of compilations in the trace.
         recompilations: Number of graphs compiled again for other shapes, as far as the trace shows them.
         time: Time in compilations, as far as the trace shows them, in microseconds.
     """
 
-    count: int
+    counted: int = field(metadata=MAX)
+    recorded: int
     recompilations: int
     time: float
+
+    @property
+    def count(self) -> int:
+        """Number of compiled graphs, from the bridge's metric or from the trace, whichever has more."""
+        return max(self.counted, self.recorded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +60,26 @@ def compilation_stats(trace: Trace) -> CompilationStats:
     metric = trace.bridge_metrics.get("graph_compilation", {})
     # The unit of the metric's TotalTime is unknown, so the time is that of the trace.
     return CompilationStats(
-        count=max(int(metric.get("TotalNumber", 0)), len(trace.compilations)),
+        counted=int(metric.get("TotalNumber", 0)),
+        recorded=len(trace.compilations),
         recompilations=sum(bool(_RECOMPILE_RE.search(span.name)) for span in trace.compilations),
         time=length(union(span.interval for span in trace.compilations)),
     )
 
 
-def new_shapes(trace: Trace) -> NewShapes:
-    """Return the steps whose operators have new input shapes; needs `record_shapes=True`."""
-    seen: set[tuple[str, str]] = set()
+def new_shapes(trace: Trace, seen: set[tuple[str, str]]) -> NewShapes:
+    """Return the steps whose operators have new input shapes; needs `record_shapes=True`.
+
+    Args:
+        trace: The trace.
+        seen: Names and shapes of the operators in the steps before the trace, to which those of the trace are added.
+    """
+    is_first = not seen
     steps = 0
     first: list[Operator] = []
     for index, operators in enumerate(_by_step(trace)):
         new = [operator for operator in operators if operator.shapes and (operator.name, operator.shapes) not in seen]
-        if index and new:
+        if new and (index or not is_first):
             steps += 1
             first = first or new
         seen.update((operator.name, operator.shapes) for operator in new)

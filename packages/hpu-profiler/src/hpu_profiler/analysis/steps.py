@@ -91,9 +91,6 @@ def critical_path(ranks: Mapping[str, Sequence[StepStats]]) -> tuple[PathStep, .
 
     A step ends when the last rank has done its own work and the collectives have moved their data. The other ranks
     spend the difference waiting in collectives.
-
-    Args:
-        ranks: Steps by the name of their rank.
     """
     by_rank = {rank: {step.name: step for step in steps} for rank, steps in ranks.items()}
     if not by_rank:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hpu_profiler.analysis.counters import counter_stats
@@ -10,9 +10,9 @@ from hpu_profiler.analysis.device_events import collective_sizes, collective_sta
 from hpu_profiler.analysis.host_sync import host_syncs
 from hpu_profiler.analysis.host_work import locations
 from hpu_profiler.analysis.idle_time import idle_time
-from hpu_profiler.analysis.kernels import engine_stats, kernel_patterns, moving_kernels
+from hpu_profiler.analysis.kernels import engine_stats, kernel_patterns, moving_kernels, recipe_stats
 from hpu_profiler.analysis.launches import launch_stats, queue_length, queue_stats
-from hpu_profiler.analysis.recipes import recipe_stats
+from hpu_profiler.analysis.merge import FIRST
 from hpu_profiler.analysis.recompilation import compilation_stats, new_shapes
 from hpu_profiler.analysis.steps import step_stats
 from hpu_profiler.trace.intervals import intersection, length, union
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from hpu_profiler.analysis.device_events import CollectiveSize, DeviceEventStats
     from hpu_profiler.analysis.host_sync import HostSyncs
     from hpu_profiler.analysis.idle_time import IdleTime
-    from hpu_profiler.analysis.kernels import EngineStats, KernelPattern, MovingKernel
+    from hpu_profiler.analysis.kernels import EngineStats, KernelPattern, MovingKernel, RecipeStats
     from hpu_profiler.analysis.launches import LaunchStats, QueueStats
-    from hpu_profiler.analysis.recipes import RecipeStats
     from hpu_profiler.analysis.recompilation import CompilationStats
     from hpu_profiler.analysis.steps import StepStats
     from hpu_profiler.trace.intervals import Interval
@@ -67,10 +66,10 @@ class TraceAnalysis:
     """
 
     name: str
-    trace: TraceInfo
+    trace: TraceInfo = field(metadata=FIRST)
     has_device: bool
     step_stats: tuple[StepStats, ...]
-    start: float
+    start: float = field(metadata=FIRST)
     duration: float
     busy_time: float
     compute_time: float
@@ -129,12 +128,13 @@ class TraceAnalysis:
         return self.idle.total / self.duration if self.duration else 0.0
 
 
-def analyze_trace(trace: Trace, name: str) -> TraceAnalysis:
+def analyze_trace(trace: Trace, name: str, shapes_before: set[tuple[str, str]] | None = None) -> TraceAnalysis:
     """Return the results for one stage of one trace.
 
     Args:
         trace: Result of `split_stages`.
         name: Name of the trace in the report.
+        shapes_before: Names and shapes of the operators in the parts before, to which those of the trace are added.
     """
     events = trace.device_events
     windows = union(trace.windows)
@@ -144,7 +144,7 @@ def analyze_trace(trace: Trace, name: str) -> TraceAnalysis:
 
     collectives, kernels = covered({"collective"}), covered({"kernel"})
     working = covered({"kernel", "memcpy", "memset", "other"})
-    shapes = new_shapes(trace)
+    shapes = new_shapes(trace, set() if shapes_before is None else shapes_before)
     lines = locations(trace, ((each.thread, each.start) for each in shapes.operators))
     return TraceAnalysis(
         name=name,

@@ -3,11 +3,10 @@
 | module | contents |
 |---|---|
 | `tables` | tables of texts, which the terminal and the page show alike |
-| `text` | the report for a terminal |
+| `text` | the report, and the difference of two jobs, for a terminal |
 | `json` | plain values under stable keys |
 | `html` | one page with the tables and charts |
 | `export` | the events of all ranks for Perfetto and speedscope |
-| `diff` | differences between two jobs for a terminal |
 | `server` | local web server with the pages of all runs in a folder |
 
 Imports go one way: nothing but the command imports `report`.

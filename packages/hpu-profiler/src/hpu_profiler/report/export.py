@@ -1,16 +1,20 @@
 """Exports of traces: all ranks on one clock for Perfetto, and call stacks for speedscope.
 
-Events are copied one by one with all of their arguments, so a file of any size needs little memory.
+Events are copied one by one with all of their arguments, so a file of any size needs little memory. Formats: Chrome's
+"Trace Event Format", of which Perfetto drops complete events that cross others of their thread; and speedscope's
+file-format-schema.json, whose events open and close in order.
 """
 
 from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import json
 from statistics import median
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from hpu_profiler.trace import lanes
 from hpu_profiler.trace.json_stream import JsonStream
 from hpu_profiler.trace.reader import open_trace
 
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
     from hpu_profiler.analysis.trace_analysis import TraceAnalysis
     from hpu_profiler.trace.model import HostSpan, Trace
 
-__all__ = ["clock_offsets", "speedscope", "write_perfetto"]
+__all__ = ["clock_offsets", "write_perfetto", "write_speedscope"]
 
 #: Process ids of a rank begin at its number times this.
 _PIDS_PER_RANK: Final = 1000
@@ -64,7 +68,7 @@ def write_perfetto(path: Path, traces: Sequence[tuple[Path, int | None]], offset
         separator = ""
         for index, (source, rank) in enumerate(traces):
             prefix = f"rank {rank}" if rank is not None else source.name.split(".")[0]
-            for event in _moved(_events(source), index, prefix, offsets.get(source, 0.0)):
+            for event in _nested(_moved(_events(source), index, prefix, offsets.get(source, 0.0))):
                 file.write(separator + json.dumps(event, separators=(",", ":")))
                 separator = ",\n"
         file.write("]}\n")
@@ -115,35 +119,55 @@ def _moved(events: Iterable[dict[str, Any]], index: int, prefix: str, offset: fl
         yield {**metadata, "name": "process_sort_index", "args": {"sort_index": number}}
 
 
-def speedscope(traces: Iterable[tuple[str, Trace]]) -> dict[str, Any]:
-    """Return the stacks of the thread that runs the steps, of each trace, in speedscope's format.
+def _nested(events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the events, those in SynapseAI's lanes of the host last and with starts with which they nest."""
+    lane_calls: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
+    for event in events:
+        lane = event.get("pid"), event.get("tid", 0)
+        if event.get("name") == "thread_name" and event.get("args", {}).get("name", "").startswith(lanes.HOST_LANE):
+            lane_calls[lane] = []
+        if event.get("ph") == "X" and lane in lane_calls:
+            lane_calls[lane].append(event)
+        else:
+            yield event
+    for calls in lane_calls.values():
+        intervals = [(call["ts"], call["ts"] + call["dur"]) for call in calls]
+        for call, start, (_, end) in zip(calls, lanes.nested_starts(intervals), intervals, strict=True):
+            call["ts"], call["dur"] = start, end - start
+        yield from calls
+
+
+def write_speedscope(path: Path, traces: Iterable[Trace]) -> None:
+    """Write the stacks of the thread that runs the steps, of each trace, in speedscope's format.
 
     Without recorded stacks, these are annotations and operators.
 
     Args:
-        traces: Traces with their names.
+        path: File to write.
+        traces: Traces, or their parts in order.
     """
     frames: dict[str, int] = {}
-    profiles = []
-    for name, trace in traces:
+    header = {"$schema": _SPEEDSCOPE_SCHEMA, "exporter": "hpu-profiler", "profiles": []}
+    with path.open("w", encoding="utf-8") as file:
+        file.write(json.dumps(header).removesuffix("]}"))
+        for index, (source, parts) in enumerate(itertools.groupby(traces, key=lambda trace: trace.path)):
+            profile = {"type": "evented", "name": source.name, "unit": "microseconds", "events": []}
+            file.write("," * (index > 0) + json.dumps(profile).removesuffix("]}"))
+            times: list[float] = []
+            for event in _open_and_close(_stacks(parts), frames):
+                file.write("," * bool(times) + json.dumps(event))
+                times = [*times[:1], event["at"]]
+            start, end = (times[0], times[-1]) if times else (0.0, 0.0)
+            file.write(f'],"startValue":{start},"endValue":{end}}}')
+        file.write(f'],"shared":{json.dumps({"frames": [{"name": name} for name in frames]})}}}\n')
+
+
+def _stacks(parts: Iterable[Trace]) -> Iterator[HostSpan]:
+    """Yield the calls of the thread that runs the steps, by start, callers before callees."""
+    for trace in parts:
         spans = trace.frames or [*trace.spans, *trace.operators]
-        nested = sorted(
-            (span for span in spans if span.thread == trace.step_thread), key=lambda each: (each.start, -each.end)
-        )
-        events = list(_open_and_close(nested, frames))
-        start, end = (events[0]["at"], events[-1]["at"]) if events else (0.0, 0.0)
-        profiles.append(
-            {
-                "type": "evented",
-                "name": name,
-                "unit": "microseconds",
-                "startValue": start,
-                "endValue": end,
-                "events": events,
-            }
-        )
-    shared = {"frames": [{"name": name} for name in frames]}
-    return {"$schema": _SPEEDSCOPE_SCHEMA, "exporter": "hpu-profiler", "shared": shared, "profiles": profiles}
+        thread = [span for span in spans if span.thread == trace.step_thread]
+        yield from sorted(thread, key=lambda each: (each.start, -each.end))
 
 
 def _open_and_close(spans: Iterable[HostSpan], frames: dict[str, int]) -> Iterator[dict[str, Any]]:

@@ -33,11 +33,7 @@ _Part = tuple[str, str, float]
 
 
 def render_html(job: JobAnalysis) -> str:
-    """Return the page.
-
-    Args:
-        job: Results to render.
-    """
+    """Return the page."""
     return _template().render(
         job=job,
         hosts=sorted({trace.host for trace in job.traces if trace.host}),
@@ -52,7 +48,6 @@ def render_html(job: JobAnalysis) -> str:
         points=_points,
         css_classes=["card-work", "network", "host", *map(_css_class, IDLE_CAUSES)],
         dropped_events=sum(trace.dropped_events for trace in job.traces),
-        skipped_steps=sum(trace.skipped_steps for trace in job.traces),
         css=resources.files("hpu_profiler.report").joinpath("page.css").read_text("utf-8"),
     )
 

@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from hpu_profiler.analysis.job import analyze_job
 from hpu_profiler.report.html import render_html
-from hpu_profiler.trace.reader import TraceError, find_traces, read_trace
+from hpu_profiler.trace.reader import TraceError, find_traces, read_parts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,11 +30,7 @@ li {{ overflow-wrap: anywhere; }}</style></head>
 
 
 def find_runs(folder: Path) -> dict[str, Path]:
-    """Return the directories with traces in a folder by their relative path, newest first.
-
-    Args:
-        folder: Folder to search, with all folders in it.
-    """
+    """Return the directories with traces in a folder by their relative path, newest first."""
     latest: dict[Path, float] = {}
     for path in [*folder.rglob("*.pt.trace.json"), *folder.rglob("*.pt.trace.json.gz")]:
         latest[path.parent] = max(latest.get(path.parent, 0.0), path.stat().st_mtime)
@@ -43,12 +39,7 @@ def find_runs(folder: Path) -> dict[str, Path]:
 
 
 def create_server(folder: Path, port: int) -> ThreadingHTTPServer:
-    """Return a server for the runs in a folder; `serve_forever` runs it.
-
-    Args:
-        folder: Folder with runs.
-        port: Port to listen on; 0 for any free one.
-    """
+    """Return a server for the runs in a folder; `serve_forever` runs it."""
 
     class Handler(_Handler):
         root = folder
@@ -87,7 +78,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_report(self, directory: Path) -> None:
         try:
-            page = render_html(analyze_job(read_trace(path) for path in find_traces([directory])))
+            page = render_html(analyze_job(part for path in find_traces([directory]) for part in read_parts(path)))
         except (OSError, TraceError) as error:
             body = f'<p>{html.escape(str(error))}</p><p><a href="/">All runs</a></p>'
             self._send(HTTPStatus.INTERNAL_SERVER_ERROR, _PAGE.format(title="Error", body=body))

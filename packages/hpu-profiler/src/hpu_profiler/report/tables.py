@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpu_profiler.analysis.job import StageAnalysis
+    from hpu_profiler.analysis.trace_analysis import TraceAnalysis
 
 __all__ = ["Table", "details", "ranks"]
 
@@ -20,6 +22,8 @@ _HOST_ROWS = 12
 _COUNTER_ROWS = 40
 _RECIPE_ROWS = 20
 _NONE = "-"
+#: Rows of a trace in a table.
+_Cells = Callable[["TraceAnalysis"], Iterable[tuple[str, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +62,7 @@ def ranks(stage: StageAnalysis) -> Table:
 
 
 def details(stage: StageAnalysis, *, max_operators: int) -> list[Table]:
-    """Return the other tables of a stage, without empty ones.
-
-    Args:
-        stage: Results of the stage.
-        max_operators: Number of operators to show.
-    """
+    """Return the other tables of a stage, without empty ones."""
     tables = [
         _idle_time(stage),
         _critical_path(stage),
@@ -105,114 +104,88 @@ def _critical_path(stage: StageAnalysis) -> Table:
 
 
 def _host_work(stage: StageAnalysis) -> Table:
-    rows = [
-        (
-            each.name,
-            f"{row.owner.category}: {row.owner.name}".removesuffix(": "),
-            row.owner.location,
-            format_time(row.time / each.steps),
-            format_time(row.idle / each.steps),
-        )
-        for each in stage.traces
-        for row in each.idle.host_work[:_HOST_ROWS]
-        if each.steps and row.time
-    ]
-    return Table("Host work", ("", "work", "at", "per step", "card idle"), rows, 3)
+    def cells(trace: TraceAnalysis) -> Iterable[tuple[str, ...]]:
+        for row in trace.idle.host_work[:_HOST_ROWS]:
+            if trace.steps and row.time:
+                work = f"{row.owner.category}: {row.owner.name}".removesuffix(": ")
+                times = format_time(row.time / trace.steps), format_time(row.idle / trace.steps)
+                yield work, row.owner.location, *times
+
+    return _of_each_trace(stage, "Host work", "work|at|per step|card idle", 2, cells)
+
+
+def _of_each_trace(
+    stage: StageAnalysis,
+    title: str,
+    columns: str,
+    names: int,
+    cells: Callable[[TraceAnalysis], Iterable[tuple[str, ...]]],
+) -> Table:
+    """Return a table with rows of each trace, which begin with its name.
+
+    `columns` has the heads of the other columns between bars, and `names` is the number of those with names.
+    """
+    rows = [(each.name, *row) for each in stage.traces for row in cells(each)]
+    return Table(title, ("", *columns.split("|")), rows, 1 + names)
 
 
 def _engines(stage: StageAnalysis) -> Table:
-    rows = [
-        (
-            each.name,
-            row.engine,
-            row.top_kernels[0][0] if row.top_kernels else "",
-            str(row.events),
-            format_time(row.time),
-            format_percent(row.busy_time / each.duration) if each.duration else _NONE,
-        )
-        for each in stage.traces
-        for row in each.engines
-    ]
-    return Table("Time by engine", ("", "engine", "longest", "events", "time", "busy"), rows, 3)
+    def cells(trace: TraceAnalysis) -> Iterable[tuple[str, ...]]:
+        for row in trace.engines:
+            busy = format_percent(row.busy_time / trace.duration) if trace.duration else _NONE
+            longest = row.top_kernels[0][0] if row.top_kernels else ""
+            yield row.engine, longest, str(row.events), format_time(row.time), busy
+
+    return _of_each_trace(stage, "Time by engine", "engine|longest|events|time|busy", 2, cells)
 
 
 def _recipes(stage: StageAnalysis) -> Table:
-    rows = [
-        (
-            each.name,
-            str(row.recipe),
-            row.name,
-            row.top_kernel,
-            str(row.launches),
-            str(row.events),
-            format_time(row.busy_time),
-        )
-        for each in stage.traces
-        for row in each.recipes[:_RECIPE_ROWS]
-    ]
-    columns = ("", "recipeId", "recipeName", "longest kernel", "launches", "events", "busy")
-    return Table("Graphs (recipes)", columns, rows, 4)
+    def cells(trace: TraceAnalysis) -> Iterable[tuple[str, ...]]:
+        for row in trace.recipes[:_RECIPE_ROWS]:
+            counts = str(row.launches), str(row.events), format_time(row.busy_time)
+            yield str(row.recipe), row.name, row.top_kernel, *counts
+
+    columns = "recipeId|recipeName|longest kernel|launches|events|busy"
+    return _of_each_trace(stage, "Graphs (recipes)", columns, 3, cells)
 
 
 def _launches(stage: StageAnalysis) -> Table:
-    rows = [
-        (
-            each.name,
-            str(each.launches.launches),
-            str(each.launches.short_kernels),
-            format_time(each.launches.delay),
-            f"{each.queue.mean:.1f}",
-            str(each.queue.max),
-            format_percent(each.queue.empty_fraction),
-        )
-        for each in stage.traces
-        if each.launches.launches
-    ]
-    columns = ("", "launches", "short kernels", "launch delay", "queue, mean", "queue, max", "queue empty")
-    return Table("Launches and queue", columns, rows)
+    def cells(trace: TraceAnalysis) -> Iterable[tuple[str, ...]]:
+        launches, queue = trace.launches, trace.queue
+        if launches.launches:
+            queued = f"{queue.mean:.1f}", str(queue.max), format_percent(queue.empty_fraction)
+            yield str(launches.launches), str(launches.short_kernels), format_time(launches.delay), *queued
+
+    columns = "launches|short kernels|launch delay|queue, mean|queue, max|queue empty"
+    return _of_each_trace(stage, "Launches and queue", columns, 0, cells)
 
 
 def _device_events(stage: StageAnalysis) -> Table:
-    rows = [
-        (
-            each.name,
-            stats.name,
-            str(stats.calls),
-            format_time(stats.time),
-            format_bytes(stats.bytes) if stats.bytes else _NONE,
-            f"{stats.bandwidth.mean:.3g}" if stats.bandwidth else _NONE,
-        )
-        for each in stage.traces
-        for stats in (*each.memcpy, *each.collectives)
-    ]
-    return Table("Copies and collectives", ("", "operation", "calls", "time", "bytes", "GB/s"), rows, 2)
+    def cells(trace: TraceAnalysis) -> Iterable[tuple[str, ...]]:
+        for row in (*trace.memcpy, *trace.collectives):
+            size = format_bytes(row.bytes) if row.bytes else _NONE
+            rate = f"{row.bandwidth.mean:.3g}" if row.bandwidth else _NONE
+            yield row.name, str(row.calls), format_time(row.time), size, rate
+
+    return _of_each_trace(stage, "Copies and collectives", "operation|calls|time|bytes|GB/s", 1, cells)
 
 
 def _collective_sizes(stage: StageAnalysis) -> Table:
-    rows = [
-        (
-            each.name,
-            row.name,
-            format_bytes(row.size),
-            str(row.calls),
-            format_time(row.time),
-            f"{row.rate:.3g}",
-            format_percent(row.link_fraction) if row.link_fraction is not None else _NONE,
-        )
-        for each in stage.traces
-        for row in each.collective_sizes
-    ]
-    columns = ("", "collective", "up to", "calls", "median time", "GB/s", "of the links")
-    return Table("Bandwidth of collectives by size", columns, rows, 2)
+    def cells(trace: TraceAnalysis) -> Iterable[tuple[str, ...]]:
+        for row in trace.collective_sizes:
+            links = format_percent(row.link_fraction) if row.link_fraction is not None else _NONE
+            size = format_bytes(row.size)
+            yield row.name, size, str(row.calls), format_time(row.time), f"{row.rate:.3g}", links
+
+    columns = "collective|up to|calls|median time|GB/s|of the links"
+    return _of_each_trace(stage, "Bandwidth of collectives by size", columns, 1, cells)
 
 
 def _patterns(stage: StageAnalysis) -> Table:
-    rows = [
-        (each.name, " → ".join(row.kernels), str(row.count), format_time(row.time))
-        for each in stage.traces
-        for row in each.patterns
-    ]
-    return Table("Kernel sequences that repeat", ("", "sequence", "count", "time"), rows, 2)
+    def cells(trace: TraceAnalysis) -> Iterable[tuple[str, ...]]:
+        return ((" → ".join(row.kernels), str(row.count), format_time(row.time)) for row in trace.patterns)
+
+    return _of_each_trace(stage, "Kernel sequences that repeat", "sequence|count|time", 1, cells)
 
 
 def _operators(stage: StageAnalysis, limit: int) -> Table:
@@ -234,9 +207,8 @@ def _operators(stage: StageAnalysis, limit: int) -> Table:
 
 
 def _counters(stage: StageAnalysis) -> Table:
-    rows = [
-        (each.name, row.name, str(row.samples), *(f"{value:.3g}" for value in (row.min, row.mean, row.max)))
-        for each in stage.traces
-        for row in each.own_counters[:_COUNTER_ROWS]
-    ]
-    return Table("Counters", ("", "counter", "samples", "min", "mean", "max"), rows, 2)
+    def cells(trace: TraceAnalysis) -> Iterable[tuple[str, ...]]:
+        for row in trace.own_counters[:_COUNTER_ROWS]:
+            yield row.name, str(row.samples), f"{row.min:.3g}", f"{row.mean:.3g}", f"{row.max:.3g}"
+
+    return _of_each_trace(stage, "Counters", "counter|samples|min|mean|max", 1, cells)

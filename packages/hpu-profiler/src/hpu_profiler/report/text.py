@@ -8,32 +8,28 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hpu_profiler._formatting import format_time
+from hpu_profiler._formatting import format_percent, format_time
 from hpu_profiler.report import tables
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rich.console import Console
 
     from hpu_profiler.analysis.findings import Finding
     from hpu_profiler.analysis.host_sync import SyncSite
     from hpu_profiler.analysis.job import JobAnalysis, StageAnalysis
+    from hpu_profiler.analysis.trace_diff import Change, StageDiff
 
-__all__ = ["format_saving", "format_site", "print_report", "print_table"]
+__all__ = ["format_saving", "format_site", "print_diff", "print_report"]
+
+_DIFF_COLUMNS = ("", "before", "after", "difference", "")
 
 
 def print_report(console: Console, job: JobAnalysis, *, row_limit: int) -> None:
-    """Print the report, the stage that costs most first.
-
-    Args:
-        console: Console to print to.
-        job: Results to print.
-        row_limit: Number of operators to print for each stage.
-    """
+    """Print the report, the stage that costs most first."""
     traces = f"{len(job.traces)} trace{'s' if len(job.traces) != 1 else ''}"
     console.print(Text(f"hpu-profiler: {traces}, {job.device_title}"))
-    skipped = sum(trace.skipped_steps for trace in job.traces)
-    if skipped:
-        console.print(Text(f"{skipped} recorded steps were not read, because the traces are too large."))
     for note in job.notes:
         console.print(Text(f"Note: {note}"))
     for stage in job.stages:
@@ -42,7 +38,7 @@ def print_report(console: Console, job: JobAnalysis, *, row_limit: int) -> None:
         for finding in stage.findings:
             _print_finding(console, finding, stage)
         for table in (tables.ranks(stage), *tables.details(stage, max_operators=row_limit)):
-            print_table(console, table)
+            _print_table(console, table)
 
 
 def format_saving(finding: Finding, stage: StageAnalysis) -> str:
@@ -56,12 +52,7 @@ def format_saving(finding: Finding, stage: StageAnalysis) -> str:
 
 
 def format_site(site: SyncSite, steps: int) -> str:
-    """Return a call of a finding about host-device synchronizations as text.
-
-    Args:
-        site: The call.
-        steps: Number of recorded steps.
-    """
+    """Return a call of a finding about host-device synchronizations as text."""
     where = f" at {site.location}" if site.location else f" in {site.action}" if site.action else ""
     times = format_time(site.time / steps if steps else site.time)
     return f"{site.name}{where}: {site.calls} calls in {steps} steps, {times} per step"
@@ -81,7 +72,7 @@ def _sites(finding: Finding, stage: StageAnalysis) -> list[str]:
     return [format_site(site, steps) for site in finding.sites]
 
 
-def print_table(console: Console, table: tables.Table) -> None:
+def _print_table(console: Console, table: tables.Table) -> None:
     """Print a table."""
     printed = Table(title=f"\n{table.title}", title_justify="left", box=None, pad_edge=False)
     for index, column in enumerate(table.columns):
@@ -91,3 +82,20 @@ def print_table(console: Console, table: tables.Table) -> None:
         # Text, because names from a trace may look like rich's markup.
         printed.add_row(*map(Text, row))
     console.print(printed)
+
+
+def print_diff(console: Console, stages: Iterable[StageDiff], *, row_limit: int) -> None:
+    """Print the differences."""
+    for stage in stages:
+        title = f"Stage {stage.stage or 'recorded time'}: time per step"
+        _print_table(console, tables.Table(title, _DIFF_COLUMNS, [_cells(each) for each in stage.times]))
+        operators = [(*_cells(each), f"{each.calls_before:g} -> {each.calls_after:g}") for each in stage.operators]
+        _print_table(
+            console, tables.Table("Operators: time per step", (*_DIFF_COLUMNS, "calls"), operators[:row_limit])
+        )
+
+
+def _cells(each: Change) -> tuple[str, ...]:
+    sign = "+" if each.difference > 0 else ""
+    ratio = sign + format_percent(each.difference / each.before) if each.before else "new"
+    return each.name, format_time(each.before), format_time(each.after), sign + format_time(each.difference), ratio

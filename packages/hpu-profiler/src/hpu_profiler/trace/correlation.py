@@ -63,12 +63,7 @@ class Correlation:
             self._flow_targets.append((event.get("id"), _point(event)))
 
     def link(self, operators: Sequence[Operator], tracks: Mapping[_Track, Iterable[DeviceEvent]]) -> None:
-        """Set the operator and the launch of each device event that has a link to them.
-
-        Args:
-            operators: Operators of the host.
-            tracks: Device events by process and thread.
-        """
+        """Set the operator and the launch of each device event that has a link to them."""
         by_external_id = {operator.external_id: operator for operator in operators if operator.external_id}
         for event, number, correlation in self._device_events:
             event.launch, launcher = self._launches.get(correlation, (None, 0))

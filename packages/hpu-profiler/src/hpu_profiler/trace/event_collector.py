@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hpu_profiler.trace.intervals import Interval
     from hpu_profiler.trace.model import Counter, DeviceEventKind, Trace
 
-__all__ = ["EventCollector"]
+__all__ = ["SYNC_CALL_RE", "EventCollector"]
 
 _JsonEvent = dict[str, Any]
 # Process id and thread id of an event.
@@ -52,7 +52,8 @@ _BRIDGE_SCOPE_RE: Final = re.compile(
     r"^_?(allreduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|reduce|gather|scatter|send|recv)"
     r"(_base|_coalesced|_out|base|_tensor)*$"
 )
-_SYNC_CALL_RE: Final = re.compile(
+#: Calls of Python functions that may wait for the device, as torch names their frames.
+SYNC_CALL_RE: Final = re.compile(
     r"^<built-in (?:method (?P<method>item|tolist|cpu|to|numpy|nonzero|__bool__|__int__|__float__) of Tensor object"
     r"|function (?P<function>print))"
 )
@@ -208,7 +209,7 @@ class EventCollector:
             if event.get("dur", 0) >= _MIN_FRAME:
                 self._frames.append(self._host_span(event))
             return
-        match = _SYNC_CALL_RE.match(name)
+        match = SYNC_CALL_RE.match(name)
         if match is not None:
             span = self._host_span(event)
             call = match["function"] or f".{match['method']}()"
@@ -245,8 +246,9 @@ class EventCollector:
         for track, events in self._device_events.items():
             lane = self._threads.get(track, "")
             if lane.startswith(lanes.HOST_LANE) or not self._is_device(track, events, device_processes):
-                for event in events:
-                    self._add_host_span(HostSpan(event.name, event.start, event.end, track[1]))
+                starts = lanes.nested_starts([event.interval for event in events])
+                for event, start in zip(events, starts, strict=True):
+                    self._add_host_span(HostSpan(event.name, start, event.end, track[1]))
                 continue
             engine = lanes.lane_engine(lane, track[1]) if track[0] in device_processes else "compute"
             if engine in lanes.CONTROL_ENGINES:

@@ -5,7 +5,7 @@ as SynapseAI does. Its categories do not tell collectives: events of the network
 whose names do not begin with "memcpy". Later releases are assumed to keep the names of engines. Other processes with
 the same categories are logs of the host: the lanes "Synapse/...", and the logs of the bridge, whose events come as
 begin and end. The bridge pairs begins and ends of "Synapse/..." first in, first out, so nested calls have each other's
-starts; their ends are right.
+starts. Their ends are right, so pairing each end with the last begin gives the starts back.
 """
 
 from __future__ import annotations
@@ -14,9 +14,21 @@ import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hpu_profiler.trace.intervals import Interval
     from hpu_profiler.trace.model import DeviceEventKind
 
-__all__ = ["BRIDGE_LOGS", "CONTROL_ENGINES", "DEVICE_PROCESS", "HOST_LANE", "MEMORY_LOGS", "event_kind", "lane_engine"]
+__all__ = [
+    "BRIDGE_LOGS",
+    "CONTROL_ENGINES",
+    "DEVICE_PROCESS",
+    "HOST_LANE",
+    "MEMORY_LOGS",
+    "event_kind",
+    "lane_engine",
+    "nested_starts",
+]
 
 DEVICE_PROCESS: Final = "/device:HPU:"
 HOST_LANE: Final = "Synapse/"
@@ -84,3 +96,26 @@ def event_kind(kind: DeviceEventKind, engine: str, name: str) -> DeviceEventKind
     if engine == "compute":
         return "collective" if _COLLECTIVE_RE.match(name) else kind
     return "kernel"
+
+
+def nested_starts(calls: Sequence[Interval]) -> list[float]:
+    """Return the start of each call in a lane of the host, so that the calls nest.
+
+    >>> nested_starts([(10, 30), (20, 40)])
+    [20, 10]
+    """
+    starts = [start for start, _ in calls]
+    points = []
+    for index, (start, end) in enumerate(calls):
+        # Times are nanoseconds; a sum of start and duration has a rounding error.
+        start, end = round(start, 3), round(end, 3)  # noqa: PLW2901 - the same times
+        if start < end:
+            # At equal times, calls end before others start, and the inner one ends first.
+            points += [(start, 1, start, index), (end, 0, -start, index)]
+    running: list[float] = []
+    for time, is_start, _, index in sorted(points):
+        if is_start:
+            running.append(time)
+        else:
+            starts[index] = running.pop()
+    return starts

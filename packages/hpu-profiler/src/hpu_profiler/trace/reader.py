@@ -15,19 +15,18 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from hpu_profiler._formatting import format_time
 from hpu_profiler.trace.event_collector import EventCollector
+from hpu_profiler.trace.file_parts import FilePart, PartReader, file_parts
 from hpu_profiler.trace.json_stream import JsonError, JsonStream
 from hpu_profiler.trace.model import CALL_LINES_KEY, METADATA_KEY, Trace
 from hpu_profiler.trace.stages import STAGES
-from hpu_profiler.trace.step_window import StepWindow, step_window
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["TraceError", "find_traces", "open_trace", "read_trace"]
+__all__ = ["TraceError", "find_traces", "open_trace", "read_parts", "read_trace"]
 
-#: Size of the largest file that is read as a whole, in bytes; its events take less than 2 GB of memory. Of a larger
-#: file, the first steps are read.
+#: Size of the largest file that is read at once, in bytes; its events take less than 2 GB of memory.
 MAX_BYTES: Final = 800_000_000
 
 _NO_DEVICE: Final = (
@@ -41,7 +40,7 @@ class TraceError(ValueError):
 
 
 def read_trace(path: Path, progress: Callable[[int], object] | None = None) -> Trace:
-    """Return the trace in a file; of a file above `MAX_BYTES`, the first steps that fit.
+    """Return the trace in a file; all of its events are in memory.
 
     Args:
         path: File in the Chrome trace format.
@@ -51,18 +50,21 @@ def read_trace(path: Path, progress: Callable[[int], object] | None = None) -> T
         OSError: The file cannot be opened.
         TraceError: The file is not a trace.
     """
-    trace = Trace(path=path)
-    # Millions of objects are made and few are dropped, so searching them for cycles is futile.
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        window = StepWindow() if _is_small(path) else _step_window(path)
-        trace.skipped_steps = window.skipped_steps
-        _read(path, trace, EventCollector(window.interval), progress)
-    finally:
-        if was_enabled:
-            gc.enable()
-    return trace
+    return _read(path, FilePart(), progress)
+
+
+def read_parts(path: Path, progress: Callable[[int], object] | None = None) -> Iterator[Trace]:
+    """Yield the trace in a file; of a file above `MAX_BYTES`, some of the steps at a time, in order.
+
+    The arguments and errors are those of `read_trace`.
+    """
+    parts = [FilePart()] if _is_small(path) else _file_parts(path)
+    for number, part in enumerate(parts):
+        trace = _read(path, part, progress, number)
+        # The last part may have nothing but a step that was cut.
+        if trace.steps or not number:
+            yield trace
+        del trace
 
 
 def find_traces(paths: Iterable[Path]) -> list[Path]:
@@ -97,36 +99,60 @@ def _is_small(path: Path) -> bool:
     return path.suffix != ".gz" and path.stat().st_size <= MAX_BYTES
 
 
-def _step_window(path: Path) -> StepWindow:
+def _file_parts(path: Path) -> list[FilePart]:
     try:
         with open_trace(path) as raw:
-            return step_window(raw, MAX_BYTES)
+            return file_parts(raw, MAX_BYTES)
     except (EOFError, gzip.BadGzipFile):
         # A compressed file that was cut; reading says so.
-        return StepWindow()
+        return [FilePart()]
 
 
-def _read(path: Path, trace: Trace, collector: EventCollector, progress: Callable[[int], object] | None) -> None:
-    """Add the events and the metadata of a file to a trace."""
+def _read(path: Path, part: FilePart, progress: Callable[[int], object] | None, number: int = 0) -> Trace:
+    """Return a part of a file as a trace."""
+    trace = Trace(path=path, part=number)
+    collector = EventCollector(part.window)
+    # Millions of objects are made and few are dropped, so searching them for cycles is futile.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        content = _collect(path, part, collector, progress, trace)
+        metadata = content.get(METADATA_KEY) or {}
+        _add_metadata(trace, content, metadata)
+        collector.finish(
+            trace, base=int(content.get("baseTimeNanoseconds") or 0), call_lines=content.get(CALL_LINES_KEY) or ()
+        )
+    finally:
+        if was_enabled:
+            gc.enable()
+    if "steps" in metadata:
+        # HPUProfiler writes the number of complete steps; the trace also has an annotation of a step that was cut.
+        trace.steps = trace.steps[: max(metadata["steps"] - part.first_step, 0)]
+    _add_notes(trace, expects_device=bool(metadata.get("on_device")) or bool(trace.device_name))
+    return trace
+
+
+def _collect(
+    path: Path,
+    part: FilePart,
+    collector: EventCollector,
+    progress: Callable[[int], object] | None,
+    trace: Trace,
+) -> dict[str, Any]:
+    """Pass the events of a part to a collector; return the other members of the file."""
     content: dict[str, Any] = {}
     try:
-        with open_trace(path) as raw, io.TextIOWrapper(raw, encoding="utf-8", errors="replace") as text:
-            stream = JsonStream(text, progress)
-            _read_events(stream, path, content, collector)
+        with open_trace(path) as raw:
+            file = io.BufferedReader(PartReader(raw, part.gaps)) if part.gaps else raw
+            with io.TextIOWrapper(file, encoding="utf-8", errors="replace") as text:
+                _read_events(JsonStream(text, progress), path, content, collector)
     except (JsonError, EOFError, gzip.BadGzipFile) as error:
         if not collector.events:
             raise TraceError(
                 f"{path} is not valid JSON: {error}. The process may have been killed while writing"
             ) from error
         trace.notes += (_cut_note(collector.events, error),)
-    metadata = content.get(METADATA_KEY) or {}
-    _add_metadata(trace, content, metadata)
-    collector.finish(
-        trace, base=int(content.get("baseTimeNanoseconds") or 0), call_lines=content.get(CALL_LINES_KEY) or ()
-    )
-    # HPUProfiler writes the number of complete steps; the trace also has an annotation of a step that was cut short.
-    trace.steps = trace.steps[: metadata.get("steps")]
-    _add_notes(trace, expects_device=bool(metadata.get("on_device")) or bool(trace.device_name))
+    return content
 
 
 def _cut_note(events: int, error: Exception) -> str:

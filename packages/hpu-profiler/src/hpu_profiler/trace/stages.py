@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hpu_profiler.trace.intervals import difference
 from hpu_profiler.trace.model import HostSpan, Span
@@ -41,21 +41,20 @@ _SpanT = TypeVar("_SpanT", bound=Span)
 
 
 def split_stages(trace: Trace) -> tuple[Trace, ...]:
-    """Return a trace for each stage; each event belongs to one of them.
-
-    Args:
-        trace: Trace of one process.
-    """
+    """Return a trace for each stage; each event belongs to one of them."""
     segments = stage_segments(trace)
     base = trace.stage or (segments[0][0] if segments else "")
     others = {stage: [interval for each, interval in segments if each == stage] for stage, _ in segments}
     others.pop(base, None)
     if not others:
         return (replace(trace, stage=base),)
-    parts = [_part(trace, stage, intervals) for stage, intervals in others.items()]
+    parts = [
+        replace(_part(trace, stage, intervals, intervals), steps=_steps(trace, intervals), bridge_metrics={})
+        for stage, intervals in others.items()
+    ]
     excluded = sorted(interval for intervals in others.values() for interval in intervals)
     windows = difference([trace.window], excluded)
-    return (_rest(trace, base, windows, excluded), *parts)
+    return (_part(trace, base, windows, excluded, inverted=True), *parts)
 
 
 def stage_segments(trace: Trace) -> list[tuple[Stage, Interval]]:
@@ -77,35 +76,13 @@ def stage_segments(trace: Trace) -> list[tuple[Stage, Interval]]:
     return segments
 
 
-def _part(trace: Trace, stage: Stage, windows: list[Interval]) -> Trace:
-    """Return the part of a trace that belongs to a stage within another one."""
-    return replace(
-        trace,
-        stage=stage,
-        segments=windows,
-        steps=_steps(trace, windows),
-        operators=_starting_in(trace.operators, windows),
-        device_events=_starting_in(trace.device_events, windows),
-        spans=_starting_in(trace.spans, windows),
-        frames=_clipped(trace.frames, windows),
-        sync_calls=_starting_in(trace.sync_calls, windows),
-        compilations=_starting_in(trace.compilations, windows),
-        bridge_metrics={},
-    )
-
-
-def _rest(trace: Trace, stage: Stage, windows: list[Interval], excluded: list[Interval]) -> Trace:
-    return replace(
-        trace,
-        stage=stage,
-        segments=windows,
-        operators=_starting_in(trace.operators, excluded, inverted=True),
-        device_events=_starting_in(trace.device_events, excluded, inverted=True),
-        spans=_starting_in(trace.spans, excluded, inverted=True),
-        frames=_clipped(trace.frames, windows),
-        sync_calls=_starting_in(trace.sync_calls, excluded, inverted=True),
-        compilations=_starting_in(trace.compilations, excluded, inverted=True),
-    )
+def _part(
+    trace: Trace, stage: Stage, windows: list[Interval], limits: list[Interval], *, inverted: bool = False
+) -> Trace:
+    """Return the part of a trace that belongs to a stage: the events that start in the limits, or in none of them."""
+    kinds = ("operators", "device_events", "spans", "sync_calls", "compilations")
+    events: dict[str, Any] = {kind: _starting_in(getattr(trace, kind), limits, inverted=inverted) for kind in kinds}
+    return replace(trace, stage=stage, segments=windows, frames=_clipped(trace.frames, windows), **events)
 
 
 def _steps(trace: Trace, windows: list[Interval]) -> list[HostSpan]:
