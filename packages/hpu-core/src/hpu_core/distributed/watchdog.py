@@ -2,7 +2,9 @@
 
 HCCL collectives never time out, so a collective that one rank does not enter holds all others forever. A rank raises
 `RankFailedError` at its next collective; one that is held in a collective is ended by faulthandler after a grace
-period. An error of the watchdog itself switches it off and never ends a healthy run.
+period. One that works outside of collectives has the strategy's timeout to reach the next one: on a card, what waits
+for the device may wait for a collective that was launched before. An error of the watchdog itself switches it off and
+never ends a healthy run.
 """
 
 import atexit
@@ -20,7 +22,7 @@ from dataclasses import replace
 from typing import Final
 
 from hpu_core.distributed.environment import Agent
-from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, RankFailure, StopDecision
+from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, RankFailure, StopDecision, describe_error
 from hpu_core.distributed.heartbeat_exchange import HeartbeatExchange
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult
@@ -30,7 +32,6 @@ __all__ = ["Watchdog"]
 _log = logging.getLogger(__name__)
 
 _STDERR: Final = 2
-_MAX_ERROR_LENGTH: Final = 2000
 # While ranks wait for a `StopDecision` before every batch.
 _STOP_INTERVAL: Final = 0.05
 
@@ -111,20 +112,16 @@ class Watchdog:
         Raises:
             RankFailedError: The job cannot continue, which may be why the body failed.
         """
-        self.raise_if_failed()
         beat = self._heartbeat
         self._last_error_id = None
         with self._lock:
+            self.raise_if_failed()
             outer, beat.collective = beat.collective, name
             beat.collective_seq += 1
         try:
             yield
         except BaseException as error:
             if not isinstance(error, RankFailedError) and self._wait_for_failure(error):
-                if self._failure is not None and beat.training:
-                    # Out of the collective, the main thread has what is left of the timeout to clean up.
-                    left = self._job.config.timeout.total_seconds() - self._failure.stalled_for
-                    self._schedule_exit(max(self._timeouts.exit_grace, left))
                 self.raise_if_failed(error)
             with self._lock:
                 beat.collective_seq -= 1
@@ -132,6 +129,8 @@ class Watchdog:
         finally:
             with self._lock:
                 beat.collective = outer
+                if outer is None and self._failure is not None and beat.training:
+                    self._limit_time()
 
     @property
     def stop_requested(self) -> bool:
@@ -169,12 +168,11 @@ class Watchdog:
 
     def report_failure(self, error: BaseException) -> None:
         """Publish that this rank cannot continue, unless another rank is the reason."""
-        has_stopped = self._exchange.leader.decision.stop
-        caused_by_peer = isinstance(error, RankFailedError) or has_stopped or self._wait_for_failure(error)
+        caused_by_peer = isinstance(error, RankFailedError) or self._wait_for_failure(error)
         if self._heartbeat.training and not caused_by_peer:
-            text = f"{type(error).__name__}: {error}".rstrip(": ")
-            self._heartbeat.error = text[:_MAX_ERROR_LENGTH]
+            self._heartbeat.error = describe_error(error)
             self._has_reported = True
+            _print(f"[rank {self._info.rank}] failed: {self._heartbeat.error}")
             self._flush()
 
     def close(self) -> None:
@@ -191,6 +189,11 @@ class Watchdog:
             thread.join(self._timeouts.silence)
         atexit.unregister(self._close_at_exit)
         self._finalizer.cancel()
+        # A rank that answers may finish what it does: its own watchdog limits how long.
+        now, limit = time.monotonic(), self._job.config.timeout.total_seconds()
+        for rank in self._launched:
+            if now - self._exchange.ranks[rank].last_heartbeat_time < self._timeouts.detection_latency:
+                self._launched.deadlines[rank] = now + limit
         if self._failure is not None:
             # User code has control again.
             faulthandler.cancel_dump_traceback_later()
@@ -199,6 +202,7 @@ class Watchdog:
     def _limit_exit(self, run: int) -> None:
         """Limit how long this process takes to exit, unless it trained again, which needed all ranks."""
         if self._heartbeat.run == run:
+            self._launched.end_after_error()
             self._schedule_exit(self._timeouts.exit_grace)
 
     def _close_at_exit(self) -> None:
@@ -211,6 +215,7 @@ class Watchdog:
         self._heartbeat.closed = self._heartbeat.error is None and self._failure is None
         self.close()
         if self._failure is not None:
+            self._launched.end_after_error()
             # At exit the bridge destroys its process groups, which waits for dead peers.
             self._schedule_exit(self._timeouts.exit_grace)
 
@@ -286,11 +291,19 @@ class Watchdog:
                 self._wait_for_readers()
             finally:
                 os._exit(1)
-        self._failure, self._failed_at = failure, time.monotonic()
-        if beat.training and beat.error is None and failure.rank != rank:
+        aborts = beat.training and beat.error is None and failure.rank != rank
+        if aborts:
             _print(f"[rank {rank}] aborting: {failure.message}")
-            self._schedule_exit(self._timeouts.exit_grace)
+        with self._lock:
+            self._failure, self._failed_at = failure, time.monotonic()
+            if aborts:
+                self._limit_time()
         self._failed.set()
+
+    def _limit_time(self) -> None:
+        """Limit how long this rank may take to raise: it has the timeout where no collective holds it."""
+        is_held = self._heartbeat.collective is not None
+        self._schedule_exit(self._timeouts.exit_grace if is_held else self._job.config.timeout.total_seconds())
 
     def _schedule_exit(self, seconds: float) -> None:
         """Exit with code 1 after a time, from a thread that does not need the GIL.
