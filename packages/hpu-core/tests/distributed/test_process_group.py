@@ -127,12 +127,12 @@ def test_a_rank_that_failed_enters_no_collective() -> None:
 
 def test_the_error_of_a_launched_function_is_published_before_it_passes_on() -> None:
     manager = ProcessGroupManager(None, None)
-    manager.watchdog = mock.create_autospec(Watchdog, instance=True)
+    manager.watchdog = watchdog = mock.create_autospec(Watchdog, instance=True)
     error = ValueError("invalid batch")
     with pytest.raises(ValueError, match="invalid batch"):
         manager.run(mock.Mock(side_effect=error))
 
-    manager.watchdog.report_failure.assert_called_once_with(error)
+    watchdog.report_failure.assert_called_once_with(error)
 
 
 @pytest.mark.parametrize("error", [SIGTERMException, TunerExitException])

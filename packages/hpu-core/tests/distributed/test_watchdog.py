@@ -251,6 +251,15 @@ def test_a_rank_that_is_in_no_collective_may_finish_its_work(pair: Pair, exits: 
         pass
 
 
+def test_the_threads_end_with_the_process_group(pair: Pair) -> None:
+    with mock.patch("torch.distributed.is_initialized", return_value=True) as is_initialized:
+        # Each rank has seen a process group when its monitor has asked twice.
+        while is_initialized.call_count < 8:
+            pair.ranks[0]._closed.wait(0.01)
+        is_initialized.return_value = False
+        assert all(watchdog._closed.wait(_LIMIT) for watchdog in pair.ranks)
+
+
 def test_user_code_after_the_training_is_not_ended(pair: Pair, exits: mock.Mock) -> None:
     wait = _held(pair.ranks[0])
     pair.ranks[1].report_failure(ValueError("no such luck"))

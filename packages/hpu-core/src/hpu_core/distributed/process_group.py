@@ -1,6 +1,7 @@
 """Process group of this process: rendezvous, default process group, and the watchdog of its ranks."""
 
 import os
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
@@ -107,9 +108,11 @@ class ProcessGroupManager:
             _job = rendezvous(config, open_store(config, server=False))
         if _job is not None and self.failure_detection:
             excepthook.install(_job.store().add)
-            if config.world_size > 1 and self.watchdog is None:
+            if config.world_size > 1 and (self.watchdog is None or self.watchdog.is_closed):
                 self.watchdog = Watchdog(_job, self.launched, find_agent())
                 self.watchdog.start()
+                # Fabric does not tear its strategy down. At exit, the watchdog ends by itself.
+                weakref.finalize(self, self.watchdog.close).atexit = False
         if self.watchdog is not None:
             self.watchdog.on_training_start()
 

@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
+import torch.distributed as dist
+
 from hpu_core.distributed.environment import Agent
 from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, RankFailure, StopDecision, describe_error
 from hpu_core.distributed.heartbeat_exchange import HeartbeatExchange
@@ -133,6 +135,11 @@ class Watchdog:
                     self._limit_time()
 
     @property
+    def is_closed(self) -> bool:
+        """Whether this watchdog has ended."""
+        return self._closed.is_set()
+
+    @property
     def stop_requested(self) -> bool:
         """Whether this rank was asked to stop."""
         return self._heartbeat.stop_requested
@@ -184,7 +191,7 @@ class Watchdog:
         self._flush()
         self._closed.set()
         self._wake.put(None)
-        for thread in self._threads:
+        for thread in set(self._threads) - {threading.current_thread()}:
             # One that waits for a store out of reach ends with the process.
             thread.join(self._timeouts.silence)
         atexit.unregister(self._close_at_exit)
@@ -237,9 +244,17 @@ class Watchdog:
                 self._wake.get(timeout=interval)
 
     def _monitor(self) -> None:
-        """Abort where the launcher is gone, or the store does not answer while this rank waits for others."""
+        """Abort where the launcher is gone, or the store does not answer while this rank waits for others.
+
+        Ends this watchdog with the process group.
+        """
         exchange, own = self._exchange, self._exchange.own
+        had_process_group = False
         while not self._closed.wait(self._timeouts.heartbeat_interval) and not self._is_off:
+            if had_process_group and not dist.is_initialized():
+                self.close()
+                return
+            had_process_group = dist.is_initialized()
             now = time.monotonic()
             silent = now - exchange.last_exchange_time
             own.update(self._snapshot(), now)
