@@ -83,6 +83,17 @@ def test_inherited_values_stay(imports: str, variables: dict[str, str], expected
     assert _remaining(tmp_path, imports, **variables) == expected
 
 
+@_IMPORTS
+@pytest.mark.parametrize(("launcher", "expected"), [({}, "None None"), ({"LOCAL_RANK": "1"}, "localhost 12345")])
+def test_inherited_defaults_of_a_parents_bridge_are_cleared(
+    imports: str, launcher: dict[str, str], expected: str, tmp_path: Path
+) -> None:
+    """Two jobs that one process starts would share the port."""
+    inherited = {"TORCHINDUCTOR_COMPILE_THREADS": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "12345"}
+
+    assert _remaining(tmp_path, imports, **inherited, **launcher) == expected
+
+
 def test_untracked_import_is_not_cleared(tmp_path: Path) -> None:
     """If hpu_core is imported after the bridge and torch, nothing shows who set the variables."""
     assert _remaining(tmp_path, "import habana_frameworks.torch") == "localhost 12345"

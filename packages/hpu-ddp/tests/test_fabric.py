@@ -217,6 +217,17 @@ def test_launch(start_method: str, run: Run) -> None:
 
 
 @pytest.mark.slow
+def test_sigterm_on_one_rank_stops_all_ranks_before_the_same_batch(run: Run) -> None:
+    done = run("fabric.py", "popen", "terminated")
+    reports = [json.loads(line) for line in done.output.splitlines() if line.startswith('{"rank"')]
+
+    assert (done.code, done.leaked_pids) == (0, ()), done.output
+    assert len(reports) == 2
+    assert reports[0]["step"] == reports[1]["step"]
+    assert reports[0]["weight"] == reports[1]["weight"]
+
+
+@pytest.mark.slow
 def test_error_on_one_rank_raises_on_the_others(run: Run) -> None:
     """The strategy detects the error at exit, because Fabric reports no exceptions to its strategy."""
     done = run("fabric.py", "popen", "fail")

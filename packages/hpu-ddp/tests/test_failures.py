@@ -31,6 +31,19 @@ def test_rank_error_is_raised_on_all_ranks(run: Run) -> None:
     assert done.output.count("Traceback (most recent call last)") == 1, done.output
 
 
+@pytest.mark.parametrize(
+    ("how", "error"), [("raises", "ValueError: invalid batch"), ("interrupted", "KeyboardInterrupt")]
+)
+def test_rank_error_precedes_what_is_saved_after_it(how: str, error: str, run: Run, tmp_path: Path) -> None:
+    """The job ends although a callback saves on each rank, and rank 0 saves what it has."""
+    done = run("train.py", "--timeout", "600", "--fail", how, "--save-on-exception", str(tmp_path / "saved"))
+
+    assert (done.code, done.leaked_pids) == (1, ())
+    assert f"[rank 1] failed: {error}" in done.output
+    assert has_rank_error(done.output, 1, f"failed.*: {error}"), done.output
+    assert [file.name for file in (tmp_path / "saved").iterdir()] == ["on_exception.ckpt"]
+
+
 @pytest.mark.slow
 def test_rank_that_finishes_before_the_others_is_named(run: Run) -> None:
     done = run("train.py", "--timeout", str(TIMEOUT), "--fail", "leaves")

@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
 from hpu_core import SingleHPUStrategy, frameworks
 from hpu_fsdp import HPUFSDPStrategy
-from hpu_fsdp._checkpoint import TrainerCheckpointMixin, _PendingSave
+from hpu_fsdp._checkpoint import METADATA, TrainerCheckpointMixin, _PendingSave
 
 from .conftest import OnRanks
 from .modules import UNITS, ImageClassifier, make_network, make_trainer, train
@@ -62,6 +62,8 @@ def _save_and_resume(folder: Path) -> dict[str, Any]:
         _fit(4, _sharding(**options), folder=folder / name)
         saved = folder / name / "step=4.ckpt"
         results[name] = _fit(6, _sharding("full"), resume=saved)[0]
+        source = saved / METADATA if saved.is_dir() else saved
+        results[f"{name} keys"] = set(torch.load(source, map_location="cpu", weights_only=False))
         results[f"{name} files"] = sorted(path.name for path in (folder / name).iterdir())
     return results
 
@@ -80,6 +82,9 @@ class _Lightning:
         self._collective = name
         yield
         self._collective = None
+
+    def with_random_states(self, state: dict[str, Any]) -> dict[str, Any]:
+        return state
 
     def barrier(self) -> None:
         self.events.append(("barrier", self._collective))
@@ -166,6 +171,11 @@ def test_training_resumes(kind: str, resumed: list[dict[str, Any]]) -> None:
     for rank in resumed:
         assert rank[kind] == pytest.approx(rank["expected"], abs=1e-6)
         assert rank[f"{kind} files"] == ["step=4.ckpt"]
+
+
+@pytest.mark.parametrize("kind", ["full", "sharded", "async"])
+def test_the_generators_states_are_saved(kind: str, resumed: list[dict[str, Any]]) -> None:
+    assert all("hpu_random_states" in rank[f"{kind} keys"] for rank in resumed)
 
 
 def _resume_alone(saved: Path) -> list[float]:

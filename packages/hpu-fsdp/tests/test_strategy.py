@@ -185,3 +185,10 @@ def test_torch_has_the_private_names() -> None:
 
     assert callable(FlatParamHandle._reset_flat_param_grad_info_if_needed)
     assert {name for name in _torch._UNSHARDED_AFTER_FORWARD if name in ShardingStrategy.__members__}
+
+
+def test_a_checkpoint_plugin_is_refused_by_fabric() -> None:
+    """As by Lightning: torch writes the files."""
+    strategy = FabricHPUFSDPStrategy()
+    with pytest.raises(NotImplementedError, match="does not use a CheckpointIO plugin"):
+        strategy.checkpoint_io = HPUCheckpointIO()

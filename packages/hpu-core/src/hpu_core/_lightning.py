@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher as SubprocessScriptLauncher
     from lightning.pytorch.utilities import rank_zero_info
     from lightning.pytorch.utilities.exceptions import SIGTERMException
+    from lightning.pytorch.utilities.exceptions import _TunerExitException as TunerExitException
 else:
     from hpu_core import frameworks
 
@@ -52,6 +53,9 @@ else:
     SubprocessScriptLauncher = _framework.pytorch("strategies.launchers")._SubprocessScriptLauncher  # noqa: SLF001
     init_dist_connection = _framework.fabric("utilities.distributed")._init_dist_connection  # noqa: SLF001
 
+    # Private, but in the same module in Lightning 2.0 to 2.6. Tuner ends a training by it, on all ranks.
+    TunerExitException = _framework.pytorch("utilities.exceptions")._TunerExitException  # noqa: SLF001
+
 __all__ = [
     "Accelerator",
     "CheckpointIO",
@@ -66,6 +70,7 @@ __all__ = [
     "Strategy",
     "SubprocessScriptLauncher",
     "TorchCheckpointIO",
+    "TunerExitException",
     "WrappingCheckpointIO",
     "init_dist_connection",
     "rank_zero_info",

@@ -18,6 +18,9 @@ _DEFAULTS = {"MASTER_ADDR": "localhost", "MASTER_PORT": "12345"}
 # The bridge's import sets this variable before the two above, and `os.environ` keeps the order of first assignments.
 _SET_FIRST = "TORCHINDUCTOR_COMPILE_THREADS"
 
+# Launchers set one of these with an endpoint of their own.
+_RANKS = ("GROUP_RANK", "LOCAL_RANK", "NODE_RANK", "RANK")
+
 # Stored values of the variables that the bridge set.
 _bridge_values: dict[str, object] = {}
 
@@ -51,7 +54,12 @@ def record_past_import() -> None:
 
 
 def clear() -> None:
-    """Remove the variables that the bridge set, unless another value was assigned since."""
+    """Remove the variables that the bridge set, here or in a parent, unless another value was assigned since.
+
+    What a process inherits is a parent's bridge's if it has all three variables of its import and no launcher's.
+    """
+    if _has_inherited_defaults():
+        _bridge_values.update({name: _stored(name) for name in _DEFAULTS})
     for name, value in _bridge_values.items():
         if _stored(name) is value:
             os.environ.pop(name, None)
@@ -83,7 +91,21 @@ def _stored(name: str) -> object:
 def _inherited_names() -> frozenset[str]:
     """Return the names of the variables that this process inherited; every name if the system does not list them."""
     try:
-        block = Path("/proc/self/environ").read_bytes()
+        return _read_inherited_names()
     except OSError:
         return frozenset(os.environ)
+
+
+def _has_inherited_defaults() -> bool:
+    is_default = all(os.environ.get(name) == value for name, value in _DEFAULTS.items())
+    if not is_default or any(name in os.environ for name in _RANKS):
+        return False
+    try:
+        return _read_inherited_names() >= {_SET_FIRST, *_DEFAULTS}
+    except OSError:
+        return False
+
+
+def _read_inherited_names() -> frozenset[str]:
+    block = Path("/proc/self/environ").read_bytes()
     return frozenset(os.fsdecode(entry.partition(b"=")[0]) for entry in block.split(b"\0"))

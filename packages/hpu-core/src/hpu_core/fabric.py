@@ -7,6 +7,7 @@ import torch
 
 from hpu_core import _lightning_2_0, frameworks, hccl
 from hpu_core._lightning import FabricSingleDeviceStrategy, FabricStrategy
+from hpu_core._random_states import FabricRandomStatesMixin
 from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 
-class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
+class FabricHPUStrategy(FabricRandomStatesMixin, HPUStrategyMixin, FabricStrategy):
     """Base of Fabric's strategies on HPU; list it before Lightning's strategy.
 
     In lazy mode, the graph is launched after the backward pass and after the optimizer step, as with the Trainer.

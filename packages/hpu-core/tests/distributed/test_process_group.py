@@ -11,12 +11,13 @@ import pytest
 import torch.distributed as dist
 
 from hpu_core import initialize_hccl
-from hpu_core._lightning import LightningEnvironment
+from hpu_core._lightning import LightningEnvironment, SIGTERMException, TunerExitException
 from hpu_core.distributed import process_group
 from hpu_core.distributed.environment import LAUNCHER_PID
 from hpu_core.distributed.failure_detection import RankFailedError
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.process_group import FAILURE_DETECTION, ProcessGroupManager, _make_check
+from hpu_core.distributed.watchdog import Watchdog
 from hpu_testing import SharedRankPool
 
 from .jobs import launched_process
@@ -63,7 +64,7 @@ def test_the_backend_is_hccl(name: str | None) -> None:
     assert ProcessGroupManager(name, None).backend == "hccl"
 
 
-@pytest.mark.parametrize("name", ["gloo", "nccl", "hcl", ""])
+@pytest.mark.parametrize("name", ["gloo", "nccl", "hcl", "", "cpu:gloo,hpu:gloo"])
 def test_other_backends_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"`process_group_backend` must be 'hccl' .* got {name!r}: leave it out"):
         ProcessGroupManager(name, None)
@@ -112,6 +113,45 @@ def test_failure_detection_can_be_switched_off(
 def test_a_strategy_without_cluster_environment_is_refused() -> None:
     with pytest.raises(RuntimeError, match="no cluster environment: pass it to a Trainer or to Fabric"):
         ProcessGroupManager(None, None).rendezvous(None)
+
+
+def test_a_rank_that_failed_enters_no_collective() -> None:
+    """Lightning's hooks save checkpoints after an error, while the other ranks wait in another collective."""
+    manager = ProcessGroupManager(None, None)
+    with pytest.raises(KeyError):
+        manager.run({}.__getitem__, "loss")
+
+    with pytest.raises(RuntimeError, match=r"all-gather needs all ranks, and this one has failed before: KeyError"):
+        manager.collective("all-gather")
+
+
+def test_the_error_of_a_launched_function_is_published_before_it_passes_on() -> None:
+    manager = ProcessGroupManager(None, None)
+    manager.watchdog = watchdog = mock.create_autospec(Watchdog, instance=True)
+    error = ValueError("invalid batch")
+    with pytest.raises(ValueError, match="invalid batch"):
+        manager.run(mock.Mock(side_effect=error))
+
+    watchdog.report_failure.assert_called_once_with(error)
+
+
+@pytest.mark.parametrize("error", [SIGTERMException, TunerExitException])
+def test_an_exit_of_all_ranks_is_no_failure(error: type[BaseException]) -> None:
+    manager = ProcessGroupManager(None, None)
+    with pytest.raises(error):
+        manager.run(mock.Mock(side_effect=error))
+
+    assert manager.error is None
+
+
+@pytest.mark.parametrize("backend", ["cpu:gloo,hpu:hccl", "hpu:hccl"])
+def test_a_pair_of_backends_is_taken(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dist.Backend, "HCCL", "hccl", raising=False)
+    # torch 2.0 has no such table.
+    if hasattr(dist.Backend, "backend_capability"):
+        monkeypatch.setitem(dist.Backend.backend_capability, "hccl", ["hpu"])
+
+    assert ProcessGroupManager(backend, None).backend == backend
 
 
 def test_without_a_watchdog_collectives_are_not_counted() -> None:

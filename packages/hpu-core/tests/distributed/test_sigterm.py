@@ -65,16 +65,24 @@ def test_a_second_signal_is_not_passed_on(trainer: Any, watchdog: Any) -> None:
 
 
 def test_a_batch_starts_where_no_stop_is_agreed(trainer: Any, watchdog: Any) -> None:
-    SigtermCoordinator(trainer, watchdog).raise_if_stopping()
+    with mock.patch.object(type(trainer.fit_loop.epoch_loop), "advance") as advance:
+        SigtermCoordinator(trainer, watchdog)
+        trainer.fit_loop.epoch_loop.advance("fetcher")
 
+    advance.assert_called_once_with("fetcher")
     assert not trainer.received_sigterm
 
 
 def test_an_agreed_stop_is_lightnings_exception(trainer: Any, watchdog: Any) -> None:
     watchdog.should_stop_before_batch.return_value = True
 
-    with pytest.raises(SIGTERMException):
-        SigtermCoordinator(trainer, watchdog).raise_if_stopping()
+    with mock.patch.object(type(trainer.fit_loop.epoch_loop), "advance") as advance:
+        SigtermCoordinator(trainer, watchdog)
+        with pytest.raises(SIGTERMException):
+            trainer.fit_loop.epoch_loop.advance("fetcher")
+
+    # Nothing is fetched: a stateful loader would count the batch as delivered.
+    advance.assert_not_called()
     assert trainer.received_sigterm
 
 
@@ -82,4 +90,4 @@ def test_the_trainer_is_restored(trainer: Any, watchdog: Any) -> None:
     SigtermCoordinator(trainer, watchdog).remove()
 
     assert NOTIFIER not in vars(trainer._signal_connector)
-    assert SYNCHRONIZER not in vars(trainer.fit_loop.epoch_loop)
+    assert not {SYNCHRONIZER, "advance"} & vars(trainer.fit_loop.epoch_loop).keys()

@@ -3,6 +3,7 @@
 from typing import Any, ClassVar
 
 from hpu_core import bridge
+from hpu_core.distributed.launcher import LauncherMixin
 from hpu_core.distributed.strategy import HPUParallelMixin
 from hpu_ddp._lightning import FabricMultiProcessingLauncher, MultiProcessingLauncher
 
@@ -36,9 +37,10 @@ class StartMethodMixin(HPUParallelMixin):
         super()._configure_launcher()
         if self._start_method != "popen":
             self._launcher = self.multi_processing_launcher(self, start_method=self._start_method)
+            self._launcher.run = self.process_groups.run
 
 
-class _MultiProcessingMixin:
+class _MultiProcessingMixin(LauncherMixin):
     """Mixin; list it before Lightning's launcher.
 
     Attributes:
@@ -61,8 +63,7 @@ class _MultiProcessingMixin:
                 "'hpu' only inside of the training, for instance in `configure_model`, and restart the program or "
                 "notebook"
             )
-        launched: Any = super().launch(function, *args, **kwargs)  # type: ignore[misc] # Lightning's launcher has it.
-        return launched
+        return super().launch(function, *args, **kwargs)
 
 
 class HPUMultiProcessingLauncher(_MultiProcessingMixin, MultiProcessingLauncher):

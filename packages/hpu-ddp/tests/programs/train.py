@@ -35,6 +35,8 @@ def fail(how: str) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
     elif how == "raises":
         raise ValueError("invalid batch")
+    elif how == "interrupted":
+        raise KeyboardInterrupt
     elif how == "loops":
         while True:
             pass
@@ -107,6 +109,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=60)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--checkpoints", help="folder to save checkpoints in and to resume from")
+    parser.add_argument("--save-on-exception", help="folder to save a checkpoint in after an error")
     parser.add_argument("--fail", default="", help="kind of failure")
     parser.add_argument("--rank", type=int, default=1, help="rank that fails")
     parser.add_argument("--batch", type=int, default=3, help="batch in which it fails")
@@ -125,6 +128,9 @@ def main() -> None:
     if options.checkpoints:
         checkpoint_class = frameworks.current().pytorch("callbacks").ModelCheckpoint
         callbacks.append(checkpoint_class(options.checkpoints, save_last=True))
+    if options.save_on_exception:
+        checkpoint_class = frameworks.current().pytorch("callbacks").OnExceptionCheckpoint
+        callbacks.append(checkpoint_class(options.save_on_exception))
     strategy = HPUDDPStrategy(timeout=timedelta(seconds=options.timeout), start_method=options.start_method)
     trainer = make_trainer(
         strategy=strategy,

@@ -144,7 +144,7 @@ class HPUDeepSpeedMixin(_Strategy):
         target = Path(os.fspath(self.broadcast(path)))
         # DeepSpeed communicates while it saves, and HCCL never times out.
         with (
-            atomic_dir.atomic_dir(target, self.global_rank, self.local_rank, self.barrier) as partial,
             self.collective("checkpoint saving"),
+            atomic_dir.atomic_dir(target, self.global_rank, self.local_rank, self.barrier) as partial,
         ):
             yield partial

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         def load_checkpoint(self, *args: Any, **kwargs: Any) -> Any: ...
         def remove_checkpoint(self, filepath: _PATH) -> None: ...
         def save_checkpoint(self, *args: Any, **kwargs: Any) -> None: ...
+        def with_random_states(self, state: dict[str, Any]) -> dict[str, Any]: ...
 
 else:
     _Strategy = object
@@ -108,8 +109,8 @@ class CheckpointMixin(_Strategy):
         self.finish_save()
         # torch and Lightning communicate while they save, and HCCL never times out.
         with (
-            atomic_dir.atomic_dir(path, self.global_rank, self.local_rank, self.barrier) as partial,
             self.collective("checkpoint saving"),
+            atomic_dir.atomic_dir(path, self.global_rank, self.local_rank, self.barrier) as partial,
         ):
             yield partial
 
@@ -202,6 +203,8 @@ class TrainerCheckpointMixin(CheckpointMixin):
             TypeError: `storage_options` is set.
         """
         path = Path(self.broadcast(filepath))
+        # A copy, because Lightning takes what it has written out of it.
+        checkpoint = {**self.with_random_states(checkpoint)}
         if self.saves_sharded:
             is_atomic = storage_options is None and is_replaceable(path)
         else:
@@ -264,6 +267,19 @@ class TrainerCheckpointMixin(CheckpointMixin):
 
 class FabricCheckpointMixin(CheckpointMixin):
     """CheckpointMixin of Fabric's strategies."""
+
+    @property
+    def checkpoint_io(self) -> Any:
+        """Not supported, as in Lightning: torch writes the files."""
+        raise NotImplementedError(
+            f"{type(self).__name__} does not use a CheckpointIO plugin: leave `plugins` without it"
+        )
+
+    @checkpoint_io.setter
+    def checkpoint_io(self, io: Any) -> None:
+        raise NotImplementedError(
+            f"{type(self).__name__} does not use a CheckpointIO plugin: leave `plugins` without it"
+        )
 
     def save_checkpoint(
         self,

@@ -89,7 +89,7 @@ def _lightning_env_problems(devices: int, num_nodes: int) -> Iterator[str]:
         yield from (f"{name} must be an integer, got {_quoted(os.environ[name])}" for name in invalid)
         return
     node_rank = values.get("NODE_RANK", values.get("GROUP_RANK"))
-    port, local_rank, rank = values.get("MASTER_PORT"), values.get("LOCAL_RANK"), values.get("RANK")
+    port, local_rank = values.get("MASTER_PORT"), values.get("LOCAL_RANK")
     is_externally_launched = local_rank is not None
     if num_nodes > 1 and node_rank is None:
         yield "NODE_RANK is not set"
@@ -104,10 +104,6 @@ def _lightning_env_problems(devices: int, num_nodes: int) -> Iterator[str]:
         yield f"LOCAL_RANK must be below `devices`, got {local_rank}"
     if node_rank is not None and node_rank >= num_nodes:
         yield f"NODE_RANK must be below `num_nodes`, got {node_rank}"
-    if values.get("WORLD_SIZE") not in {None, devices * num_nodes}:
-        yield f"WORLD_SIZE must be {devices} x {num_nodes} = {devices * num_nodes}, got {values['WORLD_SIZE']}"
-    if rank is not None and local_rank is not None and rank != (node_rank or 0) * devices + local_rank:
-        yield f"RANK must be NODE_RANK x `devices` + LOCAL_RANK = {(node_rank or 0) * devices + local_rank}, got {rank}"
 
 
 def _cluster_env_problems(environment: ClusterEnvironment, devices: int, num_nodes: int) -> Iterator[str]:

@@ -7,7 +7,18 @@ that is behind and no longer advances is the one that the others wait for. Nothi
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Heartbeat", "RankFailedError", "RankFailure", "RankInfo", "RankState", "StopDecision", "Timeouts"]
+__all__ = [
+    "Heartbeat",
+    "RankFailedError",
+    "RankFailure",
+    "RankInfo",
+    "RankState",
+    "StopDecision",
+    "Timeouts",
+    "describe_error",
+]
+
+_MAX_ERROR_LENGTH = 2000
 
 
 class RankFailedError(RuntimeError):
@@ -212,6 +223,11 @@ def decide_stop(ranks: Sequence[Heartbeat], last: StopDecision) -> StopDecision 
     # While gradients accumulate, a rank may be any number of batches ahead.
     taken = max(rank.batch - rank.is_waiting for rank in ranks)
     return StopDecision(taken, stop=False) if taken >= min(waiting) else None
+
+
+def describe_error(error: BaseException) -> str:
+    """Return an error in words: "ValueError: invalid batch"."""
+    return f"{type(error).__name__}: {error}".rstrip(": ")[:_MAX_ERROR_LENGTH]
 
 
 def describe_exit(code: int) -> str:

@@ -1,34 +1,104 @@
-"""Local launchers; the watchdog reports exited ranks."""
+"""Launchers: they publish the error of a launched function; the watchdog reports exited ranks."""
 
 import atexit
+import functools
 import os
-import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from hpu_core._lightning import FabricSubprocessScriptLauncher, SubprocessScriptLauncher
 from hpu_core.distributed.environment import LAUNCHER_PID
 from hpu_core.distributed.failure_detection import describe_exit
 
-__all__ = ["FabricHPUSubprocessScriptLauncher", "HPUSubprocessScriptLauncher", "LaunchedRanks"]
+__all__ = [
+    "FabricHPUSubprocessScriptLauncher",
+    "FabricInProcessLauncher",
+    "HPUSubprocessScriptLauncher",
+    "InProcessLauncher",
+    "LaunchedRanks",
+    "LauncherMixin",
+]
 
-# How long launched ranks may take to exit after an error here; shorter than the grace period of the watchdog.
+# How long launched ranks that do not answer may take to exit after an error here; shorter than the grace period of the
+# watchdog.
 _EXIT_TIMEOUT: Final = 4.0
 _POLL_INTERVAL: Final = 0.05
 
 
 class LaunchedRanks(dict[int, subprocess.Popen[bytes]]):
-    """Processes of the ranks that this process launched, by rank."""
+    """Processes of the ranks that this process launched, by rank.
+
+    Attributes:
+        deadlines: Monotonic times until which ranks that answer may take to exit after an error of this one.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.deadlines: dict[int, float] = {}
 
     def exit_reasons(self) -> dict[int, str]:
         """Return why ranks have exited, such as "killed by signal 9"."""
         codes = {rank: process.poll() for rank, process in self.items()}
         return {rank: describe_exit(code) for rank, code in codes.items() if code is not None}
 
+    def end_after_error(self) -> None:
+        """Wait until the ranks have exited if this process ends with an error, and kill those that do not in time."""
+        if getattr(sys, "last_value", None) is None:
+            return
+        deadline = time.monotonic() + _EXIT_TIMEOUT
+        while running := {rank: process for rank, process in self.items() if process.poll() is None}:
+            for rank, process in running.items():
+                if time.monotonic() > self.deadlines.get(rank, deadline):
+                    process.kill()
+            time.sleep(_POLL_INTERVAL)
 
-class _SubprocessMixin:
+
+class LauncherMixin:
+    """Mixin that publishes an error of the launched function before Lightning calls hooks; list it before a launcher.
+
+    Attributes:
+        run: Calls a function, and publishes its error.
+    """
+
+    run: Callable[..., Any]
+
+    def launch(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Launch the ranks, and return the result of the function on this one."""
+        launched: Any = super().launch(functools.partial(self.run, function), *args, **kwargs)  # type: ignore[misc] # Lightning's launcher has it.
+        return launched
+
+
+class FabricInProcessLauncher:
+    """Launcher of Fabric where another program has started the ranks: it calls the function.
+
+    Attributes:
+        is_interactive_compatible: Whether it works in notebooks.
+        run: See LauncherMixin.
+    """
+
+    is_interactive_compatible = True
+    run: Callable[..., Any]
+
+    def launch(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Return the result of the function."""
+        return self.run(function, *args, **kwargs)
+
+
+class InProcessLauncher(FabricInProcessLauncher):
+    """Launcher of the Trainer where another program has started the ranks."""
+
+    def launch(self, function: Callable[..., Any], *args: Any, trainer: Any = None, **kwargs: Any) -> Any:  # noqa: ARG002 - Lightning's argument.
+        """Return the result of the function."""
+        return super().launch(function, *args, **kwargs)
+
+    def kill(self, signum: Any) -> None:
+        """Send no signal: there are no launched ranks."""
+
+
+class _SubprocessMixin(LauncherMixin):
     """Mixin; list it before Lightning's launcher.
 
     Attributes:
@@ -58,15 +128,7 @@ class _SubprocessMixin:
         # too early for an error that names it. Neither the launcher nor a strategy has an option or a method to leave
         # the observer out.
         self.procs = []
-        atexit.register(self._kill_after_error)
-
-    def _kill_after_error(self) -> None:
-        if getattr(sys, "last_value", None) is None:
-            return
-        deadline = time.monotonic() + _EXIT_TIMEOUT
-        while time.monotonic() < deadline and any(process.poll() is None for process in self.launched.values()):
-            time.sleep(_POLL_INTERVAL)
-        self.kill(signal.SIGKILL)
+        atexit.register(self.launched.end_after_error)
 
 
 class HPUSubprocessScriptLauncher(_SubprocessMixin, SubprocessScriptLauncher):

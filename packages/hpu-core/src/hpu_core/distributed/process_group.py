@@ -1,6 +1,7 @@
 """Process group of this process: rendezvous, default process group, and the watchdog of its ranks."""
 
 import os
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
@@ -9,11 +10,11 @@ from typing import Any, Final
 import torch.distributed as dist
 
 from hpu_core import collectives
-from hpu_core._lightning import ClusterEnvironment, init_dist_connection
+from hpu_core._lightning import ClusterEnvironment, SIGTERMException, TunerExitException, init_dist_connection
 from hpu_core.distributed import _torch_2_0, excepthook
 from hpu_core.distributed.connections import own_endpoints
 from hpu_core.distributed.environment import LAUNCHER_PID, find_agent
-from hpu_core.distributed.failure_detection import RankFailedError
+from hpu_core.distributed.failure_detection import RankFailedError, describe_error
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult, rendezvous
 from hpu_core.distributed.store import RendezvousConfig, open_store
@@ -44,6 +45,7 @@ class ProcessGroupManager:
 
     Attributes:
         launched: The ranks that this process launched.
+        error: The error with which this rank left the job, in words; None while it takes part in collectives.
 
     Raises:
         TypeError: `timeout` is not a timedelta.
@@ -56,6 +58,25 @@ class ProcessGroupManager:
         self.failure_detection = failure_detection and os.environ.get(FAILURE_DETECTION) != "0"
         self.launched = LaunchedRanks()
         self.watchdog: Watchdog | None = None
+        self.error: str | None = None
+
+    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Return the result of an entry point of Lightning's, and publish its error before Lightning calls hooks.
+
+        From then on, this rank enters no collective: the others are not in the same one, and those that wait in one
+        learn why it fails.
+        """
+        self.error = None
+        try:
+            return function(*args, **kwargs)
+        # All ranks raise these at the same place, and what follows is as without them.
+        except (SIGTERMException, TunerExitException):
+            raise
+        except BaseException as error:
+            self.error = describe_error(error)
+            if self.watchdog is not None:
+                self.watchdog.report_failure(error)
+            raise
 
     def rendezvous(self, cluster: ClusterEnvironment | None) -> None:
         """Wait for the other ranks, unless this process has a process group already, and start the watchdog.
@@ -87,9 +108,11 @@ class ProcessGroupManager:
             _job = rendezvous(config, open_store(config, server=False))
         if _job is not None and self.failure_detection:
             excepthook.install(_job.store().add)
-            if config.world_size > 1 and self.watchdog is None:
+            if config.world_size > 1 and (self.watchdog is None or self.watchdog.is_closed):
                 self.watchdog = Watchdog(_job, self.launched, find_agent())
                 self.watchdog.start()
+                # Fabric does not tear its strategy down. At exit, the watchdog ends by itself.
+                weakref.finalize(self, self.watchdog.close).atexit = False
         if self.watchdog is not None:
             self.watchdog.on_training_start()
 
@@ -103,22 +126,25 @@ class ProcessGroupManager:
             # Without `device_id`, which Lightning passes from 2.5.5 on: torch wants one with an index.
             init_dist_connection(cluster, self.backend, timeout=self.timeout, store=_job.store())
             collectives.ignore_barrier_warning()
-        elif not _supports_hpu(dist.get_backend()):
+        elif not _supports_hpu(_backend_config()):
             raise RuntimeError(
-                f"the process group must have a backend that takes hpu tensors, got {dist.get_backend()!r}: call "
+                f"the process group must have a backend that takes hpu tensors, got {_backend_config()!r}: call "
                 f"`init_process_group({BACKEND!r})`, or leave it to the strategy"
             )
 
     def collective(self, name: str, group: Any | None = None) -> AbstractContextManager[None]:
-        """Return a context that counts a collective of all ranks; those of a smaller group are not counted."""
+        """Return a context that counts a collective of all ranks; those of a smaller group are not counted.
+
+        Raises:
+            RuntimeError: This rank has failed.
+        """
+        if self.error is not None:
+            if self.watchdog is not None:
+                self.watchdog.raise_if_failed()
+            raise RuntimeError(f"{name} needs all ranks, and this one has failed before: {self.error}")
         if self.watchdog is None or group not in {None, dist.group.WORLD}:
             return nullcontext()
         return self.watchdog.collective(name)
-
-    def report_failure(self, error: BaseException) -> None:
-        """Publish that this rank cannot continue."""
-        if self.watchdog is not None:
-            self.watchdog.report_failure(error)
 
     def close(self) -> None:
         """End the watchdog. The process group stays, as everywhere in torch, and another strategy may use it."""
@@ -152,7 +178,16 @@ def _validate_backend(name: str | None) -> str:
     return str(name)
 
 
+def _backend_config() -> str:
+    """Return the backends of the default process group by device, "cpu:gloo,hpu:hccl"; its backend on torch 2.0."""
+    # `get_backend` has "undefined" for a process group that was made without one.
+    config: str = dist.get_backend_config() if hasattr(dist, "get_backend_config") else dist.get_backend()
+    return config
+
+
 def _supports_hpu(backend: str) -> bool:
+    if ":" in backend:
+        backend = dict(pair.split(":", 1) for pair in backend.split(",") if ":" in pair).get("hpu", "")
     if _torch_2_0.IS_TORCH_2_0:
         return _torch_2_0.supports_hpu(backend)
     return "hpu" in dist.Backend.backend_capability.get(backend, ())

@@ -1,4 +1,4 @@
-"""SIGTERM: all ranks of a Trainer stop before the same batch, at no cost to a batch before the signal.
+"""SIGTERM: all ranks of a Trainer stop before they fetch the same batch, at no cost to a batch before the signal.
 
 From 2.5.5 on, Lightning's loop broadcasts and reads rank 0's answer before each batch: a copy, a collective and a
 host-device synchronization in every step of every rank. In earlier loops each rank acts on its own signal, and one may
@@ -34,6 +34,8 @@ class SigtermCoordinator:
         # On the instances: the classes stay as they are.
         self._replaced: list[tuple[object, str, Any]] = [(trainer._signal_connector, NOTIFIER, self._notify)]  # noqa: SLF001 - see above.
         loop = trainer.fit_loop.epoch_loop
+        self._advance_loop = loop.advance
+        self._replaced.append((loop, "advance", self._advance))
         if hasattr(loop, SYNCHRONIZER):
             self._replaced.append((loop, SYNCHRONIZER, self._skip))
         for owner, name, method in self._replaced:
@@ -44,12 +46,13 @@ class SigtermCoordinator:
         for owner, name, _ in self._replaced:
             delattr(owner, name)
 
-    def raise_if_stopping(self) -> None:
-        """Raise Lightning's SIGTERMException if the ranks have agreed to stop before this batch."""
+    def _advance(self, *args: Any) -> None:
+        """Fetch and train a batch, unless the ranks stop before it: a loader counts what is fetched."""
         if self._watchdog.should_stop_before_batch():
             rank_zero_info(f"Received SIGTERM: all ranks stop after step {self._trainer.global_step}")
             self._trainer._signal_connector.received_sigterm = True  # noqa: SLF001 - read by `Trainer.received_sigterm`.
             raise SIGTERMException
+        self._advance_loop(*args)
 
     def _notify(self, signum: Any, frame: Any) -> None:  # noqa: ARG002 - the arguments of a signal handler.
         launcher = self._trainer.strategy.launcher

@@ -1,6 +1,7 @@
 """Mixins and base classes of strategies for several devices, for the Trainer and for Fabric."""
 
 import functools
+import signal
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -18,7 +19,13 @@ from hpu_core._lightning import (
 from hpu_core._strategy_mixin import validate_devices
 from hpu_core.collectives import CollectivesMixin
 from hpu_core.distributed.environment import validate_environment
-from hpu_core.distributed.launcher import FabricHPUSubprocessScriptLauncher, HPUSubprocessScriptLauncher
+from hpu_core.distributed.failure_detection import RankFailedError
+from hpu_core.distributed.launcher import (
+    FabricHPUSubprocessScriptLauncher,
+    FabricInProcessLauncher,
+    HPUSubprocessScriptLauncher,
+    InProcessLauncher,
+)
 from hpu_core.distributed.metrics import CountedMetrics
 from hpu_core.distributed.process_group import ProcessGroupManager
 from hpu_core.distributed.sigterm import SigtermCoordinator
@@ -72,6 +79,8 @@ class HPUParallelMixin(CollectivesMixin, _Strategy):
     """
 
     process_groups: ProcessGroupManager
+    _subprocess_launcher: type[Any]
+    _in_process_launcher: type[Any]
     # The rank of a process that has joined the others by it is final.
     _has_joined = False
 
@@ -118,11 +127,34 @@ class HPUParallelMixin(CollectivesMixin, _Strategy):
     def collective(self, name: str, group: Any | None = None) -> AbstractContextManager[None]:
         """Return the context of a collective: if a rank fails, the others raise `RankFailedError` from it.
 
+        A rank that has failed cannot enter it.
+
         Args:
             name: For error messages, such as "all-gather".
             group: The process group; all ranks if None. Collectives of smaller groups are not watched.
         """
         return self.process_groups.collective(name, group)
+
+    def gather_random_states(self, state: Tensor) -> Tensor | None:
+        """Return the states of all ranks; None if one has failed: a checkpoint of this rank's alone needs no other."""
+        try:
+            return None if self.is_alone else self.all_gather(state)
+        except RankFailedError:
+            return None
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this rank has failed, so that it can wait for no other one."""
+        return self.process_groups.error is not None
+
+    def broadcast(self, obj: Any, src: int = 0) -> Any:
+        """Return the object of one rank; on a rank that has failed, its own."""
+        return obj if self.is_alone else super().broadcast(obj, src)
+
+    def barrier(self, *args: Any, **kwargs: Any) -> None:
+        """Wait until all ranks are here and their devices have finished all work, unless this rank has failed."""
+        if not self.is_alone:
+            super().barrier(*args, **kwargs)
 
     def teardown(self) -> None:
         """Move everything off the device, and end the watchdog."""
@@ -141,13 +173,14 @@ class HPUParallelMixin(CollectivesMixin, _Strategy):
         # Lightning 2.0.0 passes these to Fabric's other ranks before it asks for the rank of this process.
         bridge.clear_default_rendezvous_env()
         super()._configure_launcher()
-        for base, launcher in (
-            (SubprocessScriptLauncher, HPUSubprocessScriptLauncher),
-            (FabricSubprocessScriptLauncher, FabricHPUSubprocessScriptLauncher),
-        ):
-            if type(self._launcher) is base and self.process_groups.failure_detection:
+        if type(self._launcher) in {SubprocessScriptLauncher, FabricSubprocessScriptLauncher}:
+            if self.process_groups.failure_detection:
+                launcher = self._subprocess_launcher
                 self._launcher = launcher(self.cluster_environment, self.num_processes, self.num_nodes)
                 self._launcher.launched = self.process_groups.launched
+        elif self._launcher is None:
+            self._launcher = self._in_process_launcher()
+        self._launcher.run = self.process_groups.run
 
     def _validate_environment(self) -> None:
         validate_environment(self.cluster_environment, self.num_processes, self.num_nodes)
@@ -158,6 +191,8 @@ class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
 
     reduce = CollectivesMixin.reduce_over_ranks  # Lightning's name for it here.
 
+    _subprocess_launcher = HPUSubprocessScriptLauncher
+    _in_process_launcher = InProcessLauncher
     _metrics: CountedMetrics | None = None
     _sigterm: SigtermCoordinator | None = None
 
@@ -178,12 +213,6 @@ class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
             self._metrics = CountedMetrics(trainer.lightning_module, self.collective)
             if trainer.training:
                 self._sigterm = SigtermCoordinator(trainer, self.process_groups.watchdog)
-
-    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Raise Lightning's SIGTERMException if all ranks stop before this batch because one received SIGTERM."""
-        if self._sigterm is not None:
-            self._sigterm.raise_if_stopping()
-        super().on_train_batch_start(batch, batch_idx)
 
     @property
     def gathers_parameters(self) -> bool:
@@ -219,11 +248,6 @@ class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
         with self.collective("backward"):
             return super().backward(closure_loss, optimizer, *args, **kwargs)
 
-    def on_exception(self, exception: BaseException) -> None:
-        """Publish that this rank cannot continue."""
-        self.process_groups.report_failure(exception)
-        super().on_exception(exception)
-
     def teardown(self) -> None:
         """Move everything off the device, which stays with the process until it exits, and end the watchdog."""
         if self._sigterm is not None:
@@ -240,10 +264,34 @@ class FabricHPUParallelStrategyBase(HPUParallelMixin, FabricHPUStrategy):
 
     all_reduce = CollectivesMixin.reduce_over_ranks  # Lightning's name for it here.
 
+    _subprocess_launcher = FabricHPUSubprocessScriptLauncher
+    _in_process_launcher = FabricInProcessLauncher
+
+    _handles_sigterm = False
+    _received_sigterm = False
+
     def backward(self, tensor: Tensor, module: "torch.nn.Module | None", *args: Any, **kwargs: Any) -> None:
         """Compute gradients, reduce them over all ranks, and launch the graph of forward and backward (lazy mode)."""
         with self.collective("backward"):
             super().backward(tensor, module, *args, **kwargs)
+
+    def should_stop(self) -> bool:
+        """Return whether all ranks stop here, because one received SIGTERM; all call this before they fetch a batch.
+
+        From the first call on, SIGTERM does not end the process. Without failure detection, each call is an all-reduce.
+        """
+        if not self._handles_sigterm:
+            signal.signal(signal.SIGTERM, self._on_sigterm)
+            self._handles_sigterm = True
+        watchdog = self.process_groups.watchdog
+        if watchdog is not None:
+            return watchdog.should_stop_before_batch()
+        return bool(self.all_reduce(torch.tensor(int(self._received_sigterm), device="hpu"), reduce_op="max"))
+
+    def _on_sigterm(self, signum: int, frame: Any) -> None:  # noqa: ARG002 - the arguments of a signal handler.
+        self._received_sigterm = True
+        if self.process_groups.watchdog is not None:
+            self.process_groups.watchdog.request_stop()
 
     def count_forward_passes(self) -> None:
         """Count each forward pass as a collective; for strategies that communicate in it, once set up."""

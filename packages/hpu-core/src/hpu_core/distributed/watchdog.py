@@ -2,7 +2,9 @@
 
 HCCL collectives never time out, so a collective that one rank does not enter holds all others forever. A rank raises
 `RankFailedError` at its next collective; one that is held in a collective is ended by faulthandler after a grace
-period. An error of the watchdog itself switches it off and never ends a healthy run.
+period. One that works outside of collectives has the strategy's timeout to reach the next one: on a card, what waits
+for the device may wait for a collective that was launched before. An error of the watchdog itself switches it off and
+never ends a healthy run.
 """
 
 import atexit
@@ -19,8 +21,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
+import torch.distributed as dist
+
 from hpu_core.distributed.environment import Agent
-from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, RankFailure, StopDecision
+from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, RankFailure, StopDecision, describe_error
 from hpu_core.distributed.heartbeat_exchange import HeartbeatExchange
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult
@@ -30,7 +34,6 @@ __all__ = ["Watchdog"]
 _log = logging.getLogger(__name__)
 
 _STDERR: Final = 2
-_MAX_ERROR_LENGTH: Final = 2000
 # While ranks wait for a `StopDecision` before every batch.
 _STOP_INTERVAL: Final = 0.05
 
@@ -111,20 +114,16 @@ class Watchdog:
         Raises:
             RankFailedError: The job cannot continue, which may be why the body failed.
         """
-        self.raise_if_failed()
         beat = self._heartbeat
         self._last_error_id = None
         with self._lock:
+            self.raise_if_failed()
             outer, beat.collective = beat.collective, name
             beat.collective_seq += 1
         try:
             yield
         except BaseException as error:
             if not isinstance(error, RankFailedError) and self._wait_for_failure(error):
-                if self._failure is not None and beat.training:
-                    # Out of the collective, the main thread has what is left of the timeout to clean up.
-                    left = self._job.config.timeout.total_seconds() - self._failure.stalled_for
-                    self._schedule_exit(max(self._timeouts.exit_grace, left))
                 self.raise_if_failed(error)
             with self._lock:
                 beat.collective_seq -= 1
@@ -132,6 +131,13 @@ class Watchdog:
         finally:
             with self._lock:
                 beat.collective = outer
+                if outer is None and self._failure is not None and beat.training:
+                    self._limit_time()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether this watchdog has ended."""
+        return self._closed.is_set()
 
     @property
     def stop_requested(self) -> bool:
@@ -169,12 +175,11 @@ class Watchdog:
 
     def report_failure(self, error: BaseException) -> None:
         """Publish that this rank cannot continue, unless another rank is the reason."""
-        has_stopped = self._exchange.leader.decision.stop
-        caused_by_peer = isinstance(error, RankFailedError) or has_stopped or self._wait_for_failure(error)
+        caused_by_peer = isinstance(error, RankFailedError) or self._wait_for_failure(error)
         if self._heartbeat.training and not caused_by_peer:
-            text = f"{type(error).__name__}: {error}".rstrip(": ")
-            self._heartbeat.error = text[:_MAX_ERROR_LENGTH]
+            self._heartbeat.error = describe_error(error)
             self._has_reported = True
+            _print(f"[rank {self._info.rank}] failed: {self._heartbeat.error}")
             self._flush()
 
     def close(self) -> None:
@@ -186,11 +191,16 @@ class Watchdog:
         self._flush()
         self._closed.set()
         self._wake.put(None)
-        for thread in self._threads:
+        for thread in set(self._threads) - {threading.current_thread()}:
             # One that waits for a store out of reach ends with the process.
             thread.join(self._timeouts.silence)
         atexit.unregister(self._close_at_exit)
         self._finalizer.cancel()
+        # A rank that answers may finish what it does: its own watchdog limits how long.
+        now, limit = time.monotonic(), self._job.config.timeout.total_seconds()
+        for rank in self._launched:
+            if now - self._exchange.ranks[rank].last_heartbeat_time < self._timeouts.detection_latency:
+                self._launched.deadlines[rank] = now + limit
         if self._failure is not None:
             # User code has control again.
             faulthandler.cancel_dump_traceback_later()
@@ -199,6 +209,7 @@ class Watchdog:
     def _limit_exit(self, run: int) -> None:
         """Limit how long this process takes to exit, unless it trained again, which needed all ranks."""
         if self._heartbeat.run == run:
+            self._launched.end_after_error()
             self._schedule_exit(self._timeouts.exit_grace)
 
     def _close_at_exit(self) -> None:
@@ -211,6 +222,7 @@ class Watchdog:
         self._heartbeat.closed = self._heartbeat.error is None and self._failure is None
         self.close()
         if self._failure is not None:
+            self._launched.end_after_error()
             # At exit the bridge destroys its process groups, which waits for dead peers.
             self._schedule_exit(self._timeouts.exit_grace)
 
@@ -232,9 +244,17 @@ class Watchdog:
                 self._wake.get(timeout=interval)
 
     def _monitor(self) -> None:
-        """Abort where the launcher is gone, or the store does not answer while this rank waits for others."""
+        """Abort where the launcher is gone, or the store does not answer while this rank waits for others.
+
+        Ends this watchdog with the process group.
+        """
         exchange, own = self._exchange, self._exchange.own
+        had_process_group = False
         while not self._closed.wait(self._timeouts.heartbeat_interval) and not self._is_off:
+            if had_process_group and not dist.is_initialized():
+                self.close()
+                return
+            had_process_group = dist.is_initialized()
             now = time.monotonic()
             silent = now - exchange.last_exchange_time
             own.update(self._snapshot(), now)
@@ -286,11 +306,19 @@ class Watchdog:
                 self._wait_for_readers()
             finally:
                 os._exit(1)
-        self._failure, self._failed_at = failure, time.monotonic()
-        if beat.training and beat.error is None and failure.rank != rank:
+        aborts = beat.training and beat.error is None and failure.rank != rank
+        if aborts:
             _print(f"[rank {rank}] aborting: {failure.message}")
-            self._schedule_exit(self._timeouts.exit_grace)
+        with self._lock:
+            self._failure, self._failed_at = failure, time.monotonic()
+            if aborts:
+                self._limit_time()
         self._failed.set()
+
+    def _limit_time(self) -> None:
+        """Limit how long this rank may take to raise: it has the timeout where no collective holds it."""
+        is_held = self._heartbeat.collective is not None
+        self._schedule_exit(self._timeouts.exit_grace if is_held else self._job.config.timeout.total_seconds())
 
     def _schedule_exit(self, seconds: float) -> None:
         """Exit with code 1 after a time, from a thread that does not need the GIL.
