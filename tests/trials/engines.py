@@ -101,7 +101,9 @@ def run(case: Case, folder: Path, *, kills_launcher: bool = False) -> tuple[int,
         command = [sys.executable, *training]
     else:
         launch = [str(BIN / "hpu-launch"), "--engine", case.engine, "--devices", str(case.ranks)]
-        command = [*launch, "--port", str(free_port()), *case.options, "--run", *training]
+        # SLURM and Ray choose their own.
+        port = ["--port", str(free_port())] if case.engine in {"torchrun", "mpirun"} else []
+        command = [*launch, *port, *case.options, "--run", *training]
     # Ray's own limit is too short for a busy machine.
     variables = VARIABLES | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_agent_register_timeout_ms": "300000"}
     environment = machine_env(case.ranks, folder, **variables)
