@@ -66,7 +66,7 @@ _OPTIONS = {
 @click.argument("script", type=click.Path())
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
-def main(context: click.Context, engine: str, hosts: str, run: bool, no_checks: bool, **options: object) -> None:
+def main(context: click.Context, /, engine: str, hosts: str, run: bool, no_checks: bool, **options: object) -> None:
     """Print how to start SCRIPT with ARGUMENTS on Gaudi cards, with a comment for each line.
 
     The Trainer or Fabric of the script needs the same numbers: `devices=DEVICES, num_nodes=NODES`.

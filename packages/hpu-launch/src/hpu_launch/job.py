@@ -75,17 +75,20 @@ class JobSpec:
             raise ValueError(f"`--port` must be from 1 to 65535, got {self.port}")
         if self.time_limit is not None and not re.fullmatch(r"(\d+-)?\d{1,2}:\d{2}:\d{2}", self.time_limit):
             raise ValueError(f"`--time` must be HH:MM:SS or DAYS-HH:MM:SS, got {self.time_limit!r}")
+        self._check_pod()
+        if not re.fullmatch(r"[a-z]([-a-z0-9]{0,51}[a-z0-9])?", self.job_name):
+            raise ValueError(
+                "`--name` must be at most 53 lower-case letters, digits and dashes, and begin with a letter, got "
+                f"{self.job_name!r}"
+            )
+
+    def _check_pod(self) -> None:
         if self.memory is not None and not re.fullmatch(r"[1-9]\d*(\.\d+)?[KMGT]i?", self.memory):
             raise ValueError(f"`--memory` must be a quantity of Kubernetes such as 800Gi, got {self.memory!r}")
         if self.volume is not None and not re.fullmatch(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?:/[^:]*", self.volume):
             raise ValueError(
                 f"`--volume` must be the name of a PersistentVolumeClaim and an absolute path, CLAIM:PATH, got "
                 f"{self.volume!r}"
-            )
-        if not re.fullmatch(r"[a-z]([-a-z0-9]{0,51}[a-z0-9])?", self.job_name):
-            raise ValueError(
-                "`--name` must be at most 53 lower-case letters, digits and dashes, and begin with a letter, got "
-                f"{self.job_name!r}"
             )
 
     @property

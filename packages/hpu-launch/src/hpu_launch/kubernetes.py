@@ -39,7 +39,7 @@ def pytorchjob(job: JobSpec) -> Launch:
         f"  name: {job.job_name}",
         "spec:",
         "  runPolicy:",
-        f"    backoffLimit: {job.max_restarts * job.nodes}  # restarts of pods; a failure restarts that of each machine",
+        f"    backoffLimit: {job.max_restarts * job.nodes}  # restarts of pods; a failure restarts all of them",
         "    cleanPodPolicy: Running  # a job that has ended leaves no pod that holds cards",
         "  pytorchReplicaSpecs:",
     ]
@@ -158,7 +158,7 @@ def _pod(job: JobSpec, name: str, command: list[str] | None, *, port: bool, inde
         *(
             [
                 "  volumes:",
-                f"    - {{name: checkpoints, persistentVolumeClaim: {{claimName: {claim}}}}}  # the same on all machines",
+                f"    - {{name: checkpoints, persistentVolumeClaim: {{claimName: {claim}}}}}  # of all machines",
             ]
             if claim
             else []

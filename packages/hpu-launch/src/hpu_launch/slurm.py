@@ -51,7 +51,7 @@ def slurm(job: JobSpec) -> Launch:
             if job.cpus is None
             else []
         ),
-        "# Lightning reads rank, world size, address and port from SLURM's variables. If a rank fails, all of them end.",
+        "# Lightning reads rank, world size, address and port from SLURM's variables. If a rank fails, all end.",
         f"srun --kill-on-bad-exit=1 --cpus-per-task={cpus} {program}",
     ]
     return Launch("\n".join(lines), ["sbatch"], reads_text=True)
