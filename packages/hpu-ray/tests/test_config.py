@@ -1,5 +1,8 @@
 """Tests of the configuration of Ray Train."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 ray = pytest.importorskip("ray.train")
@@ -25,6 +28,21 @@ def test_workers_of_a_machine_see_its_modules_in_the_same_order() -> None:
     assigned = [("node-1", ["10"]), ("node-2", ["1"]), ("node-1", ["2"])]
 
     assert config._modules_by_worker(assigned) == ["2,10", "1", "2,10"]
+
+
+def test_workers_import_the_bridge_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No worker is waited for before the last one has started."""
+    calls: list[Any] = []
+    group = SimpleNamespace(
+        execute=lambda _: [("node", ["0"]), ("node", ["1"])],
+        execute_single_async=lambda rank, _, modules: calls.append((rank, modules)) or rank,
+    )
+    monkeypatch.setattr(config.ray, "get", calls.append)
+    monkeypatch.setattr(config.TorchBackend, "on_start", lambda *_: None)
+
+    config.HPUTorchBackend().on_start(group, HPUTorchConfig())
+
+    assert calls == [(0, "0,1"), (1, "0,1"), [0, 1]]
 
 
 @pytest.mark.parametrize("modules", [[], ["0", "1"]])
