@@ -21,15 +21,8 @@ DEFAULTS: Final[Mapping[str, Any]] = {
 _START_METHODS: Final = ("popen", "spawn", "fork", "forkserver")
 
 
-def validate(start_method: object, **arguments: Any) -> dict[str, Any]:
+def validate(start_method: object, bucket_cap_mb: object, arguments: dict[str, Any]) -> None:
     """Raise an error for arguments of a strategy that would fail later, on every rank.
-
-    Args:
-        start_method: The strategy's argument.
-        **arguments: Arguments of DistributedDataParallel; None for the default.
-
-    Returns:
-        The arguments that the user passed.
 
     Raises:
         TypeError: DistributedDataParallel has no argument of this name.
@@ -42,12 +35,14 @@ def validate(start_method: object, **arguments: Any) -> dict[str, Any]:
             f"`start_method` must be {', '.join(map(repr, _START_METHODS[:-1]))} or {_START_METHODS[-1]!r}, got "
             f"{start_method!r}"
         )
-    given = {name: value for name, value in arguments.items() if name not in DEFAULTS or value is not None}
-    bucket_cap_mb = given.get("bucket_cap_mb", DEFAULTS["bucket_cap_mb"])
-    if not isinstance(bucket_cap_mb, (int, float)) or bucket_cap_mb <= 0:
+    if bucket_cap_mb is not None and (not isinstance(bucket_cap_mb, (int, float)) or bucket_cap_mb <= 0):
         raise ValueError(f"`bucket_cap_mb` must be a positive number of MiB, got {bucket_cap_mb!r}")
-    validate_keywords(given, DistributedDataParallel)
-    return given
+    validate_keywords(arguments, DistributedDataParallel)
+
+
+def given(**arguments: Any) -> dict[str, Any]:
+    """Return the arguments that the user passed; the others are None."""
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 @contextmanager
@@ -59,9 +54,9 @@ def merged(strategy: Any) -> Iterator[None]:
     Args:
         strategy: A subclass of Lightning's DDPStrategy.
     """
-    given = strategy._ddp_kwargs  # noqa: SLF001 - no public attribute has them.
-    strategy._ddp_kwargs = {**DEFAULTS, **given}  # noqa: SLF001 - see above.
+    arguments = strategy._ddp_kwargs  # noqa: SLF001 - no public attribute has them.
+    strategy._ddp_kwargs = {**DEFAULTS, **arguments}  # noqa: SLF001 - see above.
     try:
         yield
     finally:
-        strategy._ddp_kwargs = given  # noqa: SLF001 - see above.
+        strategy._ddp_kwargs = arguments  # noqa: SLF001 - see above.

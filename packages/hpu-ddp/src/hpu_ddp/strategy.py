@@ -81,12 +81,11 @@ class HPUParallelStrategy(StartMethodMixin, HPUParallelStrategyBase, DDPStrategy
         find_unused_parameters: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        arguments = _defaults.validate(
-            start_method,
+        _defaults.validate(start_method, bucket_cap_mb, kwargs)
+        given = _defaults.given(
             bucket_cap_mb=bucket_cap_mb,
             gradient_as_bucket_view=gradient_as_bucket_view,
             find_unused_parameters=find_unused_parameters,
-            **kwargs,
         )
         self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
         super().__init__(
@@ -102,7 +101,8 @@ class HPUParallelStrategy(StartMethodMixin, HPUParallelStrategyBase, DDPStrategy
             process_group_backend=self.process_groups.backend,
             timeout=self.process_groups.timeout,
             start_method=start_method,
-            **arguments,
+            **given,
+            **kwargs,
         )
 
     @classmethod
