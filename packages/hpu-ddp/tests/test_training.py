@@ -226,7 +226,8 @@ class _UsersStrategy(DDPStrategy):
         self.seen = seen
 
     def teardown(self) -> None:
-        self.seen.append(self.model._get_ddp_logging_data()["comm_hook"])
+        wrapped: Any = self.model
+        self.seen.append(wrapped._get_ddp_logging_data()["comm_hook"])
         super().teardown()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 ray = pytest.importorskip("ray.train")
 
-from hpu_ray import HPUTorchConfig, config, scaling_config, worker_runtime_env  # noqa: E402 - needs Ray.
+from hpu_ray import HPUTorchConfig, _ray, config, scaling_config, worker_runtime_env  # noqa: E402 - needs Ray.
 
 
 def test_workers_have_one_card_each() -> None:
@@ -33,12 +33,14 @@ def test_workers_of_a_machine_see_its_modules_in_the_same_order() -> None:
 def test_workers_import_the_bridge_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No worker is waited for before the last one has started."""
     calls: list[Any] = []
-    group = SimpleNamespace(
-        execute=lambda _: [("node", ["0"]), ("node", ["1"])],
-        execute_single_async=lambda rank, _, modules: calls.append((rank, modules)) or rank,
-    )
-    monkeypatch.setattr(config.ray, "get", calls.append)
-    monkeypatch.setattr(config.TorchBackend, "on_start", lambda *_: None)
+
+    def start(rank: int, _: object, modules: str) -> int:
+        calls.append((rank, modules))
+        return rank
+
+    group = SimpleNamespace(execute=lambda _: [("node", ["0"]), ("node", ["1"])], execute_single_async=start)
+    monkeypatch.setattr(_ray.ray, "get", calls.append)
+    monkeypatch.setattr(_ray.TorchBackend, "on_start", lambda *_: None)
 
     config.HPUTorchBackend().on_start(group, HPUTorchConfig())
 
