@@ -78,8 +78,10 @@ class Job:
         self._log = folder / "slurm.log"
         launcher = [sys.executable]
         if engine is not None:
-            launcher = [str(BIN / "hpu-launch"), "--engine", engine, "--devices", str(ranks), "--port"]
-            launcher += [str(free_port()), *launch, "--run"]
+            launcher = [str(BIN / "hpu-launch"), "--engine", engine, "--devices", str(ranks)]
+            # SLURM and Ray choose their own port.
+            launcher += ["--port", str(free_port())] if engine in {"torchrun", "mpirun"} else []
+            launcher += [*launch, "--run"]
         own = _VARIABLES | {"SBATCH_OUTPUT": str(self._log)} | variables
         common = ("--checkpoints", "--dropout=0.1", f"--devices={ranks}")
         self.program = start(folder, *common, *options, launcher=launcher, cards=4, machine=machine, variables=own)

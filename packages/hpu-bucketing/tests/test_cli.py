@@ -87,6 +87,7 @@ def test_keys_are_dimensions(file: Path) -> None:
     assert values["dimensions"] == [[128, 960], [64, 128]]
 
 
+@pytest.mark.filterwarnings("ignore:.*alone makes:UserWarning")
 def test_function_returns_the_loader(tmp_path: Path) -> None:
     path = tmp_path / "functions.py"
     path.write_text(

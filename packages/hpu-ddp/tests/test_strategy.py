@@ -13,7 +13,7 @@ from packaging.version import Version
 from hpu_core import HPUAccelerator, HPUCheckpointIO, bridge, frameworks
 from hpu_core.distributed.launcher import HPUSubprocessScriptLauncher
 from hpu_core.strategy import HPUStrategy
-from hpu_ddp import FabricHPUDDPStrategy, HPUDDPStrategy, HPUParallelStrategy
+from hpu_ddp import FabricHPUDDPStrategy, HPUDDPStrategy, HPUParallelStrategy, _defaults
 from hpu_ddp._launchers import HPUMultiProcessingLauncher
 from hpu_ddp._lightning import DDPStrategy
 
@@ -75,15 +75,24 @@ def test_positional_arguments_are_in_lightnings_order() -> None:
     assert (strategy.num_processes, strategy.cluster_environment, strategy.checkpoint_io) == (3, cluster, plugin)
 
 
-def test_kwargs_are_passed_to_ddp() -> None:
+@pytest.mark.parametrize("kind", [HPUDDPStrategy, FabricHPUDDPStrategy])
+@pytest.mark.parametrize("arguments", [{}, {"static_graph": True, "bucket_cap_mb": 10}])
+def test_strategy_keeps_the_arguments_that_the_user_passed(kind: Any, arguments: dict[str, Any]) -> None:
+    """As Lightning's; the defaults for Gaudi apply where the module is wrapped."""
+    assert kind(**arguments)._ddp_kwargs == arguments
+
+
+def test_defaults_apply_while_the_module_is_wrapped() -> None:
     strategy = HPUDDPStrategy(static_graph=True, bucket_cap_mb=10)
 
-    assert strategy._ddp_kwargs == {
-        "static_graph": True,
-        "bucket_cap_mb": 10,
-        "gradient_as_bucket_view": True,
-        "find_unused_parameters": False,
-    }
+    with _defaults.merged(strategy):
+        assert strategy._ddp_kwargs == {
+            "static_graph": True,
+            "bucket_cap_mb": 10,
+            "gradient_as_bucket_view": True,
+            "find_unused_parameters": False,
+        }
+    assert strategy._ddp_kwargs == {"static_graph": True, "bucket_cap_mb": 10}
 
 
 def test_default_backend_is_hccl() -> None:

@@ -14,6 +14,7 @@ from packaging.version import Version
 import hpu_sim
 from hpu_core import SingleHPUStrategy, frameworks
 from hpu_ddp import HPUDDPStrategy, HPUParallelStrategy
+from hpu_ddp._lightning import DDPStrategy
 from hpu_testing.modules import BATCHES, Classifier, make_sharded_loader, parameter_bytes, to_floats
 
 from .conftest import OnRanks
@@ -217,6 +218,30 @@ def _train_with_hook(wrap: bool) -> tuple[int, object, bytes]:
     strategy = HPUDDPStrategy(ddp_comm_state="state", ddp_comm_hook=hook, ddp_comm_wrapper=wrapper if wrap else None)
     module = _fit(Classifier(), strategy=strategy)
     return len(calls), calls[0], parameter_bytes(module)
+
+
+class _UsersStrategy(DDPStrategy):
+    def __init__(self, seen: list[str], **options: Any) -> None:
+        super().__init__(**options)
+        self.seen = seen
+
+    def teardown(self) -> None:
+        wrapped: Any = self.model
+        self.seen.append(wrapped._get_ddp_logging_data()["comm_hook"])
+        super().teardown()
+
+
+def _train_with_users_strategy() -> list[str]:
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+    strategy = _UsersStrategy([], ddp_comm_hook=allreduce_hook)
+    make_trainer(strategy=strategy).fit(Classifier(), make_loader())
+    return strategy.seen
+
+
+def test_users_subclass_of_lightnings_strategy_trains(on_ranks: OnRanks) -> None:
+    """Its communication hook and the methods that it overrides are used."""
+    assert on_ranks(_train_with_users_strategy) == [["allreduce_hook"]] * 2
 
 
 def test_ddp_comm_hook_replaces_all_reduce(on_ranks: OnRanks) -> None:

@@ -1,8 +1,21 @@
 """Tests of the text reports."""
 
+from collections.abc import Callable
+
+import pytest
 from rich.console import Console
 
-from hpu_doctor.text_report import render_collectives
+from hpu_doctor.checks import Check
+from hpu_doctor.machine import Machine
+from hpu_doctor.text_report import render_checks, render_collectives
+
+
+@pytest.mark.parametrize(("is_done", "state"), [(True, "OK"), (False, "Unknown")])
+def test_check_without_facts_is_not_ok(is_done: bool, state: str, make_machine: Callable[..., Machine]) -> None:
+    console = Console(record=True, width=100)
+    render_checks(console, make_machine(), (Check(name="driver", detail="text", is_done=is_done),))
+
+    assert state in console.export_text().split()
 
 
 def test_report_names_the_faults() -> None:

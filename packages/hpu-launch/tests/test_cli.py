@@ -15,7 +15,20 @@ from click.testing import CliRunner
 from hpu_launch.cli import main
 from hpu_testing import machine_env
 
-MACHINES = ("--nodes", "2", "--devices", "4", "--address", "node-1", "--hosts", "node-1,node-2", "--image", "image:1")
+_ADDRESS = ("--address", "node-1")
+_IMAGE = ("--image", "image:1")
+# Two machines with four cards, as each engine wants them named.
+MACHINES = {
+    engine: ("--engine", engine, "--nodes", "2", "--devices", "4", *options)
+    for engine, options in {
+        "torchrun": _ADDRESS,
+        "mpirun": ("--hosts", "node-1,node-2"),
+        "slurm": (),
+        "ray": _ADDRESS,
+        "kubernetes": _IMAGE,
+        "kubernetes-mpi": _IMAGE,
+    }.items()
+}
 SCRIPT = ("train.py", "--learning rate", "0.1")
 
 
@@ -37,13 +50,13 @@ def _refuse(*arguments: str) -> str:
 
 
 def _manifest(engine: str, *arguments: str) -> Any:
-    return yaml.safe_load(_print("--engine", engine, *MACHINES, *arguments, *SCRIPT))
+    return yaml.safe_load(_print(*MACHINES[engine], *arguments, *SCRIPT))
 
 
 @pytest.mark.parametrize("engine", ["torchrun", "mpirun", "ray"])
 def test_printed_command_is_a_shells(engine: str) -> None:
     """Comments and line ends do not change the words."""
-    text = _print("--engine", engine, *MACHINES, *SCRIPT)
+    text = _print(*MACHINES[engine], *SCRIPT)
 
     assert _words(text)[0] == engine
     assert _words(text)[-3:] == list(SCRIPT)
@@ -57,13 +70,13 @@ def test_torchrun_on_one_machine_chooses_its_port() -> None:
 
 
 def test_torchrun_on_several_machines_shares_an_endpoint() -> None:
-    words = _words(_print("--engine", "torchrun", *MACHINES, "--port", "1234", "--max-restarts", "3", *SCRIPT))
+    words = _words(_print(*MACHINES["torchrun"], "--port", "1234", "--max-restarts", "3", *SCRIPT))
 
     assert {"--nnodes=2", "--rdzv-endpoint=node-1:1234", "--max-restarts=3"} <= set(words)
 
 
 def test_torchrun_goes_on_with_fewer_machines() -> None:
-    text = _print("--engine", "torchrun", *MACHINES, "--min-nodes", "1", "--max-restarts", "3", *SCRIPT)
+    text = _print(*MACHINES["torchrun"], "--min-nodes", "1", "--max-restarts", "3", *SCRIPT)
 
     assert _words(text)[:3] == ["env", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1", "torchrun"]
     assert "--nnodes=1:2" in _words(text)
@@ -71,7 +84,7 @@ def test_torchrun_goes_on_with_fewer_machines() -> None:
 
 
 def test_mpirun_names_the_hosts_and_the_first_ones_port() -> None:
-    words = _words(_print("--engine", "mpirun", *MACHINES, *SCRIPT))
+    words = _words(_print(*MACHINES["mpirun"], *SCRIPT))
 
     assert words[words.index("-np") + 1] == "8"
     assert words[words.index("--host") + 1] == "node-1:4,node-2:4"
@@ -90,7 +103,7 @@ def test_mpirun_binds_ranks_only_to_given_cores() -> None:
 
 @pytest.mark.parametrize(("rank", "expected"), [("0", "0 0"), ("5", "1 1")])
 def test_ranks_of_open_mpi_get_lightnings_variables(rank: str, expected: str) -> None:
-    words = _words(_print("--engine", "mpirun", *MACHINES, *SCRIPT))
+    words = _words(_print(*MACHINES["mpirun"], *SCRIPT))
     shell = ["/bin/bash", *words[words.index("bash") + 1 : words.index("python")]]
     variables = {
         "OMPI_COMM_WORLD_RANK": rank,
@@ -111,7 +124,7 @@ def test_ray_on_one_machine_starts_its_own_cluster() -> None:
 
 
 def test_ray_on_several_machines_submits_to_the_head() -> None:
-    text = _print("--engine", "ray", *MACHINES, *SCRIPT)
+    text = _print(*MACHINES["ray"], *SCRIPT)
     words = _words(text)
 
     assert words[:6] == ["ray", "job", "submit", "--address=http://node-1:8265", "--working-dir=.", "--"]
@@ -121,12 +134,35 @@ def test_ray_on_several_machines_submits_to_the_head() -> None:
 
 
 def test_slurm_starts_a_task_for_each_card() -> None:
-    text = _print("--engine", "slurm", *MACHINES, "--time", "1-02:00:00", *SCRIPT)
+    text = _print(*MACHINES["slurm"], "--time", "1-02:00:00", *SCRIPT)
 
     directives = [_words(line.removeprefix("#SBATCH"))[0] for line in text.splitlines() if line.startswith("#SBATCH")]
     assert {"--job-name=train", "--nodes=2", "--ntasks-per-node=4", "--time=1-02:00:00"} <= set(directives)
     assert text.splitlines()[0] == "#!/bin/bash"
-    assert _words(text.splitlines()[-1]) == ["srun", "python", *SCRIPT]
+    assert _words(text.splitlines()[-1])[-4:] == ["python", *SCRIPT]
+
+
+def test_slurm_ends_all_ranks_if_one_fails() -> None:
+    """By default, the others wait until the job's time limit."""
+    assert "--kill-on-bad-exit=1" in _words(_print("--engine", "slurm", "train.py").splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [(("--cpus", "6"), "--cpus-per-task=6"), ((), "--cpus-per-task=$((SLURM_CPUS_ON_NODE / 4))")],
+)
+def test_slurm_gives_ranks_their_cores(options: tuple[str, ...], expected: str) -> None:
+    """In the step as well, because srun does not take them from sbatch; by default SLURM gives a rank one core."""
+    assert expected in _words(_print("--engine", "slurm", "--devices", "4", *options, "train.py").splitlines()[-1])
+
+
+def test_slurm_gives_whole_machines_with_their_memory() -> None:
+    assert "#SBATCH --mem=0" in _print("--engine", "slurm", "train.py")
+    assert "#SBATCH --mem=0" not in _print("--engine", "slurm", "--share", "train.py")
+
+
+def test_slurm_keeps_the_output_of_a_requeued_job() -> None:
+    assert "#SBATCH --open-mode=append" in _print("--engine", "slurm", "train.py")
 
 
 def test_slurm_isolates_cards_by_gres_or_by_machine() -> None:
@@ -139,7 +175,7 @@ def test_slurm_on_shared_machines_takes_free_cards() -> None:
     text = _print("--engine", "slurm", "--share", *SCRIPT)
 
     assert "--exclusive" not in text
-    assert _words(text.splitlines()[-1]) == ["srun", "python", "-m", "hpu_launch.slurm_task", *SCRIPT]
+    assert _words(text.splitlines()[-1])[-6:] == ["python", "-m", "hpu_launch.slurm_task", *SCRIPT]
 
 
 def test_batch_script_is_valid() -> None:
@@ -198,6 +234,30 @@ def test_pod_with_all_cards_of_a_machine_is_that_of_intels_quick_start(engine: s
     assert pod["hostIPC"] is True
 
 
+@pytest.mark.parametrize(("restarts", "policy", "limit"), [(0, "Never", 0), (3, "OnFailure", 6)])
+def test_pytorchjob_that_fails_by_a_bug_ends(restarts: int, policy: str, limit: int) -> None:
+    """The operator counts the restarts of all pods, of which each failure restarts that of each machine."""
+    options = ("--max-restarts", str(restarts), "--volume", "claim:/data")
+    spec = _manifest("kubernetes", *options)["spec"]
+
+    assert spec["runPolicy"] == {"backoffLimit": limit, "cleanPodPolicy": "Running"}
+    for replica in spec["pytorchReplicaSpecs"].values():
+        assert replica["restartPolicy"] == policy
+        assert "--max-restarts=0" in replica["template"]["spec"]["containers"][0]["command"][2]
+
+
+@pytest.mark.parametrize(("engine", "replicas"), [("kubernetes", "pytorch"), ("kubernetes-mpi", "mpi")])
+def test_pods_write_logs_and_checkpoints(engine: str, replicas: str) -> None:
+    spec = _manifest(engine, "--volume", "claim:/data", "--memory", "800Gi")["spec"]
+
+    pod = spec[f"{replicas}ReplicaSpecs"]["Worker"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["env"] == [{"name": "HABANA_LOGS", "value": "/tmp/habana_logs"}]  # noqa: S108 - the pod's own.
+    assert container["resources"]["limits"]["memory"] == "800Gi"
+    assert container["volumeMounts"] == [{"name": "checkpoints", "mountPath": "/data"}]
+    assert pod["volumes"] == [{"name": "checkpoints", "persistentVolumeClaim": {"claimName": "claim"}}]
+
+
 def test_pytorchjob_serves_the_rendezvous_at_the_declared_port() -> None:
     """The operator takes the service's port and MASTER_PORT from the port of this name in the master's pod."""
     replicas = _manifest("kubernetes", "--port", "1234")["spec"]["pytorchReplicaSpecs"]
@@ -227,7 +287,7 @@ def test_job_is_named_after_the_script(script: str, name: str) -> None:
     [
         (("--engine", "slurm", "--devices", "0"), "`--devices` must be at least 1, got 0"),
         (("--engine", "slurm", "--nodes", "-1"), "`--nodes` must be at least 1, got -1"),
-        (("--engine", "slurm", "--port", "0"), "`--port` must be from 1 to 65535, got 0"),
+        (("--engine", "torchrun", "--port", "0"), "`--port` must be from 1 to 65535, got 0"),
         (("--engine", "slurm", "--time", "soon"), "`--time` must be HH:MM:SS or DAYS-HH:MM:SS, got 'soon'"),
         (("--engine", "slurm", "--name", "My job"), "`--name` must be at most 53 lower-case letters"),
         (("--engine", "torchrun", "--nodes", "2"), "`--address` must be the address of the first machine"),
@@ -238,6 +298,19 @@ def test_job_is_named_after_the_script(script: str, name: str) -> None:
         (("--engine", "ray", "--nodes", "2"), "`--address` must be the address of the head"),
         (("--engine", "kubernetes"), "`--image` must be a container image"),
         (("--engine", "kubernetes-mpi"), "`--image` must be a container image"),
+        (("--engine", "kubernetes", *_IMAGE, "--max-restarts", "1"), "`--volume` must be CLAIM:PATH with"),
+        (("--engine", "kubernetes", *_IMAGE, "--volume", "data"), "`--volume` must be the name of a Persistent"),
+        (("--engine", "kubernetes", *_IMAGE, "--memory", "lots"), "`--memory` must be a quantity of Kubernetes"),
+        (
+            ("--engine", "slurm", "--nodes", "2", "--min-nodes", "1"),
+            "`--min-nodes` must be left out with `--engine slurm`, which does not use it: it is for 'torchrun'",
+        ),
+        (
+            ("--engine", "slurm", "--max-restarts", "3"),
+            "it is for 'torchrun', 'kubernetes', 'kubernetes-mpi' and 'ray'",
+        ),
+        (("--engine", "torchrun", "--cpus", "4"), "`--cpus` must be left out with `--engine torchrun`"),
+        (("--engine", "ray", "--port", "1"), "`--port` must be left out with `--engine ray`"),
     ],
 )
 def test_invalid_option_is_an_error(arguments: tuple[str, ...], message: str) -> None:

@@ -17,7 +17,7 @@ training = pytest.importorskip("kubeflow.training")
 kubernetes = pytest.importorskip("kubernetes")
 
 _PLAIN = {"str": str, "int": int, "bool": bool}
-_MACHINES = ("--nodes", "2", "--devices", "4", "--cpus", "6", "--image", "image:1")
+_MACHINES = ("--nodes", "2", "--devices", "4", "--cpus", "6", "--image", "image:1", "--volume", "claim:/data")
 
 
 def _problems(value: Any, kind: str, path: str = "") -> list[str]:

@@ -1,10 +1,13 @@
 """Tests of the configuration of Ray Train."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 ray = pytest.importorskip("ray.train")
 
-from hpu_ray import HPUTorchConfig, config, scaling_config, worker_runtime_env  # noqa: E402 - needs Ray.
+from hpu_ray import HPUTorchConfig, _ray, config, scaling_config, worker_runtime_env  # noqa: E402 - needs Ray.
 
 
 def test_workers_have_one_card_each() -> None:
@@ -25,6 +28,23 @@ def test_workers_of_a_machine_see_its_modules_in_the_same_order() -> None:
     assigned = [("node-1", ["10"]), ("node-2", ["1"]), ("node-1", ["2"])]
 
     assert config._modules_by_worker(assigned) == ["2,10", "1", "2,10"]
+
+
+def test_workers_import_the_bridge_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No worker is waited for before the last one has started."""
+    calls: list[Any] = []
+
+    def start(rank: int, _: object, modules: str) -> int:
+        calls.append((rank, modules))
+        return rank
+
+    group = SimpleNamespace(execute=lambda _: [("node", ["0"]), ("node", ["1"])], execute_single_async=start)
+    monkeypatch.setattr(_ray.ray, "get", calls.append)
+    monkeypatch.setattr(_ray.TorchBackend, "on_start", lambda *_: None)
+
+    config.HPUTorchBackend().on_start(group, HPUTorchConfig())
+
+    assert calls == [(0, "0,1"), (1, "0,1"), [0, 1]]
 
 
 @pytest.mark.parametrize("modules", [[], ["0", "1"]])

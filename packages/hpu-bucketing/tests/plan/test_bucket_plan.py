@@ -1,6 +1,7 @@
 """Tests of the plan."""
 
 import json
+import warnings
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ def test_curve_has_a_point_for_each_number_of_buckets(lengths: np.ndarray[Any, A
     assert "A bucket counts" in plan.reason
 
 
+@pytest.mark.filterwarnings("ignore:.*alone makes:UserWarning")
 @settings(max_examples=40)
 @given(st.lists(st.integers(1, 900), min_size=1, max_size=60), st.sampled_from([1, 64, 128]), st.integers(1, 5))
 def test_padding_share_is_that_of_the_samples(lengths: list[int], align: int, buckets: int) -> None:
@@ -124,3 +126,18 @@ def test_invalid_boundaries_are_an_error(dimensions: Any) -> None:
 def test_boundaries_of_several_dimensions_are_an_error() -> None:
     with pytest.raises(ValueError, match="2 dimensions: use `dimensions`"):
         _ = BucketPlan.from_boundaries([1], [2]).boundaries
+
+
+def test_alignment_that_is_most_of_the_padding_is_a_warning() -> None:
+    short = np.arange(5, 61)
+
+    with pytest.warns(
+        UserWarning, match=r"`align=128` alone makes 74.6% of the tokens padding, for samples of 5 to 60"
+    ):
+        BucketPlan.from_lengths(short, 8, align=128)
+
+
+def test_small_alignment_is_no_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        BucketPlan.from_lengths(np.arange(5, 61), 8, align=8)

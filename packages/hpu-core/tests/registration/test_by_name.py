@@ -306,7 +306,8 @@ def test_alias_that_fabric_does_not_register_is_accepted(construct: Construct, p
 
 # Prints the strategies that replace instances of Lightning's, or the error.
 _INSTANCES = f"""
-import logging, warnings
+import logging, pickle, warnings
+from peer_classes import Parallel
 warnings.simplefilter("ignore")
 from {_PYTORCH} import Trainer
 from {_PYTORCH}.strategies import DDPStrategy, SingleDeviceStrategy
@@ -322,16 +323,31 @@ def show(kind, strategy, **options):
         print(type(made).__name__, made._ddp_kwargs)
 show(Trainer, DDPStrategy(static_graph=True), devices=2, logger=False)
 show(Fabric, FabricDDPStrategy(static_graph=True), devices=2)
+class Own(DDPStrategy):
+    def __init__(self, name, **options):
+        super().__init__(**options)
+        self.name = name
+    def teardown(self):
+        return [self.name, super().teardown]
+own = Own("name", static_graph=True)
+show(Trainer, own, devices=2, logger=False)
+print(isinstance(own, Parallel), type(own).__mro__.index(Own) < type(own).__mro__.index(Parallel), own.teardown()[0])
+restored = pickle.loads(pickle.dumps(own))
+print(type(restored) is type(own), restored.name)
 show(Trainer, SingleDeviceStrategy("cpu"), devices=1, logger=False)
 """
 
 
 def test_instances_of_lightnings_strategies_are_replaced(tmp_path: Path, plugin_folder: Path) -> None:
-    """The replacement keeps their arguments; a class without replacement is an error that names the alternatives."""
+    """The replacement keeps their arguments; a class without replacement is an error that names the alternatives.
+
+    An instance of a user's subclass stays the same object, and overrides the methods of the class for HPU.
+    """
     environment = {"HPU_CORE_FRAMEWORK": _framework.name, "PYTHONPATH": str(plugin_folder)}
-    *replacements, error = output(_INSTANCES, tmp_path, HPU_SIM_DEVICES="2", **environment)
+    *replacements, own, bases, restored, error = output(_INSTANCES, tmp_path, HPU_SIM_DEVICES="2", **environment)
 
     assert replacements == ["Parallel {'static_graph': True}", "FabricParallel {'static_graph': True}"]
+    assert (own, bases, restored) == ("Own {'static_graph': True}", "True True name", "True name")
     assert error.startswith(
         "`strategy` must support Gaudi cards, got Lightning's SingleDeviceStrategy, which does not: pass "
         "`strategy='hpu_single'` or `strategy='hpu_parallel'`"

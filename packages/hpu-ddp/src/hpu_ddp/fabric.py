@@ -58,12 +58,17 @@ class FabricHPUParallelStrategy(StartMethodMixin, FabricHPUParallelStrategyBase,
         start_method: Literal["popen", "spawn", "fork", "forkserver"] = "popen",
         *,
         failure_detection: bool = True,
-        bucket_cap_mb: float = _defaults.BUCKET_CAP_MB,
-        gradient_as_bucket_view: bool = _defaults.GRADIENT_AS_BUCKET_VIEW,
-        find_unused_parameters: bool = _defaults.FIND_UNUSED_PARAMETERS,
+        bucket_cap_mb: float | None = None,
+        gradient_as_bucket_view: bool | None = None,
+        find_unused_parameters: bool | None = None,
         **kwargs: Any,
     ) -> None:
         _defaults.validate(start_method, bucket_cap_mb, kwargs)
+        given = _defaults.given(
+            bucket_cap_mb=bucket_cap_mb,
+            gradient_as_bucket_view=gradient_as_bucket_view,
+            find_unused_parameters=find_unused_parameters,
+        )
         self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
         super().__init__(
             accelerator=accelerator,
@@ -74,9 +79,7 @@ class FabricHPUParallelStrategy(StartMethodMixin, FabricHPUParallelStrategyBase,
             process_group_backend=self.process_groups.backend,
             timeout=self.process_groups.timeout,
             start_method=start_method,
-            bucket_cap_mb=bucket_cap_mb,
-            gradient_as_bucket_view=gradient_as_bucket_view,
-            find_unused_parameters=find_unused_parameters,
+            **given,
             **kwargs,
         )
 
@@ -98,7 +101,7 @@ class FabricHPUParallelStrategy(StartMethodMixin, FabricHPUParallelStrategyBase,
         Args:
             module: The module, on the device.
         """
-        with self.collective("setup"):
+        with self.collective("setup"), _defaults.merged(self):
             wrapper = super().setup_module(module)
         # torch broadcasts them before each forward pass. Without them, ranks may evaluate different numbers of batches.
         if wrapper.will_sync_module_buffers():

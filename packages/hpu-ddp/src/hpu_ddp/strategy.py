@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lightning.fabric.plugins import CheckpointIO, ClusterEnvironment
     from lightning.pytorch.accelerators import Accelerator
     from lightning.pytorch.plugins.precision import Precision
+    from torch.nn import Module
 
 
 class HPUParallelStrategy(StartMethodMixin, HPUParallelStrategyBase, DDPStrategy):
@@ -44,11 +45,11 @@ class HPUParallelStrategy(StartMethodMixin, HPUParallelStrategyBase, DDPStrategy
         failure_detection: Whether to run the watchdog, which raises `RankFailedError` on all ranks if one fails, exits
             or hangs; HPU_FAILURE_DETECTION=0 switches it off as well. Default: ``True``.
         bucket_cap_mb: Size of the gradient buckets in MiB. Each bucket is one all-reduce, which can overlap with the
-            backward pass. Default: 230 instead of torch's 25.
+            backward pass. 230 if None, instead of torch's 25.
         gradient_as_bucket_view: Whether gradients are views of the all-reduce buckets, which saves memory and a copy
-            per step. Default: ``True`` instead of torch's ``False``.
+            per step. ``True`` if None, instead of torch's ``False``.
         find_unused_parameters: Whether to traverse the autograd graph in each forward pass for parameters that do not
-            receive gradients. Default: ``False``.
+            receive gradients. ``False`` if None.
         **kwargs: Further arguments of torch's DistributedDataParallel, such as `static_graph`.
 
     Raises:
@@ -75,12 +76,17 @@ class HPUParallelStrategy(StartMethodMixin, HPUParallelStrategyBase, DDPStrategy
         start_method: Literal["popen", "spawn", "fork", "forkserver"] = "popen",
         *,
         failure_detection: bool = True,
-        bucket_cap_mb: float = _defaults.BUCKET_CAP_MB,
-        gradient_as_bucket_view: bool = _defaults.GRADIENT_AS_BUCKET_VIEW,
-        find_unused_parameters: bool = _defaults.FIND_UNUSED_PARAMETERS,
+        bucket_cap_mb: float | None = None,
+        gradient_as_bucket_view: bool | None = None,
+        find_unused_parameters: bool | None = None,
         **kwargs: Any,
     ) -> None:
         _defaults.validate(start_method, bucket_cap_mb, kwargs)
+        given = _defaults.given(
+            bucket_cap_mb=bucket_cap_mb,
+            gradient_as_bucket_view=gradient_as_bucket_view,
+            find_unused_parameters=find_unused_parameters,
+        )
         self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
         super().__init__(
             accelerator=accelerator,
@@ -95,9 +101,7 @@ class HPUParallelStrategy(StartMethodMixin, HPUParallelStrategyBase, DDPStrategy
             process_group_backend=self.process_groups.backend,
             timeout=self.process_groups.timeout,
             start_method=start_method,
-            bucket_cap_mb=bucket_cap_mb,
-            gradient_as_bucket_view=gradient_as_bucket_view,
-            find_unused_parameters=find_unused_parameters,
+            **given,
             **kwargs,
         )
 
@@ -120,6 +124,10 @@ class HPUParallelStrategy(StartMethodMixin, HPUParallelStrategyBase, DDPStrategy
 
     def determine_ddp_device_ids(self) -> None:
         """Return None: each process has one device, without an index."""
+
+    def _setup_model(self, model: "Module") -> DistributedDataParallel:
+        with _defaults.merged(self):
+            return super()._setup_model(model)
 
     def _register_ddp_hooks(self) -> None:
         # Lightning registers communication hooks on CUDA only.

@@ -36,11 +36,13 @@ class Check:
         name: What was checked.
         detail: The facts in a few words.
         problems: The problems found.
+        is_done: Whether the facts were there to check.
     """
 
     name: str
     detail: str
     problems: tuple[Problem, ...] = ()
+    is_done: bool = True
 
 
 def run_checks(machine: Machine) -> tuple[Check, ...]:
@@ -124,7 +126,8 @@ def _driver(machine: Machine) -> Check:
     drivers = machine.system.driver_versions
     synapse = machine.system.synapse
     if not drivers or synapse is None or synapse.source == "driver":
-        return Check(name="driver", detail="driver and user space cannot be compared, because one is unknown")
+        unknown = "user space" if drivers else "driver"
+        return Check(name="driver", detail=f"not compared, because the {unknown}'s release is unknown", is_done=False)
     user_space = synapse.version.release[:3]
     different = [text for text in drivers if (parsed := driver_release(text)) and parsed.release[:3] != user_space]
     name = ".".join(map(str, user_space))
@@ -149,7 +152,9 @@ def _busy_devices(machine: Machine) -> Check:
         by_device[f"module {module_id}"] = ["a process that cannot be inspected; hl-smi reports its memory as used"]
     detail = f"{len(by_device)} cards in use"
     if holders.unreadable:
-        detail += f"; {holders.unreadable} processes of other users could not be inspected (run as root)"
+        # Root in a container without CAP_SYS_PTRACE cannot read them either.
+        advice = "run on the host" if machine.is_root else "run as root"
+        detail += f"; {holders.unreadable} processes of other users could not be inspected ({advice})"
     is_full = 0 < len(machine.system.devices) <= len(by_device)
     problems = tuple(
         Problem(
@@ -167,7 +172,7 @@ def _huge_pages(machine: Machine) -> Check:
     pages = machine.huge_pages
     devices = _real_devices(machine)
     if pages is None:
-        return Check(name="huge pages", detail="the kernel does not report them")
+        return Check(name="huge pages", detail="the kernel does not report them", is_done=False)
     free = pages.free * pages.size_kib // 1024
     detail = f"{free} of {pages.total * pages.size_kib // 1024} MiB free"
     needed = devices * _HUGE_MIB_PER_DEVICE

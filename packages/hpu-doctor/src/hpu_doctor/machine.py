@@ -79,6 +79,7 @@ class Machine:
     Attributes:
         host: Host name.
         system: Devices and software.
+        is_root: Whether this process is root's.
         holders: Processes that hold a device.
         used_modules: Modules whose memory is in use according to `hl-smi`.
         huge_pages: Huge pages, None if the kernel does not report them.
@@ -99,6 +100,7 @@ class Machine:
 
     host: str
     system: SystemInfo
+    is_root: bool = False
     holders: Holders = field(default_factory=Holders)
     used_modules: frozenset[int] = frozenset()
     huge_pages: HugePages | None = None
@@ -142,6 +144,7 @@ def collect_machine(
     logs = environ.get("HABANA_LOGS")
     return Machine(
         host=socket.gethostname(),
+        is_root=os.geteuid() == 0,
         holders=discovery.find_holders(proc),
         used_modules=used_modules() if any(not device.simulated for device in system.devices) else frozenset(),
         huge_pages=read_huge_pages(proc / "meminfo"),

@@ -94,7 +94,9 @@ def render_explanations(console: Console, explanations: Sequence[Explanation]) -
 def _state(check: Check) -> str:
     if any(problem.blocks_training for problem in check.problems):
         return "Error"
-    return "Note" if check.problems else "OK"
+    if check.problems:
+        return "Note"
+    return "OK" if check.is_done else "Unknown"
 
 
 def _print_problem(console: Console, where: str, blocks_training: bool, message: str, hint: str) -> None:

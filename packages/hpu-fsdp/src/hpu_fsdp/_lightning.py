@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lightning.fabric.plugins.precision.fsdp import FSDPPrecision as FabricFSDPPrecision
     from lightning.fabric.strategies.fsdp import FSDPStrategy as FabricFSDPStrategy
     from lightning.fabric.strategies.model_parallel import ModelParallelStrategy as FabricModelParallelStrategy
+    from lightning.fabric.utilities.device_dtype_mixin import _update_properties as update_properties
     from lightning.fabric.utilities.exceptions import MisconfigurationException
     from lightning.pytorch import LightningModule
     from lightning.pytorch.plugins.precision.fsdp import FSDPPrecision
@@ -27,7 +28,7 @@ else:
         """Base of classes whose base Lightning lacks. They can be imported, and construction raises an error."""
 
         def __new__(cls, *_: object, **__: object) -> None:
-            check_version(cls.__name__)
+            check_version(cls)
 
     # Lightning 2.0 has another one.
     FSDPPrecision = getattr(_framework.pytorch("plugins.precision.fsdp"), "FSDPPrecision", _Missing)
@@ -40,6 +41,8 @@ else:
     FabricModelParallelStrategy = getattr(_framework.fabric("strategies"), "ModelParallelStrategy", _Missing)
     ModelParallelStrategy = getattr(_framework.pytorch("strategies"), "ModelParallelStrategy", _Missing)
     MisconfigurationException = _framework.fabric("utilities.exceptions").MisconfigurationException
+    # Private, but from Lightning 2.1 on in all: sets `LightningModule.device` without moving the module.
+    update_properties = getattr(_framework.fabric("utilities.device_dtype_mixin"), "_update_properties", _Missing)
 
 __all__ = [
     "FSDPPrecision",
@@ -55,24 +58,26 @@ __all__ = [
     "copy_activation_checkpointing",
     "fsdp_arguments",
     "rank_zero_warn",
+    "update_properties",
 ]
 
 # Its connectors refuse subclasses of FSDPStrategy before 2.3, and its ModelParallelStrategy knows no other torch.
 _FIRST: Final = {"FSDP": Version("2.3.dev0"), "ModelParallel": Version("2.4.dev0")}
 
 
-def check_version(name: str) -> None:
-    """Raise an error if Lightning is too old for a class.
+def check_version(cls: type) -> None:
+    """Raise an error if Lightning is too old for a class, or for the class that a user's one derives from.
 
     Raises:
         ImportError: It is.
     """
     version = frameworks.current().version
-    first = next(first for part, first in _FIRST.items() if part in name)
+    names = " ".join(base.__name__ for base in cls.__mro__)
+    first = next(first for part, first in _FIRST.items() if part in names)
     if version < first:
         raise ImportError(
-            f"{name} needs Lightning {first.major}.{first.minor} or newer, got {version}: upgrade Lightning, or train "
-            "with `strategy='hpu_ddp'` or `strategy='hpu_deepspeed'`"
+            f"{cls.__name__} needs Lightning {first.major}.{first.minor} or newer, got {version}: upgrade "
+            "Lightning, or train with `strategy='hpu_ddp'` or `strategy='hpu_deepspeed'`"
         )
 
 

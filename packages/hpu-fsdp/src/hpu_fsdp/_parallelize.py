@@ -72,6 +72,33 @@ class ModelParallelSetupMixin(_setup.ShardedSetupMixin):
         module.register_load_state_dict_post_hook(_move_loaded_parameters)
 
 
+def check_clipping(module: Module) -> None:
+    """Raise an error if gradients are to be clipped in host memory, where HCCL cannot sum their norms.
+
+    Raises:
+        ValueError: The module is offloaded, and the process group has no backend for CPU tensors.
+    """
+    if _torch.is_offloaded(module) and "cpu" not in torch.distributed.get_backend_config():
+        raise ValueError(
+            "`gradient_clip_val` needs a process group for CPU tensors with `CPUOffloadPolicy`, got one for hpu only: "
+            "pass `process_group_backend='cpu:gloo,hpu:hccl'` to the strategy"
+        )
+
+
+def move_unsharded(module: Module) -> None:
+    """Move a module to the device, except the parameters that `CPUOffloadPolicy` keeps in host memory.
+
+    Args:
+        module: The module, whose offloaded parts are sharded already.
+    """
+    offloaded = {id(parameter) for parameter in _torch.offloaded_parameters(module)}
+
+    def move(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to("cpu" if id(tensor) in offloaded else _setup.DEVICE)
+
+    module._apply(move)  # noqa: SLF001 - `Module.to` moves all tensors alike.
+
+
 def _move_loaded_parameters(module: Module, _: Any) -> None:
     """Move frozen parameters that `load_state_dict(assign=True)` has replaced by CPU tensors to the device.
 
@@ -95,7 +122,7 @@ def _move_loaded_parameters(module: Module, _: Any) -> None:
         module._apply(lambda tensor: tensor.to(_setup.DEVICE) if tensor.device.type == "cpu" else tensor)  # noqa: SLF001
 
 
-def check_versions(strategy: str) -> None:
+def check_versions(strategy: type) -> None:
     """Raise an error if torch or Lightning is too old for FSDP2 on HPU.
 
     Raises:
@@ -104,8 +131,8 @@ def check_versions(strategy: str) -> None:
     check_version(strategy)
     if Version(torch.__version__) < _TORCH:
         raise ImportError(
-            f"{strategy} needs torch 2.7 or newer, which comes with SynapseAI {_RELEASE}, got {torch.__version__}: "
-            "upgrade, or pass `strategy='hpu_fsdp'`"
+            f"{strategy.__name__} needs torch 2.7 or newer, which comes with SynapseAI {_RELEASE}, got "
+            f"{torch.__version__}: upgrade, or pass `strategy='hpu_fsdp'`"
         )
 
 

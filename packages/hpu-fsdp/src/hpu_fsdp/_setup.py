@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
-from torch.distributed.fsdp.wrap import enable_wrap
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy, enable_wrap
 from torch.nn import Module
 
 from hpu_core import bridge
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 
 else:
     _Strategy = object
+
+# As Lightning's, by which LightningCLI parses a list of classes.
+Policy: TypeAlias = set[type[Module]] | Callable[[Module, bool, int], bool] | ModuleWrapPolicy
 
 # The index that every tensor on the device has.
 DEVICE: Final = torch.device("hpu", 0)

@@ -72,8 +72,8 @@ class FabricHPUFSDPStrategy(
         timeout: timedelta | None = TIMEOUT,
         cpu_offload: "bool | CPUOffload | None" = None,
         mixed_precision: "MixedPrecision | None" = None,
-        auto_wrap_policy: Any | None = None,
-        activation_checkpointing_policy: Any | None = None,
+        auto_wrap_policy: _setup.Policy | None = None,
+        activation_checkpointing_policy: _setup.Policy | None = None,
         sharding_strategy: "ShardingStrategy | Literal['FULL_SHARD', 'SHARD_GRAD_OP', 'NO_SHARD', 'HYBRID_SHARD']" = (
             "FULL_SHARD"
         ),
@@ -83,7 +83,7 @@ class FabricHPUFSDPStrategy(
         failure_detection: bool = True,
         **kwargs: Any,
     ) -> None:
-        check_version(type(self).__name__)
+        check_version(type(self))
         _setup.validate_options(
             FabricFSDPStrategy,
             kwargs,

@@ -55,7 +55,7 @@ class FabricHPUModelParallelStrategy(
         *,
         failure_detection: bool = True,
     ) -> None:
-        _parallelize.check_versions(type(self).__name__)
+        _parallelize.check_versions(type(self))
         if not callable(parallelize_fn):
             raise TypeError(
                 f"`parallelize_fn` must be a function of a module and a device mesh, got {parallelize_fn!r}: pass "

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
 from hpu_core.distributed.strategy import HPUParallelStrategyBase
-from hpu_fsdp import _checkpoint, _parallelize
-from hpu_fsdp._lightning import LightningModule, ModelParallelStrategy
+from hpu_fsdp import _checkpoint, _parallelize, _setup, _torch
+from hpu_fsdp._lightning import LightningModule, ModelParallelStrategy, update_properties
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -63,7 +63,7 @@ class HPUModelParallelStrategy(
         async_save: bool = False,
         failure_detection: bool = True,
     ) -> None:
-        _parallelize.check_versions(type(self).__name__)
+        _parallelize.check_versions(type(self))
         self.async_save = _checkpoint.validate_async_save(async_save, is_sharded=save_distributed_checkpoint)
         _parallelize.validate_sizes(data_parallel_size=data_parallel_size, tensor_parallel_size=tensor_parallel_size)
         self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
@@ -93,11 +93,22 @@ class HPUModelParallelStrategy(
             trainer: The Trainer.
 
         Raises:
-            ValueError: `configure_model` has sharded no parameter, or over another mesh.
+            ValueError: `configure_model` has sharded no parameter, or over another mesh; or gradients in host memory
+                are to be clipped, and the process group has no backend for it.
         """
         if self.model is not None and self.overrides_configure_model():
             self._finish_parallelization(self.model)
+            if trainer.gradient_clip_val:
+                _parallelize.check_clipping(self.model)
         super().setup(trainer)
+
+    def model_to_device(self) -> None:
+        """Move the module to the device, except what `CPUOffloadPolicy` keeps in host memory."""
+        if self.model is None or not _torch.is_offloaded(self.model):
+            super().model_to_device()
+            return
+        _parallelize.move_unsharded(self.model)
+        update_properties(self.model, device=_setup.DEVICE)
 
     def overrides_configure_model(self) -> bool:
         """Return whether the module has its own `configure_model`; Lightning refuses one that has not."""

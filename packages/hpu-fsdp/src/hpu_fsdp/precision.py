@@ -61,7 +61,7 @@ class _HPUFSDPPrecision(_FSDPPrecision):
         *,
         autocast: AutocastPlugin | None = None,
     ) -> None:
-        check_version(type(self).__name__)
+        check_version(type(self))
         name = normalize_precision(precision)
         if scaler is not None and name != "16-mixed":
             raise ValueError(f"`scaler` must be None with `precision={name!r}`, which scales no loss, got {scaler!r}")

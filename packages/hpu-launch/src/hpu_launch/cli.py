@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import click
+from click.core import ParameterSource
 
 from hpu_launch.__about__ import __version__
 from hpu_launch.job import JobSpec, Launch
@@ -24,6 +25,17 @@ _ENGINES = {
     "kubernetes": pytorchjob,
     "kubernetes-mpi": mpijob,
     "ray": ray,
+}
+_ALL_ENGINES = frozenset({"engine", "nodes", "devices", "run", "no_checks"})
+_KUBERNETES = frozenset({"name", "port", "cpus", "max_restarts", "image", "memory", "volume"})
+# Options that an engine uses, besides those of all engines.
+_OPTIONS = {
+    "torchrun": frozenset({"min_nodes", "name", "address", "port", "max_restarts"}),
+    "mpirun": frozenset({"address", "port", "hosts", "cpus"}),
+    "slurm": frozenset({"name", "cpus", "time_limit", "gres", "share"}),
+    "kubernetes": _KUBERNETES,
+    "kubernetes-mpi": _KUBERNETES,
+    "ray": frozenset({"name", "address", "cpus", "max_restarts"}),
 }
 
 
@@ -46,16 +58,20 @@ _ENGINES = {
 @click.option("--gres", default=None, help="The cluster's name of the cards, such as gpu:HL-225:8 (slurm).")
 @click.option("--share", is_flag=True, help="Other jobs use the same machines: take free cards at start (slurm).")
 @click.option("--image", default=None, help="Container image with SynapseAI and your program (kubernetes).")
+@click.option("--memory", default=None, help="Memory of each machine, such as 800Gi (kubernetes).")
+@click.option("--volume", default=None, help="Claim and path of the volume for checkpoints, CLAIM:PATH (kubernetes).")
 @click.option("--run", is_flag=True, help="Run the command, or submit the script or manifest, instead of printing it.")
 @click.option("--no-checks", is_flag=True, help="Run without checking this machine first.")
 @click.version_option(__version__, prog_name="hpu-launch")
 @click.argument("script", type=click.Path())
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def main(engine: str, hosts: str, run: bool, no_checks: bool, **options: object) -> None:
+@click.pass_context
+def main(context: click.Context, /, engine: str, hosts: str, run: bool, no_checks: bool, **options: object) -> None:
     """Print how to start SCRIPT with ARGUMENTS on Gaudi cards, with a comment for each line.
 
     The Trainer or Fabric of the script needs the same numbers: `devices=DEVICES, num_nodes=NODES`.
     """
+    _refuse_unused_options(context, engine)
     try:
         launch = _ENGINES[engine](JobSpec(hosts=tuple(filter(None, hosts.split(","))), **options))  # type: ignore[arg-type] # click has converted the options.
     except ValueError as error:
@@ -66,6 +82,23 @@ def main(engine: str, hosts: str, run: bool, no_checks: bool, **options: object)
     if launch.runs_here and not no_checks:
         _check_machine()
     sys.exit(_run(launch))
+
+
+def _refuse_unused_options(context: click.Context, engine: str) -> None:
+    """Raise an error for an option that the engine does not use.
+
+    Raises:
+        click.UsageError: There is one.
+    """
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if given and isinstance(parameter, click.Option) and name not in _ALL_ENGINES | _OPTIONS[engine]:
+            engines = [repr(other) for other, options in _OPTIONS.items() if name in options]
+            raise click.UsageError(
+                f"`{parameter.opts[0]}` must be left out with `--engine {engine}`, which does not use it: it is for "
+                f"{' and '.join(filter(None, [', '.join(engines[:-1]), engines[-1]]))}"
+            )
 
 
 def _check_machine() -> None:

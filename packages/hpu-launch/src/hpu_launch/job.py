@@ -31,6 +31,8 @@ class JobSpec:
         gres: The SLURM cluster's name of the cards with their number.
         share: Whether other jobs run on the same machines of a SLURM cluster that does not isolate cards.
         image: Container image.
+        memory: Memory of each machine, as a quantity of Kubernetes.
+        volume: Claim of the volume for checkpoints, and where it is mounted, "CLAIM:PATH".
 
     Raises:
         ValueError: A value is out of its range.
@@ -51,6 +53,8 @@ class JobSpec:
     gres: str | None = None
     share: bool = False
     image: str | None = None
+    memory: str | None = None
+    volume: str | None = None
 
     def __post_init__(self) -> None:
         for option, value, lowest in (
@@ -71,10 +75,20 @@ class JobSpec:
             raise ValueError(f"`--port` must be from 1 to 65535, got {self.port}")
         if self.time_limit is not None and not re.fullmatch(r"(\d+-)?\d{1,2}:\d{2}:\d{2}", self.time_limit):
             raise ValueError(f"`--time` must be HH:MM:SS or DAYS-HH:MM:SS, got {self.time_limit!r}")
+        self._check_pod()
         if not re.fullmatch(r"[a-z]([-a-z0-9]{0,51}[a-z0-9])?", self.job_name):
             raise ValueError(
                 "`--name` must be at most 53 lower-case letters, digits and dashes, and begin with a letter, got "
                 f"{self.job_name!r}"
+            )
+
+    def _check_pod(self) -> None:
+        if self.memory is not None and not re.fullmatch(r"[1-9]\d*(\.\d+)?[KMGT]i?", self.memory):
+            raise ValueError(f"`--memory` must be a quantity of Kubernetes such as 800Gi, got {self.memory!r}")
+        if self.volume is not None and not re.fullmatch(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?:/[^:]*", self.volume):
+            raise ValueError(
+                f"`--volume` must be the name of a PersistentVolumeClaim and an absolute path, CLAIM:PATH, got "
+                f"{self.volume!r}"
             )
 
     @property

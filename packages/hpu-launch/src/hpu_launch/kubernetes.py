@@ -12,17 +12,20 @@ from hpu_launch.mpirun import SET_RANKS, binding
 
 _HUGE_PAGES_MI = 95000 / 8
 _MEMORY_GI = 409 / 8
+# The image's own folder may not be writable, and then no card opens.
+_LOGS = "/tmp/habana_logs"  # noqa: S108 - of the pod alone.
 
 
 def pytorchjob(job: JobSpec) -> Launch:
     """Return the manifest of a PyTorchJob, of Kubeflow's training operator v1.
 
     Raises:
-        ValueError: There is no image.
+        ValueError: There is no image, or no volume for restarts.
     """
-    # The operator sets RANK, which is the number of the pod, and MASTER_ADDR and MASTER_PORT.
+    # The operator sets RANK, which is the number of the pod, and MASTER_ADDR and MASTER_PORT. It restarts the pods: an
+    # agent that restarted its own ranks would multiply the number of restarts, and leave out the other machines.
     agent = (
-        f"exec torchrun --nnodes={job.nodes} --nproc-per-node={job.devices} --max-restarts={job.max_restarts} "
+        f"exec torchrun --nnodes={job.nodes} --nproc-per-node={job.devices} --max-restarts=0 "
         '--node-rank="$RANK" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"'
     )
     command = ["sh", "-c", agent, "sh", *job.program]
@@ -35,13 +38,19 @@ def pytorchjob(job: JobSpec) -> Launch:
         "metadata:",
         f"  name: {job.job_name}",
         "spec:",
+        "  runPolicy:",
+        f"    backoffLimit: {job.max_restarts * job.nodes}  # restarts of pods; a failure restarts all of them",
+        "    cleanPodPolicy: Running  # a job that has ended leaves no pod that holds cards",
         "  pytorchReplicaSpecs:",
     ]
+    restart = "Never  # a pod that fails ends the job; `--max-restarts` restarts it"
+    if job.max_restarts:
+        restart = "OnFailure  # a pod starts again, and the script resumes from its `ckpt_path`"
     for kind, count, comment in replicas:
         lines += [
             f"    {kind}:  # {comment}",
             f"      replicas: {count}",
-            "      restartPolicy: OnFailure  # a pod starts again, and the script resumes from its `ckpt_path`",
+            f"      restartPolicy: {restart}",
             "      template:",
             *_pod(job, "pytorch", command, port=True, indent=8),
         ]
@@ -52,14 +61,14 @@ def mpijob(job: JobSpec) -> Launch:
     """Return the manifest of an MPIJob, of Kubeflow's MPI operator v2.
 
     Raises:
-        ValueError: There is no image.
+        ValueError: There is no image, or no volume for restarts.
     """
     # The operator writes the host file of mpirun.
     placement = " ".join(word for words, _ in binding(job) for word in words)
     mpirun = (
         f"exec mpirun --allow-run-as-root -np {job.ranks} {placement} "
         '-x MASTER_ADDR="$(head -n 1 /etc/mpi/hostfile | cut -d " " -f 1 | cut -d : -f 1)" '
-        f'-x MASTER_PORT={job.port} "$@"'
+        f'-x MASTER_PORT={job.port} -x HABANA_LOGS={_LOGS} "$@"'
     )
     command = ["sh", "-c", mpirun, "sh", "bash", "-c", SET_RANKS, "bash", "python", *job.program]
     lines = [
@@ -71,6 +80,7 @@ def mpijob(job: JobSpec) -> Launch:
         f"  slotsPerWorker: {job.devices}  # ranks of a machine, one for each card",
         "  runPolicy:",
         f"    backoffLimit: {job.max_restarts}  # how often the launcher starts again after a failure",
+        "    cleanPodPolicy: Running  # a job that has ended leaves no pod that holds cards",
         "  mpiReplicaSpecs:",
         "    Launcher:  # runs mpirun, without a card",
         "      replicas: 1",
@@ -104,10 +114,16 @@ def _pod(job: JobSpec, name: str, command: list[str] | None, *, port: bool, inde
         port: Whether to declare the port of the rendezvous.
         indent: Number of spaces before each line.
     """
+    if job.max_restarts and job.volume is None:
+        raise ValueError(
+            "`--volume` must be CLAIM:PATH with `--max-restarts`: a restarted pod has no other file than those of its "
+            "image, and the script resumes from a checkpoint"
+        )
+    claim, _, path = (job.volume or "").partition(":")
     resources = [
         f"habana.ai/gaudi: {job.devices}",
         f"hugepages-2Mi: {math.ceil(_HUGE_PAGES_MI * job.devices)}Mi",
-        f"memory: {math.ceil(_MEMORY_GI * job.devices)}Gi",
+        f"memory: {job.memory or f'{math.ceil(_MEMORY_GI * job.devices)}Gi'}",
         *([f"cpu: {job.cpus * job.devices}"] if job.cpus is not None else []),
     ]
     lines = [
@@ -122,6 +138,16 @@ def _pod(job: JobSpec, name: str, command: list[str] | None, *, port: bool, inde
             if port
             else []
         ),
+        "      env:",
+        f"        - {{name: HABANA_LOGS, value: {_LOGS}}}  # a card opens only if the bridge can write its logs",
+        *(
+            [
+                "      volumeMounts:",
+                f"        - {{name: checkpoints, mountPath: {json.dumps(path)}}}  # for `ckpt_path`",
+            ]
+            if claim
+            else []
+        ),
         "      securityContext:",
         '        capabilities: {add: ["SYS_NICE"]}  # as hostIPC',
         "      resources:",
@@ -129,6 +155,14 @@ def _pod(job: JobSpec, name: str, command: list[str] | None, *, port: bool, inde
         *(f"          {line}" for line in resources),
         "        limits:",
         *(f"          {line}" for line in resources),
+        *(
+            [
+                "  volumes:",
+                f"    - {{name: checkpoints, persistentVolumeClaim: {{claimName: {claim}}}}}  # of all machines",
+            ]
+            if claim
+            else []
+        ),
     ]
     return [" " * indent + line for line in lines]
 

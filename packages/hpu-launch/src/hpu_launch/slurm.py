@@ -15,7 +15,10 @@ def slurm(job: JobSpec) -> Launch:
     if job.gres is not None:
         directives.append((f"--gres={job.gres}", "cards of each machine, by the name in the cluster's configuration"))
     elif not job.share:
-        directives.append(("--exclusive", "no other job on these machines, because SLURM alone does not isolate cards"))
+        directives += [
+            ("--exclusive", "no other job on these machines, because SLURM alone does not isolate cards"),
+            ("--mem=0", "all memory of these machines, of which SLURM may give a job a part otherwise"),
+        ]
     if job.cpus is not None:
         directives.append((f"--cpus-per-task={job.cpus}", "CPU cores of each rank, for the data loaders as well"))
     if job.time_limit is not None:
@@ -24,12 +27,15 @@ def slurm(job: JobSpec) -> Launch:
         ("--requeue", "a preempted job goes back to the queue"),
         ("--signal=SIGUSR1@90", "90 s before the end, Lightning saves a checkpoint and requeues the job"),
         ("--output=%x-%j.log", "name and number of the job"),
+        ("--open-mode=append", "a job that was requeued keeps its earlier output"),
     ]
     width = max(len(text) for text, _ in directives)
     lines = ["#!/bin/bash"]
     lines += [f"#SBATCH {text:<{width}}{'  # ' + comment if comment else ''}".rstrip() for text, comment in directives]
     own_modules = ["-m", "hpu_launch.slurm_task"] if job.share else []
     program = shlex.join(["python", *own_modules, *job.program])
+    # From SLURM 22.05 on, srun does not take sbatch's `--cpus-per-task`.
+    cpus = str(job.cpus) if job.cpus is not None else f'"$((SLURM_CPUS_ON_NODE / {job.devices}))"'
     lines += [
         "# The bridge writes logs there, and cannot open a card if it is not writable.",
         'export HABANA_LOGS="${HABANA_LOGS:-${TMPDIR:-/tmp}/habana-logs-$SLURM_JOB_ID}"',
@@ -40,7 +46,12 @@ def slurm(job: JobSpec) -> Launch:
             if job.share
             else []
         ),
-        "# Lightning reads rank, world size, address and port from SLURM's variables.",
-        f"srun {program}",
+        *(
+            ["# Each rank and its data loaders get their share of the machine's cores; otherwise SLURM gives them one."]
+            if job.cpus is None
+            else []
+        ),
+        "# Lightning reads rank, world size, address and port from SLURM's variables. If a rank fails, all end.",
+        f"srun --kill-on-bad-exit=1 --cpus-per-task={cpus} {program}",
     ]
     return Launch("\n".join(lines), ["sbatch"], reads_text=True)

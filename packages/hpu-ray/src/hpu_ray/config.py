@@ -70,8 +70,12 @@ class HPUTorchBackend(TorchBackend):  # type: ignore[misc] # Ray has no type inf
             RuntimeError: A worker has no card.
         """
         devices = worker_group.execute(_assigned_modules)
-        for rank, modules in enumerate(_modules_by_worker(devices)):
-            worker_group.execute_single(rank, _initialize_worker, modules)
+        # All at once: each worker imports the bridge, which takes seconds.
+        started = [
+            worker_group.execute_single_async(rank, _initialize_worker, modules)
+            for rank, modules in enumerate(_modules_by_worker(devices))
+        ]
+        ray.get(started)
         super().on_start(worker_group, backend_config)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -22,6 +23,8 @@ __all__ = ["BucketPlan"]
 
 # Batches that are drawn to estimate the maxima of several dimensions, which are not independent.
 _SAMPLED_BATCHES = 4096
+# Share of tokens; no choice of buckets can lower it.
+_MAX_ALIGNMENT_PADDING = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,9 @@ class BucketPlan:
                 estimated time is chosen.
             min_saving: Without `tokens_per_second`, a bucket pays if it saves this share of the tokens.
 
+        Warns:
+            UserWarning: The alignment alone makes most of the tokens padding, whatever the buckets.
+
         Raises:
             ValueError: An argument is out of its range.
         """
@@ -118,6 +124,7 @@ class BucketPlan:
         else:
             candidates = _best_grids(one, limit)
         real = float(np.prod(array, axis=1, dtype=np.float64).mean())
+        _warn_of_alignment(array, aligned, steps)
         points = tuple(_point(each, one, all_ranks, real, len(array), costs, grouping) for each in candidates)
         if num_buckets is None:
             knee, reason = find_knee(points, costs)
@@ -236,6 +243,18 @@ def _best_grids(histogram: Histogram, max_shapes: int) -> list[tuple[Boundaries,
             least = size
             grids.append(grid)
     return grids
+
+
+def _warn_of_alignment(lengths: NDArray[np.int64], aligned: NDArray[np.int64], steps: tuple[int, ...]) -> None:
+    sizes = [float(np.prod(array, axis=1, dtype=np.float64).mean()) for array in (lengths, aligned)]
+    padding = 1 - sizes[0] / sizes[1]
+    if padding > _MAX_ALIGNMENT_PADDING:
+        align = steps[0] if len(set(steps)) == 1 else steps
+        warnings.warn(
+            f"`align={align}` alone makes {padding:.1%} of the tokens padding, for samples of {lengths.min()} to "
+            f"{lengths.max()}: pass a smaller one, such as `align=8`",
+            stacklevel=3,
+        )
 
 
 def _occupied(histogram: Histogram, boundaries: Sequence[Sequence[int]]) -> int:

@@ -1,10 +1,11 @@
 """Interpretation of the `strategy` argument on HPU: names, aliases, typos, and instances of Lightning's strategies."""
 
 import difflib
+import inspect
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_core import plugins
-from hpu_core.registration import _registries
+from hpu_core.registration import _registries, _subclasses
 
 if TYPE_CHECKING:
     from hpu_core.plugins import Api
@@ -45,13 +46,16 @@ def resolve(strategy: Any, api: "Api") -> Any:
 def for_hpu(strategy: Any, api: "Api") -> Any:
     """Return the strategy to use on HPU for one of Lightning's, by name or instance; others are returned unchanged.
 
+    An instance of a user's subclass of one of Lightning's stays the same object, and derives from ours afterwards.
+
     Args:
         strategy: Name or instance that Lightning would use.
         api: Selects strategies of the Trainer or of Fabric.
 
     Raises:
         ModuleNotFoundError: The distribution of the strategy is not installed.
-        TypeError: The instance is of a class of Lightning's that does not support HPU.
+        TypeError: The instance is of a class of Lightning's that does not support HPU, or of a user's subclass that
+            cannot derive from ours.
     """
     if isinstance(strategy, str):
         name = _aliases().get(strategy, strategy)
@@ -59,20 +63,31 @@ def for_hpu(strategy: Any, api: "Api") -> Any:
         if error is not None:
             raise error
         return name
-    kind = type(strategy)
-    if kind.__module__.partition(".")[0] not in _LIGHTNING or _is_single_hpu(strategy):
+    kind = _lightning_class(strategy)
+    if kind is None or _is_single_hpu(strategy, kind):
         return strategy
     for plugin in plugins.installed().values():
         replacement = plugin.replacements.get(kind.__name__)
         path = None if replacement is None else plugin.strategies[replacement].of(api)
         if path is not None:
-            return plugins.load(path).from_lightning(strategy)
+            return _subclasses.replace(strategy, plugins.load(path), kind)
+    if kind is not type(strategy) and inspect.isabstract(kind):
+        return strategy
     raise _unsupported_error(kind.__name__)
 
 
-def _is_single_hpu(strategy: Any) -> bool:
+def _lightning_class(strategy: Any) -> type | None:
+    """Return Lightning's class that a strategy is of or derives from; None for the strategies of these packages."""
+    from hpu_core._strategy_mixin import HPUStrategyMixin
+
+    if isinstance(strategy, HPUStrategyMixin):
+        return None
+    return next((kind for kind in type(strategy).__mro__ if kind.__module__.partition(".")[0] in _LIGHTNING), None)
+
+
+def _is_single_hpu(strategy: Any, kind: type) -> bool:
     """Return whether the strategy is Lightning's for a single device, and the device an HPU; Fabric trains with it."""
-    return type(strategy).__name__ == "SingleDeviceStrategy" and strategy.root_device.type == "hpu"
+    return kind.__name__ == "SingleDeviceStrategy" and strategy.root_device.type == "hpu"
 
 
 def _unsupported_error(kind: str) -> Exception:
