@@ -32,7 +32,7 @@ class _Incompatible(_Ours, metaclass=_OtherMeta):
 def test_class_that_cannot_derive_from_ours_is_an_error_that_names_it() -> None:
     with pytest.raises(
         TypeError,
-        match="`strategy` must derive from _Incompatible on Gaudi, got _Theirs.*derive it from `.*_Incompatible`",
+        match=r"`strategy` must derive from _Incompatible on Gaudi, got _Theirs.*derive it from `.*_Incompatible`",
     ):
         _subclasses.replace(_Theirs(), _Incompatible, _Lightning)
 

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from hpu_core import discovery, frameworks, plugins
-from hpu_core.registration import _registries, _strategy_flags
+from hpu_core.registration import _hints, _registries, _strategy_flags
 
 if TYPE_CHECKING:
     from hpu_core.frameworks import FrameworkName
@@ -85,7 +85,8 @@ class HPUConnectorMixin(_Connector):
             _check_available(flags)
         precision = flags.get("precision")
         if not _is_plugin_precision(precision):
-            super()._check_config_and_set_final_flags(**flags)
+            with _hints.of_flags(flags):
+                super()._check_config_and_set_final_flags(**flags)
             return
         # Lightning rejects values that it does not know, so it validates a known one instead.
         super()._check_config_and_set_final_flags(**{**flags, "precision": "bf16-mixed"})
@@ -195,7 +196,8 @@ class HintMixin(_Connector):
 
     def _check_config_and_set_final_flags(self, **flags: Any) -> None:
         try:
-            super()._check_config_and_set_final_flags(**flags)
+            with _hints.of_flags(flags):
+                super()._check_config_and_set_final_flags(**flags)
         except ValueError as error:
             if len(error.args) == 1 and _names_hpu(flags):
                 error.args = (f"{error} No Gaudi card was found: {HINT}",)

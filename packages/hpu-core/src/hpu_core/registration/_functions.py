@@ -4,12 +4,16 @@ Each is called with the function that it replaces, the framework that the functi
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from hpu_core import _lightning_2_0, bridge, discovery, frameworks, plugins, throughput
+from hpu_core.registration import _hints
 
 if TYPE_CHECKING:
     from hpu_core.frameworks import FrameworkName
+
+# Lightning's own.
+_PROFILERS: Final = ("advanced", "pytorch", "simple", "xla")
 
 
 def clone_tensor(original: Callable[..., Any], _: "FrameworkName", tensor: Any) -> Any:
@@ -35,7 +39,13 @@ def init_profiler(original: Callable[..., None], framework: "FrameworkName", tra
         if error is not None:
             raise error
         profiler = plugins.load(path)()
-    original(trainer, profiler)
+    try:
+        original(trainer, profiler)
+    except Exception as error:
+        if isinstance(profiler, str):
+            own = [name for plugin in plugins.installed().values() for name in plugin.profilers]
+            _hints.append(error, _hints.did_you_mean(profiler, [*_PROFILERS, *own]))
+        raise
 
 
 def is_oom_error(original: Callable[..., Any], _: "FrameworkName", exception: BaseException) -> Any:
