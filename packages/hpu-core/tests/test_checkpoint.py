@@ -318,3 +318,10 @@ def _step(plugin: HPUCheckpointIO, path: Path) -> int:
 
     assert torch.equal(weights, torch.full_like(weights, step))
     return step
+
+
+def test_sharded_folder_is_an_error_that_names_the_strategy(tmp_path: Path) -> None:
+    with pytest.raises(
+        IsADirectoryError, match=r"cannot load the checkpoint, which is a folder.*`strategy='hpu_fsdp'`"
+    ):
+        HPUCheckpointIO().load_checkpoint(tmp_path)

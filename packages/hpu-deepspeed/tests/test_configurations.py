@@ -457,7 +457,7 @@ def _unknown_documented_options() -> list[str]:
     from hpu_deepspeed import _config, _deepspeed
 
     _deepspeed.load()
-    return sorted(set(_DOCUMENTED.split()) - _config._known_options())
+    return sorted(set(_DOCUMENTED.split()) - _config.training_options())
 
 
 def test_documented_options_are_known(on_ranks: OnRanks) -> None:

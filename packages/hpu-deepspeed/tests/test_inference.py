@@ -49,6 +49,51 @@ def _predict_with(options: dict[str, Any]) -> tuple[str, str, list[float]]:
     return _predict(**options)
 
 
+class _Linear(Classifier):
+    """Classifier whose first layer takes the inputs as they come."""
+
+    def predict_step(self, batch: Any, _: int) -> torch.Tensor:
+        """Return the dtype-dependent product of the inputs."""
+        (inputs, *_rest) = batch
+        return torch.nn.functional.linear(inputs, next(self.parameters()))
+
+
+def _predict_in(dtype: Any, precision: str) -> str:
+    run = trainer(HPUDeepSpeedStrategy(stage=1, dtype=dtype, replace_method="auto"), precision=precision)
+    (scores, *_) = run.predict(_Linear(), loader(run.global_rank, 2, 2))
+    return str(scores.dtype)
+
+
+@pytest.mark.parametrize(("dtype", "precision"), [("bf16", "32-true"), ("fp32", "bf16-mixed")])
+def test_inputs_have_the_data_type_of_the_engine(dtype: str, precision: str, on_ranks: OnRanks) -> None:
+    """Lightning converts them to that of the Trainer's precision."""
+    expected = {"bf16": "torch.bfloat16", "fp32": "torch.float32"}[dtype]
+
+    assert set(on_ranks(_predict_in, dtype, precision)) == {expected}
+
+
+def _further_options() -> tuple[Any, list[str]]:
+    strategy = HPUDeepSpeedStrategy(replace_method="auto", config={"max_out_tokens": 8, "zero_optimization": {}})
+    errors = []
+    for name in ("replace_methd", "zzz"):
+        options: dict[str, Any] = {name: True}
+        try:
+            HPUDeepSpeedStrategy(**options)
+        except TypeError as error:
+            errors.append(str(error))
+    return strategy._inference_options, errors
+
+
+def test_further_options_of_the_engine_are_accepted(on_ranks: OnRanks) -> None:
+    """Others are an error."""
+    for options, errors in on_ranks(_further_options):
+        assert options == {"replace_method": "auto", "max_out_tokens": 8}
+        assert errors == [
+            "`replace_methd` is not an argument of HPUDeepSpeedStrategy: did you mean `replace_method`?",
+            "`zzz` is not an argument of HPUDeepSpeedStrategy: see the arguments of `deepspeed.init_inference`",
+        ]
+
+
 def _compare_engines() -> tuple[list[float], list[float], float, float]:
     return _predict()[2], _predict(enable_cuda_graph=True)[2], _test(), _test(enable_cuda_graph=True)
 

@@ -80,6 +80,7 @@ class HPUCheckpointIO(TorchCheckpointIO):
 
         Raises:
             FileNotFoundError: There is no file at `path`.
+            IsADirectoryError: `path` is a folder of sharded files.
             RuntimeError: The file is damaged, or is not a checkpoint.
             pickle.UnpicklingError: With `weights_only`, the file has objects other than weights.
         """
@@ -89,6 +90,12 @@ class HPUCheckpointIO(TorchCheckpointIO):
         options = {} if weights_only is None else {"weights_only": weights_only}
         try:
             return super().load_checkpoint(path, map_location=map_location, **options)
+        except IsADirectoryError as error:
+            message = (
+                "cannot load the checkpoint, which is a folder of sharded files: pass the strategy that saved it, such "
+                "as `strategy='hpu_fsdp'`, or convert it to one file"
+            )
+            raise IsADirectoryError(error.errno, message, str(path)) from error
         # What torch raises for damaged files, without their path.
         except (EOFError, LookupError, RuntimeError, ValueError) as error:
             reason = str(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}".rstrip(": ")

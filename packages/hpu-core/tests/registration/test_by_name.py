@@ -294,6 +294,31 @@ def test_unknown_strategy_names_the_nearest(construct: Construct, plugin_folder:
     ]
 
 
+def test_misspelt_argument_is_an_error_with_a_hint(construct: Construct, plugin_folder: Path) -> None:
+    """Lightning's own errors list what it knows; the names of plugins are among the hints."""
+    results = construct(
+        ("Trainer", {"accelerator": "gaudi"}),
+        ("Fabric", {"accelerator": "hpuu"}),
+        ("Trainer", {"precision": "bf16-mixd"}),
+        ("Fabric", {"precision": "pf8"}),
+        ("Trainer", {"accelerator": "hpu", "profiler": "hpuu"}),
+        ("Trainer", {"accelerator": "hpu", "precision": "zzz"}),
+        PYTHONPATH=str(plugin_folder),
+    )
+
+    accelerator = "did you mean 'hpu', the name of Gaudi cards?"
+    hints = (accelerator, accelerator, "did you mean 'bf16-mixed'?", "did you mean 'fp8'?", "did you mean 'hpu'?")
+    for result, hint in zip(results, hints, strict=False):
+        assert result.endswith(f": {hint}")
+    assert "did you mean" not in results[-1]
+
+
+def test_name_of_a_strategy_of_lightnings_is_an_error(construct: Construct) -> None:
+    (result,) = construct(("Fabric", {"accelerator": "hpu", "strategy": "xla", "devices": 1}))
+
+    assert result.startswith("TypeError: `strategy` must support Gaudi cards, got Lightning's strategy 'xla'")
+
+
 def test_alias_that_fabric_does_not_register_is_accepted(construct: Construct, plugin_folder: Path) -> None:
     """Lightning registers more names for the Trainer than for Fabric."""
     results = construct(

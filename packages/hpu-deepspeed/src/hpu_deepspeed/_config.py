@@ -122,7 +122,7 @@ def validate(config: Config, more_options: frozenset[str] = frozenset()) -> None
         TypeError: A section is of the wrong type.
         ValueError: An option has an invalid value, or one in `zero_optimization` is unknown.
     """
-    _warn_unknown(config, _known_options() | more_options, "the DeepSpeed config")
+    _warn_unknown(config, training_options() | more_options, "the DeepSpeed config")
     # Lightning writes `thread_count`, the name in older DeepSpeed releases.
     aio = _string_constants("deepspeed.runtime.swap_tensor.constants") | {"thread_count"}
     _warn_unknown(config.get("aio") or {}, aio, "`aio` in the DeepSpeed config")
@@ -252,14 +252,18 @@ def _describe_unknown(options: Mapping[str, Any], known: frozenset[str]) -> str:
     return ", ".join(descriptions)
 
 
-def _known_options() -> frozenset[str]:
-    """Return the names of the known top-level options."""
+def training_options() -> frozenset[str]:
+    """Return the names of the known top-level options of the engine that trains."""
     return _EXTRA_KEYS.union(*map(_string_constants, _CONSTANT_MODULES))
 
 
 def _zero_options() -> frozenset[str]:
     """Return the names of the options in DeepSpeed's model of `zero_optimization`."""
-    model = importlib.import_module("deepspeed.runtime.zero.config").DeepSpeedZeroConfig
+    return field_names(importlib.import_module("deepspeed.runtime.zero.config").DeepSpeedZeroConfig)
+
+
+def field_names(model: Any) -> frozenset[str]:
+    """Return the names and aliases of the fields of one of DeepSpeed's models."""
     # `model_fields` is pydantic 2's name, `__fields__` pydantic 1's.
     fields = getattr(model, "model_fields", None) or model.__fields__
     return frozenset(fields) | {field.alias for field in fields.values() if field.alias}

@@ -12,7 +12,7 @@ import importlib.util
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, Final
 
@@ -20,9 +20,11 @@ import torch
 from packaging.version import InvalidVersion, Version
 
 from hpu_core import bridge, releases
-from hpu_deepspeed import _deepspeed_0_16
+from hpu_deepspeed import _deepspeed_0_16, _muon
 
 _ACCELERATOR_ENV: Final = "DS_ACCELERATOR"
+# As HPU_Accelerator.apply_hpu_workarounds of DeepSpeed.
+_BRIDGE_ENV: Final = {"PT_HPU_LAZY_ACC_PAR_MODE": "0", "PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES": "0"}
 # Intel's fork for SynapseAI 1.11.
 _MIN_VERSION: Final = Version("0.9.4")
 # First upstream release that supports Gaudi (DeepSpeed pull request 4912).
@@ -45,8 +47,8 @@ def load() -> ModuleType:
     if "deepspeed" in sys.modules:
         deepspeed = importlib.import_module("deepspeed")
     else:
-        _deepspeed_0_16.set_fork_env(version())
-        with _force_hpu_accelerator(), _hide_triton(), _preserve_determinism():
+        with _force_hpu_accelerator(), _hide_triton(), _preserve_determinism(), _preserve_bridge_env():
+            _deepspeed_0_16.set_fork_env(version())
             deepspeed = importlib.import_module("deepspeed")
             # Some releases choose the accelerator on this call rather than on import.
             deepspeed.accelerator.get_accelerator()
@@ -59,6 +61,7 @@ def load() -> ModuleType:
             "imports deepspeed"
         )
     _deepspeed_0_16.patch(accelerator)
+    _muon.patch(accelerator)
     return deepspeed
 
 
@@ -167,6 +170,34 @@ def version() -> str:
             "release",
             name="deepspeed",
         ) from error
+
+
+def set_bridge_env() -> Callable[[], None]:
+    """Set the variables of the bridge that DeepSpeed needs, unless they are set, before a device is opened.
+
+    Returns:
+        Function that removes those that were set.
+    """
+    added = _BRIDGE_ENV.keys() - os.environ.keys()
+    os.environ.update({name: _BRIDGE_ENV[name] for name in added})
+
+    def restore() -> None:
+        for name in added:
+            os.environ.pop(name, None)
+
+    return restore
+
+
+@contextlib.contextmanager
+def _preserve_bridge_env() -> Iterator[None]:
+    """Restore the variables of `set_bridge_env` on exit; DeepSpeed sets them on import."""
+    previous = {name: os.environ[name] for name in _BRIDGE_ENV if name in os.environ}
+    try:
+        yield
+    finally:
+        for name in _BRIDGE_ENV.keys() - previous.keys():
+            os.environ.pop(name, None)
+        os.environ.update(previous)
 
 
 @contextlib.contextmanager

@@ -1,13 +1,15 @@
 """DeepSpeed's inference engine: its options, and checkpoints for it."""
 
+import difflib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
-from hpu_deepspeed import _deepspeed
+from hpu_deepspeed import _config, _deepspeed
+from hpu_deepspeed._lightning import apply_to_collection
 
 #: Options of the engine that HPUDeepSpeedStrategy takes as arguments.
 OPTIONS: Final[tuple[str, ...]] = ("dtype", "tensor_parallel", "replace_with_kernel_inject", "enable_cuda_graph")
@@ -16,13 +18,47 @@ _MODEL_STATES: Final = "mp_rank_00_model_states.pt"
 _TAG: Final = "checkpoint"
 
 
-def take_options(config: dict[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+def engine_options() -> frozenset[str]:
+    """Return the names of all options of the engine in the installed DeepSpeed."""
+    _deepspeed.load()
+    model = importlib.import_module("deepspeed.inference.config").DeepSpeedInferenceConfig
+    return _config.field_names(model).union(OPTIONS)
+
+
+def validate_options(arguments: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Raise an error for further arguments of the strategy that are no option of the engine.
+
+    Args:
+        arguments: The arguments by name.
+        known: Names of the strategy's own arguments, for the error message.
+
+    Raises:
+        TypeError: An argument is unknown.
+    """
+    options = engine_options()
+    for name in arguments.keys() - options:
+        close = difflib.get_close_matches(name, {*known, *options}, n=1)
+        hint = f"did you mean `{close[0]}`?" if close else "see the arguments of `deepspeed.init_inference`"
+        raise TypeError(f"`{name}` is not an argument of HPUDeepSpeedStrategy: {hint}")
+
+
+def convert_inputs(batch: Any, dtype: torch.dtype) -> Any:
+    """Return a batch whose floating-point tensors have the data type of the engine's weights."""
+    return apply_to_collection(
+        batch, torch.Tensor, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor
+    )
+
+
+def take_options(
+    config: dict[str, Any], arguments: Mapping[str, Any], names: Iterable[str] = OPTIONS
+) -> dict[str, Any]:
     """Return the options of the inference engine, and remove them from the configuration.
 
     Args:
         config: DeepSpeed's configuration, modified in place. "tensor_parallel" without "tp_size" stays, because it
             configures training.
         arguments: Arguments of the strategy by name, None if not given. They take precedence.
+        names: Names of the options that the configuration may have.
 
     Returns:
         Options for `deepspeed.init_inference`; empty if neither has any.
@@ -33,8 +69,8 @@ def take_options(config: dict[str, Any], arguments: Mapping[str, Any]) -> dict[s
     """
     tensor_parallel = config.get("tensor_parallel")
     trains_in_parallel = isinstance(tensor_parallel, Mapping) and "tp_size" not in tensor_parallel
-    names = [name for name in OPTIONS if name in config and not (name == "tensor_parallel" and trains_in_parallel)]
-    options = {name: config.pop(name) for name in names}
+    taken = [name for name in names if name in config and not (name == "tensor_parallel" and trains_in_parallel)]
+    options = {name: config.pop(name) for name in taken}
     options.update((name, value) for name, value in arguments.items() if value is not None)
     if not options:
         return {}

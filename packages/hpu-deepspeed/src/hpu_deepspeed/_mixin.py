@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -48,8 +48,8 @@ class HPUDeepSpeedMixin(_Strategy):
 
     config: Any
     _timeout: timedelta | None
-    # Options in `config` that the strategy reads, and not DeepSpeed's engine for training.
-    _own_options: frozenset[str] = frozenset()
+    # Removes the variables of the bridge that this strategy has set.
+    _restore_bridge_env: Callable[[], None] | None = None
     # Whether `root_device` has an index, see `_device_index_context`.
     _has_device_index = False
 
@@ -72,7 +72,11 @@ class HPUDeepSpeedMixin(_Strategy):
         # Lightning modifies the configuration, and the user may pass the same dict to another strategy.
         self.config = copy.deepcopy(self.config)
         _config.validate(self.config, self._own_options)
-        _config.fill_defaults(self.config)
+
+    @property
+    def _own_options(self) -> frozenset[str]:
+        """Options in `config` that the strategy reads, and not DeepSpeed's engine for training."""
+        return frozenset()
 
     @property
     def root_device(self) -> torch.device:
@@ -113,7 +117,21 @@ class HPUDeepSpeedMixin(_Strategy):
         with self.collective("optimizer step"):
             return super().optimizer_step(optimizer, *args, **kwargs)
 
+    def prepare_device(self) -> None:
+        """Load the Gaudi bridge and select the device, with the variables that DeepSpeed needs."""
+        if self._restore_bridge_env is None:
+            self._restore_bridge_env = _deepspeed.set_bridge_env()
+        super().prepare_device()
+
+    def teardown(self) -> None:
+        """Release the device, and remove the variables that DeepSpeed needed."""
+        super().teardown()
+        if self._restore_bridge_env is not None:
+            self._restore_bridge_env()
+            self._restore_bridge_env = None
+
     def _format_config(self) -> None:
+        _config.fill_defaults(self.config)
         super()._format_config()
         _config.validate_batch_sizes(self.config, self.world_size)
 

@@ -109,8 +109,6 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBas
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__"}}
         super().__init__(**supported_arguments(FabricDeepSpeedStrategy.__init__, **arguments))
-        # DeepSpeed's own default clips gradients to a norm of 1. The Trainer's strategy sets the Trainer's value.
-        self.config.setdefault("gradient_clipping", 0.0)
 
     @staticmethod
     def precision_plugin_for(precision: Any) -> FabricDeepSpeedPrecision:
@@ -167,6 +165,11 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBas
         options = supported_arguments(FabricDeepSpeedStrategy.load_checkpoint, strict=strict, weights_only=weights_only)
         with _lightning_2_3.loading_optimizer(state, full_weights=self.load_full_weights and self.zero_stage_3):
             return super().load_checkpoint(atomic_dir.resolve(path), state, **options)
+
+    def _format_config(self) -> None:
+        # DeepSpeed's own default clips gradients to a norm of 1. The Trainer's strategy sets the Trainer's value.
+        self.config.setdefault("gradient_clipping", 0.0)
+        super()._format_config()
 
     def _setup_distributed(self) -> None:
         self._make_process_group()

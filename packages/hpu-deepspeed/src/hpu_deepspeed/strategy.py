@@ -61,8 +61,9 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
     - The module's optimizer and scheduler take precedence over those in the configuration, with a warning.
     - Checkpoints are written atomically.
     - The configuration is validated before training starts.
-    - `dtype`, `tensor_parallel`, `replace_with_kernel_inject` and `enable_cuda_graph`, as arguments or in `config`,
-      make `validate`, `test` and `predict` use DeepSpeed's inference engine instead of the engine that trains.
+    - `dtype`, `tensor_parallel` and the other options of `deepspeed.init_inference`, as arguments or in `config`, make
+      `validate`, `test` and `predict` use DeepSpeed's inference engine instead of the engine that trains. Inputs are
+      converted to its data type.
 
     Args:
         accelerator: The accelerator, if it is not passed to the Trainer.
@@ -119,17 +120,19 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         tensor_parallel: Options for tensor parallelism in the inference engine, such as `{"tp_size": 2}`.
         replace_with_kernel_inject: Whether the inference engine replaces modules by DeepSpeed's own kernels.
         enable_cuda_graph: Ignored by the inference engine on HPU; for configurations that were written for CUDA.
+        **kwargs: Further options of `deepspeed.init_inference`, such as `replace_method`.
 
     Raises:
         ImportError: DeepSpeed is too old.
         ModuleNotFoundError: DeepSpeed or the Gaudi bridge is not installed.
         RuntimeError: DeepSpeed was imported for another accelerator.
-        TypeError: An argument or a section of the configuration is of the wrong type.
+        TypeError: An argument or a section of the configuration is of the wrong type, or an argument is unknown.
         ValueError: An option of the configuration has an invalid value, or one of `zero_optimization` is unknown.
     """
 
     strategy_name = "hpu_deepspeed"
-    _own_options = frozenset(_inference.OPTIONS)
+    # Data type of the inference engine's inputs, None without one.
+    _input_dtype: torch.dtype | None = None
 
     def __init__(  # noqa: PLR0913, PLR0917 - the signature of Lightning's strategy.
         self,
@@ -184,11 +187,13 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         tensor_parallel: dict[str, Any] | None = None,
         replace_with_kernel_inject: bool | None = None,
         enable_cuda_graph: bool | None = None,
+        **kwargs: Any,
     ) -> None:
-        arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__"}}
-        inference = {name: arguments.pop(name) for name in _inference.OPTIONS}
+        arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__", "kwargs"}}
+        _inference.validate_options(kwargs, arguments)
+        inference = {**{name: arguments.pop(name) for name in _inference.OPTIONS}, **kwargs}
         super().__init__(**supported_arguments(DeepSpeedStrategy.__init__, **arguments))
-        self._inference_options = _inference.take_options(self.config, inference)
+        self._inference_options = _inference.take_options(self.config, inference, self._own_options)
 
     @staticmethod
     def precision_plugin_for(precision: Any) -> DeepSpeedPrecision:
@@ -198,6 +203,11 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
             ValueError: DeepSpeed does not support the precision.
         """
         return HPUDeepSpeedPrecisionPlugin(precision)
+
+    @property
+    def _own_options(self) -> frozenset[str]:
+        # Some options of the engine that trains have the same names.
+        return frozenset(_inference.OPTIONS) | (_inference.engine_options() - _config.training_options())
 
     @property
     def handles_gradient_accumulation(self) -> bool:
@@ -266,6 +276,17 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         """
         yield
 
+    def batch_to_device(self, batch: Any, device: torch.device | None = None, dataloader_idx: int = 0) -> Any:
+        """Move a batch to the device, and convert it to the data type of the inference engine if there is one.
+
+        Args:
+            batch: The batch.
+            device: The device; this rank's if None.
+            dataloader_idx: Index of its loader.
+        """
+        moved = super().batch_to_device(batch, device, dataloader_idx)
+        return moved if self._input_dtype is None else _inference.convert_inputs(moved, self._input_dtype)
+
     def save_checkpoint(
         self, checkpoint: dict[str, Any], filepath: str | os.PathLike[str], storage_options: Any | None = None
     ) -> None:
@@ -312,6 +333,7 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         release = getattr(self.model, "empty_partition_cache", None)
         if release is not None:
             release()
+        self._input_dtype = None
         super().teardown()
 
     def _format_config(self) -> None:
@@ -376,6 +398,7 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         with self._device_index_context():
             if self._inference_options:
                 dtype = _PRECISION_DTYPES[self.precision_plugin.precision.partition("-")[0]]
+                self._input_dtype = self._inference_options.get("dtype", dtype)
                 self.model = _inference.create_engine(model, self._inference_options, dtype)
             else:
                 super()._initialize_deepspeed_inference(model)

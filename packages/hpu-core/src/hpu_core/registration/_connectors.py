@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hpu_core import discovery, frameworks, plugins
-from hpu_core.registration import _registries, _strategy_flags
+from hpu_core.registration import _registries, _strategy_flags, _suggestions
 from hpu_core.registration._hints import HINT, names_hpu
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ class HPUConnectorMixin(_Connector):  # type: ignore[misc] # see `_Connector`
             _check_available(flags)
         precision = flags.get("precision")
         if not _is_plugin_precision(precision):
-            super()._check_config_and_set_final_flags(**flags)
+            with _suggestions.suggest_flags(flags):
+                super()._check_config_and_set_final_flags(**flags)
             return
         # Lightning rejects values that it does not know, so it validates a known one instead.
         super()._check_config_and_set_final_flags(**{**flags, "precision": "bf16-mixed"})

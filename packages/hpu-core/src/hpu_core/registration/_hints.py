@@ -5,6 +5,8 @@ Programs for the CPU import this module, so it must not import discovery or torc
 
 from typing import Any, ClassVar, Final
 
+from hpu_core.registration import _suggestions
+
 HINT: Final = "`hpu-info` lists where hpu-core searched for Gaudi cards; `hpu-sim run` simulates cards."
 """Last sentence of errors on machines without a device."""
 
@@ -19,7 +21,8 @@ class HintMixin(_Connector):  # type: ignore[misc] # see `_Connector`
 
     def _check_config_and_set_final_flags(self, **flags: Any) -> None:
         try:
-            super()._check_config_and_set_final_flags(**flags)
+            with _suggestions.suggest_flags(flags):
+                super()._check_config_and_set_final_flags(**flags)
         except ValueError as error:
             if len(error.args) == 1 and names_hpu(flags):
                 error.args = (f"{error} No Gaudi card was found: {HINT}",)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 ACCELERATOR: Final = "hpu_core.accelerator:HPUAccelerator"
 STRATEGY: Final = plugins.ClassPaths("hpu_core.strategy:SingleHPUStrategy", "hpu_core.fabric:FabricSingleHPUStrategy")
 
+# Packages whose strategies are Lightning's own.
+LIGHTNING: Final = frozenset({"lightning", "lightning_fabric", "pytorch_lightning"})
+
 _registered: Final[set["Api"]] = set()
 
 
@@ -40,6 +43,12 @@ def register_all(api: "Api") -> None:
 def strategy_names(api: "Api") -> list[str]:
     """Return the names of all strategies of one of Lightning's APIs, sorted."""
     return sorted(_registries(api)[1])
+
+
+def is_lightnings_own(name: str, api: "Api") -> bool:
+    """Return whether a name is that of a strategy of Lightning's, which does not support HPU."""
+    entry = dict.get(_registries(api)[1], name)
+    return entry is not None and entry["strategy"].__module__.partition(".")[0] in LIGHTNING
 
 
 def _registries(api: "Api") -> tuple[Any, Any]:

@@ -8,10 +8,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_core import _lightning_2_0, bridge, discovery, frameworks, plugins, throughput
-from hpu_core.registration import _cli, _connectors, _patch
+from hpu_core.registration import _cli, _connectors, _patch, _suggestions
 
 if TYPE_CHECKING:
     from hpu_core.frameworks import FrameworkName
+
+# Lightning's own.
+_PROFILERS: Final = ("advanced", "pytorch", "simple", "xla")
 
 
 def patch(module: ModuleType) -> None:
@@ -47,7 +50,13 @@ def init_profiler(original: Callable[..., None], framework: "FrameworkName", tra
         if error is not None:
             raise error
         profiler = plugins.load(path)()
-    original(trainer, profiler)
+    try:
+        original(trainer, profiler)
+    except Exception as error:
+        if isinstance(profiler, str):
+            own = [name for plugin in plugins.installed().values() for name in plugin.profilers]
+            _suggestions.append(error, _suggestions.did_you_mean(profiler, [*_PROFILERS, *own]))
+        raise
 
 
 def is_oom_error(original: Callable[..., Any], _: "FrameworkName", exception: BaseException) -> Any:

@@ -2,16 +2,13 @@
 
 import difflib
 import inspect
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from hpu_core import plugins
 from hpu_core.registration import _registries, _subclasses
 
 if TYPE_CHECKING:
     from hpu_core.plugins import Api
-
-# Packages whose strategies are Lightning's own.
-_LIGHTNING: Final = frozenset({"lightning", "lightning_fabric", "pytorch_lightning"})
 
 
 def resolve(strategy: Any, api: "Api") -> Any:
@@ -62,6 +59,8 @@ def for_hpu(strategy: Any, api: "Api") -> Any:
         error = plugins.missing_strategy_error(name)
         if error is not None:
             raise error
+        if _registries.is_lightnings_own(name, api):
+            raise _unsupported_error(f"strategy {name!r}")
         return name
     kind = _lightning_class(strategy)
     if kind is None or _is_single_hpu(strategy, kind):
@@ -82,7 +81,9 @@ def _lightning_class(strategy: Any) -> type | None:
 
     if isinstance(strategy, HPUStrategyMixin):
         return None
-    return next((kind for kind in type(strategy).__mro__ if kind.__module__.partition(".")[0] in _LIGHTNING), None)
+    return next(
+        (kind for kind in type(strategy).__mro__ if kind.__module__.partition(".")[0] in _registries.LIGHTNING), None
+    )
 
 
 def _is_single_hpu(strategy: Any, kind: type) -> bool:

@@ -22,9 +22,10 @@ def replace(strategy: Any, base: Any, kind: type) -> Any:
     """
     if isinstance(strategy, base):
         return strategy
-    if type(strategy) is kind:
+    users: Any = type(strategy)
+    if users is kind:
         return base.from_lightning(strategy)
-    subclass = _derive(type(strategy), base)
+    subclass = _derive(users, base)
     arguments = vars(subclass.from_lightning(strategy))
     strategy.__class__ = subclass
     vars(strategy).update(arguments)

@@ -1,0 +1,57 @@
+"""Suggestions that end Lightning's errors for misspelt arguments, with the names that plugins add.
+
+Programs for the CPU import this module, so it must not import torch.
+"""
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from hpu_core import plugins
+
+# What users write instead of "hpu".
+_ACCELERATORS: Final = ("gaudi", "habana", "hpus")
+_PRECISIONS: Final = ("32-true", "16-true", "16-mixed", "bf16-true", "bf16-mixed", "64-true")
+
+
+@contextmanager
+def suggest_flags(flags: Mapping[str, Any]) -> Iterator[None]:
+    """Return a context in which an error for an invalid `accelerator` or `precision` ends with a suggestion.
+
+    Args:
+        flags: Arguments of the Trainer or of Fabric.
+    """
+    try:
+        yield
+    # Lightning's MisconfigurationException derives from neither the other nor anything but Exception.
+    except Exception as error:
+        accelerator, precision = flags.get("accelerator"), flags.get("precision")
+        text = str(error)
+        if isinstance(accelerator, str) and repr(accelerator) in text and _is_gaudi(accelerator):
+            append(error, "did you mean 'hpu', the name of Gaudi cards?")
+        elif isinstance(precision, str) and repr(precision) in text and "precision" in text.lower():
+            append(error, did_you_mean(precision, [*_PRECISIONS, *_plugin_precisions()]))
+        raise
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the question after the nearest known name; empty if none is near."""
+    close = difflib.get_close_matches(name.lower(), list(known), n=1)
+    return f"did you mean {close[0]!r}?" if close else ""
+
+
+def append(error: BaseException, suggestion: str) -> None:
+    """Append a suggestion to the message of an error, in place, because not every error can be made from a message."""
+    if suggestion and len(error.args) == 1:
+        error.args = (f"{str(error).rstrip('.')}: {suggestion}",)
+
+
+def _is_gaudi(accelerator: str) -> bool:
+    name = accelerator.lower()
+    return name != "hpu" and (name.startswith(_ACCELERATORS) or bool(difflib.get_close_matches(name, ["hpu"], n=1)))
+
+
+def _plugin_precisions() -> Iterator[str]:
+    for plugin in plugins.installed().values():
+        yield from plugin.precisions

@@ -1,0 +1,45 @@
+"""Muon of DeepSpeed 0.17 and newer, whose functions `torch.compile` compiles for its default backend.
+
+That backend, inductor, does not know hpu, and fails with "KeyError: 'hpu'".
+"""
+
+import functools
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from hpu_core import bridge
+
+_MODULE: Final = "deepspeed.runtime.zero.muon.original_muon"
+
+
+def patch(accelerator: Any) -> None:
+    """Compile the functions for the accelerator's backend instead; in lazy mode, do not compile them. Idempotent.
+
+    Args:
+        accelerator: DeepSpeed's.
+    """
+    try:
+        muon = importlib.import_module(_MODULE)
+    except ModuleNotFoundError:
+        return
+    replacements = {}
+    for name, value in vars(muon).items():
+        function = getattr(value, "_torchdynamo_orig_callable", None)
+        if function is not None and function.__module__ == _MODULE:
+            replacements[name] = (value, _compile(function, accelerator.get_compile_backend()))
+    for module_name, module in list(sys.modules.items()):
+        if not module_name.startswith("deepspeed."):
+            continue
+        # Other modules import the functions from there.
+        for name, (value, replacement) in replacements.items():
+            if vars(module).get(name) is value:
+                setattr(module, name, replacement)
+
+
+@functools.cache
+def _compile(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
+    return function if bridge.is_lazy() else torch.compile(function, backend=backend)
