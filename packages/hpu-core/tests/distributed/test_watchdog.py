@@ -257,7 +257,10 @@ def test_the_threads_end_with_the_process_group(pair: Pair) -> None:
         while is_initialized.call_count < 8:
             pair.ranks[0]._closed.wait(0.01)
         is_initialized.return_value = False
-        assert all(watchdog._closed.wait(_LIMIT) for watchdog in pair.ranks)
+        for thread in (thread for watchdog in pair.ranks for thread in watchdog._threads):
+            thread.join(_LIMIT)
+
+    assert all(watchdog.is_closed for watchdog in pair.ranks)
 
 
 def test_user_code_after_the_training_is_not_ended(pair: Pair, exits: mock.Mock) -> None:

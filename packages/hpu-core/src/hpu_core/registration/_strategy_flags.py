@@ -1,7 +1,6 @@
 """Interpretation of the `strategy` argument on HPU: names, aliases, typos, and instances of Lightning's strategies."""
 
 import difflib
-import inspect
 from typing import TYPE_CHECKING, Any
 
 from hpu_core import plugins
@@ -70,7 +69,8 @@ def for_hpu(strategy: Any, api: "Api") -> Any:
         path = None if replacement is None else plugin.strategies[replacement].of(api)
         if path is not None:
             return _subclasses.replace(strategy, plugins.load(path), kind)
-    if kind is not type(strategy) and inspect.isabstract(kind):
+    if kind is not type(strategy) and _missing_error(kind.__name__) is None:
+        # What a user's own strategy supports is the user's affair.
         return strategy
     raise _unsupported_error(kind.__name__)
 
@@ -91,8 +91,12 @@ def _is_single_hpu(strategy: Any, kind: type) -> bool:
     return kind.__name__ == "SingleDeviceStrategy" and strategy.root_device.type == "hpu"
 
 
+def _missing_error(kind: str) -> Exception | None:
+    return plugins.missing_strategy_error(kind.removesuffix("Strategy").lower())
+
+
 def _unsupported_error(kind: str) -> Exception:
-    error = plugins.missing_strategy_error(kind.removesuffix("Strategy").lower())
+    error = _missing_error(kind)
     if error is not None:
         return error
     names = ["hpu_single", *(name for plugin in plugins.installed().values() for name in plugin.replacements.values())]
