@@ -77,13 +77,11 @@ def for_hpu(strategy: Any, api: "Api") -> Any:
 
 def _lightning_class(strategy: Any) -> type | None:
     """Return Lightning's class that a strategy is of or derives from; None for the strategies of these packages."""
-    from hpu_core._strategy_mixin import HPUStrategyMixin
-
-    if isinstance(strategy, HPUStrategyMixin):
+    kinds = [(kind.__module__.partition(".")[0], kind) for kind in type(strategy).__mro__]
+    # Every strategy of these packages derives from a class of hpu_core, whose import here would be a cycle.
+    if any(package == "hpu_core" for package, _ in kinds):
         return None
-    return next(
-        (kind for kind in type(strategy).__mro__ if kind.__module__.partition(".")[0] in _registries.LIGHTNING), None
-    )
+    return next((kind for package, kind in kinds if package in _registries.LIGHTNING), None)
 
 
 def _is_single_hpu(strategy: Any, kind: type) -> bool:
