@@ -180,7 +180,7 @@ def test_the_demo_is_planned_for_64_cards_and_three_strategies() -> None:
 def test_tests_of_hpu_sim_that_need_hpu_core_pass(tmp_path: Path) -> None:
     """Its own suite has no other package, and skips them."""
     folder = ROOT / "packages/hpu-sim/tests/plan"
-    files = [str(folder / f"test_{name}.py") for name in ("session", "advice")]
+    files = [str(folder / f"test_{name}.py") for name in ("execution", "advice")]
     names = "apart or callback or advice_fits or another"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path}", "-k", names]
     done = subprocess.run([*command, *files], capture_output=True, text=True, check=False)

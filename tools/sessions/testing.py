@@ -47,7 +47,8 @@ def install_suite(session: nox.Session, suite: str, *more: str) -> None:
     share_libraries(session)
     if suite == INTEGRATION:
         names = ("test", "demo", "constraints", "docs_runner", "release", "ray")
-        requirements = [*PACKAGES, *(requirement for name in names for requirement in group(name))]
+        grouped = [requirement for name in names for requirement in group(name)]
+        requirements = [*PACKAGES, "hpu-deepspeed[deepspeed]", *grouped]
     else:
         requirements = [suite, *group("test"), *test_requirements(PACKAGES[suite])]
     # The shared libraries have the build backend.
