@@ -54,6 +54,8 @@ myst_heading_anchors = 3
 default_role = "literal"
 napoleon_numpy_docstring = False
 autodoc_member_order = "bysource"
+# A default is shown as the source has it; the value of a table of functions is no text.
+autodoc_preserve_defaults = True
 autodoc_default_options = {"show-inheritance": True}
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented_params"
