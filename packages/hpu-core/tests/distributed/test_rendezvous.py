@@ -17,7 +17,7 @@ from hpu_core.distributed import rendezvous as module
 from hpu_core.distributed.environment import AGENT_STORE
 from hpu_core.distributed.failure_detection import RankFailedError, RankInfo
 from hpu_core.distributed.rendezvous import RendezvousResult, rendezvous
-from hpu_core.distributed.store import RendezvousConfig, open_store, try_get
+from hpu_core.distributed.store import RendezvousConfig, open_store, publish, try_get
 from hpu_testing import free_port
 
 if TYPE_CHECKING:
@@ -208,14 +208,10 @@ def test_different_world_sizes_are_refused(sizes: tuple[int, int], port: int) ->
 
 
 def test_another_version_is_refused(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    join = module._join
+    def publish_another_version(store: PrefixStore, key: str, value: dict[str, Any]) -> None:
+        publish(store, key, {**value, "protocol": 0} if key.startswith("join/") else value)
 
-    def join_as_another_version(store: PrefixStore, config: RendezvousConfig, own: RankInfo) -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr(module, "PROTOCOL", 0)
-            join(store, config, own)
-
-    monkeypatch.setattr(module, "_join", join_as_another_version)
+    monkeypatch.setattr(module, "publish", publish_another_version)
     errors = _join(*(_config(port, rank, 2) for rank in range(2)))
 
     assert all("another version of hpu-core" in str(error) for error in errors)
