@@ -7,12 +7,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
+import jsonargparse
 import pytest
 import torch
 
 from hpu_core import frameworks, plugins
-
-jsonargparse = pytest.importorskip("jsonargparse")
 
 _TRAINER = frameworks.current().pytorch("strategies")
 _FABRIC = frameworks.current().fabric("strategies")

@@ -48,7 +48,7 @@ def install_suite(session: nox.Session, suite: str, *more: str) -> None:
     if suite == INTEGRATION:
         names = ("test", "demo", "constraints", "docs_runner", "release", "ray")
         grouped = [requirement for name in names for requirement in group(name)]
-        requirements = [*PACKAGES, "hpu-deepspeed[deepspeed]", *grouped]
+        requirements = [*PACKAGES, "hpu-deepspeed[deepspeed]", "jsonargparse[signatures]", *grouped]
     else:
         requirements = [suite, *group("test"), *test_requirements(PACKAGES[suite])]
     # The shared libraries have the build backend.
