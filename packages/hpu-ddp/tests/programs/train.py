@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,11 @@ class FailingClassifier(Classifier):
                 # Ends the epoch after this batch.
                 self.trainer.fit_loop.epoch_loop.max_steps = self.batch + 1
             fail(self.how)
+            if self.how == "signalled":
+                # Else the training may end before all ranks know.
+                exchange = self.trainer.strategy.process_groups.watchdog._exchange
+                while not exchange.leader.is_signalled:
+                    time.sleep(0.01)
 
     def training_step(self, batch: tuple[Any, Any], index: int) -> Any:
         """Return the loss, or fail."""
