@@ -118,6 +118,8 @@ class Cell:
             yield f"{ended.seconds:.0f} s"
         if ended.leaked:
             yield "processes left"
+        if "LEFT" in ended.output:
+            yield "threads or variables left"
         if any(ended.codes) is how.exit_ok:
             yield f"exit codes {list(ended.codes)}"
         if not re.search(how.error, ended.output):
@@ -184,7 +186,7 @@ def _measure(cell: Cell, keep: Path | None) -> tuple[list[object], list[str], di
 
 
 def _cells(options: argparse.Namespace) -> Iterator[Cell]:
-    for strategy, api, name, phase in itertools.product(STRATEGIES, _APIS, _INTERRUPTIONS, _PHASES):
+    for phase, name, api, strategy in itertools.product(_PHASES, _INTERRUPTIONS, _APIS, STRATEGIES):
         selected = {"strategy": strategy, "api": api, "only": name, "phase": phase}
         # Fabric has no handler for a requeue.
         if (api, name) != ("Fabric", "sigusr1") and all(
@@ -207,9 +209,9 @@ def main() -> int:
     columns = ("strategy", "API", "interruption", "where", "seconds", "on the disk", "loss equal", "problems")
     table = Table(*columns, file=options.json)
     cells = list(_cells(options))
-    for strategy, api in dict.fromkeys((cell.strategy, cell.api) for cell in cells):
-        _train_undisturbed(strategy, api)
     with ThreadPoolExecutor(options.jobs) as pool:
+        kinds = dict.fromkeys((cell.strategy, cell.api) for cell in cells)
+        list(pool.map(lambda kind: _train_undisturbed(*kind), kinds))
         for row, problems, fields in pool.map(lambda cell: _measure(cell, options.keep), cells):
             table.add(*row, problems=problems, **fields)
     return min(table.wrong, 1)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,6 @@ def _is_watched(init_method: str | None, blind: int | None = None) -> bool:
         blind: A rank that cannot read its connections.
     """
     rank = int(os.environ["RANK"])
-    if rank == blind:
-        process_group.own_endpoints = lambda _: ()
     initialize_hccl(2, rank, rank)
     dist.init_process_group("hccl", init_method, rank=rank, world_size=2)
     process_group._job = None
@@ -48,7 +47,8 @@ def _is_watched(init_method: str | None, blind: int | None = None) -> bool:
     cluster = LightningEnvironment()
     cluster.set_world_size(2)
     cluster.set_global_rank(rank)
-    manager.rendezvous(cluster)
+    with mock.patch.object(process_group, "own_endpoints", return_value=()) if rank == blind else nullcontext():
+        manager.rendezvous(cluster)
     is_watched = manager.watchdog is not None
     # The ranks leave together: rank 0 keeps the store.
     dist.barrier()
@@ -143,8 +143,8 @@ def test_a_rank_that_failed_enters_no_collective() -> None:
 @pytest.mark.parametrize(("confirmed", "error"), [(True, None), (False, "ValueError: invalid batch")])
 def test_a_rank_that_handles_an_error_is_alone_unless_all_ranks_agree(confirmed: bool, error: str | None) -> None:
     manager = ProcessGroupManager(None, None)
-    manager.watchdog = mock.create_autospec(Watchdog, instance=True)
-    manager.watchdog.confirm.return_value = confirmed
+    manager.watchdog = watchdog = mock.create_autospec(Watchdog, instance=True)
+    watchdog.confirm.return_value = confirmed
     try:
         raise ValueError("invalid batch")  # noqa: TRY301 - handled as a program does.
     except ValueError:
@@ -156,13 +156,13 @@ def test_a_rank_that_handles_an_error_is_alone_unless_all_ranks_agree(confirmed:
 @pytest.mark.parametrize("error", [SIGTERMException, StopIteration])
 def test_an_exception_that_is_no_error_is_not_agreed_on(error: type[BaseException]) -> None:
     manager = ProcessGroupManager(None, None)
-    manager.watchdog = mock.create_autospec(Watchdog, instance=True)
+    manager.watchdog = watchdog = mock.create_autospec(Watchdog, instance=True)
     try:
         raise error  # noqa: TRY301 - handled as a program does.
     except error:
         assert not manager.is_alone("gather")
 
-    manager.watchdog.confirm.assert_not_called()
+    watchdog.confirm.assert_not_called()
 
 
 def test_without_a_watchdog_a_rank_prints_its_error(

@@ -153,7 +153,7 @@ class Watchdog:
             RankFailedError: Another rank has failed.
         """
         beat = self._heartbeat
-        if vars(error).get(_CONFIRMED) or beat.collective is not None:
+        if vars(error).get(_CONFIRMED) or beat.collective is not None or self.is_closed:
             return True
         with self.collective(name, describe_error(error)), self._exchanged:
             self._wake.put(None)
