@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
         def prepare_device(self) -> None: ...
+        def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool: ...  # noqa: A002 - Lightning's name.
         def set_world_ranks(self) -> None: ...
         def predict_step(self, *args: Any, **kwargs: Any) -> Any: ...
         def teardown(self) -> None: ...
@@ -247,6 +248,17 @@ class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
     def _forward(self, communicates: bool) -> AbstractContextManager[None]:
         # A rank that waits for no other one may take its time, and evaluate another number of batches.
         return self.collective("forward") if communicates else nullcontext()
+
+    def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:  # noqa: A002 - Lightning's name.
+        """Return whether all ranks, or any, decide so; on a rank that has failed, its own decision.
+
+        Args:
+            decision: This rank's.
+            all: Whether all ranks must.
+        """
+        if self.process_groups.is_alone("all-reduce"):
+            return decision
+        return bool(super().reduce_boolean_decision(decision, all))
 
     def backward(self, closure_loss: Tensor, optimizer: "Optimizer | None", *args: Any, **kwargs: Any) -> Tensor:
         """Compute gradients and reduce them over all ranks."""

@@ -242,7 +242,8 @@ class Watchdog:
     def report_failure(self, error: BaseException) -> None:
         """Publish that this rank cannot continue, unless another rank is the reason."""
         caused_by_peer = isinstance(error, RankFailedError) or self._wait_for_failure(error)
-        if self._heartbeat.training and not caused_by_peer:
+        # What is raised after the first error follows from it.
+        if self._heartbeat.training and self._heartbeat.error is None and not caused_by_peer:
             self._heartbeat.error = describe_error(error)
             self._has_reported = True
             print_line(f"[rank {self._info.rank}] failed: {self._heartbeat.error}")
