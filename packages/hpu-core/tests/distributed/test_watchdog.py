@@ -169,6 +169,15 @@ def test_an_error_of_one_rank_is_raised_by_the_other(rank: int, pair: Pair) -> N
     assert isinstance(error.__cause__, RuntimeError)
 
 
+def test_an_error_that_follows_from_the_first_is_not_published(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
+    """Such as that of a callback, which cannot save because the rank has failed."""
+    for error in (ValueError("invalid batch"), RuntimeError("a checkpoint needs all ranks")):
+        pair.ranks[1].report_failure(error)
+
+    assert pair.heartbeats[1].error == "ValueError: invalid batch"
+    assert "needs all ranks" not in capsys.readouterr().err
+
+
 def test_a_long_error_text_is_cut(pair: Pair) -> None:
     """The message of `load_state_dict` for a large model has hundreds of kilobytes."""
     wait = _held(pair.ranks[0])
