@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 CLOCK_JUMP = 300
 # Variables that a strategy sets for the bridge and for the ranks that it launches.
 _VARIABLES = {"HLS_MODULE_ID", "ID", "HPU_LAUNCHER_PID"}
+# Lines of the file that a callback writes.
+_LINES = 40
 # Memory that `use_up_memory` takes, and that must not be freed.
 _TAKEN: list[bytes] = []
 
@@ -116,6 +118,9 @@ def use_up_memory() -> None:
 _FAILURES: dict[str, Callable[[], object]] = {
     "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "terminated": lambda: os.kill(os.getpid(), signal.SIGTERM),
+    # As a terminal does.
+    "interrupted": lambda: os.killpg(0, signal.SIGINT),
+    "requeued": lambda: os.kill(os.getpid(), signal.SIGUSR1),
     "stopped": stop,
     "raised": raise_error,
     "hung": hang,
@@ -130,8 +135,11 @@ _FAILURES: dict[str, Callable[[], object]] = {
     "clock forward": lambda: time.clock_settime(time.CLOCK_REALTIME, time.time() + CLOCK_JUMP),
     "clock back": lambda: time.clock_settime(time.CLOCK_REALTIME, time.time() - CLOCK_JUMP),
 }
-# The hook of each phase; that of saving precedes the writing.
+# Seconds for which a callback writes a file.
+_WRITING = 4.0
+# The hook of each phase; that of saving precedes the writing of a checkpoint, and "write" is in that of another file.
 _HOOKS = {
+    "write": "on_train_batch_end",
     "setup": "setup",
     "train": "on_train_batch_start",
     "validate": "on_validation_batch_start",
@@ -141,28 +149,50 @@ _HOOKS = {
 
 
 class Fault(pl.Callback):
-    """Failure of a rank, some time after a hook of the Trainer.
+    """Failure of a rank, some time after a hook of the Trainer or a place in Fabric's loop.
 
     Args:
-        options: What fails, in which phase, after which call of the phase's hook, and after how many seconds.
+        options: What fails, on which rank or on all, in which phase, after which call of the phase's hook, and after
+            how many seconds.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._call = options.call
-        if options.fault in {"left", *_FAILURES}:
+        if options.phase == "write" or options.fault in {"left", *_FAILURES}:
             setattr(self, _HOOKS[options.phase], self._reach)
 
     def _reach(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
-        options = self._options
-        if trainer.global_rank != options.rank:
+        self.reach(self._options.phase, trainer.global_rank, trainer)
+
+    def reach(self, phase: str, rank: int, trainer: pl.Trainer | None = None) -> None:
+        """Fail, if this is the call for it, and write a file meanwhile in the phase for that."""
+        if phase != self._options.phase:
             return
         self._call -= 1
-        if self._call != -1 or (options.once is not None and options.once.exists()):
+        if self._call != -1:
+            return
+        if phase == "write":
+            self._write(rank)
+        elif self._options.rank in {rank, -1}:
+            self._fail(trainer)
+
+    def _write(self, rank: int) -> None:
+        """Write lines to a file for some seconds, and fail when half of them are written."""
+        with (self._options.folder / f"rank-{rank}.txt").open("w", encoding="ascii") as file:
+            for line in range(_LINES):
+                time.sleep(_WRITING / _LINES)
+                if line == _LINES // 2 and self._options.rank in {rank, -1}:
+                    self._fail(None)
+                file.write(f"{line}\n")
+
+    def _fail(self, trainer: pl.Trainer | None) -> None:
+        options = self._options
+        if options.fault not in {"left", *_FAILURES} or (options.once is not None and options.once.exists()):
             return
         if options.once is not None:
             options.once.touch()
-        if options.fault == "left":
+        if options.fault == "left" and trainer is not None:
             note_time()
             trainer.fit_loop.epoch_loop.max_steps = trainer.global_step + 1
         # What the rank itself runs into cannot be another thread's.
@@ -228,7 +258,12 @@ class Module(pl.LightningModule):
         self.first_epoch = 0
 
     def training_step(self, batch: Any) -> torch.Tensor:
-        self.loss = self.layers(batch[0]).square().mean()
+        inputs = batch[0]
+        if self.options.every:
+            # The loader starts anew where an epoch is resumed.
+            generator = torch.Generator().manual_seed(1000 + 2 * self.global_step + self.global_rank)
+            inputs = torch.randn(inputs.shape, generator=generator).to(self.device)
+        self.loss = self.layers(inputs).square().mean()
         self.log("loss", self.loss)
         return self.loss
 
@@ -293,6 +328,8 @@ def train_with_trainer(options: argparse.Namespace) -> None:
     callbacks: list[pl.Callback] = [Fault(options), Until(options.until, folder / "starts.txt")]
     if options.checkpoints:
         intervals = {"every_n_train_steps": options.every} if options.every else {"save_on_train_epoch_end": True}
+        if options.save_on_exception:
+            intervals["save_on_exception"] = True
         callbacks.append(ModelCheckpoint(folder / "checkpoints", save_last=True, **intervals))
     if options.sample_every:
         callbacks.append(Sampler(options.sample_every, folder))
@@ -311,6 +348,7 @@ def train_with_trainer(options: argparse.Namespace) -> None:
         use_distributed_sampler=False,
         logger=CSVLogger(folder / "logs") if options.every else False,
         callbacks=callbacks,
+        default_root_dir=folder,
         enable_checkpointing=options.checkpoints,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -330,16 +368,61 @@ def train_with_fabric(options: argparse.Namespace) -> None:
     fabric.launch()
     layers = make_layers()
     module, optimizer = fabric.setup(layers, torch.optim.Adam(layers.parameters(), lr=0.01))
-    for step in range(options.steps):
-        if fabric.global_rank == options.rank and step == options.call:
-            if options.fault == "left":
-                note_time()
-                return
-            if options.fault in _FAILURES:
-                fail(options.fault)
-        fabric.backward(module(torch.randn(8, 16).to(fabric.device)).square().mean())
+    if not options.checkpoints:
+        for step in range(options.steps):
+            if fabric.global_rank == options.rank and step == options.call:
+                if options.fault == "left":
+                    note_time()
+                    return
+                if options.fault in _FAILURES:
+                    fail(options.fault)
+            fabric.backward(module(torch.randn(8, 16).to(fabric.device)).square().mean())
+            optimizer.step()
+            optimizer.zero_grad()
+        return
+    state = {"model": module, "optimizer": optimizer, "step": 0}
+    try:
+        train_with_checkpoints(fabric, state, options)
+    except (KeyboardInterrupt, ValueError):
+        # What many programs do, without a thought of the other ranks.
+        if options.save_on_exception:
+            fabric.save(options.folder / "interrupted.ckpt", state)
+        raise
+
+
+def train_with_checkpoints(fabric: lightning.fabric.Fabric, state: dict[str, Any], options: argparse.Namespace) -> None:
+    """Train with Fabric, from the last checkpoint; validate and save every few steps."""
+    module, optimizer, fault = state["model"], state["optimizer"], Fault(options)
+    last = options.folder / "checkpoints" / "last.ckpt"
+    loss = None
+    if last.exists():
+        fabric.load(last, state)
+    while state["step"] < options.steps:
+        if fabric.strategy.should_stop():  # type: ignore[attr-defined] # Ours has it.
+            break
+        fault.reach("train", fabric.global_rank)
+        loss = module(make_batch(fabric, state["step"])).square().mean()
+        fabric.backward(loss)
         optimizer.step()
         optimizer.zero_grad()
+        state["step"] += 1
+        fault.reach("write", fabric.global_rank)
+        if state["step"] % options.every == 0:
+            for index in range(2):
+                fault.reach("validate", fabric.global_rank)
+                with torch.no_grad():
+                    fabric.all_reduce(module(make_batch(fabric, -1 - index)).square().mean())
+            fault.reach("save", fabric.global_rank)
+            fabric.save(last, state)
+    else:
+        result = {"loss": None if loss is None else float(loss), "weights": digest(module.parameters())}
+        (options.folder / f"rank-{fabric.global_rank}.json").write_text(json.dumps(result), encoding="utf-8")
+
+
+def make_batch(fabric: lightning.fabric.Fabric, step: int) -> torch.Tensor:
+    """Return the batch of a step, another one on each rank."""
+    generator = torch.Generator().manual_seed(1000 + 2 * step + fabric.global_rank)
+    return torch.randn(8, 16, generator=generator).to(fabric.device)
 
 
 def parse_options() -> argparse.Namespace:
@@ -361,7 +444,8 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--sample-every", type=int, help="steps from one sample of the process to the next")
     parser.add_argument("--until", type=Path, help="end training with the epoch in which this file exists")
     parser.add_argument("--fault", default="none")
-    parser.add_argument("--rank", type=int, default=1, help="the rank that fails")
+    parser.add_argument("--save-on-exception", action="store_true", help="save after an error, too")
+    parser.add_argument("--rank", type=int, default=1, help="the rank that fails; -1 for all")
     parser.add_argument("--phase", choices=_HOOKS, default="train")
     parser.add_argument("--call", type=int, default=5, help="the call of the phase's hook at which it fails, from 0")
     parser.add_argument("--delay", type=float, default=0, help="seconds from the hook to the failure")
@@ -381,6 +465,8 @@ def main() -> None:
         # Closed by the end of the process.
         socket.create_server(("", int(os.environ["MASTER_PORT"]))).detach()
         note_time()
+    # A shell starts programs in the background with it ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     pl.seed_everything(1)
     if options.api == "Fabric":
         # Fabric has no end of training at which a strategy could stop.

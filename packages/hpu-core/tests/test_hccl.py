@@ -166,6 +166,7 @@ def test_environment_is_unchanged_without_a_bridge(monkeypatch: pytest.MonkeyPat
 
 
 def test_other_open_device_raises_an_error(fake_bridge: "FakeBridge") -> None:
+    os.environ["HLS_MODULE_ID"] = "0"
     bridge.open_device()
 
     with pytest.raises(RuntimeError, match="must use module 1, but this process has already opened a card"):
@@ -206,6 +207,7 @@ def test_select_device_sets_no_rank() -> None:
 
 
 def test_select_device_with_other_open_device_raises_an_error() -> None:
+    os.environ["HLS_MODULE_ID"] = "0"
     bridge.open_device()
 
     with pytest.raises(RuntimeError, match="local rank 1 must use module 1"):
@@ -257,3 +259,21 @@ def test_open_device_stays_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.warns(UserWarning, match=r"^`devices` selects module 2, but this process has already opened module 1"):
         hccl.select_device(modules=(2,))
     assert os.environ["HLS_MODULE_ID"] == "1"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_card_that_the_bridge_chose_stays(rank: int) -> None:
+    """A program trains on one card and then on several. The bridge finds a free card for a rank whose own is in use."""
+    bridge.open_device()
+    hccl.select_device(world_size=2, local_rank=rank)
+
+    assert "HLS_MODULE_ID" not in os.environ
+    assert initialize_hccl(2, rank, rank) == (2, rank, rank)
+
+
+def test_a_card_that_the_bridge_chose_is_not_one_of_those_that_are_visible_now() -> None:
+    bridge.open_device()
+    os.environ["HABANA_VISIBLE_MODULES"] = "2,3"
+
+    with pytest.raises(RuntimeError, match="local rank 0 must use module 2"):
+        hccl.select_device(world_size=2, local_rank=0)

@@ -45,6 +45,17 @@ def test_rank_error_precedes_what_is_saved_after_it(how: str, error: str, run: R
 
 
 @pytest.mark.slow
+def test_rank_error_precedes_what_is_saved_after_it_without_failure_detection(run: Run, tmp_path: Path) -> None:
+    """Lightning's own observer ends the other rank."""
+    saving = ("--timeout", "600", "--save-on-exception", str(tmp_path / "saved"))
+    done = run("train.py", *saving, "--fail", "raises", HPU_FAILURE_DETECTION="0")
+
+    assert done.code != 0
+    assert done.leaked_pids == ()
+    assert "[rank 1] failed: ValueError: invalid batch" in done.output
+
+
+@pytest.mark.slow
 def test_rank_that_finishes_before_the_others_is_named(run: Run) -> None:
     done = run("train.py", "--timeout", str(TIMEOUT), "--fail", "leaves")
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
         lightning_module: Any
 
-        def all_gather(self, *args: Any, **kwargs: Any) -> Tensor: ...
         def load_checkpoint(self, *args: Any, **kwargs: Any) -> Any: ...
         def on_train_start(self) -> None: ...
         def save_checkpoint(self, *args: Any, **kwargs: Any) -> None: ...
@@ -44,20 +43,19 @@ class _RandomStates(_Strategy):
         """
         if _RANDOM_STATES in state or not self.is_training_state(state):
             return state
-        own = bridge.get_rng_state()
-        states = self.gather_random_states(own.to("hpu"))
+        states = self.gather_random_states(bridge.get_rng_state())
         if states is None:
             rank_zero_info("Saving without the states of the devices' random generators, because a rank has failed")
-            return state
-        return {**state, _RANDOM_STATES: states.cpu().reshape(-1, own.numel())}
+        # In any case, because a strategy may ask again.
+        return {**state, _RANDOM_STATES: states}
 
     def is_training_state(self, state: Mapping[str, Any]) -> bool:
         """Return whether a training resumes from this state; weights alone are for something else."""
         raise NotImplementedError
 
     def gather_random_states(self, state: Tensor) -> Tensor | None:
-        """Return the states of all ranks; None if one has failed."""
-        return self.all_gather(state)
+        """Return the states of all ranks on rank 0; None on the others, or if one has failed."""
+        return state[None]
 
 
 def _restore(states: Tensor | None, rank: int, world_size: int) -> None:

@@ -144,7 +144,9 @@ def _select(module: str | None, local_rank: int) -> None:
     """
     global _selected  # noqa: PLW0603 - a process opens one device.
     chosen = os.environ.get(_MODULE)
-    if module is None or module == chosen:
+    # The bridge has chosen the open card, and opens another one than HLS_MODULE_ID for a rank whose card is in use.
+    is_bridges_choice = bridge.is_open() and not (chosen or _selected or _visible_modules.selected())
+    if module is None or module == chosen or is_bridges_choice:
         return
     if bridge.is_open() and module != _selected:
         raise RuntimeError(

@@ -10,9 +10,10 @@ from hpu_core.distributed.failure_detection import (
     RankFailure,
     RankInfo,
     RankState,
-    StopDecision,
+    SignalDecision,
     Timeouts,
-    decide_stop,
+    confirm_collective,
+    decide_signals,
     describe_exit,
     detect_failure,
     detect_leader_failure,
@@ -195,15 +196,58 @@ def test_exit_codes_are_described(code: int, text: str) -> None:
     assert describe_exit(code) == text
 
 
+def _handles_an_error(rank: int, seq: int = 11, collective: str = "gather") -> RankState:
+    return _rank(rank, seq, collective, handled="ValueError: no")
+
+
+@pytest.mark.parametrize(
+    "peer",
+    [_rank(0, 10, "backward"), _rank(0, 10), _rank(0, 11, "gather"), _handles_an_error(0), _handles_an_error(0, 10)],
+    ids=["behind", "behind and works", "in the same", "in the same with an error", "behind with an error"],
+)
+def test_a_rank_that_handles_an_error_waits_for_others(peer: RankState) -> None:
+    failure = _detect(peer, _handles_an_error(1))
+    assert failure is None or failure.rank == 0
+
+
+@pytest.mark.parametrize(
+    "peer", [_rank(0, 11, "backward"), _rank(0, 11), _rank(0, 12, "gather")], ids=["in another", "after it", "ahead"]
+)
+def test_a_rank_that_handles_an_error_while_others_went_on_has_failed(peer: RankState) -> None:
+    failure = _detect(peer, _handles_an_error(1))
+    assert failure == RankFailure(f"{_name(1)} failed before gather: ValueError: no", 1)
+
+
+def test_a_rank_may_leave_a_confirmed_collective_first() -> None:
+    assert _detect(_rank(0, 12, confirmed=(11, "gather")), _handles_an_error(1)) is None
+
+
+@pytest.mark.parametrize(
+    ("ranks", "expected"),
+    [
+        ([_rank(0, 11, "gather"), _handles_an_error(1)], (11, "gather")),
+        ([_rank(0, 11, "gather"), _rank(1, 11, "gather")], None),
+        ([_rank(0, 10), _handles_an_error(1)], None),
+        ([_rank(0, 11), _rank(1, 11, handled="ValueError: no")], None),
+    ],
+    ids=["the same", "without an error", "behind", "between collectives"],
+)
+def test_a_collective_that_all_ranks_enter_is_confirmed(
+    ranks: list[RankState], expected: tuple[int, str] | None
+) -> None:
+    assert confirm_collective([rank.heartbeat for rank in ranks]) == expected
+
+
 def _takes(batch: int) -> Heartbeat:
     return Heartbeat(training=True, batch=batch)
 
 
 def _waits_before(batch: int) -> Heartbeat:
-    return Heartbeat(training=True, batch=batch, stop_batch=batch)
+    return Heartbeat(training=True, batch=batch, signal_batch=batch, signals=[*TERM])
 
 
-OPEN = StopDecision()
+OPEN = SignalDecision()
+TERM = (15,)
 
 
 @pytest.mark.parametrize(
@@ -211,16 +255,16 @@ OPEN = StopDecision()
     [
         ([_takes(3), _takes(4)], OPEN, None),
         ([_takes(0), _takes(0)], OPEN, None),
-        ([_waits_before(4)] * 3, OPEN, StopDecision(4, stop=True)),
+        ([_waits_before(4)] * 3, OPEN, SignalDecision(4, TERM)),
         ([_waits_before(4), _takes(3)], OPEN, None),
-        ([_waits_before(4), _takes(4)], OPEN, StopDecision(4, stop=False)),
-        ([_waits_before(4), _takes(5)], OPEN, StopDecision(5, stop=False)),
-        ([_waits_before(4), _waits_before(9), _takes(3)], OPEN, StopDecision(8, stop=False)),
-        ([_waits_before(4), _waits_before(5)], OPEN, StopDecision(4, stop=False)),
-        ([_takes(4), _waits_before(4)], StopDecision(4, stop=True), StopDecision(4, stop=True)),
-        ([_waits_before(4), _waits_before(4)], StopDecision(4, stop=False), StopDecision(4, stop=False)),
-        ([_waits_before(5), _waits_before(4)], StopDecision(5, stop=True), StopDecision(5, stop=True)),
-        ([_waits_before(5), _waits_before(5)], StopDecision(4, stop=False), StopDecision(5, stop=True)),
+        ([_waits_before(4), _takes(4)], OPEN, SignalDecision(4)),
+        ([_waits_before(4), _takes(5)], OPEN, SignalDecision(5)),
+        ([_waits_before(4), _waits_before(9), _takes(3)], OPEN, SignalDecision(8)),
+        ([_waits_before(4), _waits_before(5)], OPEN, SignalDecision(4)),
+        ([_takes(4), _waits_before(4)], SignalDecision(4, TERM), SignalDecision(4, TERM)),
+        ([_waits_before(4), _waits_before(4)], SignalDecision(4), SignalDecision(4)),
+        ([_waits_before(5), _waits_before(4)], SignalDecision(5, TERM), SignalDecision(5, TERM)),
+        ([_waits_before(5), _waits_before(5)], SignalDecision(4), SignalDecision(5, TERM)),
     ],
     ids=[
         "no rank waits",
@@ -238,6 +282,6 @@ OPEN = StopDecision()
     ],
 )
 def test_all_ranks_stop_before_the_same_batch(
-    ranks: list[Heartbeat], last: StopDecision, expected: StopDecision | None
+    ranks: list[Heartbeat], last: SignalDecision, expected: SignalDecision | None
 ) -> None:
-    assert decide_stop(ranks, last) == expected
+    assert decide_signals(ranks, last) == expected

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 from packaging.version import Version
+from torch.distributed import distributed_c10d
 
 from hpu_core import frameworks
 from hpu_core._lightning import FabricSubprocessScriptLauncher, SubprocessScriptLauncher, init_dist_connection
-from hpu_core.distributed.sigterm import NOTIFIER, SYNCHRONIZER
+from hpu_core.distributed.signals import NOTIFIER, REQUEUER, SYNCHRONIZER
 
 _framework = frameworks.current()
 _fabric_parallel = _framework.fabric("strategies").DDPStrategy
@@ -27,6 +28,7 @@ _loop = _framework.pytorch("loops.training_epoch_loop")._TrainingEpochLoop
         (SubprocessScriptLauncher, "_call_children_scripts", []),
         (FabricSubprocessScriptLauncher, "_call_children_scripts", []),
         (_connector, NOTIFIER, ["signum", None]),
+        (_connector, REQUEUER, ["signum", None]),
     ],
 )
 def test_the_overridden_method_is_lightnings(owner: Any, name: str, parameters: list[str | None]) -> None:
@@ -45,6 +47,10 @@ def test_a_launcher_keeps_its_processes_in_a_list() -> None:
     assert SubprocessScriptLauncher(cluster, 1, 1).procs == []
     if _framework.version >= Version("2.1"):
         assert FabricSubprocessScriptLauncher(cluster, 1, 1).procs == []
+
+
+def test_the_store_of_the_process_group_can_be_read() -> None:
+    assert not inspect.signature(distributed_c10d._get_default_store).parameters
 
 
 def test_the_process_group_takes_a_store() -> None:

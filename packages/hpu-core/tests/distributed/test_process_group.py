@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from hpu_core.distributed.environment import LAUNCHER_PID
 from hpu_core.distributed.failure_detection import RankFailedError
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.process_group import FAILURE_DETECTION, ProcessGroupManager, _make_check
+from hpu_core.distributed.store import RendezvousConfig
 from hpu_core.distributed.watchdog import Watchdog
 from hpu_testing import SharedRankPool
 
@@ -30,8 +32,13 @@ def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
         yield ranks.call
 
 
-def _is_watched(init_method: str | None) -> bool:
-    """Return whether a rank whose program creates the process group has a watchdog."""
+def _is_watched(init_method: str | None, blind: int | None = None) -> bool:
+    """Return whether a rank whose program creates the process group has a watchdog.
+
+    Args:
+        init_method: Of the process group.
+        blind: A rank that cannot read its connections.
+    """
     rank = int(os.environ["RANK"])
     initialize_hccl(2, rank, rank)
     dist.init_process_group("hccl", init_method, rank=rank, world_size=2)
@@ -40,7 +47,8 @@ def _is_watched(init_method: str | None) -> bool:
     cluster = LightningEnvironment()
     cluster.set_world_size(2)
     cluster.set_global_rank(rank)
-    manager.rendezvous(cluster)
+    with mock.patch.object(process_group, "own_endpoints", return_value=()) if rank == blind else nullcontext():
+        manager.rendezvous(cluster)
     is_watched = manager.watchdog is not None
     # The ranks leave together: rank 0 keeps the store.
     dist.barrier()
@@ -56,6 +64,13 @@ def test_process_group_of_the_program_is_watched(on_ranks: Callable[..., list[An
 
 def test_process_group_with_another_store_is_not_watched(on_ranks: Callable[..., list[Any]], tmp_path: Path) -> None:
     assert on_ranks(_is_watched, f"file://{tmp_path}/store") == [False, False]
+
+
+def test_a_rank_that_cannot_read_its_connections_keeps_the_others_from_no_training(
+    on_ranks: Callable[..., list[Any]],
+) -> None:
+    """They do not wait for it in a rendezvous of the watchdog."""
+    assert on_ranks(_is_watched, None, 1) == [False, False]
 
 
 @pytest.mark.parametrize("name", [None, "hccl"])
@@ -123,6 +138,42 @@ def test_a_rank_that_failed_enters_no_collective() -> None:
 
     with pytest.raises(RuntimeError, match=r"all-gather needs all ranks, and this one has failed before: KeyError"):
         manager.collective("all-gather")
+
+
+@pytest.mark.parametrize(("confirmed", "error"), [(True, None), (False, "ValueError: invalid batch")])
+def test_a_rank_that_handles_an_error_is_alone_unless_all_ranks_agree(confirmed: bool, error: str | None) -> None:
+    manager = ProcessGroupManager(None, None)
+    manager.watchdog = watchdog = mock.create_autospec(Watchdog, instance=True)
+    watchdog.confirm.return_value = confirmed
+    try:
+        raise ValueError("invalid batch")  # noqa: TRY301 - handled as a program does.
+    except ValueError:
+        assert manager.is_alone("gather") is not confirmed
+
+    assert manager.error == error
+
+
+@pytest.mark.parametrize("error", [SIGTERMException, StopIteration])
+def test_an_exception_that_is_no_error_is_not_agreed_on(error: type[BaseException]) -> None:
+    manager = ProcessGroupManager(None, None)
+    manager.watchdog = watchdog = mock.create_autospec(Watchdog, instance=True)
+    try:
+        raise error  # noqa: TRY301 - handled as a program does.
+    except error:
+        assert not manager.is_alone("gather")
+
+    watchdog.confirm.assert_not_called()
+
+
+def test_without_a_watchdog_a_rank_prints_its_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = RendezvousConfig("127.0.0.1", 1, 1, 2, timedelta(1))
+    monkeypatch.setattr(process_group, "_job", mock.Mock(config=config))
+    with pytest.raises(KeyError):
+        ProcessGroupManager(None, None, failure_detection=False).run({}.__getitem__, "loss")
+
+    assert capsys.readouterr().err == "[rank 1] failed: KeyError: 'loss'\n"
 
 
 def test_the_error_of_a_launched_function_is_published_before_it_passes_on() -> None:

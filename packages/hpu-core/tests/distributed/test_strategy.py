@@ -23,12 +23,13 @@ class _Lightning(Strategy):
     test_step = predict_step = validation_step
 
 
-def _strategy(*, gathers: bool) -> tuple[Any, list[str]]:
+def _strategy(*, gathers: bool, broadcasts: bool = False) -> tuple[Any, list[str]]:
     """Return a strategy, and the names of the collectives that it enters."""
     names: list[str] = []
 
     class Recorded(HPUParallelStrategyBase, _Lightning):
         gathers_parameters = gathers
+        broadcasts_buffers = broadcasts
 
         def collective(self, name: str, group: Any | None = None) -> AbstractContextManager[None]:
             names.append(name)
@@ -40,12 +41,15 @@ def _strategy(*, gathers: bool) -> tuple[Any, list[str]]:
     return object.__new__(concrete), names
 
 
-@pytest.mark.parametrize("gathers", [False, True])
-def test_a_training_step_is_watched(gathers: bool) -> None:
-    strategy, names = _strategy(gathers=gathers)
+@pytest.mark.parametrize(
+    ("gathers", "broadcasts", "expected"), [(False, False, []), (True, False, ["forward"]), (False, True, ["forward"])]
+)
+def test_a_training_step_is_watched_if_it_communicates(gathers: bool, broadcasts: bool, expected: list[str]) -> None:
+    """A rank that waits for no other one may finish what it does when one fails."""
+    strategy, names = _strategy(gathers=gathers, broadcasts=broadcasts)
 
     assert strategy.training_step("a batch") == "trained a batch"
-    assert names == ["forward"]
+    assert names == expected
 
 
 @pytest.mark.parametrize(("gathers", "expected"), [(False, []), (True, ["forward"])])

@@ -169,6 +169,15 @@ def test_an_error_of_one_rank_is_raised_by_the_other(rank: int, pair: Pair) -> N
     assert isinstance(error.__cause__, RuntimeError)
 
 
+def test_an_error_that_follows_from_the_first_is_not_published(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
+    """Such as that of a callback, which cannot save because the rank has failed."""
+    for error in (ValueError("invalid batch"), RuntimeError("a checkpoint needs all ranks")):
+        pair.ranks[1].report_failure(error)
+
+    assert pair.heartbeats[1].error == "ValueError: invalid batch"
+    assert "needs all ranks" not in capsys.readouterr().err
+
+
 def test_a_long_error_text_is_cut(pair: Pair) -> None:
     """The message of `load_state_dict` for a large model has hundreds of kilobytes."""
     wait = _held(pair.ranks[0])
@@ -482,12 +491,12 @@ def test_all_ranks_stop_before_the_same_batch(pair: Pair) -> None:
     taken = [0, 0]
 
     def train(rank: int, together: threading.Barrier) -> None:
-        while not pair.ranks[rank].should_stop_before_batch():
+        while not pair.ranks[rank].signals_before_batch():
             # A batch, for which the ranks need each other.
             together.wait(_LIMIT)
             taken[rank] += 1
             if rank == 1 and taken[1] == 3:
-                pair.ranks[1].request_stop()
+                pair.ranks[1].announce_signal(signal.SIGTERM)
 
     together = threading.Barrier(2)
     with ThreadPoolExecutor(2) as pool:
@@ -498,7 +507,7 @@ def test_all_ranks_stop_before_the_same_batch(pair: Pair) -> None:
 
 def _stop(watchdog: Watchdog) -> None:
     """Take batches until all ranks stop."""
-    while not watchdog.should_stop_before_batch():
+    while not watchdog.signals_before_batch():
         pass
 
 
@@ -506,8 +515,8 @@ def test_a_rank_that_is_far_behind_takes_what_it_missed_in_one_go(pair: Pair) ->
     """One decision for every batch would take minutes."""
     ahead = 1_000_000
     for _ in range(ahead):
-        pair.ranks[1].should_stop_before_batch()
-    pair.ranks[0].request_stop()
+        pair.ranks[1].signals_before_batch()
+    pair.ranks[0].announce_signal(signal.SIGTERM)
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(_stop, pair.ranks))
 
@@ -515,7 +524,7 @@ def test_a_rank_that_is_far_behind_takes_what_it_missed_in_one_go(pair: Pair) ->
 
 
 def test_a_rank_that_waits_to_stop_learns_that_rank_0_is_gone(pair: Pair) -> None:
-    pair.ranks[1].request_stop()
+    pair.ranks[1].announce_signal(signal.SIGTERM)
     # It asks, rank 0 reads that, and it reads the answer.
     for rank in (1, 0, 1):
         pair.ranks[rank]._flush()
@@ -527,33 +536,104 @@ def test_a_rank_that_waits_to_stop_learns_that_rank_0_is_gone(pair: Pair) -> Non
 
 @pytest.mark.parametrize("timeout", [8.0])
 def test_a_rank_that_hangs_while_others_wait_to_stop_is_named(pair: Pair) -> None:
-    pair.ranks[0].request_stop()
+    pair.ranks[0].announce_signal(signal.SIGTERM)
     for watchdog in pair.ranks:
         watchdog._flush()
 
-    with pytest.raises(RankFailedError, match=r"rank 1 .* has made no progress .*; rank 0 .* waits for it during SIGT"):
+    with pytest.raises(RankFailedError, match=r"rank 1 .* has made no progress .*; rank 0 .* waits for it during sign"):
         _stop(pair.ranks[0])
 
 
 def test_waiting_to_stop_is_no_collective_of_all_ranks(pair: Pair) -> None:
     """A rank that has taken the batch before it heard of the request does not wait."""
     for watchdog in pair.ranks:
-        watchdog.request_stop()
+        watchdog.announce_signal(signal.SIGTERM)
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(_stop, pair.ranks))
 
     assert [beat.collective_seq for beat in pair.heartbeats] == [0, 0]
 
 
+def test_a_signal_other_than_sigterm_is_handled_once(pair: Pair) -> None:
+    handled: list[list[tuple[int, ...]]] = [[], []]
+
+    def train(rank: int, together: threading.Barrier) -> None:
+        while not handled[rank] or signal.SIGTERM not in handled[rank][-1]:
+            if signals := pair.ranks[rank].signals_before_batch():
+                handled[rank].append(signals)
+                pair.ranks[rank].announce_signal(signal.SIGTERM)
+            together.wait(_LIMIT)
+
+    pair.ranks[1].announce_signal(signal.SIGUSR1)
+    together = threading.Barrier(2)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(train, range(2), [together, together]))
+
+    assert handled == [[(signal.SIGUSR1,), (signal.SIGTERM,)]] * 2
+
+
+def test_ranks_that_all_handle_an_error_enter_a_collective(pair: Pair) -> None:
+    errors = [KeyboardInterrupt(), KeyboardInterrupt()]
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(Watchdog.confirm, pair.ranks, ["gather"] * 2, errors)) == [True, True]
+
+    assert [beat.collective_seq for beat in pair.heartbeats] == [0, 0]
+
+
+def test_an_error_is_confirmed_once(pair: Pair) -> None:
+    errors = [KeyboardInterrupt(), KeyboardInterrupt()]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(Watchdog.confirm, pair.ranks, ["gather"] * 2, errors))
+
+    assert pair.ranks[1].confirm("barrier", errors[1])
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_handles_an_error_does_not_disturb_a_collective(rank: int, pair: Pair) -> None:
+    peer, wait = pair.ranks[1 - rank], threading.Event()
+
+    def train() -> None:
+        with peer.collective("backward"):
+            wait.wait(_LIMIT)
+            peer.raise_if_failed()
+
+    with ThreadPoolExecutor(1) as pool:
+        trained = pool.submit(train)
+        assert not pair.ranks[rank].confirm("gather", ValueError("invalid batch"))
+        assert peer._failed.wait(_LIMIT)
+        wait.set()
+        with pytest.raises(RankFailedError, match=rf"rank {rank} .* failed before gather: ValueError: invalid batch"):
+            trained.result()
+
+
+def test_a_rank_that_handles_an_error_learns_that_another_one_failed(pair: Pair) -> None:
+    pair.ranks[0].report_failure(ValueError("invalid batch"))
+    with pytest.raises(RankFailedError, match=r"rank 0 .* failed: ValueError"):
+        pair.ranks[1].confirm("gather", KeyboardInterrupt())
+
+
+def test_values_are_gathered_on_rank_0(pair: Pair) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        gathered = [list(pool.map(Watchdog.gather, pair.ranks, values)) for values in (["a", "b"], ["c", "d"])]
+
+    assert gathered == [[["a", "b"], []], [["c", "d"], []]]
+
+
+def test_a_rank_that_gathers_learns_that_another_one_failed(pair: Pair) -> None:
+    pair.ranks[1].report_failure(ValueError("invalid batch"))
+    with pytest.raises(RankFailedError, match=r"rank 1 .* failed: ValueError"):
+        pair.ranks[0].gather("a")
+
+
 def test_a_signal_handler_may_request_a_stop_at_any_moment(pair: Pair) -> None:
-    previous = signal.signal(signal.SIGUSR1, lambda *_: pair.ranks[0].request_stop())
+    previous = signal.signal(signal.SIGUSR1, lambda *_: pair.ranks[0].announce_signal(signal.SIGTERM))
     try:
         with pair.ranks[0]._lock:
             os.kill(os.getpid(), signal.SIGUSR1)
     finally:
         signal.signal(signal.SIGUSR1, previous)
 
-    assert pair.ranks[0].stop_requested
+    assert pair.heartbeats[0].signals
 
 
 def test_a_broken_connection_to_a_living_rank_0_is_replaced(pair: Pair) -> None:

@@ -1,4 +1,7 @@
-"""Training of a layer on two devices with Fabric: `fabric.py START_METHOD [fail | terminated]`."""
+"""Training of a layer on two devices with Fabric: `fabric.py START_METHOD [fail [caught] | terminated]`.
+
+With "caught", the program catches the error and saves a checkpoint, before it passes the error on.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,20 @@ from hpu_ddp import FabricHPUDDPStrategy
 
 
 def train(fabric: Any) -> None:
-    """Train for a few steps and print the result."""
+    """Set up a layer and train it."""
     torch.manual_seed(1)
     layer = torch.nn.Linear(4, 2)
     layer, optimizer = fabric.setup(layer, torch.optim.SGD(layer.parameters(), lr=0.1))
+    try:
+        train_layer(fabric, layer, optimizer)
+    except Exception:
+        if "caught" in sys.argv:
+            fabric.save("caught.ckpt", {"layer": layer, "optimizer": optimizer})
+        raise
+
+
+def train_layer(fabric: Any, layer: Any, optimizer: Any) -> None:
+    """Train for a few steps and print the result."""
     step, steps = 0, 5 if "terminated" not in sys.argv else sys.maxsize
     for step in range(steps):
         if "terminated" in sys.argv and fabric.strategy.should_stop():

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,8 @@ def fail(how: str) -> None:
         ctypes.PyDLL(None).pause()
     elif how == "terminated":
         os.kill(os.getpid(), signal.SIGTERM)
+    elif how == "signalled":
+        os.kill(os.getpid(), signal.SIGUSR1)
 
 
 class FailingClassifier(Classifier):
@@ -60,10 +63,12 @@ class FailingClassifier(Classifier):
             self.mean_loss = MeanMetric()
         self.how, self.rank, self.batch, self.held = how, rank, batch, held
         self.module_id: str | None = None
+        self.first_step = 0
 
     def on_train_start(self) -> None:
-        """Record the device that this rank selected."""
+        """Record the device that this rank selected, and the step at which training starts."""
         self.module_id = os.environ.get("HLS_MODULE_ID")
+        self.first_step = self.global_step
 
     def on_train_batch_start(self, batch: tuple[Any, Any], index: int) -> None:
         """Fail before the forward pass, if asked to."""
@@ -79,12 +84,17 @@ class FailingClassifier(Classifier):
 
     def fail_in_batch(self) -> None:
         """Fail if this is the rank and the batch."""
-        if self.global_step == self.batch and self.global_rank == self.rank:
+        if self.global_step == self.batch and self.rank in {self.global_rank, -1}:
             if self.how == "leaves":
                 self.trainer.should_stop = True
                 # Ends the epoch after this batch.
                 self.trainer.fit_loop.epoch_loop.max_steps = self.batch + 1
             fail(self.how)
+            if self.how == "signalled":
+                # Else the training may end before all ranks know.
+                exchange = self.trainer.strategy.process_groups.watchdog._exchange
+                while not exchange.leader.is_signalled:
+                    time.sleep(0.01)
 
     def training_step(self, batch: tuple[Any, Any], index: int) -> Any:
         """Return the loss, or fail."""
@@ -111,7 +121,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--checkpoints", help="folder to save checkpoints in and to resume from")
     parser.add_argument("--save-on-exception", help="folder to save a checkpoint in after an error")
     parser.add_argument("--fail", default="", help="kind of failure")
-    parser.add_argument("--rank", type=int, default=1, help="rank that fails")
+    parser.add_argument("--rank", type=int, default=1, help="rank that fails; -1 for all")
     parser.add_argument("--batch", type=int, default=3, help="batch in which it fails")
     parser.add_argument("--open-early", action="store_true", help="open a device before the launch")
     parser.add_argument("--before", default="loss", choices=["loss", "forward", "metric"], help="where it fails")
@@ -156,6 +166,7 @@ def main() -> None:
         "port": os.environ.get("MASTER_PORT"),
         "epochs": trainer.current_epoch,
         "steps": trainer.global_step,
+        "first_step": module.first_step,
         "losses": to_floats(module.losses),
         "weights": parameter_bytes(module).hex(),
     }

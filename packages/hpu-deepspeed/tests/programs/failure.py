@@ -1,6 +1,6 @@
 """Training on two devices in which rank 1 fails in its third batch.
 
-Arguments: "Trainer" or "Fabric", "killed" or "raises".
+Arguments: "Trainer" or "Fabric", "killed" or "raises", and perhaps the folder of a checkpoint that a callback saves then.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class FailingClassifier(Classifier):
 
 def train_with_trainer() -> None:
     """Train with the Trainer."""
-    run = trainer(HPUDeepSpeedStrategy(config=_CONFIG))
+    on_exception = frameworks.current().pytorch("callbacks").OnExceptionCheckpoint
+    callbacks = [on_exception(folder) for folder in sys.argv[3:]]
+    run = trainer(HPUDeepSpeedStrategy(config=_CONFIG), callbacks=callbacks, enable_checkpointing=bool(callbacks))
     run.fit(FailingClassifier(), loader(run.global_rank, 2, _BATCHES))
 
 

@@ -10,7 +10,7 @@
 - `watchdog`: exchanges heartbeats, and ends the process when the job cannot continue
 - `excepthook`: keeps the output of a failed job short
 - `metrics`: synchronization of torchmetrics' metrics, counted as a collective
-- `sigterm`: all ranks stop before the same batch
+- `signals`: all ranks handle a signal before the same batch
 - `launcher`: subprocess launchers of the ranks on this machine
 - `strategy`: base classes of strategies
 

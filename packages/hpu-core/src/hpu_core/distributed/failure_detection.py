@@ -13,7 +13,7 @@ __all__ = [
     "RankFailure",
     "RankInfo",
     "RankState",
-    "StopDecision",
+    "SignalDecision",
     "Timeouts",
     "describe_error",
 ]
@@ -61,16 +61,16 @@ class RankFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class StopDecision:
-    """Whether ranks stop before a batch or take it; they take all earlier ones.
+class SignalDecision:
+    """Signals that all ranks handle before the same batch; they take all earlier ones.
 
     Attributes:
         batch: The batch; 0 while nothing is decided.
-        stop: True to stop before the batch, False to take it.
+        signals: Their numbers; empty if the ranks take this batch, too.
     """
 
     batch: int = 0
-    stop: bool = False
+    signals: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -84,14 +84,16 @@ class Heartbeat:
         collective: Name of the collective the rank is in, such as "backward"; None between two.
         training: Whether the rank is between `on_training_start` and `on_training_end`.
         error: Exception that ended training on this rank; None while there is none.
-        stop_requested: Whether the rank received SIGTERM.
+        handled: Exception that the program handles, so that the rank waits to enter its collective; None if none.
+        signals: Signals that the rank received, for all ranks to handle.
         batch: Number of the training batch that the rank is in, or waits before.
-        stop_batch: The batch before which the rank waits for a `StopDecision`; 0 if none.
+        signal_batch: The batch before which the rank waits for a `SignalDecision`; 0 if none.
         closed: Whether the rank has left the job without an error.
         exits: Ranks that this rank launched and that have exited, and why, such as "killed by signal 9".
         failure: Rank 0 only: why the job cannot continue; None while it can.
-        stopping: Rank 0 only: whether a rank received SIGTERM, so that all ranks wait for a decision before each batch.
+        is_signalled: Rank 0 only: whether a rank received a signal, so that all wait for a decision before each batch.
         decision: Rank 0 only: the last decision.
+        confirmed: Rank 0 only: number and name of the last collective that all ranks enter while one handles an error.
     """
 
     run: int = 0
@@ -100,19 +102,26 @@ class Heartbeat:
     collective: str | None = None
     training: bool = False
     error: str | None = None
-    stop_requested: bool = False
+    handled: str | None = None
+    signals: list[int] = field(default_factory=list)  # Its methods are atomic: a signal handler appends.
     batch: int = 0
-    stop_batch: int = 0
+    signal_batch: int = 0
     closed: bool = False
     exits: dict[str, str] = field(default_factory=dict)  # JSON has no other keys.
     failure: RankFailure | None = None
-    stopping: bool = False
-    decision: StopDecision = StopDecision()
+    is_signalled: bool = False
+    decision: SignalDecision = SignalDecision()
+    confirmed: tuple[int, str] | None = None
 
     @property
     def is_waiting(self) -> bool:
         """Whether the rank waits for a decision before its next batch."""
-        return self.stop_batch == self.batch > 0
+        return self.signal_batch == self.batch > 0
+
+    @property
+    def place(self) -> tuple[int, str | None]:
+        """Number and name of the collective that the rank is in, or waits to enter."""
+        return self.collective_seq, self.collective
 
 
 @dataclass(slots=True)
@@ -138,7 +147,7 @@ class RankState:
         last = self.heartbeat
         if heartbeat.beat != last.beat:
             self.last_heartbeat_time = now
-        if (heartbeat.collective_seq, heartbeat.collective) != (last.collective_seq, last.collective):
+        if heartbeat.place != last.place:
             self.last_progress_time = now
         self.heartbeat = heartbeat
 
@@ -188,11 +197,17 @@ class Timeouts:
 def detect_failure(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:
     """Return the first failure found, or None.
 
-    Checked in order of certainty: a dead process, a rank that waits for one that failed or exited, a straggler, a
-    deadlock. Without proof that a process is gone, nothing is reported before some rank has waited for `timeouts.stall`
-    in one collective: as long as collectives complete, a silent rank is not a failure.
+    Checked in order of certainty: a dead process, a rank that handles an error while the others go on, a rank that
+    waits for one that failed or exited, a straggler, a deadlock. Without proof that a process is gone, nothing is
+    reported before some rank has waited for `timeouts.stall` in one collective: as long as collectives complete, a
+    silent rank is not a failure.
     """
-    return _dead_rank(ranks) or _peer_of_failed_rank(ranks, now, timeouts) or _stalled_rank(ranks, now, timeouts)
+    return (
+        _dead_rank(ranks)
+        or _rank_with_error(ranks)
+        or _peer_of_failed_rank(ranks, now, timeouts)
+        or _stalled_rank(ranks, now, timeouts)
+    )
 
 
 def detect_leader_failure(leader: RankState, own: RankState, now: float, timeouts: Timeouts) -> RankFailure | None:
@@ -206,12 +221,19 @@ def detect_leader_failure(leader: RankState, own: RankState, now: float, timeout
     return failure
 
 
-def decide_stop(ranks: Sequence[Heartbeat], last: StopDecision) -> StopDecision | None:
+def confirm_collective(ranks: Sequence[Heartbeat]) -> tuple[int, str] | None:
+    """Return the collective that all ranks are in, or wait to enter, although one handles an error; None if none."""
+    seq, name = ranks[0].place
+    is_same = len({rank.place for rank in ranks}) == 1
+    return (seq, name) if is_same and name is not None and any(rank.handled for rank in ranks) else None
+
+
+def decide_signals(ranks: Sequence[Heartbeat], last: SignalDecision) -> SignalDecision | None:
     """Return what ranks that wait before a batch do; None while that is open.
 
-    All ranks stop before the same batch. A rank that took a batch before it learned of the request needs the others
-    for it, so these take it, too, and all between, and wait before the next one. A decision stands: a rank that has
-    already stopped looks like one that has taken the batch.
+    All ranks handle a signal before the same batch. A rank that took a batch before it learned of the signal needs the
+    others for it, so these take it, too, and all between, and wait before the next one. A decision stands: a rank that
+    has already left looks like one that has taken the batch.
     """
     waiting = [rank.batch for rank in ranks if rank.is_waiting]
     if not waiting:
@@ -219,10 +241,10 @@ def decide_stop(ranks: Sequence[Heartbeat], last: StopDecision) -> StopDecision 
     if min(waiting) <= last.batch:
         return last
     if len(waiting) == len(ranks) and len(set(waiting)) == 1:
-        return StopDecision(waiting[0], stop=True)
+        return SignalDecision(waiting[0], tuple(sorted({signum for rank in ranks for signum in rank.signals})))
     # While gradients accumulate, a rank may be any number of batches ahead.
     taken = max(rank.batch - rank.is_waiting for rank in ranks)
-    return StopDecision(taken, stop=False) if taken >= min(waiting) else None
+    return SignalDecision(taken) if taken >= min(waiting) else None
 
 
 def describe_error(error: BaseException) -> str:
@@ -244,6 +266,19 @@ def _dead_rank(ranks: Sequence[RankState]) -> RankFailure | None:
             return RankFailure(f"{rank.info} failed{rank.where}: {heartbeat.error}", rank.info.rank)
         if heartbeat.training:
             return RankFailure(f"{rank.info} exited{rank.where}: {rank.exit_reason}", rank.info.rank)
+    return None
+
+
+def _rank_with_error(ranks: Sequence[RankState]) -> RankFailure | None:
+    leader = ranks[0].heartbeat
+    for rank in ranks:
+        heartbeat = rank.heartbeat
+        if heartbeat.handled is None or heartbeat.place == leader.confirmed:
+            continue
+        # Others may be behind, or in the same collective.
+        seq = heartbeat.collective_seq
+        if any(peer.heartbeat.collective_seq >= seq and peer.heartbeat.place != heartbeat.place for peer in ranks):
+            return RankFailure(f"{rank.info} failed before {heartbeat.collective}: {heartbeat.handled}", rank.info.rank)
     return None
 
 

@@ -1,6 +1,6 @@
 """Exchange of heartbeats through the job's store: every rank publishes its own, and rank 0 reads all of them.
 
-The heartbeat of rank 0 has the first failure and the decision to stop, so the others read that one only. They observe
+The heartbeat of rank 0 has the first failure and all decisions, so the others read that one only. They observe
 rank 0, which cannot publish its own death, and the ranks that they launched.
 """
 
@@ -17,9 +17,10 @@ from hpu_core.distributed.failure_detection import (
     Heartbeat,
     RankFailure,
     RankState,
-    StopDecision,
+    SignalDecision,
     Timeouts,
-    decide_stop,
+    confirm_collective,
+    decide_signals,
     detect_failure,
     detect_leader_failure,
 )
@@ -79,8 +80,14 @@ class HeartbeatExchange:
     def read(self, rank: int) -> Heartbeat:
         """Return the last heartbeat of a rank; each rank publishes one before it joins."""
         record: dict[str, Any] = json.loads(self._store.get(f"heartbeat/{rank}"))
-        failure, decision = record.pop("failure"), StopDecision(**record.pop("decision"))
-        return Heartbeat(**record, failure=failure and RankFailure(**failure), decision=decision)
+        failure, decision, confirmed = record.pop("failure"), record.pop("decision"), record.pop("confirmed")
+        return Heartbeat(
+            **record,
+            failure=failure and RankFailure(**failure),
+            decision=SignalDecision(decision["batch"], tuple(decision["signals"])),
+            # JSON has no tuples.
+            confirmed=confirmed and (confirmed[0], confirmed[1]),
+        )
 
     def update_exits(self) -> dict[str, str]:
         """Note which ranks are gone, and return why those that this process launched are.
@@ -120,11 +127,15 @@ class HeartbeatExchange:
                 self._note_exits(heartbeat.exits)
                 self.leader = heartbeat if state.info.rank == 0 else self.leader
         if self._rank == 0:
-            failure = failure or detect_failure(self.ranks, now, self.timeouts)
             heartbeats = [state.heartbeat for state in self.ranks]
-            stopping = any(heartbeat.stop_requested for heartbeat in heartbeats)
-            decision = (decide_stop(heartbeats, self.leader.decision) if stopping else None) or self.leader.decision
-            leader = replace(own, failure=failure, stopping=stopping, decision=decision)
+            leader = replace(
+                own,
+                is_signalled=any(heartbeat.signals for heartbeat in heartbeats),
+                decision=decide_signals(heartbeats, self.leader.decision) or self.leader.decision,
+                confirmed=confirm_collective(heartbeats) or self.leader.confirmed,
+            )
+            self.own.heartbeat = leader
+            leader.failure = failure = failure or detect_failure(self.ranks, now, self.timeouts)
             self._publish(leader)
             self.leader = leader
         else:

@@ -102,17 +102,18 @@ class _SubprocessMixin(LauncherMixin):
     """Mixin; list it before Lightning's launcher.
 
     Attributes:
-        launched: The ranks that this process launched; the strategy's watchdog has the same object.
+        launched: The ranks that this process launched; the strategy's watchdog has the same object. None without
+            failure detection, where Lightning's observer ends the ranks.
     """
 
-    launched: LaunchedRanks
+    launched: LaunchedRanks | None
     cluster_environment: Any
     num_processes: int
     procs: list[subprocess.Popen[bytes]]
 
     def kill(self, signum: Any) -> None:
         """Send a signal to the launched ranks."""
-        for process in self.launched.values():
+        for process in self.procs if self.launched is None else self.launched.values():
             process.send_signal(signum)
 
     def _call_children_scripts(self) -> None:
@@ -121,6 +122,8 @@ class _SubprocessMixin(LauncherMixin):
             super()._call_children_scripts()  # type: ignore[misc] # Lightning's launcher has it.
         finally:
             del os.environ[LAUNCHER_PID]
+        if self.launched is None:
+            return
         first = self.cluster_environment.node_rank() * self.num_processes
         # Fabric of Lightning 2.0 keeps no list.
         self.launched.update(enumerate(getattr(self, "procs", ()), start=first + 1))

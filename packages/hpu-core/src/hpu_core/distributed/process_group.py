@@ -1,6 +1,7 @@
 """Process group of this process: rendezvous, default process group, and the watchdog of its ranks."""
 
 import os
+import sys
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -8,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 from hpu_core import collectives
 from hpu_core._lightning import ClusterEnvironment, SIGTERMException, TunerExitException, init_dist_connection
@@ -18,7 +20,7 @@ from hpu_core.distributed.failure_detection import RankFailedError, describe_err
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult, rendezvous
 from hpu_core.distributed.store import RendezvousConfig, open_store
-from hpu_core.distributed.watchdog import Watchdog
+from hpu_core.distributed.watchdog import Watchdog, print_line
 
 __all__ = ["BACKEND", "FAILURE_DETECTION", "TIMEOUT", "ProcessGroupManager"]
 
@@ -26,6 +28,9 @@ BACKEND: Final = "hccl"
 TIMEOUT: Final = timedelta(minutes=30)  # As in Lightning and torch.
 # Set to "0" to switch failure detection off in every strategy.
 FAILURE_DETECTION: Final = "HPU_FAILURE_DETECTION"
+
+# All ranks raise these at the same place, and what follows is as without them.
+_OF_ALL_RANKS: Final = (SIGTERMException, TunerExitException)
 
 # Rendezvous of the default process group, which outlives the strategies that use it.
 _job: RendezvousResult | None = None
@@ -69,14 +74,39 @@ class ProcessGroupManager:
         self.error = None
         try:
             return function(*args, **kwargs)
-        # All ranks raise these at the same place, and what follows is as without them.
-        except (SIGTERMException, TunerExitException):
+        except _OF_ALL_RANKS:
             raise
         except BaseException as error:
-            self.error = describe_error(error)
-            if self.watchdog is not None:
-                self.watchdog.report_failure(error)
+            self._leave(error)
             raise
+
+    def is_alone(self, name: str) -> bool:
+        """Return whether this rank has failed, so that it enters no collective.
+
+        An error that the program handles counts as well, unless all ranks are about to enter the same collective.
+
+        Args:
+            name: The collective that it would enter.
+
+        Raises:
+            RankFailedError: Another rank has failed.
+        """
+        error = sys.exc_info()[1]
+        is_error = error is not None and not isinstance(error, (*_OF_ALL_RANKS, GeneratorExit, StopIteration))
+        if error is None or not is_error or self.watchdog is None or self.error is not None:
+            return self.error is not None
+        if self.watchdog.confirm(name, error):
+            return False
+        self._leave(error)
+        return True
+
+    def _leave(self, error: BaseException) -> None:
+        """Publish and print the error with which this rank leaves the others."""
+        self.error = describe_error(error)
+        if self.watchdog is not None:
+            self.watchdog.report_failure(error)
+        elif _job is not None and _job.config.world_size > 1:
+            print_line(f"[rank {_job.config.rank}] failed: {self.error}")
 
     def rendezvous(self, cluster: ClusterEnvironment | None) -> None:
         """Wait for the other ranks, unless this process has a process group already, and start the watchdog.
@@ -102,9 +132,7 @@ class ProcessGroupManager:
         if not dist.is_initialized():
             reusable = _job is not None and _job.config.endpoint == config.endpoint
             _job = rendezvous(config, _job.root if _job is not None and reusable else None)
-        # The program or Ray made the process group. Without a connection to MASTER_PORT, its store is elsewhere and
-        # there is no job to watch.
-        elif _job is None and self.failure_detection and config.world_size > 1 and own_endpoints(config.port):
+        elif _job is None and self.failure_detection and config.world_size > 1 and _has_store_at_port(config):
             _job = rendezvous(config, open_store(config, server=False))
         if _job is not None and self.failure_detection:
             excepthook.install(_job.store().add)
@@ -136,21 +164,36 @@ class ProcessGroupManager:
         """Return a context that counts a collective of all ranks; those of a smaller group are not counted.
 
         Raises:
+            RankFailedError: Another rank has failed.
             RuntimeError: This rank has failed.
         """
-        if self.error is not None:
-            if self.watchdog is not None:
+        is_of_all = group in {None, dist.group.WORLD}
+        if self.error is not None or (is_of_all and self.is_alone(name)):
+            if self.watchdog is not None and self.watchdog.is_peer_failed:
                 self.watchdog.raise_if_failed()
             raise RuntimeError(f"{name} needs all ranks, and this one has failed before: {self.error}")
-        if self.watchdog is None or group not in {None, dist.group.WORLD}:
-            return nullcontext()
-        return self.watchdog.collective(name)
+        return nullcontext() if self.watchdog is None or not is_of_all else self.watchdog.collective(name)
 
     def close(self) -> None:
         """End the watchdog. The process group stays, as everywhere in torch, and another strategy may use it."""
         if self.watchdog is not None:
             self.watchdog.close()
             self.watchdog = None
+
+
+def _has_store_at_port(config: RendezvousConfig) -> bool:
+    """Return whether the program, or Ray, made the process group with a store at MASTER_PORT, as far as all ranks see.
+
+    Else there is no job to watch. A rank that cannot read its connections would let the others wait for it.
+    """
+    store = distributed_c10d._get_default_store()  # noqa: SLF001 - tests compare it with every torch.
+    # Ranks may ask again.
+    key = f"hpu_core/connections/{store.add(f'hpu_core/asked/{config.rank}', 1)}"
+    store.set(f"{key}/{config.rank}", str(bool(own_endpoints(config.port))))
+    if config.rank == 0:
+        seen = {store.get(f"{key}/{rank}") for rank in range(config.world_size)}
+        store.set(key, str(seen == {b"True"}))
+    return bool(store.get(key) == b"True")
 
 
 def _make_check(launched: LaunchedRanks) -> Callable[[], None]:

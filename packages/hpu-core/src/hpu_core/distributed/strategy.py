@@ -28,7 +28,7 @@ from hpu_core.distributed.launcher import (
 )
 from hpu_core.distributed.metrics import CountedMetrics
 from hpu_core.distributed.process_group import ProcessGroupManager
-from hpu_core.distributed.sigterm import SigtermCoordinator
+from hpu_core.distributed.signals import SignalCoordinator
 from hpu_core.fabric import FabricHPUStrategy
 from hpu_core.strategy import HPUStrategy
 
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
         def prepare_device(self) -> None: ...
+        def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool: ...  # noqa: A002 - Lightning's name.
         def set_world_ranks(self) -> None: ...
         def predict_step(self, *args: Any, **kwargs: Any) -> Any: ...
         def teardown(self) -> None: ...
@@ -136,24 +137,25 @@ class HPUParallelMixin(CollectivesMixin, _Strategy):
         return self.process_groups.collective(name, group)
 
     def gather_random_states(self, state: Tensor) -> Tensor | None:
-        """Return the states of all ranks; None if one has failed: a checkpoint of this rank's alone needs no other."""
+        """Return the states of all ranks on rank 0; None if one has failed: a checkpoint of DDP needs no other rank."""
+        watchdog = self.process_groups.watchdog
         try:
-            return None if self.is_alone else self.all_gather(state)
+            if self.process_groups.is_alone("gather"):
+                return None
+            if watchdog is None:
+                return self.all_gather(state.to("hpu")).cpu().reshape(-1, state.numel())
+            states = watchdog.gather(bytes(state.tolist()).hex())
         except RankFailedError:
             return None
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether this rank has failed, so that it can wait for no other one."""
-        return self.process_groups.error is not None
+        return torch.tensor([list(bytes.fromhex(each)) for each in states], dtype=torch.uint8) if states else None
 
     def broadcast(self, obj: Any, src: int = 0) -> Any:
         """Return the object of one rank; on a rank that has failed, its own."""
-        return obj if self.is_alone else super().broadcast(obj, src)
+        return obj if self.process_groups.is_alone("broadcast") else super().broadcast(obj, src)
 
     def barrier(self, *args: Any, **kwargs: Any) -> None:
         """Wait until all ranks are here and their devices have finished all work, unless this rank has failed."""
-        if not self.is_alone:
+        if not self.process_groups.is_alone("barrier"):
             super().barrier(*args, **kwargs)
 
     def teardown(self) -> None:
@@ -174,10 +176,9 @@ class HPUParallelMixin(CollectivesMixin, _Strategy):
         bridge.clear_default_rendezvous_env()
         super()._configure_launcher()
         if type(self._launcher) in {SubprocessScriptLauncher, FabricSubprocessScriptLauncher}:
-            if self.process_groups.failure_detection:
-                launcher = self._subprocess_launcher
-                self._launcher = launcher(self.cluster_environment, self.num_processes, self.num_nodes)
-                self._launcher.launched = self.process_groups.launched
+            launcher = self._subprocess_launcher
+            self._launcher = launcher(self.cluster_environment, self.num_processes, self.num_nodes)
+            self._launcher.launched = self.process_groups.launched if self.process_groups.failure_detection else None
         elif self._launcher is None:
             self._launcher = self._in_process_launcher()
         self._launcher.run = self.process_groups.run
@@ -194,7 +195,7 @@ class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
     _subprocess_launcher = HPUSubprocessScriptLauncher
     _in_process_launcher = InProcessLauncher
     _metrics: CountedMetrics | None = None
-    _sigterm: SigtermCoordinator | None = None
+    _signals: SignalCoordinator | None = None
 
     def set_world_ranks(self) -> None:
         """Set the rank of this process; Lightning's FSDP strategies call this again after the ranks have joined."""
@@ -212,36 +213,52 @@ class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
         if self.process_groups.watchdog is not None:
             self._metrics = CountedMetrics(trainer.lightning_module, self.collective)
             if trainer.training:
-                self._sigterm = SigtermCoordinator(trainer, self.process_groups.watchdog)
+                self._signals = SignalCoordinator(trainer, self.process_groups.watchdog)
 
     @property
     def gathers_parameters(self) -> bool:
         """Whether a forward pass gathers parameters, so that all ranks evaluate the same number of batches."""
         return False
 
+    @property
+    def broadcasts_buffers(self) -> bool:
+        """Whether a forward pass of training broadcasts buffers, as that of torch's DistributedDataParallel."""
+        return bool(getattr(self.model, "will_sync_module_buffers", bool)())
+
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the module's `training_step`, in which torch gathers parameters or broadcasts buffers."""
-        with self.collective("forward"):
+        """Run the module's `training_step`, in which torch may gather parameters or broadcast buffers."""
+        with self._forward(self.gathers_parameters or self.broadcasts_buffers):
             return super().training_step(*args, **kwargs)
 
     def validation_step(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module's `validation_step`."""
-        with self._evaluation():
+        with self._forward(self.gathers_parameters):
             return super().validation_step(*args, **kwargs)
 
     def test_step(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module's `test_step`."""
-        with self._evaluation():
+        with self._forward(self.gathers_parameters):
             return super().test_step(*args, **kwargs)
 
     def predict_step(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module's `predict_step`."""
-        with self._evaluation():
+        with self._forward(self.gathers_parameters):
             return super().predict_step(*args, **kwargs)
 
-    def _evaluation(self) -> AbstractContextManager[None]:
-        # Ranks that count different numbers of collectives could not be compared.
-        return self.collective("forward") if self.gathers_parameters else nullcontext()
+    def _forward(self, communicates: bool) -> AbstractContextManager[None]:
+        # A rank that waits for no other one may take its time, and evaluate another number of batches.
+        return self.collective("forward") if communicates else nullcontext()
+
+    def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:  # noqa: A002 - Lightning's name.
+        """Return whether all ranks, or any, decide so; on a rank that has failed, its own decision.
+
+        Args:
+            decision: This rank's.
+            all: Whether all ranks must.
+        """
+        if self.process_groups.is_alone("all-reduce"):
+            return decision
+        return bool(super().reduce_boolean_decision(decision, all))
 
     def backward(self, closure_loss: Tensor, optimizer: "Optimizer | None", *args: Any, **kwargs: Any) -> Tensor:
         """Compute gradients and reduce them over all ranks."""
@@ -250,9 +267,9 @@ class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
 
     def teardown(self) -> None:
         """Move everything off the device, which stays with the process until it exits, and end the watchdog."""
-        if self._sigterm is not None:
-            self._sigterm.remove()
-            self._sigterm = None
+        if self._signals is not None:
+            self._signals.remove()
+            self._signals = None
         if self._metrics is not None:
             self._metrics.restore()
             self._metrics = None
@@ -285,13 +302,13 @@ class FabricHPUParallelStrategyBase(HPUParallelMixin, FabricHPUStrategy):
             self._handles_sigterm = True
         watchdog = self.process_groups.watchdog
         if watchdog is not None:
-            return watchdog.should_stop_before_batch()
+            return signal.SIGTERM in watchdog.signals_before_batch()
         return bool(self.all_reduce(torch.tensor(int(self._received_sigterm), device="hpu"), reduce_op="max"))
 
     def _on_sigterm(self, signum: int, frame: Any) -> None:  # noqa: ARG002 - the arguments of a signal handler.
         self._received_sigterm = True
         if self.process_groups.watchdog is not None:
-            self.process_groups.watchdog.request_stop()
+            self.process_groups.watchdog.announce_signal(signum)
 
     def count_forward_passes(self) -> None:
         """Count each forward pass as a collective; for strategies that communicate in it, once set up."""

@@ -14,6 +14,7 @@ import logging
 import multiprocessing.util
 import os
 import queue
+import signal
 import sys
 import threading
 import time
@@ -24,18 +25,21 @@ from typing import Final
 import torch.distributed as dist
 
 from hpu_core.distributed.environment import Agent
-from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, RankFailure, StopDecision, describe_error
+from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, RankFailure, describe_error
 from hpu_core.distributed.heartbeat_exchange import HeartbeatExchange
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult
 
-__all__ = ["Watchdog"]
+__all__ = ["Watchdog", "print_line"]
 
 _log = logging.getLogger(__name__)
 
 _STDERR: Final = 2
-# While ranks wait for a `StopDecision` before every batch.
-_STOP_INTERVAL: Final = 0.05
+# While ranks wait for each other's heartbeats.
+_WAIT_INTERVAL: Final = 0.05
+# Attribute of an error with which all ranks entered the same collective. A reference would keep the frames of its
+# traceback, and another error may have its id.
+_CONFIRMED: Final = "_hpu_is_confirmed"
 
 
 class Watchdog:
@@ -85,7 +89,7 @@ class Watchdog:
         beat = self._heartbeat
         # Number this run, so keys of the previous one are ignored. A rank that did not get as far as rank 0 catches up.
         beat.run = max(beat.run + 1, self._exchange.read(0).run)
-        beat.error, beat.collective, beat.training, beat.stop_requested = None, None, True, False
+        beat.error, beat.collective, beat.training, beat.signals = None, None, True, []
         for thread in self._threads:
             thread.start()
         # atexit comes before what the bridge does at exit; a process of multiprocessing exits without atexit.
@@ -105,11 +109,12 @@ class Watchdog:
             raise RankFailedError(self._failure.message) from cause
 
     @contextlib.contextmanager
-    def collective(self, name: str) -> Iterator[None]:
+    def collective(self, name: str, handled: str | None = None) -> Iterator[None]:
         """Count a collective of all ranks, and note that this rank is in it.
 
         Args:
             name: For the errors of other ranks, such as "backward".
+            handled: The error for which this rank waits to enter it, if any.
 
         Raises:
             RankFailedError: The job cannot continue, which may be why the body failed.
@@ -118,7 +123,7 @@ class Watchdog:
         self._last_error_id = None
         with self._lock:
             self.raise_if_failed()
-            outer, beat.collective = beat.collective, name
+            outer, beat.collective, beat.handled = beat.collective, name, handled
             beat.collective_seq += 1
         try:
             yield
@@ -130,56 +135,118 @@ class Watchdog:
             raise
         finally:
             with self._lock:
-                beat.collective = outer
+                beat.collective, beat.handled = outer, None
                 if outer is None and self._failure is not None and beat.training:
                     self._limit_time()
+
+    def confirm(self, name: str, error: BaseException) -> bool:
+        """Return whether all ranks enter the same collective, before which this one handles an error.
+
+        What the program catches may have kept this rank alone from a collective that the others are in. Errors that all
+        ranks handle, such as KeyboardInterrupt, are confirmed once, and take as long as a few heartbeats.
+
+        Args:
+            name: The collective.
+            error: The error.
+
+        Raises:
+            RankFailedError: Another rank has failed.
+        """
+        beat = self._heartbeat
+        if vars(error).get(_CONFIRMED) or beat.collective is not None or self.is_closed:
+            return True
+        with self.collective(name, describe_error(error)), self._exchanged:
+            self._wake.put(None)
+            while self._exchange.leader.confirmed != beat.place and self._failure is None and not self._is_off:
+                self._exchanged.wait(self._timeouts.heartbeat_interval)
+        with self._lock:
+            # It has yet to be entered.
+            beat.collective_seq -= 1
+        if self._failure is None:
+            vars(error)[_CONFIRMED] = True
+        elif not self.is_peer_failed:
+            return False
+        self.raise_if_failed()
+        return True
+
+    def gather(self, value: str) -> list[str]:
+        """Return the values of all ranks on rank 0, and nothing on the others.
+
+        They pass through the store. A rank that waits there for one that has failed goes on, and a rank that waits for
+        its device does not.
+
+        Args:
+            value: The value of this rank.
+
+        Raises:
+            RankFailedError: Another rank has failed.
+        """
+        with self.collective("gather"):
+            store, ranks = self._job.store(), range(self._job.config.world_size)
+            key = f"gather/{self._heartbeat.collective_seq}"
+            store.set(f"{key}/{self._info.rank}", value)
+            arrived = store.add(key, 1)
+            if self._info.rank != 0:
+                return []
+            while arrived < len(ranks):
+                self._failed.wait(_WAIT_INTERVAL)
+                self.raise_if_failed()
+                arrived = store.add(key, 0)
+            values = [store.get(f"{key}/{rank}").decode() for rank in ranks]
+            for name in (key, *(f"{key}/{rank}" for rank in ranks)):
+                store.delete_key(name)
+            return values
+
+    @property
+    def is_peer_failed(self) -> bool:
+        """Whether the job cannot continue, and not because of this rank."""
+        return self._failure is not None and self._failure.rank != self._info.rank
 
     @property
     def is_closed(self) -> bool:
         """Whether this watchdog has ended."""
         return self._closed.is_set()
 
-    @property
-    def stop_requested(self) -> bool:
-        """Whether this rank was asked to stop."""
-        return self._heartbeat.stop_requested
-
-    def request_stop(self) -> None:
-        """Ask all ranks to stop before the same batch. A signal handler may call this."""
-        self._heartbeat.stop_requested = True
+    def announce_signal(self, signum: int) -> None:
+        """Have all ranks handle a signal before the same batch. A signal handler may call this."""
+        self._heartbeat.signals.append(signum)
         self._wake.put(None)
 
-    def should_stop_before_batch(self) -> bool:
-        """Count a training batch that is about to start; return whether all ranks stop before it.
+    def signals_before_batch(self) -> tuple[int, ...]:
+        """Count a training batch that is about to start; return the signals that all ranks handle before it.
 
-        Returns at once unless some rank was asked to stop.
+        Returns at once unless some rank has announced one. SIGTERM stands: a loop may ask again.
         """
         beat = self._heartbeat
         with self._lock:
             beat.batch += 1
             leader = self._exchange.leader
-            if not leader.stopping or beat.batch < leader.decision.batch:
-                return False
-            beat.stop_batch = beat.batch
+            if not leader.is_signalled or beat.batch < leader.decision.batch:
+                return ()
+            beat.signal_batch = beat.batch
         self._wake.put(None)
         # All ranks wait here, or read which batch a rank has taken.
-        with self.collective("SIGTERM handling"), self._exchanged:
+        with self.collective("signal handling"), self._exchanged:
             while (decision := self._exchange.leader.decision).batch < beat.batch and not self._is_off:
                 self.raise_if_failed()
                 self._exchanged.wait(self._timeouts.heartbeat_interval)
         with self._lock:
-            beat.stop_batch = 0
+            beat.signal_batch = 0
             # Only the ranks that waited have counted it.
             beat.collective_seq -= 1
-        return self.stop_requested if self._is_off else decision == StopDecision(beat.batch, stop=True)
+        signals = tuple(beat.signals) if self._is_off else decision.signals if decision.batch == beat.batch else ()
+        for signum in [each for each in beat.signals if each in signals and each != signal.SIGTERM]:
+            beat.signals.remove(signum)
+        return signals
 
     def report_failure(self, error: BaseException) -> None:
         """Publish that this rank cannot continue, unless another rank is the reason."""
         caused_by_peer = isinstance(error, RankFailedError) or self._wait_for_failure(error)
-        if self._heartbeat.training and not caused_by_peer:
+        # What is raised after the first error follows from it.
+        if self._heartbeat.training and self._heartbeat.error is None and not caused_by_peer:
             self._heartbeat.error = describe_error(error)
             self._has_reported = True
-            _print(f"[rank {self._info.rank}] failed: {self._heartbeat.error}")
+            print_line(f"[rank {self._info.rank}] failed: {self._heartbeat.error}")
             self._flush()
 
     def close(self) -> None:
@@ -238,8 +305,9 @@ class Watchdog:
     def _exchange_forever(self) -> None:
         while not self._closed.is_set():
             self._exchange_once()
-            waits = self._exchange.leader.stopping and self._failure is None
-            interval = _STOP_INTERVAL if waits else self._timeouts.heartbeat_interval
+            beat = self._heartbeat
+            waits = (self._exchange.leader.is_signalled or beat.is_waiting or beat.handled) and self._failure is None
+            interval = _WAIT_INTERVAL if waits else self._timeouts.heartbeat_interval
             with contextlib.suppress(queue.Empty):
                 self._wake.get(timeout=interval)
 
@@ -298,8 +366,8 @@ class Watchdog:
         own = self._exchange.own
         # Checked against what this rank knows of itself: a message alone ends no process.
         hangs = failure.rank == rank and time.monotonic() - own.last_progress_time > self._timeouts.stall / 2
-        if beat.training and hangs:
-            _print(f"[rank {rank}] aborting: {failure.message}. Its threads are in:")
+        if beat.training and hangs and beat.handled is None:
+            print_line(f"[rank {rank}] aborting: {failure.message}. Its threads are in:")
             faulthandler.dump_traceback(_STDERR)
             try:
                 _kill_daemon_processes()
@@ -308,7 +376,7 @@ class Watchdog:
                 os._exit(1)
         aborts = beat.training and beat.error is None and failure.rank != rank
         if aborts:
-            _print(f"[rank {rank}] aborting: {failure.message}")
+            print_line(f"[rank {rank}] aborting: {failure.message}")
         with self._lock:
             self._failure, self._failed_at = failure, time.monotonic()
             if aborts:
@@ -343,7 +411,7 @@ class Watchdog:
             silent = time.monotonic() - self._exchange.last_exchange_time
             if may_be_peer and self._info.rank != 0 and silent > self._timeouts.silence:
                 self._on_failure(self._exchange.leader_failure(silent))
-        return self._failed.is_set()
+        return self.is_peer_failed
 
     def _flush(self) -> None:
         """Wait until the heartbeat is in the store, and on the rank that keeps the store, until a failure is read."""
@@ -370,7 +438,8 @@ def _kill_daemon_processes() -> None:
             process.kill()
 
 
-def _print(message: str) -> None:
+def print_line(message: str) -> None:
+    """Write a line to the standard error."""
     # Whatever read our output may be what died.
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(f"{message}\n")

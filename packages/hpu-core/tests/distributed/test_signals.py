@@ -1,4 +1,4 @@
-"""Replacement of a real Trainer's SIGTERM handling."""
+"""Replacement of a real Trainer's signal handling."""
 
 import signal
 from typing import Any
@@ -9,7 +9,7 @@ import pytest
 from hpu_core import frameworks
 from hpu_core._lightning import SIGTERMException
 from hpu_core.distributed.launcher import HPUSubprocessScriptLauncher
-from hpu_core.distributed.sigterm import NOTIFIER, SYNCHRONIZER, SigtermCoordinator
+from hpu_core.distributed.signals import NOTIFIER, REQUEUER, SYNCHRONIZER, SignalCoordinator
 from hpu_core.distributed.watchdog import Watchdog
 
 _pytorch = frameworks.current().pytorch()
@@ -27,13 +27,13 @@ def trainer(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.fixture
 def watchdog() -> Any:
     """A watchdog whose ranks do not stop."""
-    watchdog = mock.create_autospec(Watchdog, instance=True, stop_requested=False)
-    watchdog.should_stop_before_batch.return_value = False
+    watchdog = mock.create_autospec(Watchdog, instance=True)
+    watchdog.signals_before_batch.return_value = ()
     return watchdog
 
 
 def test_batches_synchronize_nothing(trainer: Any, watchdog: Any) -> None:
-    SigtermCoordinator(trainer, watchdog)
+    SignalCoordinator(trainer, watchdog)
     loop = trainer.fit_loop.epoch_loop
 
     with mock.patch("torch.distributed.broadcast") as broadcast:
@@ -42,7 +42,7 @@ def test_batches_synchronize_nothing(trainer: Any, watchdog: Any) -> None:
 
 
 def test_lightnings_signal_handler_asks_all_ranks_to_stop(trainer: Any, watchdog: Any) -> None:
-    SigtermCoordinator(trainer, watchdog)
+    SignalCoordinator(trainer, watchdog)
     previous = signal.getsignal(signal.SIGTERM)
     trainer._signal_connector.register_signal_handlers()
     try:
@@ -51,22 +51,22 @@ def test_lightnings_signal_handler_asks_all_ranks_to_stop(trainer: Any, watchdog
         trainer._signal_connector.teardown()
         signal.signal(signal.SIGTERM, previous)
 
-    watchdog.request_stop.assert_called_once_with()
+    watchdog.announce_signal.assert_called_once_with(signal.SIGTERM)
     trainer.strategy.launcher.kill.assert_called_once_with(signal.SIGTERM)
 
 
 def test_a_second_signal_is_not_passed_on(trainer: Any, watchdog: Any) -> None:
     """The launched ranks receive the first one, and would pass it back forever."""
-    watchdog.stop_requested = True
-    SigtermCoordinator(trainer, watchdog)
-    getattr(trainer._signal_connector, NOTIFIER)(signal.SIGTERM, None)
+    SignalCoordinator(trainer, watchdog)
+    for _ in range(2):
+        getattr(trainer._signal_connector, NOTIFIER)(signal.SIGTERM, None)
 
-    trainer.strategy.launcher.kill.assert_not_called()
+    trainer.strategy.launcher.kill.assert_called_once_with(signal.SIGTERM)
 
 
 def test_a_batch_starts_where_no_stop_is_agreed(trainer: Any, watchdog: Any) -> None:
     with mock.patch.object(type(trainer.fit_loop.epoch_loop), "advance") as advance:
-        SigtermCoordinator(trainer, watchdog)
+        SignalCoordinator(trainer, watchdog)
         trainer.fit_loop.epoch_loop.advance("fetcher")
 
     advance.assert_called_once_with("fetcher")
@@ -74,10 +74,10 @@ def test_a_batch_starts_where_no_stop_is_agreed(trainer: Any, watchdog: Any) -> 
 
 
 def test_an_agreed_stop_is_lightnings_exception(trainer: Any, watchdog: Any) -> None:
-    watchdog.should_stop_before_batch.return_value = True
+    watchdog.signals_before_batch.return_value = (signal.SIGTERM,)
 
     with mock.patch.object(type(trainer.fit_loop.epoch_loop), "advance") as advance:
-        SigtermCoordinator(trainer, watchdog)
+        SignalCoordinator(trainer, watchdog)
         with pytest.raises(SIGTERMException):
             trainer.fit_loop.epoch_loop.advance("fetcher")
 
@@ -86,8 +86,31 @@ def test_an_agreed_stop_is_lightnings_exception(trainer: Any, watchdog: Any) -> 
     assert trainer.received_sigterm
 
 
-def test_the_trainer_is_restored(trainer: Any, watchdog: Any) -> None:
-    SigtermCoordinator(trainer, watchdog).remove()
+def test_a_requeue_waits_for_an_agreed_batch(trainer: Any, watchdog: Any) -> None:
+    with mock.patch.object(trainer._signal_connector, REQUEUER) as requeue:
+        SignalCoordinator(trainer, watchdog)
+        getattr(trainer._signal_connector, REQUEUER)(signal.SIGUSR1, None)
 
-    assert NOTIFIER not in vars(trainer._signal_connector)
+    watchdog.announce_signal.assert_called_once_with(signal.SIGUSR1)
+    requeue.assert_not_called()
+
+
+def test_an_agreed_requeue_precedes_the_batch_that_is_trained_next(trainer: Any, watchdog: Any) -> None:
+    watchdog.signals_before_batch.return_value = (signal.SIGUSR1,)
+    calls = mock.Mock()
+
+    with (
+        mock.patch.object(trainer._signal_connector, REQUEUER, calls.requeue),
+        mock.patch.object(type(trainer.fit_loop.epoch_loop), "advance", calls.advance),
+    ):
+        SignalCoordinator(trainer, watchdog)
+        trainer.fit_loop.epoch_loop.advance("fetcher")
+
+    assert calls.mock_calls == [mock.call.requeue(signal.SIGUSR1, None), mock.call.advance("fetcher")]
+
+
+def test_the_trainer_is_restored(trainer: Any, watchdog: Any) -> None:
+    SignalCoordinator(trainer, watchdog).remove()
+
+    assert not {NOTIFIER, REQUEUER} & vars(trainer._signal_connector).keys()
     assert not {SYNCHRONIZER, "advance"} & vars(trainer.fit_loop.epoch_loop).keys()

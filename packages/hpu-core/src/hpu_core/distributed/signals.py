@@ -1,0 +1,80 @@
+"""Signals: all ranks of a Trainer handle SIGTERM, and SLURM's for a requeue, before they fetch the same batch.
+
+From 2.5.5 on, Lightning's loop broadcasts and reads rank 0's answer to SIGTERM before each batch: a copy, a collective
+and a host-device synchronization in every step of every rank. In earlier loops each rank acts on its own signal, and
+one may stop a batch before the others. The handler for a requeue saves a checkpoint wherever the signal finds a rank,
+which may be in another collective than the others. Here the watchdogs agree, once one of them received the signal.
+"""
+
+import signal
+from typing import TYPE_CHECKING, Any
+
+from hpu_core._lightning import SIGTERMException, rank_zero_info
+from hpu_core.distributed.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+__all__ = ["NOTIFIER", "REQUEUER", "SYNCHRONIZER", "SignalCoordinator"]
+
+# The methods of Lightning's that have no public seam; tests compare them with every Lightning.
+NOTIFIER = "_sigterm_notifier_fn"
+REQUEUER = "_slurm_sigusr_handler_fn"
+SYNCHRONIZER = "_broadcast_sigterm_tensor"
+
+
+class SignalCoordinator:
+    """Replacement of a Trainer's signal handling, until `remove` is called.
+
+    Args:
+        trainer: The Trainer, before it registers its signal handlers.
+        watchdog: The watchdog of this rank.
+    """
+
+    def __init__(self, trainer: "Trainer", watchdog: Watchdog) -> None:
+        self._trainer = trainer
+        self._watchdog = watchdog
+        self._has_passed_on = False
+        connector, loop = trainer._signal_connector, trainer.fit_loop.epoch_loop  # noqa: SLF001 - see above.
+        self._save_and_requeue = getattr(connector, REQUEUER)
+        self._advance_loop = loop.advance
+        # On the instances: the classes stay as they are.
+        self._replaced: list[tuple[object, str, Any]] = [
+            (connector, NOTIFIER, self._notify),
+            (connector, REQUEUER, self._announce),
+            (loop, "advance", self._advance),
+        ]
+        if hasattr(loop, SYNCHRONIZER):
+            self._replaced.append((loop, SYNCHRONIZER, self._skip))
+        for owner, name, method in self._replaced:
+            setattr(owner, name, method)
+
+    def remove(self) -> None:
+        """Restore Lightning's methods."""
+        for owner, name, _ in self._replaced:
+            delattr(owner, name)
+
+    def _advance(self, *args: Any) -> None:
+        """Fetch and train a batch, unless the ranks stop before it: a loader counts what is fetched."""
+        signals = self._watchdog.signals_before_batch()
+        for signum in {*signals} - {signal.SIGTERM}:
+            self._save_and_requeue(signum, None)
+        if signal.SIGTERM in signals:
+            rank_zero_info(f"Received SIGTERM: all ranks stop after step {self._trainer.global_step}")
+            self._trainer._signal_connector.received_sigterm = True  # noqa: SLF001 - read by `Trainer.received_sigterm`.
+            raise SIGTERMException
+        self._advance_loop(*args)
+
+    def _notify(self, signum: Any, frame: Any) -> None:
+        launcher = self._trainer.strategy.launcher
+        # Once: the launched ranks pass it back.
+        if launcher is not None and not self._has_passed_on:
+            self._has_passed_on = True
+            launcher.kill(signum)
+        self._announce(signum, frame)
+
+    def _announce(self, signum: Any, frame: Any) -> None:  # noqa: ARG002 - the arguments of a signal handler.
+        self._watchdog.announce_signal(signum)
+
+    def _skip(self) -> None:
+        """Do nothing before a batch."""

@@ -1,0 +1,222 @@
+"""Interrupt a training of two ranks in every way and at every place, resume it, and print a Markdown table.
+
+Seconds count from the interruption to the end of the last process; after SIGUSR1, a training goes on to its end. A run
+is counted as wrong if it takes longer than the limit, if a process is left, if the output does not name the error, if a
+healthy rank does not finish the file that it writes, or if the training that resumes from what is on the disk ends with
+another loss or other weights than one that was not interrupted.
+
+    python tests/trials/interruptions.py [--strategy ddp] [--api Trainer] [--only killed] [--json cells.json]
+
+`nox -s faults -- --interruptions` calls it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import re
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness import STRATEGIES, Ended, Ranks, Table, are_equal, finish, keep_output, results, start
+from hpu_testing import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_APIS = ("Trainer", "Fabric")
+_RANKS = 2
+# Steps of a training, and from one validation and checkpoint to the next.
+_STEPS, _EVERY = 12, 4
+# Seconds in which all processes must have ended, and that a run may take.
+_LIMIT, _RUN_LIMIT = 20.0, 180.0
+# The call of the phase's hook at which a rank is interrupted: each is after the first checkpoint. The Trainer saves two
+# files each time.
+_CALLS = {"train": 5, "validate": 2, "save": 2, "write": 5}
+_PHASES = {"train": "in a step", "validate": "in validation", "save": "saving", "write": "in a callback that writes"}
+# Lines of a file that a callback has written to its end.
+_LINES = 40
+_SLURM = {
+    "SLURM_JOB_ID": "4711",
+    "SLURM_JOB_NAME": "trial",
+    "SLURM_NODEID": "0",
+    "SLURM_NODELIST": "127.0.0.1",
+    "SLURM_NTASKS": str(_RANKS),
+    "SLURM_NTASKS_PER_NODE": str(_RANKS),
+}
+
+
+@dataclass(frozen=True)
+class Interruption:
+    """A way to interrupt a training.
+
+    Attributes:
+        title: For the table.
+        fault: Value of the program's `--fault`.
+        error: Pattern in the output.
+        rank: The rank that is interrupted; -1 for all.
+        exit_ok: Whether all ranks end with exit code 0.
+        saves: Whether the program saves after an error.
+    """
+
+    title: str
+    fault: str
+    error: str
+    rank: int = 1
+    exit_ok: bool = False
+    saves: bool = False
+
+
+_RAISED = r"\[rank 1\] failed.*: ValueError: an error of the user's"
+_INTERRUPTIONS = {
+    "error": Interruption("error in step", "raised", r"ValueError: an error of the user's"),
+    "save": Interruption("error, saved on exception", "raised", _RAISED, saves=True),
+    "ctrl-c": Interruption("Ctrl-C", "interrupted", "KeyboardInterrupt", saves=True),
+    "sigterm": Interruption("SIGTERM", "terminated", "", exit_ok=True),
+    "sigusr1": Interruption("SIGUSR1", "requeued", "", rank=-1, exit_ok=True),
+    "killed": Interruption("peer killed", "killed", r"rank 1 \(pid \d+ on \S+\) exited"),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """An interruption of a training.
+
+    Attributes:
+        strategy: "ddp", "deepspeed" or "fsdp".
+        api: "Trainer" or "Fabric".
+        phase: Where it is interrupted.
+        interruption: How.
+    """
+
+    strategy: str
+    api: str
+    phase: str
+    interruption: Interruption
+
+    def run(self, folder: Path) -> Ended:
+        """Run the training once."""
+        how = self.interruption
+        call = 1 if (self.api, self.phase) == ("Fabric", "save") else _CALLS[self.phase]
+        options = ["--fault", how.fault, "--rank", str(how.rank), "--phase", self.phase, "--call", str(call)]
+        options += ["--save-on-exception"] if how.saves else []
+        return _train(self.strategy, self.api, folder, *options, as_tasks=how.fault == "requeued")
+
+    def judge(self, ended: Ended, folder: Path) -> Iterator[str]:
+        """Yield what is not as promised."""
+        how = self.interruption
+        if ended.seconds is None:
+            yield "not interrupted"
+        elif ended.seconds > _LIMIT:
+            yield f"{ended.seconds:.0f} s"
+        if ended.leaked:
+            yield "processes left"
+        # Lightning tears nothing down after a hook that raises, as a save does that needs the other ranks.
+        if "LEFT" in ended.output and not (how.saves and self.strategy != "ddp"):
+            yield "threads or variables left"
+        if any(ended.codes) is how.exit_ok:
+            yield f"exit codes {list(ended.codes)}"
+        if not re.search(how.error, ended.output):
+            yield "error not named"
+        if self.phase == "write":
+            # Rank 1 is interrupted in the middle, except where a signal is handled later.
+            ranks = (0, 1) if how.exit_ok else () if how.fault == "interrupted" else (0,)
+            for rank in ranks:
+                lines = (folder / f"rank-{rank}.txt").read_text(encoding="ascii").splitlines()
+                if len(lines) != _LINES:
+                    yield f"{len(lines)} of {_LINES} lines written by rank {rank}"
+
+
+def _train(strategy: str, api: str, folder: Path, *options: str, as_tasks: bool = False) -> Ended:
+    """Train, from the last checkpoint in the folder; `as_tasks` starts each rank as a task of SLURM."""
+    (folder / "fault").unlink(missing_ok=True)
+    options = ("--strategy", strategy, "--api", api, "--checkpoints", *options)
+    options += ("--steps", str(_STEPS), "--every", str(_EVERY))
+    ranks: list[dict[str, str]] = [{}]
+    if as_tasks:
+        scontrol = folder / "scontrol"
+        scontrol.write_text("#!/bin/sh\n", encoding="ascii")
+        scontrol.chmod(0o755)
+        job = {**_SLURM, "MASTER_PORT": str(free_port()), "PATH": f"{folder}:{os.environ['PATH']}"}
+        ranks = [{**job, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in range(_RANKS)]
+    with ExitStack() as stack:
+        programs = [stack.enter_context(start(folder, *options, variables=variables)) for variables in ranks]
+        return finish(folder, programs, _RUN_LIMIT)
+
+
+@cache
+def _train_undisturbed(strategy: str, api: str) -> Ranks:
+    """Return the results of a training that nothing interrupts."""
+    with tempfile.TemporaryDirectory(prefix="interruptions-") as name:
+        ended = _train(strategy, api, Path(name))
+        if any(ended.codes):
+            raise RuntimeError(ended.output)
+        return results(Path(name))
+
+
+def _measure(cell: Cell, keep: Path | None) -> tuple[list[object], list[str], dict[str, object]]:
+    """Run a cell and resume it; return the row, the problems and the fields."""
+    expected = _train_undisturbed(cell.strategy, cell.api)
+    with tempfile.TemporaryDirectory(prefix="interruptions-") as name:
+        folder = Path(name)
+        ended = cell.run(folder)
+        problems = list(cell.judge(ended, folder))
+        saved = [*folder.glob("checkpoints/*"), *folder.glob("hpc_ckpt*"), *folder.glob("interrupted.ckpt")]
+        disk = sorted(path.name for path in saved if path.exists())
+        for path in folder.glob("rank-*.json"):
+            path.unlink()
+        resumed = _train(cell.strategy, cell.api, folder)
+        is_equal = are_equal(results(folder), expected)
+        if any(resumed.codes) or not is_equal:
+            problems.append("not resumed" if any(resumed.codes) else "another loss after resuming")
+        if problems:
+            title = f"{cell.strategy}-{cell.api}-{cell.phase}-{cell.interruption.title}"
+            keep_output(keep, title, f"{problems}\n{ended.output}\n-- resumed --\n{resumed.output}")
+    seconds = None if ended.seconds is None else round(ended.seconds, 1)
+    row = [cell.strategy, cell.api, cell.interruption.title, _PHASES[cell.phase], seconds, ", ".join(disk), is_equal]
+    fields = {"strategy": cell.strategy, "api": cell.api, "interruption": cell.interruption.title}
+    more = {"phase": _PHASES[cell.phase], "seconds": seconds, "codes": ended.codes, "disk": disk, "equal": is_equal}
+    return row, problems, {**fields, **more}
+
+
+def _cells(options: argparse.Namespace) -> Iterator[Cell]:
+    for phase, name, api, strategy in itertools.product(_PHASES, _INTERRUPTIONS, _APIS, STRATEGIES):
+        selected = {"strategy": strategy, "api": api, "only": name, "phase": phase}
+        # Fabric has no handler for a requeue.
+        if (api, name) != ("Fabric", "sigusr1") and all(
+            getattr(options, key) in {None, value} for key, value in selected.items()
+        ):
+            yield Cell(strategy, api, phase, _INTERRUPTIONS[name])
+
+
+def main() -> int:
+    """Run all cells, print a row for each, and return 1 if one has a problem."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--strategy", choices=STRATEGIES)
+    parser.add_argument("--api", choices=_APIS)
+    parser.add_argument("--only", choices=_INTERRUPTIONS, help="a way to interrupt")
+    parser.add_argument("--phase", choices=_PHASES, help="a place")
+    parser.add_argument("--jobs", type=int, default=1, help="trainings at the same time")
+    parser.add_argument("--json", type=Path, help="file for the rows")
+    parser.add_argument("--keep", type=Path, help="folder for the output of runs with a problem")
+    options = parser.parse_args()
+    columns = ("strategy", "API", "interruption", "where", "seconds", "on the disk", "loss equal", "problems")
+    table = Table(*columns, file=options.json)
+    cells = list(_cells(options))
+    with ThreadPoolExecutor(options.jobs) as pool:
+        kinds = dict.fromkeys((cell.strategy, cell.api) for cell in cells)
+        list(pool.map(lambda kind: _train_undisturbed(*kind), kinds))
+        for row, problems, fields in pool.map(lambda cell: _measure(cell, options.keep), cells):
+            table.add(*row, problems=problems, **fields)
+    return min(table.wrong, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
