@@ -92,23 +92,42 @@ def lookup_backend(name: str) -> Any:
     return torch._dynamo.lookup_backend(name)  # noqa: SLF001 - the documented place of this function
 
 
-@contextlib.contextmanager
-def patch_config(limit: int, **values: object) -> Iterator[None]:
-    """Raise dynamo's limits on the graphs of a function, and set other options; restore all of them afterwards.
+class _SharedConfig:
+    """Options of dynamo that are set while one compilation exists or several, which may end in any order."""
 
-    Args:
-        limit: Least value of the limits.
-        **values: Options of `torch._dynamo.config`; those that this torch does not have are left out.
-    """
-    import torch._dynamo
+    def __init__(self) -> None:
+        self._count = 0
+        self._stack = contextlib.ExitStack()
 
-    config: Any = torch._dynamo.config  # noqa: SLF001 - the documented place of these options
-    for names in (_LIMITS, _ACCUMULATED_LIMITS):
-        name = next((name for name in names if hasattr(config, name)), None)
-        if name is not None:
-            values[name] = max(getattr(config, name), limit)
-    with config.patch({name: value for name, value in values.items() if hasattr(config, name)}):
-        yield
+    @contextlib.contextmanager
+    def patch(self, limit: int, **values: object) -> Iterator[None]:
+        """Raise dynamo's limits on the graphs of a function, and set other options, until the last context ends.
+
+        Args:
+            limit: Least value of the limits.
+            **values: Options of `torch._dynamo.config`; those that this torch does not have are left out.
+        """
+        import torch._dynamo
+
+        config: Any = torch._dynamo.config  # noqa: SLF001 - the documented place of these options
+        for names in (_LIMITS, _ACCUMULATED_LIMITS):
+            name = next((name for name in names if hasattr(config, name)), None)
+            if name is not None:
+                values[name] = max(getattr(config, name), limit)
+        if self._count == 0:
+            self._stack.enter_context(
+                config.patch({name: each for name, each in values.items() if hasattr(config, name)})
+            )
+        self._count += 1
+        try:
+            yield
+        finally:
+            self._count -= 1
+            if self._count == 0:
+                self._stack.close()
+
+
+patch_config: Final = _SharedConfig().patch
 
 
 def force_eager() -> contextlib.AbstractContextManager[Any] | None:

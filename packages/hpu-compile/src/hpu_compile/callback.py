@@ -14,6 +14,8 @@ from hpu_compile.regions import Region, find_regions
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sized
 
+    import torch
+
     from hpu_compile.regions import Regions
     from hpu_compile.report import CompileReport
 
@@ -43,8 +45,8 @@ class HPUCompile(Callback):
         shapes: Number of shapes of the inputs; None for that of the data loader's buckets, or 1. Each module may have
             so many graphs per mode and one more, for a last batch of another size.
         on_limit: What to do about further shapes: "warn" and run them without the compiler, or "error".
-        eager_steps: Number of first training steps without the compiler; None for 1 where the first step creates state
-            that graphs depend on (FSDP, FSDP2), else 0. torch before 2.6 has none.
+        eager_steps: Number of first training steps without the compiler. The first one creates state, such as caches of
+            positions, that a graph would assume to be absent. torch before 2.6 has none.
         fullgraph: Whether a graph break is an error.
         options: Options of `hpu_backend`.
         backend: Only "hpu_backend" compiles for the card.
@@ -62,14 +64,14 @@ class HPUCompile(Callback):
         *,
         shapes: int | None = None,
         on_limit: Literal["warn", "error"] = "warn",
-        eager_steps: int | None = None,
+        eager_steps: int = 1,
         fullgraph: bool = False,
         options: Mapping[str, Any] | None = None,
         backend: str = _requirements.BACKEND,
     ) -> None:
         if shapes is not None and shapes < 1:
             raise ValueError(f"`shapes` must be a positive int, got {shapes!r}")
-        if eager_steps is not None and eager_steps < 0:
+        if eager_steps < 0:
             raise ValueError(f"`eager_steps` must not be negative, got {eager_steps!r}")
         self._regions = regions
         self._shapes = shapes
@@ -81,6 +83,7 @@ class HPUCompile(Callback):
         self._last_report: CompileReport | None = None
         self._eager = contextlib.ExitStack()
         self._evaluating = False
+        self._is_fsdp = False
         self._steps = 0
 
     @property
@@ -109,11 +112,16 @@ class HPUCompile(Callback):
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Run the first steps without the compiler."""
-        del pl_module, batch, batch_idx
+        del batch
         if self._compilation is None:
             return
         self._compilation.step = self._steps
-        if self._steps < self._count_eager_steps(trainer):
+        if self._is_fsdp and batch_idx % trainer.accumulate_grad_batches == 0:
+            # Lightning frees them after the forward pass. While dynamo traces one, a gradient has the size of this
+            # rank's part, and its parameter that of all, which torch refuses.
+            for parameter in pl_module.parameters():
+                parameter.grad = None
+        if self._steps < self._eager_steps:
             stance = _torch.force_eager()
             if stance is not None:
                 self._eager.enter_context(stance)
@@ -144,11 +152,19 @@ class HPUCompile(Callback):
     def _start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if pl_module.device.type != "hpu":
             return
-        _refuse_graphs(trainer)
+        _refuse_callbacks(trainer)
         whole = self._regions == "whole"
         regions = (
             [Region(type(pl_module).__name__, {"": pl_module})] if whole else find_regions(pl_module, self._regions)
         )
+        self._steps = 0
+        model: Any = trainer.strategy.model
+        self._is_fsdp = pl_module.automatic_optimization and _is_fsdp(model)
+        if self._is_fsdp and trainer.accumulate_grad_batches > 1:
+            raise RuntimeError(
+                "torch.compile does not support FSDP with gradients of earlier batches, whose sizes are those of a "
+                "rank's part: pass `accumulate_grad_batches=1`, or use FSDP2 (strategy='hpu_model_parallel')"
+            )
         self._compilation = Compilation(
             regions,
             shapes=lambda: self._shapes or _count_shapes(trainer),
@@ -158,7 +174,6 @@ class HPUCompile(Callback):
             # DDP's optimizer splits a compiled model into graphs of its buckets; blocks are smaller than those.
             optimize_ddp=whole,
         )
-        self._steps = 0
         if whole:
             steps = [name for name in _STEPS if is_overridden(name, pl_module)]
             self._compilation.start_methods(pl_module, steps, eager=_EAGER_METHODS)
@@ -175,11 +190,6 @@ class HPUCompile(Callback):
         self._evaluating = False
         rank_zero_info(str(self._last_report))
 
-    def _count_eager_steps(self, trainer: Trainer) -> int:
-        if self._eager_steps is not None:
-            return self._eager_steps
-        return 0
-
 
 def _count_shapes(trainer: Trainer) -> int:
     """Return the number of shapes of the training data's buckets, 1 if it has none."""
@@ -187,11 +197,18 @@ def _count_shapes(trainer: Trainer) -> int:
     return len(sampler.samples_of_shapes()) if isinstance(sampler, _HasShapes) else 1
 
 
-def _refuse_graphs(trainer: Trainer) -> None:
+def _refuse_callbacks(trainer: Trainer) -> None:
     callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined] # an attribute in all versions
+    if sum(isinstance(callback, HPUCompile) for callback in callbacks) > 1:
+        raise RuntimeError("a Trainer may have one HPUCompile: name all regions in its `regions`")
     # By its name, because packages never import each other.
     if any(type(callback).__name__ == "HPUGraphs" for callback in callbacks):
         raise RuntimeError(
             "HPUCompile and HPUGraphs exclude each other: HPUGraphs captures graphs in lazy mode (PT_HPU_LAZY_MODE=1), "
             "HPUCompile compiles in eager mode (PT_HPU_LAZY_MODE=0); leave one of them out"
         )
+
+
+def _is_fsdp(module: torch.nn.Module) -> bool:
+    """Return whether a model, or a part of it, is wrapped by FullyShardedDataParallel."""
+    return any(type(part).__name__ == "FullyShardedDataParallel" for part in module.modules())

@@ -46,8 +46,8 @@ def find_regions(module: nn.Module, regions: Regions = "blocks") -> list[Region]
 
     "blocks" are the repeated ones: elements of a ModuleList or ModuleDict that have parts of their own, and those of
     which a Sequential has several of one class. Where a model has no such list, they are the modules of a class with
-    parts that occurs more than once. Outer blocks come before inner ones. A model without repeated blocks has one
-    region for each of its direct parts that has parameters.
+    parts that occurs more than once. Outer blocks come before inner ones. A model without repeated blocks is one
+    region; a LightningModule, whose steps call its parts, has one for each direct part that has parameters.
 
     >>> layers = [nn.TransformerEncoderLayer(8, 2) for _ in range(3)]
     >>> [str(region) for region in find_regions(nn.Sequential(nn.Embedding(9, 8), nn.ModuleList(layers)))]
@@ -163,7 +163,10 @@ def _has_parameters(module: nn.Module) -> bool:
 
 
 def _parts(root: nn.Module) -> list[Region]:
-    parts = {name: unwrap(child) for name, child in root.named_children() if _has_parameters(child)}
+    parts: dict[str, nn.Module] = {}
+    # Its name, because Lightning may not be installed.
+    if any(each.__name__ == "LightningModule" for each in type(root).__mro__):
+        parts = {name: unwrap(child) for name, child in root.named_children() if _has_parameters(child)}
     return [Region(type(part).__name__, {name: part}) for name, part in (parts or {"": root}).items()]
 
 

@@ -50,7 +50,7 @@ class Recompilation:
 
     def __str__(self) -> str:
         step = "" if self.step is None else f", step {self.step}"
-        return f"`{self.module}`, {self.mode}{step}: {self.guard} ({self.line})"
+        return f"`{self.module or 'the model'}`, {self.mode}{step}: {self.guard} ({self.line})"
 
 
 @dataclass
