@@ -88,7 +88,8 @@ class TransformerBlock(nn.Module):
         """Return rows of the same shape."""
         normed = self.norms[0](rows)
         rows = rows + self.attention(normed, normed, normed, need_weights=False)[0]
-        return rows + self.forwards(self.norms[1](rows))
+        result: torch.Tensor = rows + self.forwards(self.norms[1](rows))
+        return result
 
 
 class Transformer(nn.Module):
@@ -113,8 +114,14 @@ def make_gpt2() -> nn.Module:
     """Return transformers' GPT-2 with four blocks and no dropout."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    sizes = {"n_embd": WIDTH, "n_layer": 4, "n_head": 2, "n_positions": TOKENS, "vocab_size": VOCABULARY}
-    dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    sizes: dict[str, Any] = {
+        "n_embd": WIDTH,
+        "n_layer": 4,
+        "n_head": 2,
+        "n_positions": TOKENS,
+        "vocab_size": VOCABULARY,
+    }
+    dropout: dict[str, Any] = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
     return GPT2LMHeadModel(GPT2Config(**sizes, **dropout, use_cache=False, bos_token_id=0, eos_token_id=0))
 
 
@@ -179,7 +186,8 @@ def shard(model: nn.Module, mesh: Any) -> nn.Module:
 
     for block in blocks(model):
         fully_shard(block, mesh=mesh["data_parallel"])
-    return fully_shard(model, mesh=mesh["data_parallel"])
+    fully_shard(model, mesh=mesh["data_parallel"])
+    return model
 
 
 class Module(pl.LightningModule):
@@ -202,7 +210,8 @@ class Module(pl.LightningModule):
         return loss
 
     def configure_optimizers(self) -> Any:
-        return torch.optim.Adam([each for each in self.trainer.model.parameters() if each.requires_grad], 0.01)
+        model: Any = self.trainer.model
+        return torch.optim.Adam([each for each in model.parameters() if each.requires_grad], 0.01)
 
 
 def make_strategy(name: str, *, fabric: bool, model: str) -> Any:
@@ -224,7 +233,9 @@ def make_strategy(name: str, *, fabric: bool, model: str) -> Any:
     return kind(**options)
 
 
-def fit(model: str, strategy: str, steps: int, folder: Path | None, *, compiled: bool, half: int) -> dict[str, Any]:
+def fit(  # noqa: PLR0913 - what a row varies
+    model: str, strategy: str, steps: int, folder: Path | None, *, compiled: bool, half: int
+) -> dict[str, Any]:
     """Train by the Trainer.
 
     Args:
@@ -260,8 +271,8 @@ def fit(model: str, strategy: str, steps: int, folder: Path | None, *, compiled:
                 trainer.save_checkpoint(checkpoint)
             state.update(copy_state(pl_module.model))
 
-    trainer.callbacks.append(Keep())
-    resume = {"ckpt_path": checkpoint, "weights_only": False} if half == 2 else {}
+    vars(trainer)["callbacks"].append(Keep())
+    resume: dict[str, Any] = {"ckpt_path": checkpoint, "weights_only": False} if half == 2 else {}
     trainer.fit(module, make_loader(batches[offset:]), **resume)
     return {"losses": [float(each) for each in module.losses], "state": state, "report": callback.report}
 
@@ -308,7 +319,7 @@ def compare(model: str, strategy: str, api: str, steps: int, folder: str) -> dic
     try:
         if api == "fabric":
             plain, compiled = (train(model, strategy, steps, compiled=each) for each in (False, True))
-            resumed = []
+            resumed: list[dict[str, Any]] = []
         else:
             plain, compiled = (fit(model, strategy, steps, None, compiled=each, half=0) for each in (False, True))
             resumed = []

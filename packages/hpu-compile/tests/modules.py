@@ -25,7 +25,8 @@ class Block(nn.Module):
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """Return rows of the same shape."""
-        return rows + self.second(torch.relu(self.first(rows)))
+        result: torch.Tensor = rows + self.second(torch.relu(self.first(rows)))
+        return result
 
 
 class Gate(Block):
@@ -43,7 +44,8 @@ class Talking(Block):
         """Return rows of the same shape."""
         hidden = torch.relu(self.first(rows))
         torch._dynamo.graph_break()
-        return rows + self.second(hidden)
+        result: torch.Tensor = rows + self.second(hidden)
+        return result
 
 
 class Remembering(Block):
@@ -87,7 +89,7 @@ class Classifier(_Base):  # type: ignore[misc, valid-type] # The class depends o
         self.keep(loss)
         return loss
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator] # torch has no annotation
     def keep(self, loss: torch.Tensor) -> None:
         """Keep a loss."""
         self.losses.append(loss.detach())

@@ -154,6 +154,13 @@ def test_wrappers_are_looked_through() -> None:
         assert region.modules["blocks.0"] is first
 
 
+def test_sharded_modules_are_regions_of_a_model_without_blocks() -> None:
+    """A region with sharded modules inside would end at each of them, because their hooks cannot be traced."""
+    linear = FullyShardedDataParallel(nn.Linear(2, 2))
+
+    assert _names(nn.Sequential(linear, nn.ReLU())) == [["0"]]
+
+
 def test_region_of_a_model_has_its_class_as_a_name() -> None:
     (region,) = find_regions(nn.Linear(2, 2), "whole")
 

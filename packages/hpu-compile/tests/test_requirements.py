@@ -21,7 +21,7 @@ def test_eager_mode_has_all() -> None:
 @pytest.mark.usefixtures("_eager")
 def test_lazy_mode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bridge, "is_lazy", lambda: True)
-    with pytest.raises(RuntimeError, match="lazy mode exclude each other.*: set PT_HPU_LAZY_MODE=0 before it starts"):
+    with pytest.raises(RuntimeError, match=r"lazy mode exclude each other.*: set PT_HPU_LAZY_MODE=0 before it starts"):
         _requirements.validate_environment("hpu_backend")
 
 

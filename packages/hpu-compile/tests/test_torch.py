@@ -1,5 +1,6 @@
 """Tests of torch's private names: they fail when torch changes what this package reads."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -78,6 +79,29 @@ def test_layer_of_torch_is_compiled() -> None:
     assert len(_run(nn.Linear(4, 4), 2).seconds) == 1
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_copy_of_a_layer_of_torch_is_independent() -> None:
+    layer = nn.Linear(4, 4)
+    _run(layer, 2)
+    other = copy.deepcopy(layer)
+    torch.nn.init.zeros_(other.weight)
+    torch.nn.init.zeros_(other.bias)
+
+    assert not other(torch.ones(1, 4)).any()
+    assert "forward" not in vars(layer)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_hooks_of_a_layer_of_torch_are_not_traced() -> None:
+    """Those of FSDP cannot be."""
+    module = nn.Linear(4, 4)
+    traced: list[bool] = []
+    module.register_forward_pre_hook(lambda *_: traced.append(torch.compiler.is_compiling()))
+    _run(module, 2, 2)
+
+    assert traced == [False, False]
+
+
 def test_compilation_can_be_undone() -> None:
     module = _Net()
     _torch.compile_module(module, backend="eager")
@@ -110,8 +134,13 @@ def test_nothing_is_compiled_while_eager_mode_is_forced() -> None:
     stance = _torch.force_eager()
     if stance is None:
         pytest.skip("Requires: torch 2.6")
-    calls: list[int] = []
-    compiled = torch.compile(lambda rows: rows + 1, backend=lambda graph, _: calls.append(1) or graph.forward)
+    calls: list[Any] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        calls.append(inputs)
+        return graph.forward
+
+    compiled = torch.compile(lambda rows: rows + 1, backend=backend)
     with stance:
         compiled(torch.ones(2))
     inside = len(calls)

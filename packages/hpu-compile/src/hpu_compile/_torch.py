@@ -59,16 +59,34 @@ def supports_regions() -> bool:
 
 
 def compile_module(module: torch.nn.Module, **options: Any) -> None:
-    """Compile the calls of a module, in place, and leave its hooks to eager mode where torch can."""
+    """Compile the calls of a module, in place.
+
+    `Module.compile` compiles nothing of a class of torch's, such as Linear, because dynamo skips torch's own files. Of
+    these, `forward` is compiled here, and hooks stay in eager mode, as those of FSDP must.
+    """
     if not type(module).forward.__module__.startswith("torch."):
         module.compile(**options)
         return
+    forward = module.forward
 
-    # dynamo skips torch's own files, unless a traced function calls them: `Linear.compile()` compiles nothing.
+    # A function outside of torch, which dynamo traces with all that it calls.
+    def trace(*args: Any, **kwargs: Any) -> Any:
+        return forward(*args, **kwargs)
+
+    compiled = torch.compile(trace, **options)
+
     def call(*args: Any, **kwargs: Any) -> Any:
-        return module._call_impl(*args, **kwargs)  # noqa: SLF001 - what `Module.compile` compiles
+        # Only while the module is called: a copy of it must not call this one.
+        own = vars(module).get("forward")
+        vars(module)["forward"] = compiled
+        try:
+            return module._call_impl(*args, **kwargs)  # noqa: SLF001 - what `Module.compile` compiles
+        finally:
+            del vars(module)["forward"]
+            if own is not None:
+                vars(module)["forward"] = own
 
-    module._compiled_call_impl = torch.compile(call, **options)  # noqa: SLF001 - as `Module.compile`
+    module._compiled_call_impl = call  # noqa: SLF001 - as `Module.compile`
 
 
 def is_compiled(module: torch.nn.Module) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-
 from hpu_compile import _requirements, _torch
 from hpu_compile._lightning import Callback, LightningModule, Trainer, is_overridden, rank_zero_info
 from hpu_compile.compilation import Compilation

@@ -38,7 +38,7 @@ class RecompileLimitError(RuntimeError):
     """A module has more shapes than graphs were allowed for."""
 
 
-def compile_regions(
+def compile_regions(  # noqa: PLR0913 - options of torch.compile
     module: torch.nn.Module,
     regions: Regions = "blocks",
     *,

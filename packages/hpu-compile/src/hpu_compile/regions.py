@@ -46,8 +46,9 @@ def find_regions(module: nn.Module, regions: Regions = "blocks") -> list[Region]
 
     "blocks" are the repeated ones: elements of a ModuleList or ModuleDict that have parts of their own, and those of
     which a Sequential has several of one class. Where a model has no such list, they are the modules of a class with
-    parts that occurs more than once. Outer blocks come before inner ones. A model without repeated blocks is one
-    region; a LightningModule, whose steps call its parts, has one for each direct part that has parameters.
+    parts that occurs more than once. Outer blocks come before inner ones. Without either,
+    they are the modules that FSDP shards each by itself, else the model; of a LightningModule, whose steps call its
+    parts, each direct part that has parameters.
 
     >>> layers = [nn.TransformerEncoderLayer(8, 2) for _ in range(3)]
     >>> [str(region) for region in find_regions(nn.Sequential(nn.Embedding(9, 8), nn.ModuleList(layers)))]
@@ -70,7 +71,7 @@ def find_regions(module: nn.Module, regions: Regions = "blocks") -> list[Region]
                 f"`regions` must be 'blocks', 'whole' or a list of names and classes, got {regions!r}: "
                 f"write [{regions!r}] for one name"
             )
-        return _group(_blocks(root)) or _parts(root)
+        return _group(_blocks(root)) or _group(_sharded(root)) or _parts(root)
     found: dict[str, nn.Module] = {}
     for wanted in regions:
         found.update(_named(root, wanted))
@@ -160,6 +161,20 @@ def _is_block(module: nn.Module) -> bool:
 def _has_parameters(module: nn.Module) -> bool:
     # Metrics and losses have none.
     return next(module.parameters(), None) is not None
+
+
+def _sharded(root: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Return the innermost modules that FSDP or FSDP2 has sharded, if there is one within the model."""
+    found = {name: module for name, module in root.named_modules() if name and _is_sharded(module)}
+    return [
+        (_plain(name), unwrap(module))
+        for name, module in found.items()
+        if not any(_is_sharded(inner) for inner in module.modules() if inner is not module)
+    ]
+
+
+def _is_sharded(module: nn.Module) -> bool:
+    return bool({"FSDPModule", "FullyShardedDataParallel"} & {each.__name__ for each in type(module).__mro__})
 
 
 def _parts(root: nn.Module) -> list[Region]:

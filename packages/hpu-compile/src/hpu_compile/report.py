@@ -68,7 +68,7 @@ class RegionReport:
     """
 
     name: str
-    graphs: Counter[Mode] = field(default_factory=Counter)
+    graphs: Counter[str] = field(default_factory=Counter)
     breaks: list[GraphBreak] = field(default_factory=list)
     recompilations: list[Recompilation] = field(default_factory=list)
     eager_operators: Counter[str] = field(default_factory=Counter)

@@ -176,7 +176,8 @@ def test_names_and_copies_are_those_of_the_model() -> None:
     class Look(_lightning.pytorch("callbacks").Callback):  # type: ignore[misc] # depends on the framework
         def on_train_end(self, trainer: Any, pl_module: Any) -> None:
             found["names"] = list(pl_module.state_dict())
-            found["copies"] = [copy.deepcopy(pl_module.blocks), pickle.loads(pickle.dumps(pl_module.blocks))]
+            data = pickle.dumps(pl_module.blocks)
+            found["copies"] = [copy.deepcopy(pl_module.blocks), pickle.loads(data)]  # noqa: S301 - its own data
 
     fit(HPUCompile(), Look())
 
@@ -288,7 +289,7 @@ def test_graphs_of_hpu_bucketing_are_refused() -> None:
 
 
 def test_another_backend_is_refused() -> None:
-    with pytest.raises(ValueError, match="'hpu_backend' on Gaudi, got 'inductor': .* no code generator for hpu"):
+    with pytest.raises(ValueError, match=r"'hpu_backend' on Gaudi, got 'inductor': .* no code generator for hpu"):
         fit(HPUCompile(backend="inductor"))
 
 

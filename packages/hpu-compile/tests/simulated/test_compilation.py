@@ -84,7 +84,7 @@ def test_compiled_module_keeps_its_compilation() -> None:
 
 
 def test_layers_of_torch_are_compiled() -> None:
-    """dynamo skips files of torch's own, so `Linear.compile()` alone compiles nothing."""
+    """Dynamo skips files of torch's own, so `Linear.compile()` alone compiles nothing."""
     layer = nn.Linear(WIDTH, WIDTH).to("hpu")
     with compile_regions(layer) as compilation:
         _train(layer)
