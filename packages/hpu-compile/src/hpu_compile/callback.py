@@ -90,6 +90,17 @@ class HPUCompile(Callback):
         """What was compiled by this training or evaluation, or by the last one."""
         return self._last_report if self._compilation is None else self._compilation.report
 
+    def explain_recompilation(self) -> str | None:
+        """Return why a graph was compiled again in this training step; None if none was.
+
+        hpu-bucketing's RecompilationMonitor adds it to its reports.
+        """
+        if self._compilation is None:
+            return None
+        regions = self._compilation.report.regions
+        found = [each for region in regions for each in region.recompilations if each.step == self._compilation.step]
+        return str(found[-1]) if found else None
+
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Compile the regions; the strategy has wrapped the module.
 

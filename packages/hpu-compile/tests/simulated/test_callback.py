@@ -11,7 +11,16 @@ import torch
 from packaging.version import Version
 from torch import nn
 
-from hpu_bucketing import BucketBatchSampler, BucketCollate, BucketDataLoader, BucketPlan, HPUGraphs, HPUWarmup
+from hpu_bucketing import (
+    BucketBatchSampler,
+    BucketCollate,
+    BucketDataLoader,
+    BucketPlan,
+    HPUGraphs,
+    HPUWarmup,
+    RecompilationMonitor,
+    RecompilationWarning,
+)
 from hpu_compile import HPUCompile, RecompileLimitWarning
 from hpu_core import frameworks
 
@@ -281,6 +290,16 @@ def test_buckets_are_allowed_for(*, warmup: bool) -> None:
     fit(*callbacks, loader=_bucketed(), max_epochs=2)
 
     assert _graphs(callback) == [{"training": 4}]
+
+
+def test_monitor_of_hpu_bucketing_has_module_guard_and_line() -> None:
+    monitor = RecompilationMonitor()
+    with pytest.warns(RecompilationWarning):
+        fit(monitor, HPUCompile(), loader=make_loader(4, more=2))
+
+    (text,) = monitor.violations
+    assert "batch 4 of epoch 0" in text
+    assert "torch.compile: `blocks.0`, training, step 4: tensor 'rows' size mismatch" in text
 
 
 def test_graphs_of_hpu_bucketing_are_refused() -> None:
