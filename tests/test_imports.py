@@ -12,6 +12,7 @@ import pytest
 # Packages that load a public name when it is first used; hpu-sim and hpu-compat have tests of their own.
 _LAZY = (
     "hpu_bucketing",
+    "hpu_compile",
     "hpu_core",
     "hpu_ddp",
     "hpu_deepspeed",

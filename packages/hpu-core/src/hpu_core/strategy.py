@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hpu_core import hccl
+from hpu_core._inductor import reject_inductor
 from hpu_core._lightning import MisconfigurationException, SingleDeviceStrategy, Strategy
 from hpu_core._random_states import RandomStatesMixin
 from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
@@ -42,6 +43,18 @@ class HPUStrategy(RandomStatesMixin, HPUStrategyMixin, Strategy):
         self.prepare_device()
         with super().tensor_init_context(empty_init):
             yield
+
+    def connect(self, model: "LightningModule") -> None:
+        """Attach the module, unless torch.compile has compiled it for inductor, which has no hpu.
+
+        Args:
+            model: The module.
+
+        Raises:
+            ValueError: torch.compile has; the message has the line to write.
+        """
+        reject_inductor(model)
+        super().connect(model)
 
     def model_to_device(self) -> None:
         """Move the module to the device, and give its `device` the index that tensors have.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from hpu_bucketing._compilations import compilation_count
 from hpu_bucketing._lightning import Callback, LightningModule, Trainer
@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from hpu_bucketing.plan.bucket_plan import BucketPlan
 
 __all__ = ["RecompilationError", "RecompilationMonitor", "RecompilationWarning"]
+
+
+@runtime_checkable
+class _ExplainsRecompilations(Protocol):
+    """Callback that knows why torch.compile has compiled a graph again, such as hpu-compile's HPUCompile."""
+
+    def explain_recompilation(self) -> str | None: ...
 
 
 class RecompilationWarning(UserWarning):
@@ -96,7 +103,8 @@ class RecompilationMonitor(Callback):
             self._tokens += info.tokens
             self._padded_tokens += info.padded_tokens
         if compiled and not expected:
-            self._report(_describe(trainer, batch_idx, new, plan, counted=after is not None))
+            text = _describe(trainer, batch_idx, new, plan, counted=after is not None)
+            self._report("; torch.compile: ".join([text, *_explanations(trainer)]))
         if trainer.loggers and self._steps % trainer.log_every_n_steps == 0:  # type: ignore[attr-defined] # an attribute in all versions
             for logger in trainer.loggers:
                 logger.log_metrics(self._metrics(after), step=trainer.global_step)
@@ -124,6 +132,12 @@ class RecompilationMonitor(Callback):
 def _warmups(trainer: Trainer) -> list[HPUWarmup]:
     callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined] # an attribute in all versions
     return [callback for callback in callbacks if isinstance(callback, HPUWarmup)]
+
+
+def _explanations(trainer: Trainer) -> list[str]:
+    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined] # an attribute in all versions
+    texts = [each.explain_recompilation() for each in callbacks if isinstance(each, _ExplainsRecompilations)]
+    return [text for text in texts if text]
 
 
 def _is_bucket(shapes: Sequence[tuple[str, tuple[int, ...]]], plan: BucketPlan | None) -> bool:

@@ -1,0 +1,26 @@
+"""Names of Lightning that hpu-compile builds on, from the framework that hpu-core selects.
+
+Importing this module imports that framework. Type checkers see `lightning`; the sources of `pytorch_lightning` are
+generated from the same ones.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lightning.pytorch import LightningModule, Trainer
+    from lightning.pytorch.callbacks import Callback
+    from lightning.pytorch.utilities import rank_zero_info
+    from lightning.pytorch.utilities.model_helpers import is_overridden
+else:
+    from hpu_core import frameworks
+
+    _framework = frameworks.current()
+    Callback = _framework.pytorch("callbacks").Callback
+    LightningModule = _framework.pytorch().LightningModule
+    Trainer = _framework.pytorch().Trainer
+    is_overridden = _framework.pytorch("utilities.model_helpers").is_overridden
+    rank_zero_info = _framework.pytorch("utilities").rank_zero_info
+
+__all__ = ["Callback", "LightningModule", "Trainer", "is_overridden", "rank_zero_info"]

@@ -1,0 +1,82 @@
+"""What torch.compile needs on a Gaudi, checked before a model is changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from hpu_compile import _torch
+from hpu_core import bridge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["BACKEND", "is_left_to_eager", "validate_environment", "validate_modules"]
+
+BACKEND: Final = "hpu_backend"
+"""The bridge's backend."""
+
+_REASONS: Final = {
+    "inductor": "inductor, torch's default, has no code generator for hpu",
+    "eager": "it compiles nothing",
+    "aot_eager": "it compiles nothing",
+    "cudagraphs": "it is for CUDA",
+    "aot_hpu_training_backend": "bridges up to 1.13 had it",
+    "aot_hpu_inference_backend": "bridges up to 1.13 had it",
+}
+
+# Operators that the published bridge (1.19, shared_layer.py) does not put into a graph, whatever their arguments are.
+_EAGER_OPERATORS: Final = frozenset(
+    f"aten.{name}" for name in ("_unique2", "addcmul", "bincount", "index", "nonzero", "slice_backward")
+)
+# Libraries whose operators the bridge knows.
+_KNOWN_LIBRARIES: Final = frozenset({"_c10d_functional", "aten", "higher_order", "hpu", "prims"})
+
+
+def is_left_to_eager(operator: str) -> bool:
+    """Return whether the published bridge runs an operator in eager mode though it is in a graph.
+
+    >>> is_left_to_eager("aten.nonzero"), is_left_to_eager("aten.addmm"), is_left_to_eager("torchvision.nms")
+    (True, False, True)
+
+    Args:
+        operator: "library.name".
+    """
+    return operator in _EAGER_OPERATORS or operator.partition(".")[0] not in _KNOWN_LIBRARIES
+
+
+def validate_environment(backend: str) -> None:
+    """Check the backend, torch's version and the bridge's mode.
+
+    Raises:
+        ModuleNotFoundError: The bridge is not installed.
+        RuntimeError: torch is too old, or the bridge is in lazy mode.
+        ValueError: `backend` is another one.
+    """
+    if backend != BACKEND:
+        reason = _REASONS.get(backend, "the bridge compiles for the card with no other one")
+        raise ValueError(f"`backend` must be {BACKEND!r} on Gaudi, got {backend!r}: {reason}")
+    if not _torch.supports_regions():
+        raise RuntimeError(
+            f"hpu-compile needs torch 2.5 or newer (SynapseAI 1.19), which compiles one graph for all blocks of a "
+            f"class; this is torch {torch.__version__}"
+        )
+    if bridge.is_lazy():
+        raise RuntimeError(
+            "torch.compile and lazy mode exclude each other, and this process is in lazy mode: set PT_HPU_LAZY_MODE=0 "
+            "before it starts, or leave hpu-compile out; HPU graphs (hpu_bucketing.HPUGraphs) are for lazy mode"
+        )
+
+
+def validate_modules(modules: Iterable[torch.nn.Module]) -> None:
+    """Check that torch can compile modules.
+
+    Raises:
+        RuntimeError: Their parameters are partitioned by ZeRO, stage 3.
+    """
+    if any(hasattr(parameter, "ds_id") for module in modules for parameter in module.parameters()):
+        raise RuntimeError(
+            "torch.compile does not support ZeRO stage 3, whose hooks gather the parameters of each module "
+            "(pytorch #115484 and #140091 are open): use stage 1 or 2, or FSDP2 (strategy='hpu_model_parallel')"
+        )

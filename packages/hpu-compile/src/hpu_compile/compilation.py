@@ -1,0 +1,310 @@
+"""Compilation of regions in place, with limits and a record of what was compiled."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import warnings
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from hpu_compile import _requirements, _torch
+from hpu_compile.regions import Region, find_regions
+from hpu_compile.report import CompileReport, GraphBreak, Recompilation, RegionReport
+from hpu_core import bridge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from typing_extensions import Self
+
+    from hpu_compile.regions import Regions
+    from hpu_compile.report import Mode
+
+__all__ = ["Compilation", "RecompileLimitError", "RecompileLimitWarning", "compile_regions"]
+
+# Least limit of dynamo's own, which counts the graphs of all modules of a class together. `shapes` limits those of one
+# module, so dynamo's only bounds what else makes it compile.
+_DYNAMO_LIMIT = 256
+
+
+class RecompileLimitWarning(UserWarning):
+    """A module has more shapes than graphs were allowed for; further ones run without the compiler."""
+
+
+class RecompileLimitError(RuntimeError):
+    """A module has more shapes than graphs were allowed for."""
+
+
+def compile_regions(  # noqa: PLR0913 - options of torch.compile
+    module: torch.nn.Module,
+    regions: Regions = "blocks",
+    *,
+    shapes: int = 1,
+    on_limit: Literal["warn", "error"] = "warn",
+    fullgraph: bool = False,
+    options: Mapping[str, Any] | None = None,
+    backend: str = _requirements.BACKEND,
+) -> Compilation:
+    """Compile the regions of a model in place, with static shapes.
+
+    Call it when the model is complete: after FSDP, FSDP2, DDP, DeepSpeed, PEFT or `Fabric.setup` have changed it. Names
+    of parameters, checkpoints and hooks stay as they are.
+
+    Args:
+        module: The model, on the device; a wrapper of Fabric, DDP, FSDP or DeepSpeed is looked through.
+        regions: "blocks" for the repeated blocks (see `find_regions`), "whole" for all calls of the model, or names of
+            modules, names of classes, and classes.
+        shapes: Number of shapes of the inputs. Each module may have so many graphs per mode and one more, for a last
+            batch of another size.
+        on_limit: What to do about further shapes: "warn" and run them without the compiler, or "error".
+        fullgraph: Whether a graph break is an error.
+        options: Options of `hpu_backend`, such as `{"use_eager_fallback": True}`.
+        backend: Only "hpu_backend" compiles for the card.
+
+    Returns:
+        The compilation, with its report. As a context manager, it undoes the compilation.
+
+    Raises:
+        RuntimeError: The bridge is in lazy mode, torch is older than 2.5, or the parameters are partitioned by ZeRO-3.
+        TypeError: `regions` has a wrong type.
+        ValueError: An argument is invalid, or the model has no such region.
+    """
+    compilation = Compilation(
+        find_regions(module, regions),
+        shapes=lambda: shapes,
+        on_limit=on_limit,
+        options={"fullgraph": fullgraph, **({"options": dict(options)} if options else {})},
+        backend=backend,
+        # DDP's optimizer splits a compiled model into graphs of its buckets; blocks are smaller than those.
+        optimize_ddp=regions == "whole",
+    )
+    if shapes < 1:
+        raise ValueError(f"`shapes` must be a positive int, got {shapes!r}")
+    compilation.start()
+    return compilation
+
+
+class Compilation:
+    """Regions that are compiled, and what the compiler has made of them.
+
+    Args:
+        regions: The regions.
+        shapes: Returns the number of shapes.
+        on_limit: "warn" or "error".
+        options: Further arguments of `torch.compile`.
+        backend: Name of the backend.
+        optimize_ddp: Whether dynamo splits graphs at the buckets of DDP.
+
+    Attributes:
+        regions: The regions.
+        step: Training step, for the report; None outside of a Trainer.
+    """
+
+    def __init__(  # noqa: PLR0913 - options of `compile_regions`
+        self,
+        regions: Sequence[Region],
+        *,
+        shapes: Callable[[], int],
+        on_limit: Literal["warn", "error"] = "warn",
+        options: Mapping[str, Any] | None = None,
+        backend: str = _requirements.BACKEND,
+        optimize_ddp: bool = False,
+    ) -> None:
+        if on_limit not in {"warn", "error"}:
+            raise ValueError(f"`on_limit` must be 'warn' or 'error', got {on_limit!r}")
+        _requirements.validate_environment(backend)
+        _requirements.validate_modules(module for region in regions for module in region.modules.values())
+        self.regions = tuple(regions)
+        self.step: int | None = None
+        self._options = dict(options or {})
+        self._optimize_ddp = optimize_ddp
+        self._recorder = _Recorder(self, shapes, on_limit)
+        self._stack = contextlib.ExitStack()
+
+    def start(self) -> None:
+        """Compile the regions at their next calls. A module that is compiled already keeps its compilation."""
+        self._stack.enter_context(_torch.listen(self._recorder))
+        self._stack.enter_context(_torch.patch_config(_DYNAMO_LIMIT, optimize_ddp=self._optimize_ddp))
+        compiler = _torch.lookup_backend(_requirements.BACKEND)
+        for index, region in enumerate(self.regions):
+            backend = _Backend(self._recorder, index, compiler)
+            for module in region.modules.values():
+                if not _torch.is_compiled(module):
+                    _torch.compile_module(module, backend=backend, dynamic=False, **self._options)
+                    self._stack.callback(_torch.restore_module, module)
+
+    def start_methods(self, module: torch.nn.Module, names: Sequence[str], *, eager: Sequence[str] = ()) -> None:
+        """Compile methods of a module, the only one of the only region, instead of its calls.
+
+        Args:
+            module: The module, whose methods are replaced.
+            names: Names of the methods.
+            eager: Names of methods that these call and that are never compiled.
+        """
+        self._stack.enter_context(_torch.listen(self._recorder))
+        self._stack.enter_context(_torch.patch_config(_DYNAMO_LIMIT, optimize_ddp=self._optimize_ddp))
+        backend = _Backend(self._recorder, 0, _torch.lookup_backend(_requirements.BACKEND))
+        for name in eager:
+            setattr(module, name, torch.compiler.disable(getattr(module, name)))
+            self._stack.callback(delattr, module, name)
+        for name in names:
+            method = getattr(module, name)
+            compiled = torch.compile(method, backend=backend, dynamic=False, **self._options)
+            setattr(module, name, self._recorder.wrap(compiled, method, name))
+            self._stack.callback(delattr, module, name)
+
+    def restore(self) -> None:
+        """Undo the compilation, and restore the options of torch that it has set."""
+        self._stack.close()
+
+    @property
+    def report(self) -> CompileReport:
+        """What was compiled so far."""
+        return self._recorder.report()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.restore()
+
+
+class _Backend:
+    """Backend of one region, which counts its graphs."""
+
+    def __init__(self, recorder: _Recorder, region: int, compiler: Callable[..., Any]) -> None:
+        self.__name__ = _requirements.BACKEND
+        self._recorder = recorder
+        self._region = region
+        self._compiler = compiler
+
+    def __call__(self, graph: Any, inputs: Any, **options: Any) -> Callable[..., Any]:
+        if not self._recorder.on_graph(self._region):
+            # Operator by operator, as without torch.compile.
+            eager: Callable[..., Any] = graph.forward
+            return eager
+        compiled: Callable[..., Any] = self._compiler(graph, inputs, **options)
+        return compiled
+
+
+class _Recorder:
+    """What happens while regions are compiled.
+
+    dynamo tells of a compilation first; then the backend is called, which knows the region; then dynamo tells more.
+    """
+
+    def __init__(self, compilation: Compilation, shapes: Callable[[], int], on_limit: str) -> None:
+        self._compilation = compilation
+        self._shapes = shapes
+        self._on_limit = on_limit
+        self._reports = [RegionReport(str(region)) for region in compilation.regions]
+        self._names = {id(module): name for region in compilation.regions for name, module in region.modules.items()}
+        self._region_of = {
+            name: report
+            for region, report in zip(compilation.regions, self._reports, strict=True)
+            for name in region.modules
+        }
+        self._method: _torch.Call | None = None
+        self._key: _torch.FrameKey | None = None
+        self._calls: dict[_torch.FrameKey, _torch.Call | None] = {}
+        self._guards: dict[_torch.FrameKey, str] = {}
+        # Graphs of a region's code by mode, and of one module.
+        self._of_code: Counter[tuple[int, int, Mode]] = Counter()
+        self._of_module: Counter[tuple[str, int, Mode]] = Counter()
+        self._limited: set[tuple[str, Mode]] = set()
+        self._breaks: dict[str, set[tuple[str, int]]] = defaultdict(set)
+        self._last_step: int | None = None
+
+    def report(self) -> CompileReport:
+        """Return the report."""
+        return CompileReport(tuple(self._reports), self._last_step, bridge.is_simulated())
+
+    def wrap(self, compiled: Callable[..., Any], method: Callable[..., Any], name: str) -> Callable[..., Any]:
+        """Return a compiled method that notes its calls."""
+        code = method.__code__
+        call = _torch.Call(name, f"{code.co_filename}:{code.co_firstlineno}")
+        self._region_of[name] = self._reports[0]
+
+        @functools.wraps(method)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            self._method = call
+            try:
+                return compiled(*args, **kwargs)
+            finally:
+                self._method = None
+
+        return run
+
+    def on_graph(self, region: int) -> bool:
+        """Count a graph, and return whether to compile it.
+
+        Raises:
+            RecompileLimitError: The module has too many, and `on_limit` is "error".
+        """
+        mode: Mode = "training" if torch.is_grad_enabled() else "evaluation"
+        key = self._key or (-1, -1)
+        call = self._calls.get(key) or _torch.Call(self._reports[region].name, "an unknown line")
+        counted = (call.region, key[0], mode)
+        # One more, for a last batch of another size.
+        if self._of_module[counted] > self._shapes():
+            self._on_limit_met(call, mode, self._guards.get(key, "unknown"))
+            return False
+        again = self._of_code[region, key[0], mode] > 0
+        self._of_module[counted] += 1
+        self._of_code[region, key[0], mode] += 1
+        report = self._reports[region]
+        report.graphs[mode] += 1
+        step = self._compilation.step
+        if again:
+            guard = self._guards.get(key, "unknown")
+            report.recompilations.append(Recompilation(call.region, mode, guard, call.line, step))
+        if step is not None and mode == "training":
+            self._last_step = step + 1
+        return True
+
+    def _on_limit_met(self, call: _torch.Call, mode: Mode, guard: str) -> None:
+        text = (
+            f"`{call.region or 'the model'}` has more than {self._shapes()} + 1 graphs of {mode}: {guard}, in the call "
+            f"at {call.line}. Pad the inputs to a few shapes, or pass `shapes`, the number of them"
+        )
+        if self._on_limit == "error":
+            raise RecompileLimitError(text)
+        if (call.region, mode) not in self._limited:
+            self._limited.add((call.region, mode))
+            warnings.warn(f"{text}; further shapes run without the compiler", RecompileLimitWarning, stacklevel=2)
+
+    def on_frame(self, key: _torch.FrameKey) -> None:
+        """Note which region is being compiled."""
+        self._key = key
+        if key not in self._calls:
+            self._calls[key] = _torch.find_call(self._names) or self._method
+
+    def on_recompile(self, key: _torch.FrameKey, guard: str) -> None:
+        """Note the guard of a recompilation."""
+        self._guards[key] = guard
+
+    def on_break(self, key: _torch.FrameKey, file: str, line: int, reason: str) -> None:
+        """Add a graph break, once."""
+        for report in self._report_of(key):
+            if (file, line) not in self._breaks[report.name]:
+                self._breaks[report.name].add((file, line))
+                report.breaks.append(GraphBreak(file, line, reason))
+
+    def on_operators(self, key: _torch.FrameKey, names: Sequence[str]) -> None:
+        """Count operators that the bridge leaves to eager mode."""
+        for report in self._report_of(key):
+            report.eager_operators.update(name for name in names if _requirements.is_left_to_eager(name))
+
+    def on_seconds(self, key: _torch.FrameKey, seconds: float) -> None:
+        """Add the time of a compilation."""
+        for report in self._report_of(key):
+            report.seconds += seconds
+
+    def _report_of(self, key: _torch.FrameKey) -> Iterator[RegionReport]:
+        """Yield the report of the region that a frame belongs to; none for another program's compilation."""
+        call = self._calls.get(key)
+        if call is not None and call.region in self._region_of:
+            yield self._region_of[call.region]

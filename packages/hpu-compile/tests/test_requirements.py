@@ -1,0 +1,53 @@
+"""Tests of what torch.compile needs on a Gaudi."""
+
+import pytest
+import torch
+
+from hpu_compile import _requirements, _torch
+from hpu_core import bridge
+
+
+@pytest.fixture
+def _eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bridge, "is_lazy", lambda: False)
+    monkeypatch.setattr(_torch, "supports_regions", lambda: True)
+
+
+@pytest.mark.usefixtures("_eager")
+def test_eager_mode_has_all() -> None:
+    _requirements.validate_environment("hpu_backend")
+
+
+@pytest.mark.usefixtures("_eager")
+def test_lazy_mode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bridge, "is_lazy", lambda: True)
+    with pytest.raises(RuntimeError, match=r"lazy mode exclude each other.*: set PT_HPU_LAZY_MODE=0 before it starts"):
+        _requirements.validate_environment("hpu_backend")
+
+
+@pytest.mark.usefixtures("_eager")
+def test_old_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_torch, "supports_regions", lambda: False)
+    with pytest.raises(RuntimeError, match=r"needs torch 2.5 or newer \(SynapseAI 1.19\)"):
+        _requirements.validate_environment("hpu_backend")
+
+
+@pytest.mark.parametrize(
+    ("backend", "reason"),
+    [
+        ("inductor", "no code generator for hpu"),
+        ("aot_hpu_training_backend", "bridges up to 1.13 had it"),
+        ("tensorrt", "no other one"),
+    ],
+)
+def test_other_backends_are_refused_with_the_reason(backend: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=f"`backend` must be 'hpu_backend' on Gaudi, got '{backend}': .*{reason}"):
+        _requirements.validate_environment(backend)
+
+
+def test_partitioned_parameters_are_refused() -> None:
+    module = torch.nn.Linear(2, 2)
+    _requirements.validate_modules([module])
+    module.weight.ds_id = 3  # type: ignore[attr-defined] # DeepSpeed's mark
+    with pytest.raises(RuntimeError, match="ZeRO stage 3"):
+        _requirements.validate_modules([module])

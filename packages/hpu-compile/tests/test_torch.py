@@ -1,0 +1,155 @@
+"""Tests of torch's private names: they fail when torch changes what this package reads."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from hpu_compile import _torch
+
+pytestmark = pytest.mark.usefixtures("compiler")
+
+
+class _Events:
+    """What dynamo has told."""
+
+    def __init__(self, modules: dict[int, str]) -> None:
+        self.modules = modules
+        self.calls: dict[_torch.FrameKey, _torch.Call | None] = {}
+        self.guards: list[str] = []
+        self.breaks: list[tuple[str, int, str]] = []
+        self.operators: list[str] = []
+        self.seconds: list[float] = []
+
+    def on_frame(self, key: _torch.FrameKey) -> None:
+        # A frame is told of first when it is compiled, and later by the backward pass.
+        self.calls.setdefault(key, _torch.find_call(self.modules))
+
+    def on_recompile(self, key: _torch.FrameKey, guard: str) -> None:
+        self.guards.append(guard)
+
+    def on_break(self, key: _torch.FrameKey, file: str, line: int, reason: str) -> None:
+        self.breaks.append((file, line, reason))
+
+    def on_operators(self, key: _torch.FrameKey, names: Any) -> None:
+        self.operators += names
+
+    def on_seconds(self, key: _torch.FrameKey, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+
+class _Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        hidden = torch.relu(self.layer(rows))
+        torch._dynamo.graph_break()
+        return hidden + 1
+
+
+def _run(module: nn.Module, *sizes: int) -> _Events:
+    events = _Events({id(module): "net"})
+    _torch.compile_module(module, backend="aot_eager", dynamic=False)
+    with _torch.listen(events):
+        for size in sizes:
+            module(torch.ones(size, 4)).sum().backward()
+    return events
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_events_of_a_compilation() -> None:
+    events = _run(_Net(), 2, 3)
+
+    # Of each shape the graph before the break, and the one after it.
+    assert len(events.seconds) == 4
+    assert min(events.seconds) > 0
+    assert {call and call.region for call in events.calls.values()} == {"net"}
+    assert all(call and __file__ in call.line for call in events.calls.values())
+    assert events.guards[0].startswith("tensor 'rows' size mismatch at index 0. expected 2, actual 3")
+    assert {(file, "reak" in reason) for file, _, reason in events.breaks} == {(__file__, True)}
+    assert {"aten.addmm", "aten.relu", "aten.threshold_backward"} <= set(events.operators)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_layer_of_torch_is_compiled() -> None:
+    assert len(_run(nn.Linear(4, 4), 2).seconds) == 1
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_copy_of_a_layer_of_torch_is_independent() -> None:
+    layer = nn.Linear(4, 4)
+    _run(layer, 2)
+    other = copy.deepcopy(layer)
+    torch.nn.init.zeros_(other.weight)
+    torch.nn.init.zeros_(other.bias)
+
+    assert not other(torch.ones(1, 4)).any()
+    assert "forward" not in vars(layer)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_hooks_of_a_layer_of_torch_are_not_traced() -> None:
+    """Those of FSDP cannot be."""
+    module = nn.Linear(4, 4)
+    traced: list[bool] = []
+    module.register_forward_pre_hook(lambda *_: traced.append(torch.compiler.is_compiling()))
+    _run(module, 2, 2)
+
+    assert traced == [False, False]
+
+
+def test_compilation_can_be_undone() -> None:
+    module = _Net()
+    _torch.compile_module(module, backend="eager")
+    compiled = _torch.is_compiled(module)
+    _torch.restore_module(module)
+
+    assert (compiled, _torch.is_compiled(module)) == (True, False)
+
+
+def test_listening_ends() -> None:
+    events = _Events({})
+    with _torch.listen(events):
+        pass
+    torch.compile(torch.nn.functional.relu, backend="eager")(torch.ones(2))
+
+    assert events.seconds == []
+
+
+def test_limits_are_raised_and_restored() -> None:
+    config = torch._dynamo.config
+    before = config.cache_size_limit, config.accumulated_cache_size_limit, config.optimize_ddp
+    with _torch.patch_config(1000, optimize_ddp=False, no_such_option=1):
+        inside = config.cache_size_limit, config.accumulated_cache_size_limit, config.optimize_ddp
+
+    assert inside == (1000, 1000, False)
+    assert (config.cache_size_limit, config.accumulated_cache_size_limit, config.optimize_ddp) == before
+
+
+def test_nothing_is_compiled_while_eager_mode_is_forced() -> None:
+    stance = _torch.force_eager()
+    if stance is None:
+        pytest.skip("Requires: torch 2.6")
+    calls: list[Any] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        calls.append(inputs)
+        return graph.forward
+
+    compiled = torch.compile(lambda rows: rows + 1, backend=backend)
+    with stance:
+        compiled(torch.ones(2))
+    inside = len(calls)
+    compiled(torch.ones(2))
+
+    assert (inside, len(calls)) == (0, 1)
+
+
+def test_backends_are_looked_up() -> None:
+    assert callable(_torch.lookup_backend("aot_eager"))
+    with pytest.raises(Exception, match="Invalid backend"):
+        _torch.lookup_backend("no_such_backend")
