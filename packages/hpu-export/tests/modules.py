@@ -14,19 +14,21 @@ WIDTH = 10
 
 
 class Network(torch.nn.Module):
-    """Module with tied weights, a buffer of numbers, a scalar, a frozen weight, and sizes that no number of ranks divides."""
+    """Module with buffers, a scalar, frozen weights, and sizes that no number of ranks divides."""
 
     def __init__(self) -> None:
         super().__init__()
         self.embed = torch.nn.Linear(WIDTH, 7)
-        self.norm = torch.nn.BatchNorm1d(7)
+        self.norm = torch.nn.LayerNorm(7)
+        self.register_buffer("scale", torch.rand(7))
+        self.register_buffer("count", torch.tensor(5))
         self.hidden = torch.nn.Linear(7, 5)
         self.frozen = torch.nn.Linear(5, 5).requires_grad_(False)
         self.head = torch.nn.Linear(5, 3)
 
     def forward(self, points: torch.Tensor) -> torch.Tensor:
         """Return the scores, (batch, 3)."""
-        scores: torch.Tensor = self.head(self.frozen(self.hidden(self.norm(self.embed(points)))))
+        scores: torch.Tensor = self.head(self.frozen(self.hidden(self.norm(self.embed(points)) * self.scale)))
         return scores
 
 
@@ -58,8 +60,8 @@ class Module(_pytorch.LightningModule):  # type: ignore[misc] # The class depend
 
             mesh = self.device_mesh["data_parallel"]
             for layer in (self.model.embed, self.model.hidden, self.model.head):
-                fully_shard(layer, mesh=mesh)
-            fully_shard(self.model, mesh=mesh)
+                fully_shard(layer, mesh=mesh, reshard_after_forward=False)
+            fully_shard(self.model, mesh=mesh, reshard_after_forward=False)
             self.sharded = False
 
     def training_step(self, batch: torch.Tensor, index: int) -> torch.Tensor:

@@ -123,9 +123,10 @@ class Adapter:
             for name, weight in self._weights.items()
             if name not in adapter and ".original_module." not in name and replaced not in name
         }
-        if not base:
-            # A folder of PEFT has the adapter only.
-            base = match(_safetensors.open_files(self._target.folder).weights, self._target.names, None)
+        # A folder of PEFT has its own names, and of the model at most embeddings.
+        if not any(full in self._weights for full in self._saved.values()):
+            own = _safetensors.open_files(self._target.folder).weights
+            base = match(own, self._target.names, None) | base
         for name, weight in kept.items():
             if replaced in self._saved[name]:
                 base[self._saved[name].removeprefix(_WRAPPED).replace(replaced, ".")] = weight

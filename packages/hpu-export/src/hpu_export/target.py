@@ -110,10 +110,10 @@ def _model_class(transformers: Any, config: Any) -> Any:
     for architecture in config.architectures or []:
         if hasattr(transformers, architecture):
             return getattr(transformers, architecture)
-    mapping = transformers.MODEL_FOR_CAUSAL_LM_MAPPING
-    if type(config) not in mapping:
-        raise ValueError(f"its {_CONFIG!r} must name the class of the model in 'architectures'")
-    return mapping[type(config)]
+    for mapping in (transformers.MODEL_FOR_CAUSAL_LM_MAPPING, transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING):
+        if type(config) in mapping:
+            return mapping[type(config)]
+    raise ValueError(f"its {_CONFIG!r} must name the class of the model in 'architectures'")
 
 
 def _local_folder(name: str, *, weights: bool) -> Path:
