@@ -40,29 +40,12 @@ def make_network() -> Network:
 
 
 class Module(_pytorch.LightningModule):  # type: ignore[misc] # The class depends on the framework.
-    """LightningModule of the network, which keeps the weights that it has at the end of training.
+    """LightningModule of the network, which keeps the weights that it has at the end of training."""
 
-    Args:
-        sharded: Whether to shard itself by FSDP2.
-    """
-
-    def __init__(self, sharded: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.save_hyperparameters()
         self.model = make_network()
-        self.sharded = sharded
         self.final: dict[str, torch.Tensor] = {}
-
-    def configure_model(self) -> None:
-        """Shard the network, once."""
-        if self.sharded:
-            from torch.distributed.fsdp import fully_shard
-
-            mesh = self.device_mesh["data_parallel"]
-            for layer in (self.model.embed, self.model.hidden, self.model.head):
-                fully_shard(layer, mesh=mesh, reshard_after_forward=False)
-            fully_shard(self.model, mesh=mesh, reshard_after_forward=False)
-            self.sharded = False
 
     def training_step(self, batch: torch.Tensor, index: int) -> torch.Tensor:
         """Return a loss."""
@@ -75,6 +58,24 @@ class Module(_pytorch.LightningModule):  # type: ignore[misc] # The class depend
     def on_train_end(self) -> None:
         """Keep the weights."""
         self.final = gather(self.trainer.strategy, self.model)
+
+
+class ShardedModule(Module):
+    """Module that shards itself by FSDP2."""
+
+    _is_sharded = False
+
+    def configure_model(self) -> None:
+        """Shard the network, once."""
+        if self._is_sharded:
+            return
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = self.device_mesh["data_parallel"]
+        for layer in (self.model.embed, self.model.hidden, self.model.head):
+            fully_shard(layer, mesh=mesh, reshard_after_forward=False)
+        fully_shard(self.model, mesh=mesh, reshard_after_forward=False)
+        self._is_sharded = True
 
 
 def gather(strategy: Any, network: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -146,6 +147,6 @@ def make_loader() -> DataLoader[torch.Tensor]:
 def train(kind: str, count: int, **options: Any) -> tuple[Any, Module]:
     """Train on simulated devices; return the Trainer and the module."""
     trainer = make_trainer(accelerator="hpu", devices=count, strategy=make_strategy(kind, count), **options)
-    module = Module(sharded=kind == "model parallel")
+    module = ShardedModule() if kind == "model parallel" else Module()
     trainer.fit(module, make_loader())
     return trainer, module

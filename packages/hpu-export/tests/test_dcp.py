@@ -108,7 +108,7 @@ def test_a_truncated_shard_is_named(folder: Path) -> None:
 def test_a_damaged_shard_is_named(folder: Path) -> None:
     shard = folder / "__0_0.distcp"
     shard.write_bytes(bytes(shard.stat().st_size))
-    with pytest.raises(ValueError, match=r"'__0_0.distcp' must have 'model.\w+' as '.metadata' says"):
+    with pytest.raises(ValueError, match=r"'__0_0.distcp' must have 'model.\w+' as its '.metadata' says"):
         _export(folder)
     assert list(folder.parent.iterdir()) == [folder]
 

@@ -107,4 +107,4 @@ def test_memory_is_bounded_by_the_largest_tensor(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
 
     # In KiB; the checkpoint has 16 times 16 MiB.
-    assert int(done.stdout) < 4 * 16 * 1024, done.stdout
+    assert int(done.stdout) < 6 * 16 * 1024, done.stdout

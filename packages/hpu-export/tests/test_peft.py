@@ -13,6 +13,12 @@ peft = pytest.importorskip("peft")
 
 from hpu_export import export_checkpoint  # noqa: E402 - skipped without PEFT.
 
+# Of transformers 5.23, as PEFT 0.21 uses it.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.is_gradient_checkpointing. is deprecated:FutureWarning",
+    "ignore:Setting .save_embedding_layers. to .True.:UserWarning",
+)
+
 _LORA: dict[str, dict[str, Any]] = {
     "attention": {"target_modules": ["q_proj", "v_proj"]},
     "more": {"target_modules": ["q_proj", "embed_tokens"], "modules_to_save": ["lm_head"], "use_rslora": True},

@@ -53,7 +53,7 @@ def open_folder(fs: AbstractFileSystem, path: str, *, key: str | None, weights_o
             metadata = _torch.load_metadata(file)
     except FileNotFoundError as error:
         raise ValueError(
-            f"the folder must have {_METADATA!r}, got {path!r} without: the save did not finish"
+            f"the folder must have {_METADATA!r}, got {path!r} without it: the save did not finish"
         ) from error
     except (EOFError, pickle.UnpicklingError, AttributeError, IndexError) as error:
         raise ValueError(f"{_METADATA!r} must describe the shards, got a damaged one in {path!r}: {error}") from error

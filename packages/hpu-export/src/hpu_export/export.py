@@ -17,7 +17,7 @@ from hpu_core.atomic_dir import atomic_dir
 from hpu_export import _peft
 from hpu_export._lazy_tensor import Checkpoint, LazyTensor
 from hpu_export.model_card import write_card
-from hpu_export.names import drop_ignored, drop_tied, match, strip, unwrap
+from hpu_export.names import drop_ignored, drop_tied, strip, unwrap
 from hpu_export.sources import LoadOptions, open_checkpoint
 from hpu_export.target import Target, load_target
 from hpu_export.writer import parse_size, plan_files, write_file, write_index
@@ -193,11 +193,11 @@ def _make_plan(checkpoint: Checkpoint, settings: ExportOptions, target: Target |
         own = Path(source, _peft.CONFIG)
         config = settings.adapter_config or (own if own.is_file() else None)
         adapter = _peft.Adapter(weights, target, config)
-        weights = adapter.keep() if settings.adapter == "keep" else adapter.merge()
+        weights = adapter.keep() if settings.adapter == "keep" else target.to_saved(adapter.merge())
     else:
         if _peft.has_adapter(weights):
             raise ValueError("`adapter` must be 'keep' or 'merge' for a checkpoint with an adapter of PEFT, got None")
-        weights = match(weights, target.names, settings.prefix)
+        weights = target.fit(weights, settings.prefix)
     if not weights:
         raise ValueError(f"the checkpoint must have weights, got none in {source!r}")
     dtype = DTYPES[settings.dtype] if settings.dtype else None

@@ -11,7 +11,16 @@ import torch
 
 from hpu_export._lazy_tensor import LazyTensor
 
-__all__ = ["StateDictMismatchError", "TargetNames", "drop_ignored", "drop_tied", "match", "strip", "unwrap"]
+__all__ = [
+    "StateDictMismatchError",
+    "TargetNames",
+    "count_fitting",
+    "drop_ignored",
+    "drop_tied",
+    "match",
+    "strip",
+    "unwrap",
+]
 
 # Modules that wrappers put between a module and its parameters: Lightning's strategies, torch's FSDP, torch.compile and
 # activation checkpointing.
@@ -145,6 +154,12 @@ def match(weights: Mapping[str, LazyTensor], target: TargetNames, prefix: str | 
         found[group[0]] = found[first]
     tied = {name for group in target.tied for name in group[1:]}
     return {name: found[name] for name in target.shapes if name in found and name not in tied}
+
+
+def count_fitting(names: Collection[str], target: TargetNames) -> int:
+    """Return how many names the target has, behind the prefix that fits most."""
+    prefix = _find_prefix(names, target.shapes)
+    return sum(name.startswith(prefix) and name.removeprefix(prefix) in target.shapes for name in names)
 
 
 def drop_tied(weights: Mapping[str, LazyTensor]) -> tuple[dict[str, LazyTensor], dict[str, str]]:

@@ -1,14 +1,19 @@
 """Hugging Face models as targets: names and shapes, configuration, tokenizer."""
 
+import functools
 import json
+import logging
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
-from hpu_export.names import TargetNames
+from hpu_export import _transformers
+from hpu_export._lazy_tensor import LazyTensor
+from hpu_export.names import TargetNames, count_fitting, match
 
 __all__ = ["Target", "load_target"]
 
@@ -29,6 +34,8 @@ _COPIED: Final = (
     "vocab.*",
 )
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Target:
@@ -38,11 +45,52 @@ class Target:
         folder: Local folder with its files.
         model: The model on the meta device.
         names: What its state dict has.
+        saved_names: What its files have: each name of the state dict with the names and shapes that it is saved by.
     """
 
     folder: Path
     model: Any
     names: TargetNames
+    saved_names: Mapping[str, Mapping[str, tuple[int, ...]]]
+
+    def fit(self, weights: Mapping[str, LazyTensor], prefix: str | None) -> dict[str, LazyTensor]:
+        """Return a checkpoint's weights as files of the model have them.
+
+        Args:
+            weights: Weights by unwrapped names, of the module or of its files.
+            prefix: What precedes the names; None to find it.
+
+        Raises:
+            StateDictMismatchError: Names or shapes differ.
+            ValueError: Weights that the model ties differ.
+        """
+        shapes = {name: shape for saved in self.saved_names.values() for name, shape in saved.items()}
+        if shapes.keys() != self.names.shapes.keys():
+            # Those of one parameter have one name each.
+            tied = [[next(iter(self.saved_names[name])) for name in group] for group in self.names.tied]
+            files = TargetNames(self.names.description, shapes, tied, self.names.ignored)
+            if count_fitting(weights, files) > count_fitting(weights, self.names):
+                return match(weights, files, prefix)
+        return self.to_saved(match(weights, self.names, prefix))
+
+    def to_saved(self, weights: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:
+        """Return weights of the module as its files have them."""
+
+        # The parts of one weight are written one after the other.
+        @functools.lru_cache(maxsize=1)
+        def convert(name: str) -> dict[str, torch.Tensor]:
+            return _transformers.to_saved(self.model, {name: weights[name].read()})
+
+        saved: dict[str, LazyTensor] = {}
+        for name, weight in weights.items():
+            parts = self.saved_names[name]
+            for part, shape in parts.items():
+                if len(parts) == 1 and shape == weight.shape:
+                    saved[part] = weight
+                else:
+                    read = functools.partial(lambda name, part: [convert(name)[part]], name, part)
+                    saved[part] = LazyTensor(shape, weight.dtype, read)
+        return saved
 
     def write_files(self, folder: Path, dtype: torch.dtype) -> None:
         """Write the configuration for a dtype, and copy generation configuration and tokenizer."""
@@ -94,16 +142,29 @@ def load_target(name: str, *, weights: bool = False) -> Target:
         raise ValueError(
             f"`model` must be one that transformers {transformers.__version__} knows, got {name!r}: {reason}"
         ) from error
+    state = model.state_dict()
     groups: dict[int, list[str]] = {}
     for parameter_name, parameter in model.named_parameters(remove_duplicate=False):
         groups.setdefault(id(parameter), []).append(parameter_name)
     names = TargetNames(
         f"{model_class.__name__} of {name!r}",
-        {key: tuple(tensor.shape) for key, tensor in model.state_dict().items()},
+        {key: tuple(tensor.shape) for key, tensor in state.items()},
         [group for group in groups.values() if len(group) > 1],
         sorted(getattr(model, "_keys_to_ignore_on_load_unexpected", None) or []),
     )
-    return Target(folder, model, names)
+    return Target(folder, model, names, _saved_names(model, state))
+
+
+def _saved_names(model: Any, state: dict[str, torch.Tensor]) -> dict[str, dict[str, tuple[int, ...]]]:
+    parts = {
+        name: {saved: tuple(part.shape) for saved, part in _transformers.to_saved(model, {name: tensor}).items()}
+        for name, tensor in state.items()
+    }
+    whole = _transformers.to_saved(model, state)
+    if sorted(whole) == sorted(saved for names in parts.values() for saved in names):
+        return parts
+    _log.warning("the export has the names of %s, because its files join weights", type(model).__name__)
+    return {name: {name: tuple(tensor.shape)} for name, tensor in state.items()}
 
 
 def _model_class(transformers: Any, config: Any) -> Any:
