@@ -109,9 +109,8 @@ def make_strategy(kind: str, count: int) -> Any:
     if kind in {"fsdp full", "fsdp sharded"}:
         from hpu_fsdp import HPUFSDPStrategy
 
-        return HPUFSDPStrategy(
-            auto_wrap_policy={torch.nn.Linear}, state_dict_type=kind.split()[1], use_orig_params=True
-        )
+        options: Any = {"state_dict_type": kind.split()[1], "use_orig_params": True}
+        return HPUFSDPStrategy(auto_wrap_policy={torch.nn.Linear}, **options)
     if kind == "model parallel":
         from hpu_fsdp import HPUModelParallelStrategy
 

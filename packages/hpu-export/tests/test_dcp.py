@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch.distributed import checkpoint as dcp
+from torch.distributed.checkpoint import state_dict_saver
 
 from hpu_export import _torch, export_checkpoint
 
@@ -20,7 +20,7 @@ _STATE = {"model": {"weight": torch.arange(12.0).reshape(4, 3), "count": torch.t
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Folder of one rank."""
-    dcp.save(_STATE, checkpoint_id=tmp_path / "last.ckpt", no_dist=True)
+    state_dict_saver.save(_STATE, checkpoint_id=tmp_path / "last.ckpt", no_dist=True)
     return tmp_path / "last.ckpt"
 
 
@@ -35,7 +35,9 @@ def test_weights_are_exported(folder: Path) -> None:
 
 
 def test_a_state_dict_without_a_key_is_exported(tmp_path: Path) -> None:
-    dcp.save({"layer.weight": torch.ones(2), "bias": torch.ones(1)}, checkpoint_id=tmp_path / "last", no_dist=True)
+    state_dict_saver.save(
+        {"layer.weight": torch.ones(2), "bias": torch.ones(1)}, checkpoint_id=tmp_path / "last", no_dist=True
+    )
     assert _export(tmp_path / "last").keys() == {"layer.weight", "bias"}
 
 
@@ -138,7 +140,7 @@ def test_metadata_is_not_unpickled_as_code(folder: Path, monkeypatch: pytest.Mon
     assert not Path("touched").exists()
 
 
-def test_facts_that_are_refused_are_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_info_that_are_refused_are_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.parent)
     torch.save({"epoch": 3, "callbacks": _Code()}, folder / "meta.pt")
     out = export_checkpoint(folder, folder.parent / "out")

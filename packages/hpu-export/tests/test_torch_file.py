@@ -67,10 +67,10 @@ def test_names_that_become_one_are_refused(tmp_path: Path) -> None:
 def test_tied_weights_are_written_once_and_load(tmp_path: Path) -> None:
     from safetensors.torch import load_model
 
-    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
+    model: Any = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
     model[1].weight = model[0].weight
     exported = _export(tmp_path, model.state_dict())
-    other = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
+    other: Any = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
     other[1].weight = other[0].weight
     load_model(other, tmp_path / "out.safetensors")
 

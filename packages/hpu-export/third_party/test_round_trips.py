@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -29,6 +30,7 @@ def test_vision_models_load_the_export(tmp_path: Path) -> None:
     assert all(results.values()), results
 
 
+@pytest.mark.filterwarnings("ignore:clamping frac to range")  # Of litgpt's progress bar.
 def test_litgpt_to_hugging_face_and_back(tmp_path: Path) -> None:
     """The names are converted by litgpt, hpu-export writes the folder, which litgpt reads again."""
     import transformers
@@ -38,7 +40,7 @@ def test_litgpt_to_hugging_face_and_back(tmp_path: Path) -> None:
     from litgpt.utils import save_config
 
     config = Config.from_name(_MODEL)
-    model = GPT(config).eval()
+    model: Any = GPT(config).eval()
     lit = tmp_path / "lit"
     lit.mkdir()
     save_config(config, lit)
@@ -63,7 +65,7 @@ def test_litgpt_to_hugging_face_and_back(tmp_path: Path) -> None:
     assert plain.keys() == state.keys()
     assert all(torch.equal(tensor, state[name]) for name, tensor in plain.items())
     tokens = torch.arange(16)[None]
-    loaded = transformers.AutoModelForCausalLM.from_pretrained(out).eval()
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(out)
     with torch.no_grad():
         torch.testing.assert_close(loaded(tokens).logits, model(tokens), rtol=1e-4, atol=1e-4)
     back = tmp_path / "back"

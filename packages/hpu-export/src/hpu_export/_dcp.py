@@ -19,13 +19,13 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 from hpu_export import _torch
-from hpu_export._lazy_tensor import Checkpoint, LazyTensor, facts_of
+from hpu_export._lazy_tensor import Checkpoint, LazyTensor, get_run_info
 from hpu_export._torch_file import choose_key
 
 _METADATA: Final = ".metadata"
 _SUFFIX: Final = ".distcp"
 # Lightning's file with everything but weights and optimizer states.
-_FACTS: Final = "meta.pt"
+_META: Final = "meta.pt"
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ def open_folder(fs: AbstractFileSystem, path: str, *, key: str | None, weights_o
         for name in metadata.state_dict_metadata
         if name in found and (prefix is None or (len(paths[name]) > 1 and paths[name][0] == prefix))
     }
-    return Checkpoint(weights, _facts(fs, path, weights_only=weights_only))
+    return Checkpoint(weights, _run_info(fs, path, weights_only=weights_only))
 
 
 def _path_of(metadata: Metadata, name: str) -> tuple[str, ...]:
@@ -113,15 +113,15 @@ def _check_files(fs: AbstractFileSystem, path: str, metadata: Metadata) -> None:
         )
 
 
-def _facts(fs: AbstractFileSystem, path: str, *, weights_only: bool) -> dict[str, Any]:
+def _run_info(fs: AbstractFileSystem, path: str, *, weights_only: bool) -> dict[str, Any]:
     try:
-        with fs.open(posixpath.join(path, _FACTS), "rb") as file:
-            return facts_of(torch.load(file, map_location="cpu", weights_only=weights_only))
+        with fs.open(posixpath.join(path, _META), "rb") as file:
+            return get_run_info(torch.load(file, map_location="cpu", weights_only=weights_only))
     except FileNotFoundError:
         # Fabric's, and those of other programs.
         return {}
     except pickle.UnpicklingError:
-        _log.warning("%s has objects that weights_only refuses: the model card has nothing of it", _FACTS)
+        _log.warning("%s has objects that weights_only refuses: the model card has nothing of it", _META)
         return {}
 
 

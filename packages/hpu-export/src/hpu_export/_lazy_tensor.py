@@ -57,22 +57,22 @@ class Checkpoint:
 
     Attributes:
         weights: Tensors by their names in the checkpoint.
-        facts: Epoch, step, versions and hyperparameters, as far as the checkpoint has them.
+        run_info: Epoch, step, versions and hyperparameters, as far as the checkpoint has them.
     """
 
     weights: dict[str, LazyTensor]
-    facts: dict[str, Any]
+    run_info: dict[str, Any]
 
 
-def facts_of(content: dict[str, Any]) -> dict[str, Any]:
+def get_run_info(content: dict[str, Any]) -> dict[str, Any]:
     """Return what a Lightning checkpoint says of its run: numbers and strings only."""
     known = ("epoch", "global_step", "pytorch-lightning_version")
-    facts: dict[str, Any] = {name: content[name] for name in known if name in content}
+    run_info: dict[str, Any] = {name: content[name] for name in known if name in content}
     parameters = content.get("hyper_parameters")
     if isinstance(parameters, dict):
-        facts |= {
+        run_info |= {
             str(name): value
             for name, value in parameters.items()
-            if isinstance(value, (bool, int, float, str)) and str(name) not in facts
+            if isinstance(value, (bool, int, float, str)) and str(name) not in run_info
         }
-    return facts
+    return run_info

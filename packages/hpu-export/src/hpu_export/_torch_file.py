@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 
 from hpu_export import _torch
-from hpu_export._lazy_tensor import Checkpoint, LazyTensor, facts_of
+from hpu_export._lazy_tensor import Checkpoint, LazyTensor, get_run_info
 
 SUFFIXES: Final = (".ckpt", ".pth", ".pt", ".bin")
 
@@ -62,7 +62,9 @@ def open_file(path: Path, *, weights: str, key: str | None, weights_only: bool) 
     for name, tensor in tensors.items():
         if tensor.layout is not torch.strided or tensor.is_quantized:
             raise ValueError(f"weights must be dense tensors, got {name!r}, which is {tensor.layout}")
-    return Checkpoint({name: LazyTensor.from_tensor(tensor) for name, tensor in tensors.items()}, facts_of({**content}))
+    return Checkpoint(
+        {name: LazyTensor.from_tensor(tensor) for name, tensor in tensors.items()}, get_run_info({**content})
+    )
 
 
 def _select(content: Mapping[str, Any], key: str | None, path: Path) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any, Final
 import torch
 
 from hpu_export import _torch, _torch_file
-from hpu_export._lazy_tensor import Checkpoint, LazyTensor, facts_of
+from hpu_export._lazy_tensor import Checkpoint, LazyTensor, get_run_info
 
 _LATEST: Final = "latest"
 _MODEL: Final = "_model_states.pt"
@@ -69,7 +69,7 @@ def open_folder(path: Path, *, tag: str | None, weights_only: bool) -> Checkpoin
     for name, shared in model.get("shared_params", {}).items():
         if shared in weights:
             weights[name] = weights[shared] = dataclasses.replace(weights[shared], memory=shared)
-    return Checkpoint(weights, facts_of(model))
+    return Checkpoint(weights, get_run_info(model))
 
 
 def _tagged_folder(path: Path, tag: str | None) -> Path:

@@ -162,14 +162,14 @@ class _Plan:
     Attributes:
         weights: Tensors by name, each once, in the dtype of the output.
         tied: Names that are left out, with those that they stand for.
-        facts: For the model card.
+        run_info: For the model card.
         target: The Hugging Face model; None for the module's own names.
         adapter: The adapter that is exported alone.
     """
 
     weights: dict[str, LazyTensor]
     tied: dict[str, str]
-    facts: Mapping[str, Any]
+    run_info: Mapping[str, Any]
     target: Target | None
     adapter: _peft.Adapter | None = None
 
@@ -202,7 +202,7 @@ def _make_plan(checkpoint: Checkpoint, settings: ExportOptions, target: Target |
         raise ValueError(f"the checkpoint must have weights, got none in {source!r}")
     dtype = DTYPES[settings.dtype] if settings.dtype else None
     weights = {name: weight.cast(dtype) for name, weight in weights.items()}
-    return _Plan(weights, tied, checkpoint.facts, target, adapter if settings.adapter == "keep" else None)
+    return _Plan(weights, tied, checkpoint.run_info, target, adapter if settings.adapter == "keep" else None)
 
 
 def _write(plan: _Plan, partial: Path, to: Path, source: str, settings: ExportOptions) -> None:
@@ -230,7 +230,7 @@ def _write(plan: _Plan, partial: Path, to: Path, source: str, settings: ExportOp
     elif plan.target:
         plan.target.write_files(partial, plan.dtype)
     library = "peft" if plan.adapter else "transformers" if plan.target else None
-    write_card(partial, source, plan.weights, plan.facts, library)
+    write_card(partial, source, plan.weights, plan.run_info, library)
 
 
 def _check_space(to: Path, weights: Mapping[str, LazyTensor]) -> None:

@@ -11,7 +11,7 @@ __all__ = ["write_card"]
 
 
 def write_card(
-    folder: Path, source: str, weights: Mapping[str, LazyTensor], facts: Mapping[str, Any], library: str | None
+    folder: Path, source: str, weights: Mapping[str, LazyTensor], run_info: Mapping[str, Any], library: str | None
 ) -> None:
     """Write the model card of a folder.
 
@@ -19,12 +19,12 @@ def write_card(
         folder: The folder.
         source: Name of the checkpoint.
         weights: What the folder has.
-        facts: What the checkpoint says of its run.
+        run_info: What the checkpoint says of its run.
         library: The library that loads the folder, for the Hugging Face hub; None for none.
     """
     sizes = sum(weight.nbytes // weight.dtype.itemsize for weight in weights.values())
     dtypes = sorted({str(weight.dtype).removeprefix("torch.") for weight in weights.values()})
-    rows = {"checkpoint": source, "elements": f"{sizes:,}", "dtype": ", ".join(dtypes), **facts}
+    rows = {"checkpoint": source, "elements": f"{sizes:,}", "dtype": ", ".join(dtypes), **run_info}
     lines = ["---"]
     if library:
         lines.append(f"library_name: {library}")

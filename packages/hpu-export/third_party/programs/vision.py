@@ -29,7 +29,7 @@ from hpu_export import export_checkpoint  # noqa: E402 - as above.
 class Module(pl.LightningModule):
     """Classifier of images."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
 
@@ -46,7 +46,7 @@ class Module(pl.LightningModule):
 def main(folder: Path) -> None:
     """Print whether the outputs are equal, by model."""
     results = {}
-    names = {
+    names: dict[str, Any] = {
         "timm resnet10t": lambda: timm.create_model("resnet10t", num_classes=5),
         "timm vit_tiny": lambda: timm.create_model("vit_tiny_patch16_224", num_classes=5, img_size=64),
         "torchvision resnet18": lambda: torchvision.models.resnet18(num_classes=5),
