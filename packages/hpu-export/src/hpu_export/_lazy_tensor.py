@@ -48,7 +48,12 @@ class LazyTensor:
     @property
     def nbytes(self) -> int:
         """Its size in bytes."""
-        return torch.Size(self.shape).numel() * self.dtype.itemsize
+        return torch.Size(self.shape).numel() * self.itemsize
+
+    @property
+    def itemsize(self) -> int:
+        """Size of an element in bytes; torch 2.0 has no `dtype.itemsize`."""
+        return torch.empty(0, dtype=self.dtype).element_size()
 
 
 @dataclass(frozen=True)

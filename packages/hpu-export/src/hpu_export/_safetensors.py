@@ -13,20 +13,24 @@ from hpu_export._lazy_tensor import Checkpoint, LazyTensor
 SUFFIX: Final = ".safetensors"
 INDEX: Final = "model.safetensors.index.json"
 # By the names of the format.
-DTYPES: Final = {
+DTYPES: Final[dict[str, torch.dtype]] = {
     "BOOL": torch.bool,
     "U8": torch.uint8,
     "I8": torch.int8,
     "I16": torch.int16,
     "I32": torch.int32,
     "I64": torch.int64,
-    "F8_E4M3": torch.float8_e4m3fn,
-    "F8_E5M2": torch.float8_e5m2,
     "F16": torch.float16,
     "BF16": torch.bfloat16,
     "F32": torch.float32,
     "F64": torch.float64,
     "C64": torch.complex64,
+    # torch 2.0 has no such dtypes.
+    **{
+        name: getattr(torch, dtype)
+        for name, dtype in (("F8_E4M3", "float8_e4m3fn"), ("F8_E5M2", "float8_e5m2"))
+        if hasattr(torch, dtype)
+    },
 }
 
 

@@ -1,6 +1,7 @@
 """Private names and file formats of torch that this package builds on; tests/test_torch.py checks each."""
 
 import contextlib
+import inspect
 import pickle
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, cast
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 # Older torch accepts classes, but none in place of another.
 _HAS_NAMED_GLOBALS: Final = Version(torch.__version__) >= Version("2.7.dev0")
+
+# torch 2.0 reads the whole file.
+_CAN_MAP: Final = "mmap" in inspect.signature(torch.load).parameters
 
 # What the metadata of a sharded checkpoint consists of. Its format is a pickle, and torch unpickles anything in it.
 _METADATA_GLOBALS: Final = {
@@ -83,7 +87,8 @@ def load_chunk(file: IO[bytes], offset: int, length: int) -> torch.Tensor:
 
 def load_file(path: Path, *, weights_only: bool) -> Any:
     """Return the content of a file that `torch.save` has written, with tensors that are read when they are used."""
-    return torch.load(path, map_location="cpu", mmap=True, weights_only=weights_only)
+    options = {"mmap": True} if _CAN_MAP else {}
+    return torch.load(path, map_location="cpu", weights_only=weights_only, **options)
 
 
 def allow_deepspeed() -> Any:

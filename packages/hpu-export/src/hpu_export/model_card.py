@@ -22,7 +22,7 @@ def write_card(
         run_info: What the checkpoint says of its run.
         library: The library that loads the folder, for the Hugging Face hub; None for none.
     """
-    sizes = sum(weight.nbytes // weight.dtype.itemsize for weight in weights.values())
+    sizes = sum(weight.nbytes // weight.itemsize for weight in weights.values())
     dtypes = sorted({str(weight.dtype).removeprefix("torch.") for weight in weights.values()})
     rows = {"checkpoint": source, "elements": f"{sizes:,}", "dtype": ", ".join(dtypes), **run_info}
     lines = ["---"]

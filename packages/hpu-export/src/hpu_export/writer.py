@@ -70,7 +70,7 @@ def write_file(
         OSError: Writing failed.
     """
     # The order of safetensors: aligned without padding.
-    ordered = sorted(weights.items(), key=lambda item: -item[1].dtype.itemsize)
+    ordered = sorted(weights.items(), key=lambda item: -item[1].itemsize)
     header: dict[str, object] = {"__metadata__": dict(metadata)}
     offset = 0
     for name, weight in ordered:
