@@ -1,6 +1,6 @@
 """Peak memory and time of exports against the size of the model, on shards of synthetic Llama-like models.
 
-    python packages/hpu-export/bench/memory.py [--folder FOLDER] [--gigabytes 1 2 4 8] [--large]
+    python packages/hpu-export/bench/memory.py [--folder FOLDER] [--gigabytes 1 2 4 8] [--ranks 8] [--large]
 
 The shards are those of FSDP2: each rank has an equal part of the rows of each tensor, in fp32. The export is in bf16.
 `--large` adds the largest tensors of a model of 70 billion parameters, and needs 18 GB of disk. The folder is removed
@@ -36,7 +36,6 @@ from torch.distributed.checkpoint.metadata import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_RANKS: Final = 8
 # Of a piece in fp32 and bf16, and of Python with torch, in bytes.
 _BUFFER: Final = 2**24 * 6
 _IMPORTS: Final = 600 * 10**6
@@ -57,7 +56,7 @@ def _llama(hidden: int, intermediate: int, vocabulary: int, layers: int) -> Iter
     yield "head.weight", (vocabulary, hidden)
 
 
-def _write_shards(folder: Path, shapes: dict[str, tuple[int, ...]]) -> int:
+def _write_shards(folder: Path, shapes: dict[str, tuple[int, ...]], ranks: int) -> int:
     """Write what `torch.distributed.checkpoint` does, tensor by tensor; return the bytes of the largest chunk."""
     folder.mkdir()
     metadata = Metadata(state_dict_metadata={}, planner_data={}, storage_data={})
@@ -67,8 +66,8 @@ def _write_shards(folder: Path, shapes: dict[str, tuple[int, ...]]) -> int:
         metadata.planner_data[key] = ("model", *name.split("."))
         entry = TensorStorageMetadata(TensorProperties(torch.float32), torch.Size(shape), [])
         metadata.state_dict_metadata[key] = entry
-        for rank, chunk in enumerate(torch.empty(shape, device="meta").chunk(_RANKS)):
-            offsets = torch.Size([rank * -(-shape[0] // _RANKS), *[0] * (len(shape) - 1)])
+        for rank, chunk in enumerate(torch.empty(shape, device="meta").chunk(ranks)):
+            offsets = torch.Size([rank * -(-shape[0] // ranks), *[0] * (len(shape) - 1)])
             entry.chunks.append(ChunkStorageMetadata(offsets, chunk.size()))
             largest = max(largest, chunk.nbytes)
             with (folder / f"__{rank}_0.distcp").open("ab") as file:
@@ -110,6 +109,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", default=None)
     parser.add_argument("--gigabytes", type=int, nargs="*", default=[1, 2, 4])
+    parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--large", action="store_true")
     options = parser.parse_args()
     # A layer of this width has 202 MB, and the ends have 262 MB each.
@@ -123,7 +123,7 @@ def main() -> int:
     missed = False
     for name, shapes in models.items():
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-            chunk = _write_shards(Path(folder, "shards"), shapes)
+            chunk = _write_shards(Path(folder, "shards"), shapes, options.ranks)
             seconds, peak, anonymous = _export(Path(folder, "shards"), Path(folder, "out"))
             shutil.rmtree(folder, ignore_errors=True)
             Path(folder).mkdir(exist_ok=True)
@@ -136,7 +136,7 @@ def main() -> int:
             f"{seconds:.0f}",
             f"{total / 1e6 / seconds:.0f}",
         ]
-        print(f"| {name} | {_RANKS} | {len(shapes)} | {' | '.join(cells)} |", flush=True)
+        print(f"| {name} | {options.ranks} | {len(shapes)} | {' | '.join(cells)} |", flush=True)
         missed |= peak > 1.5 * chunk + 2 * _BUFFER + _IMPORTS
     return int(missed)
 

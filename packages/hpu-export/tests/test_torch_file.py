@@ -122,9 +122,10 @@ def test_objects_are_not_unpickled_unless_asked_for(tmp_path: Path, monkeypatch:
     assert Path("touched").exists()
 
 
-def test_a_truncated_file_is_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("missing", [1, 50, 100, 800])
+def test_a_truncated_file_is_one_sentence(missing: int, tmp_path: Path) -> None:
     torch.save(_WEIGHTS, tmp_path / "last.ckpt")
-    (tmp_path / "last.ckpt").write_bytes((tmp_path / "last.ckpt").read_bytes()[:-100])
+    (tmp_path / "last.ckpt").write_bytes((tmp_path / "last.ckpt").read_bytes()[:-missing])
     with pytest.raises(ValueError, match=r"must be a whole file of torch.save, got one that is damaged"):
         export_checkpoint(tmp_path / "last.ckpt", tmp_path / "out")
 

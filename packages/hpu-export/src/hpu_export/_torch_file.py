@@ -1,5 +1,6 @@
 """Checkpoints in one file of `torch.save`: Lightning's full checkpoints, Fabric's, and plain state dicts."""
 
+import errno
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,7 +36,9 @@ def load(path: Path, *, weights_only: bool) -> Any:
             "that it contains"
         ) from error
     # What torch raises for files that are cut off or of another format.
-    except (EOFError, RuntimeError, ValueError, LookupError) as error:
+    except (EOFError, OSError, RuntimeError, ValueError, LookupError) as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise
         raise ValueError(f"{str(path)!r} must be a whole file of torch.save, got one that is damaged") from error
 
 
