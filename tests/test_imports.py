@@ -16,6 +16,7 @@ _LAZY = (
     "hpu_core",
     "hpu_ddp",
     "hpu_deepspeed",
+    "hpu_export",
     "hpu_fsdp",
     "hpu_launch",
     "hpu_precision",
@@ -46,6 +47,7 @@ _STATEMENTS = {
     "hpu-info": ("import hpu_core.info", _FRAMEWORKS | {"click", "habana_frameworks", "rich", "torch"}),
     "hpu-doctor": ("import hpu_doctor.cli", _FRAMEWORKS | {"habana_frameworks", "torch"}),
     "hpu-launch": ("import hpu_launch.cli", _FRAMEWORKS | {"habana_frameworks", "rich", "torch"}),
+    "hpu-export": ("import hpu_export.cli", _FRAMEWORKS | {"habana_frameworks", "torch"}),
     "report of hpu-profiler": (
         "import hpu_profiler.cli, hpu_profiler.report.html",
         _FRAMEWORKS | {"habana_frameworks", "torch"},

@@ -75,8 +75,20 @@ def _runtime_library(compiler: str, name: str) -> str:
 
 @nox.session(default=False)
 def third_party(session: nox.Session) -> None:
-    """Train with DeepSpeed, accelerate, transformers, PEFT, litgpt, torchmetrics and torchvision on simulated cards."""
-    install(session, "hpu-compat", "hpu-sim", "hpu-ddp", "hpu-fsdp[lightning]", *group("third_party"), *group("test"))
+    """Train with DeepSpeed, accelerate, transformers, PEFT, litgpt, torchmetrics and torchvision on simulated cards.
+
+    hpu-export's programs compare what litgpt, timm and torchvision load with what was trained.
+    """
+    install(
+        session,
+        "hpu-compat",
+        "hpu-export[hf]",
+        "hpu-sim",
+        "hpu-ddp",
+        "hpu-fsdp[lightning]",
+        *group("third_party"),
+        *group("test"),
+    )
     # litgpt pins libraries that transformers needs in a newer version.
     session.install("--no-compile", "--no-deps", "-c", DEFAULT_CONSTRAINTS, "litgpt")
     # The machine that the tests ask for, so that none needs a process of its own.
@@ -88,9 +100,9 @@ def third_party(session: nox.Session) -> None:
     # Beside a CPU build of torch, Lightning and transformers cannot be imported where torchvision is installed.
     folder = Path(session.create_tmp()).resolve() / "torchvision"
     options = ("--no-compile", "--no-deps", "--target", str(folder), "-c", DEFAULT_CONSTRAINTS)
-    session.install(*options, "pillow", "torchvision")
+    session.install(*options, "pillow", "timm", "torchvision")
     env = isolated_sim_env(session) | {"TORCHVISION_FOLDER": str(folder)}
-    session.run("pytest", "packages/hpu-compat/third_party", env=env)
+    session.run("pytest", "packages/hpu-compat/third_party", "packages/hpu-export/third_party", env=env)
 
 
 @nox.session(default=False)

@@ -1,0 +1,35 @@
+"""Checkpoints trained on Intel Gaudi (HPU) as safetensors and Hugging Face folders that others load.
+
+Importing this package imports no torch, no Lightning and no transformers. Exporting needs no card and no bridge.
+"""
+
+from typing import TYPE_CHECKING
+
+from hpu_core import lazy_exports as _lazy_exports
+
+if TYPE_CHECKING:
+    from hpu_export.__about__ import __version__
+    from hpu_export.callback import ExportBestCheckpoint
+    from hpu_export.export import ExportOptions, export_checkpoint
+    from hpu_export.live import export_model
+    from hpu_export.names import StateDictMismatchError
+
+__all__ = [
+    "ExportBestCheckpoint",
+    "ExportOptions",
+    "StateDictMismatchError",
+    "__version__",
+    "export_checkpoint",
+    "export_model",
+]
+
+__getattr__, __dir__ = _lazy_exports.lazy_exports(
+    __name__,
+    {
+        "hpu_export.__about__": ["__version__"],
+        "hpu_export.callback": ["ExportBestCheckpoint"],
+        "hpu_export.export": ["ExportOptions", "export_checkpoint"],
+        "hpu_export.live": ["export_model"],
+        "hpu_export.names": ["StateDictMismatchError"],
+    },
+)

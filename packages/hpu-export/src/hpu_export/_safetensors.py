@@ -1,0 +1,78 @@
+"""Safetensors files, alone or sharded in a folder: the output of another export, or a base model."""
+
+import functools
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from hpu_export._lazy_tensor import Checkpoint, LazyTensor
+
+SUFFIX: Final = ".safetensors"
+INDEX: Final = "model.safetensors.index.json"
+# By the names of the format.
+DTYPES: Final[dict[str, torch.dtype]] = {
+    "BOOL": torch.bool,
+    "U8": torch.uint8,
+    "I8": torch.int8,
+    "I16": torch.int16,
+    "I32": torch.int32,
+    "I64": torch.int64,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F32": torch.float32,
+    "F64": torch.float64,
+    "C64": torch.complex64,
+    # torch 2.0 has no such dtypes.
+    **{
+        name: getattr(torch, dtype)
+        for name, dtype in (("F8_E4M3", "float8_e4m3fn"), ("F8_E5M2", "float8_e5m2"))
+        if hasattr(torch, dtype)
+    },
+}
+
+
+def is_part(name: str) -> bool:
+    """Return whether a file of this name belongs to such a folder."""
+    return name.endswith(SUFFIX)
+
+
+def open_files(path: Path) -> Checkpoint:
+    """Return the checkpoint in a file or folder.
+
+    Raises:
+        ValueError: A file is damaged or missing.
+    """
+    files = [path]
+    if path.is_dir():
+        files = sorted(path.glob(f"*{SUFFIX}"))
+        if (path / INDEX).is_file():
+            named = set(json.loads((path / INDEX).read_text())["weight_map"].values())
+            if missing := sorted(named - {file.name for file in files}):
+                raise ValueError(
+                    f"the folder must have all files of {INDEX!r}, got {str(path)!r} without {missing[0]!r}"
+                )
+    weights: dict[str, LazyTensor] = {}
+    for file in files:
+        weights |= _open_file(file)
+    return Checkpoint(weights, {})
+
+
+def _open_file(file: Path) -> dict[str, LazyTensor]:
+    weights: dict[str, LazyTensor] = {}
+    try:
+        with safe_open(file, framework="pt") as content:
+            for name in content.keys():  # noqa: SIM118 - it is no dict.
+                part = content.get_slice(name)
+                read = functools.partial(_read, file, name)
+                weights[name] = LazyTensor(tuple(part.get_shape()), DTYPES[part.get_dtype()], read)
+    except SafetensorError as error:
+        raise ValueError(f"{str(file)!r} must be a whole file of safetensors, got one that is damaged") from error
+    return weights
+
+
+def _read(file: Path, name: str) -> list[Any]:
+    with safe_open(file, framework="pt") as content:
+        return [content.get_tensor(name)]

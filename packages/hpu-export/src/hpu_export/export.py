@@ -1,0 +1,266 @@
+"""Export of a checkpoint: what it has, under which names, into which files."""
+
+import contextlib
+import logging
+import os
+import posixpath
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import torch
+from tqdm import tqdm
+
+from hpu_core.atomic_dir import atomic_dir
+from hpu_export import _peft
+from hpu_export._lazy_tensor import Checkpoint, LazyTensor
+from hpu_export.model_card import write_card
+from hpu_export.names import drop_ignored, drop_tied, strip, unwrap
+from hpu_export.sources import LoadOptions, open_checkpoint
+from hpu_export.target import Target, load_target
+from hpu_export.writer import parse_size, plan_files, write_file, write_index
+
+__all__ = ["DTYPES", "ExportOptions", "check_target", "export_checkpoint"]
+
+DTYPES: Final = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
+"""dtypes by the names of the option."""
+
+_FILE: Final = ".safetensors"
+# For header, index and texts, in bytes.
+_OVERHEAD: Final = 2**24
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """Options of an export; all exports take them as keyword arguments.
+
+    Args:
+        model: Folder or name on the hub of a Hugging Face model, which has configuration, tokenizer and names. None
+            for the names of the module.
+        dtype: dtype of floating-point weights: "float32", "bfloat16" or "float16", or "fp32", "bf16" or "fp16". None
+            for that of the checkpoint.
+        max_shard_size: Largest size of a file in a folder, such as "5GB". A larger tensor has a file of its own.
+        weights: "averaged" for those that Lightning's WeightAveraging has averaged, if the checkpoint has them, or
+            "current" for those of the last step.
+        key: Key of the weights in the checkpoint, if it has several models.
+        prefix: Start of the names to export, which is removed. None to find it: with `model` by the target's names,
+            else "model." if all names have it.
+        ignore: Shell patterns of names to leave out, such as "loss.*".
+        adapter: What to do with an adapter of PEFT: "keep" to export it alone, as PEFT saves it, or "merge".
+        adapter_config: A `peft.PeftConfig`, or the folder or file of its adapter_config.json. None for that in the
+            source.
+        tag: Name of a DeepSpeed save. None for the one that its file `latest` names.
+        overwrite: Whether to replace an earlier export.
+        weights_only: Whether to refuse a checkpoint with objects other than weights and plain values. False unpickles
+            any object, which can run any code that the file contains.
+
+    Raises:
+        ValueError: A value is not one of those above.
+    """
+
+    model: str | os.PathLike[str] | None = None
+    dtype: str | None = None
+    max_shard_size: str = "5GB"
+    weights: Literal["averaged", "current"] = "averaged"
+    key: str | None = None
+    prefix: str | None = None
+    ignore: Sequence[str] = ()
+    adapter: Literal["keep", "merge"] | None = None
+    adapter_config: Any = None
+    tag: str | None = None
+    overwrite: bool = False
+    weights_only: bool = True
+
+    def __post_init__(self) -> None:
+        if self.dtype is not None and self.dtype not in DTYPES:
+            raise ValueError(f"`dtype` must be one of {', '.join(map(repr, DTYPES))}, got {self.dtype!r}")
+        if self.weights not in ("averaged", "current"):
+            raise ValueError(f"`weights` must be 'averaged' or 'current', got {self.weights!r}")
+        if self.adapter not in ("keep", "merge", None):
+            raise ValueError(f"`adapter` must be 'keep', 'merge' or None, got {self.adapter!r}")
+        if self.adapter and self.model is None:
+            raise ValueError(f"`model` must be the adapter's base model with `adapter={self.adapter!r}`, got None")
+        if isinstance(self.ignore, str):
+            raise ValueError(f"`ignore` must be a list of patterns, got {self.ignore!r}")  # noqa: TRY004 - as the others.
+        parse_size(self.max_shard_size)
+
+
+def export_checkpoint(source: str | os.PathLike[str], to: str | os.PathLike[str], **options: Any) -> Path:
+    """Export a checkpoint as safetensors.
+
+    Args:
+        source: File, folder or URL that fsspec knows: a full checkpoint of Lightning 2.0 to 2.6 or of Fabric, a state
+            dict, a folder of FSDP, ModelParallel or DeepSpeed, an adapter of PEFT, or safetensors.
+        to: A new file `*.safetensors`, or a new folder. It appears when it is complete.
+        **options: Fields of `ExportOptions`.
+
+    Returns:
+        The path of the export.
+
+    Raises:
+        FileExistsError: `to` exists.
+        FileNotFoundError: `source` does not.
+        ModuleNotFoundError: An option needs a package that is not installed.
+        OSError: Writing failed; nothing is at `to`, or what was there before.
+        pickle.UnpicklingError: `weights_only` refuses the checkpoint's content.
+        StateDictMismatchError: The weights do not fit the target.
+        ValueError: An option, the checkpoint or the target model is not valid.
+    """
+    settings = ExportOptions(**options)
+    location = os.fspath(source)
+    target_path = Path(to)
+    check_target(target_path, location, settings)
+    target: Target | None = None
+    if settings.model is not None:
+        target = load_target(os.fspath(settings.model), weights=settings.adapter == "merge")
+    load = LoadOptions(settings.weights, settings.key, settings.tag, settings.weights_only)
+    with open_checkpoint(location, load) as checkpoint:
+        plan = _make_plan(checkpoint, settings, target, location)
+        _check_space(target_path, plan.weights)
+        with _replacing(target_path) as partial:
+            _write(plan, partial, target_path, posixpath.basename(location.rstrip("/")), settings)
+    return target_path
+
+
+def check_target(to: Path, source: str, settings: ExportOptions) -> None:
+    """Raise an error if an export cannot be written to a path.
+
+    Raises:
+        FileExistsError: There is something, and it may not be replaced.
+        ValueError: It is the source, or an adapter is to be one file.
+    """
+    if settings.adapter == "keep" and to.suffix == _FILE:
+        raise ValueError(f"`to` must be a folder with `adapter='keep'`, got {str(to)!r}")
+    if not os.path.lexists(to):
+        return
+    if not settings.overwrite:
+        raise FileExistsError(
+            f"`to` must not exist, got {str(to)!r}: choose another path, or replace it with `overwrite` (`--overwrite`)"
+        )
+    if to.resolve() in {Path(source).resolve(), *Path(source).resolve().parents}:
+        raise ValueError(f"`to` must not be or contain the source, got {str(to)!r}")
+    is_export = any(to.glob(f"*{_FILE}")) or not any(to.iterdir()) if to.is_dir() else to.suffix == _FILE
+    if not is_export or to.is_dir() == (to.suffix == _FILE):
+        raise FileExistsError(f"`overwrite` replaces exports only, got {str(to)!r}, which is none: choose another path")
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What to write.
+
+    Attributes:
+        weights: Tensors by name, each once, in the dtype of the output.
+        tied: Names that are left out, with those that they stand for.
+        run_info: For the model card.
+        target: The Hugging Face model; None for the module's own names.
+        adapter: The adapter that is exported alone.
+    """
+
+    weights: dict[str, LazyTensor]
+    tied: dict[str, str]
+    run_info: Mapping[str, Any]
+    target: Target | None
+    adapter: _peft.Adapter | None = None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Most frequent dtype of the floating-point elements."""
+        sizes: dict[torch.dtype, int] = {torch.float32: 0}
+        for weight in self.weights.values():
+            if weight.dtype.is_floating_point:
+                sizes[weight.dtype] = sizes.get(weight.dtype, 0) + weight.nbytes
+        return max(sizes, key=sizes.__getitem__)
+
+
+def _make_plan(checkpoint: Checkpoint, settings: ExportOptions, target: Target | None, source: str) -> _Plan:
+    weights = drop_ignored(unwrap(checkpoint.weights), settings.ignore)
+    adapter: _peft.Adapter | None = None
+    tied: dict[str, str] = {}
+    if target is None:
+        weights, tied = drop_tied(strip(weights, settings.prefix))
+    elif settings.adapter:
+        own = Path(source, _peft.CONFIG)
+        config = settings.adapter_config or (own if own.is_file() else None)
+        adapter = _peft.Adapter(weights, target, config)
+        weights = adapter.keep() if settings.adapter == "keep" else target.to_saved(adapter.merge())
+    else:
+        if _peft.has_adapter(weights):
+            raise ValueError("`adapter` must be 'keep' or 'merge' for a checkpoint with an adapter of PEFT, got None")
+        weights = target.fit(weights, settings.prefix)
+    if not weights:
+        raise ValueError(f"the checkpoint must have weights, got none in {source!r}")
+    dtype = DTYPES[settings.dtype] if settings.dtype else None
+    weights = {name: weight.cast(dtype) for name, weight in weights.items()}
+    return _Plan(weights, tied, checkpoint.run_info, target, adapter if settings.adapter == "keep" else None)
+
+
+def _write(plan: _Plan, partial: Path, to: Path, source: str, settings: ExportOptions) -> None:
+    """Write all files of an export."""
+    total = sum(weight.nbytes for weight in plan.weights.values())
+    # Hugging Face's readers ask for the format. Names of tied weights are where `safetensors.torch.load_model` looks.
+    metadata = {"format": "pt", **plan.tied}
+    # Without a terminal the log has a line per file instead.
+    with tqdm(total=total, unit="B", unit_scale=True, desc=to.name, disable=None) as bar:
+        if to.suffix == _FILE:
+            write_file(partial, plan.weights, metadata, bar.update)
+            _log.info("wrote %s, %s bytes", to, f"{total:,}")
+            return
+        partial.mkdir()
+        stem = "adapter_model" if plan.adapter else "model"
+        limit = total if plan.adapter else parse_size(settings.max_shard_size)
+        files = plan_files(plan.weights, limit, stem)
+        for file, names in files.items():
+            write_file(partial / file, {name: plan.weights[name] for name in names}, metadata, bar.update)
+            size = sum(plan.weights[name].nbytes for name in names)
+            _log.info("wrote %s, %s tensors, %s bytes", to / file, f"{len(names):,}", f"{size:,}")
+    write_index(partial, files, total)
+    if plan.adapter:
+        plan.adapter.config.save_pretrained(partial)
+    elif plan.target:
+        plan.target.write_files(partial, plan.dtype)
+    library = "peft" if plan.adapter else "transformers" if plan.target else None
+    write_card(partial, source, plan.weights, plan.run_info, library)
+
+
+def _check_space(to: Path, weights: Mapping[str, LazyTensor]) -> None:
+    needed = sum(weight.nbytes for weight in weights.values()) + _OVERHEAD
+    folder = next(parent for parent in to.absolute().parents if parent.is_dir())
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise OSError(
+            f"the file system of {str(to)!r} must have {needed:,} bytes free, got {free:,}: nothing was written"
+        )
+
+
+@contextlib.contextmanager
+def _replacing(to: Path) -> Iterator[Path]:
+    """Yield a path that becomes `to` when the block ends, and is removed if it fails.
+
+    Raises:
+        OSError: Writing failed.
+    """
+    partial: Path | None = None
+    try:
+        with atomic_dir(to, 0, 0, lambda: None) as partial:
+            yield partial
+    except BaseException as error:
+        if partial is not None:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno:
+            reason = os.strerror(error.errno)
+            raise OSError(
+                error.errno, f"cannot write the export, nothing has changed there: {reason}", str(to)
+            ) from error
+        raise

@@ -1,0 +1,43 @@
+"""The model card, README.md: what was exported, from which run."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hpu_export.__about__ import __version__
+from hpu_export._lazy_tensor import LazyTensor
+
+__all__ = ["write_card"]
+
+
+def write_card(
+    folder: Path, source: str, weights: Mapping[str, LazyTensor], run_info: Mapping[str, Any], library: str | None
+) -> None:
+    """Write the model card of a folder.
+
+    Args:
+        folder: The folder.
+        source: Name of the checkpoint.
+        weights: What the folder has.
+        run_info: What the checkpoint says of its run.
+        library: The library that loads the folder, for the Hugging Face hub; None for none.
+    """
+    sizes = sum(weight.nbytes // weight.itemsize for weight in weights.values())
+    dtypes = sorted({str(weight.dtype).removeprefix("torch.") for weight in weights.values()})
+    rows = {"checkpoint": source, "elements": f"{sizes:,}", "dtype": ", ".join(dtypes), **run_info}
+    lines = ["---"]
+    if library:
+        lines.append(f"library_name: {library}")
+    lines += ["tags:", "- hpu-export", "---", "", f"# {folder_title(source)}", ""]
+    lines += [f"Exported by hpu-export {__version__}.", "", "| | |", "|---|---|"]
+    lines += [f"| {_cell(name)} | {_cell(value)} |" for name, value in rows.items()]
+    (folder / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def folder_title(source: str) -> str:
+    """Return the name of a checkpoint without its folder and suffix."""
+    return Path(source.rstrip("/")).stem
+
+
+def _cell(value: object) -> str:
+    return " ".join(str(value).split()).replace("|", "\\|")
