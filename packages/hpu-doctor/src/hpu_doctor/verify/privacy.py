@@ -12,7 +12,10 @@ _PATTERNS: Final = (
     (re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "<address>"),
     (re.compile(r"\b[a-z]+://[^\s'\"<>]+"), "<address>"),
     (re.compile(r"(?<![\w.])(?:~|\.{1,2})?/(?:[^\s/'\":,;<>()\[\]]+/)+[^\s/'\":,;<>()\[\]]*"), "<path>"),
-    (re.compile(r"(?<![\w./<])/(?:home|root|data|mnt|opt|tmp|users|usr|var)\b[^\s'\":,;<>()]*", re.IGNORECASE), "<path>"),
+    (
+        re.compile(r"(?<![\w./<])/(?:home|root|data|mnt|opt|tmp|users|usr|var)\b[^\s'\":,;<>()]*", re.IGNORECASE),
+        "<path>",
+    ),
     (re.compile(r"\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b", re.IGNORECASE), "<address>"),
     (re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", re.IGNORECASE), "<serial>"),
     # UUIDs and serial numbers of cards, such as 00P1-HL2000A1-15-TNBS77-08-05-08 and AK39012345.
@@ -23,7 +26,16 @@ _PATTERNS: Final = (
 )
 # They say nothing of a person or a machine.
 _COMMON: Final = frozenset({"", "root", "localhost", "user", "ubuntu", "admin", "nobody", "localdomain", "local"})
-_NAME_VARIABLES: Final = ("HOSTNAME", "HOST", "USER", "LOGNAME", "USERNAME", "SUDO_USER", "SLURM_JOB_USER", "SLURMD_NODENAME")
+_NAME_VARIABLES: Final = (
+    "HOSTNAME",
+    "HOST",
+    "USER",
+    "LOGNAME",
+    "USERNAME",
+    "SUDO_USER",
+    "SLURM_JOB_USER",
+    "SLURMD_NODENAME",
+)
 
 
 class Redactor:

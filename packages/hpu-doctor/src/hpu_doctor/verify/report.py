@@ -4,9 +4,9 @@ import html
 import json
 import platform
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from hpu_core.discovery import printable
 from hpu_core.info import SystemInfo
@@ -60,7 +60,9 @@ def build(  # noqa: PLR0913 - the parts of a report.
         "counts": {state: counts[state] for state in STATES},
         "entries": [_entry(outcome, redactor) for outcome in outcomes],
         "points": [point for outcome in outcomes for point in _points(outcome, target)],
-        "attachments": sorted(f"{outcome.assumption.id}-{name}" for outcome in outcomes for name in outcome.attachments),
+        "attachments": sorted(
+            f"{outcome.assumption.id}-{name}" for outcome in outcomes for name in outcome.attachments
+        ),
     }
 
 
@@ -83,7 +85,7 @@ def to_text(report: Report) -> str:
     lines = [title(report), ""]
     for entry in _in_state(report, "differs"):
         lines += [f"DIFFERS  {entry['id']}: {entry['statement']}"]
-        details = {name: entry[name] for name in ("expected", "seen", "source")}  # type: ignore[literal-required]
+        details = {"expected": entry["expected"], "seen": entry["seen"], "source": entry["source"]}
         lines += [f"  {name}: {printable(str(text))}" for name, text in {**details, **entry["means"]}.items()]
         lines.append("")
     for entry in _in_state(report, "not tried"):
@@ -105,9 +107,10 @@ def to_html(report: Report) -> str:
             f'<div class="differs"><h3>{html.escape(entry["id"])}</h3><p>{html.escape(entry["statement"])}</p>'
             f"{_table(('', ''), [*rows, *entry['means'].items()])}</div>"
         )
-    for heading, state, key in (("Not tried", "not tried", "reason"), ("Holds", "holds", "statement")):
-        rows = [(entry["id"], entry[key]) for entry in _in_state(report, state)]  # type: ignore[literal-required]
-        parts.append(f"<h2>{heading}</h2>{_table(('entry', key), rows)}")
+    skipped = [(entry["id"], entry["reason"]) for entry in _in_state(report, "not tried")]
+    parts.append(f"<h2>Not tried</h2>{_table(('entry', 'reason'), skipped)}")
+    held = [(entry["id"], entry["statement"]) for entry in _in_state(report, "holds")]
+    parts.append(f"<h2>Holds</h2>{_table(('entry', 'statement'), held)}")
     if report["points"]:
         points = [(point["id"], f"{point['seconds'] * 1e6:.1f} us") for point in report["points"]]
         parts.append(f"<h2>Points for the planner</h2>{_table(('point', 'time'), points)}")
@@ -123,9 +126,10 @@ def title(report: Report) -> str:
     counts, machine = report["counts"], report["machine"]
     kind = "simulated " if machine["simulated"] else ""
     strict = " (strict)" if machine["strict"] else ""
+    where = f"{kind}{machine['generation'] or 'card'}{strict}, SynapseAI {machine['release'] or 'unknown'}"
     return (
         f"{counts['holds']} assumptions hold, {counts['differs']} differ, {counts['not tried']} were not tried on a "
-        f"{kind}{machine['generation'] or 'card'}{strict}, SynapseAI {machine['release'] or 'unknown'}, {report['date']}"
+        f"{where}, {report['date']}"
     )
 
 
@@ -183,5 +187,8 @@ def _entry(outcome: Outcome, redactor: Redactor) -> Entry:
 def _points(outcome: Outcome, target: Target) -> list[Point]:
     if not outcome.assumption.is_point or outcome.state != "holds":
         return []
-    mark: Mapping[str, Any] = {"simulated": True} if target.simulated else {}
-    return [{**point, **mark} for point in outcome.seen]
+    points: list[Point] = outcome.seen
+    for point in points:
+        if target.simulated:
+            point["simulated"] = True
+    return points

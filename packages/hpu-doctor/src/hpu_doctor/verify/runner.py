@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -10,9 +9,9 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hpu_core import discovery
 from hpu_core.discovery import find_holders
@@ -21,6 +20,9 @@ from hpu_doctor.verify import program, supervision
 from hpu_doctor.verify.assumption import HARDWARE, STRICT, Assumption, holds
 from hpu_doctor.verify.schema import State
 from hpu_doctor.verify.supervision import Limits
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 STRICT_VARIABLE: Final = "HPU_SIM_STRICT"
 
@@ -133,7 +135,7 @@ def run(  # noqa: PLR0913 - keyword arguments of one call.
     ready: deque[tuple[Assumption, str, _Processes | None]] = deque()
     with contextlib.ExitStack() as stack:
         servers = stack.enter_context(_Servers(base)) if fork else None
-        stack.callback(lambda: [processes.kill() for _, _, processes in ready if processes is not None])
+        stack.callback(_kill, ready)
         while queue or ready:
             while queue and sum(processes is not None for _, _, processes in ready) <= (0 if fork else _AHEAD):
                 assumption, reason = queue.popleft()
@@ -152,6 +154,12 @@ def run(  # noqa: PLR0913 - keyword arguments of one call.
                 yield Outcome(assumption=assumption, state="not tried", reason="the time of the run was up")
             else:
                 yield processes.finish()
+
+
+def _kill(ready: "deque[tuple[Assumption, str, _Processes | None]]") -> None:
+    for _, _, processes in ready:
+        if processes is not None:
+            processes.kill()
 
 
 class _Processes:
@@ -211,19 +219,19 @@ class _Processes:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _outcome(self, ending: str | None, seconds: float) -> Outcome:
-        assumption, known = self._assumption, {"assumption": self._assumption, "seconds": seconds}
+        assumption, known = self._assumption, Outcome(assumption=self._assumption, state="differs", seconds=seconds)
         results = [_read_result(program.result_file(self._folder, rank)) for rank in range(len(self._ranks))]
         error = next((result["error"] for result in results if "error" in result), None)
         reason = next((result["not_tried"] for result in results if "not_tried" in result), None)
         if error is None and ending is not None:
             error = f"the program {ending}{self._last_lines()}"
         if error is not None:
-            return Outcome(state="differs", seen=error, **known)
+            return replace(known, seen=error)
         if reason is not None:
-            return Outcome(state="not tried", reason=reason, **known)
+            return replace(known, state="not tried", reason=reason)
         seen = results[0].get("seen")
         state: State = "holds" if holds(assumption.expected, seen) else "differs"
-        return Outcome(state=state, seen=seen, attachments=_read_attachments(self._folder), **known)
+        return replace(known, state=state, seen=seen, attachments=_read_attachments(self._folder))
 
     def _last_lines(self) -> str:
         lines: list[str] = []
@@ -241,7 +249,7 @@ class _Servers:
         self._environ = environ
         self._servers: dict[str | None, subprocess.Popen[str]] = {}
 
-    def __enter__(self) -> "_Servers":
+    def __enter__(self) -> "Self":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,7 +1,7 @@
 """Schema of the report, `report.json`, and of the planner's points, `calibration.json`."""
 
 import json
-from typing import Any, Final, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict, cast
 
 SCHEMA: Final = 1
 
@@ -120,19 +120,22 @@ def parse(text: str) -> Report:
     except ValueError as error:
         raise ValueError(f"the report must be JSON: {error}") from error
     if not isinstance(values, dict) or "schema" not in values:
-        raise ValueError("the report must be an object with the key 'schema': use the report.json of `hpu-doctor verify`")
+        raise ValueError(
+            "the report must be an object with the key 'schema': use the report.json of `hpu-doctor verify`"
+        )
     if values["schema"] != SCHEMA:
         raise ValueError(f"the report must be of schema {SCHEMA}, got {values['schema']!r}")
     _check(values, Report, "the report")
     _check(values["machine"], Machine, "`machine`")
     for index, entry in enumerate(values["entries"]):
         _check(entry, Entry, f"`entries[{index}]`")
-    report: Report = values
-    return report
+    return cast("Report", values)
 
 
 def _check(values: object, kind: Any, name: str) -> None:
     expected = set(kind.__annotations__)
     found = set(values) if isinstance(values, dict) else set()
     if found != expected:
-        raise ValueError(f"{name} must have the keys {sorted(expected)}; missing or unknown: {sorted(found ^ expected)}")
+        raise ValueError(
+            f"{name} must have the keys {sorted(expected)}; missing or unknown: {sorted(found ^ expected)}"
+        )

@@ -197,9 +197,10 @@ def casts_are_not_cached() -> object:
 )
 def list_replaces_the_default() -> object:
     """The file of PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST replaces the default list."""
+    # The list is read once, at the latest by the import of torch.
+    Path("lower.txt").write_text("relu\n", encoding="utf-8")
     import torch
 
-    Path("lower.txt").write_text("relu\n", encoding="utf-8")
     bridge.load()
     found = _dtypes({"matmul": lambda x: x @ x, "relu": torch.relu})
     return list(found.values())
@@ -215,5 +216,5 @@ def grad_scaler_exists() -> object:
     """`torch.amp.GradScaler("hpu")` can be created."""
     import torch
 
-    scaler: Any = torch.amp.GradScaler  # type: ignore[attr-defined] # Public, but not for type checkers.
+    scaler: Any = torch.amp.GradScaler
     return type(scaler("hpu")).__name__

@@ -1,6 +1,7 @@
 """Functions of the bridge that the packages call, with their parameters."""
 
 import functools
+from typing import Any, Final
 
 from hpu_doctor.verify.assumption import NotTriedError, Subject
 from hpu_doctor.verify.register._tools import BRIDGE, LATER, attribute, existing, hpu, module, parameters_of
@@ -10,7 +11,7 @@ assume = SUBJECT.assume
 
 _CORE_MEANS = "the call in `hpu_core.bridge` would raise a TypeError or an AttributeError."
 # Module, function, parameters, source, packages that call it, and other fields.
-_FUNCTIONS = (
+FUNCTIONS: Final[tuple[tuple[str, str, list[str], str, tuple[str, ...], dict[str, Any]], ...]] = (
     ("core", "mark_step", ["device_str", "sync"], BRIDGE + "core/step_closure.py", ("hpu-core",), {}),
     ("core", "is_lazy", [], BRIDGE + "utils/internal.py:25-28", ("hpu-core", "hpu-fsdp"), {}),
     ("hpu", "init", [], BRIDGE + "hpu/__init__.py", ("hpu-core",), {}),
@@ -51,9 +52,30 @@ _FUNCTIONS = (
         ("hpu-bucketing",),
         {"mode": "lazy"},
     ),
-    ("internal.bridge_config", "env_setting", ["name", "value"], "vllm-gaudi v1/worker/hpu_model_runner.py:6231-6241", ("hpu-bucketing",), {}),
-    ("utils.experimental", "_get_device_type", [], "DeepSpeed and optimum-habana call it without arguments", ("hpu-core",), {}),
-    ("utils.experimental", "_is_fp16_supported", [], "DeepSpeed calls it without arguments", ("hpu-core", "hpu-precision"), {}),
+    (
+        "internal.bridge_config",
+        "env_setting",
+        ["name", "value"],
+        "vllm-gaudi v1/worker/hpu_model_runner.py:6231-6241",
+        ("hpu-bucketing",),
+        {},
+    ),
+    (
+        "utils.experimental",
+        "_get_device_type",
+        [],
+        "DeepSpeed and optimum-habana call it without arguments",
+        ("hpu-core",),
+        {},
+    ),
+    (
+        "utils.experimental",
+        "_is_fp16_supported",
+        [],
+        "DeepSpeed calls it without arguments",
+        ("hpu-core", "hpu-precision"),
+        {},
+    ),
     (
         "distributed.hccl",
         "initialize_distributed_hpu",
@@ -63,7 +85,14 @@ _FUNCTIONS = (
         {},
     ),
     ("core", "hpu_set_env", ["model"], BRIDGE + "core/quantization.py", ("hpu-precision",), {"releases": "<=1.19"}),
-    ("core", "hpu_inference_set_env", ["model"], LATER + "core/quantization.py", ("hpu-precision",), {"releases": ">=1.20"}),
+    (
+        "core",
+        "hpu_inference_set_env",
+        ["model"],
+        LATER + "core/quantization.py",
+        ("hpu-precision",),
+        {"releases": ">=1.20"},
+    ),
     (
         "core",
         "hpu_inference_initialize",
@@ -88,7 +117,7 @@ def _parameters(owner: str, name: str) -> object:
     return function if function == "absent" else parameters_of(function)
 
 
-for _module, _name, _expected, _source, _packages, _fields in _FUNCTIONS:
+for _module, _name, _expected, _source, _packages, _fields in FUNCTIONS:
     _suffix = "-to-1-19" if _fields.get("releases") == "<=1.19" and _name.endswith("initialize") else ""
     _id = f"call-{_name.strip('_').replace('.__', '-').replace('__', '').replace('_', '-').lower()}{_suffix}"
     SUBJECT.add(

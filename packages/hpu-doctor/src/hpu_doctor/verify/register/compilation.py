@@ -67,12 +67,13 @@ def compiled_module_agrees() -> object:
     inputs = torch.randn(3, 4).to("hpu")
     expected = plain(inputs)
     expected.sum().backward()
-    gradient = plain[0].weight.grad.cpu()
+    weight: Any = plain[0].weight
+    gradient = weight.grad.cpu()
     plain.zero_grad()
     result = _compile(plain)(inputs)
     result.sum().backward()
     same = torch.allclose(result.detach().cpu(), expected.detach().cpu(), atol=1e-2)
-    return [same, torch.allclose(plain[0].weight.grad.cpu(), gradient, atol=1e-2)]
+    return [same, torch.allclose(weight.grad.cpu(), gradient, atol=1e-2)]
 
 
 @assume(
@@ -125,7 +126,6 @@ def compiler_config_names() -> object:
 )
 def device_interface_is_registered() -> object:
     """torch's compiler has a device interface for hpu."""
-    import torch._dynamo
     from torch._dynamo.device_interface import get_interface_for_device
 
     bridge.load()
@@ -145,19 +145,6 @@ def nonzero_runs_in_a_compiled_function() -> object:
         return (tensor * 2).nonzero().shape[0]
 
     return _compile(count)(torch.tensor([0.0, 1.0, 2.0]).to("hpu")) == 2  # noqa: PLR2004 - two of three.
-
-
-@assume(
-    source=BRIDGE + "distributed/hccl/__init__.py:123-165",
-    expected=True,
-    means={"hpu-compile": "compiling after wrapping by DDP would trace collectives."},
-)
-def unknown_backend_is_an_error() -> object:
-    """A backend that the bridge does not have is an error that names it."""
-    import torch
-
-    compiled = torch.compile(torch.nn.Linear(2, 2).to("hpu"), backend="aot_hpu_no_such_backend")
-    return "aot_hpu_no_such_backend" in error_of(lambda: compiled(torch.ones(1, 2, device="hpu")))
 
 
 @assume(

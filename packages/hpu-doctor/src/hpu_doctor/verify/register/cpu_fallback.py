@@ -47,6 +47,7 @@ def missing_operator_is_counted() -> object:
     fresh=True,
     quick=False,
     variables={"PT_HPU_PLACE_ON_CPU": "none"},
+    simulator="strict",
     means={"hpu-doctor": "`explain` would not know the message."},
 )
 def missing_operator_can_be_refused() -> object:

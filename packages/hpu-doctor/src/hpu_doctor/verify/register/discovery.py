@@ -154,7 +154,9 @@ def hl_smi_log_has_fields() -> object:
     """`hl-smi -L` has product name, module id, UUID and bus id of each card."""
     text = _hl_smi("-L")
     attach("hl-smi-L.txt", re.sub(r"(?m)^(.*(?:serial|uuid)[^:\n]*:).*$", r"\1 <serial>", text, flags=re.IGNORECASE))
-    return sorted(name for name in ("AIP UUID", "Bus Id", "Driver Version", "Module ID", "Product Name") if name in text)
+    return sorted(
+        name for name in ("AIP UUID", "Bus Id", "Driver Version", "Module ID", "Product Name") if name in text
+    )
 
 
 @assume(

@@ -1,23 +1,45 @@
 """Collectives of HCCL: operations, dtypes, coalescing, barriers, and what never times out. All cards take part."""
 
+import functools
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 from hpu_core import bridge, hccl
 from hpu_core.launcher_env import find_launcher_env
-from hpu_doctor.verify.assumption import Contains, Matches, Subject
+from hpu_doctor.verify.assumption import Contains, Matches, Program, Subject
 from hpu_doctor.verify.register._tools import BRIDGE, TORCH, error_of
 
 SUBJECT = Subject("Collectives", ranks=True, quick=False, seconds=120)
-assume = SUBJECT.assume
+
+# A rank that has ended has taken the store of the job along, which others may still need.
+_LEAVE_SECONDS = 20
 
 _BASE = BRIDGE + "distributed/hccl/process_group_hccl_base.cpp:"
 _UTILITIES = BRIDGE + "backend/helpers/collective_utils.cpp:"
 
 
-def _start() -> tuple[int, int]:
+def as_job(program: Program) -> Program:
+    """Return a program after which rank 0, which has the store of the job, waits for the others."""
+
+    @functools.wraps(program)
+    def run() -> object:
+        try:
+            return program()
+        finally:
+            _leave()
+
+    return run
+
+
+def assume(**fields: Any) -> Callable[[Program], Program]:
+    """Return a decorator that adds an assumption on ranks, with the fields of `Assumption`."""
+    return lambda program: SUBJECT.assume(**fields)(as_job(program))
+
+
+def start() -> tuple[int, int]:
     """Create the process group of the job, and return rank and number of ranks."""
     import torch.distributed as dist
 
@@ -30,12 +52,25 @@ def _start() -> tuple[int, int]:
     return env.rank, env.world_size
 
 
+def _leave() -> None:
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        return
+    store = dist.distributed_c10d._get_default_store()  # noqa: SLF001 - torch has no public name for it.
+    left = store.add("verify-left", 1)
+    deadline = time.monotonic() + _LEAVE_SECONDS
+    while dist.get_rank() == 0 and left < dist.get_world_size() and time.monotonic() < deadline:
+        time.sleep(0.02)
+        left = store.add("verify-left", 0)
+
+
 def _reduced(value: float, operation: str = "SUM", dtype: str = "float32") -> Any:
     """Return the reduction of a value plus the rank over all ranks, of one element per rank."""
     import torch
     import torch.distributed as dist
 
-    rank, _ = _start()
+    rank, _ = start()
     tensor = torch.tensor([value + rank]).to(getattr(torch, dtype)).to("hpu")
     dist.all_reduce(tensor, op=getattr(dist.ReduceOp, operation))
     return tensor.cpu()[0].item()
@@ -45,7 +80,7 @@ def _refused(operation: Callable[[Any], object], dtype: str = "float32") -> str:
     """Return the error of an operation on a tensor, at the latest when the card is waited for."""
     import torch
 
-    _start()
+    start()
     tensor = torch.ones(4, device="hpu").to(getattr(torch, dtype))
 
     def run() -> None:
@@ -77,7 +112,7 @@ def minimum_and_maximum() -> object:
     import torch
     import torch.distributed as dist
 
-    rank, size = _start()
+    rank, size = start()
     low, high = (torch.tensor([1.0 + rank]).to("hpu") for _ in range(2))
     dist.all_reduce(low, op=dist.ReduceOp.MIN)
     dist.all_reduce(high, op=dist.ReduceOp.MAX)
@@ -146,7 +181,7 @@ def large_int64_sums_lose_bits() -> object:
     import torch
     import torch.distributed as dist
 
-    rank, size = _start()
+    rank, size = start()
     tensor = torch.tensor([2**24 + 1 if rank == 0 else 0], dtype=torch.int64).to("hpu")
     dist.all_reduce(tensor)
     return size > 1 and tensor.cpu().item() != 2**24 + 1
@@ -175,7 +210,7 @@ def float16_sums_through_float32() -> object:
     import torch
     import torch.distributed as dist
 
-    rank, size = _start()
+    rank, size = start()
     # In float16, 2048 + 1 + 1 is 2048 if the ones are added one by one, and 2050 otherwise.
     tensor = torch.tensor([2048.0 if rank == 0 else 1.0], dtype=torch.float16).to("hpu")
     dist.all_reduce(tensor)
@@ -193,7 +228,7 @@ def bool_reduces_through_float32() -> object:
     import torch
     import torch.distributed as dist
 
-    rank, _ = _start()
+    rank, _ = start()
     tensor = torch.tensor([rank == 0]).to("hpu")
     dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
     return tensor.cpu().item()
@@ -209,7 +244,7 @@ def reduce_scatter_of_int64_is_exact() -> object:
     import torch
     import torch.distributed as dist
 
-    rank, size = _start()
+    rank, size = start()
     inputs = torch.full((size,), 2**24 + 1 if rank == 0 else 0, dtype=torch.int64).to("hpu")
     output = torch.zeros(1, dtype=torch.int64).to("hpu")
     dist.reduce_scatter_tensor(output, inputs)
@@ -226,7 +261,7 @@ def odd_bytes_are_broadcast() -> object:
     import torch
     import torch.distributed as dist
 
-    rank, _ = _start()
+    rank, _ = start()
     values = [1, 2, 3] if rank == 0 else [0, 0, 0]
     tensor = torch.tensor(values, dtype=torch.uint8).to("hpu")
     dist.broadcast(tensor, 0)
@@ -245,7 +280,7 @@ def objects_are_broadcast() -> object:
     """`broadcast_object_list` works over hccl."""
     import torch.distributed as dist
 
-    rank, size = _start()
+    rank, size = start()
     objects = [{"step": 7} if rank == size - 1 else None]
     dist.broadcast_object_list(objects, size - 1)
     return objects[0]
@@ -261,7 +296,7 @@ def cpu_tensors_are_refused() -> object:
     import torch
     import torch.distributed as dist
 
-    _start()
+    start()
     return error_of(lambda: dist.all_reduce(torch.ones(1)))
 
 
@@ -272,17 +307,15 @@ def cpu_tensors_are_refused() -> object:
 )
 def barrier_waits_for_all_ranks() -> object:
     """`barrier` returns only when all ranks have called it."""
-    import time
-
     import torch.distributed as dist
 
-    rank, _ = _start()
+    rank, _ = start()
     dist.barrier()
-    start = time.monotonic()
+    entered = time.monotonic()
     if rank != 0:
         time.sleep(0.5)
     dist.barrier()
-    return rank != 0 or time.monotonic() - start > 0.4  # noqa: PLR2004 - most of the sleep.
+    return rank != 0 or time.monotonic() - entered > 0.4  # noqa: PLR2004 - most of the sleep.
 
 
 @assume(
@@ -330,7 +363,7 @@ def wait_returns_true() -> object:
     import torch
     import torch.distributed as dist
 
-    _, size = _start()
+    _, size = start()
     tensor = torch.ones(1024, device="hpu")
     work: Any = dist.all_reduce(tensor, async_op=True)
     waited = work.wait()
@@ -341,6 +374,7 @@ def wait_returns_true() -> object:
     source=BRIDGE + "distributed/hccl/process_group_eager_hccl.cpp:204-235, is_completed() calls wait",
     expected=True,
     mode="eager",
+    simulator="strict",
     means={"hpu-core": "a collective that is stuck could be recognized by asking."},
 )
 def is_completed_is_always_true() -> object:
@@ -348,7 +382,7 @@ def is_completed_is_always_true() -> object:
     import torch
     import torch.distributed as dist
 
-    _start()
+    start()
     work: Any = dist.all_reduce(torch.ones(1 << 16, device="hpu"), async_op=True)
     return bool(work.is_completed())
 
@@ -364,7 +398,7 @@ def coalescing_does_not_nest() -> object:
     import torch
     import torch.distributed as dist
 
-    _start()
+    start()
     group: Any = dist.distributed_c10d._get_default_group()  # noqa: SLF001 - the class that has the method.
 
     def nest() -> None:
@@ -384,7 +418,7 @@ def neighbors_exchange() -> object:
     import torch
     import torch.distributed as dist
 
-    rank, size = _start()
+    rank, size = start()
     own, received = torch.full((5,), float(rank)).to("hpu"), torch.zeros(5, device="hpu")
     operations = [
         dist.P2POp(dist.isend, own, (rank + 1) % size),
@@ -406,7 +440,7 @@ def receiving_from_any_rank_is_refused() -> object:
     import torch
     import torch.distributed as dist
 
-    rank, _ = _start()
+    rank, _ = start()
     tensor = torch.zeros(2, device="hpu")
     return error_of(lambda: dist.recv(tensor)) if rank == 0 else "no error"
 
@@ -421,7 +455,7 @@ def all_gather_into_tensor() -> object:
     import torch
     import torch.distributed as dist
 
-    rank, size = _start()
+    rank, size = start()
     output = torch.zeros(2 * size, device="hpu")
     dist.all_gather_into_tensor(output, torch.full((2,), float(rank)).to("hpu"))
     return output.cpu().tolist() == [float(rank) for rank in range(size) for _ in range(2)]
@@ -437,7 +471,7 @@ def all_to_all_exchanges() -> object:
     import torch
     import torch.distributed as dist
 
-    rank, size = _start()
+    rank, size = start()
     output = torch.zeros(size, device="hpu")
     dist.all_to_all_single(output, torch.full((size,), float(rank)).to("hpu"))
     return output.cpu().tolist() == [float(rank) for rank in range(size)]
@@ -453,7 +487,7 @@ def gather_reaches_one_rank() -> object:
     import torch
     import torch.distributed as dist
 
-    rank, size = _start()
+    rank, size = start()
     parts = [torch.zeros(1, device="hpu") for _ in range(size)] if rank == 0 else None
     dist.gather(torch.full((1,), float(rank)).to("hpu"), parts)
     return parts is None or [part.cpu().item() for part in parts] == [float(rank) for rank in range(size)]
@@ -469,7 +503,7 @@ def strided_tensors_are_reduced() -> object:
     import torch
     import torch.distributed as dist
 
-    _, size = _start()
+    _, size = start()
     base = torch.ones(4, 4, device="hpu")
     column = base.t()
     dist.all_reduce(column)
@@ -486,7 +520,7 @@ def device_mesh_of_hpu() -> object:
     """`init_device_mesh("hpu", ...)` makes a mesh of all ranks."""
     from torch.distributed.device_mesh import init_device_mesh
 
-    _, size = _start()
+    _, size = start()
     mesh = init_device_mesh("hpu", (size,))
     return [mesh.device_type, mesh.size() == size]
 
@@ -502,7 +536,7 @@ def ddp_averages_gradients() -> object:
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
-    rank, size = _start()
+    rank, size = start()
     layer = torch.nn.Linear(1, 1, bias=False).to("hpu")
     wrapped = DistributedDataParallel(layer, gradient_as_bucket_view=True)
     wrapped(torch.full((1, 1), float(rank)).to("hpu")).sum().backward()
@@ -521,7 +555,7 @@ def groups_of_some_ranks() -> object:
     import torch
     import torch.distributed as dist
 
-    rank, size = _start()
+    rank, size = start()
     even = list(range(0, size, 2))
     group = dist.new_group(even)
     tensor = torch.ones(1, device="hpu")

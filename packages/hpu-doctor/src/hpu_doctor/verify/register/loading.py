@@ -20,7 +20,7 @@ from hpu_doctor.verify.register._tools import (
 SUBJECT = Subject("Loading the bridge, and releases")
 assume = SUBJECT.assume
 
-_JOB = {name: None for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "HLS_MODULE_ID", "ID")}
+_JOB = dict.fromkeys(("RANK", "WORLD_SIZE", "LOCAL_RANK", "HLS_MODULE_ID", "ID"))
 _UNSET = {**_JOB, "MASTER_ADDR": None, "MASTER_PORT": None}
 
 
@@ -261,7 +261,9 @@ def version_attribute() -> object:
     source=BRIDGE + "setup.py, entry point group torch.backends",
     expected=["device_backend"],
     releases=">=1.19",
-    means={"hpu-core": "in eager mode `import torch` would not load the bridge, and its own entry point would come first."},
+    means={
+        "hpu-core": "in eager mode `import torch` would not load the bridge, and its own entry point would come first."
+    },
 )
 def bridge_has_entry_point() -> object:
     """The bridge's distribution has the entry point `device_backend`, with which `import torch` loads it."""

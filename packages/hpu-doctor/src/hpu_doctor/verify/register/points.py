@@ -8,6 +8,7 @@ from typing import Any
 from hpu_core import bridge
 from hpu_doctor.verify.assumption import Points, Subject
 from hpu_doctor.verify.register._tools import core, hpu
+from hpu_doctor.verify.register.hccl import as_job, start
 
 _MEANS = "plans rest on published figures until they are calibrated with this card's."
 SUBJECT = Subject(
@@ -41,11 +42,11 @@ def _seconds(work: Callable[[], object], count: int = 1) -> float:
     _finish()
     found = []
     for _ in range(_REPEATS):
-        start = time.perf_counter()
+        begin = time.perf_counter()
         for _ in range(count):
             work()
         _finish()
-        found.append((time.perf_counter() - start) / count)
+        found.append((time.perf_counter() - begin) / count)
     return min(found)
 
 
@@ -79,7 +80,7 @@ for _dtype, _generations in (("bfloat16", ()), ("float32", ()), ("float16", ("GA
         f"matmul-{_dtype}",
         f"Time of products in {_dtype}, by shape.",
         functools.partial(_products, _dtype),
-        source="stas00/ml-engineering@744d01e1, measured peaks: 418.7 of 432 TFLOP/s on Gaudi 2, 1243 of 1677 on Gaudi 3",
+        source="stas00/ml-engineering@744d01e1: 418.7 of 432 TFLOP/s on Gaudi 2, 1243 of 1677 on Gaudi 3",
         expected=Points("matmul"),
         generations=_generations,
     )
@@ -148,13 +149,11 @@ def _collective(name: str) -> object:
     import torch
     import torch.distributed as dist
 
-    from hpu_doctor.verify.register.hccl import _start
-
-    _, ranks = _start()
+    _, ranks = start()
     calls: dict[str, Callable[[Any, Any], object]] = {
         "all-reduce": lambda tensor, _: dist.all_reduce(tensor),
         "all-gather": lambda tensor, whole: dist.all_gather_into_tensor(whole, tensor),
-        "reduce-scatter": lambda tensor, whole: dist.reduce_scatter_tensor(tensor, whole),
+        "reduce-scatter": dist.reduce_scatter_tensor,
     }
     points = []
     for mib in (1,) if bridge.is_simulated() else (1, 16, 256):
@@ -170,7 +169,7 @@ for _name in ("all-reduce", "all-gather", "reduce-scatter"):
     SUBJECT.add(
         f"time-of-{_name}",
         f"Time of {_name} over all cards, by the size of each rank's tensor.",
-        functools.partial(_collective, _name),
+        as_job(functools.partial(_collective, _name)),
         source="Intel's Collectives_Performance: 8 cards, all_reduce of 256 MB in 0.916 ms",
         expected=Points("collective"),
         ranks=True,
