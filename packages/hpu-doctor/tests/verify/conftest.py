@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,8 +17,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from one_assumption import TARGET
 
 if TYPE_CHECKING:
-    from hpu_doctor.verify.runner import Outcome
     from collections.abc import Callable
+
+    from hpu_doctor.verify.runner import Outcome
 
 
 @pytest.fixture

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 from one_assumption import make_assumption, skip
 
 from hpu_doctor.verify import program
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path

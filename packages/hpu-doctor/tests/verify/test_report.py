@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from html.parser import HTMLParser
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from one_assumption import TARGET, make_assumption
@@ -15,9 +15,10 @@ from hpu_doctor.verify.privacy import Redactor
 from hpu_doctor.verify.runner import Outcome
 
 if TYPE_CHECKING:
-    from hpu_core.info import SystemInfo
-    from pathlib import Path
     from collections.abc import Callable
+    from pathlib import Path
+
+    from hpu_core.info import SystemInfo
 
 SECRETS = ("enigma", "turing", "/home/turing", "AK39012345")
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 from one_assumption import TARGET, make_assumption
 
 from hpu_doctor.verify import register, runner
 from hpu_doctor.verify.assumption import Points
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hpu_doctor.verify.runner import Outcome
-    from pathlib import Path
     from collections.abc import Callable
+    from pathlib import Path
+
+    from hpu_doctor.verify.runner import Outcome
 
 REAL = dataclasses.replace(TARGET, simulated=False)
 

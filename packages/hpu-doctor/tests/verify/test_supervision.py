@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hpu_doctor.verify import supervision
 from hpu_doctor.verify.supervision import Limits
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
