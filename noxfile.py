@@ -31,7 +31,8 @@ from sessions import (  # noqa: E402 - the path comes first.
     releases,
     slow,
     testing,
+    verify,
 )
 
 # Importing a module registers its sessions.
-__all__ = ["checks", "compat", "demo", "distributions", "docs", "gaudi", "releases", "slow", "testing"]
+__all__ = ["checks", "compat", "demo", "distributions", "docs", "gaudi", "releases", "slow", "testing", "verify"]

@@ -1,6 +1,6 @@
 """The command `hpu-doctor`: checks machines, explains errors and tests collectives.
 
-It opens no device, except for `hpu-doctor check-collectives`.
+It opens no device, except for `hpu-doctor check-collectives` and `hpu-doctor verify`.
 """
 
 import contextlib
@@ -140,6 +140,56 @@ def check_collectives(context: click.Context, mib: int, timeout: int, slow_facto
     sys.stdout.flush()
     # A collective that hangs in a thread would keep the process.
     os._exit(0 if report is None or report["ok"] else 1)
+
+
+@main.command(short_help="Try what these packages assume about cards.")
+@click.option(
+    "--out",
+    "folder",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of the report, new or empty.",
+)
+@click.option("--all-cards", is_flag=True, help="Try the collectives as well, on all cards of this machine.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(0, min_open=True),
+    default=10.0,
+    show_default=True,
+    help="Time after which no further program starts.",
+)
+@click.option("--only", "names", multiple=True, metavar="ID", help="Try this assumption only. Repeatable.")
+@click.option("--quick", is_flag=True, help="Leave out programs that take longer than a second on a simulated card.")
+@click.option("--points", is_flag=True, help="Measure the planner's times on simulated cards, too.")
+@click.option("--fork", is_flag=True, help="Fork the programs from one process, which is safe on simulated cards only.")
+@click.pass_context
+def verify(context: click.Context, /, folder: Path, names: tuple[str, ...], **options: Any) -> None:
+    """Try what these packages assume about cards, and write a report to attach to an issue.
+
+    Each assumption has a program, which runs in a process of its own with limits of time and memory, one at a time. It
+    opens a card, which must be free. Nothing is written outside the folder of the report, and the report names no
+    machine, user, path or serial number. The exit code is 0 if all that was tried holds, and 1 otherwise.
+    """
+    from hpu_doctor.verify import command
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        occupied = any(folder.iterdir())
+    except OSError as error:
+        raise click.FileError(str(folder), error.strerror) from error
+    if occupied:
+        raise click.UsageError(f"`--out` must be a new or empty folder, got {str(folder)!r}")
+    try:
+        chosen = command.choose(names, quick=options.pop("quick"))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    with _report_internal_error():
+        report = command.run(chosen, folder, os.environ, **options)
+    if context.obj:
+        click.echo(json.dumps(report, indent=2))
+    else:
+        click.echo(f"{command.summarize(report)}\nreport: {folder / 'report.html'}")
+    sys.exit(1 if report["counts"]["differs"] else 0)
 
 
 @contextlib.contextmanager

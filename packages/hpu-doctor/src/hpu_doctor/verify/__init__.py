@@ -1,0 +1,11 @@
+"""Register of assumptions about cards, and the command `hpu-doctor verify` that tries them on this machine.
+
+- `assumption`: an entry of the register, and the values that it expects
+- `register`: the entries, by subject
+- `program`: the process that runs the program of one entry
+- `supervision`: time and memory limits of a process
+- `runner`: runs the entries that apply to this machine, one process at a time
+- `schema`: the report
+- `privacy`: removal of what identifies a machine or a person
+- `report`: the folder with the report as JSON, text and HTML
+"""

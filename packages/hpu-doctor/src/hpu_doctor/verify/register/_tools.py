@@ -1,0 +1,148 @@
+"""What programs share: modules of the bridge, and errors and signatures as values."""
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from hpu_core import bridge
+from hpu_doctor.verify.assumption import NotTriedError
+
+# The published sources of the bridge, 1.19.0; paths below python_packages/habana_frameworks/torch unless they start
+# with backend/, habana_eager/, habana_kernels/, habana_lazy/, hpu_ops/, pytorch_helpers/ or scripts/.
+BRIDGE: Final = "bridge 1.19.0: "
+# A later state of the same sources, of 2025.
+LATER: Final = "bridge of 2025: "
+TORCH: Final = "torch 2.13, observed"
+
+
+def module(name: str) -> Any:
+    """Return a module of the bridge.
+
+    Raises:
+        NotTriedError: This bridge has none.
+    """
+    found = bridge.optional_module(name)
+    if found is None:
+        raise NotTriedError(f"this bridge has no module {name}")
+    return found
+
+
+def hpu() -> Any:
+    """Return the bridge's module for devices, `torch.hpu`."""
+    return module("hpu")
+
+
+def core() -> Any:
+    """Return the bridge's module `core`."""
+    return module("core")
+
+
+def error_of(function: Callable[[], object]) -> str:
+    """Return the error of a call as "Class: message", "no error" if it returns."""
+    try:
+        function()
+    except Exception as error:  # noqa: BLE001 - whatever it is.
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+def returned_or_error(function: Callable[[], object]) -> object:
+    """Return what a call returns, or its error as text."""
+    result: list[object] = []
+    text = error_of(lambda: result.append(function()))
+    return result[0] if result else text
+
+
+def parameters_of(function: Callable[..., object]) -> list[str]:
+    """Return the names of a function's parameters.
+
+    Raises:
+        NotTriedError: It is compiled, and does not say.
+    """
+    try:
+        return [name for name in inspect.signature(function).parameters if name != "self"]
+    except (TypeError, ValueError):
+        raise NotTriedError("the function is compiled and does not tell its parameters") from None
+
+
+def attribute(owner: str, names: str) -> Any:
+    """Return an attribute of a module of the bridge, "absent" if there is none."""
+    found: Any = module(owner)
+    for name in names.split("."):
+        found = getattr(found, name, None)
+        if found is None:
+            return "absent"
+    return found
+
+
+def existing(owner: str, names: tuple[str, ...]) -> list[str]:
+    """Return those of several names that a module of the bridge has."""
+    found = module(owner)
+    return [name for name in names if hasattr(found, name)]
+
+
+def opens_card(function: Callable[[], object]) -> bool:
+    """Return whether a call opens the card, which is closed before."""
+    if bridge.is_open():
+        raise RuntimeError("the card is open already")
+    function()
+    return bridge.is_open()
+
+
+def in_fork(
+    function: Callable[[], object], *, seconds: float = 20.0, meanwhile: Callable[[], object] | None = None
+) -> str:
+    """Run a function in a forked child, and return its result or error as text.
+
+    Args:
+        function: The function.
+        seconds: Time after which the child is killed.
+        meanwhile: Called in this process after the fork.
+    """
+    from hpu_doctor.verify import supervision
+
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(read)
+        os.write(write, str(returned_or_error(function)).encode()[:4000])
+        sys.stdout.flush()
+        os._exit(0)
+    os.close(write)
+    if meanwhile is not None:
+        meanwhile()
+    ending = supervision.wait([pid], supervision.Limits(seconds))
+    with os.fdopen(read, "rb") as result:
+        text = result.read().decode("utf-8", "replace")
+    return text or f"no result: {ending}"
+
+
+def with_variables(variables: Mapping[str, str | None], function: Callable[[], object]) -> object:
+    """Call a function under environment variables, None for unset ones."""
+    before = {name: os.environ.get(name) for name in variables}
+    _set(variables)
+    try:
+        return function()
+    finally:
+        _set(before)
+
+
+def _set(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def attach(name: str, text: str) -> None:
+    """Attach a text to the report.
+
+    Args:
+        name: Name of its file.
+        text: The text.
+    """
+    (Path("attachments") / name).write_text(text, encoding="utf-8")

@@ -1,0 +1,141 @@
+"""Schema of the report, `report.json`, and of the planner's points, `calibration.json`."""
+
+import json
+from typing import Any, Final, Literal, TypedDict, cast
+
+SCHEMA: Final = 1
+
+State = Literal["holds", "differs", "not tried"]
+Kind = Literal["matmul", "bandwidth", "launch", "graph_launch", "host_read", "collective"]
+
+
+class Machine(TypedDict):
+    """The machine, without what identifies it.
+
+    Attributes:
+        simulated: Whether its cards are simulated.
+        strict: Whether the simulator was in strict mode.
+        release: SynapseAI release; None if it is unknown.
+        generation: Generation of the cards; None if it is unknown.
+        cards: Number of cards that the programs could use.
+        versions: Versions of torch, the bridge, the driver, Python and the package itself; None for unknown ones.
+    """
+
+    simulated: bool
+    strict: bool
+    release: str | None
+    generation: str | None
+    cards: int
+    versions: dict[str, str | None]
+
+
+class Entry(TypedDict):
+    """Result of an assumption.
+
+    Attributes:
+        id: Id in the register.
+        subject: Title of its group.
+        statement: What is assumed.
+        source: Where it stands.
+        claim: Releases, generations and mode for which it is claimed.
+        packages: Packages that rely on it.
+        state: Whether it holds on this machine.
+        expected: Expected value, as text.
+        seen: Value that the program returned, as text; None if it has not been tried.
+        reason: Why it was not tried, else "".
+        means: One sentence per package that a difference concerns; empty unless the state is "differs".
+        seconds: Time of the program.
+    """
+
+    id: str
+    subject: str
+    statement: str
+    source: str
+    claim: str
+    packages: list[str]
+    state: State
+    expected: str
+    seen: str | None
+    reason: str
+    means: dict[str, str]
+    seconds: float
+
+
+class Point(TypedDict, total=False):
+    """A measured point for the planner.
+
+    Attributes:
+        id: Name of the point.
+        kind: What was measured.
+        dtype: Dtype of the tensors.
+        shape: M, K and N of a product.
+        bytes: Size of a copy or of each rank's tensor.
+        ranks: Number of ranks.
+        seconds: Time of one.
+        simulated: True if a simulated card was measured; absent otherwise.
+    """
+
+    id: str
+    kind: Kind
+    dtype: str
+    shape: list[int]
+    bytes: int
+    ranks: int
+    seconds: float
+    simulated: bool
+
+
+class Report(TypedDict):
+    """The report.
+
+    Attributes:
+        schema: Version of this schema.
+        date: Day of the run, ISO.
+        seconds: Time of the run.
+        machine: The machine.
+        counts: Number of entries by state.
+        entries: Results, in the order of the register.
+        points: Points for the planner.
+        attachments: Names of the files in the folder `attachments`.
+    """
+
+    schema: int
+    date: str
+    seconds: float
+    machine: Machine
+    counts: dict[State, int]
+    entries: list[Entry]
+    points: list[Point]
+    attachments: list[str]
+
+
+def parse(text: str) -> Report:
+    """Return the report in a text.
+
+    Raises:
+        ValueError: The text is no report, or one of another schema; the message says what is wrong.
+    """
+    try:
+        values: Any = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"the report must be JSON: {error}") from error
+    if not isinstance(values, dict) or "schema" not in values:
+        raise ValueError(
+            "the report must be an object with the key 'schema': use the report.json of `hpu-doctor verify`"
+        )
+    if values["schema"] != SCHEMA:
+        raise ValueError(f"the report must be of schema {SCHEMA}, got {values['schema']!r}")
+    _check(values, Report, "the report")
+    _check(values["machine"], Machine, "`machine`")
+    for index, entry in enumerate(values["entries"]):
+        _check(entry, Entry, f"`entries[{index}]`")
+    return cast("Report", values)
+
+
+def _check(values: object, kind: Any, name: str) -> None:
+    expected = set(kind.__annotations__)
+    found = set(values) if isinstance(values, dict) else set()
+    if found != expected:
+        raise ValueError(
+            f"{name} must have the keys {sorted(expected)}; missing or unknown: {sorted(found ^ expected)}"
+        )

@@ -1,0 +1,121 @@
+"""A program whose behaviour is changed must notice: an assumption that no mutation breaks does not count."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hpu_doctor.verify import program, register
+from hpu_doctor.verify.assumption import HARDWARE, STRICT, Assumption, holds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+import mutations  # noqa: E402 - the server of the mutations imports it from the same folder.
+
+PAIRS = [(name, assumption) for name, ids in mutations.MUTATIONS.items() for assumption in ids]
+# For each release in turn, what an assumption is claimed for is tried on the first that it names.
+RELEASES = ("1.24.1", "1.18.0", "1.12.1")
+GENERATIONS = ("GAUDI2", "GAUDI3", "GAUDI")
+# Without a mutation: what needs a driver, a card's time, or a mode of the simulator.
+NEEDS_MORE = (HARDWARE, STRICT)
+RANKS = 2
+
+
+class Machines:
+    """Simulated machines on which programs run under a mutation, one server for each release, generation and mode."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._servers: dict[tuple[str, ...], subprocess.Popen[str]] = {}
+        self._runs = 0
+
+    def seen(self, assumption: Assumption, mutation: str) -> dict[str, Any]:
+        """Return what the program of an assumption has written, or how it ended."""
+        self._runs += 1
+        folder = self._folder / str(self._runs)
+        folder.mkdir()
+        server = self._server(assumption)
+        ranks: list[dict[str, str]] = [{"MUTATION": mutation}]
+        if assumption.ranks:
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1]), "MUTATION": mutation}
+            ranks = [
+                {**job, "WORLD_SIZE": str(RANKS), "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(RANKS)
+            ]
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write(json.dumps({"id": assumption.id, "folder": str(folder), "ranks": ranks}) + "\n")
+        server.stdin.flush()
+        ending = json.loads(server.stdout.readline())
+        file = program.result_file(folder, 0)
+        result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"error": ending}
+        return result
+
+    def _server(self, assumption: Assumption) -> subprocess.Popen[str]:
+        release = next(each for each in RELEASES if assumption.applies_to(each, None))
+        generation = next(each for each in GENERATIONS if assumption.applies_to(None, each))
+        key = (release, generation, assumption.mode or "")
+        if key not in self._servers:
+            environ = {**os.environ, "HPU_SIM_DEVICES": str(RANKS), "HPU_SIM_RELEASE": release}
+            environ["HPU_SIM_GENERATION"] = generation
+            if assumption.mode:
+                environ["PT_HPU_LAZY_MODE"] = "1" if assumption.mode == "lazy" else "0"
+            self._servers[key] = subprocess.Popen(
+                [sys.executable, str(HERE / "mutation_server.py")],
+                env=environ,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        return self._servers[key]
+
+    def close(self) -> None:
+        """End the servers."""
+        for server in self._servers.values():
+            server.communicate()
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    found = Machines(tmp_path_factory.mktemp("runs"))
+    yield found
+    found.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mutation", "name"), PAIRS, ids=[f"{name}-{mutation}" for mutation, name in PAIRS])
+def test_program_notices(machines: Machines, mutation: str, name: str) -> None:
+    assumption = register.find(name)
+
+    result = machines.seen(assumption, mutation)
+
+    assert "not_tried" not in result
+    assert not holds(assumption.expected, result.get("seen")), result
+
+
+def test_mutations_name_assumptions() -> None:
+    assert {name for _, name in PAIRS} <= {assumption.id for assumption in register.assumptions()}
+
+
+def test_every_assumption_has_a_mutation() -> None:
+    """Except for those that the simulator cannot show, or shows in strict mode only."""
+    broken = {name for _, name in PAIRS} | set(mutations.FRESH)
+    missing = [
+        assumption.id
+        for assumption in register.assumptions()
+        if assumption.simulator not in NEEDS_MORE and assumption.id not in broken
+    ]
+
+    assert missing == []

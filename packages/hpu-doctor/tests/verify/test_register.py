@@ -1,0 +1,45 @@
+"""Tests of the register as a whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from hpu_doctor.verify import register
+from hpu_doctor.verify.assumption import HARDWARE, Assumption
+
+ASSUMPTIONS = register.assumptions()
+PACKAGES = {
+    "hpu-bucketing",
+    "hpu-compat",
+    "hpu-compile",
+    "hpu-core",
+    "hpu-ddp",
+    "hpu-deepspeed",
+    "hpu-doctor",
+    "hpu-fsdp",
+    "hpu-launch",
+    "hpu-precision",
+    "hpu-profiler",
+    "hpu-ray",
+    "hpu-sim",
+}
+
+
+def test_ids_are_unique() -> None:
+    assert [name for name, count in Counter(each.id for each in ASSUMPTIONS).items() if count > 1] == []
+
+
+def test_find() -> None:
+    assert register.find("memory-stats-keys").subject == "Memory of a card"
+
+
+@pytest.mark.parametrize("assumption", ASSUMPTIONS, ids=lambda assumption: assumption.id)
+def test_entry_is_complete(assumption: Assumption) -> None:
+    assert assumption.statement.endswith(".")
+    assert assumption.source
+    assert assumption.means
+    assert set(assumption.means) <= PACKAGES
+    assert all(sentence.endswith(".") for sentence in assumption.means.values())
+    assert (assumption.simulator == HARDWARE) == bool(assumption.reason)

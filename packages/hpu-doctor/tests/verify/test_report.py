@@ -1,0 +1,123 @@
+"""Tests of the report and its files."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from one_assumption import TARGET, make_assumption
+
+from hpu_doctor.verify import report, schema
+from hpu_doctor.verify.assumption import Contains, Points
+from hpu_doctor.verify.privacy import Redactor
+from hpu_doctor.verify.runner import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from hpu_core.info import SystemInfo
+
+SECRETS = ("enigma", "turing", "/home/turing", "AK39012345")
+
+
+@pytest.fixture
+def built(simulated_system: SystemInfo) -> Callable[..., schema.Report]:
+    """Return a function that builds a report on outcomes."""
+
+    def build(*outcomes: Outcome) -> schema.Report:
+        redactor = Redactor(["enigma", "turing"])
+        return report.build(outcomes, simulated_system, TARGET, redactor, date="2026-11-24", seconds=1.5)
+
+    return build
+
+
+def differing(seen: Any = "no <error> on enigma in /home/turing/x.py, AK39012345") -> Outcome:
+    """Return an outcome that differs."""
+    return Outcome(assumption=make_assumption(expected=Contains("acquire")), state="differs", seen=seen)
+
+
+def test_difference_has_both_values_and_its_meaning(built: Callable[..., schema.Report]) -> None:
+    (entry,) = built(differing())["entries"]
+
+    assert entry["state"] == "differs"
+    assert entry["expected"] == "text with 'acquire'"
+    assert entry["seen"] == "no <error> on <name> in <path>, <serial>"
+    assert entry["means"] == {"hpu-core": "counting would be wrong."}
+
+
+def test_what_holds_means_nothing(built: Callable[..., schema.Report]) -> None:
+    (entry,) = built(Outcome(assumption=make_assumption(), state="holds", seen=1))["entries"]
+
+    assert entry["means"] == {}
+
+
+def test_json_has_the_schema(built: Callable[..., schema.Report]) -> None:
+    made = built(differing(), Outcome(assumption=make_assumption(), state="not tried", reason="no card"))
+
+    assert schema.parse(json.dumps(made)) == made
+    assert made["counts"] == {"differs": 1, "not tried": 1, "holds": 0}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "must be JSON"),
+        ("[]", "must be an object"),
+        ('{"schema": 7}', "must be of schema 1, got 7"),
+        ('{"schema": 1}', "missing or unknown"),
+    ],
+)
+def test_another_file_is_an_error(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        schema.parse(text)
+
+
+def test_no_file_names_the_machine(built: Callable[..., schema.Report], tmp_path: Path) -> None:
+    outcome = Outcome(
+        assumption=make_assumption(),
+        state="holds",
+        seen=1,
+        attachments={"log.txt": b"enigma: /home/turing/x.py AK39012345"},
+    )
+    outcomes = [differing(), outcome]
+    redactor = Redactor(["enigma", "turing"])
+
+    report.write(built(*outcomes), outcomes, tmp_path, redactor)
+
+    texts = {file.name: file.read_text(encoding="utf-8") for file in tmp_path.rglob("*") if file.is_file()}
+    assert set(texts) == {"report.json", "report.txt", "report.html", "one-is-one-log.txt"}
+    assert not [(name, secret) for name, text in texts.items() for secret in SECRETS if secret in text]
+
+
+def test_page_is_well_formed_and_escaped(built: Callable[..., schema.Report]) -> None:
+    page = report.to_html(built(differing()))
+    open_tags: list[str] = []
+
+    class Tags(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: object) -> None:
+            if tag != "meta":
+                open_tags.append(tag)
+
+        def handle_endtag(self, tag: str) -> None:
+            assert open_tags.pop() == tag
+
+    Tags().feed(page)
+    assert open_tags == []
+    assert "no &lt;error&gt; on" in page
+
+
+def test_points_of_a_simulated_card_say_so(built: Callable[..., schema.Report]) -> None:
+    point = {"id": "item", "kind": "host_read", "dtype": "float32", "bytes": 4, "ranks": 1, "seconds": 1e-5}
+    outcome = Outcome(assumption=make_assumption(expected=Points("host_read")), state="holds", seen=[point])
+
+    assert built(outcome)["points"] == [{**point, "simulated": True}]
+
+
+def test_text_begins_with_what_differs(built: Callable[..., schema.Report]) -> None:
+    text = report.to_text(built(Outcome(assumption=make_assumption(), state="holds", seen=1), differing()))
+
+    assert text.startswith("1 assumptions hold, 1 differ, 0 were not tried on a simulated GAUDI2")
+    assert text.index("DIFFERS") < text.index("HOLDS")

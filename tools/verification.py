@@ -1,0 +1,262 @@
+"""The register of `hpu-doctor verify` in this repository: its page, markers that name its entries, and records of runs.
+
+- `python tools/verification.py page [--check]` writes docs/records/assumptions.md, or checks that it is up to date.
+- `python tools/verification.py markers` lists statements about cards that name no entry, and the share that do.
+- `python tools/verification.py record FOLDER` turns a report into a section of docs/records/verified-on.md, the key
+  `verified` of its row in compat.toml, and fixtures; it lists the entries to correct.
+
+A statement about cards names the entries that show it: `[verify: id, id]` in a docstring, and the same in an HTML
+comment in Markdown, where readers do not see it. The id "none" says that no program can show it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import shutil
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpu_doctor.verify import register, report, schema
+from hpu_doctor.verify.assumption import HARDWARE, STRICT, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hpu_doctor.verify.assumption import Assumption
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "records" / "assumptions.md"
+RECORD = ROOT / "docs" / "records" / "verified-on.md"
+FIXTURES = ROOT / "packages" / "hpu-doctor" / "tests" / "verify" / "fixtures"
+TABLE = ROOT / "compat.toml"
+
+MARKER = re.compile(r"(?:\[|<!-- )verify: ([a-z0-9-]+(?:, [a-z0-9-]+)*)(?:\]| -->)")
+# Sentences that say what a card, the bridge or HCCL does.
+_VERBS = (
+    "alone|asserts|cannot|collectives|does|has|ignores|imports|is not|itself|keeps|lacks|never|only|opens|raises|reads|"
+    "reduces|refuses|releases|replaces|sets|supports|would"
+)
+STATEMENT = re.compile(
+    rf"(?<!run )\bon a card\b|\ba card's numbers\b|\bthe bridge(?:'s import)? (?:{_VERBS})\b|"
+    rf"\bHCCL(?:'s own barrier)? (?:{_VERBS})\b|\bnever times? out\b|\bhpu_backend\b[^.]*bridge",
+    re.IGNORECASE,
+)
+# Files in which every statement must name its entry.
+COMPLETE = (
+    "docs/start/compile.md",
+    "docs/start/eight-cards.md",
+    "docs/start/one-card.md",
+    "docs/start/several-nodes.md",
+    "docs/packages/hpu-ddp-distributed.md",
+    "docs/wrong/numbers-are-wrong.md",
+    "packages/hpu-ddp/README.md",
+    "packages/hpu-fsdp/README.md",
+    "packages/hpu-core/src/hpu_core/bridge.py",
+    "packages/hpu-core/src/hpu_core/hccl.py",
+)
+_FENCE = re.compile(r"^(```|~~~).*?^\1[`~]*$", re.DOTALL | re.MULTILINE)
+_SHOWN = {"": "any", STRICT: "strict", HARDWARE: "card only"}
+_SOURCES = ("bridge 1.19.0", "bridge of 2025", "torch", "DeepSpeed", "Intel", "Linux", "hl-smi")
+
+
+def page() -> str:
+    """Return the page of the register."""
+    assumptions = register.assumptions()
+    subjects = dict.fromkeys(assumption.subject for assumption in assumptions)
+    sources = Counter(_source(assumption) for assumption in assumptions)
+    shown = Counter(_SHOWN[assumption.simulator] for assumption in assumptions)
+    packages = Counter(package for assumption in assumptions for package in assumption.means)
+    lines = [
+        "# Assumptions about cards",
+        "",
+        "Generated from `hpu_doctor.verify.register` by `nox -s verify_page`; edit those modules instead.",
+        "",
+        f"These packages rest on {len(assumptions)} assumptions, of which none was tried on a card yet.",
+        "[`hpu-doctor verify`](../start/first-hour.md) tries them. Paths are those of the bridge's published sources.",
+        "",
+        f"{shown['any']} show on any simulated card, {shown['strict']} on one in strict mode,",
+        f"{shown['card only']} on a card only.",
+        "",
+        *_counts("source", sources),
+        *_counts("package", packages),
+    ]
+    for subject in subjects:
+        lines += [
+            f"## {subject}",
+            "",
+            "| id | statement | claimed for | source | packages | shown by |",
+            "|---|---|---|---|---|---|",
+        ]
+        lines += [_row(assumption) for assumption in assumptions if assumption.subject == subject]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _counts(name: str, counts: Counter[str]) -> list[str]:
+    rows = [f"| {key} | {count} |" for key, count in counts.most_common()]
+    return [f"| {name} | assumptions |", "|---|---|", *rows, ""]
+
+
+def _row(assumption: Assumption) -> str:
+    cells = (
+        assumption.id,
+        f"{assumption.statement} Expected: `{describe(assumption.expected)}`",
+        assumption.claim,
+        assumption.source,
+        ", ".join(sorted(assumption.means)),
+        f"{_SHOWN[assumption.simulator]}{f': {assumption.reason}' if assumption.reason else ''}",
+    )
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _source(assumption: Assumption) -> str:
+    return next((name for name in _SOURCES if assumption.source.startswith(name)), "other published sources")
+
+
+def documents(root: Path = ROOT) -> list[Path]:
+    """Return the files whose statements are looked at: pages, and sources of the packages without the register."""
+    pages = [*root.glob("docs/**/*.md"), *root.glob("packages/*/README.md"), *root.glob("packages/*/docs/*.md")]
+    sources = [path for path in root.glob("packages/*/src/**/*.py") if "verify" not in path.relative_to(root).parts]
+    generated = {PAGE, RECORD, root / "docs" / "compatibility.md"}
+    return sorted(path for path in [*pages, *sources] if path not in generated and "_build" not in path.parts)
+
+
+def statements(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield each docstring or paragraph of a file that states something of cards or names entries, and the entries."""
+    text = path.read_text(encoding="utf-8")
+    for paragraph in _paragraphs(text, is_python=path.suffix == ".py"):
+        names = [name for match in MARKER.finditer(paragraph) for name in match[1].split(", ")]
+        if names or STATEMENT.search(paragraph):
+            yield " ".join(paragraph.split()), names
+
+
+def _paragraphs(text: str, *, is_python: bool) -> Iterator[str]:
+    """Yield the docstrings of a module, or the paragraphs of a page without its code blocks."""
+    if not is_python:
+        yield from re.split(r"\n\s*\n", _FENCE.sub("", text))
+        return
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, kinds) and (docstring := ast.get_docstring(node)):
+            yield docstring
+
+
+def check_markers(paths: Sequence[Path], complete: Sequence[str] = COMPLETE) -> list[str]:
+    """Return the problems of markers: entries that do not exist, and statements in complete files that name none."""
+    known = {assumption.id for assumption in register.assumptions()} | {"none"}
+    problems = []
+    for path in paths:
+        name = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name
+        for text, names in statements(path):
+            problems += [
+                f"{name}: {unknown!r} is no entry of the register" for unknown in names if unknown not in known
+            ]
+            if not names and name in complete:
+                problems.append(f"{name}: no entry is named by: {text[:100]}")
+    return problems
+
+
+def record(folder: Path) -> list[str]:
+    """Write what a report leads to, and return the entries to correct.
+
+    Raises:
+        ValueError: The folder has no valid report, or its release has no row in compat.toml.
+    """
+    found = schema.parse((folder / report.JSON_FILE).read_text(encoding="utf-8"))
+    machine = found["machine"]
+    kind = "simulated " if machine["simulated"] else ""
+    name = f"{kind}{machine['generation']}, SynapseAI {machine['release']}"
+    differing = [entry for entry in found["entries"] if entry["state"] == "differs"]
+    counts = found["counts"]
+    summary = f"{counts['holds']} hold, {counts['differs']} differ, {counts['not tried']} were not tried"
+    section = [
+        f"## {name}, {found['date']}",
+        "",
+        f"`hpu-doctor verify`, {machine['cards']} cards, {found['seconds']} s: {summary}.",
+    ]
+    versions = ", ".join(f"{key} {value}" for key, value in machine["versions"].items() if value)
+    section += ["", f"{versions}.", ""]
+    if differing:
+        section += ["| entry | expected | seen | meaning |", "|---|---|---|---|"]
+        section += [f"| {' | '.join(_escape(text) for text in _difference(entry))} |" for entry in differing]
+        section.append("")
+    # The table first: it may refuse the report.
+    _write_row(str(machine["release"]), f"{found['date']} {kind}{machine['generation']}: {summary}")
+    head = _RECORD_HEAD if not RECORD.exists() else RECORD.read_text(encoding="utf-8")
+    RECORD.write_text(f"{head.rstrip()}\n\n" + "\n".join(section), encoding="utf-8")
+    if found["attachments"]:
+        target = FIXTURES / f"{kind.strip() or 'card'}-{machine['release']}-{machine['generation']}".lower()
+        shutil.copytree(folder / report.ATTACHMENTS, target, dirs_exist_ok=True)
+    return [f"{entry['id']}: expected {entry['expected']}, seen {entry['seen']}" for entry in differing]
+
+
+_RECORD_HEAD = """# Verified on
+
+Runs of [`hpu-doctor verify`](../start/first-hour.md), added by `nox -s verified`. The [register](assumptions.md) has
+the source of each entry.
+"""
+
+
+def _difference(entry: schema.Entry) -> tuple[str, ...]:
+    meaning = " ".join(f"{package}: {sentence}" for package, sentence in entry["means"].items())
+    return entry["id"], entry["expected"], str(entry["seen"]), meaning
+
+
+def _escape(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
+def _write_row(release: str, text: str) -> None:
+    """Add a run to the key `verified` of a release in compat.toml."""
+    table = TABLE.read_text(encoding="utf-8")
+    start = table.find(f'release = "{release}"\n')
+    if start < 0:
+        raise ValueError(f"compat.toml must have a row of the release {release!r}: add one")
+    end = table.find("[[release]]", start)
+    row = table[start : end if end >= 0 else len(table)]
+    entry = f'"{text}"'
+    match = re.search(r"^verified = \[(.*)\]$", row, re.MULTILINE)
+    if match:
+        changed = row.replace(match[0], f"verified = [{match[1]}, {entry}]")
+    else:
+        changed = row.replace("\nsources = ", f"\nverified = [{entry}]\nsources = ", 1)
+    TABLE.write_text(table.replace(row, changed), encoding="utf-8")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command, and return the exit code."""
+    parser = argparse.ArgumentParser(description="Work with the register of `hpu-doctor verify`.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("page").add_argument("--check", action="store_true")
+    commands.add_parser("markers")
+    commands.add_parser("record").add_argument("folder", type=Path)
+    options = parser.parse_args(arguments)
+    if options.command == "page":
+        if options.check:
+            stale = not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page()
+            print("docs/records/assumptions.md is stale: run `nox -s verify_page`" if stale else "up to date")
+            return int(stale)
+        PAGE.write_text(page(), encoding="utf-8")
+        return 0
+    if options.command == "markers":
+        paths = documents()
+        found = {path: [bool(names) for _, names in statements(path)] for path in paths}
+        for path, marked in found.items():
+            if marked:
+                print(f"{sum(marked):3} of {len(marked):3}  {path.relative_to(ROOT)}")
+        total = sum(map(len, found.values()))
+        print(f"{sum(map(sum, found.values()))} of {total} statements about cards name their entry")
+        problems = check_markers(paths)
+        print(*problems, sep="\n")
+        return int(bool(problems))
+    for line in record(options.folder):
+        print(f"correct {line}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
