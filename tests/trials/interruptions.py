@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import os
 import re
 import sys
@@ -23,7 +24,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness import STRATEGIES, Ended, Ranks, Table, are_equal, finish, keep_output, results, start
 from hpu_testing import free_port
@@ -40,7 +41,7 @@ _LIMIT, _RUN_LIMIT = 20.0, 180.0
 # The call of the phase's hook at which a rank is interrupted: each is after the first checkpoint. The Trainer saves two
 # files each time.
 _CALLS = {"train": 5, "validate": 2, "save": 2, "write": 5}
-_PHASES = {"train": "in a step", "validate": "in validation", "save": "saving", "write": "in a callback that writes"}
+_PHASES = {"train": "in a step", "save": "saving", "write": "in a callback that writes", "validate": "in validation"}
 # Lines of a file that a callback has written to its end.
 _LINES = 40
 _SLURM = {
@@ -161,8 +162,8 @@ def _train_undisturbed(strategy: str, api: str) -> Ranks:
         return results(Path(name))
 
 
-def _measure(cell: Cell, keep: Path | None) -> tuple[list[object], list[str], dict[str, object]]:
-    """Run a cell and resume it; return the row, the problems and the fields."""
+def _measure(cell: Cell, keep: Path | None) -> dict[str, Any]:
+    """Run a cell and resume it; return the row."""
     expected = _train_undisturbed(cell.strategy, cell.api)
     with tempfile.TemporaryDirectory(prefix="interruptions-") as name:
         folder = Path(name)
@@ -179,11 +180,17 @@ def _measure(cell: Cell, keep: Path | None) -> tuple[list[object], list[str], di
         if problems:
             title = f"{cell.strategy}-{cell.api}-{cell.phase}-{cell.interruption.title}"
             keep_output(keep, title, f"{problems}\n{ended.output}\n-- resumed --\n{resumed.output}")
-    seconds = None if ended.seconds is None else round(ended.seconds, 1)
-    row = [cell.strategy, cell.api, cell.interruption.title, _PHASES[cell.phase], seconds, ", ".join(disk), is_equal]
-    fields = {"strategy": cell.strategy, "api": cell.api, "interruption": cell.interruption.title}
-    more = {"phase": _PHASES[cell.phase], "seconds": seconds, "codes": ended.codes, "disk": disk, "equal": is_equal}
-    return row, problems, {**fields, **more}
+    return {
+        "strategy": cell.strategy,
+        "api": cell.api,
+        "interruption": cell.interruption.title,
+        "phase": _PHASES[cell.phase],
+        "seconds": None if ended.seconds is None else round(ended.seconds, 1),
+        "codes": ended.codes,
+        "disk": ", ".join(disk),
+        "equal": is_equal,
+        "problems": problems,
+    }
 
 
 def _cells(options: argparse.Namespace) -> Iterator[Cell]:
@@ -204,17 +211,23 @@ def main() -> int:
     parser.add_argument("--only", choices=_INTERRUPTIONS, help="a way to interrupt")
     parser.add_argument("--phase", choices=_PHASES, help="a place")
     parser.add_argument("--jobs", type=int, default=1, help="trainings at the same time")
-    parser.add_argument("--json", type=Path, help="file for the rows")
+    parser.add_argument("--json", type=Path, help="file for the rows; those without a problem in it are kept")
     parser.add_argument("--keep", type=Path, help="folder for the output of runs with a problem")
     options = parser.parse_args()
     columns = ("strategy", "API", "interruption", "where", "seconds", "on the disk", "loss equal", "problems")
+    is_continued = options.json is not None and options.json.exists()
+    rows = json.loads(options.json.read_text(encoding="utf-8")) if is_continued else []
     table = Table(*columns, file=options.json)
-    cells = list(_cells(options))
+    cells = {(each.strategy, each.api, each.interruption.title, _PHASES[each.phase]): each for each in _cells(options)}
+    done = [row for row in rows if not row["problems"]]
+    for row in done:
+        cells.pop((row["strategy"], row["api"], row["interruption"], row["phase"]), None)
     with ThreadPoolExecutor(options.jobs) as pool:
-        kinds = dict.fromkeys((cell.strategy, cell.api) for cell in cells)
+        kinds = dict.fromkeys((cell.strategy, cell.api) for cell in cells.values())
         list(pool.map(lambda kind: _train_undisturbed(*kind), kinds))
-        for row, problems, fields in pool.map(lambda cell: _measure(cell, options.keep), cells):
-            table.add(*row, problems=problems, **fields)
+        for row in itertools.chain(done, pool.map(lambda cell: _measure(cell, options.keep), cells.values())):
+            problems = row.pop("problems")
+            table.add(*(row[name] for name in row if name != "codes"), problems=problems, **row)
     return min(table.wrong, 1)
 
 

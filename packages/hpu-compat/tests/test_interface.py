@@ -108,7 +108,7 @@ def test_invalid_devices_raise_misconfiguration_exception(devices: Any) -> None:
 @pytest.mark.parametrize("error", [_MISCONFIGURATION, ValueError])
 def test_another_device_is_refused(error: type[Exception]) -> None:
     """The Trainer's accelerator raised a MisconfigurationException for it, Fabric's a ValueError."""
-    with pytest.raises(error, match="the strategy's device must be 'hpu' for HPUAccelerator, got 'cpu'"):
+    with pytest.raises(error, match="Device should be HPU, got cpu instead"):
         lightning_habana.fabric.HPUAccelerator().setup_device(torch.device("cpu"))
 
 

@@ -119,10 +119,9 @@ def test_hybrid_mesh_must_have_a_device_per_rank() -> None:
 @BOTH
 def test_torch_that_frees_no_storages_is_refused(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_torch_2_4, "frees_storages", lambda _: False)
-    monkeypatch.setattr(kind, "world_size", 2)
 
     with pytest.raises(RuntimeError, match=rf"{kind.__name__} needs a torch that frees storages .* use torch 2.3 or"):
-        kind()._prepare_mesh()
+        kind()._check_storages()
 
 
 @BOTH
@@ -131,7 +130,8 @@ def test_single_device_frees_no_storages(kind: Any, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(kind, "world_size", 1)
     strategy = kind()
 
-    strategy._prepare_mesh()
+    strategy._choose_sharding()
+    strategy._check_storages()
 
     assert strategy.sharding_strategy is ShardingStrategy.NO_SHARD
 

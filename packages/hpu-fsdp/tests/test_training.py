@@ -2,6 +2,7 @@
 
 import itertools
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.fsdp.wrap import wrap
 
 import hpu_sim
-from hpu_core import HPUAccelerator, SingleHPUStrategy, frameworks
+from hpu_core import HPUAccelerator, SingleHPUStrategy, frameworks, hccl
 from hpu_fsdp import FabricHPUFSDPStrategy, HPUFSDPStrategy
 
 from .conftest import SCALES, OnRanks
@@ -315,3 +316,18 @@ def _train_with_two_optimizers() -> str:
 def test_several_optimizers_need_manual_optimization(on_ranks: OnRanks) -> None:
     for message in on_ranks(_train_with_two_optimizers):
         assert "Training with multiple optimizers is only supported with manual optimization" in message
+
+
+def _count_steps_of_setup() -> list[int]:
+    with (
+        mock.patch.object(
+            HPUAccelerator, "setup_device", autospec=True, side_effect=HPUAccelerator.setup_device
+        ) as opens,
+        mock.patch.object(hccl, "initialize_hccl", side_effect=hccl.initialize_hccl) as initializes,
+    ):
+        make_trainer(strategy=HPUFSDPStrategy(), max_steps=1).fit(ImageClassifier(), make_loader())
+    return [opens.call_count, initializes.call_count]
+
+
+def test_each_step_of_the_setup_has_one_owner(on_ranks: OnRanks) -> None:
+    assert on_ranks(_count_steps_of_setup) == [[1, 1]] * 2

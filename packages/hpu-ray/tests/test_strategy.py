@@ -5,12 +5,13 @@ import sys
 from importlib.metadata import EntryPoint
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
 pytest.importorskip("ray.train")
 
-from hpu_core import plugins
+from hpu_core import hccl, plugins
 from hpu_ray.strategy import WorkerProcessGroupManager, find_strategy, prepare_trainer
 
 
@@ -41,6 +42,16 @@ def test_other_strategies_are_refused() -> None:
 
     with pytest.raises(TypeError, match=r"RayHPUDDPStrategy.*got object"):
         prepare_trainer(trainer)
+
+
+def test_rank_and_module_are_set_once_by_the_backend() -> None:
+    """Before Ray creates the process group, which the strategy takes over."""
+    from hpu_ray.ddp import RayHPUDDPStrategy
+
+    with mock.patch.object(hccl, "initialize_hccl") as initialize:
+        object.__new__(RayHPUDDPStrategy).setup_hccl_env()
+
+    initialize.assert_not_called()
 
 
 def test_importing_the_package_imports_nothing_else() -> None:

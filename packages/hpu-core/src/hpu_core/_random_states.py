@@ -1,5 +1,6 @@
 """State of the device's random number generator on each rank, in the checkpoints of all strategies."""
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -49,9 +50,9 @@ class _RandomStates(_Strategy):
         # In any case, because a strategy may ask again.
         return {**state, _RANDOM_STATES: states}
 
+    @abstractmethod
     def is_training_state(self, state: Mapping[str, Any]) -> bool:
         """Return whether a training resumes from this state; weights alone are for something else."""
-        raise NotImplementedError
 
     def gather_random_states(self, state: Tensor) -> Tensor | None:
         """Return the states of all ranks on rank 0; None on the others, or if one has failed."""

@@ -43,8 +43,8 @@ class HPUAccelerator(Accelerator):
         """
         if device.type != "hpu":
             raise _NotAnHPUError(
-                f"the strategy's device must be 'hpu' for HPUAccelerator, got {str(device)!r}: pass "
-                "`strategy=hpu_core.SingleHPUStrategy()` to the Trainer"
+                f"Device should be HPU, got {device} instead: pass `strategy=hpu_core.SingleHPUStrategy()` to the "
+                "Trainer"
             )
         bridge.open_device()
 

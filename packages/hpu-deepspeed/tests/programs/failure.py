@@ -1,6 +1,6 @@
 """Training on two devices in which rank 1 fails in its third batch.
 
-Arguments: "Trainer" or "Fabric", "killed" or "raises", and perhaps the folder of a checkpoint that a callback saves then.
+Arguments: "Trainer" or "Fabric", "killed" or "raises", and perhaps a folder in which a callback saves then.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Checkpoints: atomic replacement, asynchronous saves, and errors for checkpoints of other strategies."""
 
 import copy
+from abc import abstractmethod
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -184,9 +185,9 @@ class TrainerCheckpointMixin(CheckpointMixin):
     checkpoint_io: Any
 
     @property
+    @abstractmethod
     def saves_sharded(self) -> bool:
         """Whether checkpoints are folders with a file per rank."""
-        raise NotImplementedError
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], filepath: "_PATH", storage_options: Any | None = None

@@ -41,8 +41,14 @@ class ModelParallelSetupMixin(_setup.ShardedSetupMixin):
         """
         return cls(**constructor_arguments(cls, strategy))
 
-    def _prepare_mesh(self) -> None:
+    def setup_environment(self) -> None:
+        """Create the process group, open the device and build the mesh.
+
+        Raises:
+            RuntimeError: See ShardedSetupMixin.
+        """
         _torch.patch_dtensor_random()
+        super().setup_environment()
 
     def _finish_parallelization(self, module: Module) -> None:
         """Restrict reductions to sums, and check the sharded parameters.

@@ -62,7 +62,7 @@ class ShardedSetupMixin(_Strategy):
     """Mixin for strategies that shard parameters; list it after hpu-core's base and before Lightning's strategy."""
 
     def setup_environment(self) -> None:
-        """Create the process group, open the device, and then run Lightning's setup, which builds device meshes.
+        """Create the process group, and then run Lightning's setup, which opens the device and builds device meshes.
 
         Raises:
             RuntimeError: The bridge is in lazy mode, or torch is older than 2.3, and cannot free the storage of a
@@ -75,13 +75,7 @@ class ShardedSetupMixin(_Strategy):
             )
         # Before Lightning's, which passes `device_id`: torch wants one with an index there.
         self.create_process_group()
-        # torch opens a device of its own choice when it builds a mesh in a process without one.
-        self.accelerator.setup_device(self.root_device)
-        self._prepare_mesh()
         super().setup_environment()
-
-    def _prepare_mesh(self) -> None:
-        """Build a device mesh that Lightning would build for another device; subclasses may override it."""
 
 
 class FSDPSetupMixin(ShardedSetupMixin):
@@ -106,8 +100,19 @@ class FSDPSetupMixin(ShardedSetupMixin):
         copy_activation_checkpointing(strategy, replacement)
         return replacement
 
-    def _prepare_mesh(self) -> None:
-        self._choose_sharding()
+    def setup_environment(self) -> None:
+        """Create the process group, open the device and choose the sharding.
+
+        Raises:
+            RuntimeError: See ShardedSetupMixin.
+        """
+        # Lightning would build a mesh of GPUs, and torch one of a device of its own choice in a process without one.
+        mesh = fsdp_arguments(self).pop("device_mesh", None)
+        super().setup_environment()
+        self._choose_sharding(mesh)
+        self._check_storages()
+
+    def _check_storages(self) -> None:
         if self.sharding_strategy is not ShardingStrategy.NO_SHARD and not _torch_2_4.frees_storages(DEVICE):
             raise RuntimeError(
                 f"{type(self).__name__} needs a torch that frees storages of hpu tensors, got torch "
@@ -115,25 +120,24 @@ class FSDPSetupMixin(ShardedSetupMixin):
                 "with SynapseAI 1.17, or `strategy='hpu_ddp'` or `strategy='hpu_deepspeed'`"
             )
 
-    def _choose_sharding(self) -> None:
+    def _choose_sharding(self, mesh: "tuple[int, int] | DeviceMesh | None" = None) -> None:
         """Build the mesh of hybrid sharding, and choose `NO_SHARD` where a device has all parameters."""
         arguments = fsdp_arguments(self)
-        mesh = arguments.get("device_mesh")
         if self.world_size == 1:
             # Gathering, freeing and scattering on one device copies everything for nothing.
             self.sharding_strategy = ShardingStrategy.NO_SHARD
-            arguments.pop("device_mesh", None)
             return
         if mesh is None and arguments.get("process_group") is None and "HYBRID" in self.sharding_strategy.name:
             # torch would take all devices of the machine for those of this job.
             mesh = (self.num_nodes, self.num_processes)
         if mesh is None:
             return
-        arguments["device_mesh"] = mesh = _make_hybrid_mesh(mesh, self.world_size)
+        mesh = _make_hybrid_mesh(mesh, self.world_size)
         if "HYBRID" in self.sharding_strategy.name and mesh.size(mesh.ndim - 1) == 1:
             # torch would neither shard nor reduce gradients, because it looks at the group that shares a replica only.
             self.sharding_strategy = ShardingStrategy.NO_SHARD
-            del arguments["device_mesh"]
+        else:
+            arguments["device_mesh"] = mesh
 
     def _wrapping_context(self) -> AbstractContextManager[Any]:
         """Return a context in which torch's `wrap` shards modules, after they are moved to the device."""

@@ -74,6 +74,9 @@ class WorkerStrategyMixin(_Strategy):
     def num_nodes(self, num_nodes: int) -> None:
         """Ignore the Trainer's number."""
 
+    def setup_hccl_env(self) -> None:
+        """Do nothing: HPUTorchConfig has set rank and module, before Ray created the process group."""
+
     def _validate_environment(self) -> None:
         """Accept Ray's numbers: machines may have different numbers of workers."""
 
