@@ -226,16 +226,19 @@ class EventCollector:
     def _add_device_event(self, event: _JsonEvent, kind: DeviceEventKind) -> None:
         """Add an event of the device, or of a log of the host; `finish` knows the names of the lanes."""
         arguments = event.get("args") or {}
-        span = self._host_span(event)
+        name = sys.intern(str(event.get("name", "")))
+        start = float(event["ts"])
+        end = start + float(event.get("dur", 0))
         recipe = int(arguments.get("recipeId") or 0)
-        if recipe and recipe not in self._recipes:
-            self._recipes[recipe] = str(arguments.get("recipeName") or "")
-        if kind == "other" and recipe and _ENQUEUE in span.name:
-            self._enqueues.setdefault(recipe, []).append(span.interval)
+        if recipe:
+            if recipe not in self._recipes:
+                self._recipes[recipe] = str(arguments.get("recipeName") or "")
+            if kind == "other" and _ENQUEUE in name:
+                self._enqueues.setdefault(recipe, []).append((start, end))
         size = arguments.get("bytes", arguments.get("Bytes", 0))
         # The bridge writes numbers as text.
         size = int(size) if isinstance(size, int | float) or str(size).isdigit() else 0
-        device_event = DeviceEvent(span.name, span.start, span.end, kind, "", size, recipe)
+        device_event = DeviceEvent(name, start, end, kind, "", size, recipe)
         self._device_events.setdefault(_track(event), []).append(device_event)
         self._correlation.add_device_event(device_event, arguments)
 
