@@ -28,7 +28,7 @@ import gates
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-RECORDED_LIMIT: Final = 1.10
+RECORDED_LIMIT: Final = 1.05
 # The stopwatch that measures the profiler is part of it.
 UNRECORDED_LIMIT: Final = 1.02
 _MIN_ROUNDS: Final = 15

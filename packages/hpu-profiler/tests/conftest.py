@@ -77,7 +77,7 @@ def _rank_events(builder: TraceBuilder, loading: float) -> list[JsonEvent]:
             builder.operator("aten::mm", start + loading, 2, number),
             builder.device_event("aten::mm", start + loading, 20, "MME", external_id=number),
             # Overlaps with the kernel for 5 us.
-            builder.device_event("hccl:allreduce", start + loading + 15, 75 - loading, "NIC", size=64),
+            builder.device_event("nic_toy_send", start + loading + 15, 75 - loading, "NIC", size=64),
             builder.operator("aten::item", start + 90, 4, number + 1),
             builder.device_event("Memcpy DtoH", start + 94, 1, "DMA", "gpu_memcpy", external_id=number + 1, size=4),
         ]
@@ -97,10 +97,10 @@ def fast_rank(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> Trace:
 
 @pytest.fixture
 def slow_rank(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> Trace:
-    """Trace of rank 1, which loads data for 60 us per step and recompiles a graph for 10 us of the first step."""
+    """Trace of rank 1, which loads data for 60 us per step and compiles a graph for 10 us of the first step."""
     return make_trace(
         *_rank_events(builder, 60),
-        builder.device_event("recompilation", 1010, 10, "Synapse/log", "Runtime"),
+        builder.host_call("synGraphCompile", 1010, 10),
         name="fit-1-training.1.pt.trace.json",
         hpu_profiler={"rank": 1, "world_size": 2, "stage": "training", "host": "node-0"},
     )

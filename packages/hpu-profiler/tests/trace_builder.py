@@ -1,16 +1,21 @@
 """Builder for the JSON events of a trace."""
 
-from typing import Any
+from typing import Any, Final
 
 JsonEvent = dict[str, Any]
 
 
 class TraceBuilder:
-    """Makes JSON events as torch and the bridge write them. Times are microseconds."""
+    """Makes JSON events as torch and the bridge write them. Times are microseconds.
+
+    The lanes are those of `bridge_rules`. Ids of operators and launches are torch's; the bridge up to 1.19 writes none.
+    """
 
     HOST_PID = 70
     DEVICE_PID = 0
-    TRACKS = ("MME", "TPC", "DMA", "NIC", "Synapse/log")
+    #: Process and thread of SynapseAI's calls on the host.
+    HOST_LANE = (2, 7345)
+    TRACKS: Final = {"MME": 6000, "TPC": 7000, "DMA": 3000, "NIC": 14_000}
 
     def operator(  # noqa: PLR0913 - the fields of an event
         self, name: str, start: float, duration: float, external_id: int = 0, *, thread: int = 7, shapes: object = None
@@ -42,7 +47,12 @@ class TraceBuilder:
         """Return an event of the device."""
         given = {"External id": external_id, "correlation": correlation, "bytes": size}
         arguments = {key: value for key, value in given.items() if value}
-        return self._complete(cat, name, start, duration, self.DEVICE_PID, self.TRACKS.index(track), arguments)
+        cat = "Runtime" if track == "NIC" else cat
+        return self._complete(cat, name, start, duration, self.DEVICE_PID, self.TRACKS[track], arguments)
+
+    def host_call(self, name: str, start: float, duration: float) -> JsonEvent:
+        """Return a call of SynapseAI on the host."""
+        return self._complete("Runtime", name, start, duration, *self.HOST_LANE, {})
 
     def frame(self, name: str, start: float, duration: float, thread: int = 7) -> JsonEvent:
         """Return a call of a Python function."""
@@ -67,9 +77,15 @@ class TraceBuilder:
         return [
             {**device, "name": "process_name", "tid": 0, "args": {"name": "/device:HPU:0"}},
             *(
-                {**device, "name": "thread_name", "tid": index, "args": {"name": track}}
-                for index, track in enumerate(self.TRACKS)
+                {**device, "name": "thread_name", "tid": number, "args": {"name": track}}
+                for track, number in self.TRACKS.items()
             ),
+            {
+                "ph": "M",
+                "name": "thread_name",
+                **dict(zip(("pid", "tid"), self.HOST_LANE, strict=True)),
+                "args": {"name": "Synapse/toy_worker"},
+            },
         ]
 
     def _complete(  # noqa: PLR0913, PLR0917 - the fields of an event

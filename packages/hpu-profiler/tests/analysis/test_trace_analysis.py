@@ -41,7 +41,7 @@ def test_comm_overlap_is_time_with_kernels(fast_rank: Trace) -> None:
 
     assert (analysis.comm_time, analysis.comm_overlap, analysis.exposed_comm) == (140, 10, 130)
     (stats,) = analysis.collectives
-    assert (stats.name, stats.calls, stats.time, stats.bytes) == ("hccl:allreduce", 2, 140, 128)
+    assert (stats.name, stats.calls, stats.time, stats.bytes) == ("nic_toy_send", 2, 140, 128)
 
 
 def test_copies_are_grouped_by_direction(fast_rank: Trace) -> None:
@@ -58,7 +58,7 @@ def test_larger_count_of_compilations_is_taken(slow_rank: Trace) -> None:
     slow_rank.bridge_metrics = {"graph_compilation": {"TotalNumber": 3}}
 
     compilations = analyze_trace(slow_rank, "rank 1").compilations
-    assert compilations == CompilationStats(counted=3, recorded=1, recompilations=1, time=10)
+    assert compilations == CompilationStats(counted=3, recorded=1, time=10)
     assert compilations.count == 3
 
 

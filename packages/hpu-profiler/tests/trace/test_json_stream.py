@@ -44,6 +44,23 @@ def test_text_that_is_not_a_list_is_an_error(text: str) -> None:
         list(JsonStream(io.StringIO(text)).items())
 
 
+def test_objects_within_events_do_not_slow_down_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bridge writes the arguments of an event first; one of them may be an object as well."""
+    events = [{"args": {"a": {}}, "name": str(index)} for index in range(100)]
+    stream = JsonStream(io.StringIO(json.dumps(events)))
+    decoded = 0
+
+    def count(*arguments: Any) -> Any:
+        nonlocal decoded
+        decoded += 1
+        return json.JSONDecoder().raw_decode(*arguments)
+
+    monkeypatch.setattr(stream, "_decode", count)
+
+    assert list(stream.items()) == events
+    assert decoded == 1
+
+
 def test_read_text_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_stream, "_CHUNK_SIZE", 100)
     stream = JsonStream(io.StringIO(json.dumps([{"name": "event"}] * 1000)))

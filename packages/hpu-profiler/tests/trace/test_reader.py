@@ -49,22 +49,6 @@ def test_name_of_a_collective_is_none_on_another_engine(
     assert event.kind == "kernel"
 
 
-def test_logged_calls_are_host_spans(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
-    """The bridge writes its own calls into the device's process, as begin and end events."""
-    log = {"pid": builder.DEVICE_PID, "tid": 4}
-    trace = make_trace(
-        {"ph": "B", "name": "synGraphCompile", **log, "ts": 1},
-        {"ph": "B", "name": "inner", **log, "ts": 2},
-        {"ph": "E", **log, "ts": 3},
-        {"ph": "E", **log, "ts": 9},
-        builder.device_event("launch", 0, 1, "Synapse/log"),
-    )
-
-    assert trace.device_events == []
-    assert [(span.name, span.start, span.end) for span in trace.compilations] == [("synGraphCompile", 1, 9)]
-    assert [span.name for span in trace.spans] == ["launch", "inner"]
-
-
 def test_launch_of_a_device_event_is_linked(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
     """A launch is not an annotation."""
     trace = make_trace(builder.launch(1, 2, correlation=9), builder.device_event("gemm", 20, 1, correlation=9))
@@ -195,7 +179,15 @@ def test_device_event_is_linked_by_flow(builder: TraceBuilder, make_trace: Calla
     """The flow starts within the operator and ends at the start of the device event."""
     flow = [
         {"ph": "s", "id": 1, "cat": "async", "name": "flow", "pid": builder.HOST_PID, "tid": 7, "ts": 2},
-        {"ph": "f", "id": 1, "cat": "async", "name": "flow", "pid": builder.DEVICE_PID, "tid": 1, "ts": 20},
+        {
+            "ph": "f",
+            "id": 1,
+            "cat": "async",
+            "name": "flow",
+            "pid": builder.DEVICE_PID,
+            "tid": builder.TRACKS["TPC"],
+            "ts": 20,
+        },
     ]
 
     trace = make_trace(builder.operator("aten::mm", 0, 3), *flow, builder.device_event("gemm", 20, 1))

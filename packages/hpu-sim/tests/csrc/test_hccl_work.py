@@ -79,3 +79,24 @@ def results(output_of: Callable[..., str]) -> dict[str, list[object]]:
 def test_every_collective_has_a_future_and_a_trace_event(name: str, results: dict[str, list[object]]) -> None:
     """The future's value is the caller's hpu tensor, and a profile has one event with the collective's name."""
     assert results[name] == ["hpu", [3, 4], [name]]
+
+
+_PROFILE: Final = """
+import torch
+import torch.distributed as dist
+import habana_frameworks.torch.distributed.hccl
+
+dist.init_process_group("hccl", store=dist.HashStore(), rank=0, world_size=1)
+with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    dist.all_reduce(torch.ones(2, device="hpu"))
+dist.destroy_process_group()
+print(*(event.name for event in profile.events()))
+"""
+
+
+def test_a_profile_does_not_record_gloo(output_of: Callable[..., str]) -> None:
+    """Torch corrupts the heap if a recorded work of gloo ends after the profile."""
+    names = output_of(_PROFILE, HPU_SIM_DEVICES="1").splitlines()[-1].split()
+
+    assert "c10d::allreduce_" in names
+    assert not [name for name in names if name.startswith("gloo")]

@@ -6,10 +6,10 @@
 | `host_work` | time of the host by Lightning's action, callback, logger, DataLoader and user's line |
 | `host_sync` | calls that wait for a value from the device |
 | `idle_time` | idle time of the device, by what the host did meanwhile |
-| `kernels` | time by engine, graph and kernel, sequences that repeat |
+| `kernels` | time by engine, graph and kernel |
 | `device_events` | collectives and copies |
 | `steps` | the steps one by one, and the critical path through host, card and network |
-| `launches` | launch delays, length of the device's queue |
+| `launches` | launch delays |
 | `recompilation` | graph compilations and changing shapes |
 | `counters` | recorded counters, bandwidth |
 | `trace_analysis` | all results for one stage of one rank |

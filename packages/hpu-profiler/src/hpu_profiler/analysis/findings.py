@@ -199,19 +199,15 @@ def _compiles_graphs(rank: TraceAnalysis) -> bool:
 
 
 def _changing_shapes(ranks: Sequence[TraceAnalysis]) -> Finding | None:
-    rank = max(ranks, key=lambda each: (each.new_shapes, each.compilations.recompilations))
-    count = rank.new_shapes
-    recompiled = rank.compilations.recompilations
-    if not count and not recompiled:
+    rank = max(ranks, key=lambda each: each.new_shapes)
+    if not rank.new_shapes:
         return None
     compilation = "A card compiles a graph for each new shape"
     unmeasured = ", which can take seconds; the simulated card does not compile." if rank.trace.simulated else "."
     return Finding(
         "changing shapes",
-        f"Shapes change: {count} of {rank.steps} steps have new shapes"
-        if count
-        else f"{recompiled} graph{'s were' if recompiled > 1 else ' was'} recompiled for new shapes",
-        compilation + unmeasured + (f" {recompiled} were recompiled here." if recompiled and count else ""),
+        f"Shapes change: {rank.new_shapes} of {rank.steps} steps have new shapes",
+        compilation + unmeasured,
         _CURES["changing shapes"],
         _saving(ranks, lambda each: each.compilations.time),
         rank.new_shapes_location,
@@ -253,7 +249,7 @@ def _idle(rank: TraceAnalysis, category: str, name: str | None) -> float:
 
 def _compilation(ranks: Sequence[TraceAnalysis]) -> Finding | None:
     saving = _saving(ranks, lambda rank: rank.compilations.time)
-    if any(rank.compilations.recompilations or rank.new_shapes for rank in ranks) or not _is_large(saving, ranks):
+    if any(rank.new_shapes for rank in ranks) or not _is_large(saving, ranks):
         return None
     title = f"Compiling graphs takes {format_time(saving)} of each step"
     return Finding("compilation", title, "", _CURES["compilation"], saving)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 from hpu_core import bridge
 from hpu_profiler.analysis.device_events import UNKNOWN_DIRECTION, copy_direction
 from hpu_profiler.trace.call_stack import innermost_spans, owner_intervals
-from hpu_profiler.trace.intervals import intersection, length, union
+from hpu_profiler.trace.intervals import intersection, length
 from hpu_profiler.trace.model import Operator
 
 if TYPE_CHECKING:
@@ -134,17 +134,15 @@ def host_work(trace: Trace, idle: list[Interval]) -> tuple[HostWork, ...]:
     """
     windows = trace.windows
     rows = []
-    recorded: list[Interval] = []
     for owner, intervals in _owner_intervals(trace).items():
-        within = intersection(union(intervals), windows)
-        recorded += within
+        within = intersection(intervals, windows)
         if within:
             rows.append(HostWork(owner, length(within), length(intersection(within, idle))))
-    covered = union(recorded)
+    # The times of the owners do not overlap.
     rest = HostWork(
         Owner("unrecorded"),
-        length(windows) - length(covered),
-        length(intersection(windows, idle)) - length(intersection(covered, idle)),
+        length(windows) - sum(row.time for row in rows),
+        length(intersection(windows, idle)) - sum(row.idle for row in rows),
     )
     return tuple(sorted([*rows, rest], key=lambda row: (-row.idle, -row.time)))
 
@@ -244,11 +242,7 @@ def _sync_operators(trace: Trace) -> list[Operator]:
         for event in copies
         if event.operator and directions[event.name] in {"device to host", UNKNOWN_DIRECTION}
     }
-    waits = sorted(
-        span.interval
-        for span in (*trace.spans, *trace.sync_calls)
-        if _SYNC_RE.search(span.name) or span.name in _READING_CALLS
-    )
+    waits = sorted(span.interval for span in (*trace.spans, *trace.sync_calls) if _may_wait(span.name))
     reads = sorted(operator.interval for operator in readers.values())
     found = []
     for operator in trace.operators:
@@ -262,6 +256,11 @@ def _sync_operators(trace: Trace) -> list[Operator]:
         if is_found:
             found.append(operator)
     return found
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _may_wait(name: str) -> bool:
+    return name in _READING_CALLS or bool(_SYNC_RE.search(name))
 
 
 def _contains_start(operator: Operator, intervals: list[Interval]) -> bool:

@@ -10,6 +10,7 @@ from hpu_profiler.analysis.merge import merge_analyses
 from hpu_profiler.analysis.operators import merge_operator_stats, operator_stats
 from hpu_profiler.analysis.steps import critical_path
 from hpu_profiler.analysis.trace_analysis import analyze_trace
+from hpu_profiler.trace.reader import paused_gc
 from hpu_profiler.trace.stages import STAGES, split_stages
 
 if TYPE_CHECKING:
@@ -138,8 +139,9 @@ class _StageOfTrace:
 
     def add(self, part: Trace) -> None:
         """Add the results for a part."""
-        self.analyses.append(analyze_trace(part, "", self.shapes))
-        self.operators.append(operator_stats([part]))
+        with paused_gc():
+            self.analyses.append(analyze_trace(part, "", self.shapes))
+            self.operators.append(operator_stats([part]))
 
 
 def analyze_job(traces: Iterable[Trace]) -> JobAnalysis:

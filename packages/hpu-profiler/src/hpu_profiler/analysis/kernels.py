@@ -1,8 +1,7 @@
-"""Kernels of a trace: time by engine, by the bridge's graph and by name, and sequences that repeat."""
+"""Kernels of a trace: time by engine, by the bridge's graph and by name."""
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import Counter
 from dataclasses import dataclass, field
@@ -13,18 +12,16 @@ from hpu_profiler.analysis.merge import FIRST
 from hpu_profiler.trace.intervals import length, union
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from hpu_profiler.trace.model import DeviceEvent, Trace
 
 __all__ = [
     "EngineStats",
-    "KernelPattern",
     "MovingKernel",
     "RecipeStats",
     "engine_name",
     "engine_stats",
-    "kernel_patterns",
     "moving_kernels",
     "recipe_stats",
 ]
@@ -34,7 +31,6 @@ _KeyT = TypeVar("_KeyT")
 _ENGINE_OF_KIND: Final = {"collective": "NIC", "memcpy": "DMA", "memset": "DMA"}
 #: Nodes that move data only: the bridge's of `expand`, and transpositions by a copy engine.
 _MOVING_RE: Final = re.compile(r"^(broadcast|DmaTranspose|dma_?transpose)", re.IGNORECASE)
-_PATTERN_LENGTHS: Final = (3, 4, 5)
 _TOP_KERNELS: Final = 10
 
 
@@ -55,21 +51,6 @@ class EngineStats:
     time: float
     busy_time: float
     top_kernels: tuple[tuple[str, int, float], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class KernelPattern:
-    """Sequence of kernels that repeats, a candidate for fusion or `torch.compile`.
-
-    Attributes:
-        kernels: Names in order.
-        count: Number of occurrences that do not overlap.
-        time: Sum of the durations of its kernels.
-    """
-
-    kernels: tuple[str, ...]
-    count: int
-    time: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,22 +129,6 @@ def moving_kernels(trace: Trace) -> tuple[MovingKernel, ...]:
     return tuple(sorted(found, key=lambda each: -each.time))
 
 
-def kernel_patterns(events: Iterable[DeviceEvent], limit: int = 5) -> tuple[KernelPattern, ...]:
-    """Return the sequences of compute kernels that repeat, longest total time first.
-
-    Args:
-        events: Device events, ordered by start.
-        limit: Number of patterns to return. A pattern within another one with the same count is left out.
-    """
-    kernels = [event for event in events if event.kind == "kernel"]
-    names = [event.name for event in kernels]
-    found: list[KernelPattern] = []
-    for size in reversed(_PATTERN_LENGTHS):
-        longest = sorted(_patterns(kernels, names, size), key=lambda each: -each.time)[: 4 * limit]
-        found += [pattern for pattern in longest if not _is_part(pattern, found)]
-    return tuple(sorted(found, key=lambda each: -each.time)[:limit])
-
-
 def _groups(events: Iterable[tuple[_KeyT, DeviceEvent]]) -> dict[_KeyT, list[DeviceEvent]]:
     groups: dict[_KeyT, list[DeviceEvent]] = {}
     for key, event in events:
@@ -181,23 +146,3 @@ def _longest(events: Iterable[DeviceEvent]) -> list[tuple[str, float]]:
     for event in events:
         times[event.name] = times.get(event.name, 0.0) + event.duration
     return sorted(times.items(), key=lambda pair: -pair[1])[:_TOP_KERNELS]
-
-
-def _patterns(kernels: Sequence[DeviceEvent], names: Sequence[str], size: int) -> list[KernelPattern]:
-    found: dict[tuple[str, ...], list[int]] = {}
-    for index, key in enumerate(zip(*(names[offset:] for offset in range(size)), strict=False)):
-        starts = found.setdefault(key, [])
-        if not starts or index >= starts[-1] + size:
-            starts.append(index)
-    # Time from the first kernel up to each one.
-    sums = [0.0, *itertools.accumulate(kernel.duration for kernel in kernels)]
-    return [
-        KernelPattern(key, len(starts), sum(sums[start + size] - sums[start] for start in starts))
-        for key, starts in found.items()
-        if len(starts) > 1
-    ]
-
-
-def _is_part(pattern: KernelPattern, others: Iterable[KernelPattern]) -> bool:
-    text = "\n".join(pattern.kernels)
-    return any(other.count >= pattern.count and text in "\n".join(other.kernels) for other in others)

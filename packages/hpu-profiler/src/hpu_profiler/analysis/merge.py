@@ -37,7 +37,6 @@ _ROWS: Final[dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = {
     "moving_kernels": (lambda row: row.name, lambda row: -row.time),
     "engines": (lambda row: row.engine, lambda row: -row.time),
     "top_kernels": (lambda row: row[0], lambda row: -row[2]),
-    "patterns": (lambda row: row.kernels, lambda row: -row.time),
     "counters": (lambda row: row.name, lambda row: row.name),
 }
 

@@ -48,7 +48,9 @@ def operator_stats(traces: Iterable[Trace], *, group_by_shapes: bool = False) ->
 
     def row(name: str, shapes: str) -> OperatorStats:
         key = (name, shapes if group_by_shapes else "")
-        return rows.setdefault(key, OperatorStats(*key))
+        if key not in rows:
+            rows[key] = OperatorStats(*key)
+        return rows[key]
 
     for trace in traces:
         for operator in trace.operators:

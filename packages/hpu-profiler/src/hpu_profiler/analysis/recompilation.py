@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hpu_profiler.analysis.merge import MAX
 from hpu_profiler.trace.intervals import length, union
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CompilationStats", "NewShapes", "compilation_stats", "new_shapes"]
 
-_RECOMPILE_RE: Final = re.compile(r"recompil", re.IGNORECASE)
-
 
 @dataclass(frozen=True, slots=True)
 class CompilationStats:
@@ -27,13 +24,11 @@ class CompilationStats:
     Attributes:
         counted: Number of compiled graphs by the bridge's metric; 0 if the trace does not have it.
         recorded: Number of compilations in the trace.
-        recompilations: Number of graphs compiled again for other shapes, as far as the trace shows them.
         time: Time in compilations, as far as the trace shows them, in microseconds.
     """
 
     counted: int = field(metadata=MAX)
     recorded: int
-    recompilations: int
     time: float
 
     @property
@@ -62,7 +57,6 @@ def compilation_stats(trace: Trace) -> CompilationStats:
     return CompilationStats(
         counted=int(metric.get("TotalNumber", 0)),
         recorded=len(trace.compilations),
-        recompilations=sum(bool(_RECOMPILE_RE.search(span.name)) for span in trace.compilations),
         time=length(union(span.interval for span in trace.compilations)),
     )
 

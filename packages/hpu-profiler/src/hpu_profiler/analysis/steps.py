@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hpu_profiler.trace.intervals import intersection, length
+from hpu_profiler.trace.intervals import clipped, intersection, length
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,13 +74,11 @@ def step_stats(
     """
     found = []
     for step in steps:
-        within = _overlapping(collectives, step.interval)
-        both = _overlapping(working, step.interval)
-        card = length(intersection(both, [step.interval]))
-        communication = intersection(within, [step.interval])
-        network = length(communication) - length(intersection(communication, both))
+        work, communication = clipped(working, step.interval), clipped(collectives, step.interval)
+        card = length(work)
+        network = length(communication) - length(intersection(communication, work))
         end = communication[-1][1] if communication else None
-        duration = length(intersection(_overlapping(windows, step.interval), [step.interval]))
+        duration = length(clipped(windows, step.interval))
         found.append(StepStats(step.name, duration, card, network, duration - card - network, end))
     return tuple(found)
 
@@ -103,9 +100,3 @@ def critical_path(ranks: Mapping[str, Sequence[StepStats]]) -> tuple[PathStep, .
         network = min(step.network for step in steps.values())
         path.append(PathStep(name, last, steps[last].host, steps[last].card, network))
     return tuple(path)
-
-
-def _overlapping(intervals: list[Interval], window: Interval) -> list[Interval]:
-    """Return those of disjoint, ordered intervals that overlap a window."""
-    first = max(bisect_right(intervals, (window[0],)) - 1, 0)
-    return intervals[first : bisect_left(intervals, (window[1],))]

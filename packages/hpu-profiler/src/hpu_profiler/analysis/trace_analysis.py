@@ -10,8 +10,8 @@ from hpu_profiler.analysis.device_events import collective_sizes, collective_sta
 from hpu_profiler.analysis.host_sync import host_syncs
 from hpu_profiler.analysis.host_work import locations
 from hpu_profiler.analysis.idle_time import idle_time
-from hpu_profiler.analysis.kernels import engine_stats, kernel_patterns, moving_kernels, recipe_stats
-from hpu_profiler.analysis.launches import launch_stats, queue_length, queue_stats
+from hpu_profiler.analysis.kernels import engine_stats, moving_kernels, recipe_stats
+from hpu_profiler.analysis.launches import launch_stats
 from hpu_profiler.analysis.merge import FIRST
 from hpu_profiler.analysis.recompilation import compilation_stats, new_shapes
 from hpu_profiler.analysis.steps import step_stats
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from hpu_profiler.analysis.device_events import CollectiveSize, DeviceEventStats
     from hpu_profiler.analysis.host_sync import HostSyncs
     from hpu_profiler.analysis.idle_time import IdleTime
-    from hpu_profiler.analysis.kernels import EngineStats, KernelPattern, MovingKernel, RecipeStats
-    from hpu_profiler.analysis.launches import LaunchStats, QueueStats
+    from hpu_profiler.analysis.kernels import EngineStats, MovingKernel, RecipeStats
+    from hpu_profiler.analysis.launches import LaunchStats
     from hpu_profiler.analysis.recompilation import CompilationStats
     from hpu_profiler.analysis.steps import StepStats
     from hpu_profiler.trace.intervals import Interval
@@ -58,9 +58,7 @@ class TraceAnalysis:
         new_shapes: Number of steps with shapes that no earlier step had.
         new_shapes_location: The user's line of the first new shape; empty if the trace does not show it.
         engines: Totals by engine.
-        patterns: Sequences of kernels that repeat.
         launches: Statistics of the launches.
-        queue: Length of the device's queue.
         counters: Statistics of the recorded counters.
         memory: Samples of the allocated bytes by device.
     """
@@ -86,9 +84,7 @@ class TraceAnalysis:
     new_shapes: int
     new_shapes_location: str
     engines: tuple[EngineStats, ...]
-    patterns: tuple[KernelPattern, ...]
     launches: LaunchStats
-    queue: QueueStats
     counters: tuple[CounterStats, ...]
     memory: dict[str, Counter]
 
@@ -168,9 +164,7 @@ def analyze_trace(trace: Trace, name: str, shapes_before: set[tuple[str, str]] |
         new_shapes=shapes.steps,
         new_shapes_location=next(filter(None, lines), ""),
         engines=engine_stats(events),
-        patterns=kernel_patterns(events),
         launches=launch_stats(events),
-        queue=queue_stats(queue_length(events), trace.windows),
         counters=counter_stats(trace.counters, trace.windows),
         memory={name: samples for name, samples in trace.counters.items() if name.startswith("memory ")},
     )

@@ -72,7 +72,6 @@ def details(stage: StageAnalysis, *, max_operators: int) -> list[Table]:
         _launches(stage),
         _device_events(stage),
         _collective_sizes(stage),
-        _patterns(stage),
         _operators(stage, max_operators),
         _counters(stage),
     ]
@@ -151,13 +150,13 @@ def _recipes(stage: StageAnalysis) -> Table:
 
 def _launches(stage: StageAnalysis) -> Table:
     def cells(trace: TraceAnalysis) -> Iterable[tuple[str, ...]]:
-        launches, queue = trace.launches, trace.queue
+        launches = trace.launches
         if launches.launches:
-            queued = f"{queue.mean:.1f}", str(queue.max), format_percent(queue.empty_fraction)
-            yield str(launches.launches), str(launches.short_kernels), format_time(launches.delay), *queued
+            delays = format_time(launches.delay), format_time(launches.max_delay)
+            yield str(launches.launches), str(launches.kernels), str(launches.short_kernels), *delays
 
-    columns = "launches|short kernels|launch delay|queue, mean|queue, max|queue empty"
-    return _of_each_trace(stage, "Launches and queue", columns, 0, cells)
+    columns = "launches|kernels|short kernels|launch delay|longest"
+    return _of_each_trace(stage, "Launches", columns, 0, cells)
 
 
 def _device_events(stage: StageAnalysis) -> Table:
@@ -179,13 +178,6 @@ def _collective_sizes(stage: StageAnalysis) -> Table:
 
     columns = "collective|up to|calls|median time|GB/s|of the links"
     return _of_each_trace(stage, "Bandwidth of collectives by size", columns, 1, cells)
-
-
-def _patterns(stage: StageAnalysis) -> Table:
-    def cells(trace: TraceAnalysis) -> Iterable[tuple[str, ...]]:
-        return ((" → ".join(row.kernels), str(row.count), format_time(row.time)) for row in trace.patterns)
-
-    return _of_each_trace(stage, "Kernel sequences that repeat", "sequence|count|time", 1, cells)
 
 
 def _operators(stage: StageAnalysis, limit: int) -> Table:

@@ -73,30 +73,37 @@ def owner_intervals(
         owner: Function that returns the owner of a span from the span and the owner of its caller.
     """
     intervals: dict[_OwnerT, list[Interval]] = {}
-    stack: list[tuple[float, _OwnerT | None]] = []
+    # End and owner of each span that runs, with the intervals of the owner.
+    stack: list[tuple[float, _OwnerT | None, list[Interval]]] = []
+    unowned: list[Interval] = []
     position = 0.0
 
     def advance(end: float) -> None:
         # The time since the last start or end belongs to the innermost span.
         nonlocal position
-        if stack and end > position and stack[-1][1] is not None:
-            pieces = intervals.setdefault(stack[-1][1], [])
-            if pieces and pieces[-1][1] == position:
-                pieces[-1] = (pieces[-1][0], end)
-            else:
-                pieces.append((position, end))
-        position = max(position, end)
+        if end > position:
+            if stack:
+                pieces = stack[-1][2]
+                if pieces and pieces[-1][1] == position:
+                    pieces[-1] = (pieces[-1][0], end)
+                else:
+                    pieces.append((position, end))
+            position = end
 
     for span in sorted(spans, key=_call_order):
         while stack and stack[-1][0] <= span.start:
             advance(stack[-1][0])
             stack.pop()
         advance(span.start)
-        stack.append((span.end, owner(span, stack[-1][1] if stack else None)))
+        _, caller, pieces = stack[-1] if stack else (0.0, None, unowned)
+        own = owner(span, caller)
+        if own is not caller:
+            pieces = unowned if own is None else intervals.setdefault(own, [])
+        stack.append((span.end, own, pieces))
     while stack:
         advance(stack[-1][0])
         stack.pop()
-    return intervals
+    return {own: pieces for own, pieces in intervals.items() if pieces}
 
 
 def _call_order(span: HostSpan) -> tuple[float, float]:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Any, Final
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hpu_profiler.trace import lanes
 from hpu_profiler.trace.call_stack import group_by_thread, innermost_spans, set_self_times
 from hpu_profiler.trace.correlation import Correlation, external_id
-from hpu_profiler.trace.model import DeviceEvent, HostSpan, Launch, Operator, SyncCall
+from hpu_profiler.trace.model import DeviceEvent, DeviceEventKind, HostSpan, Launch, Operator, SyncCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hpu_profiler.trace.intervals import Interval
-    from hpu_profiler.trace.model import Counter, DeviceEventKind, Trace
+    from hpu_profiler.trace.model import Counter, Trace
 
 __all__ = ["SYNC_CALL_RE", "EventCollector"]
 
@@ -59,6 +61,10 @@ SYNC_CALL_RE: Final = re.compile(
 )
 #: Shortest Python call that is kept, in microseconds. The time of shorter ones belongs to their callers.
 _MIN_FRAME: Final = 5.0
+#: What an event of the host or of the device is, by its category and name.
+_Role = Literal["operator", "frame", "annotation", "ignored"] | DeviceEventKind
+#: Number of names of which the roles are kept.
+_MAX_NAMES: Final = 1 << 16
 #: Names of torch's device types, by number.
 _DEVICE_TYPES: Final = {0: "CPU", 1: "CUDA", 15: "HPU", 20: "device"}
 
@@ -105,7 +111,7 @@ class EventCollector:
         phase = event.get("ph")
         if phase == "M":
             self._add_name(event)
-        elif phase is not None and self._is_in_window(event):
+        elif phase is not None and self._window[0] <= float(event.get("ts") or 0) < self._window[1]:
             self.events += 1
             if phase == "X":
                 self._add_complete(event)
@@ -153,7 +159,7 @@ class EventCollector:
             trace.compilations,
             trace.sync_calls,
         ):
-            spans.sort(key=lambda span: span.start)
+            spans.sort(key=attrgetter("start"))
         trace.frames.sort(key=lambda span: (span.start, -span.end))
         for operators in group_by_thread(trace.operators).values():
             set_self_times(operators)
@@ -169,9 +175,6 @@ class EventCollector:
             )
         trace.notes += tuple(notes)
 
-    def _is_in_window(self, event: _JsonEvent) -> bool:
-        return self._window[0] <= float(event.get("ts") or 0) < self._window[1]
-
     def _add_name(self, event: _JsonEvent) -> None:
         name = str((event.get("args") or {}).get("name", ""))
         if event.get("name") == "process_name":
@@ -180,62 +183,62 @@ class EventCollector:
             self._threads[_track(event)] = name.strip()
 
     def _add_complete(self, event: _JsonEvent) -> None:
-        category = str(event.get("cat", "")).lower()
-        name = str(event.get("name", ""))
         if event.get("dur", 0) < 0:
             self._negative += 1
             event["dur"] = 0
-        kind = _DEVICE_CATEGORIES.get(category)
-        if category in _OPERATOR_CATEGORIES and not _ANNOTATION_RE.match(name):
+        category = str(event.get("cat", ""))
+        role = _role(category, str(event.get("name", "")))
+        if role == "operator":
             self._operators.setdefault(event.get("pid"), []).append(self._operator(event))
-        elif category == "python_function":
-            self._add_frame(event, name)
-        elif kind is not None and not (kind == "other" and "correlation" in (event.get("args") or {})):
-            self._add_device_event(event, kind)
-        elif category not in _IGNORED_CATEGORIES:
-            self._add_annotation(event, name, is_uncategorized=not category)
+        elif role == "frame":
+            self._add_frame(event)
+        elif role == "annotation" or (role == "other" and "correlation" in (event.get("args") or {})):
+            self._add_annotation(event, is_uncategorized=not category)
+        elif role != "ignored":
+            self._add_device_event(event, role)
 
-    def _add_annotation(self, event: _JsonEvent, name: str, *, is_uncategorized: bool) -> None:
+    def _add_annotation(self, event: _JsonEvent, *, is_uncategorized: bool) -> None:
         """Add an annotation, or a call of the runtime."""
         is_launch = self._correlation.add_launch(event)
-        if not is_launch or _COMPILATION_RE.search(name) or _SYNC_RE.search(name):
-            span = self._host_span(event)
+        span = self._host_span(event)
+        if not is_launch or _explains_idle_time(span.name):
             self._add_host_span(span)
             if is_uncategorized:
                 self._uncategorized.append(span)
 
-    def _add_frame(self, event: _JsonEvent, name: str) -> None:
+    def _add_frame(self, event: _JsonEvent) -> None:
+        name = str(event.get("name", ""))
         if not name.startswith("<built-in"):
             if event.get("dur", 0) >= _MIN_FRAME:
                 self._frames.append(self._host_span(event))
-            return
-        match = SYNC_CALL_RE.match(name)
-        if match is not None:
+        elif call := _sync_call(name):
             span = self._host_span(event)
-            call = match["function"] or f".{match['method']}()"
-            self._sync_calls.append(SyncCall(sys.intern(call), span.start, span.end, span.thread))
+            self._sync_calls.append(SyncCall(call, span.start, span.end, span.thread))
 
     def _add_host_span(self, span: HostSpan) -> None:
-        if _STEP_RE.match(span.name):
-            self._steps.append(span)
-        elif _COMPILATION_RE.search(span.name):
+        if _is_compilation(span.name):
             self._compilations.append(span)
+        elif span.name.startswith("ProfilerStep#") and _STEP_RE.match(span.name):
+            self._steps.append(span)
         else:
             self._spans.append(span)
 
     def _add_device_event(self, event: _JsonEvent, kind: DeviceEventKind) -> None:
         """Add an event of the device, or of a log of the host; `finish` knows the names of the lanes."""
         arguments = event.get("args") or {}
-        span = self._host_span(event)
+        name = sys.intern(str(event.get("name", "")))
+        start = float(event["ts"])
+        end = start + float(event.get("dur", 0))
         recipe = int(arguments.get("recipeId") or 0)
-        if recipe and recipe not in self._recipes:
-            self._recipes[recipe] = str(arguments.get("recipeName") or "")
-        if kind == "other" and recipe and _ENQUEUE in span.name:
-            self._enqueues.setdefault(recipe, []).append(span.interval)
+        if recipe:
+            if recipe not in self._recipes:
+                self._recipes[recipe] = str(arguments.get("recipeName") or "")
+            if kind == "other" and _ENQUEUE in name:
+                self._enqueues.setdefault(recipe, []).append((start, end))
         size = arguments.get("bytes", arguments.get("Bytes", 0))
         # The bridge writes numbers as text.
         size = int(size) if isinstance(size, int | float) or str(size).isdigit() else 0
-        device_event = DeviceEvent(span.name, span.start, span.end, kind, "", size, recipe)
+        device_event = DeviceEvent(name, start, end, kind, "", size, recipe)
         self._device_events.setdefault(_track(event), []).append(device_event)
         self._correlation.add_device_event(device_event, arguments)
 
@@ -383,6 +386,34 @@ class EventCollector:
             external_id(arguments),
             sys.intern(str(shapes)) if shapes else "",
         )
+
+
+# Names repeat in each step, so each is looked at once.
+@functools.lru_cache(maxsize=_MAX_NAMES)
+def _role(category: str, name: str) -> _Role:
+    category = category.lower()
+    if category in _OPERATOR_CATEGORIES:
+        return "annotation" if _ANNOTATION_RE.match(name) else "operator"
+    if category == "python_function":
+        return "frame"
+    return "ignored" if category in _IGNORED_CATEGORIES else _DEVICE_CATEGORIES.get(category, "annotation")
+
+
+@functools.lru_cache(maxsize=_MAX_NAMES)
+def _is_compilation(name: str) -> bool:
+    return bool(_COMPILATION_RE.search(name))
+
+
+@functools.lru_cache(maxsize=_MAX_NAMES)
+def _explains_idle_time(name: str) -> bool:
+    return bool(_COMPILATION_RE.search(name) or _SYNC_RE.search(name))
+
+
+@functools.lru_cache(maxsize=_MAX_NAMES)
+def _sync_call(name: str) -> str:
+    """Return the call of a built-in function that may wait for the device, such as ".item()"; empty for others."""
+    match = SYNC_CALL_RE.match(name)
+    return (match["function"] or f".{match['method']}()") if match else ""
 
 
 def _track(event: _JsonEvent) -> _Track:

@@ -22,7 +22,7 @@ __all__ = ["FilePart", "PartReader", "file_parts"]
 _CHUNK_SIZE: Final = 1 << 22
 #: Comma between two events. No text within an event has an unescaped quotation mark after a brace.
 _BETWEEN_EVENTS_RE: Final = re.compile(rb'\},\s*(?=\{\s*"(?:args|bp|cat|dur|id|name|ph|pid|s|tid|ts)"\s*:)')
-_METADATA_RE: Final = re.compile(rb'"ph":\s*"M"')
+_METADATA: Final = (b'"ph":"M"', b'"ph": "M"')
 _TIME_RE: Final = re.compile(rb'"ts":\s*([\d.]+)')
 _STEP_RE: Final = re.compile(rb'"ProfilerStep#\d+"')
 #: Times of a step's event: torch writes its fields in an order of its own, the bridge in that of the alphabet.
@@ -135,9 +135,9 @@ def _split(file: IO[bytes]) -> Iterator[bytes]:
 
 def _time_range(text: bytes) -> Interval:
     """Return the first and the last start of events; all times for text with names of lanes, which each part needs."""
-    if _METADATA_RE.search(text):
+    if any(each in text for each in _METADATA):
         return _ALL
-    times = [float(time) for time in _TIME_RE.findall(text)]
+    times = list(map(float, _TIME_RE.findall(text)))
     return (min(times), max(times)) if times else _ALL
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Interval", "difference", "intersection", "length", "union"]
+__all__ = ["Interval", "clipped", "difference", "intersection", "length", "union"]
 
 #: Start and end.
 Interval = tuple[float, float]
-#: How many times longer one list is than another for which its intervals are looked up one by one.
+#: How many times longer one list is than another for which its intervals are searched for.
 _SKIP_RATIO: Final = 8
 
 
@@ -39,13 +39,11 @@ def intersection(first: list[Interval], second: list[Interval]) -> list[Interval
     """
     if len(first) > len(second):
         first, second = second, first
+    if len(second) > _SKIP_RATIO * len(first):
+        return [piece for interval in first for piece in clipped(second, interval)]
     common = []
     j = 0
-    skips = len(second) > _SKIP_RATIO * len(first)
     for start, end in first:
-        if skips:
-            # Intervals before this one are passed over in O(log n).
-            j = max(bisect_right(second, (start,), lo=j) - 1, 0)
         while j < len(second) and second[j][1] <= start:
             j += 1
         while j < len(second) and second[j][0] < end:
@@ -54,6 +52,23 @@ def intersection(first: list[Interval], second: list[Interval]) -> list[Interval
                 break
             j += 1
     return common
+
+
+def clipped(intervals: list[Interval], window: Interval) -> list[Interval]:
+    """Return the parts of the intervals, a result of `union`, within a window; both ends are found in O(log n).
+
+    >>> clipped([(0, 3), (4, 6), (8, 9)], (2, 5))
+    [(2, 3), (4, 5)]
+    """
+    start, end = window
+    first = bisect_right(intervals, (start,))
+    if first and intervals[first - 1][1] > start:
+        first -= 1
+    pieces = intervals[first : bisect_left(intervals, (end,), lo=first)]
+    if pieces:
+        pieces[0] = max(start, pieces[0][0]), pieces[0][1]
+        pieces[-1] = pieces[-1][0], min(end, pieces[-1][1])
+    return pieces
 
 
 def difference(first: list[Interval], second: list[Interval]) -> list[Interval]:

@@ -19,6 +19,7 @@ _CHUNK_SIZE: Final = 1 << 22
 _SPACE: Final = " \t\r\n"
 _DELIMITERS: Final = frozenset(",:]} \t\r\n")
 _SPACE_RE: Final = re.compile(r"[ \t\r\n]*")
+_OBJECT_RE: Final = re.compile(r"[ \t\r\n]*\{")
 #: Negative duration as Kineto of torch 2.13 writes it, with a sign before the fraction as well.
 _SIGNED_FRACTION_RE: Final = re.compile(r"(:\s*-\d+)\.-(\d+)")
 
@@ -85,10 +86,15 @@ class JsonStream:
 
     def _buffered_objects(self) -> list[Any]:
         """Consume and return the objects in the buffer that a comma follows; none if they cannot be told apart."""
+        if not self._is_divisible:
+            return []
         # The text up to here is a list of complete objects, unless this is within an object or a string. Then the
         # decoder fails, because a bracket or a quotation mark lacks its partner.
         end = self._buffer.rfind("},", self._position)
-        if end < 0 or not self._is_divisible:
+        while end >= 0 and _OBJECT_RE.match(self._buffer, end + 2) is None:
+            # An object within an event, as the arguments are in the bridge's order of keys.
+            end = self._buffer.rfind("},", self._position, end)
+        if end < 0:
             return []
         try:
             objects: list[Any] = self._decode_list(f"[{self._buffer[self._position : end + 1]}]")

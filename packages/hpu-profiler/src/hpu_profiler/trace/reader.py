@@ -8,6 +8,7 @@ trace of a card was available. A trace that is damaged is read as far as it goes
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import gzip
 import io
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["TraceError", "find_traces", "open_trace", "read_parts", "read_trace"]
+__all__ = ["TraceError", "find_traces", "open_trace", "paused_gc", "read_parts", "read_trace"]
 
 #: Size of the largest file that is read at once, in bytes; its events take less than 2 GB of memory.
 MAX_BYTES: Final = 800_000_000
@@ -90,6 +91,18 @@ def find_traces(paths: Iterable[Path]) -> list[Path]:
     return traces
 
 
+@contextlib.contextmanager
+def paused_gc() -> Iterator[None]:
+    """Do not search for cycles: of the millions of objects of a trace, few are dropped before all are."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def open_trace(path: Path) -> IO[bytes]:
     """Return a trace file, which is decompressed where its name says so."""
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
@@ -112,19 +125,13 @@ def _read(path: Path, part: FilePart, progress: Callable[[int], object] | None, 
     """Return a part of a file as a trace."""
     trace = Trace(path=path, part=number)
     collector = EventCollector(part.window)
-    # Millions of objects are made and few are dropped, so searching them for cycles is futile.
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
+    with paused_gc():
         content = _collect(path, part, collector, progress, trace)
         metadata = content.get(METADATA_KEY) or {}
         _add_metadata(trace, content, metadata)
         collector.finish(
             trace, base=int(content.get("baseTimeNanoseconds") or 0), call_lines=content.get(CALL_LINES_KEY) or ()
         )
-    finally:
-        if was_enabled:
-            gc.enable()
     if "steps" in metadata:
         # HPUProfiler writes the number of complete steps; the trace also has an annotation of a step that was cut.
         trace.steps = trace.steps[: max(metadata["steps"] - part.first_step, 0)]

@@ -10,6 +10,7 @@
 
 #include <ATen/ThreadLocalPythonObjects.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/record_function.h>
 #include <torch/library.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
@@ -362,6 +363,9 @@ void run_collective(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       value = c10::IValue(hccl->as_cpu_group());
     }
   }
+  // A recorded work of gloo ends on one of gloo's threads. If that is after the end of the profile, torch writes to an
+  // event that it has freed. The bridge's collectives have no such record either.
+  const at::DisableRecordFunctionGuard unrecorded;
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
 }
 
