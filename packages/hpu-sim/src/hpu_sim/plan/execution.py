@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpu_sim.plan import frameworks, patches
+from hpu_sim.plan import bridge_kernels, frameworks, patches
 from hpu_sim.plan.errors import PlanComplete, PlanError
 from hpu_sim.plan.session import Options, Session, set_current
 from hpu_sim.prediction import torch_tools, zero
@@ -51,6 +51,7 @@ def record_call(call: Any, options: Options, command: Sequence[str] = ()) -> Rec
             _rank_variables(options),
             patches.applied(session),
             frameworks.taken_over(session),
+            bridge_kernels.applied(device),
             device,
         ):
             call()
