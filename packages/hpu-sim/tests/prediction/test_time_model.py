@@ -299,14 +299,28 @@ def test_graphs_are_counted() -> None:
     assert count_graphs(StepRecording([*forward, *backward, *forward]), is_lazy=False) == 2
 
 
-def test_a_recording_is_predicted_in_its_own_mode_and_precision() -> None:
-    step = StepRecording([_operation(flops=1 << 44, reads=(0,), writes=(1,), size=1024)])
-    recording = Recording(("",), 0, 1, 1, precision="bf16-mixed", lazy=True, steps=[step])
-    half = predict_recording(recording, "GAUDI2", "slow").seconds
+def test_a_recording_is_predicted_in_its_own_mode() -> None:
+    step = _small(1000)
+    recording = Recording(("",), 0, 1, 1, compiled=True, steps=[step])
 
-    recording.precision = "fp8"
+    seconds = predict_recording(recording, "GAUDI2", "slow").seconds
+    step.mode = "compile"
 
-    assert predict_recording(recording, "GAUDI2", "slow").seconds == pytest.approx(half * 432 / 865, rel=0.05)
+    assert seconds == predict(step, "GAUDI2", 1, estimate="slow", fuse=True).seconds
+    assert seconds < 1000 * hardware("GAUDI2", "slow").trace_seconds
+
+
+def test_products_in_float8_have_their_own_peak() -> None:
+    """With their casts, they take a little more than half the time."""
+    product = _operation(flops=1 << 44, reads=(0,), writes=(1,), size=1024)
+    half = _seconds([product])
+    product.dtype = "float8"
+    recorded = _seconds([product])
+    product.dtype = "bfloat16"
+    assumed = predict(StepRecording([product]), "GAUDI2", 8, estimate="slow", fuse=True, float8=True).seconds
+
+    assert recorded == pytest.approx(half * 432 / 865, rel=0.05)
+    assert recorded < assumed < half
 
 
 def test_a_host_sync_drains_the_queue() -> None:

@@ -13,6 +13,7 @@ from hpu_sim.plan import bridge_kernels, frameworks, patches
 from hpu_sim.plan.errors import PlanComplete, PlanError
 from hpu_sim.plan.session import Options, Session, set_current
 from hpu_sim.prediction import torch_tools, zero
+from hpu_sim.prediction.time_model import mode_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -64,6 +65,8 @@ def record_call(call: Any, options: Options, command: Sequence[str] = ()) -> Rec
         raise patches.explain(error, device) from error
     recording = session.result()
     patches.describe_mode(recording)
+    for step in recording.steps:
+        step.mode = mode_of(recording)
     return zero.apply(recording, session.zero) if session.zero else recording
 
 

@@ -35,7 +35,6 @@ def trace_of_recording(recording: Recording, generation: str) -> dict[str, Any]:
         rank=recording.rank,
         world_size=recording.world_size,
         mode=mode_of(recording),
-        float8=recording.is_float8,
     )
 
 
@@ -48,10 +47,9 @@ def trace_of_step(  # noqa: PLR0913 - the arguments of the time model and the ra
     rank: int = 0,
     world_size: int = 1,
     mode: Mode | None = None,
-    float8: bool = False,
 ) -> dict[str, Any]:
     """Return the trace of a recorded step."""
-    timeline = predict(step, generation, devices, estimate="slow", fuse=fuse, mode=mode, float8=float8)
+    timeline = predict(step, generation, devices, estimate="slow", fuse=fuse, mode=mode)
     end = max(timeline.seconds, *(span.end for span in timeline.host_spans), 0.0)
     events = _metadata_events()
     events.append(_event("user_annotation", "ProfilerStep#1", _HOST_PID, _HOST_PID, 0.0, end, {}))

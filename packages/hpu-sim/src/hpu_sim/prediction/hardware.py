@@ -97,6 +97,8 @@ def from_ranges(generation: str, estimate: Estimate, changed: Mapping[str, tuple
 
     def end(name: str) -> float:
         entry = own.get(name) or common[name]
+        if name not in changed and estimate == "middle" and "value" in entry:
+            return float(entry["value"])
         return at(changed.get(name) or entry["range"], estimate)
 
     return Hardware(
@@ -116,6 +118,21 @@ def ranges(generation: str) -> dict[str, tuple[float, float]]:
     """Return the ranges of a generation, slow end first, by their names in the file."""
     entries = {**_data()["common"], **_data()["generations"][generation]}
     return {name: (entry["range"][0], entry["range"][1]) for name, entry in entries.items() if "range" in entry}
+
+
+def shared_names() -> frozenset[str]:
+    """Return the names of the ranges that hold for all generations."""
+    return frozenset(name for name, entry in _data()["common"].items() if "range" in entry)
+
+
+def residual(name: str) -> float:
+    """Return the logarithm of the factor by which a prediction, such as a "ratio", may be off beyond the ranges."""
+    return math.log(_data()["common"]["residuals"][name])
+
+
+def memory_entries() -> list[dict[str, Any]]:
+    """Return the ranges of memory beside tensors."""
+    return list(_data()["common"]["memory_reserves"])
 
 
 def usable_memory(generation: str) -> int:

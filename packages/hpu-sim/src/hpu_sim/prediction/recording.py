@@ -152,6 +152,7 @@ class StepRecording:
         loader_seconds: Time in which the host prepares the batch in the process that trains. 0 where it is not known;
             then a prediction leaves it out.
         worker_seconds: The same in workers, of all samples of the step together, divided by the number of workers.
+        mode: How the host launches the operators: "eager", "lazy" or "compile"; empty if it is not known.
     """
 
     operations: list[Operation] = field(default_factory=list)
@@ -162,6 +163,7 @@ class StepRecording:
     peaks: dict[Phase, tuple[int, dict[tuple[str, int], int]]] = field(default_factory=dict)
     loader_seconds: float = 0.0
     worker_seconds: float = 0.0
+    mode: Literal["eager", "lazy", "compile", ""] = ""
 
     @property
     def flops(self) -> int:
@@ -210,11 +212,6 @@ class Recording:
     steps: list[StepRecording] = field(default_factory=list)
     host_reads: list[HostRead] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
-    @property
-    def is_float8(self) -> bool:
-        """Whether products of weights run in float8, as Lightning's precisions for the transformer engine ask."""
-        return self.precision.startswith(("fp8", "transformer-engine"))
 
     @property
     def steady(self) -> StepRecording:

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 # advice for operand sizes).
 _ALIGNMENT: Final = 256
 _ITEM_BYTES: Final = {"float8": 1, "bfloat16": 2, "float16": 2}
-# The first step fills the queues, the second one is steady.
-_STEPS: Final = 2
-
 # Operators by which the transformer engine takes the maximum of both operands of a product and casts them.
 _LAUNCHES_OF_CASTS: Final = 4
 
@@ -111,7 +108,6 @@ def predict_recording(recording: Recording, generation: str, estimate: Estimate)
         recording.devices,
         estimate=estimate,
         fuse=mode != "eager",
-        float8=recording.is_float8,
         mode=mode,
     )
 
@@ -135,14 +131,26 @@ def predict(  # noqa: PLR0913 - the hardware and the mode
         estimate: End of the hardware's ranges, or their middle.
         fuse: Whether element-wise operators fuse and graphs are launched as a whole: lazy mode and ``torch.compile``.
         float8: Whether matrix products of weights run in float8, as in Intel's transformer engine.
-        mode: How the host launches operators; None for lazy mode if they fuse, else eager mode.
+        mode: How the host launches operators; None for that of the recorded step. If that is not known, it is lazy mode
+            if operators fuse, else eager mode.
     """
-    mode = mode or ("lazy" if fuse else "eager")
+    mode = mode or step.mode or ("lazy" if fuse else "eager")
     return timeline(step, hardware(generation, estimate), devices, mode=mode, float8=float8)
 
 
-def timeline(
-    step: StepRecording, device: Hardware, devices: int, *, mode: Mode, float8: bool = False, fuse: bool = True
+def segments_of(step: StepRecording, device: Hardware, mode: Mode) -> tuple[Segment, ...]:
+    """Return the segments of a step in a mode; a caller who changes only efficiencies can keep them."""
+    return fusion.segments(step, fuse=mode != "eager", by_phase=mode == "compile", sram=device.sram_bytes)
+
+
+def timeline(  # noqa: PLR0913 - see `predict`
+    step: StepRecording,
+    device: Hardware,
+    devices: int,
+    *,
+    mode: Mode,
+    float8: bool = False,
+    parts: tuple[Segment, ...] | None = None,
 ) -> Timeline:
     """Return the timeline of a step on a device, whose figures may be those of a calibration.
 
@@ -152,13 +160,30 @@ def timeline(
         devices: Devices per box.
         mode: How the host launches operators.
         float8: Whether matrix products of weights run in float8.
-        fuse: Whether operators of a graph fuse; they never do in eager mode.
+        parts: Segments of the step, of :func:`segments_of`; None to find them.
     """
-    parts = fusion.segments(step, fuse=fuse and mode != "eager", by_phase=mode == "compile", sram=device.sram_bytes)
+    parts = segments_of(step, device, mode) if parts is None else parts
     schedule = _Schedule(step, parts, device, devices, mode, float8=float8)
-    for _ in range(_STEPS):
-        schedule.run()
+    schedule.run()
+    schedule.run(keeps_spans=True)
     return schedule.result()
+
+
+def step_seconds(  # noqa: PLR0913 - as `timeline`
+    step: StepRecording,
+    device: Hardware,
+    devices: int,
+    *,
+    mode: Mode,
+    float8: bool = False,
+    parts: tuple[Segment, ...] | None = None,
+) -> float:
+    """Return the seconds of :func:`timeline` without its spans, for many predictions of one step."""
+    parts = segments_of(step, device, mode) if parts is None else parts
+    schedule = _Schedule(step, parts, device, devices, mode, float8=float8)
+    schedule.run()
+    schedule.run()
+    return schedule.seconds
 
 
 class _Schedule:
@@ -180,31 +205,38 @@ class _Schedule:
         self._mode = mode
         self._float8 = float8
         self._times = [self._kernel_times(part, float8=float8) for part in parts]
+        self._launches = [[self._launches_of(kernel) for kernel in part.kernels] for part in parts]
         self._network_times = [collective_seconds(each, devices, device) for each in step.collectives]
         self._host = self._clock = self._network = self._end = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Duration of the step that ran last."""
+        return self._end - self._begin
 
     def result(self) -> Timeline:
         """Return the step that ran last, as if it began at 0."""
         begin = self._begin
         return Timeline(
-            self._end - begin,
+            self.seconds,
             tuple(_shifted(each, begin) for each in self._spans),
             tuple(_shifted(each, begin) for each in self._host_spans),
             self._exposed,
             self._idle,
         )
 
-    def run(self) -> None:
-        """Run the step once more, behind what already runs."""
+    def run(self, *, keeps_spans: bool = False) -> None:
+        """Run the step once more, behind what already runs: the first one fills the queues, the second is steady."""
+        self._keeps_spans = keeps_spans
         self._begin = self._end
         self._exposed = self._idle = 0.0
         self._spans: list[Span] = []
         self._host_spans: list[Span] = []
         self._ends: list[float] = []
         self._host += self._step.loader_seconds
-        for part, times in zip(self._parts, self._times, strict=True):
+        for part, times, launches in zip(self._parts, self._times, self._launches, strict=True):
             self._issue_before(part.first)
-            self._run_segment(part, times)
+            self._run_segment(part, times, launches)
         self._issue_before(len(self._step.operations))
         self._exposed += max(self._network - self._clock, 0.0)
         self._clock = max(self._network, self._clock)
@@ -221,7 +253,8 @@ class _Schedule:
             start = max(self._clock, self._network, self._host)
             self._network = start + self._network_times[index]
             self._ends.append(self._network)
-            self._spans.append(_network_span(call, start, self._network))
+            if self._keeps_spans:
+                self._spans.append(_network_span(call, start, self._network))
             if not call.is_async or self._mode == "lazy":
                 # Lazy mode runs no graph beside a collective (PT_HPU_ENABLE_LAZY_COLLECTIVES is off).
                 self._wait(self._network)
@@ -230,7 +263,7 @@ class _Schedule:
         self._exposed += max(arrival - self._clock, 0.0)
         self._clock = max(self._clock, arrival)
 
-    def _run_segment(self, part: Segment, times: Sequence[tuple[float, str]]) -> None:
+    def _run_segment(self, part: Segment, times: Sequence[tuple[float, str]], launches: Sequence[int]) -> None:
         first = self._step.operations[part.first]
         awaited = [self._ends[each] for each in first.waits_for if each < len(self._ends)]
         if awaited:
@@ -238,15 +271,17 @@ class _Schedule:
         if first.host_sync:
             start = self._host
             self._host = max(self._host, self._clock) + self._device.sync_seconds
-            self._host_spans.append(_host_span(first, start, self._host))
+            self._add_host_span(first, first.name, start)
             return
-        if not self._launches_one_by_one(first):
-            self._launch(first, sum(map(self._launches_of, part.kernels)))
-        for kernel, (seconds, limit) in zip(part.kernels, times, strict=True):
-            if self._launches_one_by_one(first):
-                self._launch(kernel.operations[0], self._launches_of(kernel))
+        is_one_by_one = self._launches_one_by_one(first)
+        if not is_one_by_one:
+            self._launch(first, sum(launches))
+        for kernel, (seconds, limit), count in zip(part.kernels, times, launches, strict=True):
+            if is_one_by_one:
+                self._launch(kernel.operations[0], count)
             self._idle_until(self._host, kernel.operations[0])
-            self._spans.append(_kernel_span(kernel, limit, self._clock, self._clock + seconds))
+            if self._keeps_spans:
+                self._spans.append(_kernel_span(kernel, limit, self._clock, self._clock + seconds))
             self._clock += seconds
 
     def _launches_of(self, kernel: Kernel) -> int:
@@ -266,11 +301,17 @@ class _Schedule:
         else:
             name = GRAPH_LAUNCH
             self._host += device.graph_seconds + (count * device.trace_seconds if self._mode == "lazy" else 0.0)
-        self._host_spans.append(replace(_host_span(operation, start, self._host), name=name))
+        self._add_host_span(operation, name, start)
+
+    def _add_host_span(self, operation: Operation, name: str, start: float) -> None:
+        if self._keeps_spans:
+            place = (operation.phase, operation.module, "host", start, self._host)
+            self._host_spans.append(Span("host", name, *place, frame=operation.frame))
 
     def _idle_until(self, moment: float, operation: Operation) -> None:
         if moment > self._clock:
-            self._spans.append(Span("compute", "idle", operation.phase, "", "host", self._clock, moment))
+            if self._keeps_spans:
+                self._spans.append(Span("compute", "idle", operation.phase, "", "host", self._clock, moment))
             self._idle += moment - self._clock
             self._clock = moment
 
@@ -303,10 +344,6 @@ def _kernel_span(kernel: Kernel, limit: str, start: float, end: float) -> Span:
     name = f"{first.name} and {len(others)} more" if others else first.name
     flops = sum(each.flops for each in kernel.operations)
     return Span("compute", name, first.phase, first.module, limit, start, end, flops)
-
-
-def _host_span(operation: Operation, start: float, end: float) -> Span:
-    return Span("host", operation.name, operation.phase, operation.module, "host", start, end, frame=operation.frame)
 
 
 def vector_seconds(kernel: Kernel, device: Hardware) -> tuple[float, str]:
