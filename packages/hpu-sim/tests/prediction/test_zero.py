@@ -7,6 +7,7 @@ import pytest
 from hpu_sim.plan.memory import memory_plan
 from hpu_sim.prediction import zero
 from hpu_sim.prediction.recording import MemorySample, Operation, Recording, StepRecording
+from hpu_sim.prediction.time_model import predict
 
 _MEASURED_PARAMETERS = 20_020_000
 
@@ -49,7 +50,11 @@ def test_offload_leaves_the_optimizer_on_the_host() -> None:
     recording = zero.apply(_recording(2), "deepspeed_stage_2_offload")
 
     assert memory_plan(recording).at_peak["optimizer state"] == 0
-    assert {each.phase for each in recording.steady.operations} == {"forward", "backward"}
+    assert [each.phase for each in recording.steady.operations if not each.host_sync] == ["forward", "backward"]
+
+
+def _pairs(recording: Recording) -> list[tuple[str, str]]:
+    return [(each.name, each.phase) for each in recording.steady.collectives]
 
 
 def test_stage_3_gathers_the_parameters_twice() -> None:
@@ -64,12 +69,104 @@ def test_stage_3_gathers_the_parameters_twice() -> None:
 
 
 def test_stage_2_gathers_the_updated_parameters() -> None:
-    collectives = zero.apply(_recording(4), "deepspeed_stage_2").steady.collectives
-
-    assert [(each.name, each.phase) for each in collectives] == [
-        ("reduce_scatter_base", "backward"),
+    """DeepSpeed 0.19 reduces the gradients to all ranks, each of which keeps its part."""
+    assert _pairs(zero.apply(_recording(4), "deepspeed_stage_2")) == [
+        ("allreduce", "backward"),
         ("allgather_base", "optimizer"),
     ]
+
+
+def test_stage_0_reduces_all_gradients_after_the_backward_pass() -> None:
+    recording = zero.apply(_recording(4), "deepspeed_stage_0")
+
+    (call,) = recording.steady.collectives
+    assert (call.name, call.is_async, call.after) == ("allreduce", False, 2)
+    assert memory_plan(recording).at_peak["optimizer state"] == 12 * _MEASURED_PARAMETERS
+
+
+def _micro_batches(count: int) -> Recording:
+    """Return a recording that accumulates gradients over micro-batches."""
+    recording = _recording(4)
+    forward, backward, optimizer = recording.steady.operations
+    recording.steady.operations[:] = [*[forward, backward] * count, optimizer]
+    return recording
+
+
+def test_deepspeed_reads_a_value_before_the_optimizer() -> None:
+    (index,) = (
+        index
+        for index, each in enumerate(zero.apply(_recording(4), "deepspeed_stage_2").steady.operations)
+        if each.host_sync
+    )
+    assert index == 2
+
+
+@pytest.mark.parametrize(("stage", "reductions"), [(0, 1), (1, 1), (2, 8), (3, 8)])
+def test_accumulated_gradients_are_reduced_where_a_rank_keeps_only_its_part(stage: int, reductions: int) -> None:
+    names = [name for name, _ in _pairs(zero.apply(_micro_batches(8), f"deepspeed_stage_{stage}"))]
+
+    assert sum(name in {"allreduce", "reduce_scatter_base"} for name in names) == reductions
+    assert sum(name == "allgather_base" for name in names) == {0: 0, 1: 1, 2: 1, 3: 16}[stage]
+
+
+def _layers(count: int, weight: int) -> Recording:
+    """Return a recording of layers that each read their weight in both directions."""
+    recording = _recording(8)
+    recording.parameters = recording.trainable = count * weight // 2
+    phases = [("forward", range(count)), ("backward", reversed(range(count)))]
+    recording.steady.operations[:] = [
+        Operation("aten.mm", phase, "", "bfloat16", 1, None, ((layer, weight),), ((count + layer, 64),), 0)
+        for phase, layers in phases
+        for layer in layers
+    ]
+    return recording
+
+
+def test_stage_3_gathers_a_bucket_ahead_and_waits_where_it_is_read() -> None:
+    """Four layers of 100 MB: buckets of 50 million elements have one layer each."""
+    step = zero.apply(_layers(4, 100_000_000), "deepspeed_stage_3").steady
+
+    gathers = [each for each in step.collectives if each.name == "allgather_base"]
+    assert [each.after for each in gathers] == [0, 0, 1, 2, 4, 4, 5, 6]
+    waiting = [index for index, each in enumerate(step.operations) if each.waits_for]
+    assert waiting[:8] == list(range(8))
+
+
+def test_gathers_that_do_not_overlap_delay_the_step() -> None:
+    recording = _layers(4, 100_000_000)
+    overlapping = zero.apply(recording, "deepspeed_stage_3").steady
+    blocking = zero.apply(recording, "deepspeed_stage_3", zero.Zero(3, offload=False, overlaps=False)).steady
+
+    assert not any(each.is_async for each in blocking.collectives)
+    seconds = [predict(each, "GAUDI2", 8, estimate="slow", fuse=False).exposed for each in (overlapping, blocking)]
+    assert 0 < seconds[0] < seconds[1]
+
+
+def test_the_users_buckets_are_used() -> None:
+    config = {"zero_optimization": {"stage": 2, "reduce_bucket_size": 5_005_000, "overlap_comm": False}}
+    stage = zero.from_config(config, "deepspeed")
+
+    collectives = zero.apply(_recording(4), "deepspeed_stage_2", stage).steady.collectives
+
+    reductions = [each for each in collectives if each.name == "allreduce"]
+    assert [each.total_bytes for each in reductions] == [2 * 5_005_000] * 4
+    assert not any(each.is_async for each in reductions)
+
+
+def test_settings_of_a_configuration() -> None:
+    config = {
+        "zero_optimization": {
+            "stage": 1,
+            "offload_optimizer": {"device": "cpu"},
+            "offload_param": {"device": "none"},
+            "allgather_bucket_size": "auto",
+        }
+    }
+
+    found = zero.from_config(config, "deepspeed")
+
+    assert (found.stage, found.offload, found.offload_parameters, found.overlaps) == (1, True, False, False)
+    assert zero.from_config(None, "deepspeed_stage_1_offload") == zero.Zero(1, offload=True)
 
 
 def test_each_stage_divides_more_of_a_peak() -> None:

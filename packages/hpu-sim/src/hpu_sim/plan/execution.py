@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpu_sim.plan import frameworks, patches
+from hpu_sim.plan import bridge_kernels, frameworks, patches
 from hpu_sim.plan.errors import PlanComplete, PlanError
 from hpu_sim.plan.session import Options, Session, set_current
 from hpu_sim.prediction import torch_tools, zero
+from hpu_sim.prediction.time_model import mode_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,6 +52,7 @@ def record_call(call: Any, options: Options, command: Sequence[str] = ()) -> Rec
             _rank_variables(options),
             patches.applied(session),
             frameworks.taken_over(session),
+            bridge_kernels.applied(device),
             device,
         ):
             call()
@@ -63,6 +65,8 @@ def record_call(call: Any, options: Options, command: Sequence[str] = ()) -> Rec
         raise patches.explain(error, device) from error
     recording = session.result()
     patches.describe_mode(recording)
+    for step in recording.steps:
+        step.mode = mode_of(recording)
     return zero.apply(recording, session.zero) if session.zero else recording
 
 

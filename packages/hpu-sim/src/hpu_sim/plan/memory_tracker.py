@@ -12,6 +12,8 @@ from hpu_sim.prediction.recording import CATEGORIES
 if TYPE_CHECKING:
     import torch
 
+    from hpu_sim.prediction.recording import StepRecording
+
     _MemTracker = Any
 else:
     # Torch before `MINIMUM_TORCH` has no tracker, and doctests import every module.
@@ -33,7 +35,13 @@ ByModule = dict[tuple[str, int], int]
 
 
 class MemoryObserver(Protocol):
-    """Observer of the device's memory."""
+    """Observer of the device's memory.
+
+    Attributes:
+        step: Step whose memory is recorded.
+    """
+
+    step: StepRecording
 
     def before_change(self, *, shrinks: bool) -> None:
         """Prepare for a change."""
@@ -74,6 +82,9 @@ class _MemoryTrackerMixin(_MemTracker):  # type: ignore[misc] # torch's class is
         self._positions = {self._categories[name]: position for name, position in _MEMBERS.items()}
         self.in_closure = False
         self._steps_optimizer = False
+        self._kind: Any = None
+        # Sample before which state of the optimizer was allocated, its module, and its size.
+        self._new_states: list[tuple[int, str, int]] = []
         super().__init__()
         self._observer = observer
         self.bytes = [0] * len(CATEGORIES)
@@ -119,6 +130,7 @@ class _MemoryTrackerMixin(_MemTracker):  # type: ignore[misc] # torch's class is
         if kind == self._updates.ADD and info.reftype == self._categories.OPT:
             # torch counts all that an optimizer allocates as its state. What stays is marked after its step.
             info.reftype = self._categories.TEMP
+            info.created = len(self._observer.step.samples)
         size, position = info.mem_consumed, self._positions[info.reftype]
         change = {self._updates.DEL: -size, self._updates.REF: 0}.get(kind, size - (old_mem_consumed or 0))
         self._observer.before_change(shrinks=change < 0)
@@ -128,6 +140,8 @@ class _MemoryTrackerMixin(_MemTracker):  # type: ignore[misc] # torch's class is
         if kind == self._updates.REF:
             self._count(info.module, self._positions[old_reftype], -size)
             change = size
+            if info.reftype == self._categories.OPT and hasattr(info, "created"):
+                self._new_states.append((info.created, info.module, size))
         self._count(info.module, position, change)
         self._observer.after_change(tuple(self.bytes))
 
@@ -165,6 +179,60 @@ class _MemoryTrackerMixin(_MemTracker):  # type: ignore[misc] # torch's class is
             for tensor in tensors:
                 if hasattr(tensor, "untyped_storage"):
                     self._attribute(_local(tensor), name)
+        self._recount_new_states()
+
+    def _recount_new_states(self) -> None:
+        """Count what an optimizer has kept as its state from its allocation on, also at the peak of the step."""
+        step, states = self._observer.step, sorted(self._new_states)
+        self._new_states = []
+        if not states:
+            return
+        temporary, state = (self._positions[self._categories[name]] for name in ("TEMP", "OPT"))
+        # The last sample already has the category of each.
+        samples = step.samples[: len(step.samples) - len(states)]
+        first, moved = 0, 0
+        for index in range(states[0][0], len(samples)):
+            while first < len(states) and states[first][0] <= index:
+                moved += states[first][2]
+                first += 1
+            sizes = list(samples[index].by_category)
+            kept = min(moved, sizes[temporary])
+            sizes[temporary] -= kept
+            sizes[state] += kept
+            samples[index].by_category = tuple(sizes)
+        self._recount_peak(states, temporary, state)
+
+    def _recount_peak(self, states: list[tuple[int, str, int]], temporary: int, state: int) -> None:
+        """Move states in the memory by module of the optimizer's peak, which is when all but the last are there."""
+        _, by_module = self._observer.step.peaks.get("optimizer", (0, {}))
+        for _, module, size in states:
+            kept = min(size, by_module.get((module, temporary), 0))
+            if kept:
+                by_module[module, state] = by_module.get((module, state), 0) + kept
+                by_module[module, temporary] -= kept
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._kind = self._kind_of(func, args)
+        try:
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        finally:
+            self._kind = None
+
+    def _kind_of(self, func: Any, args: Any) -> Any:
+        """Return the category of what an operator makes, where torch has another one.
+
+        A parameter that autocast has cast is one more copy of the parameter. What DDP allocates are its buckets.
+        """
+        name = func.__name__.partition(".")[0]
+        if name == "_to_copy" and not self._steps_optimizer:
+            known, _ = self._WINFO.get(_local(args[0]).untyped_storage(), (None, None))
+            return self._categories.PARAM if known is not None and known.reftype == self._categories.PARAM else None
+        if name == "empty" and torch_tools.is_called_by_ddp():
+            return self._categories.OTH
+        return None
+
+    def _track(self, reftype: Any, t: torch.Tensor) -> None:
+        super()._track(self._kind or reftype, t)
 
     def _update_peak_stats(self, peak_state: Any) -> None:
         """Do nothing: every change is reported."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim.prediction.recording import HOST_READ, PREDICTED
-from hpu_sim.prediction.time_model import predict
+from hpu_sim.prediction.time_model import GRAPH_LAUNCH, mode_of, predict
 
 if TYPE_CHECKING:
     from hpu_sim.prediction.recording import Recording, StepRecording
-    from hpu_sim.prediction.time_model import Span
+    from hpu_sim.prediction.time_model import Mode, Span
 
 TraceEvent = dict[str, Any]
 
@@ -34,21 +34,32 @@ def trace_of_recording(recording: Recording, generation: str) -> dict[str, Any]:
         fuse=recording.lazy or recording.compiled,
         rank=recording.rank,
         world_size=recording.world_size,
+        mode=mode_of(recording),
     )
 
 
 def trace_of_step(  # noqa: PLR0913 - the arguments of the time model and the rank
-    step: StepRecording, generation: str, devices: int, *, fuse: bool, rank: int = 0, world_size: int = 1
+    step: StepRecording,
+    generation: str,
+    devices: int,
+    *,
+    fuse: bool,
+    rank: int = 0,
+    world_size: int = 1,
+    mode: Mode | None = None,
 ) -> dict[str, Any]:
     """Return the trace of a recorded step."""
-    timeline = predict(step, generation, devices, estimate="slow", fuse=fuse)
+    timeline = predict(step, generation, devices, estimate="slow", fuse=fuse, mode=mode)
     end = max(timeline.seconds, *(span.end for span in timeline.host_spans), 0.0)
     events = _metadata_events()
     events.append(_event("user_annotation", "ProfilerStep#1", _HOST_PID, _HOST_PID, 0.0, end, {}))
     for number, span in enumerate(timeline.host_spans, start=1):
         events += _host_events(span, number)
-    # In eager mode, each kernel has a launch, in the same order.
-    launches = (number for number, span in enumerate(timeline.host_spans, start=1) if span.name != HOST_READ)
+    launched = [number for number, span in enumerate(timeline.host_spans, start=1) if span.name != HOST_READ]
+    if any(span.name == GRAPH_LAUNCH for span in timeline.host_spans):
+        # A graph has many kernels. In eager mode, each kernel has a launch, in the same order.
+        launched = []
+    launches = iter(launched)
     for span in timeline.spans:
         if span.bound != "host":
             launch = next(launches, 0) if span.stream == "compute" else 0

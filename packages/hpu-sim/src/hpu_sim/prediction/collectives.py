@@ -8,8 +8,11 @@ if TYPE_CHECKING:
     from hpu_sim.prediction.hardware import Hardware
     from hpu_sim.prediction.recording import Collective
 
-# Passes over the data: a reduction to all ranks is a scatter and a gather.
-_TWO_PASSES: Final = frozenset({"allreduce", "allreduce_coalesced"})
+# Passes over the data. A reduction to all ranks is a scatter and a gather. A broadcast from one rank first scatters its
+# parts, which the others then exchange, and a reduction to one rank is the reverse.
+_TWO_PASSES: Final = frozenset({"allreduce", "allreduce_coalesced", "broadcast", "reduce"})
+# One rank sends the whole tensor to one other.
+_POINT_TO_POINT: Final = frozenset({"send", "recv"})
 
 
 def collective_seconds(collective: Collective, devices: int, hardware: Hardware) -> float:
@@ -22,9 +25,11 @@ def collective_seconds(collective: Collective, devices: int, hardware: Hardware)
     if ranks == 1:
         return 0.0
     boxes = len({rank // devices for rank in collective.ranks})
+    size = collective.total_bytes
+    if collective.name in _POINT_TO_POINT:
+        return hardware.collective_seconds + size / (hardware.outside_rate if boxes > 1 else hardware.peer_rate)
     inside = ranks // boxes
     passes = 2 if collective.name in _TWO_PASSES else 1
-    size = collective.total_bytes
     seconds = hardware.collective_seconds
     if inside > 1:
         # (inside - 1) / inside of the data over (inside - 1) links.

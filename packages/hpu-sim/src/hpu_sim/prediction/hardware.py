@@ -4,51 +4,71 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hpu_sim.device.config import MEMORY_BYTES
 
-#: End of every range: all pessimistic values, or all optimistic ones.
-Estimate = Literal["slow", "fast"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-_POSITIONS: Final = {"slow": 0, "fast": 1}
+#: End of every range: all pessimistic values, or all optimistic ones. "middle" is between them.
+Estimate = Literal["slow", "fast", "middle"]
+
 #: Number of devices of a box, all of which are linked.
 BOX: Final = 8
+
+# Ranges that hold for all generations, and those of each, by their names in the file and here.
+_COMMON: Final = (
+    "vector_efficiency", "vector_instructions", "engine_overlap", "kernel_seconds", "collective_seconds",
+    "compilation_seconds", "sync_seconds",
+)  # fmt: skip
+_HOST: Final = ("trace_seconds", "launch_seconds", "graph_seconds")
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """A generation at one end of all ranges.
+    """A generation at one end of all ranges, or in their middle.
 
     Attributes:
         matrix_flops: Peak of matrix products in FLOP/s, by dtype.
-        matrix_efficiency: Share of it that large products reach.
-        step_overhead: Factor of the kernels' time in a whole step.
+        matrix_efficiency: Share of it that products reach.
         memory_rate: Peak of the memory in bytes per second.
-        vector_efficiency: Share of it that element-wise operators reach.
-        engine_overlap: Share of vector work hidden behind matrix products within a graph.
+        vector_efficiency: Share of it that kernels reach.
+        vector_rate: Bytes per second that pass through the vector engines at an instruction per vector.
+        vector_instructions: Instructions per vector and operator.
+        engine_overlap: Share of vector work hidden behind the matrix product before it within a graph.
+        kernel_seconds: Time of a kernel beside its work.
+        trace_seconds: Host time per operator in lazy mode.
         launch_seconds: Host time per operator in eager mode.
+        graph_seconds: Host time to launch a graph.
         sync_seconds: Round trip of a host-device synchronization.
         collective_seconds: Fixed time of a collective.
         peer_rate: Bytes per second to one other device of the box.
         outside_rate: Bytes per second to other boxes.
         compilation_seconds: Time to compile a large graph.
+        sram_bytes: Memory on the chip.
     """
 
-    matrix_flops: dict[str, float]
+    matrix_flops: Mapping[str, float]
     matrix_efficiency: float
-    step_overhead: float
     memory_rate: float
     vector_efficiency: float
+    vector_rate: float
+    vector_instructions: float
     engine_overlap: float
+    kernel_seconds: float
+    trace_seconds: float
     launch_seconds: float
+    graph_seconds: float
     sync_seconds: float
     collective_seconds: float
     peer_rate: float
     outside_rate: float
     compilation_seconds: float
+    sram_bytes: int
 
 
 @functools.cache
@@ -57,31 +77,62 @@ def _data() -> dict[str, Any]:
     return dict(json.loads(text))
 
 
+def at(bounds: tuple[float, float], estimate: Estimate) -> float:
+    """Return an end or the geometric middle of a range; the arithmetic one if it begins at 0."""
+    slow, fast = map(float, bounds)
+    if estimate == "middle":
+        return math.sqrt(slow * fast) if slow * fast > 0 else (slow + fast) / 2
+    return slow if estimate == "slow" else fast
+
+
 @functools.cache
 def hardware(generation: str, estimate: Estimate) -> Hardware:
-    """Return a generation at one end of all ranges."""
+    """Return a generation at one end of all ranges, or in their middle."""
+    return from_ranges(generation, estimate, {})
+
+
+def from_ranges(generation: str, estimate: Estimate, changed: Mapping[str, tuple[float, float]]) -> Hardware:
+    """Return a generation with some ranges in place of the file's, by their names in the file."""
     common, own = _data()["common"], _data()["generations"][generation]
-    position = _POSITIONS[estimate]
 
-    def end(entry: dict[str, Any]) -> float:
-        return float(entry["range"][position])
+    def end(name: str) -> float:
+        entry = own.get(name) or common[name]
+        if name not in changed and estimate == "middle" and "value" in entry:
+            return float(entry["value"])
+        return at(changed.get(name) or entry["range"], estimate)
 
-    in_box = end(common["in_box_efficiency"]) * own["in_box_bytes_per_second"]["value"]
-    outside = end(common["between_boxes_efficiency"]) * own["between_boxes_bytes_per_second"]["value"]
     return Hardware(
         matrix_flops={dtype: float(entry["value"]) for dtype, entry in own["matrix_flops"].items()},
-        matrix_efficiency=end(own["matrix_efficiency"]),
-        step_overhead=end(own["step_overhead"]),
+        matrix_efficiency=end("matrix_efficiency"),
         memory_rate=float(own["memory_bytes_per_second"]["value"]),
-        vector_efficiency=end(common["vector_efficiency"]),
-        engine_overlap=end(common["engine_overlap"]),
-        launch_seconds=end(common["launch_seconds"]),
-        sync_seconds=end(common["sync_seconds"]),
-        collective_seconds=end(common["collective_seconds"]),
-        peer_rate=in_box / (BOX - 1),
-        outside_rate=outside,
-        compilation_seconds=end(common["compilation_seconds"]),
+        vector_rate=float(own["vector_bytes_per_second"]["value"]),
+        peer_rate=end("in_box_efficiency") * own["in_box_bytes_per_second"]["value"] / (BOX - 1),
+        outside_rate=end("between_boxes_efficiency") * own["between_boxes_bytes_per_second"]["value"],
+        sram_bytes=int(own["sram_bytes"]["value"]),
+        **{name: end(name) for name in _COMMON},
+        **{name: end(name) * end("host_factor") for name in _HOST},
     )
+
+
+def ranges(generation: str) -> dict[str, tuple[float, float]]:
+    """Return the ranges of a generation, slow end first, by their names in the file."""
+    entries = {**_data()["common"], **_data()["generations"][generation]}
+    return {name: (entry["range"][0], entry["range"][1]) for name, entry in entries.items() if "range" in entry}
+
+
+def shared_names() -> frozenset[str]:
+    """Return the names of the ranges that hold for all generations."""
+    return frozenset(name for name, entry in _data()["common"].items() if "range" in entry)
+
+
+def residual(name: str) -> float:
+    """Return the logarithm of the factor by which a prediction, such as a "ratio", may be off beyond the ranges."""
+    return math.log(_data()["common"]["residuals"][name])
+
+
+def memory_entries() -> list[dict[str, Any]]:
+    """Return the ranges of memory beside tensors."""
+    return list(_data()["common"]["memory_reserves"])
 
 
 def usable_memory(generation: str) -> int:

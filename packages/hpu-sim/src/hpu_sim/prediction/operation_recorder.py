@@ -9,7 +9,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from hpu_sim.prediction import torch_tools
 from hpu_sim.prediction.flops import count_flops, matmul_shape
-from hpu_sim.prediction.recording import HOST_READ, Collective, Operation, StepRecording
+from hpu_sim.prediction.recording import Collective, Operation, StepRecording, host_read
 
 if TYPE_CHECKING:
     import torch
@@ -48,6 +48,7 @@ class OperationRecorder:
     Attributes:
         step: Step that is recorded.
         notes: Limits of the recording.
+        is_in_kernel: Whether operators are parts of one of the bridge's fused kernels.
     """
 
     def __init__(self) -> None:
@@ -57,6 +58,7 @@ class OperationRecorder:
         self._pending: dict[int, int] = {}
         self.step = StepRecording()
         self.notes: set[str] = set()
+        self.is_in_kernel = False
 
     @property
     def phase(self) -> Phase:
@@ -80,9 +82,7 @@ class OperationRecorder:
 
     def record_sync(self, frame: str = "") -> None:
         """Record that the host waits for the device."""
-        self.step.operations.append(
-            Operation(HOST_READ, self.phase, self.module, "", 0, None, (), (), 0, (), host_sync=True, frame=frame)
-        )
+        self.step.operations.append(host_read(self.phase, self.module, frame))
 
     def storage_id(self, tensor: torch.Tensor) -> int:
         """Return the number of a tensor's storage."""
@@ -126,6 +126,7 @@ class OperationRecorder:
                 writes=writes,
                 key=key,
                 waits_for=waits,
+                is_launched=not self.is_in_kernel,
             )
         )
 

@@ -53,6 +53,7 @@ class Operation:
         waits_for: Indices of the collectives whose results it reads first.
         host_sync: Whether the host waits for the result.
         frame: Line of the program that waits, as torch's profiler names frames: "train.py(12): training_step".
+        is_launched: Whether the host launches it by itself; False for a part of one of the bridge's fused kernels.
     """
 
     name: str
@@ -67,11 +68,17 @@ class Operation:
     waits_for: tuple[int, ...] = ()
     host_sync: bool = False
     frame: str = ""
+    is_launched: bool = True
 
     @property
     def bytes(self) -> int:
         """Bytes read and written."""
         return sum(size for _, size in self.reads) + sum(size for _, size in self.writes)
+
+
+def host_read(phase: Phase, module: str = "", frame: str = "") -> Operation:
+    """Return the operation in which the host waits for a value of the device."""
+    return Operation(HOST_READ, phase, module, "", 0, None, (), (), 0, (), host_sync=True, frame=frame)
 
 
 @dataclass(slots=True)
@@ -142,6 +149,10 @@ class StepRecording:
         graph_ends: Numbers of operations after which ``mark_step`` ended a graph.
         inputs: Dtype, shape and bytes of each tensor of the batch.
         peaks: Highest memory of each part of the step, and then the bytes by module and category.
+        loader_seconds: Time in which the host prepares the batch in the process that trains. 0 where it is not known;
+            then a prediction leaves it out.
+        worker_seconds: The same in workers, of all samples of the step together, divided by the number of workers.
+        mode: How the host launches the operators: "eager", "lazy" or "compile"; empty if it is not known.
     """
 
     operations: list[Operation] = field(default_factory=list)
@@ -150,6 +161,9 @@ class StepRecording:
     graph_ends: list[int] = field(default_factory=list)
     inputs: tuple[tuple[str, tuple[int, ...], int], ...] = ()
     peaks: dict[Phase, tuple[int, dict[tuple[str, int], int]]] = field(default_factory=dict)
+    loader_seconds: float = 0.0
+    worker_seconds: float = 0.0
+    mode: Literal["eager", "lazy", "compile", ""] = ""
 
     @property
     def flops(self) -> int:

@@ -29,6 +29,7 @@ _DISPATCH_FILES: Final = (
     "torch/_dynamo/eval_frame.py",
     "torch/distributed/_tools/mem_tracker.py",
     "hpu_sim/plan/fake_device.py",
+    "hpu_sim/plan/memory_tracker.py",
 )
 # Libraries that compare addresses of tensors, which are all 0 in a plan, to find shared memory.
 _READS_ADDRESSES: Final = r"(torch|lightning|pytorch_lightning|lightning_fabric|transformers|accelerate|peft)(\.|$)"
@@ -185,6 +186,14 @@ def is_called_by_autograd_engine() -> bool:
     while frame is not None and frame.f_code.co_filename.endswith(_DISPATCH_FILES):
         frame = frame.f_back
     return frame is None or frame.f_code.co_name == "_engine_run_backward"
+
+
+def is_called_by_ddp() -> bool:
+    """Return whether DistributedDataParallel called the operator: its reducer in C++ has no frames of its own."""
+    frame: Any = sys._getframe(2)  # noqa: SLF001 - as above
+    while frame is not None and frame.f_code.co_filename.endswith(_DISPATCH_FILES):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.endswith("torch/nn/parallel/distributed.py")
 
 
 @contextlib.contextmanager

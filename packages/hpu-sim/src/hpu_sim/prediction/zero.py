@@ -2,26 +2,29 @@
 
 DeepSpeed reads the data of tensors, so it cannot run on a fake device. In 16-bit precision its states are those that
 ``packages/hpu-deepspeed/docs/memory.md`` measures on the simulator: 2 bytes of parameters, 2 of gradients and 12 of
-optimizer per parameter. A stage divides some of them by the number of ranks.
+optimizer per parameter. A stage divides some of them by the number of ranks. What waits for what follows DeepSpeed
+0.19.8: ``runtime/zero/stage_1_and_2.py``, ``stage3.py`` and ``partitioned_param_coordinator.py``.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from hpu_sim.prediction.recording import Collective, MemorySample, StepRecording
+from hpu_sim.prediction.recording import Collective, MemorySample, StepRecording, host_read
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from hpu_sim.prediction.recording import Phase, Recording
+    from hpu_sim.prediction.recording import Operation, Phase, Recording
 
-# Elements of the buckets of Lightning's DeepSpeedStrategy for reducing gradients and for gathering parameters.
+# Elements of the buckets of Lightning's DeepSpeedStrategy.
 _BUCKET: Final = 200_000_000
+# DeepSpeed's own, where the program's configuration has none.
+_BUCKET_OF_DEEPSPEED: Final = 500_000_000
+_PREFETCHED: Final = 50_000_000
 # Bytes per parameter of parameters and gradients, and of the optimizer: Adam's two states, and in 16-bit precision the
 # parameters in float32.
 _STATES_16: Final = (2, 12)
@@ -30,21 +33,33 @@ _STATES_32: Final = (4, 8)
 
 @dataclass(frozen=True)
 class Zero:
-    """A stage of ZeRO.
+    """A stage of ZeRO with its settings.
 
     Attributes:
-        stage: 1, 2 or 3.
+        stage: 0 to 3.
         offload: Whether the optimizer is on the host.
+        offload_parameters: Whether the parameters are on the host; stage 3 only.
+        reduce_bucket: Elements of gradients that are reduced at once.
+        gather_bucket: Elements of parameters that stages 1 and 2 gather at once after the optimizer.
+        prefetch_bucket: Elements of parameters that stage 3 gathers ahead.
+        overlaps: Whether collectives run beside the backward pass.
     """
 
     stage: int
     offload: bool
+    offload_parameters: bool = False
+    reduce_bucket: int = _BUCKET
+    gather_bucket: int = _BUCKET
+    prefetch_bucket: int = _PREFETCHED
+    overlaps: bool = True
 
 
-#: Stages by the names of Lightning's strategies.
+#: Stages by the names of Lightning's strategies, and of those that only a configuration has.
 STAGES: Final = {
     "deepspeed": Zero(2, offload=False),
+    "deepspeed_stage_0": Zero(0, offload=False),
     "deepspeed_stage_1": Zero(1, offload=False),
+    "deepspeed_stage_1_offload": Zero(1, offload=True),
     "deepspeed_stage_2": Zero(2, offload=False),
     "deepspeed_stage_2_offload": Zero(2, offload=True),
     "deepspeed_stage_3": Zero(3, offload=False),
@@ -52,16 +67,48 @@ STAGES: Final = {
 }
 
 
-def apply(recording: Recording, name: str) -> Recording:
-    """Return a recording of data-parallel training with the states and collectives of a stage instead."""
-    zero = STAGES[name]
+def from_config(config: Mapping[str, Any] | None, name: str) -> Zero:
+    """Return the settings of a configuration of DeepSpeed, with those of a strategy's name where it has none."""
+    if not config or "zero_optimization" not in config:
+        return STAGES[name]
+    found = config["zero_optimization"]
+    stage = int(found.get("stage", 0))
+
+    def offloads(key: str) -> bool:
+        return (found.get(key) or {}).get("device", "none") != "none"
+
+    def elements(key: str, default: int) -> int:
+        value = found.get(key, default)
+        return default if value == "auto" else int(value)
+
+    return Zero(
+        stage,
+        offload=offloads("offload_optimizer"),
+        offload_parameters=offloads("offload_param"),
+        reduce_bucket=elements("reduce_bucket_size", _BUCKET_OF_DEEPSPEED),
+        gather_bucket=elements("allgather_bucket_size", _BUCKET_OF_DEEPSPEED),
+        prefetch_bucket=elements("stage3_prefetch_bucket_size", _PREFETCHED),
+        # DeepSpeed's default depends on the stage.
+        overlaps=bool(stage == 3 if found.get("overlap_comm") is None else found["overlap_comm"]),  # noqa: PLR2004
+    )
+
+
+def apply(recording: Recording, name: str, zero: Zero | None = None) -> Recording:
+    """Return a recording of data-parallel training with the states and collectives of a stage instead.
+
+    Args:
+        recording: Recording of one step, with all of its micro-batches.
+        name: Name of the strategy.
+        zero: Settings; None for those of the name.
+    """
+    zero = zero or STAGES[name]
     note = (
-        "ZeRO is modelled, not executed: states as on hpu-deepspeed's memory page, buckets of 200 million elements, "
-        "forward and backward as recorded."
+        "ZeRO is modelled, not executed: states as on hpu-deepspeed's memory page, collectives as in DeepSpeed 0.19.8, "
+        f"buckets of {zero.reduce_bucket // 1_000_000} million elements, forward and backward as recorded."
     )
     notes = [*recording.notes, note]
-    if zero.offload:
-        notes.append("The time of the optimizer on the host and of its transfers is not predicted.")
+    if zero.offload or zero.offload_parameters:
+        notes.append("The time of work on the host and of transfers for offload is not predicted.")
     return dataclasses.replace(
         recording,
         strategy=name,
@@ -99,18 +146,18 @@ class States:
 def divide(states: States, zero: Zero, ranks: int) -> tuple[int, int, int, int]:
     """Return the bytes of parameters, gradients, optimizer and buckets on one rank.
 
-    Every stage keeps only the rank's part of the gradients: DeepSpeed 0.19 does so in stage 1 as well.
+    Every stage but 0 keeps only the rank's part of the gradients: DeepSpeed 0.19 does so in stage 1 as well.
     """
-    parameters, gradients = states.parameters, states.gradients // ranks
-    optimizer = 0 if zero.offload else states.optimizer // ranks
-    bucket = states.item * _BUCKET
-    buckets = min(bucket, states.gradients)
+    parts = ranks if zero.stage else 1
+    parameters, gradients = states.parameters, states.gradients // parts
+    optimizer = 0 if zero.offload else states.optimizer // parts
+    buckets = min(states.item * zero.reduce_bucket, states.gradients)
     if zero.stage == 3:  # noqa: PLR2004 - the stage's name
         # The largest module and the next one are gathered while it runs.
-        buckets += min(max(2 * states.largest_module, bucket), parameters)
-        parameters //= ranks
+        buckets += min(max(2 * states.largest_module, states.item * zero.gather_bucket), parameters)
+        parameters = 0 if zero.offload_parameters else parameters // ranks
     elif ranks > 1:
-        buckets += min(bucket, states.gradients)
+        buckets += min(states.item * zero.gather_bucket, states.gradients)
     return parameters, gradients, optimizer, buckets
 
 
@@ -135,6 +182,19 @@ def states_of(recording: Recording) -> States:
     )
 
 
+def passes(operations: Sequence[Operation], phase: Phase) -> list[tuple[int, int]]:
+    """Return first position and end of the forward or backward pass of each micro-batch."""
+    found: list[tuple[int, int]] = []
+    start: int | None = None
+    for index, each in enumerate(operations):
+        if each.phase == phase and start is None:
+            start = index
+        elif each.phase != phase and start is not None:
+            found.append((start, index))
+            start = None
+    return [*found, *([(start, len(operations))] if start is not None else [])]
+
+
 def _samples(recording: Recording, step: StepRecording, zero: Zero) -> list[MemorySample]:
     weights, gradients, optimizer, buckets = divide(states_of(recording), zero, recording.world_size)
     return [
@@ -155,35 +215,142 @@ def _activations(sample: MemorySample, recording: Recording) -> tuple[int, int]:
 
 def _step(recording: Recording, step: StepRecording, zero: Zero) -> StepRecording:
     """Return a step with the stage's collectives, and with the optimizer's work divided among the ranks."""
+    parts = recording.world_size if zero.stage else 1
+    kept = [index for index, each in enumerate(step.operations) if not (zero.offload and each.phase == "optimizer")]
     operations = [
         dataclasses.replace(
-            each,
+            step.operations[index],
             waits_for=(),
-            reads=_divide(each.reads, recording, each.phase),
-            writes=_divide(each.writes, recording, each.phase),
+            reads=_divide(step.operations[index].reads, parts, step.operations[index].phase),
+            writes=_divide(step.operations[index].writes, parts, step.operations[index].phase),
         )
-        for each in step.operations
-        if not (zero.offload and each.phase == "optimizer")
+        for index in kept
     ]
-    first = {phase: index for index, phase in reversed(list(enumerate(each.phase for each in operations)))}
-    backward = first.get("backward", len(operations))
-    optimizer = first.get("optimizer", len(operations))
-    states = states_of(recording)
-    middle, end = (backward, optimizer), len(operations)
-    spread = functools.partial(_spread, recording.world_size, states.item)
+    graph_ends = {sum(index < end for index in kept) for end in step.graph_ends}
+    if zero.stage:
+        # DeepSpeed reads the norm of the gradients, or whether one overflowed, before the optimizer.
+        position = max((end for _, end in passes(operations, "backward")), default=len(operations))
+        operations.insert(position, host_read("optimizer"))
+        graph_ends = {end + (end > position) for end in graph_ends}
     collectives: list[Collective] = []
     if recording.world_size > 1:
-        if zero.stage == 3:  # noqa: PLR2004 - as above
-            collectives += spread("allgather_base", "forward", states.parameters, (0, backward))
-            collectives += spread("allgather_base", "backward", states.parameters, middle)
-        collectives += spread("reduce_scatter_base", "backward", states.gradients, middle)
-        if zero.stage < 3:  # noqa: PLR2004 - as above
-            collectives += spread("allgather_base", "optimizer", states.gradients, (end, end))
-    collectives.sort(key=lambda each: each.after)
+        collectives = _Traffic(recording, operations, zero).collectives()
     samples = _samples(recording, step, zero)
     return dataclasses.replace(
-        step, operations=operations, collectives=collectives, samples=samples, peaks=_peaks(step, samples)
+        step,
+        operations=operations,
+        collectives=collectives,
+        samples=samples,
+        peaks=_peaks(step, samples),
+        graph_ends=sorted(graph_ends),
     )
+
+
+class _Traffic:
+    """Collectives of a stage around the operators of a step, which are told what they wait for."""
+
+    def __init__(self, recording: Recording, operations: list[Operation], zero: Zero) -> None:
+        self._operations = operations
+        self._zero = zero
+        self._states = states_of(recording)
+        self._ranks = tuple(range(recording.world_size))
+        self._forward: tuple[tuple[int, int], list[tuple[int, int]]] = ((0, 0), [])
+        #: Each with the position of the operator that waits for it; None if the step's end does.
+        self._found: list[tuple[Collective, int | None]] = []
+
+    def collectives(self) -> list[Collective]:
+        """Return the collectives in order."""
+        forward, backward = (passes(self._operations, phase) for phase in ("forward", "backward"))
+        if self._zero.stage == 3:  # noqa: PLR2004 - the stage's name
+            for phase, ranges in (("forward", forward), ("backward", backward)):
+                for between in ranges:
+                    self._gather_ahead("forward" if phase == "forward" else "backward", between)
+        # From stage 2 on, the gradients of every micro-batch are reduced, because a rank keeps only its part.
+        for between in backward if self._zero.stage >= 2 else backward[-1:]:  # noqa: PLR2004 - as above
+            self._reduce(between)
+        if self._zero.stage in {1, 2}:
+            end = len(self._operations)
+            self._split("allgather_base", "optimizer", self._zero.gather_bucket, (end, end), is_async=False)
+        self._found.sort(key=lambda pair: pair[0].after)
+        for index, (_, waiting) in enumerate(self._found):
+            if waiting is not None and waiting < len(self._operations):
+                operation = self._operations[waiting]
+                operation.waits_for = (*operation.waits_for, index)
+        return [each for each, _ in self._found]
+
+    def _gather_ahead(self, phase: Phase, between: tuple[int, int]) -> None:
+        """Gather the parameters of a pass a bucket ahead; the first operator that reads one of a bucket waits."""
+        buckets = list(self._buckets(between))
+        total = sum(size for _, size in buckets)
+        if phase == "forward":
+            self._forward = between, buckets
+        elif total < sum(size for _, size in self._forward[1]) // 2:
+            # Autocast's casts, which the forward pass has written, stand for the parameters: the order is the reverse.
+            buckets = [*_mirrored(*self._forward, between)]
+            total = sum(size for _, size in buckets)
+        for number, (position, size) in enumerate(buckets):
+            scaled = self._states.parameters * size // max(total, 1)
+            issued = position if not self._zero.overlaps else buckets[max(number - 1, 0)][0]
+            call = self._call("allgather_base", phase, scaled, issued, is_async=self._zero.overlaps)
+            self._found.append((call, position if self._zero.overlaps else None))
+
+    def _buckets(self, between: tuple[int, int]) -> Iterator[tuple[int, int]]:
+        """Yield position and bytes of parameters that a pass reads first, in groups of the prefetched size.
+
+        Parameters are what a pass reads and no operator of the step has written before.
+        """
+        start, end = between
+        limit = self._states.item * self._zero.prefetch_bucket
+        written = {storage for each in self._operations[:start] for storage, _ in each.writes}
+        seen: set[int] = set()
+        first, held = start, 0
+        for index in range(start, end):
+            operation = self._operations[index]
+            for storage, size in operation.reads:
+                if storage not in written and storage not in seen:
+                    seen.add(storage)
+                    if held and held + size > limit:
+                        yield first, held
+                        first, held = index, 0
+                    held += size
+            written.update(storage for storage, _ in operation.writes)
+        if held:
+            yield first, held
+
+    def _reduce(self, between: tuple[int, int]) -> None:
+        start, end = between
+        if self._zero.stage == 0:
+            start = end
+        name = "reduce_scatter_base" if self._zero.stage == 3 else "allreduce"  # noqa: PLR2004 - the stage's name
+        overlaps = self._zero.overlaps and self._zero.stage > 0
+        self._split(name, "backward", self._zero.reduce_bucket, (start, end), is_async=overlaps)
+
+    def _split(
+        self, name: str, phase: Phase, bucket: int, between: tuple[int, int], *, is_async: bool
+    ) -> None:
+        """Add collectives of a bucket of gradients each, at even distances; what follows the pass waits for them."""
+        start, end = between
+        size = self._states.gradients
+        count = max(-(-size // (self._states.item * bucket)), 1)
+        for index in range(count):
+            # A bucket is full when its part of the pass has run.
+            position = start + (end - start) * (index + 1) // count
+            call = self._call(name, phase, size // count, position, is_async=is_async)
+            self._found.append((call, end if is_async else None))
+
+    def _call(self, name: str, phase: Phase, size: int, after: int, *, is_async: bool) -> Collective:
+        own = size // len(self._ranks) if name.startswith("allgather") else size
+        return Collective(name, phase, own, size, self._ranks, is_async, after)
+
+
+def _mirrored(
+    source: tuple[int, int], buckets: Sequence[tuple[int, int]], target: tuple[int, int]
+) -> Iterator[tuple[int, int]]:
+    """Yield buckets of a range at the mirrored places of another one."""
+    length = max(source[1] - source[0], 1)
+    ends = [*(position for position, _ in buckets[1:]), source[1]]
+    for end, (_, size) in zip(reversed(ends), reversed(buckets), strict=True):
+        yield target[0] + (source[1] - end) * (target[1] - target[0]) // length, size
 
 
 def _peaks(step: StepRecording, samples: Sequence[MemorySample]) -> dict[Phase, tuple[int, dict[tuple[str, int], int]]]:
@@ -209,22 +376,7 @@ def _peaks(step: StepRecording, samples: Sequence[MemorySample]) -> dict[Phase, 
     return peaks
 
 
-def _divide(accesses: tuple[tuple[int, int], ...], recording: Recording, phase: Phase) -> tuple[tuple[int, int], ...]:
+def _divide(accesses: tuple[tuple[int, int], ...], ranks: int, phase: Phase) -> tuple[tuple[int, int], ...]:
     if phase != "optimizer":
         return accesses
-    return tuple((storage, size // recording.world_size) for storage, size in accesses)
-
-
-def _spread(  # noqa: PLR0913, PLR0917 - what a collective has
-    ranks: int, item: int, name: str, phase: Phase, size: int, between: tuple[int, int]
-) -> list[Collective]:
-    """Return collectives of a bucket each, at even distances between two operators."""
-    start, end = between
-    count = max(-(-size // (item * _BUCKET)), 1)
-    part = size // count
-    own = part if name.startswith("reduce") else part // ranks
-    members = tuple(range(ranks))
-    return [
-        Collective(name, phase, own, part, members, True, start + (end - start) * index // count)
-        for index in range(count)
-    ]
+    return tuple((storage, size // ranks) for storage, size in accesses)

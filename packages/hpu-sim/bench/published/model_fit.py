@@ -1,0 +1,387 @@
+"""Fit of the planner's model of time to published training speeds, and its cross-validation."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import math
+import statistics
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from programs import DEPTHS, MODELS, Job
+from record import FOLDER, path, points
+from scipy.optimize import least_squares
+
+from hpu_sim.prediction import encoding, zero
+from hpu_sim.prediction.fusion import segments
+from hpu_sim.prediction.hardware import from_ranges
+from hpu_sim.prediction.recording import Recording, StepRecording
+from hpu_sim.prediction.time_model import step_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from hpu_sim.prediction.fusion import Segment
+    from hpu_sim.prediction.hardware import Estimate, Hardware
+
+    #: Values of parameters by name and generation.
+    Settings = Mapping[tuple[str, str], float]
+
+HARDWARE: Final = FOLDER.parents[1] / "src/hpu_sim/data/hardware.json"
+GENERATIONS: Final = ("GAUDI", "GAUDI2", "GAUDI3")
+# Goals of the cross-validation.
+MEDIAN, WORST, COVERAGE, WIDTH = 0.15, 0.35, 0.8, 1.5
+_ENDS: Final[tuple[Estimate, ...]] = ("fast", "middle", "slow")
+# Intel's advice for ZeRO on Gaudi, and DeepSpeed's default buckets.
+_ZERO: Final = {"overlap_comm": False, "reduce_bucket_size": 500_000_000, "allgather_bucket_size": 500_000_000}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """Fitted parameter.
+
+    Attributes:
+        name: Its name in hardware.json.
+        generation: Generation that has its own; empty if all share it.
+        slow: Slow end of its prior range.
+        fast: Fast end.
+    """
+
+    name: str
+    generation: str
+    slow: float
+    fast: float
+
+    @property
+    def middle(self) -> float:
+        """Middle of the prior range, on the scale of the fit."""
+        return (self.encode(self.slow) + self.encode(self.fast)) / 2
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the prior: its range has two on each side."""
+        return abs(self.encode(self.fast) - self.encode(self.slow)) / 4
+
+    def encode(self, value: float) -> float:
+        """Return a value on the scale of the fit: logarithmic, but for shares that may be 0."""
+        return value if self.is_share else math.log(value)
+
+    def decode(self, value: float) -> float:
+        """Return the value of a number on the scale of the fit, within the prior range."""
+        found = value if self.is_share else math.exp(value)
+        low, high = sorted((self.slow, self.fast))
+        return min(max(found, low), high)
+
+    def ends(self, value: float, width: float) -> tuple[float, float]:
+        """Return slow and fast end of a range around a value, within the prior range.
+
+        All parts of a step get the same relative range. That of the host is in what a host's operator costs, and not in
+        the factor between hosts, which would count it twice.
+        """
+        if self.name == "host_factor":
+            return value, value
+        step = math.copysign(width, self.encode(self.fast) - self.encode(self.slow))
+        middle = self.encode(value)
+        return self.decode(middle - step), self.decode(middle + step)
+
+    @property
+    def is_share(self) -> bool:
+        """Whether the range begins at 0."""
+        return self.slow == 0
+
+
+@functools.cache
+def parameters() -> tuple[Parameter, ...]:
+    """Return the fitted parameters: entries of hardware.json with a prior range, and the cost of an image."""
+    data = json.loads(HARDWARE.read_text(encoding="utf-8"))
+    groups = [("", data["common"]), *data["generations"].items()]
+    found = [
+        Parameter(name, generation, *entry["prior"])
+        for generation, entries in groups
+        for name, entry in entries.items()
+        if isinstance(entry, dict) and "prior" in entry
+    ]
+    return (*found, Parameter("image_seconds", "", 3e-3, 0.3e-3))
+
+
+@dataclass(frozen=True)
+class Value:
+    """Published step time of a point on a generation."""
+
+    point: str
+    family: str
+    generation: str
+    is_fitted: bool
+    seconds: float
+
+    @property
+    def job(self) -> Job:
+        """What was trained."""
+        return Job(**_points()[self.point]["job"])
+
+
+@functools.cache
+def _points() -> dict[str, dict[str, Any]]:
+    return {each["id"]: each for each in points()}
+
+
+@functools.cache
+def values() -> tuple[Value, ...]:
+    """Return all published step times."""
+    found = []
+    for each in points():
+        seconds = each.get("seconds") or {
+            generation: _flops(each["id"]) / rate for generation, rate in each["rate"].items()
+        }
+        found += [
+            Value(each["id"], each["family"], generation, each["half"] == "fit", time)
+            for generation, time in seconds.items()
+        ]
+    return tuple(found)
+
+
+def _flops(point: str) -> float:
+    return _at_depth(point, [steps(point, layers).flops for layers in DEPTHS])
+
+
+def _at_depth(point: str, found: Sequence[float]) -> float:
+    """Return a quantity of a model from those of two depths."""
+    shallow, deep = found
+    layers = MODELS[_points()[point]["model"]].layers
+    return shallow + (layers - DEPTHS[0]) * (deep - shallow) / (DEPTHS[1] - DEPTHS[0])
+
+
+@functools.cache
+def steps(point: str, layers: int) -> StepRecording:
+    """Return a recorded step of a point, with the collectives of its stage of ZeRO."""
+    data = json.loads(gzip.decompress(path(_points()[point], layers).read_bytes()))
+    step = encoding.from_json(data)
+    job = Job(**_points()[point]["job"])
+    if not job.zero:
+        return step
+    recording = Recording(("",), 0, job.cards, job.cards, precision="bf16-true", steps=[step])
+    recording.parameters, recording.trainable = data["parameters"], data["trainable"]
+    recording.largest_module = data["largest_module"]
+    stage = zero.from_config({"zero_optimization": {"stage": job.zero, **_ZERO}}, "deepspeed")
+    return zero.apply(recording, f"deepspeed_stage_{job.zero}", stage).steady
+
+
+@dataclass(frozen=True)
+class Effects:
+    """Effects of the model, each of which an ablation leaves out.
+
+    Attributes:
+        host: Host time of tracing, launches and reads.
+        loader: Preparation of images by the host.
+        vector: Instructions of the vector engines.
+        overlap: Vector work beside products.
+        padding: Padding of products to the matrix engine.
+        fusion: Fusion of element-wise operators.
+        reductions: End of a fused chain at reductions that leave the chip.
+        waiting: Waits for the results of collectives.
+    """
+
+    host: bool = True
+    loader: bool = True
+    vector: bool = True
+    overlap: bool = True
+    padding: bool = True
+    fusion: bool = True
+    reductions: bool = True
+    waiting: bool = True
+
+
+EVERY_EFFECT: Final = Effects()
+
+
+def predict(
+    value: Value,
+    settings: Settings,
+    effects: Effects = EVERY_EFFECT,
+    estimate: Estimate = "middle",
+    width: float = 0.0,
+) -> float:
+    """Return the predicted seconds of a point.
+
+    Args:
+        value: The point on a generation.
+        settings: Values of the parameters.
+        effects: Effects of the model that are on.
+        estimate: End of the ranges.
+        width: Logarithm of the factor from the middle of the parameters' ranges to their ends.
+    """
+    moved = settings
+    if estimate != "middle":
+        end = 0 if estimate == "slow" else 1
+        moved = {
+            (each.name, each.generation): each.ends(settings[each.name, each.generation], width)[end]
+            for each in parameters()
+        }
+    return seconds(value, device_of(value.generation, settings, estimate, width), moved, effects)
+
+
+def seconds(value: Value, device: Hardware, settings: Settings, effects: Effects = EVERY_EFFECT) -> float:
+    """Return the predicted seconds of a point on a device."""
+    job = value.job
+    if not effects.host:
+        device = replace(device, trace_seconds=0.0, launch_seconds=0.0, graph_seconds=0.0, sync_seconds=0.0)
+    if not effects.overlap:
+        device = replace(device, engine_overlap=0.0)
+    if not effects.vector:
+        device = replace(device, vector_instructions=0.0)
+    if not effects.reductions:
+        device = replace(device, sram_bytes=1 << 62)
+    found = []
+    for layers in DEPTHS:
+        step, parts = _launched(value.point, layers, device.sram_bytes, effects.fusion, effects.padding, effects.waiting)
+        found.append(step_seconds(step, device, 8, mode=job.mode, float8=job.float8, parts=parts))
+    total = _at_depth(value.point, found)
+    prepared = loader(value, settings) if effects.loader else (0.0, 0.0)
+    return max(total + prepared[0], prepared[1])
+
+
+def loader(value: Value, settings: Settings) -> tuple[float, float]:
+    """Return the seconds in which the host prepares a step's samples: in the process that trains, and in workers."""
+    point = _points()[value.point]
+    factor = settings.get(("host_factor", value.generation), 1.0)
+    if point.get("loader") == "image":
+        return 0.0, settings["image_seconds", ""] * factor * value.job.batch / point["workers"]
+    return point.get("loader_seconds", 0.0) * factor * value.job.batch, 0.0
+
+
+@functools.cache
+def _launched(  # noqa: PLR0913, PLR0917 - the effects that change a step
+    point: str, layers: int, sram: int, fusion: bool, padding: bool, waiting: bool
+) -> tuple[StepRecording, tuple[Segment, ...]]:
+    """Return a step without some effects, and its segments."""
+    step = steps(point, layers)
+    if not padding:
+        step = replace(step, operations=[replace(each, matmul=None) for each in step.operations])
+    if not waiting:
+        step = replace(step, operations=[replace(each, waits_for=()) for each in step.operations])
+    mode = Job(**_points()[point]["job"]).mode
+    return step, segments(step, fuse=fusion and mode != "eager", by_phase=mode == "compile", sram=sram)
+
+
+def device_of(generation: str, settings: Settings, estimate: Estimate = "middle", width: float = 0.0) -> Hardware:
+    """Return a device with values of the parameters, or at an end of their ranges."""
+    own = {}
+    for each in parameters():
+        if each.generation in {"", generation}:
+            own[each.name] = each.ends(settings[each.name, each.generation], width)
+    if estimate == "middle":
+        own = {name: (settings[key],) * 2 for name, key in _keys(generation).items()}
+    return from_ranges(generation, estimate, own)
+
+
+def _keys(generation: str) -> dict[str, tuple[str, str]]:
+    return {each.name: (each.name, each.generation) for each in parameters() if each.generation in {"", generation}}
+
+
+def fit(
+    chosen: Iterable[Value],
+    start: Sequence[float] | None = None,
+    effects: Effects = EVERY_EFFECT,
+) -> dict[tuple[str, str], float]:
+    """Return the parameters that fit some published values best, each pulled to the middle of its prior range."""
+    known = tuple(chosen)
+    free = parameters()
+
+    def settings(numbers: Sequence[float]) -> dict[tuple[str, str], float]:
+        return {
+            (each.name, each.generation): each.decode(number) for each, number in zip(free, numbers, strict=True)
+        }
+
+    def residuals(numbers: Sequence[float]) -> list[float]:
+        tried = settings(numbers)
+        # An error of 12 % counts as one standard deviation of a prior.
+        errors = [math.log(predict(each, tried, effects) / each.seconds) / 0.12 for each in known]
+        priors = [(number - each.middle) / each.spread for each, number in zip(free, numbers, strict=True)]
+        return [*errors, *priors]
+
+    first = np.array(start if start is not None else [each.middle for each in free])
+    bounds = [sorted((each.encode(each.slow), each.encode(each.fast))) for each in free]
+    low, high = (np.array(each) for each in zip(*bounds, strict=True))
+    found = least_squares(
+        residuals, np.clip(first, low + 1e-9, high - 1e-9), bounds=(low, high), loss="soft_l1", diff_step=1e-3,
+        xtol=1e-3, ftol=1e-3, x_scale=(high - low) / 4, max_nfev=12,
+    )  # fmt: skip
+    return settings(found.x)
+
+
+def encode(settings: Settings) -> list[float]:
+    """Return settings as the start of a fit."""
+    return [each.encode(settings[each.name, each.generation]) for each in parameters()]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Published value and the prediction by parameters that were fitted without its family."""
+
+    value: Value
+    fast: float
+    middle: float
+    slow: float
+
+    @property
+    def error(self) -> float:
+        """Relative error of the middle."""
+        return self.middle / self.value.seconds - 1
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the range holds the truth."""
+        return self.fast <= self.value.seconds <= self.slow
+
+    @property
+    def width(self) -> float:
+        """Slow end divided by the fast one."""
+        return self.slow / self.fast
+
+
+def fit_without_each_family(start: Settings) -> dict[str, Settings]:
+    """Return the parameters by the family that was left out of their fit."""
+    families = sorted({each.family for each in values()})
+    halves = {family: [each for each in values() if each.is_fitted and each.family != family] for family in families}
+    whole = [each for each in values() if each.is_fitted]
+    # A family of which no point is in the declared half does not change the fit.
+    return {name: start if half == whole else fit(half, encode(start)) for name, half in halves.items()}
+
+
+def judge(folds: Mapping[str, Settings], width: float) -> list[Judged]:
+    """Return all values with their predictions by the parameters of the other families."""
+    return [
+        Judged(each, *(predict(each, folds[each.family], estimate=end, width=width) for end in _ENDS))
+        for each in values()
+    ]
+
+
+def is_known(value: Value) -> bool:
+    """Return whether all of the host's preparation of a sample is known."""
+    return _points()[value.point].get("loader") not in {"audio", "features"}
+
+
+def choose_width(folds: Mapping[str, Settings]) -> float:
+    """Return the smallest width of the ranges that hold the goal's share of the values."""
+    for width in np.arange(0.02, 0.6, 0.01):
+        judged = [each for each in judge(folds, width) if is_known(each.value)]
+        if statistics.mean(each.is_inside for each in judged) >= COVERAGE:
+            return float(width)
+    return 1.0
+
+
+def summary(judged: Sequence[Judged]) -> dict[str, float]:
+    """Return the figures of the headline."""
+    errors = sorted(abs(each.error) for each in judged)
+    return {
+        "values": len(errors),
+        "median": statistics.median(errors),
+        "p90": errors[math.ceil(0.9 * len(errors)) - 1],
+        "worst": errors[-1],
+        "inside": statistics.mean(each.is_inside for each in judged),
+        "width": statistics.median(each.width for each in judged),
+        "narrow": statistics.mean(each.is_inside and each.width <= WIDTH for each in judged),
+    }

@@ -1,0 +1,288 @@
+"""Training steps of published models, with transformers and the bridge's fused optimizer, to be recorded by the planner.
+
+Two depths of a model are recorded, because its layers are alike: :mod:`fit` extrapolates to its own depth.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from hpu_sim import plan
+from hpu_sim.plan.execution import record_call
+from hpu_sim.plan.session import Options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hpu_sim.prediction.recording import Recording
+
+#: Numbers of layers that are recorded of each model.
+DEPTHS: Final = (2, 4)
+# optimum-habana's default, in MB.
+_BUCKET_MB: Final = 230
+_STEPS: Final = 3
+
+
+@dataclass(frozen=True)
+class Job:
+    """What was trained, and how.
+
+    Attributes:
+        batch: Samples per card and micro-batch.
+        length: Tokens per sample; 0 where the model fixes it.
+        weights: Type of the weights.
+        autocast: Whether the forward pass runs under autocast to bfloat16.
+        train: "all", "lora", "norms", or "head".
+        cards: Cards of one box.
+        zero: Stage of ZeRO; 0 for data parallelism by DDP.
+        accumulate: Micro-batches per optimizer step.
+        mode: "lazy", "compile" or "eager".
+        splits_passes: Whether ``mark_step`` ends a graph between forward and backward.
+        reads_loss: Whether the host reads the loss in every step.
+        no_optimizer: Whether the optimizer's work is left out, because it runs once per many micro-batches.
+        fused_attention: Whether attention is one operator.
+        recompute: Whether layers are recomputed in the backward pass.
+        float8: Whether products of weights run in float8.
+        softmax_bf16: Whether attention takes its softmax in bfloat16 instead of float32.
+    """
+
+    batch: int
+    length: int = 0
+    weights: str = "float32"
+    autocast: bool = True
+    train: str = "all"
+    cards: int = 1
+    zero: int = 0
+    accumulate: int = 1
+    mode: str = "lazy"
+    splits_passes: bool = False
+    reads_loss: bool = False
+    no_optimizer: bool = False
+    fused_attention: bool = False
+    recompute: bool = False
+    float8: bool = False
+    softmax_bf16: bool = False
+
+
+@dataclass(frozen=True)
+class Model:
+    """Published model.
+
+    Attributes:
+        layers: Its number of layers, of which :data:`DEPTHS` are recorded.
+        kind: Function of this module that makes it.
+        sizes: Arguments of its configuration.
+    """
+
+    layers: int
+    kind: str
+    sizes: dict[str, Any] = field(default_factory=dict)
+
+
+def _llama(hidden: int, heads: int, kv_heads: int, ffn: int, vocabulary: int, **others: Any) -> dict[str, Any]:
+    sizes = {"hidden_size": hidden, "num_attention_heads": heads, "num_key_value_heads": kv_heads}
+    return {**sizes, "intermediate_size": ffn, "vocab_size": vocabulary, **others}
+
+
+_BASE: Final = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
+#: Models by their names in points.json.
+MODELS: Final = {
+    "gemma-2b": Model(18, "Gemma", _llama(2048, 8, 1, 16384, 256000, head_dim=256)),
+    "llama-7b": Model(32, "Llama", _llama(4096, 32, 32, 11008, 32000)),
+    "llama-70b": Model(80, "Llama", _llama(8192, 64, 8, 28672, 32000)),
+    "mpt-7b": Model(32, "Llama", _llama(4096, 32, 32, 10922, 50432)),
+    "mistral-7b": Model(32, "Mistral", _llama(4096, 32, 8, 14336, 32000)),
+    "qwen2-7b": Model(28, "Qwen2", _llama(3584, 28, 4, 18944, 152064)),
+    "swin-base": Model(
+        18,
+        "Swin",
+        {"image_size": 224, "patch_size": 4, "window_size": 7, "embed_dim": 128, "num_heads": [4, 8, 16, 32]},
+    ),
+    "vit-base": Model(12, "ViT", {**_BASE, "image_size": 224, "patch_size": 16}),
+    "ast": Model(12, "AST", {**_BASE, "max_length": 128, "num_mel_bins": 128}),
+    "wav2vec2-base": Model(12, "Wav2Vec2", {**_BASE, "apply_spec_augment": False, "layerdrop": 0.0}),
+    "esm1b": Model(
+        33,
+        "Esm",
+        {"hidden_size": 1280, "num_attention_heads": 20, "intermediate_size": 5120, "vocab_size": 33,
+         "pad_token_id": 1, "mask_token_id": 32, "position_embedding_type": "absolute",
+         "max_position_embeddings": 1026, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+    ),
+    "roberta-large": Model(
+        24,
+        "Roberta",
+        {"hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096, "vocab_size": 50265,
+         "max_position_embeddings": 514, "type_vocab_size": 1},
+    ),
+    "whisper-small": Model(
+        12,
+        "Whisper",
+        {"d_model": 768, "encoder_attention_heads": 12, "decoder_attention_heads": 12, "encoder_ffn_dim": 3072,
+         "decoder_ffn_dim": 3072, "vocab_size": 51865},
+    ),
+}  # fmt: skip
+_CAUSAL: Final = frozenset({"Gemma", "Llama", "Mistral", "Qwen2"})
+
+
+def make_model(model: Model, layers: int, job: Job) -> nn.Module:
+    """Return a model with random weights and some of its layers."""
+    import transformers
+
+    sizes = dict(model.sizes)
+    if model.kind == "Swin":
+        sizes["depths"] = [2, 2, layers, 2]
+    elif model.kind == "Whisper":
+        sizes |= {"encoder_layers": layers, "decoder_layers": layers}
+    else:
+        sizes["num_hidden_layers"] = layers
+    config = getattr(transformers, f"{model.kind}Config")(**sizes)
+    config._attn_implementation = "sdpa" if job.fused_attention else "eager"  # noqa: SLF001 - as `from_pretrained` does
+    suffix = {
+        "Swin": "ForImageClassification",
+        "ViT": "ForImageClassification",
+        "AST": "ForAudioClassification",
+        "Wav2Vec2": "ForSequenceClassification",
+        "Esm": "ForSequenceClassification",
+        "Roberta": "ForQuestionAnswering",
+        "Whisper": "ForConditionalGeneration",
+    }.get(model.kind, "ForCausalLM")
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, job.weights))
+    try:
+        made: nn.Module = getattr(transformers, model.kind + suffix)(config)
+    finally:
+        torch.set_default_dtype(before)
+    if job.recompute:
+        made.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator] # transformers'
+    for module in made.modules():
+        if parametrize.is_parametrized(module):
+            # A weight norm of one small convolution, which cannot lose its data.
+            parametrize.remove_parametrizations(module, "weight")
+    return _choose_trained(made.train(), job)
+
+
+def _choose_trained(model: nn.Module, job: Job) -> nn.Module:
+    if job.train == "lora":
+        from peft import LoraConfig, get_peft_model
+
+        config = LoraConfig(r=8, lora_alpha=16, lora_dropout=0.05, target_modules=["q_proj", "v_proj"])
+        return get_peft_model(model, config)
+    for name, parameter in model.named_parameters():
+        # Only of masked training; DDP refuses parameters without gradients.
+        parameter.requires_grad_("masked_spec_embed" not in name and parameter.requires_grad)
+    words = {"norms": "norm", "head": "classifier"}
+    if job.train in words:
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(words[job.train] in name)
+    return model
+
+
+def make_batch(model: Model, job: Job) -> dict[str, Tensor]:
+    """Return a batch on the host; its values are never read."""
+    size, dtype = job.batch, getattr(torch, job.weights)
+    if model.kind in _CAUSAL:
+        tokens = torch.zeros(size, job.length, dtype=torch.int64)
+        return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "labels": tokens}
+    labels = torch.zeros(size, dtype=torch.int64)
+    if model.kind in {"Esm", "Roberta"}:
+        tokens = torch.zeros(size, job.length, dtype=torch.int64)
+        goal = {"labels": labels} if model.kind == "Esm" else {"start_positions": labels, "end_positions": labels}
+        return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), **goal}
+    if model.kind == "Whisper":
+        features = torch.zeros(size, 80, 3000, dtype=dtype)
+        return {"input_features": features, "labels": torch.zeros(size, job.length, dtype=torch.int64)}
+    inputs = {
+        "AST": torch.zeros(size, 128, 128, dtype=dtype),
+        # 8 seconds at 16 kHz.
+        "Wav2Vec2": torch.zeros(size, 128000, dtype=dtype),
+    }
+    if model.kind in inputs:
+        return {"input_values": inputs[model.kind], "labels": labels}
+    return {"pixel_values": torch.zeros(size, 3, 224, 224, dtype=dtype), "labels": labels}
+
+
+def program(model: Model, layers: int, job: Job) -> Callable[[], None]:
+    """Return a training loop as optimum-habana's Trainer runs it."""
+
+    def train() -> None:
+        from habana_frameworks.torch import core
+        from habana_frameworks.torch.hpex.normalization import FusedClipNorm
+        from habana_frameworks.torch.hpex.optimizers import FusedAdamW
+
+        mark_step = core.mark_step if job.mode == "lazy" else _nothing
+        bare = make_model(model, layers, job).to("hpu")
+        network: nn.Module = bare
+        trained = [each for each in bare.parameters() if each.requires_grad]
+        if job.cards > 1 and not job.zero:
+            torch.distributed.init_process_group("hccl")
+            network = nn.parallel.DistributedDataParallel(
+                bare, bucket_cap_mb=_BUCKET_MB, gradient_as_bucket_view=True, find_unused_parameters=False
+            )
+        optimizer = FusedAdamW(trained, lr=1e-4)
+        clip = FusedClipNorm(trained, 1.0)
+
+        for _ in range(_STEPS):
+            with plan.step(), _softmax(job):
+                for micro in range(job.accumulate):
+                    batch = {name: each.to("hpu") for name, each in make_batch(model, job).items()}
+                    with _no_sync(network, job, micro):
+                        with torch.autocast("hpu", dtype=torch.bfloat16, enabled=job.autocast):
+                            loss = network(**batch).loss
+                        if job.splits_passes:
+                            mark_step()
+                        loss.backward()
+                        mark_step()
+                if not job.no_optimizer:
+                    clip.clip_norm(trained)
+                    optimizer.step()
+                    mark_step()
+                optimizer.zero_grad(set_to_none=True)
+                if job.reads_loss:
+                    loss.item()
+
+    return train
+
+
+def _nothing() -> None:
+    """Do nothing: only lazy mode has graphs to end."""
+
+
+@contextlib.contextmanager
+def _softmax(job: Job) -> Iterator[None]:
+    """Take every softmax in the type of its input, as optimum-habana's `attn_softmax_bf16` does, if the job asks."""
+    original = nn.functional.softmax
+
+    def softmax(inputs: Tensor, dim: int, **kwargs: Any) -> Tensor:
+        del kwargs
+        return original(inputs, dim=dim)
+
+    nn.functional.softmax = softmax if job.softmax_bf16 else original
+    try:
+        yield
+    finally:
+        nn.functional.softmax = original
+
+
+@contextlib.contextmanager
+def _no_sync(network: nn.Module, job: Job, micro: int) -> Iterator[None]:
+    is_last = micro == job.accumulate - 1
+    context = contextlib.nullcontext()
+    if isinstance(network, nn.parallel.DistributedDataParallel) and not is_last:
+        context = network.no_sync()  # type: ignore[assignment] # a context manager, without types in old torch
+    with context:
+        yield
+
+
+def record(name: str, job: Job, layers: int) -> Recording:
+    """Return the recording of a job with some of the model's layers, as rank 0 of its box."""
+    recording = record_call(program(MODELS[name], layers, job), Options(devices=job.cards))
+    recording.lazy = job.mode == "lazy"
+    recording.compiled = job.mode == "compile"
+    recording.precision = "bf16-true" if job.weights == "bfloat16" else "bf16-mixed"
+    return recording

@@ -1,0 +1,58 @@
+"""Record the steps of points.json once, as features for fit.py.
+
+    python packages/hpu-sim/bench/published/record.py [ID ...]
+
+It needs transformers and peft. The features are in recordings/, one file per point and depth of the model.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import hpu_sim
+from hpu_sim.prediction import encoding
+
+FOLDER: Final = Path(__file__).parent
+RECORDINGS: Final = FOLDER / "recordings"
+
+
+def points() -> list[dict[str, Any]]:
+    """Return the published points."""
+    found: list[dict[str, Any]] = json.loads((FOLDER / "points.json").read_text(encoding="utf-8"))["points"]
+    return found
+
+
+def features(point: dict[str, Any], layers: int) -> dict[str, Any]:
+    """Return the features of a point with some of the model's layers."""
+    import programs
+
+    recording = programs.record(point["model"], programs.Job(**point["job"]), layers)
+    facts = {"parameters": recording.parameters, "trainable": recording.trainable}
+    return {**facts, "largest_module": recording.largest_module, **encoding.to_json(recording.steady)}
+
+
+def path(point: dict[str, Any], layers: int) -> Path:
+    """Return the file of a point's features."""
+    return RECORDINGS / f"{point['id']}-{layers}.json.gz"
+
+
+def main() -> None:
+    """Record all points, or those that are named."""
+    import programs
+
+    hpu_sim.activate(devices=8)
+    RECORDINGS.mkdir(exist_ok=True)
+    for point in points():
+        for layers in programs.DEPTHS if not sys.argv[1:] or point["id"] in sys.argv[1:] else ():
+            text = json.dumps(features(point, layers), separators=(",", ":"))
+            # Without a time, so that equal features are equal files.
+            path(point, layers).write_bytes(gzip.compress(text.encode(), mtime=0))
+            print(point["id"], layers, len(text), flush=True)
+
+
+if __name__ == "__main__":
+    main()

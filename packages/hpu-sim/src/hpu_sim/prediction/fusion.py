@@ -1,0 +1,175 @@
+"""Kernels of a recorded step: which operators a graph runs as one, and the bytes that then leave the chip.
+
+The compiler of a graph makes one kernel of element-wise operators that follow each other. A kernel ends
+
+- at a product, which the matrix engine runs,
+- where the graph ends: at ``mark_step``, a collective, or a value that the host reads,
+- at an operator that waits for a collective,
+- after a reduction whose input is larger than the chip's memory, because its result needs all of the input first,
+- where the values that wait for such a result no longer fit in the chip's memory together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hpu_sim.prediction.recording import Operation, StepRecording
+
+# Parts of the names of operators whose result needs a whole dimension of their input, or that move its elements.
+_REDUCTIONS: Final = (
+    "softmax", "norm", "mean", "sum", "var", "std", "max", "min", "argm", "topk", "sort", "nll_loss", "logsumexp",
+    "prod", "gather", "scatter", "index", "embedding", "pool", "cat", "upsample", "interpolate", "roll",
+)  # fmt: skip
+_ELEMENTWISE: Final = frozenset({"maximum", "minimum"})
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Operators that run as one.
+
+    Attributes:
+        first: Position of its first operator in the step.
+        operations: Operators in order.
+        bytes: Bytes that it reads from and writes to the card's memory.
+        vector_bytes: Bytes that pass through the vector engines, operator by operator.
+    """
+
+    first: int
+    operations: tuple[Operation, ...]
+    bytes: int
+    vector_bytes: int
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Part of a step that the host launches at once: a graph, or the operators between two events of the host.
+
+    Attributes:
+        first: Position of its first operator.
+        end: Position after its last one.
+        kernels: Its kernels.
+    """
+
+    first: int
+    end: int
+    kernels: tuple[Kernel, ...]
+
+
+def is_reduction(operation: Operation) -> bool:
+    """Return whether the result of an operator needs more of its input than the same element."""
+    name = operation.name.rpartition(".")[2]
+    return name not in _ELEMENTWISE and any(part in name for part in _REDUCTIONS)
+
+
+def segments(step: StepRecording, *, fuse: bool, by_phase: bool, sram: int) -> tuple[Segment, ...]:
+    """Return the segments of a step.
+
+    Args:
+        step: Recorded step.
+        fuse: Whether operators of a segment fuse.
+        by_phase: Whether forward and backward are graphs of their own, as under ``torch.compile``; else ``mark_step``
+            ends a graph.
+        sram: Bytes of memory on the chip.
+    """
+    operations = step.operations
+    bounds = {0, len(operations)}
+    bounds.update(each.after for each in step.collectives)
+    for index, each in enumerate(operations):
+        if each.host_sync:
+            bounds.update((index, index + 1))
+        elif each.waits_for or (by_phase and index and each.phase != operations[index - 1].phase):
+            bounds.add(index)
+    if not by_phase:
+        bounds.update(step.graph_ends)
+    ordered = sorted(each for each in bounds if each <= len(operations))
+    last_reads = {storage: index for index, each in enumerate(operations) for storage, _ in each.reads}
+    found = []
+    for start, end in zip(ordered, ordered[1:], strict=False):
+        part = operations[start:end]
+        kernels = tuple(_fused(part, start, last_reads, sram) if fuse else _single(part, start))
+        found.append(Segment(start, end, kernels))
+    return tuple(found)
+
+
+def _single(operations: Sequence[Operation], start: int) -> Iterator[Kernel]:
+    for index, each in enumerate(operations):
+        yield Kernel(start + index, (each,), each.bytes, _vector_bytes(each))
+
+
+def _fused(
+    operations: Sequence[Operation], start: int, last_reads: dict[int, int], sram: int
+) -> Iterator[Kernel]:
+    chain: list[Operation] = []
+    first = start
+    held = 0
+
+    def kernel() -> Kernel:
+        size = chain_bytes(chain, last_reads, first + len(chain))
+        return Kernel(first, tuple(chain), size, sum(map(_vector_bytes, chain)))
+
+    for index, each in enumerate(operations, start):
+        if each.flops or each.host_sync:
+            if chain:
+                yield kernel()
+                chain, held = [], 0
+            yield Kernel(index, (each,), each.bytes, 0)
+            continue
+        if not chain:
+            first = index
+        chain.append(each)
+        if is_reduction(each):
+            held += max((size for _, size in each.reads), default=0)
+            if held > sram:
+                yield kernel()
+                chain, held = [], 0
+    if chain:
+        yield kernel()
+
+
+def _vector_bytes(operation: Operation) -> int:
+    """Return the bytes of the largest value of an operator, which passes through the vector engines once."""
+    if operation.flops:
+        return 0
+    return max((size for _, size in (*operation.reads, *operation.writes)), default=0)
+
+
+def chain_bytes(kernel: Sequence[Operation], last_reads: dict[int, int], end: int) -> int:
+    """Return the bytes that a fused chain reads and writes.
+
+    A value that only the chain reads stays on the chip.
+    """
+    written: set[int] = set()
+    reads: dict[int, int] = {}
+    writes: dict[int, int] = {}
+    read_inside: set[int] = set()
+    for operation in kernel:
+        for storage, size in operation.reads:
+            if storage in written:
+                read_inside.add(storage)
+            else:
+                reads[storage] = max(size, reads.get(storage, 0))
+        for storage, size in operation.writes:
+            written.add(storage)
+            writes[storage] = max(size, writes.get(storage, 0))
+    kept = (
+        size
+        for storage, size in writes.items()
+        if storage not in read_inside or storage in reads or last_reads.get(storage, 0) >= end
+    )
+    return sum(reads.values()) + sum(kept)
+
+
+def count_graphs(step: StepRecording, *, is_lazy: bool) -> int:
+    """Return the number of different graphs of a step, which are compiled once each."""
+    parts = segments(step, fuse=False, by_phase=not is_lazy, sram=0)
+    graphs = {
+        tuple(each.key for each in step.operations[part.first : part.end])
+        for part in parts
+        if not step.operations[part.first].host_sync
+    }
+    return len(graphs)
+

@@ -1,0 +1,35 @@
+"""Memory beside tensors, and the threshold of what fits."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpu_sim.prediction.hardware import usable_memory
+from hpu_sim.prediction.reserve import fitting_bytes, reserves, verdict
+
+_GIB = 1 << 30
+
+
+def test_a_job_that_fills_the_card_with_tensors_does_not_fit() -> None:
+    assert verdict(usable_memory("GAUDI2"), "GAUDI2", 1) == "no"
+
+
+def test_between_the_ends_of_the_reserve_it_is_tight() -> None:
+    assert verdict(60 * _GIB, "GAUDI2", 8) == "fits"
+    assert verdict(90 * _GIB, "GAUDI2", 8) == "tight"
+
+
+@pytest.mark.parametrize("generation", ["GAUDI", "GAUDI2", "GAUDI3"])
+def test_the_largest_peak_that_fits_is_at_the_threshold(generation: str) -> None:
+    largest = fitting_bytes(generation, 8)
+
+    assert verdict(largest, generation, 8) == "fits"
+    assert verdict(largest + 1, generation, 8) == "tight"
+
+
+def test_each_part_of_the_reserve_has_a_source() -> None:
+    assert all(each.source and each.low < each.high for each in reserves(_GIB, "GAUDI3", 8))
+
+
+def test_one_rank_has_no_buffers_of_hccl() -> None:
+    assert "HCCL buffers" not in {each.name for each in reserves(_GIB, "GAUDI2", 1)}
