@@ -150,6 +150,7 @@ def _find_program(program: str, *, module: bool) -> list[str]:
     help="Plan this rank alone.  [default: 0, and the last of each group if shards differ]",
 )
 @click.option("--find-batch", is_flag=True, help="Plan the largest batch size per card that fits.")
+@click.option("--show-output", is_flag=True, help="Show what SCRIPT prints.  [default: only if it fails]")
 @click.option(
     "--html", "html_path", default=None, type=click.Path(path_type=Path), metavar="FILE", help="Write a page."
 )
@@ -178,6 +179,7 @@ def plan(  # noqa: PLR0913 - one argument per option
     batch_size: int | None,
     rank: int | None,
     find_batch: bool,
+    show_output: bool,
     html_path: Path | None,
     json_path: Path | None,
     trace_path: Path | None,
@@ -221,6 +223,7 @@ def plan(  # noqa: PLR0913 - one argument per option
         program,
         arguments,
         finds_batch=find_batch,
+        shows_output=show_output,
         html_path=html_path,
         json_path=json_path,
         trace_path=trace_path,

@@ -6,16 +6,15 @@ import dataclasses
 import functools
 import json
 import sys
-import traceback
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from hpu_sim.common import frames
-from hpu_sim.plan.errors import PlanError
-from hpu_sim.plan.execution import record
+from hpu_sim.plan.errors import PlanError, ProgramError
+from hpu_sim.plan.progress import Progress
 from hpu_sim.plan.runner import CANNOT_PLAN, DOES_NOT_FIT
 from hpu_sim.prediction import zero
+from hpu_sim.plan.worker import Worker
 from hpu_sim.process import activation
 
 if TYPE_CHECKING:
@@ -31,14 +30,14 @@ if TYPE_CHECKING:
 COMPARED: Final = (None, "auto", "deepspeed_stage_1", "deepspeed_stage_2", "deepspeed_stage_3")
 
 
-def make_planner(program: str, arguments: Sequence[str]) -> Callable[[Options], Recording]:
+def make_planner(record: Callable[[Options], Recording]) -> Callable[[Options], Recording]:
     """Return a function that records a program, which runs again for each choice that changes what it does."""
 
     @functools.cache
     def plan(options: Options) -> Recording:
         if options.strategy in zero.STAGES:
             return zero.apply(plan(dataclasses.replace(options, strategy="auto")), options.strategy)
-        return record(program, arguments, options)
+        return record(options)
 
     return plan
 
@@ -50,6 +49,7 @@ def run(  # noqa: PLR0913 - one argument per option
     arguments: Sequence[str],
     *,
     finds_batch: bool = False,
+    shows_output: bool = False,
     html_path: Path | None = None,
     json_path: Path | None = None,
     trace_path: Path | None = None,
@@ -61,7 +61,8 @@ def run(  # noqa: PLR0913 - one argument per option
     from hpu_sim.plan import compare, html, text
     from hpu_sim.prediction import chrome_trace
 
-    planner = make_planner(program, arguments)
+    progress = Progress()
+    planner = make_planner(Worker(program, arguments, progress.show, shows_output=shows_output).record)
     trace = None
     try:
         plans = _make_plans(planner, choices, [each.generation for each in configs], finds_batch=finds_batch)
@@ -70,11 +71,14 @@ def run(  # noqa: PLR0913 - one argument per option
             traced = planner(dataclasses.replace(plans[0][0], rank=plan.strategies[0].rank))
             trace = chrome_trace.trace_of_recording(traced, first.generation)
     except PlanError as error:
+        progress.end()
         click.echo(f"Error: {error}", err=True)
         return CANNOT_PLAN
-    except Exception as error:  # noqa: BLE001 - the program's own, of any class
-        click.echo(_describe_error(error), err=True)
+    except ProgramError as error:
+        progress.end()
+        click.echo(f"{error}\nError: the program itself failed, before its training steps were known", err=True)
         return CANNOT_PLAN
+    progress.end()
     if html_path is not None:
         html_path.write_text(html.render(plan), encoding="utf-8")
     if json_path is not None:
@@ -83,18 +87,6 @@ def run(  # noqa: PLR0913 - one argument per option
         trace_path.write_text(json.dumps(trace) + "\n", encoding="utf-8")
     sys.stdout.write(text.render(plan))
     return 0 if plan.fits else DOES_NOT_FIT
-
-
-def _describe_error(error: Exception) -> str:
-    """Return the program's part of an error's traceback, and what to do."""
-    first = next(frames.program_tracebacks(error.__traceback__), error.__traceback__)
-    text = "".join(traceback.format_exception(type(error), error, first, chain=False))
-    message, *_ = str(error).splitlines() or [""]
-    raised = f"{type(error).__name__}: {message}".rstrip(": .")
-    return (
-        f"{text}Error: the program raised {raised}, before its training steps were known. If it runs with "
-        "`hpu-sim run`, the plan is at fault"
-    )
 
 
 def with_ranks(

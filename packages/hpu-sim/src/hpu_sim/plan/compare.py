@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
 from hpu_sim.common.encoding import SCHEMA_VERSION
+from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.memory import memory_plan
 from hpu_sim.plan.schema import (
     CollectivePlan,
@@ -46,8 +47,15 @@ def make_plan(command: Sequence[str], strategies: Sequence[StrategyPlan]) -> Pla
 
 
 def strategy_plan(recording: Recording, generation: str) -> StrategyPlan:
-    """Return the plan of a recording on a generation."""
+    """Return the plan of a recording on a generation.
+
+    Raises:
+        PlanError: If the program computes in float8, which the generation does not have.
+    """
     step = recording.steady
+    if any(each.dtype == "float8" for each in step.operations):
+        if "float8" not in hardware(generation, "slow").matrix_flops:
+            raise PlanError(f"the program computes in float8, which {generation} does not have: plan a newer one")
     fuse = recording.lazy or recording.compiled
     slow = predict(step, generation, recording.devices, estimate="slow", fuse=fuse)
     fast = predict(step, generation, recording.devices, estimate="fast", fuse=fuse)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hpu_sim.plan import blocks
+from hpu_sim.plan.batches import Batches
 from hpu_sim.plan.errors import PlanComplete, PlanError
 from hpu_sim.prediction import torch_tools
 from hpu_sim.prediction.recording import STEPS, STEPS_OF_DDP, Recording, StepRecording
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import torch
 
@@ -57,12 +58,17 @@ class Session:
         fits: Whether the program has called ``Trainer.fit``.
         optimizer_location: First line of the program that steps an optimizer.
         zero: Strategy of DeepSpeed that the program asks for, which is modelled and not executed.
+        batches: What the program draws from its DataLoaders.
     """
 
-    def __init__(self, options: Options, command: Sequence[str]) -> None:
+    def __init__(
+        self, options: Options, command: Sequence[str], on_progress: Callable[[str], None] | None = None
+    ) -> None:
         from hpu_sim.plan.fake_device import FakeDevice
 
-        self.device = FakeDevice(self._on_root_module)
+        self.device = FakeDevice(self._on_root_module, self._show_progress)
+        self._on_progress = on_progress
+        self.batches = Batches()
         self.options = options
         self.has_ddp = False
         self.fits = False
@@ -74,19 +80,35 @@ class Session:
     def begin_step(self, batch: Any = None) -> None:
         """Begin a step."""
         step = StepRecording(inputs=_describe(batch))
+        self._has_batch = batch is not None
         self.recording.steps.append(step)
         self.device.host_reads.clear()
         self.device.begin(step)
 
-    def end_step(self) -> None:
+    def end_step(self, micro_batches: int | None = None) -> None:
         """End a step.
+
+        Args:
+            micro_batches: Batches of the step; None for those that were drawn from a DataLoader.
 
         Raises:
             PlanComplete: If it was the last one.
         """
         self.device.end()
+        count = self.batches.count()
+        self.recording.accumulate = micro_batches or max(count, 1)
+        if count and not self._has_batch:
+            self.recording.steady.inputs = _describe(self.batches.last)
+        self.batches.last = None
         if len(self.recording.steps) >= (STEPS_OF_DDP if self.has_ddp else STEPS):
             raise PlanComplete
+
+    def _show_progress(self) -> None:
+        """Report what runs."""
+        if self._on_progress is not None:
+            number, phase = len(self.recording.steps), self.device.phase
+            steps = STEPS_OF_DDP if self.has_ddp else STEPS
+            self._on_progress("setup" if phase == "setup" else f"step {number} of {steps}, {phase}")
 
     def _on_root_module(self, module: torch.nn.Module) -> None:
         """Describe the first module of a program without a Trainer."""
@@ -125,6 +147,18 @@ class Session:
             PlanError: If no step was recorded.
         """
         self.device.end()
+        if self.options.batch_size is not None and self.recording.steps and not self.batches.was_resized:
+            raise PlanError(
+                "the size of the program's batches cannot be changed: they must come from a DataLoader of torch, as "
+                "tensors, lists or mappings whose first dimension is the batch"
+            )
+        if self.recording.precision == "fp8" and not any(
+            each.dtype == "float8" for step in self.recording.steps for each in step.operations
+        ):
+            raise PlanError(
+                "precision='fp8' changes nothing here: it applies to layers of Intel's transformer engine, and the "
+                "model has none. Call `plugin.convert_modules(model, replace_layers=True)`, or plan 'bf16-mixed'"
+            )
         self.recording.notes = sorted(self.device.notes)
         self.recording.host_reads = list(self.device.host_reads.values())
         if not self.recording.steps:

@@ -170,6 +170,7 @@ class Recording:
         precision: Precision of the Trainer or of the program.
         lazy: Whether the bridge is in lazy mode.
         compiled: Whether the module is compiled with ``torch.compile``.
+        accumulate: Micro-batches per step of the optimizer, of which the recorded step has all.
         parameters: Number of parameters of this rank's modules.
         trainable: Number of those that have gradients.
         largest_module: Number of parameters of the largest module without children.
@@ -189,6 +190,7 @@ class Recording:
     precision: str = "32-true"
     lazy: bool = False
     compiled: bool = False
+    accumulate: int = 1
     parameters: int = 0
     trainable: int = 0
     largest_module: int = 0
