@@ -43,7 +43,9 @@ class Batches:
         return count
 
     def resize(self, batch: Any, size: int, before: int | None) -> Any:
-        """Return a batch with another number of samples: tensors on the host are views, those on the device have no data.
+        """Return a batch with another number of samples.
+
+        Tensors on the host are views, and those on the device have no data.
 
         Args:
             batch: Batch.
@@ -87,14 +89,20 @@ def _resize(value: Any, before: int, size: int) -> Any:
     if isinstance(value, torch.Tensor):
         return _resize_tensor(value, size) if value.dim() and len(value) == before else value
     if isinstance(value, Mapping):
-        items = {name: _resize(each, before, size) for name, each in value.items()}
-        if all(items[name] is each for name, each in value.items()):
-            return value
-        with contextlib.suppress(TypeError):
-            return type(value)(items)  # type: ignore[call-arg] # such as a dict, or transformers' BatchEncoding
-        return items
-    if not isinstance(value, (list, tuple)):
+        return _resize_mapping(value, before, size)
+    return _resize_sequence(value, before, size) if isinstance(value, (list, tuple)) else value
+
+
+def _resize_mapping(value: Mapping[Any, Any], before: int, size: int) -> Any:
+    items = {name: _resize(each, before, size) for name, each in value.items()}
+    if all(items[name] is each for name, each in value.items()):
         return value
+    with contextlib.suppress(TypeError):
+        return type(value)(items)  # type: ignore[call-arg] # such as a dict, or transformers' BatchEncoding
+    return items
+
+
+def _resize_sequence(value: Any, before: int, size: int) -> Any:
     parts = [_resize(each, before, size) for each in value]
     if any(new is not old for new, old in zip(parts, value, strict=True)):
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)

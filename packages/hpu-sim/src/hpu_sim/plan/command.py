@@ -13,8 +13,8 @@ import click
 from hpu_sim.plan.errors import PlanError, ProgramError
 from hpu_sim.plan.progress import Progress
 from hpu_sim.plan.runner import CANNOT_PLAN, DOES_NOT_FIT
-from hpu_sim.prediction import zero
 from hpu_sim.plan.worker import Worker
+from hpu_sim.prediction import zero
 from hpu_sim.process import activation
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def run(  # noqa: PLR0913 - one argument per option
     arguments: Sequence[str],
     *,
     finds_batch: bool = False,
+    planned_samples: int = 0,
     shows_output: bool = False,
     html_path: Path | None = None,
     json_path: Path | None = None,
@@ -65,7 +66,13 @@ def run(  # noqa: PLR0913 - one argument per option
     planner = make_planner(Worker(program, arguments, progress.show, shows_output=shows_output).record)
     trace = None
     try:
-        plans = _make_plans(planner, choices, [each.generation for each in configs], finds_batch=finds_batch)
+        plans = _make_plans(
+            planner,
+            choices,
+            [each.generation for each in configs],
+            finds_batch=finds_batch,
+            planned_samples=planned_samples,
+        )
         plan = compare.make_plan(planner(choices[0]).command, [each for _, each in plans])
         if trace_path is not None:
             traced = planner(dataclasses.replace(plans[0][0], rank=plan.strategies[0].rank))
@@ -90,16 +97,20 @@ def run(  # noqa: PLR0913 - one argument per option
 
 
 def with_ranks(
-    record: Callable[[Options], Recording], options: Options, recording: Recording, generation: str
+    record: Callable[[Options], Recording],
+    options: Options,
+    recording: Recording,
+    generation: str,
+    planned_samples: int = 0,
 ) -> StrategyPlan:
     """Return the plan of the rank with most memory, of the recorded one and the last one of each group."""
     from hpu_sim.plan import compare
 
-    plans = [compare.strategy_plan(recording, generation)]
+    plans = [compare.strategy_plan(recording, generation, planned_samples)]
     # The model of ZeRO is that of any rank.
     if not options.only_rank and recording.strategy not in zero.STAGES:
         others = (record(dataclasses.replace(options, rank=rank)) for rank in compare.representatives(recording))
-        plans += [compare.strategy_plan(other, generation) for other in others]
+        plans += [compare.strategy_plan(other, generation, planned_samples) for other in others]
     worst = max(plans, key=lambda plan: plan.memory.peak_bytes)
     return dataclasses.replace(worst, ranks=tuple(rank for plan in plans for rank in plan.ranks))
 
@@ -110,6 +121,7 @@ def _make_plans(
     generations: Sequence[str],
     *,
     finds_batch: bool,
+    planned_samples: int,
 ) -> list[tuple[Options, StrategyPlan]]:
     """Return the options and the plan of each strategy and generation."""
     from hpu_sim.plan import search
@@ -122,11 +134,20 @@ def _make_plans(
             if (recording.strategy, generation) in seen:
                 continue
             seen.add((recording.strategy, generation))
-            if finds_batch and (found := search.find_batch(planner, options, generation)) is not None:
-                chosen, recording = found
-            plan = with_ranks(planner, chosen, recording, generation)
+            notes: tuple[str, ...] = ()
+            if finds_batch:
+                found = search.find_batch(planner, options, generation)
+                if found is not None:
+                    chosen, recording = found
+                else:
+                    notes = (f"No batch fits on {generation}, not even one sample per card; the plan is the script's.",)
+            plan = with_ranks(planner, chosen, recording, generation, planned_samples)
             if not plan.fits and len(choices) == 1:
-                advice = search.advise(planner, chosen, recording, generation)
+                advice, left_out = search.advise(planner, chosen, recording, generation)
                 plan = dataclasses.replace(plan, advice=advice)
+                notes += left_out
+            elif not plan.fits:
+                notes += ("Plan a strategy that does not fit alone for changes with which it does.",)
+            plan = dataclasses.replace(plan, notes=(*plan.notes, *notes))
             plans.append((chosen, plan))
     return plans

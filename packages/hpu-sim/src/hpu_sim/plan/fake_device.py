@@ -112,9 +112,7 @@ class FakeDevice(TorchDispatchMode, OperationRecorder):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        self._calls += 1
-        if self._on_progress is not None and self._calls % _OPERATORS_PER_REPORT == 0:
-            self._on_progress()
+        self._report_progress()
         if self._last_work is not None:
             # DDP's reducer asks for the future at once. Later, a work must not keep its tensors.
             self._last_work.tensors = self._last_work = None
@@ -165,6 +163,11 @@ class FakeDevice(TorchDispatchMode, OperationRecorder):
             value = self._values.get(self.storage_id(args[0]))
             if value is not None and isinstance(result, torch.Tensor):
                 self.assume(result, not value if name in _NEGATIONS else value)
+
+    def _report_progress(self) -> None:
+        self._calls += 1
+        if self._on_progress is not None and self._calls % _OPERATORS_PER_REPORT == 0:
+            self._on_progress()
 
     def _is_fake(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         if any(issubclass(each, self._fake_class) for each in types):

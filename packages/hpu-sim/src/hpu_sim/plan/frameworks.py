@@ -151,18 +151,26 @@ def _fit(original: Any, session: Session, package: str) -> Any:
     def fit(self: Any, model: Any, *args: Any, **kwargs: Any) -> None:
         kwargs.pop("ckpt_path", None)
         session.fits = True
+        session.mark()
         if session.options.checkpoint:
             blocks.checkpoint(model, session.options.checkpoint)
         if session.options.precision == "fp8":
-            _plugin_of(self).convert_modules(model, replace_layers=True)
+            _convert_to_float8(self, model)
         _prepare(self, model, session, package)
         original(self, model, *args, **kwargs)
 
     return fit
 
 
-def _plugin_of(trainer: Any) -> Any:
-    return trainer.strategy.precision_plugin
+def _convert_to_float8(trainer: Any, model: Any) -> None:
+    """Give a model the transformer engine's layers once it is complete, as a program for fp8 does."""
+    configure = model.configure_model
+
+    def configure_model() -> None:
+        configure()
+        trainer.strategy.precision_plugin.convert_modules(model, replace_layers=True)
+
+    model.configure_model = configure_model
 
 
 def _setup(original: Any, session: Session, stack: contextlib.ExitStack) -> Any:
@@ -221,6 +229,7 @@ def _end_steps_with(optimizer: Any, session: Session, stack: contextlib.ExitStac
             session.begin_step()
 
     stack.callback(register_optimizer_step_post_hook(end_step).remove)
+    session.mark()
     session.begin_step()
 
 
@@ -241,6 +250,9 @@ def _prepare(trainer: Any, model: Any, session: Session, package: str) -> None:
         trainer.fit_loop.epoch_loop.max_steps = max(trainer.fit_loop.epoch_loop.max_steps, STEPS_OF_DDP)
     recording.strategy = getattr(trainer.strategy, "strategy_name", type(trainer.strategy).__name__)
     recording.precision = str(trainer.precision)
+    divided = getattr(trainer.strategy, "_tensor_parallel_size", None)  # Of Lightning's ModelParallelStrategy.
+    if isinstance(divided, int) and divided > 1:
+        recording.replicas = recording.world_size // divided
     recording.compiled = hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None
     # A handler of Lightning would agree with other ranks on the end.
     trainer._signal_connector.register_signal_handlers = lambda: None  # noqa: SLF001 - no option has this effect

@@ -39,7 +39,7 @@ def applied(session: Session) -> Iterator[None]:
             _replace(stack, owner, "isfinite", _isfinite(owner.isfinite, device))
         _replace(stack, torch.Tensor, "numpy", _host_copy(torch.Tensor.numpy, device))
         _replace(stack, torch.Tensor, "tolist", _host_copy(torch.Tensor.tolist, device))
-        stack.callback(_locate_optimizer(session).remove)
+        stack.callback(_follow_optimizer(session).remove)
         _replace(stack, torch.Tensor, "__format__", _format(torch.Tensor.__format__))
         _replace(stack, torch.Tensor, "__repr__", _show(torch.Tensor.__repr__, device))
         _replace_distributed(stack, session)
@@ -52,17 +52,16 @@ def applied(session: Session) -> Iterator[None]:
                 dist.destroy_process_group()
 
 
-def _locate_optimizer(session: Session) -> Any:
-    """Record the first line of the program that steps an optimizer, for programs that mark no step."""
-    from torch.optim.optimizer import register_optimizer_step_pre_hook
+def _follow_optimizer(session: Session) -> Any:
+    """End a step with each step of an optimizer, in a program without Trainer, Fabric and marks."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    def before_step(*args: Any) -> None:
+    def after_step(optimizer: Any, *args: Any) -> None:
         del args
         frame = frames.user_frame(sys._getframe(1))  # noqa: SLF001 - documented API
-        if frame is not None and not session.optimizer_location:
-            session.optimizer_location = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        session.follow_optimizer(optimizer, "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}")
 
-    return register_optimizer_step_pre_hook(before_step)
+    return register_optimizer_step_post_hook(after_step)
 
 
 def _replace_distributed(stack: contextlib.ExitStack, session: Session) -> None:
@@ -253,6 +252,11 @@ def explain(error: Exception, device: FakeDevice) -> Exception:
         return device.error
     if isinstance(error, PlanError):
         return error
+    return _explain_fake_tensors(error)
+
+
+def _explain_fake_tensors(error: Exception) -> Exception:
+    """Return an error in the words of a device that has data, or of the planner."""
     location = errors.location_of(error)
     devices = re.search(r"found two different devices (\S+), (\S+)", str(error))
     if devices is not None:

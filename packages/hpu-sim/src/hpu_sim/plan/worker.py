@@ -6,8 +6,10 @@ fork has torch imported already, so a process costs little.
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 # Lines of the program's own output that follow an error.
 _LINES_SHOWN: Final = 20
+# PR_SET_PDEATHSIG of Linux.
+_SET_DEATH_SIGNAL: Final = 1
 
 
 class Worker:
@@ -94,6 +98,7 @@ class Worker:
         """Record in this process, and send what happens."""
         from hpu_sim.plan.execution import record
 
+        _end_with_parent()
         if not self._shows_output:
             sys.stdout.flush()
             for number in (1, 2):
@@ -127,6 +132,12 @@ class Worker:
                 sender.send(("folder", made))
 
         os.mkdir = mkdir
+
+
+def _end_with_parent() -> None:
+    """Have the kernel end this process when the planner's ends, however it does."""
+    library = ctypes.CDLL(None)
+    library.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def _last_lines(output: IO[bytes]) -> str:

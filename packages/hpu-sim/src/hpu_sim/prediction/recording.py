@@ -180,6 +180,8 @@ class Recording:
         steps: The planned steps.
         host_reads: Lines that read values.
         notes: Limits of the plan for this program.
+        lines: ``file:line`` of the program by the module that it runs.
+        replicas: Ranks with batches of their own; 0 for all.
     """
 
     command: tuple[str, ...]
@@ -200,6 +202,8 @@ class Recording:
     steps: list[StepRecording] = field(default_factory=list)
     host_reads: list[HostRead] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    lines: dict[str, str] = field(default_factory=dict)
+    replicas: int = 0
 
     @property
     def steady(self) -> StepRecording:
