@@ -151,6 +151,14 @@ def _find_program(program: str, *, module: bool) -> list[str]:
 )
 @click.option("--find-batch", is_flag=True, help="Plan the largest batch size per card that fits.")
 @click.option(
+    "--samples",
+    default=0,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Show the time and card hours to train on N samples.",
+)
+@click.option("--show-output", is_flag=True, help="Show what SCRIPT prints.  [default: only if it fails]")
+@click.option(
     "--html", "html_path", default=None, type=click.Path(path_type=Path), metavar="FILE", help="Write a page."
 )
 @click.option(
@@ -178,6 +186,8 @@ def plan(  # noqa: PLR0913 - one argument per option
     batch_size: int | None,
     rank: int | None,
     find_batch: bool,
+    samples: int,
+    show_output: bool,
     html_path: Path | None,
     json_path: Path | None,
     trace_path: Path | None,
@@ -221,6 +231,8 @@ def plan(  # noqa: PLR0913 - one argument per option
         program,
         arguments,
         finds_batch=find_batch,
+        planned_samples=samples,
+        shows_output=show_output,
         html_path=html_path,
         json_path=json_path,
         trace_path=trace_path,

@@ -136,11 +136,42 @@ def format_seconds(seconds: float) -> str:
 
     >>> format_seconds(0.00123), format_seconds(1.5)
     ('1.23 ms', '1.5 s')
+    >>> format_seconds(10_000), format_seconds(1_000_000)
+    ('2.78 h', '11.6 days')
     """
-    for limit, scale, unit in ((1.0, 1.0, "s"), (1e-3, 1e3, "ms")):
+    for limit, scale, unit in (
+        (172_800.0, 1 / 86_400, "days"),
+        (7_200.0, 1 / 3600, "h"),
+        (1.0, 1.0, "s"),
+        (1e-3, 1e3, "ms"),
+    ):
         if seconds >= limit:
             return f"{seconds * scale:.3g} {unit}"
     return f"{seconds * 1e6:.3g} us"
+
+
+def format_rates(slow_and_fast: tuple[float, float]) -> str:
+    """Return the range of a number per second.
+
+    >>> format_rates((1234.5, 20000.0))
+    '1 230 to 20 000'
+    """
+    return " to ".join(_round(each) for each in slow_and_fast)
+
+
+def _round(value: float) -> str:
+    """Return a number with three digits."""
+    hundreds = 100
+    return format_int(int(float(f"{value:.3g}"))) if value >= hundreds else f"{value:.3g}"
+
+
+def format_shares(slow_and_fast: tuple[float, float]) -> str:
+    """Return the range of a share.
+
+    >>> format_shares((0.301, 0.42))
+    '30 % to 42 %'
+    """
+    return " to ".join(f"{100 * each:.2g} %" for each in slow_and_fast)
 
 
 def format_range(fast: float, slow: float) -> str:

@@ -6,15 +6,14 @@ import dataclasses
 import functools
 import json
 import sys
-import traceback
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from hpu_sim.common import frames
-from hpu_sim.plan.errors import PlanError
-from hpu_sim.plan.execution import record
+from hpu_sim.plan.errors import PlanError, ProgramError
+from hpu_sim.plan.progress import Progress
 from hpu_sim.plan.runner import CANNOT_PLAN, DOES_NOT_FIT
+from hpu_sim.plan.worker import Worker
 from hpu_sim.prediction import zero
 from hpu_sim.process import activation
 
@@ -31,14 +30,14 @@ if TYPE_CHECKING:
 COMPARED: Final = (None, "auto", "deepspeed_stage_1", "deepspeed_stage_2", "deepspeed_stage_3")
 
 
-def make_planner(program: str, arguments: Sequence[str]) -> Callable[[Options], Recording]:
+def make_planner(record: Callable[[Options], Recording]) -> Callable[[Options], Recording]:
     """Return a function that records a program, which runs again for each choice that changes what it does."""
 
     @functools.cache
     def plan(options: Options) -> Recording:
         if options.strategy in zero.STAGES:
             return zero.apply(plan(dataclasses.replace(options, strategy="auto")), options.strategy)
-        return record(program, arguments, options)
+        return record(options)
 
     return plan
 
@@ -50,6 +49,8 @@ def run(  # noqa: PLR0913 - one argument per option
     arguments: Sequence[str],
     *,
     finds_batch: bool = False,
+    planned_samples: int = 0,
+    shows_output: bool = False,
     html_path: Path | None = None,
     json_path: Path | None = None,
     trace_path: Path | None = None,
@@ -61,20 +62,30 @@ def run(  # noqa: PLR0913 - one argument per option
     from hpu_sim.plan import compare, html, text
     from hpu_sim.prediction import chrome_trace
 
-    planner = make_planner(program, arguments)
+    progress = Progress()
+    planner = make_planner(Worker(program, arguments, progress.show, shows_output=shows_output).record)
     trace = None
     try:
-        plans = _make_plans(planner, choices, [each.generation for each in configs], finds_batch=finds_batch)
+        plans = _make_plans(
+            planner,
+            choices,
+            [each.generation for each in configs],
+            finds_batch=finds_batch,
+            planned_samples=planned_samples,
+        )
         plan = compare.make_plan(planner(choices[0]).command, [each for _, each in plans])
         if trace_path is not None:
             traced = planner(dataclasses.replace(plans[0][0], rank=plan.strategies[0].rank))
             trace = chrome_trace.trace_of_recording(traced, first.generation)
     except PlanError as error:
+        progress.end()
         click.echo(f"Error: {error}", err=True)
         return CANNOT_PLAN
-    except Exception as error:  # noqa: BLE001 - the program's own, of any class
-        click.echo(_describe_error(error), err=True)
+    except ProgramError as error:
+        progress.end()
+        click.echo(f"{error}\nError: the program itself failed, before its training steps were known", err=True)
         return CANNOT_PLAN
+    progress.end()
     if html_path is not None:
         html_path.write_text(html.render(plan), encoding="utf-8")
     if json_path is not None:
@@ -85,29 +96,21 @@ def run(  # noqa: PLR0913 - one argument per option
     return 0 if plan.fits else DOES_NOT_FIT
 
 
-def _describe_error(error: Exception) -> str:
-    """Return the program's part of an error's traceback, and what to do."""
-    first = next(frames.program_tracebacks(error.__traceback__), error.__traceback__)
-    text = "".join(traceback.format_exception(type(error), error, first, chain=False))
-    message, *_ = str(error).splitlines() or [""]
-    raised = f"{type(error).__name__}: {message}".rstrip(": .")
-    return (
-        f"{text}Error: the program raised {raised}, before its training steps were known. If it runs with "
-        "`hpu-sim run`, the plan is at fault"
-    )
-
-
 def with_ranks(
-    record: Callable[[Options], Recording], options: Options, recording: Recording, generation: str
+    record: Callable[[Options], Recording],
+    options: Options,
+    recording: Recording,
+    generation: str,
+    planned_samples: int = 0,
 ) -> StrategyPlan:
     """Return the plan of the rank with most memory, of the recorded one and the last one of each group."""
     from hpu_sim.plan import compare
 
-    plans = [compare.strategy_plan(recording, generation)]
+    plans = [compare.strategy_plan(recording, generation, planned_samples)]
     # The model of ZeRO is that of any rank.
     if not options.only_rank and recording.strategy not in zero.STAGES:
         others = (record(dataclasses.replace(options, rank=rank)) for rank in compare.representatives(recording))
-        plans += [compare.strategy_plan(other, generation) for other in others]
+        plans += [compare.strategy_plan(other, generation, planned_samples) for other in others]
     worst = max(plans, key=lambda plan: plan.memory.peak_bytes)
     return dataclasses.replace(worst, ranks=tuple(rank for plan in plans for rank in plan.ranks))
 
@@ -118,6 +121,7 @@ def _make_plans(
     generations: Sequence[str],
     *,
     finds_batch: bool,
+    planned_samples: int,
 ) -> list[tuple[Options, StrategyPlan]]:
     """Return the options and the plan of each strategy and generation."""
     from hpu_sim.plan import search
@@ -130,11 +134,20 @@ def _make_plans(
             if (recording.strategy, generation) in seen:
                 continue
             seen.add((recording.strategy, generation))
-            if finds_batch and (found := search.find_batch(planner, options, generation)) is not None:
-                chosen, recording = found
-            plan = with_ranks(planner, chosen, recording, generation)
+            notes: tuple[str, ...] = ()
+            if finds_batch:
+                found = search.find_batch(planner, options, generation)
+                if found is not None:
+                    chosen, recording = found
+                else:
+                    notes = (f"No batch fits on {generation}, not even one sample per card; the plan is the script's.",)
+            plan = with_ranks(planner, chosen, recording, generation, planned_samples)
             if not plan.fits and len(choices) == 1:
-                advice = search.advise(planner, chosen, recording, generation)
+                advice, left_out = search.advise(planner, chosen, recording, generation)
                 plan = dataclasses.replace(plan, advice=advice)
+                notes += left_out
+            elif not plan.fits:
+                notes += ("Plan a strategy that does not fit alone for changes with which it does.",)
+            plan = dataclasses.replace(plan, notes=(*plan.notes, *notes))
             plans.append((chosen, plan))
     return plans

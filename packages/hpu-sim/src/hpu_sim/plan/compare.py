@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from hpu_sim.common.encoding import SCHEMA_VERSION
+from hpu_sim.plan import costs
+from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.memory import memory_plan
+from hpu_sim.plan.rates import rate_plan
 from hpu_sim.plan.schema import (
     CollectivePlan,
     InputPlan,
@@ -15,6 +19,7 @@ from hpu_sim.plan.schema import (
     Plan,
     RankPlan,
     SpanPlan,
+    StepMemory,
     StrategyPlan,
     TimePlan,
 )
@@ -23,14 +28,17 @@ from hpu_sim.prediction.recording import CATEGORIES, PREDICTED
 from hpu_sim.prediction.time_model import predict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from hpu_sim.prediction.recording import Recording, StepRecording
+    from hpu_sim.prediction.recording import MemorySample, Recording, StepRecording
     from hpu_sim.prediction.time_model import Span, Timeline
 
-#: Maximum number of modules in a plan, and of parts of its timeline.
+#: Maximum number of modules in a plan, of parts of its timeline, and of points of a step's memory.
 MAX_MODULES: Final = 10
-MAX_SPANS: Final = 400
+MAX_SPANS: Final = 250
+MAX_POINTS: Final = 120
+# Parts of the timeline whose shares differ by less are one.
+_SAME_SHARE: Final = 0.05
 
 
 def make_plan(command: Sequence[str], strategies: Sequence[StrategyPlan]) -> Plan:
@@ -45,9 +53,21 @@ def make_plan(command: Sequence[str], strategies: Sequence[StrategyPlan]) -> Pla
     )
 
 
-def strategy_plan(recording: Recording, generation: str) -> StrategyPlan:
-    """Return the plan of a recording on a generation."""
+def strategy_plan(recording: Recording, generation: str, planned_samples: int = 0) -> StrategyPlan:
+    """Return the plan of a recording on a generation.
+
+    Args:
+        recording: Recording.
+        generation: Generation of the devices.
+        planned_samples: Samples to train for; 0 if none are given.
+
+    Raises:
+        PlanError: If the program computes in float8, which the generation does not have.
+    """
     step = recording.steady
+    computes_float8 = any(each.dtype == "float8" for each in step.operations)
+    if computes_float8 and "float8" not in hardware(generation, "slow").matrix_flops:
+        raise PlanError(f"the program computes in float8, which {generation} does not have: plan a newer one")
     fuse = recording.lazy or recording.compiled
     slow = predict(step, generation, recording.devices, estimate="slow", fuse=fuse)
     fast = predict(step, generation, recording.devices, estimate="fast", fuse=fuse)
@@ -72,13 +92,30 @@ def strategy_plan(recording: Recording, generation: str) -> StrategyPlan:
         memory=memory,
         collectives=_collectives(step, recording.devices),
         time=TimePlan(fast.seconds, slow.seconds, _bounds(slow), _compilation(graphs, generation)),
-        spans=tuple(_merge(slow.spans, slow.seconds / MAX_SPANS)),
+        spans=tuple(_lanes(slow)),
         modules=_modules(slow, step),
         host_reads=tuple(recording.host_reads),
         advice=(),
         notes=(*_notes(recording), *recording.notes),
         ranks=(RankPlan(recording.rank, memory.peak_bytes, step.flops, slow.seconds),),
+        accumulate=recording.accumulate,
+        rate=rate_plan(recording, generation, slow, fast, planned_samples),
+        costs=costs.costs(recording, slow, fast),
+        range_by_bound=costs.range_by_bound(slow, fast),
+        history=_history(recording),
     )
+
+
+def _history(recording: Recording) -> tuple[StepMemory, ...]:
+    """Return the memory from the setup to the last step, thinned to the highest of equal parts."""
+    named = [("setup", recording.setup), *((f"step {index}", step) for index, step in enumerate(recording.steps, 1))]
+    return tuple(StepMemory(name, _thin(step.samples)) for name, step in named if step.samples)
+
+
+def _thin(samples: Sequence[MemorySample]) -> tuple[MemorySample, ...]:
+    size = max(-(-len(samples) // MAX_POINTS), 1)
+    parts = (samples[start : start + size] for start in range(0, len(samples), size))
+    return tuple(max(part, key=lambda sample: sum(sample.by_category)) for part in parts)
 
 
 def representatives(recording: Recording) -> tuple[int, ...]:
@@ -135,23 +172,38 @@ def _bounds(timeline: Timeline) -> dict[str, float]:
     return {name: round(share, 4) for name, share in ordered if share > 0}
 
 
-def _merge(spans: Iterable[Span], shortest: float) -> Iterable[SpanPlan]:
-    """Yield the timeline with spans that are too short to see merged into their predecessor."""
-    last: dict[str, SpanPlan] = {}
-    for span in spans:
-        before = last.get(span.stream)
-        if (
-            before is not None
-            and before.phase == span.phase
-            and (before.bound == span.bound or span.seconds < shortest)
-            and span.start - before.end <= shortest
-        ):
-            last[span.stream] = SpanPlan(before.stream, before.name, before.phase, before.bound, before.start, span.end)
-            continue
+def _lanes(timeline: Timeline) -> Iterator[SpanPlan]:
+    """Yield the timeline of each cause: equal parts of the step, of which it limits a share.
+
+    Neighbours with about the same share are one part.
+    """
+    width = (timeline.seconds or 1.0) / MAX_SPANS
+    lanes: defaultdict[tuple[str, str], dict[int, list[tuple[float, Span]]]] = defaultdict(dict)
+    for span in timeline.spans:
+        first, last = int(span.start / width), min(int(span.end / width), MAX_SPANS - 1)
+        for index in range(first, last + 1):
+            seconds = min(span.end, (index + 1) * width) - max(span.start, index * width)
+            if seconds > 0:
+                lanes[span.stream, span.bound].setdefault(index, []).append((seconds, span))
+    for (stream, bound), parts in lanes.items():
+        before: SpanPlan | None = None
+        for index, overlaps in sorted(parts.items()):
+            share = min(sum(seconds for seconds, _ in overlaps) / width, 1.0)
+            _, longest = max(overlaps, key=lambda overlap: overlap[0])
+            start, end, name = index * width, (index + 1) * width, costs.user_name(longest.module)
+            if (
+                before is not None
+                and before.phase == longest.phase
+                and abs(before.share - share) < _SAME_SHARE
+                and index * width - before.end < width / 2
+            ):
+                before = replace(before, end=end)
+                continue
+            if before is not None:
+                yield before
+            before = SpanPlan(stream, longest.name, longest.phase, bound, start, end, round(share, 3), name)
         if before is not None:
             yield before
-        last[span.stream] = SpanPlan(span.stream, span.name, span.phase, span.bound, span.start, span.end)
-    yield from last.values()
 
 
 def _modules(timeline: Timeline, step: StepRecording) -> tuple[ModulePlan, ...]:
@@ -159,11 +211,12 @@ def _modules(timeline: Timeline, step: StepRecording) -> tuple[ModulePlan, ...]:
     bounds: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for span in timeline.spans:
         if span.stream == "compute" and span.module:
-            seconds[span.module] += span.seconds
-            bounds[span.module][span.bound] += span.seconds
+            name = costs.user_name(span.module)
+            seconds[name] += span.seconds
+            bounds[name][span.bound] += span.seconds
     flops: Counter[str] = Counter()
     for operation in step.operations:
-        flops[operation.module] += operation.flops
+        flops[costs.user_name(operation.module)] += operation.flops
     return tuple(
         ModulePlan(name, flops[name], seconds[name], max(bounds[name], key=bounds[name].__getitem__))
         for name in sorted(seconds, key=seconds.__getitem__, reverse=True)[:MAX_MODULES]

@@ -9,20 +9,31 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpu_sim.plan import bridge_kernels, frameworks, patches
+from hpu_sim.plan import batches, bridge_kernels, frameworks, patches
 from hpu_sim.plan.errors import PlanComplete, PlanError
 from hpu_sim.plan.session import Options, Session, set_current
 from hpu_sim.prediction import torch_tools, zero
 from hpu_sim.prediction.time_model import mode_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from hpu_sim.prediction.recording import Recording
 
 
-def record(program: str | Path, arguments: Sequence[str], options: Options) -> Recording:
+def record(
+    program: str | Path,
+    arguments: Sequence[str],
+    options: Options,
+    on_progress: Callable[[str], None] | None = None,
+) -> Recording:
     """Run a program on the fake device until its steps are recorded.
+
+    Args:
+        program: Python file.
+        arguments: Its arguments.
+        options: Options.
+        on_progress: Function that gets which step and which part of it runs, every thousand operators.
 
     Raises:
         PlanError: If the program cannot be planned; the message has its line.
@@ -33,17 +44,19 @@ def record(program: str | Path, arguments: Sequence[str], options: Options) -> R
         with _script_arguments(path, arguments):
             runpy.run_path(path, run_name="__main__")
 
-    return record_call(run, options, (path, *arguments))
+    return record_call(run, options, (path, *arguments), on_progress)
 
 
-def record_call(call: Any, options: Options, command: Sequence[str] = ()) -> Recording:
+def record_call(
+    call: Any, options: Options, command: Sequence[str] = (), on_progress: Callable[[str], None] | None = None
+) -> Recording:
     """Call a function on the fake device until its steps are recorded.
 
     Raises:
         PlanError: If the program cannot be planned.
     """
     _require_torch()
-    session = Session(options, command)
+    session = Session(options, command, on_progress)
     device = session.device
     try:
         with (
@@ -51,6 +64,7 @@ def record_call(call: Any, options: Options, command: Sequence[str] = ()) -> Rec
             torch_tools.warnings_filtered(),
             _rank_variables(options),
             patches.applied(session),
+            batches.observed(session),
             frameworks.taken_over(session),
             bridge_kernels.applied(device),
             device,

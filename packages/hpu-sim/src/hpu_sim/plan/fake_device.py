@@ -31,13 +31,22 @@ if TYPE_CHECKING:
 LARGE_BYTES: Final = 1 << 20
 # A loop that waits for a value to change would never end, because the value is made up.
 _MAX_READS_OF_A_LINE: Final = 10_000
+# Operators between two reports of progress.
+_OPERATORS_PER_REPORT: Final = 1000
+# Operators that keep what is known of a value, and those that negate it.
+_COPIES: Final = frozenset({"all", "any", "_to_copy", "clone", "view", "squeeze"})
+_NEGATIONS: Final = frozenset({"logical_not", "bitwise_not"})
 _FACTORIES: Final = frozenset({"empty", "empty_strided", "zeros", "ones", "full", "rand", "randn", "normal"})
 
 
 class FakeDevice(TorchDispatchMode, OperationRecorder):
     """Mode that gives ``hpu`` tensors no data and records operators, collectives and memory."""
 
-    def __init__(self, on_root_module: Callable[[torch.nn.Module], None] | None = None) -> None:
+    def __init__(
+        self,
+        on_root_module: Callable[[torch.nn.Module], None] | None = None,
+        on_progress: Callable[[], None] | None = None,
+    ) -> None:
         TorchDispatchMode.__init__(self)
         OperationRecorder.__init__(self)
         module = torch_tools.fake_tensor_module()
@@ -52,6 +61,11 @@ class FakeDevice(TorchDispatchMode, OperationRecorder):
         self.host_reads: dict[tuple[str, str], HostRead] = {}
         self.error: PlanError | None = None
         self.on_root_module = on_root_module or _do_nothing
+        self._on_progress = on_progress
+        self._calls = 0
+        self._values: dict[int, Any] = {}
+        self.is_float8 = False
+        self.lines: dict[str, str] = {}
         self._unsaved_peak: Phase | None = None
         self.tracker = memory_tracker_class()(self)
 
@@ -98,6 +112,7 @@ class FakeDevice(TorchDispatchMode, OperationRecorder):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        self._report_progress()
         if self._last_work is not None:
             # DDP's reducer asks for the future at once. Later, a work must not keep its tensors.
             self._last_work.tensors = self._last_work = None
@@ -117,11 +132,42 @@ class FakeDevice(TorchDispatchMode, OperationRecorder):
             self.storage_id(args[0])
             return args[0]
         result = args[0] if self._accumulates_in_place(func, args) else self._call(func, args, kwargs)
+        self._keep_value(name, args, result)
         if func.namespace == "_c10d_functional":
             self.record_functional(func, name, args, kwargs, result)
         elif self.is_recording:
-            self.record_operation(func, name, args, kwargs, result)
+            self._record(func, name, args, kwargs, result)
         return result
+
+    def _record(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Record an operator, and the line of the program that runs its module."""
+        count = len(self.step.operations)
+        self.record_operation(func, name, args, kwargs, result)
+        if len(self.step.operations) == count:
+            return
+        operation = self.step.operations[-1]
+        if self.is_float8 and operation.matmul is not None:
+            operation.dtype = "float8"
+        if operation.phase == "forward" and operation.module not in self.lines:
+            self.lines[operation.module] = _location()[0]
+
+    def assume(self, tensor: torch.Tensor, value: Any) -> None:
+        """Have reads of a tensor return a value."""
+        self._values[self.storage_id(tensor)] = value
+
+    def _keep_value(self, name: str, args: tuple[Any, ...], result: Any) -> None:
+        """Assume values where any other one would keep a program from training."""
+        if name == "_amp_foreach_non_finite_check_and_unscale_":
+            self.assume(args[1], 0.0)  # No gradient is infinite, so that a GradScaler steps its optimizer.
+        elif self._values and name in _COPIES | _NEGATIONS and isinstance(args[0], torch.Tensor):
+            value = self._values.get(self.storage_id(args[0]))
+            if value is not None and isinstance(result, torch.Tensor):
+                self.assume(result, not value if name in _NEGATIONS else value)
+
+    def _report_progress(self) -> None:
+        self._calls += 1
+        if self._on_progress is not None and self._calls % _OPERATORS_PER_REPORT == 0:
+            self._on_progress()
 
     def _is_fake(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         if any(issubclass(each, self._fake_class) for each in types):
@@ -165,7 +211,7 @@ class FakeDevice(TorchDispatchMode, OperationRecorder):
 
     def _read(self, name: str, args: tuple[Any, ...]) -> Any:
         tensor = args[0]
-        value = True if name == "equal" else _placeholder(tensor.dtype)
+        value = True if name == "equal" else self._values.get(self.storage_id(tensor), _placeholder(tensor.dtype))
         if tensor.device.type == "hpu" and self.is_recording:
             self.record_host_read(name, repr(value))
         return value

@@ -12,9 +12,9 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim.common import frames, post_import
-from hpu_sim.plan import blocks
+from hpu_sim.plan import blocks, errors, loggers
 from hpu_sim.plan.errors import PlanError
-from hpu_sim.prediction import torch_tools, zero
+from hpu_sim.prediction import zero
 from hpu_sim.prediction.recording import STEPS_OF_DDP
 
 if TYPE_CHECKING:
@@ -25,8 +25,17 @@ if TYPE_CHECKING:
 _TRAINERS: Final = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
 _FABRICS: Final = ("lightning.fabric.fabric", "lightning_fabric.fabric")
 _EPOCHS: Final = 1000
-# Callbacks of Lightning that write files, read values for people, or need validation.
-_DROPPED: Final = ("Checkpoint", "ProgressBar", "ModelSummary", "EarlyStopping", "LearningRateMonitor", "Timer")
+# Callbacks of Lightning that write files, read values for people, need validation, or train on their own.
+_DROPPED: Final = (
+    "BatchSizeFinder",
+    "Checkpoint",
+    "EarlyStopping",
+    "LearningRateFinder",
+    "LearningRateMonitor",
+    "ModelSummary",
+    "ProgressBar",
+    "Timer",
+)
 
 
 @contextlib.contextmanager
@@ -43,7 +52,7 @@ def taken_over(session: Session) -> Iterator[None]:
         def replace_trainer(name: str) -> None:
             trainer = sys.modules[name].Trainer
             package = name.removesuffix(".trainer.trainer")
-            replace(trainer, __init__=_init(trainer.__init__, session, logger=False, fast_dev_run=False))
+            replace(trainer, __init__=_init(trainer.__init__, session, fast_dev_run=False))
             replace(trainer, fit=_fit(trainer.fit, session, package))
 
         def replace_fabric(name: str) -> None:
@@ -54,6 +63,7 @@ def taken_over(session: Session) -> Iterator[None]:
                 setup=_setup(fabric.setup, session, stack),
                 setup_module=_setup_module(fabric.setup_module, session),
                 setup_optimizers=_setup_optimizers(fabric.setup_optimizers, session, stack),
+                _validate_launched=_launch,
             )
 
         def replace_deepspeed() -> None:
@@ -86,9 +96,24 @@ def _init(original: Any, session: Session, **fixed: Any) -> Any:
         if options.precision is not None:
             kwargs["precision"] = options.precision
         kwargs.update(fixed)
-        original(self, *args, **kwargs)
+        try:
+            original(self, *args, **kwargs)
+        except Exception as error:
+            chosen = {"--strategy": options.strategy, "--precision": options.precision}
+            given = " ".join(f"{name} {value}" for name, value in chosen.items() if value is not None)
+            if not given:
+                raise
+            raise PlanError(f"`{given}` is refused: {error}", errors.location_of(error)) from error
+        for logger in self.loggers:
+            loggers.silence(logger)
 
     return init
+
+
+def _launch(fabric: Any) -> None:
+    """Launch a Fabric as `fabric run` does, for a program that does not call `launch`."""
+    if not fabric._launched:  # noqa: SLF001 - what the replaced method checks
+        fabric.launch()
 
 
 def _refuse_deepspeed(*args: Any, **kwargs: Any) -> None:
@@ -126,12 +151,26 @@ def _fit(original: Any, session: Session, package: str) -> Any:
     def fit(self: Any, model: Any, *args: Any, **kwargs: Any) -> None:
         kwargs.pop("ckpt_path", None)
         session.fits = True
+        session.mark()
         if session.options.checkpoint:
             blocks.checkpoint(model, session.options.checkpoint)
+        if session.options.precision == "fp8":
+            _convert_to_float8(self, model)
         _prepare(self, model, session, package)
         original(self, model, *args, **kwargs)
 
     return fit
+
+
+def _convert_to_float8(trainer: Any, model: Any) -> None:
+    """Give a model the transformer engine's layers once it is complete, as a program for fp8 does."""
+    configure = model.configure_model
+
+    def configure_model() -> None:
+        configure()
+        trainer.strategy.precision_plugin.convert_modules(model, replace_layers=True)
+
+    model.configure_model = configure_model
 
 
 def _setup(original: Any, session: Session, stack: contextlib.ExitStack) -> Any:
@@ -190,6 +229,7 @@ def _end_steps_with(optimizer: Any, session: Session, stack: contextlib.ExitStac
             session.begin_step()
 
     stack.callback(register_optimizer_step_post_hook(end_step).remove)
+    session.mark()
     session.begin_step()
 
 
@@ -210,13 +250,16 @@ def _prepare(trainer: Any, model: Any, session: Session, package: str) -> None:
         trainer.fit_loop.epoch_loop.max_steps = max(trainer.fit_loop.epoch_loop.max_steps, STEPS_OF_DDP)
     recording.strategy = getattr(trainer.strategy, "strategy_name", type(trainer.strategy).__name__)
     recording.precision = str(trainer.precision)
+    divided = getattr(trainer.strategy, "_tensor_parallel_size", None)  # Of Lightning's ModelParallelStrategy.
+    if isinstance(divided, int) and divided > 1:
+        recording.replicas = recording.world_size // divided
     recording.compiled = hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None
     # A handler of Lightning would agree with other ranks on the end.
     trainer._signal_connector.register_signal_handlers = lambda: None  # noqa: SLF001 - no option has this effect
     # The session needs nothing moved back, and moving swaps tensors that the memory tracker refers to.
     trainer.strategy.teardown = lambda: None
     if session.options.batch_size is not None:
-        _resize_batches(trainer, session.options.batch_size)
+        _resize_batches(trainer, session, session.options.batch_size)
 
 
 def _make_callback(base: type[Any], session: Session) -> Any:
@@ -225,6 +268,7 @@ def _make_callback(base: type[Any], session: Session) -> Any:
 
         def __init__(self) -> None:
             self.has_step = False
+            self.micro_batches = 0
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             session.describe_model(pl_module)
@@ -234,7 +278,9 @@ def _make_callback(base: type[Any], session: Session) -> Any:
             if not self.has_step:
                 self.has_step = True
                 self.step_before = trainer.global_step
+                self.micro_batches = 0
                 session.begin_step(batch)
+            self.micro_batches += 1
             session.device.tracker.in_closure = True
 
         def on_before_optimizer_step(self, *args: Any) -> None:
@@ -246,27 +292,17 @@ def _make_callback(base: type[Any], session: Session) -> Any:
             session.device.tracker.in_closure = False
             if trainer.global_step != self.step_before:
                 self.has_step = False
-                session.end_step()
+                session.end_step(self.micro_batches)
 
     return PlanCallback()
 
 
-def _resize_batches(trainer: Any, size: int) -> None:
-    """Repeat or cut the samples of every batch on the host."""
-    import torch
-    from torch.utils._pytree import tree_map_only
-
+def _resize_batches(trainer: Any, session: Session, size: int) -> None:
+    """Change the size of every batch once it is on the device, where it has no data."""
     original = trainer.strategy.batch_to_device
 
     def batch_to_device(batch: Any, *args: Any, **kwargs: Any) -> Any:
-        first = next((each for each in torch_tools.tensors_in(batch) if each.dim()), None)
-        if first is not None:
-            samples = torch.arange(size) % len(first)
-            batch = tree_map_only(
-                torch.Tensor,
-                lambda each: each[samples] if each.dim() and len(each) == len(first) else each,
-                batch,
-            )
-        return original(batch, *args, **kwargs)
+        before = getattr(trainer.train_dataloader, "batch_size", None)
+        return session.batches.resize(original(batch, *args, **kwargs), size, before)
 
     trainer.strategy.batch_to_device = batch_to_device

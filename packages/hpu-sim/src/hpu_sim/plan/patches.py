@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
 from hpu_sim.common import frames
+from hpu_sim.plan import errors, float8
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.prediction import torch_tools
 
@@ -32,13 +35,16 @@ def applied(session: Session) -> Iterator[None]:
         _replace(stack, torch.utils, "swap_tensors", _swap_tensors(torch.utils.swap_tensors, device))
         _replace(stack, torch.nn.Module, "_apply", _apply(torch.nn.Module._apply, device))  # noqa: SLF001
         _replace_data(stack, device)
+        for owner in (torch, torch.Tensor):
+            _replace(stack, owner, "isfinite", _isfinite(owner.isfinite, device))
         _replace(stack, torch.Tensor, "numpy", _host_copy(torch.Tensor.numpy, device))
         _replace(stack, torch.Tensor, "tolist", _host_copy(torch.Tensor.tolist, device))
-        stack.callback(_locate_optimizer(session).remove)
+        stack.callback(_follow_optimizer(session).remove)
         _replace(stack, torch.Tensor, "__format__", _format(torch.Tensor.__format__))
         _replace(stack, torch.Tensor, "__repr__", _show(torch.Tensor.__repr__, device))
         _replace_distributed(stack, session)
         _replace_bridge(stack, session)
+        float8.replace_layers(functools.partial(_replace, stack), device)
         try:
             yield
         finally:
@@ -46,17 +52,16 @@ def applied(session: Session) -> Iterator[None]:
                 dist.destroy_process_group()
 
 
-def _locate_optimizer(session: Session) -> Any:
-    """Record the first line of the program that steps an optimizer, for programs that mark no step."""
-    from torch.optim.optimizer import register_optimizer_step_pre_hook
+def _follow_optimizer(session: Session) -> Any:
+    """End a step with each step of an optimizer, in a program without Trainer, Fabric and marks."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    def before_step(*args: Any) -> None:
+    def after_step(optimizer: Any, *args: Any) -> None:
         del args
         frame = frames.user_frame(sys._getframe(1))  # noqa: SLF001 - documented API
-        if frame is not None and not session.optimizer_location:
-            session.optimizer_location = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        session.follow_optimizer(optimizer, "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}")
 
-    return register_optimizer_step_pre_hook(before_step)
+    return register_optimizer_step_post_hook(after_step)
 
 
 def _replace_distributed(stack: contextlib.ExitStack, session: Session) -> None:
@@ -105,7 +110,8 @@ def _replace_bridge(stack: contextlib.ExitStack, session: Session) -> None:
         del args, kwargs
         session.device.step.graph_ends.append(len(session.device.step.operations))
 
-    _replace(stack, core, "mark_step", mark_step)
+    for name in ("mark_step", "iter_mark_step"):
+        _replace(stack, core, name, mark_step)
     _replace(stack, hpu, "is_initialized", bool)
 
 
@@ -131,9 +137,36 @@ def _apply(original: Callable[..., Any], device: FakeDevice) -> Callable[..., An
             # An empty tensor instead of the parameter, to which torch's converter would keep weak references.
             if isinstance(fn(torch.empty(0, dtype=parameter.dtype, device=parameter.device)), fake_class):
                 device.remove_data(parameter)
-        return original(self, fn, recurse)
+        parameters = self._parameters
+        fakes = {name: each for name, each in parameters.items() if isinstance(each, fake_class)}
+        # torch would swap them, which it refuses if anything has a weak reference, as an optimizer's hook may.
+        self._parameters = {name: each for name, each in parameters.items() if name not in fakes}
+        try:
+            result = original(self, fn, recurse)
+        finally:
+            parameters.update(self._parameters)
+            self._parameters = parameters
+        with torch.no_grad():
+            for each in fakes.values():
+                each.data = fn(each)
+                if each.grad is not None:
+                    each.grad.data = fn(each.grad)
+        return result
 
     return apply
+
+
+def _isfinite(original: Callable[..., Any], device: FakeDevice) -> Callable[..., Any]:
+    """Return a function whose result is assumed to be True: programs skip a step, or end, for numbers that are not."""
+    fake_class = torch_tools.fake_tensor_module().FakeTensor
+
+    def isfinite(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        if isinstance(result, fake_class):
+            device.assume(result, value=True)
+        return result
+
+    return isfinite
 
 
 def _host_copy(original: Callable[..., Any], device: FakeDevice) -> Callable[..., Any]:
@@ -145,7 +178,8 @@ def _host_copy(original: Callable[..., Any], device: FakeDevice) -> Callable[...
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(self, fake_class):
             return original(self, *args, **kwargs)
-        device.record_host_read(original.__name__, "zeros")
+        if self.device.type == "hpu":  # A copy on the host was read when it was made.
+            device.record_host_read(original.__name__, "zeros")
         return getattr(torch.zeros(self.shape, dtype=self.dtype), original.__name__)()
 
     return method
@@ -218,24 +252,34 @@ def explain(error: Exception, device: FakeDevice) -> Exception:
         return device.error
     if isinstance(error, PlanError):
         return error
+    return _explain_fake_tensors(error)
+
+
+def _explain_fake_tensors(error: Exception) -> Exception:
+    """Return an error in the words of a device that has data, or of the planner."""
+    location = errors.location_of(error)
+    devices = re.search(r"found two different devices (\S+), (\S+)", str(error))
+    if devices is not None:
+        # The same words as on a device.
+        return RuntimeError(
+            f"Expected all tensors to be on the same device, but found at least two devices, {devices[1]} and "
+            f"{devices[2]}!"
+        ).with_traceback(error.__traceback__)
     if "no fake impl" in str(error):
         return PlanError(
-            f"an operator of the program needs a shape function, from torch.library.register_fake ({error})",
-            _location_of(error),
+            f"an operator of the program needs a shape function, from torch.library.register_fake ({error})", location
         )
     if _is_from_fake_tensors(error):
         return PlanError(
             f"the program needs the data of a tensor on the device, which a plan does not have ({error}): use the "
             "tensor on the device, or compute this value before the training step",
-            _location_of(error),
+            location,
+        )
+    if errors.innermost_module(error).startswith("hpu_sim.plan"):
+        return PlanError(
+            f"hpu-sim cannot plan what this line does; it failed with {type(error).__name__}: {error}", location
         )
     return error
-
-
-def _location_of(error: Exception) -> str:
-    """Return the line of the program that raised an error; empty if none did."""
-    parts = list(frames.program_tracebacks(error.__traceback__))
-    return f"{parts[-1].tb_frame.f_code.co_filename}:{parts[-1].tb_lineno}" if parts else ""
 
 
 def _is_from_fake_tensors(error: Exception) -> bool:
@@ -243,11 +287,7 @@ def _is_from_fake_tensors(error: Exception) -> bool:
     text = str(error).lower()
     if any(words in text for words in ("faketensor", "fake tensor", "fake impl", "data is not allocated yet")):
         return True
-    innermost = error.__traceback__
-    while innermost is not None and innermost.tb_next is not None:
-        innermost = innermost.tb_next
-    module = innermost.tb_frame.f_globals.get("__name__", "") if innermost is not None else ""
-    return str(module).startswith("torch._subclasses")
+    return errors.innermost_module(error).startswith("torch._subclasses")
 
 
 def describe_mode(recording: Recording) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hpu_sim.common.encoding import from_dict, to_dict
@@ -104,15 +104,17 @@ class TimePlan:
 
 @dataclass(frozen=True)
 class SpanPlan:
-    """Part of the timeline of the slow prediction; neighbours with the same limit are merged.
+    """Part of the timeline of the slow prediction, of what one cause limits.
 
     Attributes:
         stream: "compute" or "network".
-        name: What runs.
+        name: What takes most of it.
         phase: Part of the step.
         bound: What limits it.
         start: Seconds since the start of the step.
         end: As ``start``.
+        share: Share of this time that the cause limits.
+        module: Module that takes most of it.
     """
 
     stream: str
@@ -121,6 +123,69 @@ class SpanPlan:
     bound: str
     start: float
     end: float
+    share: float = 1.0
+    module: str = ""
+
+
+@dataclass(frozen=True)
+class RatePlan:
+    """Speed of the whole job. Each pair is that of the slow and of the fast prediction.
+
+    Attributes:
+        samples: Samples of a step of the optimizer on all ranks; 0 if they are not known.
+        tokens: Tokens of these samples; 0 if they have none.
+        samples_per_second: Samples.
+        tokens_per_second: Tokens.
+        mfu: Share of the stated peak of the matrix engines that the model's own operations need, without recomputation.
+        mfu_of_measured: The same share of the highest measured rate.
+        planned_samples: Samples to train for; 0 if none are given.
+        hours: Time to train for them.
+        card_hours: The same of all cards.
+    """
+
+    samples: int
+    tokens: int
+    samples_per_second: tuple[float, float]
+    tokens_per_second: tuple[float, float]
+    mfu: tuple[float, float]
+    mfu_of_measured: tuple[float, float]
+    planned_samples: int
+    hours: tuple[float, float]
+    card_hours: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class CostPlan:
+    """One of the largest costs of a step.
+
+    Attributes:
+        name: Modules, a collective, the optimizer, or the host.
+        bound: What limits it.
+        slow_seconds: Its time in the slow prediction.
+        fast_seconds: Its time in the fast one.
+        explanation: Why it takes that time.
+        location: ``file:line`` of the program that runs it; empty if unknown.
+    """
+
+    name: str
+    bound: str
+    slow_seconds: float
+    fast_seconds: float
+    explanation: str
+    location: str
+
+
+@dataclass(frozen=True)
+class StepMemory:
+    """Memory over a step, or over the setup before the first one.
+
+    Attributes:
+        name: "setup" or "step 1".
+        points: Highest memory of equal parts of it.
+    """
+
+    name: str
+    points: tuple[MemorySample, ...]
 
 
 @dataclass(frozen=True)
@@ -204,6 +269,11 @@ class StrategyPlan:
         advice: Changes that need less memory: first those that fit, the cheapest first.
         notes: Limits of this plan.
         ranks: All ranks that were planned.
+        accumulate: Batches of a step of the optimizer.
+        rate: Speed of the whole job.
+        costs: Largest costs of a step.
+        range_by_bound: Seconds of the fast and of the slow prediction by what limits them.
+        history: Memory from the setup to the last planned step.
     """
 
     strategy: str
@@ -229,6 +299,11 @@ class StrategyPlan:
     advice: tuple[Advice, ...]
     notes: tuple[str, ...]
     ranks: tuple[RankPlan, ...] = ()
+    accumulate: int = 1
+    rate: RatePlan | None = None
+    costs: tuple[CostPlan, ...] = ()
+    range_by_bound: dict[str, tuple[float, float]] = field(default_factory=dict)
+    history: tuple[StepMemory, ...] = ()
 
 
 @dataclass(frozen=True)

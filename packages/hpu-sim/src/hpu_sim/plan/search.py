@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Final
 
 from hpu_sim.plan.memory import memory_plan
+from hpu_sim.plan.rates import batch_size
 from hpu_sim.plan.schema import Advice
 from hpu_sim.prediction import zero
 from hpu_sim.prediction.hardware import usable_memory
@@ -22,12 +24,6 @@ _MAX_CORRECTIONS: Final = 4
 # Strategies that replicate the model, around which ZeRO can be modelled.
 _REPLICATED: Final = frozenset({"ddp", "single", "hpu_parallel", "hpu_ddp", "hpu_single"})
 _OFFLOADED: Final = "the optimizer runs on the host, of which the time is not predicted"
-
-
-def batch_size(recording: Recording) -> int:
-    """Return the samples of a rank's batch; 0 if it is not known."""
-    shapes = [shape for _, shape, _ in recording.steady.inputs if shape]
-    return shapes[0][0] if shapes else 0
 
 
 def find_batch(
@@ -67,10 +63,11 @@ def find_batch(
 
 def advise(
     record: Callable[[Options], Recording], options: Options, recording: Recording, generation: str
-) -> tuple[Advice, ...]:
-    """Return changes that need less memory: first those that fit, each group by predicted time per sample.
+) -> tuple[tuple[Advice, ...], tuple[str, ...]]:
+    """Return changes that need less memory, and why others are left out.
 
-    Every change is planned. If none fits alone, combinations are planned until one fits.
+    First come those that fit, each group by predicted time per sample. Every change is planned. If none fits alone,
+    combinations are planned until one fits.
     """
     search = _Search(record, options, recording, generation)
     found = [advice for change in search.changes() if (advice := search.plan(change)) is not None]
@@ -81,7 +78,8 @@ def advise(
                 found.append(combined)
                 if combined.fits:
                     break
-    return tuple(sorted(found, key=lambda each: (not each.fits, "offload" in each.title, each.seconds_per_sample)))
+    found.sort(key=lambda each: (not each.fits, "offload" in each.title, each.seconds_per_sample))
+    return tuple(found), tuple(dict.fromkeys(search.left_out))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,6 +108,7 @@ class _Search:
         self._usable = usable_memory(generation)
         self._peak = memory_plan(recording).peak_bytes
         self._is_replicated = recording.strategy in _REPLICATED
+        self.left_out: list[str] = []
 
     def changes(self) -> Iterator[_Change]:
         """Yield single changes."""
@@ -120,14 +119,20 @@ class _Search:
             yield _Change({"precision": "bf16-true"}, "parameters and optimizer have less precision")
         _, blocks = self._recording.blocks
         if blocks:
-            yield _Change({"checkpoint": str(self._blocks_needed(blocks))})
+            with self._leaving_out("activation checkpointing"):
+                yield _Change({"checkpoint": str(self._blocks_needed(blocks))})
         size = batch_size(self._recording)
         if size > 1:
-            found = find_batch(self._record, self._options, self._generation, largest=size - 1)
-            fitting = found[0].batch_size if found is not None else None
-            yield _Change({"batch_size": str(fitting or 1)}, "more steps, or gradient accumulation")
+            with self._leaving_out("a smaller batch"):
+                found = find_batch(self._record, self._options, self._generation, largest=size - 1)
+                fitting = found[0].batch_size if found is not None else None
+                yield _Change({"batch_size": str(fitting or 1)}, "more steps, or gradient accumulation")
         if self._is_replicated:
             yield _Change({"strategy": "deepspeed_stage_3_offload"}, _OFFLOADED)
+        elif self._recording.world_size > 1:
+            # Sharded states shrink with the number of cards.
+            for factor in (2, 4):
+                yield _Change({"nodes": str(factor * self._options.nodes)}, "more cards")
 
     def combinations(self) -> Iterator[_Change]:
         """Yield combinations, the cheaper ones first."""
@@ -141,6 +146,8 @@ class _Search:
                 yield _Change(settings, note)
             if batch_size(self._recording) > 1:
                 yield _Change({**settings, "batch_size": "1"}, note)
+            if not self._is_replicated and self._recording.world_size > 1:
+                yield _Change({**settings, "nodes": str(4 * self._options.nodes)}, "more cards")
 
     def _blocks_needed(self, blocks: int) -> int:
         """Return the smallest number of recomputed blocks that fits, or all of them if that does not."""
@@ -163,25 +170,37 @@ class _Search:
             checkpoint=int(settings.get("checkpoint", self._options.checkpoint)),
             batch_size=int(settings["batch_size"]) if "batch_size" in settings else self._options.batch_size,
             precision=settings.get("precision", self._options.precision),
+            nodes=int(settings.get("nodes", self._options.nodes)),
             strategy=self._options.strategy if strategy is None or strategy in zero.STAGES else strategy,
         )
         recording = self._record(options)
         return zero.apply(recording, strategy) if strategy in zero.STAGES else recording
 
     def plan(self, change: _Change) -> Advice | None:
-        """Return the plan of a change; None if it needs no less memory, or cannot be planned."""
-        try:
+        """Return the plan of a change; None if it needs no less memory, or cannot be planned, which is noted."""
+        changed = None
+        with self._leaving_out(self._title(change.settings)):
             changed = self._apply(change.settings)
-        except Exception:  # noqa: BLE001 - a program may not bear a strategy or a batch
+        if changed is None:
             return None
         peak = memory_plan(changed).peak_bytes
         if peak >= self._peak:
+            self.left_out.append(f"{self._title(change.settings)} needs no less memory")
             return None
         seconds = self._seconds_per_sample(changed)
         ratio = seconds / self._seconds_per_sample(self._recording)
         cost = [f"{ratio:.2f} times the predicted time per sample", *([change.note] if change.note else [])]
         title = self._title(change.settings)
         return Advice(title, peak, peak <= self._usable, "; ".join(cost), change.settings, seconds)
+
+    @contextlib.contextmanager
+    def _leaving_out(self, title: str) -> Iterator[None]:
+        """Note why a change cannot be planned: a program may not bear a strategy or a batch."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - of any class, see above
+            *_, message = str(error).splitlines() or [type(error).__name__]
+            self.left_out.append(f"{title} cannot be planned: {message}")
 
     def _seconds_per_sample(self, recording: Recording) -> float:
         fuse = recording.lazy or recording.compiled
@@ -195,5 +214,6 @@ class _Search:
             "precision": 'precision="{}"',
             "checkpoint": f"activation checkpointing of {{}} of {blocks} {name}",
             "batch_size": f"batch of {{}} per card instead of {batch_size(self._recording)}",
+            "nodes": f"{{}} boxes instead of {self._options.nodes}",
         }
         return " and ".join(titles[key].format(value) for key, value in settings.items())

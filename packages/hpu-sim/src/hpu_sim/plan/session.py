@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hpu_sim.plan import blocks
+from hpu_sim.plan.batches import Batches
 from hpu_sim.plan.errors import PlanComplete, PlanError
 from hpu_sim.prediction import torch_tools
 from hpu_sim.prediction.recording import STEPS, STEPS_OF_DDP, Recording, StepRecording
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import torch
 
@@ -55,17 +56,27 @@ class Session:
         recording: What is known so far.
         has_ddp: Whether the model is wrapped in DistributedDataParallel.
         fits: Whether the program has called ``Trainer.fit``.
+        is_marked: Whether Trainer, Fabric or the program mark its steps.
         optimizer_location: First line of the program that steps an optimizer.
         zero: Strategy of DeepSpeed that the program asks for, which is modelled and not executed.
+        batches: What the program draws from its DataLoaders.
     """
 
-    def __init__(self, options: Options, command: Sequence[str]) -> None:
+    def __init__(
+        self, options: Options, command: Sequence[str], on_progress: Callable[[str], None] | None = None
+    ) -> None:
         from hpu_sim.plan.fake_device import FakeDevice
 
-        self.device = FakeDevice(self._on_root_module)
+        self.device = FakeDevice(self._on_root_module, self._show_progress)
+        self._on_progress = on_progress
+        self.batches = Batches()
         self.options = options
         self.has_ddp = False
         self.fits = False
+        self.is_marked = False
+        self._ended = 0
+        self._followed: Any = None
+        self._has_batch = False
         self.optimizer_location = ""
         self.recording = Recording(tuple(command), options.rank, options.world_size, options.devices)
         self.zero: str | None = None
@@ -74,19 +85,59 @@ class Session:
     def begin_step(self, batch: Any = None) -> None:
         """Begin a step."""
         step = StepRecording(inputs=_describe(batch))
+        self._has_batch = batch is not None
         self.recording.steps.append(step)
         self.device.host_reads.clear()
         self.device.begin(step)
 
-    def end_step(self) -> None:
+    def end_step(self, micro_batches: int | None = None) -> None:
         """End a step.
+
+        Args:
+            micro_batches: Batches of the step; None for those that were drawn from a DataLoader.
 
         Raises:
             PlanComplete: If it was the last one.
         """
         self.device.end()
-        if len(self.recording.steps) >= (STEPS_OF_DDP if self.has_ddp else STEPS):
+        count = self.batches.count()
+        self.recording.accumulate = micro_batches or max(count, 1)
+        if count and not self._has_batch:
+            self.recording.steady.inputs = _describe(self.batches.last)
+        self.batches.last = None
+        self._ended += 1
+        if self._ended >= (STEPS_OF_DDP if self.has_ddp else STEPS):
             raise PlanComplete
+
+    def follow_optimizer(self, optimizer: Any, location: str) -> None:
+        """Take a step of an optimizer, with which steps end in a program that does not mark them.
+
+        The recorded steps are those after the first one, whose beginning is not known. Its memory counts as setup.
+        """
+        self.optimizer_location = self.optimizer_location or location
+        if self.is_marked:
+            return
+        if self._followed is None:
+            self._followed = optimizer
+            self.batches.count()
+            self.begin_step()
+        elif optimizer is self._followed:
+            self.end_step()
+            self.begin_step()
+
+    def mark(self) -> None:
+        """Have the program mark its steps, whatever its optimizers did before."""
+        if not self.is_marked:
+            self.is_marked = True
+            self.recording.steps.clear()
+            self._ended = 0
+
+    def _show_progress(self) -> None:
+        """Report what runs."""
+        if self._on_progress is not None:
+            number, phase = len(self.recording.steps), self.device.phase
+            steps = STEPS_OF_DDP if self.has_ddp else STEPS
+            self._on_progress("setup" if phase == "setup" else f"step {number} of {steps}, {phase}")
 
     def _on_root_module(self, module: torch.nn.Module) -> None:
         """Describe the first module of a program without a Trainer."""
@@ -125,7 +176,23 @@ class Session:
             PlanError: If no step was recorded.
         """
         self.device.end()
+        if self._followed is not None and not self.is_marked:
+            # The last step may have no end.
+            del self.recording.steps[self._ended :]
+        if self.options.batch_size is not None and self.recording.steps and not self.batches.was_resized:
+            raise PlanError(
+                "the size of the program's batches cannot be changed: they must come from a DataLoader of torch, as "
+                "tensors, lists or mappings whose first dimension is the batch"
+            )
+        if self.recording.precision == "fp8" and not any(
+            each.dtype == "float8" for step in self.recording.steps for each in step.operations
+        ):
+            raise PlanError(
+                "precision='fp8' changes nothing here: it applies to layers of Intel's transformer engine, and the "
+                "model has none. Call `plugin.convert_modules(model, replace_layers=True)`, or plan 'bf16-mixed'"
+            )
         self.recording.notes = sorted(self.device.notes)
+        self.recording.lines = dict(self.device.lines)
         self.recording.host_reads = list(self.device.host_reads.values())
         if not self.recording.steps:
             raise self._no_step()
@@ -139,13 +206,13 @@ class Session:
             )
         if self.optimizer_location:
             return PlanError(
-                "the program steps its optimizer in a loop of its own: put `with plan.step():` around one step of the "
-                "loop (`from hpu_sim import plan`); it has no effect outside of a plan",
+                "the program steps its optimizer once, and a plan needs two steps: train on two batches, or put `with "
+                "plan.step():` around the step (`from hpu_sim import plan`), which has no effect outside of a plan",
                 self.optimizer_location,
             )
         return PlanError(
-            "the program ended without a training step: it must call `Trainer.fit`, use Fabric with an optimizer, or "
-            "mark a step of its own loop with `with plan.step():` (`from hpu_sim import plan`)"
+            "the program ended without a training step: it must call `Trainer.fit` or step an optimizer, or mark a "
+            "step of its loop with `with plan.step():` (`from hpu_sim import plan`)"
         )
 
 
@@ -201,6 +268,7 @@ def step() -> Iterator[None]:
     if session is None:
         yield
         return
+    session.mark()
     session.begin_step()
     yield
     session.end_step()

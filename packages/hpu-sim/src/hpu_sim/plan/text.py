@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from hpu_sim.common.formatting import align, format_bytes, format_int, format_range, show_location
+from hpu_sim.common.formatting import (
+    align,
+    format_bytes,
+    format_int,
+    format_range,
+    format_rates,
+    format_shares,
+    show_location,
+)
 from hpu_sim.prediction.recording import PREDICTED
 
 if TYPE_CHECKING:
@@ -12,7 +20,11 @@ if TYPE_CHECKING:
 
     from hpu_sim.plan.schema import ModuleMemory, Plan, StrategyPlan
 
-_COLUMNS = ("strategy", "generation", "peak memory", "fits", "step", "limited by", "collectives per step")
+_COLUMNS: Final = (
+    "strategy", "generation", "peak memory", "fits", "step", "samples/s", "limited by", "collectives per step",
+)  # fmt: skip
+# Smaller shares of a range are not worth a word.
+_SMALL: Final = 0.05
 
 
 def render(plan: Plan) -> str:
@@ -40,6 +52,7 @@ def _row(each: StrategyPlan) -> tuple[str, ...]:
         f"{format_bytes(each.memory.peak_bytes)} of {format_bytes(each.usable_bytes)}",
         "yes" if each.fits else "NO",
         format_range(each.time.fast_seconds, each.time.slow_seconds),
+        format_rates(each.rate.samples_per_second) if each.rate is not None and each.rate.samples else "-",
         f"{limit[0]} ({limit[1]:.0%})",
         f"{format_int(calls)} ({format_bytes(size)})" if calls else "0",
     )
@@ -56,6 +69,8 @@ def _details(each: StrategyPlan) -> list[str]:
             f"{each.precision}, {'lazy' if each.lazy else 'eager'} mode, rank {each.rank}; batch per rank: {batch}"
         ),
         "  ranks planned: " + _ranks(each),
+        *_rate(each),
+        *_costs(each),
         f"  {each.flops:.4g} floating-point operations per step and rank; graphs to compile: {graphs}",
         f"  memory at the peak ({each.memory.peak_phase}): {peak}",
         f"  highest memory: {moments}",
@@ -75,6 +90,48 @@ def _details(each: StrategyPlan) -> list[str]:
     return lines
 
 
+def _rate(each: StrategyPlan) -> Iterable[str]:
+    """Yield the speed of the job, and the time to train."""
+    rate = each.rate
+    if rate is None:
+        return
+    if rate.samples:
+        batches = f"{each.accumulate} batches" if each.accumulate > 1 else "one batch"
+        tokens = f", {format_rates(rate.tokens_per_second)} tokens/s" if rate.tokens else ""
+        samples = f"{format_rates(rate.samples_per_second)} samples/s{tokens}"
+        yield f"  {samples} on all cards: {format_int(rate.samples)} samples per step, {batches} per rank"
+    if rate.mfu[0]:
+        yield (
+            f"  use of the matrix engines by the model (MFU): {format_shares(rate.mfu)} of the stated peak, "
+            f"{format_shares(rate.mfu_of_measured)} of the highest measured rate"
+        )
+    if rate.planned_samples and rate.samples:
+        slow, fast = rate.hours
+        cards = f"{rate.card_hours[1]:,.4g} to {rate.card_hours[0]:,.4g} card hours".replace(",", " ")
+        samples = format_int(rate.planned_samples)
+        yield f"  {samples} samples: {format_range(fast * 3600, slow * 3600)}, {cards}"
+
+
+def _costs(each: StrategyPlan) -> Iterable[str]:
+    """Yield the largest costs of a step, and why its range is as wide as it is."""
+    total = each.time.slow_seconds or 1.0
+    for index, cost in enumerate(each.costs, 1):
+        share = f"{cost.slow_seconds / total:.0%}"
+        place = f", {show_location(cost.location)}" if cost.location else ""
+        yield (
+            f"  cost {index}: {cost.name} ({cost.bound}), {format_range(cost.fast_seconds, cost.slow_seconds)}, "
+            f"{share}{place}: {cost.explanation}"
+        )
+    width = sum(abs(slow - fast) for fast, slow in each.range_by_bound.values())
+    parts = [
+        f"{name} {format_range(fast, slow)} ({(slow - fast) / width:.0%})"
+        for name, (fast, slow) in each.range_by_bound.items()
+        if width and (slow - fast) / width > _SMALL
+    ]
+    if parts:
+        yield f"  what makes the range wide: {', '.join(parts)}"
+
+
 def _ranks(each: StrategyPlan) -> str:
     shown = ", ".join(f"{rank.rank} ({format_bytes(rank.peak_bytes)})" for rank in each.ranks)
     return shown if len(each.ranks) > 1 or each.nodes * each.devices == 1 else f"{shown}; shards of all ranks are equal"
@@ -88,6 +145,9 @@ def _module(row: ModuleMemory) -> tuple[str, ...]:
 
 def _advice(each: StrategyPlan) -> Iterable[str]:
     if each.fits:
+        return
+    if not each.advice:
+        yield f"  {each.strategy} on {each.generation} does not fit, and no planned change needs less memory."
         return
     yield f"  {each.strategy} on {each.generation} does not fit:"
     for advice in each.advice:

@@ -184,6 +184,7 @@ class Recording:
         precision: Precision of the Trainer or of the program.
         lazy: Whether the bridge is in lazy mode.
         compiled: Whether the module is compiled with ``torch.compile``.
+        accumulate: Micro-batches per step of the optimizer, of which the recorded step has all.
         parameters: Number of parameters of this rank's modules.
         trainable: Number of those that have gradients.
         largest_module: Number of parameters of the largest module without children.
@@ -193,6 +194,8 @@ class Recording:
         steps: The planned steps.
         host_reads: Lines that read values.
         notes: Limits of the plan for this program.
+        lines: ``file:line`` of the program by the module that it runs.
+        replicas: Ranks with batches of their own; 0 for all.
     """
 
     command: tuple[str, ...]
@@ -203,6 +206,7 @@ class Recording:
     precision: str = "32-true"
     lazy: bool = False
     compiled: bool = False
+    accumulate: int = 1
     parameters: int = 0
     trainable: int = 0
     largest_module: int = 0
@@ -212,6 +216,8 @@ class Recording:
     steps: list[StepRecording] = field(default_factory=list)
     host_reads: list[HostRead] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    lines: dict[str, str] = field(default_factory=dict)
+    replicas: int = 0
 
     @property
     def steady(self) -> StepRecording:

@@ -238,7 +238,19 @@ def module_tracker_class() -> type[Any]:
     from torch.distributed._tools.mod_tracker import ModTracker
 
     class ModuleTracker(ModTracker):
-        """torch's tracker, which supports a backward pass within a module's forward: manual optimization."""
+        """torch's tracker, which supports a backward pass within a module's forward: manual optimization.
+
+        A module that wraps one with a name, as DistributedDataParallel does, has no name of its own.
+        """
+
+        def _get_mod_name(self, mod: torch.nn.Module) -> str:
+            known, seen = self._known_modules, self._seen_modules
+            named = {} if mod in seen else {child: known[child] for child in mod.children() if child in seen}
+            name = super()._get_mod_name(mod)  # type: ignore[no-untyped-call] # torch's
+            if named and mod not in named:
+                known.update(named)
+                name = known[mod] = ""
+            return str(name)
 
         def _maybe_set_engine_callback(self) -> None:
             if not self._has_callback:

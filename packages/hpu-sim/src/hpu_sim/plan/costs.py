@@ -1,0 +1,141 @@
+"""Largest costs of a step, why each takes its time, and why the predicted range is as wide as it is."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Final
+
+from hpu_sim.common.formatting import format_bytes
+from hpu_sim.plan.schema import CostPlan
+from hpu_sim.prediction.time_model import padding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hpu_sim.prediction.recording import Operation, Recording, StepRecording
+    from hpu_sim.prediction.time_model import Span, Timeline
+
+#: Number of costs in a plan.
+MAX_COSTS: Final = 3
+#: Names of costs that are no module's.
+OPTIMIZER: Final = "optimizer"
+HOST: Final = "launches of the host"
+NETWORK: Final = "waiting for collectives"
+OUTSIDE: Final = "outside of modules"
+# Names of modules that strategies put around the program's.
+_WRAPPERS: Final = frozenset({"_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod", "_forward_module"})
+# Products that are padded by less are not worth a word.
+_PADDED: Final = 1.1
+
+
+def user_name(module: str) -> str:
+    """Return a module's name in the program, with ``*`` for the number of a repeated one.
+
+    >>> user_name("LlamaForCausalLM.model.layers.12.mlp")
+    'model.layers.*.mlp'
+    """
+    module = module.removeprefix("DistributedDataParallel.module.")
+    _, *parts = [part for part in module.split(".") if part not in _WRAPPERS] or [""]
+    return ".".join("*" if part.isdigit() else part for part in parts) or (module and f"{module} itself")
+
+
+def costs(recording: Recording, slow: Timeline, fast: Timeline) -> tuple[CostPlan, ...]:
+    """Return the largest costs of a step, by the slow prediction."""
+    slow_seconds, fast_seconds = _seconds(slow), _seconds(fast)
+    bounds: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for name, span in _named(slow):
+        bounds[name][span.bound] += span.seconds
+    largest = sorted(slow_seconds, key=lambda name: -slow_seconds[name])[:MAX_COSTS]
+    operations: defaultdict[str, list[Operation]] = defaultdict(list)
+    for each in recording.steady.operations:
+        operations[OPTIMIZER if each.phase == "optimizer" else user_name(each.module) or OUTSIDE].append(each)
+    lines = {user_name(module): line for module, line in reversed(recording.lines.items())}
+    return tuple(
+        CostPlan(
+            name,
+            bound := max(bounds[name], key=bounds[name].__getitem__, default="network"),
+            slow_seconds[name],
+            fast_seconds[name],
+            _explain(name, bound, operations[name], recording),
+            lines.get(name, ""),
+        )
+        for name in largest
+        if slow_seconds[name] > 0
+    )
+
+
+def range_by_bound(slow: Timeline, fast: Timeline) -> dict[str, tuple[float, float]]:
+    """Return the seconds of the fast and of the slow prediction by what limits them, the widest range first."""
+    sums = [_by_bound(fast), _by_bound(slow)]
+    ranges = {name: (sums[0][name], sums[1][name]) for name in sums[0] | sums[1]}
+    return dict(sorted(ranges.items(), key=lambda item: item[1][0] - item[1][1]))
+
+
+def _by_bound(timeline: Timeline) -> Counter[str]:
+    seconds: Counter[str] = Counter()
+    for span in timeline.spans:
+        if span.stream == "compute":
+            seconds[span.bound] += span.seconds
+    seconds["network"] += timeline.exposed
+    return seconds
+
+
+def _named(timeline: Timeline) -> Iterator[tuple[str, Span]]:
+    """Yield the spans of the device with the names of their costs."""
+    for span in timeline.spans:
+        if span.stream != "compute":
+            continue
+        if span.bound == "host":
+            yield HOST, span
+        elif span.phase == "optimizer":
+            yield OPTIMIZER, span
+        else:
+            yield user_name(span.module) or OUTSIDE, span
+
+
+def _seconds(timeline: Timeline) -> Counter[str]:
+    seconds: Counter[str] = Counter()
+    for name, span in _named(timeline):
+        seconds[name] += span.seconds
+    seconds[NETWORK] = timeline.exposed
+    return seconds
+
+
+def _explain(name: str, bound: str, operations: list[Operation], recording: Recording) -> str:
+    if name == NETWORK:
+        return _explain_network(recording.steady)
+    if name == HOST:
+        count = len(recording.steady.operations)
+        how = "one by one" if not (recording.lazy or recording.compiled) else "as graphs"
+        return f"the host launches {count} operators {how}, slower than the card runs them; a larger batch hides it"
+    products = [each for each in operations if each.matmul is not None]
+    if bound == "matrix engine" and products:
+        largest = max(products, key=lambda each: each.flops)
+        batch, rows, columns, inner = largest.matmul or (1, 1, 1, 1)
+        shape = f"{rows} x {inner} by {inner} x {columns}" + (f", {batch} times" if batch > 1 else "")
+        flops = sum(each.flops for each in operations)
+        factor = padding((batch, rows, columns, inner), largest.dtype)
+        padded = f"; padding to the engine's size makes it {factor:.1f} times as long" if factor > _PADDED else ""
+        return f"{flops / 1e12:.3g} TFLOP of {largest.dtype}, the largest product {shape}{padded}"
+    moved = sum(each.bytes for each in operations)
+    most = Counter[str]()
+    for each in operations:
+        most[each.name.partition(".")[2]] += each.bytes
+    names = ", ".join(name for name, _ in most.most_common(MAX_COSTS))
+    return f"{format_bytes(moved)} read and written by {len(operations)} operators, most by {names}"
+
+
+def _explain_network(step: StepRecording) -> str:
+    sizes: Counter[tuple[str, str, int]] = Counter()
+    calls: Counter[tuple[str, str, int]] = Counter()
+    for each in step.collectives:
+        key = each.name, each.phase, len(each.ranks)
+        sizes[key] += each.total_bytes
+        calls[key] += 1
+    if not sizes:
+        return "no collective"
+    ((name, phase, ranks), size), *_ = sizes.most_common(1)
+    count = calls[name, phase, ranks]
+    mean = format_bytes(math.ceil(size / count))
+    return f"nothing is left to compute beside them; most is {name} in {phase}: {count} calls of {mean}, {ranks} ranks"

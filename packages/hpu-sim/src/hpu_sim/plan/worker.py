@@ -1,0 +1,146 @@
+"""Processes that record programs: each candidate has one of its own, which is a fork of the planner's.
+
+A program that is run twice in one process meets what its first run left: modules, environments, process groups. The
+fork has torch imported already, so a process costs little.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from hpu_sim.plan import errors
+from hpu_sim.plan.errors import PlanError, ProgramError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from multiprocessing.connection import Connection
+
+    from hpu_sim.plan.session import Options
+    from hpu_sim.prediction.recording import Recording
+
+# Lines of the program's own output that follow an error.
+_LINES_SHOWN: Final = 20
+# PR_SET_PDEATHSIG of Linux.
+_SET_DEATH_SIGNAL: Final = 1
+
+
+class Worker:
+    """Recorder of a program, in one process per call.
+
+    Args:
+        program: Python file.
+        arguments: Its arguments.
+        on_progress: Function that gets what a process does.
+        shows_output: Whether the program's output is shown; else only its last lines, if it fails.
+    """
+
+    def __init__(
+        self,
+        program: str,
+        arguments: Sequence[str],
+        on_progress: Callable[[Options, str], None],
+        *,
+        shows_output: bool = False,
+    ) -> None:
+        self._program = program
+        self._arguments = tuple(arguments)
+        self._on_progress = on_progress
+        self._shows_output = shows_output
+        self._folders: set[str] = set()
+
+    def record(self, options: Options) -> Recording:
+        """Record the program with options.
+
+        Raises:
+            PlanError: If it cannot be planned.
+            ProgramError: If it raises an error of its own.
+        """
+        self._on_progress(options, "starting")
+        context = multiprocessing.get_context("fork")
+        receiver, sender = context.Pipe(duplex=False)
+        with tempfile.TemporaryFile() as output:
+            process = context.Process(target=self._work, args=(sender, options, output))
+            process.start()
+            sender.close()
+            kind, value = self._receive(receiver, options)
+            process.join()
+            if kind == "recording":
+                return value
+            if kind == "error":
+                raise value
+            # The program's own output says why it ended.
+            ended = f"the process of the program ended with exit code {process.exitcode}"
+            raise PlanError((value or ended) + _last_lines(output))
+
+    def _receive(self, receiver: Connection, options: Options) -> tuple[str, Any]:
+        """Return how a process ended: a recording, an error, or the exit of its program."""
+        ended: tuple[str, Any] = ("exit", "")
+        while True:
+            try:
+                kind, value = receiver.recv()
+            except EOFError:
+                return ended
+            if kind == "progress":
+                self._on_progress(options, value)
+            elif kind == "folder":
+                self._folders.add(value)
+            else:
+                ended = kind, value
+
+    def _work(self, sender: Connection, options: Options, output: IO[bytes]) -> None:
+        """Record in this process, and send what happens."""
+        from hpu_sim.plan.execution import record
+
+        _end_with_parent()
+        if not self._shows_output:
+            sys.stdout.flush()
+            for number in (1, 2):
+                os.dup2(output.fileno(), number)
+        end: tuple[str, Any]
+        try:
+            self._keep_folders(sender)
+            recording = record(
+                self._program, self._arguments, options, on_progress=lambda text: sender.send(("progress", text))
+            )
+            end = "recording", recording
+        except PlanError as error:
+            end = ("exit", str(error)) if isinstance(error.__cause__, SystemExit) else ("error", error)
+        except Exception as error:  # noqa: BLE001 - the program's own, of any class
+            end = "error", ProgramError(errors.describe(error))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        sender.send(end)
+        sender.close()
+
+    def _keep_folders(self, sender: Connection) -> None:
+        """Let the program make a folder that an earlier candidate made."""
+        make, process = os.mkdir, os.getpid()
+
+        def mkdir(path: Any, *args: Any, **kwargs: Any) -> None:
+            made = str(Path(os.fsdecode(path)).absolute())
+            if made in self._folders and Path(made).is_dir():
+                return
+            make(path, *args, **kwargs)
+            if os.getpid() == process:  # Not a worker of its DataLoader.
+                sender.send(("folder", made))
+
+        os.mkdir = mkdir
+
+
+def _end_with_parent() -> None:
+    """Have the kernel end this process when the planner's ends, however it does."""
+    library = ctypes.CDLL(None)
+    library.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
+
+
+def _last_lines(output: IO[bytes]) -> str:
+    output.seek(0)
+    lines = output.read().decode(errors="replace").strip().splitlines()[-_LINES_SHOWN:]
+    return "".join(f"\n  | {line}" for line in lines)
