@@ -91,6 +91,25 @@ def test_ports_are_communication_and_a_node_of_the_same_name_is_not(trace: Bridg
     assert (stats.name, stats.calls, stats.bytes) == ("allreduce", 2, 2 * 24 << 20)
 
 
+def test_idle_time_is_told_by_its_cause(trace: BridgeTrace, tmp_path: Path) -> None:
+    """The card works in 45 us of each step of 100 us; the host compiles, loads data and launches meanwhile."""
+    for step in (0, 100):
+        trace.host_call("synGraphCompile", step, 10)
+        trace.torch("cpu_op", "aten::mm", step + 10, 5)
+        trace.engine("*MME ", "toy_gemm", step + 15, 20)
+        trace.engine("*NIC ", "nic_toy_send", step + 30, 30)
+        trace.torch("user_annotation", "[pl][profile][_TrainingEpochLoop].train_dataloader_next", step + 60, 30)
+
+    idle = _analyze(trace, tmp_path).idle.by_cause
+
+    assert {cause: time for cause, time in idle.items() if time} == {
+        "compilation": 20,
+        "operators": 10,
+        "data loading": 60,
+        "unrecorded": 20,
+    }
+
+
 def test_ports_are_named_by_the_bridges_scopes(trace: BridgeTrace, tmp_path: Path) -> None:
     """BRIDGE_FUNCTION_CALLS logs them."""
     trace.log("Bridge Logs", "allgather", 2, 4)
