@@ -1,7 +1,8 @@
-"""Writer of a large trace, to measure what reading one costs: as the published bridge (1.19.0) rewrites torch's file.
+"""Benchmark of reading a large trace, as the published bridge (1.19.0) rewrites torch's file.
 
-    python packages/hpu-profiler/bench/large_trace.py trace.json --steps 250
-    time hpu-profiler report trace.json --html report.html
+    python packages/hpu-profiler/bench/large_trace.py --steps 250
+
+It prints the processor time and the peak memory of `hpu-profiler report` with the page.
 
 A step of 100 ms has 40,000 events: for each call of an operator, the operator, the one that it calls, the launch and a
 kernel; and an all-reduce on 24 network ports. 250 steps are 10 million events and 2 GB.
@@ -10,6 +11,10 @@ kernel; and an all-reduce on 24 network ports. 250 steps are 10 million events a
 from __future__ import annotations
 
 import argparse
+import resource
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import IO, Final
 
@@ -23,21 +28,33 @@ OPERATORS: Final = ("linear", "matmul", "softmax", "layer_norm", "gelu", "dropou
 
 
 def main() -> None:
-    """Write a trace of a number of steps to a file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("path", type=Path, help="the file")
-    parser.add_argument("--steps", type=int, default=250, help="number of steps")
-    arguments = parser.parse_args()
-    with arguments.path.open("w", encoding="utf-8") as file:
+    """Write a trace of a number of steps, and measure a report on it."""
+    parser = argparse.ArgumentParser(description="Measure what reading a large trace costs.")
+    parser.add_argument("--steps", type=int, default=10, help="number of steps")
+    steps = parser.parse_args().steps
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        _write_trace(path, steps)
+        program = "from hpu_profiler.cli import main; main()"
+        command = [sys.executable, "-c", program, "report", str(path), "--html", str(path.with_suffix(".html"))]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - our own interpreter.
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        size = path.stat().st_size
+    seconds = used.ru_utime + used.ru_stime
+    print(f"{size / 1e6:.0f} MB, {4 * CALLS * steps} events: {seconds:.1f} s, {used.ru_maxrss / 1e3:.0f} MB of memory")
+
+
+def _write_trace(path: Path, steps: int) -> None:
+    with path.open("w", encoding="utf-8") as file:
         file.write('{"deviceProperties":[{"name":"GAUDI2","totalGlobalMem":103079215104}],"traceEvents":[')
         file.write('{"args":{"name":"/device:HPU:0"},"name":"process_name","ph":"M","pid":0,"tid":0,"ts":0.0}')
         for tid in (6000, 7000, *range(14_000, 14_000 + PORTS)):
             lane = {6: "MME", 7: "TPC", 14: "NIC"}[tid // 1000] + str(tid % 1000)
             file.write(f',{{"args":{{"name":"{lane}"}},"name":"thread_name","ph":"M","pid":0,"tid":{tid}}}')
         # torch's events come first, the bridge's after them.
-        for step in range(arguments.steps):
+        for step in range(steps):
             _write_host(file, step)
-        for step in range(arguments.steps):
+        for step in range(steps):
             _write_device(file, step)
         file.write('],"with_stack":0}\n')
 

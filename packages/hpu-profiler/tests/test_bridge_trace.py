@@ -91,6 +91,25 @@ def test_ports_are_communication_and_a_node_of_the_same_name_is_not(trace: Bridg
     assert (stats.name, stats.calls, stats.bytes) == ("allreduce", 2, 2 * 24 << 20)
 
 
+def test_idle_time_is_told_by_its_cause(trace: BridgeTrace, tmp_path: Path) -> None:
+    """The card works in 45 us of each step of 100 us; the host compiles, loads data and launches meanwhile."""
+    for step in (0, 100):
+        trace.host_call("synGraphCompile", step, 10)
+        trace.torch("cpu_op", "aten::mm", step + 10, 5)
+        trace.engine("*MME ", "toy_gemm", step + 15, 20)
+        trace.engine("*NIC ", "nic_toy_send", step + 30, 30)
+        trace.torch("user_annotation", "[pl][profile][_TrainingEpochLoop].train_dataloader_next", step + 60, 30)
+
+    idle = _analyze(trace, tmp_path).idle.by_cause
+
+    assert {cause: time for cause, time in idle.items() if time} == {
+        "compilation": 20,
+        "operators": 10,
+        "data loading": 60,
+        "unrecorded": 20,
+    }
+
+
 def test_ports_are_named_by_the_bridges_scopes(trace: BridgeTrace, tmp_path: Path) -> None:
     """BRIDGE_FUNCTION_CALLS logs them."""
     trace.log("Bridge Logs", "allgather", 2, 4)
@@ -151,15 +170,15 @@ def test_nested_calls_of_the_logs_nest(trace: BridgeTrace, tmp_path: Path) -> No
     }
 
 
-def test_memory_of_the_card_has_the_number_of_another_device(trace: BridgeTrace, tmp_path: Path) -> None:
-    """Its events have the thread of the export, so they belong to no operator."""
+def test_memory_of_the_card_belongs_to_no_operator(trace: BridgeTrace, tmp_path: Path) -> None:
+    """Its events have the thread of the export."""
     trace.torch("cpu_op", "aten::mm", 10, 10)
     trace.memory(12, 4096, 8192)
     trace.memory(15, -4096, 4096)
 
     assert violations(trace.added) == []
     read = _read(trace, tmp_path)
-    assert read.counters == {"memory HPU 0": [(12, 8192), (15, 4096)]}
+    assert read.has_memory
     assert read.operators[0].self_memory == 0
 
 

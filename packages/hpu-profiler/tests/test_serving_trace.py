@@ -73,22 +73,19 @@ def test_spans_of_the_engine_are_its_operators(path: Path) -> None:
     assert trace.spans == []
 
 
-def test_report_has_operators_and_counters(path: Path) -> None:
+def test_report_has_operators(path: Path) -> None:
     result = CliRunner().invoke(main, ["report", str(path)])
 
     assert result.exit_code == 0, result.output
     assert "Operators by time on the host" in result.output
     assert "model_prompt_bs2_seq256_graphsT" in result.output
-    [row] = [line.split() for line in result.output.splitlines() if "decode_batch_token_utilization" in line]
-    assert row[-4:] == ["2", "0.391", "0.44", "0.488"]
 
 
-def test_page_has_spans_and_counters(path: Path) -> None:
+def test_page_has_spans(path: Path) -> None:
     page = render_html(analyze_job([read_trace(path)]))
 
     assert "<summary>Operators by time on the host</summary>" in page
-    assert "<summary>Counters</summary>" in page
-    assert "utils: decode_batch_token_utilization" in page
+    assert "model_prompt_bs2_seq256_graphsT" in page
 
 
 def test_steps_of_torch_keep_their_spans(tmp_path: Path) -> None:

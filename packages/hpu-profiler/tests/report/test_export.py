@@ -90,6 +90,20 @@ def test_arguments_are_kept(paths: list[Path], tmp_path: Path) -> None:
     }
 
 
+def test_memory_of_the_card_is_a_counter(tmp_path: Path) -> None:
+    """The bridge gives the card the number of another device."""
+    trace = BridgeTrace()
+    trace.memory(12, 4096, 8192)
+    trace.memory(15, -4096, 4096)
+
+    events = _export([trace.write(tmp_path / "fit-0.pt.trace.json")], tmp_path / "timeline.json")
+
+    assert [(e["name"], e["args"]) for e in events if e["ph"] == "C"] == [
+        ("allocated memory, card 0", {"bytes": 8192}),
+        ("allocated memory, card 0", {"bytes": 4096}),
+    ]
+
+
 def test_calls_that_the_bridge_paired_wrongly_nest(tmp_path: Path) -> None:
     """Perfetto drops calls that cross others of their lane."""
     trace = BridgeTrace()

@@ -70,14 +70,6 @@ def test_python_functions_are_frames(builder: TraceBuilder, make_trace: Callable
     assert [frame.name for frame in trace.frames] == ["train.py(5): training_step"]
 
 
-def test_allocations_and_counter_events_are_counters(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
-    counter = {"ph": "C", "name": "hbm", "pid": 0, "tid": 0, "ts": 3, "args": {"read": 5, "written": 7}}
-
-    trace = make_trace(builder.allocation(2, 64, total=100), builder.allocation(1, 36, total=36), counter)
-
-    assert trace.counters == {"memory HPU 0": [(1, 36), (2, 100)], "hbm: read": [(3, 5)], "hbm: written": [(3, 7)]}
-
-
 def test_events_may_lack_process_thread_and_arguments(make_trace: Callable[..., Trace]) -> None:
     """Servers such as vllm-gaudi write their own events."""
     trace = make_trace(
@@ -91,7 +83,6 @@ def test_events_may_lack_process_thread_and_arguments(make_trace: Callable[..., 
 
     assert [(span.name, span.interval) for span in trace.spans] == [("prefill", (5, 15)), ("decode", (20, 25))]
     assert len(trace.device_events) == 1
-    assert trace.counters == {"padding": [(6, 0.25)]}
 
 
 def test_metadata_of_the_trainer_is_read(make_trace: Callable[..., Trace]) -> None:

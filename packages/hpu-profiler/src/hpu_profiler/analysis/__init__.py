@@ -7,11 +7,10 @@
 | `host_sync` | calls that wait for a value from the device |
 | `idle_time` | idle time of the device, by what the host did meanwhile |
 | `kernels` | time by engine, graph and kernel |
-| `device_events` | collectives and copies |
+| `device_events` | collectives and copies, bandwidth |
 | `steps` | the steps one by one, and the critical path through host, card and network |
 | `launches` | launch delays |
 | `recompilation` | graph compilations and changing shapes |
-| `counters` | recorded counters, bandwidth |
 | `trace_analysis` | all results for one stage of one rank |
 | `merge` | results for a trace that is read in parts |
 | `findings` | what to change in a stage, largest saving first |

@@ -7,19 +7,20 @@ import statistics
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from hpu_profiler.analysis.counters import GB_PER_S, bandwidth
-from hpu_profiler.analysis.merge import FIRST, MEAN
+from hpu_profiler.analysis.merge import FIRST, MAX, MEAN
+from hpu_profiler.trace.intervals import length, union
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hpu_profiler.analysis.counters import Bandwidth
     from hpu_profiler.trace.model import DeviceEvent
 
 __all__ = [
     "UNKNOWN_DIRECTION",
+    "Bandwidth",
     "CollectiveSize",
     "DeviceEventStats",
+    "bandwidth",
     "collective_sizes",
     "collective_stats",
     "copy_direction",
@@ -27,6 +28,8 @@ __all__ = [
 ]
 
 UNKNOWN_DIRECTION: Final = "unknown direction"
+#: Bytes per microsecond to GB/s.
+_GB_PER_S: Final = 1e-3
 #: Bandwidth of a card's links to the others of its box, one way, in GB/s: 21 ports of 100 or 200 Gb/s. Sources: Intel's
 #: white papers of the generations; that of Gaudi 3 is computed from its ports.
 _LINKS: Final = {"GAUDI2": 262.5, "GAUDI3": 525.0}
@@ -36,6 +39,19 @@ _DIRECTIONS: Final = (
     (re.compile(r"d(evice)?_?(to|2)_?h", re.IGNORECASE), "device to host"),
     (re.compile(r"d(evice)?_?(to|2)_?d", re.IGNORECASE), "device to device"),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """Rate of a group of device events that move data.
+
+    Attributes:
+        mean: Bytes by the time in which any of the events ran, in GB/s.
+        max: Largest rate of one event, in GB/s.
+    """
+
+    mean: float = field(metadata=MEAN)
+    max: float = field(metadata=MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +119,21 @@ def collective_sizes(events: Iterable[DeviceEvent], device_name: str) -> tuple[C
     rows = []
     for (name, size), group in groups.items():
         time = statistics.median(event.duration for event in group)
-        rate = statistics.median(event.bytes / event.duration for event in group) * GB_PER_S
+        rate = statistics.median(event.bytes / event.duration for event in group) * _GB_PER_S
         rows.append(CollectiveSize(name, size, len(group), time, rate, rate / links if links else None))
     return tuple(sorted(rows, key=lambda row: (-row.size, row.name)))
+
+
+def bandwidth(events: Iterable[DeviceEvent]) -> Bandwidth | None:
+    """Return the rate of a group of events; None if none of them has a size and a duration."""
+    timed = [event for event in events if event.bytes and event.duration]
+    if not timed:
+        return None
+    busy = length(union(event.interval for event in timed))
+    return Bandwidth(
+        sum(event.bytes for event in timed) / busy * _GB_PER_S,
+        max(event.bytes / event.duration for event in timed) * _GB_PER_S,
+    )
 
 
 def _stats(events: Iterable[tuple[str, DeviceEvent]]) -> tuple[DeviceEventStats, ...]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from hpu_profiler.analysis.trace_analysis import TraceAnalysis
 
-__all__ = ["FIRST", "MAX", "MEAN", "MIN", "merge_analyses"]
+__all__ = ["FIRST", "MAX", "MEAN", "merge_analyses"]
 
 _ResultT = TypeVar("_ResultT", bound="DataclassInstance")
 
@@ -24,7 +24,6 @@ _ResultT = TypeVar("_ResultT", bound="DataclassInstance")
 FIRST: Final = {"merge": "first"}
 MAX: Final = {"merge": "max"}
 MEAN: Final = {"merge": "mean"}
-MIN: Final = {"merge": "min"}
 
 #: Key and order of the rows of results.
 _ROWS: Final[dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = {
@@ -37,7 +36,6 @@ _ROWS: Final[dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = {
     "moving_kernels": (lambda row: row.name, lambda row: -row.time),
     "engines": (lambda row: row.engine, lambda row: -row.time),
     "top_kernels": (lambda row: row[0], lambda row: -row[2]),
-    "counters": (lambda row: row.name, lambda row: row.name),
 }
 
 
@@ -69,15 +67,15 @@ def _merge(results: Sequence[_ResultT]) -> _ResultT:
             weights = [_weight(result) for result in results]
             total = sum(weights) or 1
             merged[field.name] = sum(value * weight for value, weight in zip(values, weights, strict=True)) / total
-        elif rule in {"max", "min"}:
-            merged[field.name] = (max if rule == "max" else min)(values)
+        elif rule == "max":
+            merged[field.name] = max(values)
         elif rule is None:
             merged[field.name] = _merge_values([value for value in values if value is not None])
     return replace(results[0], **merged)
 
 
 def _weight(result: object) -> float:
-    return next((getattr(result, name) for name in ("calls", "launches", "samples") if hasattr(result, name)), 1)
+    return next((getattr(result, name) for name in ("calls", "launches") if hasattr(result, name)), 1)
 
 
 def _merge_rows(key: Callable[[Any], Any], order: Callable[[Any], Any], rows: itertools.chain[Any]) -> tuple[Any, ...]:
@@ -102,8 +100,6 @@ def _merge_values(values: Sequence[Any]) -> Any:
     if isinstance(first, dict):
         keys = dict.fromkeys(itertools.chain.from_iterable(values))
         return {key: _merge_values([value[key] for value in values if key in value]) for key in keys}
-    if isinstance(first, list):
-        return list(itertools.chain.from_iterable(values))
     if is_dataclass(first):
         return _merge(values)
     return next(filter(None, values), first)

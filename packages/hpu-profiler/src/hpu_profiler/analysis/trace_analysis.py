@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hpu_profiler.analysis.counters import counter_stats
 from hpu_profiler.analysis.device_events import collective_sizes, collective_stats, memcpy_stats
 from hpu_profiler.analysis.host_sync import host_syncs
 from hpu_profiler.analysis.host_work import locations
@@ -18,7 +17,6 @@ from hpu_profiler.analysis.steps import step_stats
 from hpu_profiler.trace.intervals import intersection, length, union
 
 if TYPE_CHECKING:
-    from hpu_profiler.analysis.counters import CounterStats
     from hpu_profiler.analysis.device_events import CollectiveSize, DeviceEventStats
     from hpu_profiler.analysis.host_sync import HostSyncs
     from hpu_profiler.analysis.idle_time import IdleTime
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from hpu_profiler.analysis.recompilation import CompilationStats
     from hpu_profiler.analysis.steps import StepStats
     from hpu_profiler.trace.intervals import Interval
-    from hpu_profiler.trace.model import Counter, Trace, TraceInfo
+    from hpu_profiler.trace.model import Trace, TraceInfo
 
 __all__ = ["TraceAnalysis", "analyze_trace"]
 
@@ -59,8 +57,6 @@ class TraceAnalysis:
         new_shapes_location: The user's line of the first new shape; empty if the trace does not show it.
         engines: Totals by engine.
         launches: Statistics of the launches.
-        counters: Statistics of the recorded counters.
-        memory: Samples of the allocated bytes by device.
     """
 
     name: str
@@ -85,13 +81,6 @@ class TraceAnalysis:
     new_shapes_location: str
     engines: tuple[EngineStats, ...]
     launches: LaunchStats
-    counters: tuple[CounterStats, ...]
-    memory: dict[str, Counter]
-
-    @property
-    def own_counters(self) -> list[CounterStats]:
-        """Counters that the program recorded, without those of allocated memory."""
-        return [each for each in self.counters if not each.name.startswith("memory ")]
 
     @property
     def steps(self) -> int:
@@ -165,6 +154,4 @@ def analyze_trace(trace: Trace, name: str, shapes_before: set[tuple[str, str]] |
         new_shapes_location=next(filter(None, lines), ""),
         engines=engine_stats(events),
         launches=launch_stats(events),
-        counters=counter_stats(trace.counters, trace.windows),
-        memory={name: samples for name, samples in trace.counters.items() if name.startswith("memory ")},
     )

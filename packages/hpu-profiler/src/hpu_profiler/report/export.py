@@ -94,7 +94,7 @@ def _events(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _moved(events: Iterable[dict[str, Any]], index: int, prefix: str, offset: float) -> Iterator[dict[str, Any]]:
-    """Yield the events with processes and flows of their own, on the common clock."""
+    """Yield the events with processes and flows of their own, on the common clock; memory also as counters."""
     pids: dict[Any, int] = {}
     named: set[Any] = set()
     for event in events:
@@ -112,6 +112,13 @@ def _moved(events: Iterable[dict[str, Any]], index: int, prefix: str, offset: fl
         elif event.get("ph") == "M" and event.get("name") == "process_sort_index":
             continue
         yield event
+        arguments = event.get("args") or {}
+        if event.get("name") == "[memory]" and "Total Allocated" in arguments:
+            # The bridge gives the card the number of CUDA.
+            device = "host" if arguments.get("Device Type", 0) == 0 else f"card {arguments.get('Device Id', 0)}"
+            place = {"pid": event["pid"], "tid": event.get("tid", 0), "ts": event["ts"]}
+            value = {"bytes": arguments["Total Allocated"]}
+            yield {"ph": "C", "name": f"allocated memory, {device}", **place, "args": value}
     for pid, number in pids.items():
         metadata = {"ph": "M", "pid": number, "tid": 0}
         if pid not in named:

@@ -7,26 +7,19 @@ from typing import TYPE_CHECKING, Final
 
 import jinja2
 
-from hpu_profiler._formatting import format_bytes, format_percent, format_time
+from hpu_profiler._formatting import format_percent, format_time
 from hpu_profiler.analysis.idle_time import IDLE_CAUSES
 from hpu_profiler.report import tables
 from hpu_profiler.report.text import format_saving, format_site
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hpu_profiler.analysis.job import JobAnalysis
     from hpu_profiler.analysis.trace_analysis import TraceAnalysis
-    from hpu_profiler.trace.model import Counter
 
 __all__ = ["render_html"]
 
 _MAX_ROWS: Final = 60
 _MAX_STEPS: Final = 100
-_MAX_SAMPLES: Final = 500
-#: Size of the chart of the memory, in units of its own.
-_CHART_WIDTH: Final = 1000
-_CHART_HEIGHT: Final = 120
 
 #: Share of a whole with its CSS class and its name.
 _Part = tuple[str, str, float]
@@ -45,7 +38,6 @@ def render_html(job: JobAnalysis) -> str:
         max_steps=_MAX_STEPS,
         parts=_parts,
         step_parts=_step_parts,
-        points=_points,
         css_classes=["card-work", "network", "host", *map(_css_class, IDLE_CAUSES)],
         dropped_events=sum(trace.dropped_events for trace in job.traces),
         css=resources.files("hpu_profiler.report").joinpath("page.css").read_text("utf-8"),
@@ -57,7 +49,6 @@ def _template() -> jinja2.Template:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {
-        "bytes": format_bytes,
         "time": format_time,
         "percent": format_percent,
         "split_code": _split_code,
@@ -84,19 +75,6 @@ def _step_parts(trace: TraceAnalysis, index: int) -> list[_Part]:
     longest = max(each.duration for each in trace.step_stats) or 1.0
     parts = (("card-work", "card", step.card), ("network", "network", step.network), ("host", "host", step.host))
     return [(css_class, name, time / longest) for css_class, name, time in parts]
-
-
-def _points(samples: Counter, window: tuple[float, float], peak: float) -> str:
-    """Return the line of a counter as points of SVG; of many samples, the largest one in each slice of time."""
-    size = max(len(samples) // _MAX_SAMPLES, 1)
-    kept: Sequence[tuple[float, float]] = [
-        max(samples[index : index + size], key=lambda each: each[1]) for index in range(0, len(samples), size)
-    ]
-    start, end = window
-    span = (end - start) or 1.0
-    return " ".join(
-        f"{_CHART_WIDTH * (time - start) / span:.1f},{_CHART_HEIGHT * (1 - value / peak):.1f}" for time, value in kept
-    )
 
 
 def _css_class(cause: str) -> str:

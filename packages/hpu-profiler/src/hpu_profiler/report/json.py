@@ -74,7 +74,6 @@ def _trace(analysis: TraceAnalysis) -> dict[str, Any]:
         "collectives": [asdict(each) for each in analysis.collectives],
         "memcpy": [asdict(each) for each in analysis.memcpy],
         "launches": asdict(analysis.launches),
-        "counters": [asdict(each) for each in analysis.counters],
         "compilations": {**asdict(analysis.compilations), "count": analysis.compilations.count},
         "steps_with_new_shapes": analysis.new_shapes,
         "step_stats": [asdict(each) for each in analysis.step_stats],

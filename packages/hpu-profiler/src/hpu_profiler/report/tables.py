@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["Table", "details", "ranks"]
 
 _HOST_ROWS = 12
-_COUNTER_ROWS = 40
 _RECIPE_ROWS = 20
 _NONE = "-"
 #: Rows of a trace in a table.
@@ -73,7 +72,6 @@ def details(stage: StageAnalysis, *, max_operators: int) -> list[Table]:
         _device_events(stage),
         _collective_sizes(stage),
         _operators(stage, max_operators),
-        _counters(stage),
     ]
     return [table for table in tables if table.rows]
 
@@ -196,11 +194,3 @@ def _operators(stage: StageAnalysis, limit: int) -> Table:
     ]
     columns = ("", "calls", "HPU time", "share", "CPU time", "self CPU time", *(("self memory",) if has_memory else ()))
     return Table(f"Operators by time on the {'card' if stage.has_device else 'host'}", columns, rows)
-
-
-def _counters(stage: StageAnalysis) -> Table:
-    def cells(trace: TraceAnalysis) -> Iterable[tuple[str, ...]]:
-        for row in trace.own_counters[:_COUNTER_ROWS]:
-            yield row.name, str(row.samples), f"{row.min:.3g}", f"{row.mean:.3g}", f"{row.max:.3g}"
-
-    return _of_each_trace(stage, "Counters", "counter|samples|min|mean|max", 1, cells)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hpu_profiler.trace.intervals import Interval
-    from hpu_profiler.trace.model import Counter, Trace
+    from hpu_profiler.trace.model import Trace
 
 __all__ = ["SYNC_CALL_RE", "EventCollector"]
 
@@ -65,8 +65,6 @@ _MIN_FRAME: Final = 5.0
 _Role = Literal["operator", "frame", "annotation", "ignored"] | DeviceEventKind
 #: Number of names of which the roles are kept.
 _MAX_NAMES: Final = 1 << 16
-#: Names of torch's device types, by number.
-_DEVICE_TYPES: Final = {0: "CPU", 1: "CUDA", 15: "HPU", 20: "device"}
 
 
 class EventCollector:
@@ -91,8 +89,6 @@ class EventCollector:
         self._begins: list[_JsonEvent] = []
         self._bridge_scopes: list[HostSpan] = []
         self._allocations: dict[_Track, list[tuple[float, int]]] = {}
-        self._totals: dict[tuple[int, int], Counter] = {}
-        self._counters: dict[str, Counter] = {}
         self._recipes: dict[int, str] = {}
         self._enqueues: dict[int, list[Interval]] = {}
         self._correlation = Correlation()
@@ -119,8 +115,6 @@ class EventCollector:
                 self._begins.append(event)
             elif phase in {"s", "f"}:
                 self._correlation.add_flow(event)
-            elif phase == "C":
-                self._add_counter(event)
             elif event.get("name") == "[memory]":
                 self._add_allocation(event)
 
@@ -163,8 +157,7 @@ class EventCollector:
         trace.frames.sort(key=lambda span: (span.start, -span.end))
         for operators in group_by_thread(trace.operators).values():
             set_self_times(operators)
-        self._set_memory(trace, is_hpu=bool(device_processes))
-        trace.counters = {name: sorted(samples) for name, samples in self._counters.items()}
+        self._set_memory(trace)
         self._correlation.link(trace.operators, self._device_events)
         self._link_recipes(trace)
         _set_locations(trace.sync_calls, base, call_lines)
@@ -328,28 +321,15 @@ class EventCollector:
             if index >= 0:
                 event.launch = made.setdefault(launches[index], Launch(_ENQUEUE, *launches[index]))
 
-    def _add_counter(self, event: _JsonEvent) -> None:
-        values = {key: value for key, value in (event.get("args") or {}).items() if isinstance(value, int | float)}
-        for key, value in values.items():
-            name = event["name"] if len(values) == 1 else f"{event['name']}: {key}"
-            self._counters.setdefault(name, []).append((float(event["ts"]), float(value)))
-
     def _add_allocation(self, event: _JsonEvent) -> None:
         arguments = event.get("args") or {}
         if "Bytes" not in arguments:
             return
         time = float(event["ts"])
         self._allocations.setdefault(_track(event), []).append((time, int(arguments["Bytes"])))
-        if "Total Allocated" in arguments:
-            device = (int(arguments.get("Device Type", 0)), int(arguments.get("Device Id", -1)))
-            self._totals.setdefault(device, []).append((time, float(arguments["Total Allocated"])))
 
-    def _set_memory(self, trace: Trace, *, is_hpu: bool) -> None:
-        """Add the totals of each device, and each allocation and free to the operator that was running."""
-        for (device_type, number), samples in self._totals.items():
-            # The bridge writes the number of CUDA.
-            device = "HPU" if is_hpu and device_type == 1 else _DEVICE_TYPES.get(device_type, "device")
-            self._counters[f"memory {device} {number}" if number >= 0 else f"memory {device}"] = samples
+    def _set_memory(self, trace: Trace) -> None:
+        """Add each allocation and free to the operator that was running."""
         trace.has_memory = trace.has_memory or bool(self._allocations)
         threads = group_by_thread(trace.operators)
         for (pid, thread), sizes in self._allocations.items():

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = [
     "CALL_LINES_KEY",
     "METADATA_KEY",
-    "Counter",
     "DeviceEvent",
     "DeviceEventKind",
     "HostSpan",
@@ -40,8 +39,6 @@ CALL_LINES_KEY: Final = "hpu_profiler_call_lines"
 DeviceEventKind = Literal["kernel", "memcpy", "memset", "collective", "other"]
 #: Lightning's RunningStage; empty if the trace does not show it.
 Stage = Literal["train", "validate", "test", "predict", ""]
-#: Samples of a counter as pairs of time and value, ordered by time.
-Counter = list[tuple[float, float]]
 
 
 @dataclass(slots=True)
@@ -190,7 +187,6 @@ class Trace(TraceInfo):
             are left out.
         sync_calls: Calls of Python functions that may wait for the device, ordered by start.
         compilations: Graph compilations, as far as the trace shows them.
-        counters: Samples of each counter, including the allocated bytes of each device.
         segments: Time ranges of the stage; empty if the whole window belongs to it.
     """
 
@@ -201,7 +197,6 @@ class Trace(TraceInfo):
     frames: list[HostSpan] = field(default_factory=list)
     sync_calls: list[SyncCall] = field(default_factory=list)
     compilations: list[HostSpan] = field(default_factory=list)
-    counters: dict[str, Counter] = field(default_factory=dict)
     segments: list[Interval] = field(default_factory=list)
 
     @property

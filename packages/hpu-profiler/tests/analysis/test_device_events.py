@@ -1,15 +1,9 @@
-"""Counters and bandwidth."""
+"""Bandwidth of copies and collectives."""
 
 import pytest
 
-from hpu_profiler.analysis.counters import CounterStats, bandwidth, counter_stats
+from hpu_profiler.analysis.device_events import bandwidth
 from hpu_profiler.trace.model import DeviceEvent
-
-
-def test_statistics_are_those_of_the_windows() -> None:
-    counters = {"memory": [(0.0, 9.0), (1.0, 2.0), (2.0, 4.0), (9.0, 8.0)], "outside": [(9.0, 1.0)]}
-
-    assert counter_stats(counters, [(1, 3)]) == (CounterStats("memory", 2, 2, 3, 4),)
 
 
 def test_bandwidth_is_that_of_the_busy_time() -> None:
