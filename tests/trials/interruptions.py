@@ -7,7 +7,7 @@ another loss or other weights than one that was not interrupted.
 
     python tests/trials/interruptions.py [--strategy ddp] [--api Trainer] [--only killed] [--json cells.json]
 
-`nox -s faults -- --interruptions` calls it.
+`nox -s faults -- interruptions` calls it. `--record` writes docs/records/interruptions.md from the rows so far.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,20 +31,40 @@ from harness import STRATEGIES, Ended, Ranks, Table, are_equal, finish, keep_out
 from hpu_testing import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
 _APIS = ("Trainer", "Fabric")
 _RANKS = 2
 # Steps of a training, and from one validation and checkpoint to the next.
 _STEPS, _EVERY = 12, 4
 # Seconds in which all processes must have ended, and that a run may take.
-_LIMIT, _RUN_LIMIT = 20.0, 180.0
+_LIMIT, _RUN_LIMIT = 20.0, 600.0
 # The call of the phase's hook at which a rank is interrupted: each is after the first checkpoint. The Trainer saves two
 # files each time.
 _CALLS = {"train": 5, "validate": 2, "save": 2, "write": 5}
 _PHASES = {"train": "in a step", "save": "saving", "write": "in a callback that writes", "validate": "in validation"}
+# Seconds that a step takes longer where ranks handle a signal.
+_PAUSE = 1.0
 # Lines of a file that a callback has written to its end.
 _LINES = 40
+_NAMES = {"ddp": "DDP", "fsdp": "FSDP", "deepspeed": "DeepSpeed"}
+_RECORD = """# Interruptions
+
+How a training ends that is interrupted, and what a training that resumes makes of what is on the disk.
+[Failures](failures.md) has more ways to fail, and [long runs](long-runs.md) failures at random moments.
+
+{date}, `nox -s faults -- interruptions`, simulated: two ranks on one machine, one run of each, on two CPU cores that
+ran other programs as well; {ran} of 132 cells ran, and "-" did not. FSDP saves sharded checkpoints, DeepSpeed is in
+stage 2. A training of 12 steps validates and saves every 4 steps, and rank 1 is interrupted in its sixth step, in the
+second validation, before the second checkpoint, or while it writes a file for 4 s. SIGINT and SIGUSR1 reach all ranks;
+Fabric has no handler for SIGUSR1. After Ctrl-C, and in the second row of errors, the program saves again, as
+`ModelCheckpoint(save_on_exception=True)` does, or a loop of Fabric that catches the error.
+
+A cell has the seconds from the interruption to the end of the last process (for SIGUSR1, to the end of the training,
+which goes on), and the last step that the Trainer has saved. In each cell without another note, all processes ended,
+the output named the error, a healthy rank had finished the file that it wrote, and the training that resumed had the
+loss and the weights of one that was not interrupted, bit for bit.
+"""
 _SLURM = {
     "SLURM_JOB_ID": "4711",
     "SLURM_JOB_NAME": "trial",
@@ -108,6 +129,8 @@ class Cell:
         call = 1 if (self.api, self.phase) == ("Fabric", "save") else _CALLS[self.phase]
         options = ["--fault", how.fault, "--rank", str(how.rank), "--phase", self.phase, "--call", str(call)]
         options += ["--save-on-exception"] if how.saves else []
+        # Ranks agree on a batch by their heartbeats, and else the training would end before.
+        options += ["--pause", str(_PAUSE)] if how.exit_ok else []
         return _train(self.strategy, self.api, folder, *options, as_tasks=how.fault == "requeued")
 
     def judge(self, ended: Ended, folder: Path) -> Iterator[str]:
@@ -203,6 +226,29 @@ def _cells(options: argparse.Namespace) -> Iterator[Cell]:
             yield Cell(strategy, api, phase, _INTERRUPTIONS[name])
 
 
+def _write_record(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a page of the documentation with a table for each strategy."""
+    columns = [(api, strategy) for api in _APIS for strategy in STRATEGIES]
+    found = {(row["interruption"], row["phase"], row["api"], row["strategy"]): row for row in rows}
+    lines = [_RECORD.format(date=datetime.now(tz=timezone.utc).date(), ran=len(rows)).rstrip(), ""]
+    heads = [f"{_NAMES[strategy]}, {api}" for api, strategy in columns]
+    lines += [f"| interruption | where | {' | '.join(heads)} |", f"|---|---|{'---|' * len(heads)}"]
+    for how, where in itertools.product(_INTERRUPTIONS.values(), _PHASES.values()):
+        cells = [_describe(found.get((how.title, where, *column))) for column in columns]
+        lines.append(f"| {how.title} | {where} | {' | '.join(cells)} |")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _describe(row: Mapping[str, Any] | None) -> str:
+    """Return a cell of the record: seconds, and the last checkpoint that is on the disk, or what went wrong."""
+    if row is None:
+        return "-"
+    if row["problems"]:
+        return f"{row['seconds']}: {', '.join(row['problems'])}"
+    steps = [int(step) for step in re.findall(r"step=(\d+)", row["disk"])]
+    return f"{row['seconds']}" + (f" (step {max(steps)})" if steps else "")
+
+
 def main() -> int:
     """Run all cells, print a row for each, and return 1 if one has a problem."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -213,6 +259,9 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="trainings at the same time")
     parser.add_argument("--json", type=Path, help="file for the rows; those without a problem in it are kept")
     parser.add_argument("--keep", type=Path, help="folder for the output of runs with a problem")
+    parser.add_argument("--record", type=Path, help="file for a page of the documentation; needs --json")
+    # The session's name for this program.
+    parser.add_argument("program", nargs="?", choices=["interruptions"], help=argparse.SUPPRESS)
     options = parser.parse_args()
     columns = ("strategy", "API", "interruption", "where", "seconds", "on the disk", "loss equal", "problems")
     is_continued = options.json is not None and options.json.exists()
@@ -228,6 +277,8 @@ def main() -> int:
         for row in itertools.chain(done, pool.map(lambda cell: _measure(cell, options.keep), cells.values())):
             problems = row.pop("problems")
             table.add(*(row[name] for name in row if name != "codes"), problems=problems, **row)
+    if options.record is not None and options.json is not None:
+        _write_record(options.record, json.loads(options.json.read_text(encoding="utf-8")))
     return min(table.wrong, 1)
 
 

@@ -263,6 +263,7 @@ class Module(pl.LightningModule):
             # The loader starts anew where an epoch is resumed.
             generator = torch.Generator().manual_seed(1000 + 2 * self.global_step + self.global_rank)
             inputs = torch.randn(inputs.shape, generator=generator).to(self.device)
+        time.sleep(self.options.pause)
         self.loss = self.layers(inputs).square().mean()
         self.log("loss", self.loss)
         return self.loss
@@ -401,6 +402,7 @@ def train_with_checkpoints(fabric: lightning.fabric.Fabric, state: dict[str, Any
         if fabric.strategy.should_stop():  # type: ignore[attr-defined] # Ours has it.
             break
         fault.reach("train", fabric.global_rank)
+        time.sleep(options.pause)
         loss = module(make_batch(fabric, state["step"])).square().mean()
         fabric.backward(loss)
         optimizer.step()
@@ -438,6 +440,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=-1)
     parser.add_argument("--samples", type=int, default=64)
     parser.add_argument("--workers", type=int, default=0, help="processes that load the data")
+    parser.add_argument("--pause", type=float, default=0, help="seconds that a step takes longer")
     parser.add_argument("--dropout", type=float, default=0.0, help="a resumed run must continue its random numbers")
     parser.add_argument("--checkpoints", action="store_true", help="validate and save after each epoch; resume")
     parser.add_argument("--every", type=int, help="steps from one validation and checkpoint to the next, with a log")

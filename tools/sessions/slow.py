@@ -107,8 +107,11 @@ def third_party(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def faults(session: nox.Session) -> None:
-    """Have a rank fail in every way, on one machine and two, and print a table; `-- --runs 1` for a short one."""
-    run_trial(session, "faults.py")
+    """Have a rank fail in every way, on one machine and two, and print a table; `-- --runs 1` for a short one.
+
+    `-- interruptions` interrupts a training in every way and at every place instead, and resumes it.
+    """
+    run_trial(session, "interruptions.py" if session.posargs[:1] == ["interruptions"] else "faults.py")
 
 
 @nox.session(default=False)
