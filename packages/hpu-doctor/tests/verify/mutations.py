@@ -336,7 +336,6 @@ def properties_are_an_object() -> None:
     "second-process-is-refused",
     "missing-module-is-refused",
     "exit-frees-the-card",
-    "opening-sets-checkpoint-device",
 )
 def init_does_nothing() -> None:
     replace(f"{HPU}init", returning(None))
@@ -352,6 +351,11 @@ def every_device_is_the_cpu() -> None:
         return original(*size, **kwargs)
 
     torch.empty = empty
+
+
+@breaks("opening-sets-checkpoint-device")
+def checkpointing_is_for_cuda() -> None:
+    replace("torch.utils.checkpoint:DefaultDeviceType.get_device_type", returning("cuda"))
 
 
 @breaks("set-device-edits-the-module", "set-device-must-agree-with-the-module")
