@@ -84,7 +84,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(
         core_discovery, "devices", lambda: (types.SimpleNamespace(driver_version=found.driver, index=card.index),)
     )
-    monkeypatch.setitem(sys.modules, "pyhlml", found.hlml)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "pyhlml", found.hlml)
     return found
 
 
