@@ -584,8 +584,9 @@ def states_are_on_the_card() -> None:
 
 
 @breaks("one-generator")
-def no_generators() -> None:
-    replace(f"{BRIDGE}.hpu.random:default_generators", [])
+def two_generators() -> None:
+    random = module(f"{BRIDGE}.hpu.random")
+    random.default_generators = random.default_generators * 2
 
 
 @breaks("rng-state-opens-the-card")

@@ -22,10 +22,10 @@ CHANGED = (
     "empty-cache-exists",
     "fused-lamb-takes-amsgrad",
     "no-bf16",
-    "no-generators",
     "no-peers",
     "no-rng-contexts",
     "streams-without-priority",
+    "two-generators",
 )
 
 
