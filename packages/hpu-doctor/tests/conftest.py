@@ -1,6 +1,8 @@
 """Fixtures for machines that hpu-doctor checks."""
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,9 @@ from hpu_testing.systems import make_card, make_system, plain_terminal, simulate
 __all__ = ["make_card", "make_machine", "make_system", "plain_terminal", "simulated_system"]
 
 _GIB = 1024**3
+
+# Modules that tests of `verify`, and processes that they start, share.
+sys.path.insert(0, str(Path(__file__).parent / "verify"))
 
 
 @pytest.fixture

@@ -36,11 +36,16 @@ def apply(name: str) -> None:
     _FUNCTIONS[name]()
 
 
+def module(name: str) -> Any:
+    """Import a module, whose attributes may be replaced."""
+    return importlib.import_module(name)
+
+
 def replace(path: str, value: Any) -> Any:
     """Set "module:name.name" and return what was there."""
-    module, _, names = path.partition(":")
+    name, _, names = path.partition(":")
     *owners, last = names.split(".")
-    owner = functools.reduce(getattr, owners, importlib.import_module(module))
+    owner = functools.reduce(getattr, owners, module(name))
     before = getattr(owner, last, None)
     setattr(owner, last, value)
     return before
@@ -48,8 +53,8 @@ def replace(path: str, value: Any) -> Any:
 
 def delete(path: str) -> None:
     """Delete "module:name"."""
-    module, _, name = path.partition(":")
-    delattr(importlib.import_module(module), name)
+    owner, _, name = path.partition(":")
+    delattr(module(owner), name)
 
 
 def returning(value: object) -> Callable[..., Any]:
@@ -70,7 +75,7 @@ HCCL = f"{BRIDGE}.distributed.hccl:"
 
 
 def _open() -> None:
-    importlib.import_module(f"{BRIDGE}.hpu").init()
+    module(f"{BRIDGE}.hpu").init()
 
 
 def _opening(path: str) -> None:
@@ -83,8 +88,8 @@ def _opening(path: str) -> None:
     replace(path, call)
 
 
-def _signature(module: str, name: str) -> None:
-    replace(f"{BRIDGE}.{module}:{name}", lambda changed=None: changed)
+def _signature(owner: str, name: str) -> None:
+    replace(f"{BRIDGE}.{owner}:{name}", lambda changed=None: changed)
 
 
 # One per function of the table of calls.
@@ -92,10 +97,10 @@ def _add_signatures() -> None:
     from hpu_doctor.verify.register import calls
 
     entries = list(calls.SUBJECT)
-    for (module, name, *_), entry in zip(calls.FUNCTIONS, entries, strict=False):
+    for (owner, name, *_), entry in zip(calls.FUNCTIONS, entries, strict=False):
         mutation = f"signature-of-{entry.id}"
         MUTATIONS[mutation] = (entry.id,)
-        _FUNCTIONS[mutation] = functools.partial(_signature, module, name)
+        _FUNCTIONS[mutation] = functools.partial(_signature, owner, name)
 
 
 _add_signatures()
@@ -142,12 +147,12 @@ def module_id_is_replaced() -> None:
 
 @breaks("torch-hpu-is-the-bridge")
 def torch_hpu_is_another_module() -> None:
-    replace("torch:hpu", importlib.import_module(f"{BRIDGE}.core"))
+    replace("torch:hpu", module(f"{BRIDGE}.core"))
 
 
 @breaks("hccl-is-registered")
 def hccl_is_not_registered() -> None:
-    backend = importlib.import_module("torch.distributed").Backend
+    backend = module("torch.distributed").Backend
     with contextlib.suppress(AttributeError):
         del backend.HCCL
     backend.backend_list = [name for name in backend.backend_list if name != "hccl"]
@@ -155,7 +160,7 @@ def hccl_is_not_registered() -> None:
 
 @breaks("default-mode-is-lazy", "default-mode-is-eager", "mode-is-fixed-at-import")
 def other_mode() -> None:
-    lazy = importlib.import_module(f"{BRIDGE}.core").is_lazy()
+    lazy = module(f"{BRIDGE}.core").is_lazy()
     replace(f"{CORE}is_lazy", returning(not lazy))
 
 
@@ -189,7 +194,7 @@ def hmp_is_back() -> None:
 
 @breaks("narrow-process-group-functions", "wide-process-group-functions")
 def other_process_group_functions() -> None:
-    if "device_id" in inspect.signature(importlib.import_module("torch.distributed").init_process_group).parameters:
+    if "device_id" in inspect.signature(module("torch.distributed").init_process_group).parameters:
         replace("torch.distributed:init_process_group", lambda backend=None: backend)
     else:
         replace("torch.distributed:init_process_group", lambda backend=None, device_id=None: backend)
@@ -208,7 +213,7 @@ def inference_set_env_is_missing() -> None:
 
 @breaks("manual-seed-reaches-the-card")
 def manual_seed_of_the_cpu_only() -> None:
-    wrapped = inspect.unwrap(importlib.import_module("torch").manual_seed)
+    wrapped = inspect.unwrap(module("torch").manual_seed)
     replace("torch:manual_seed", wrapped)
 
 
@@ -281,7 +286,7 @@ def no_operators() -> None:
 
 @breaks("fused-adamw-parameters")
 def other_adamw() -> None:
-    replace(f"{BRIDGE}.hpex.optimizers:FusedAdamW", importlib.import_module("torch").optim.SGD)
+    replace(f"{BRIDGE}.hpex.optimizers:FusedAdamW", module("torch").optim.SGD)
 
 
 @breaks("debug-activity-exists")
@@ -336,7 +341,6 @@ def properties_are_an_object() -> None:
     "second-process-is-refused",
     "missing-module-is-refused",
     "exit-frees-the-card",
-    "opening-sets-checkpoint-device",
 )
 def init_does_nothing() -> None:
     replace(f"{HPU}init", returning(None))
@@ -344,7 +348,7 @@ def init_does_nothing() -> None:
 
 @breaks("index-above-0-is-refused", "tensors-are-on-index-0")
 def every_device_is_the_cpu() -> None:
-    torch = importlib.import_module("torch")
+    torch = module("torch")
     original = torch.empty
 
     def empty(*size: Any, **kwargs: Any) -> Any:
@@ -352,6 +356,11 @@ def every_device_is_the_cpu() -> None:
         return original(*size, **kwargs)
 
     torch.empty = empty
+
+
+@breaks("opening-sets-checkpoint-device")
+def checkpointing_is_for_cuda() -> None:
+    replace("torch.utils.checkpoint:DefaultDeviceType.get_device_type", returning("cuda"))
 
 
 @breaks("set-device-edits-the-module", "set-device-must-agree-with-the-module")
@@ -371,10 +380,8 @@ def synchronize_takes_a_device() -> None:
 
 @breaks("forked-child-gets-no-numbers")
 def fork_is_allowed() -> None:
-    from hpu_doctor.verify.register import devices
-
     # What a child would see if its parent's card were usable.
-    devices.in_fork = lambda function, **_: str([2.0, 2.0, 2.0])  # type: ignore[assignment]
+    replace("hpu_doctor.verify.register.devices:in_fork", lambda function, **_: str([2.0, 2.0, 2.0]))
 
 
 @breaks("bf16-is-supported")
@@ -444,14 +451,14 @@ def other_summaries() -> None:
 
 @breaks("int64-is-native-in-eager-mode", "bfloat16-rounds", "float16-computes", "small-int64-survives-lazy-mode")
 def dtypes_are_int32() -> None:
-    torch = importlib.import_module("torch")
+    torch = module("torch")
     original = torch.Tensor.cpu
     torch.Tensor.cpu = lambda self: original(self).to(torch.int32) * 3
 
 
 @breaks("complex-is-refused", "float16-on-the-first-generation")
 def every_dtype_is_float32() -> None:
-    torch = importlib.import_module("torch")
+    torch = module("torch")
     original = torch.Tensor.to
 
     def to(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -464,21 +471,21 @@ def every_dtype_is_float32() -> None:
 
 @breaks("float8-survives-a-copy")
 def float8_has_another_range() -> None:
-    torch = importlib.import_module("torch")
+    torch = module("torch")
     original = torch.Tensor.float
     torch.Tensor.float = lambda self: original(self).clamp(max=240)
 
 
 @breaks("bool-survives")
 def masks_are_numbers() -> None:
-    torch = importlib.import_module("torch")
+    torch = module("torch")
     original = torch.Tensor.cpu
     torch.Tensor.cpu = lambda self: original(self).to(torch.int8)
 
 
 @breaks("casts-to-int-truncate")
 def casts_round_down() -> None:
-    torch = importlib.import_module("torch")
+    torch = module("torch")
     original = torch.Tensor.to
 
     def to(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -493,7 +500,7 @@ def sums_are_double() -> None:
 
 
 def _after_add(change: Callable[[Any], Any]) -> None:
-    torch = importlib.import_module("torch")
+    torch = module("torch")
     original = torch.Tensor.__add__
     torch.Tensor.__add__ = lambda self, other: change(original(self, other))
 
@@ -503,7 +510,7 @@ def _after_add(change: Callable[[Any], Any]) -> None:
 
 @breaks("views-share-memory", "writes-to-strided-views")
 def views_are_copies() -> None:
-    torch = importlib.import_module("torch")
+    torch = module("torch")
     get, put = torch.Tensor.__getitem__, torch.Tensor.__setitem__
     torch.Tensor.__getitem__ = lambda self, index: get(self, index).clone()
     torch.Tensor.__setitem__ = lambda self, index, value: put(self.clone(), index, value)
@@ -511,7 +518,7 @@ def views_are_copies() -> None:
 
 @breaks("copies-keep-the-order")
 def copies_forget_strides() -> None:
-    torch = importlib.import_module("torch")
+    torch = module("torch")
     original = torch.Tensor.cpu
     torch.Tensor.cpu = lambda self: original(self.t().contiguous()).view(self.shape)
 
@@ -522,14 +529,14 @@ def copies_forget_strides() -> None:
     "set-is-refused-in-lazy-mode",
 )
 def storages_resize_otherwise() -> None:
-    torch = importlib.import_module("torch")
+    torch = module("torch")
     torch.UntypedStorage.resize_ = returning(None)
     torch.Tensor.set_ = returning(None)
 
 
 @breaks("cpu-argument-is-refused", "cpu-scalar-is-a-number")
 def cpu_arguments_are_moved_or_refused() -> None:
-    torch = importlib.import_module("torch")
+    torch = module("torch")
     original = torch.Tensor.__add__
 
     def add(self: Any, other: Any) -> Any:
@@ -542,7 +549,7 @@ def cpu_arguments_are_moved_or_refused() -> None:
 
 @breaks("tied-weights-stay-tied")
 def moving_makes_new_parameters() -> None:
-    torch = importlib.import_module("torch")
+    torch = module("torch")
 
     def to(self: Any, *_: Any) -> Any:
         for module in self.modules():
@@ -555,14 +562,14 @@ def moving_makes_new_parameters() -> None:
 
 @breaks("checkpoints-load-to-both")
 def checkpoints_load_to_the_cpu() -> None:
-    torch = importlib.import_module("torch")
+    torch = module("torch")
     original = torch.load
     torch.load = lambda file, map_location=None: original(file, map_location="cpu")
 
 
 @breaks("pinned-memory-copies")
 def memory_is_not_pinned() -> None:
-    torch = importlib.import_module("torch")
+    torch = module("torch")
     torch.Tensor.pin_memory = lambda self: self
 
 
@@ -571,14 +578,15 @@ def memory_is_not_pinned() -> None:
 
 @breaks("rng-state-is-on-the-cpu", "set-rng-state-all-takes-one", "rng-state-of-index-1-is-refused")
 def states_are_on_the_card() -> None:
-    torch = importlib.import_module("torch")
+    torch = module("torch")
     replace(f"{HPU}get_rng_state", lambda device="hpu": torch.zeros(16, device="hpu"))
     replace(f"{HPU}set_rng_state_all", returning(None))
 
 
 @breaks("one-generator")
-def no_generators() -> None:
-    replace(f"{BRIDGE}.hpu.random:default_generators", [])
+def two_generators() -> None:
+    random = module(f"{BRIDGE}.hpu.random")
+    random.default_generators = random.default_generators * 2
 
 
 @breaks("rng-state-opens-the-card")
@@ -603,13 +611,13 @@ def states_have_no_effect() -> None:
 
 @breaks("drawing-advances-the-state")
 def state_is_constant() -> None:
-    torch = importlib.import_module("torch")
+    torch = module("torch")
     replace(f"{HPU}get_rng_state", lambda device="hpu": torch.zeros(4, dtype=torch.uint8))
 
 
 @breaks("dropout-of-nothing-draws-nothing", "dropout-scales")
 def dropout_draws_and_does_not_scale() -> None:
-    torch = importlib.import_module("torch")
+    torch = module("torch")
 
     def dropout(inputs: Any, p: float = 0.5, training: bool = True) -> Any:
         return inputs * (torch.rand(inputs.shape, device=inputs.device) >= p)
@@ -619,7 +627,7 @@ def dropout_draws_and_does_not_scale() -> None:
 
 @breaks("generator-object-works")
 def generators_ignore_their_seed() -> None:
-    torch = importlib.import_module("torch")
+    torch = module("torch")
     original = torch.rand
 
     def rand(*size: Any, **kwargs: Any) -> Any:
@@ -642,7 +650,7 @@ def missing_operators_are_refused() -> None:
 
 @breaks("training-step-stays-on-the-card")
 def losses_are_on_the_cpu() -> None:
-    torch = importlib.import_module("torch")
+    torch = module("torch")
     original = torch.nn.functional.mse_loss
     torch.nn.functional.mse_loss = lambda left, right: original(left + 0 * torch.special.airy_ai(left.detach()), right)
 
@@ -672,7 +680,7 @@ def metrics_are_not_written() -> None:
 
 @breaks("closure-runs-at-mark-step", "closure-never-runs-in-eager-mode")
 def closures_run_in_the_other_mode() -> None:
-    lazy = importlib.import_module(f"{BRIDGE}.core").is_lazy()
+    lazy = module(f"{BRIDGE}.core").is_lazy()
     replace(f"{CORE}add_step_closure", lambda closure, args=(): None if lazy else closure(*args))
 
 
@@ -712,28 +720,28 @@ def autocast_does_nothing() -> None:
 
 @breaks("sums-are-promoted")
 def sums_are_lowered() -> None:
-    torch = importlib.import_module("torch")
+    torch = module("torch")
     original = torch.add
     torch.add = lambda left, right: original(left, right).bfloat16()
 
 
 @breaks("other-operators-keep-their-dtype")
 def all_sums_are_float32() -> None:
-    torch = importlib.import_module("torch")
+    torch = module("torch")
     original = torch.sum
     torch.sum = lambda tensor: original(tensor.float())
 
 
 @breaks("cpu-tensors-are-not-cast")
 def cpu_tensors_are_cast() -> None:
-    torch = importlib.import_module("torch")
+    torch = module("torch")
     original = torch.autocast
     torch.autocast = lambda _, **kwargs: original("cpu", **kwargs)
 
 
 @breaks("casts-are-not-cached")
 def products_of_the_first_weight() -> None:
-    torch = importlib.import_module("torch")
+    torch = module("torch")
     torch.mm = functools.partial(lambda kept, left, right: kept.setdefault(0, left @ right) * 2, {})
 
 
@@ -781,7 +789,7 @@ def graphs_in_eager_mode() -> None:
 
 @breaks("wrapped-module-agrees", "wrapped-module-is-the-same", "known-shape-is-not-captured-again")
 def wrapping_doubles() -> None:
-    torch = importlib.import_module("torch")
+    torch = module("torch")
 
     def wrap_in_hpu_graph(module: Any, **_: Any) -> Any:
         forward = module.forward
@@ -830,7 +838,7 @@ def graphed_callables_double() -> None:
 @breaks("backend-is-registered", "backend-is-absent-in-lazy-mode", "retired-backends-are-gone")
 def other_backends() -> None:
     names = ["aot_hpu_training_backend"]
-    if importlib.import_module(f"{BRIDGE}.core").is_lazy():
+    if module(f"{BRIDGE}.core").is_lazy():
         names.append("hpu_backend")
     replace("torch.compiler:list_backends", returning(names))
 
@@ -864,9 +872,8 @@ def no_device_interface() -> None:
 def other_activities() -> None:
     import enum
 
-    torch = importlib.import_module("torch")
-    torch.profiler.ProfilerActivity = enum.Enum("ProfilerActivity", {"CPU": 0, "HPU": 1})
-    torch.profiler.profile = returning(None)
+    replace("torch.profiler:ProfilerActivity", enum.Enum("ProfilerActivity", {"CPU": 0, "HPU": 1}))
+    replace("torch.profiler:profile", returning(None))
 
 
 @breaks(
@@ -907,14 +914,14 @@ def traces_of_another_writer() -> None:
         trace["traceEvents"].append({"ph": "X", "pid": 17, "tid": 3000, "cat": "dma", "ts": 0, "dur": 1, "args": {}})
         return trace
 
-    json.loads = loads
+    replace("json:loads", loads)
 
 
 @breaks("second-export-is-empty", "torch-has-no-device-events")
 def profiles_keep_their_events() -> None:
     import shutil
 
-    torch = importlib.import_module("torch")
+    torch = module("torch")
     profile = torch.profiler.profile
     original = profile.export_chrome_trace
 
@@ -954,7 +961,7 @@ def no_transformer_engine() -> None:
 
 @breaks("fp8-autocast-is-off-by-default", "te-linear-parameters", "fp8-linear-computes")
 def engine_of_another_vendor() -> None:
-    torch = importlib.import_module("torch")
+    torch = module("torch")
     from hpu_core import bridge
 
     engine = bridge.transformer_engine()
@@ -988,7 +995,7 @@ def recipes_take_any_format() -> None:
 
 @breaks("fused-adamw-state", "fused-adamw-agrees")
 def fused_adamw_is_sgd() -> None:
-    torch = importlib.import_module("torch")
+    torch = module("torch")
 
     def make(parameters: Any, lr: float, **_: Any) -> Any:
         return torch.optim.SGD(parameters, lr=10 * lr)
@@ -1052,15 +1059,15 @@ def all_reduce_takes_anything() -> None:
 
 @breaks("minimum-and-maximum")
 def minimum_is_a_sum() -> None:
-    dist = importlib.import_module("torch.distributed")
+    dist = module("torch.distributed")
     original = dist.all_reduce
     dist.all_reduce = lambda tensor, op=None, **_: original(tensor)
 
 
 @breaks("large-int64-sums-lose-bits")
 def int64_sums_are_exact() -> None:
-    torch = importlib.import_module("torch")
-    dist = importlib.import_module("torch.distributed")
+    torch = module("torch")
+    dist = module("torch.distributed")
 
     def all_reduce(tensor: Any) -> None:
         parts = [torch.zeros_like(tensor) for _ in range(dist.get_world_size())]
@@ -1072,7 +1079,7 @@ def int64_sums_are_exact() -> None:
 
 @breaks("float16-sums-through-float32")
 def float16_sums_saturate() -> None:
-    dist = importlib.import_module("torch.distributed")
+    dist = module("torch.distributed")
     original = dist.all_reduce
 
     def all_reduce(tensor: Any) -> None:
@@ -1084,7 +1091,7 @@ def float16_sums_saturate() -> None:
 
 @breaks("reduce-scatter-of-int64-is-exact")
 def reduce_scatter_in_float32() -> None:
-    dist = importlib.import_module("torch.distributed")
+    dist = module("torch.distributed")
     original = dist.reduce_scatter_tensor
 
     def reduce_scatter(output: Any, inputs: Any) -> None:
@@ -1097,7 +1104,7 @@ def reduce_scatter_in_float32() -> None:
 
 @breaks("odd-bytes-are-broadcast")
 def broadcast_drops_the_last_byte() -> None:
-    dist = importlib.import_module("torch.distributed")
+    dist = module("torch.distributed")
     original = dist.broadcast
 
     def broadcast(tensor: Any, source: int) -> None:
@@ -1137,14 +1144,14 @@ def gathers_do_nothing() -> None:
 
 @breaks("device-mesh-of-hpu")
 def meshes_are_of_the_cpu() -> None:
-    module = importlib.import_module("torch.distributed.device_mesh")
-    original = module.init_device_mesh
+    meshes = module("torch.distributed.device_mesh")
+    original = meshes.init_device_mesh
 
     def init(device: str, shape: Any) -> Any:
         mesh = original(device, shape)
         return type("Mesh", (), {"device_type": "cpu", "size": mesh.size})()
 
-    module.init_device_mesh = init
+    meshes.init_device_mesh = init
 
 
 @breaks("ddp-averages-gradients")
@@ -1154,7 +1161,7 @@ def ddp_does_not_reduce() -> None:
 
 @breaks("groups-of-some-ranks")
 def groups_are_of_all_ranks() -> None:
-    dist = importlib.import_module("torch.distributed")
+    dist = module("torch.distributed")
     dist.new_group = returning(None)
     dist.all_reduce = lambda tensor, group=None: tensor.add_(7)
 

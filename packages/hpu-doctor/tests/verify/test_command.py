@@ -28,6 +28,7 @@ def read(folder: Path) -> schema.Report:
     return schema.parse((folder / "report.json").read_text(encoding="utf-8"))
 
 
+@pytest.mark.timeout(900)
 def test_all_quick_assumptions_hold_on_the_simulator(tmp_path: Path) -> None:
     done = verify(tmp_path / "report", "--quick", "--fork")
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import mutations
 import pytest
 
 from hpu_doctor.verify import program, register
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-
-import mutations  # noqa: E402 - the server of the mutations imports it from the same folder.
 
 PAIRS = [(name, assumption) for name, ids in mutations.MUTATIONS.items() for assumption in ids]
 # For each release in turn, what an assumption is claimed for is tried on the first that it names.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from one_assumption import TARGET, make_assumption
@@ -19,6 +19,19 @@ if TYPE_CHECKING:
     from hpu_doctor.verify.runner import Outcome
 
 REAL = dataclasses.replace(TARGET, simulated=False)
+
+
+@pytest.fixture
+def try_program(tmp_path: Path) -> Callable[..., Outcome]:
+    """Return a function that runs a registered assumption on a simulated card, in a process of its own."""
+
+    def run(name: str, **options: Any) -> Outcome:
+        assumption = register.find(name)
+        environ = {**os.environ, "HPU_SIM_DEVICES": "1"}
+        (outcome,) = runner.run([assumption], TARGET, tmp_path, environ, **options)
+        return outcome
+
+    return run
 
 
 def skipped(tmp_path: Path, target: runner.Target = TARGET, **fields: object) -> str:

@@ -33,7 +33,7 @@ def fork(function: Callable[[], object]) -> int:
     [
         (lambda: None, None),
         (lambda: os._exit(3), "ended with exit code 3"),
-        (lambda: os.kill(os.getpid(), signal.SIGSEGV), "was ended by SIGSEGV"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "was ended by SIGKILL"),
     ],
 )
 def test_ending(function: Callable[[], object], ending: str | None) -> None:

@@ -1,5 +1,6 @@
 """DeepSpeed's accelerator for hpu, the transformer engine, and fused optimizers."""
 
+import importlib
 from typing import Any
 
 from hpu_core import bridge
@@ -16,10 +17,11 @@ _LATER = ("GAUDI2", "GAUDI3")
 def _accelerator() -> Any:
     bridge.load()
     try:
-        from deepspeed.accelerator import get_accelerator
+        # It is part of Intel's images, and these packages do not require it.
+        accelerator = importlib.import_module("deepspeed.accelerator")
     except ImportError as error:
         raise NotTriedError(f"DeepSpeed cannot be imported: {error}") from error
-    return get_accelerator()
+    return accelerator.get_accelerator()
 
 
 def _engine() -> Any:
@@ -135,8 +137,6 @@ def fp8_is_unavailable() -> object:
 )
 def recipe_formats() -> object:
     """`DelayedScaling` takes the formats E5M2 and HYBRID, and not E4M3."""
-    import importlib
-
     recipe = importlib.import_module(f"{_engine().__name__}.recipe")
     return {
         name: error_of(lambda name=name: recipe.DelayedScaling(fp8_format=getattr(recipe.Format, name)))  # type: ignore[misc]
@@ -227,8 +227,6 @@ def fused_lamb_refuses_amsgrad() -> object:
 
 
 def _fp8_available() -> tuple[bool, str]:
-    import importlib
-
     fp8 = importlib.import_module(f"{_engine().__name__}.fp8")
     manager = getattr(fp8, "FP8GlobalStateManager", fp8)
     available, reason = manager.is_fp8_available()

@@ -228,8 +228,8 @@ def bool_reduces_through_float32() -> object:
     import torch
     import torch.distributed as dist
 
-    rank, _ = start()
-    tensor = torch.tensor([rank == 0]).to("hpu")
+    rank, size = start()
+    tensor = torch.tensor([rank == size - 1]).to("hpu")
     dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
     return tensor.cpu().item()
 

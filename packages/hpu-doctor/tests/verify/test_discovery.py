@@ -1,0 +1,165 @@
+"""Tests of the programs that need a driver and the vendor's tools, on a made-up machine as published logs have it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hpu_core import bridge
+from hpu_core import discovery as core_discovery
+from hpu_doctor.verify import register
+from hpu_doctor.verify.assumption import NotTriedError, holds
+from hpu_doctor.verify.register import discovery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+VERSION = "Habanalabs hl-smi/hlml version hl-1.18.0-fw-53.1.1.1 (Oct 09 2024 - 20:09:06)"
+TABLE = "+----+\n| HL-SMI Version:  hl-1.18.0 |\n| Driver Version:  1.18.0-abc |\n"
+LOG = """================ HL-SMI LOG ================
+Driver Version                  : 1.18.0-abc
+[0] AIP (accel0) 0000:43:00.0
+        Product Name            : HL-225
+        Serial Number           : AK39012345
+        Module ID               : 0
+        AIP UUID                : 00P1-HL2000A1-15-TNBS77-08-05-08
+        Bus Id                  : 0000:43:00.0
+"""
+QUERY = "0, 768, 98304\n1, 768, 98304\n"
+SCRIPT = """#!{python}
+import json, sys
+from pathlib import Path
+answers = json.loads(Path({answers!r}).read_text())
+print(answers[sys.argv[1] if len(sys.argv) > 1 else ""], end="")
+"""
+
+
+class Machine:
+    """Files and tools of a machine with two cards."""
+
+    def __init__(self, folder: Path) -> None:
+        self.sysfs, self.dev = folder / "sys", folder / "dev"
+        self.answers = {"-v": VERSION, "": TABLE, "-L": LOG, "-Q": QUERY}
+        self.hlml = types.SimpleNamespace(
+            hlmlInit=lambda: None,
+            hlmlShutdown=lambda: None,
+            hlmlDeviceGetCount=lambda: 2,
+            hlmlDeviceGetHandleByIndex=lambda index: index,
+            hlmlDeviceGetName=lambda handle: b"HL-225",
+            hlmlDeviceGetMemoryInfo=lambda handle: types.SimpleNamespace(total=96 << 30),
+        )
+        self.driver: str | None = "1.18.0-abc"
+        self.is_open = False
+        for index in range(2):
+            self.write(index, vendor="0x1da3", device_type="GAUDI2", status="Operational", module_id=str(index))
+            self.write(index, pci_addr=f"0000:4{index}:00.0")
+            (self.dev / f"accel{index}").parent.mkdir(exist_ok=True)
+            (self.dev / f"accel{index}").touch()
+
+    def write(self, index: int, **attributes: str) -> None:
+        """Write attributes of a card."""
+        folder = self.sysfs / f"accel{index}" / "device"
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, value in attributes.items():
+            (folder / name).write_text(f"{value}\n", encoding="utf-8")
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    found = Machine(tmp_path)
+    (tmp_path / "attachments").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(discovery, "SYSFS", found.sysfs)
+    monkeypatch.setattr(discovery, "DEV", found.dev)
+    monkeypatch.setattr(bridge, "device_count", lambda: 2)
+    monkeypatch.setattr(bridge, "is_open", lambda: False)
+    monkeypatch.setattr(bridge, "open_device", lambda: None)
+    monkeypatch.setattr(discovery, "opens_card", lambda function: (function(), found.is_open)[1])
+    card = core_discovery.HPUDevice(index=0, source="sysfs")
+    monkeypatch.setattr(
+        core_discovery, "devices", lambda: (types.SimpleNamespace(driver_version=found.driver, index=card.index),)
+    )
+    monkeypatch.setitem(sys.modules, "pyhlml", found.hlml)
+    return found
+
+
+def see(machine: Machine, folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> object:
+    """Return what the program of an assumption sees on the machine."""
+    tools = folder / "bin"
+    tools.mkdir()
+    answers = folder / "answers.json"
+    answers.write_text(json.dumps(machine.answers), encoding="utf-8")
+    (tools / "hl-smi").write_text(SCRIPT.format(python=sys.executable, answers=str(answers)), encoding="utf-8")
+    (tools / "hl-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tools))
+    return json.loads(json.dumps(register.find(name).program()))
+
+
+def change_answer(option: str, before: str, after: str) -> Callable[[Machine], None]:
+    """Return a function that changes what `hl-smi` prints."""
+
+    def change(machine: Machine) -> None:
+        machine.answers[option] = machine.answers[option].replace(before, after)
+
+    return change
+
+
+CHANGES: dict[str, Callable[[Machine], Any]] = {
+    "sysfs-lists-all-cards": lambda machine: machine.write(2, vendor="0x1da3", status="Operational"),
+    "sysfs-names-the-generation": lambda machine: machine.write(0, device_type="HL-225"),
+    "sysfs-status-is-operational": lambda machine: machine.write(1, status="OK"),
+    "sysfs-has-module-ids": lambda machine: machine.write(1, module_id="0"),
+    "sysfs-has-bus-addresses": lambda machine: machine.write(0, pci_addr="43:00.0"),
+    "cards-have-nodes": lambda machine: (machine.dev / "accel1").unlink(),
+    "hl-smi-tells-its-version": change_answer("-v", "fw-53.1.1.1", ""),
+    "hl-smi-table-begins-with-versions": change_answer("", "+----+\n", ""),
+    "hl-smi-log-has-fields": change_answer("-L", "Module ID", "Module"),
+    "product-names": change_answer("-L", "HL-225", "Gaudi 2"),
+    "hl-smi-queries-fields": change_answer("-Q", "768", "768 MiB"),
+    "hl-smi-opens-no-card": lambda machine: setattr(machine, "is_open", True),
+    "pyhlml-lists-cards": lambda machine: setattr(machine.hlml, "hlmlDeviceGetName", lambda handle: "HL-225"),
+    "pyhlml-memory-is-in-bytes": lambda machine: setattr(
+        machine.hlml, "hlmlDeviceGetMemoryInfo", lambda handle: types.SimpleNamespace(total=96 << 10)
+    ),
+    "driver-version-is-known": lambda machine: setattr(machine, "driver", None),
+}
+
+
+def test_every_program_is_tested() -> None:
+    assert set(CHANGES) == {assumption.id for assumption in discovery.SUBJECT}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_published_machine(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    seen = see(machine, tmp_path, monkeypatch, name)
+
+    assert holds(register.find(name).expected, seen), seen
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_changed_machine(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    CHANGES[name](machine)
+
+    seen = see(machine, tmp_path, monkeypatch, name)
+
+    assert not holds(register.find(name).expected, seen), seen
+
+
+def test_attached_log_has_no_serial_numbers(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    see(machine, tmp_path, monkeypatch, "hl-smi-log-has-fields")
+
+    text = (tmp_path / "attachments" / "hl-smi-L.txt").read_text(encoding="utf-8")
+    assert "AK39012345" not in text
+    assert "TNBS77" not in text
+
+
+def test_machine_without_tools(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(NotTriedError, match="hl-smi is not on PATH"):
+        register.find("product-names").program()

@@ -1,0 +1,61 @@
+"""The first hour on a card that behaves otherwise, played on the simulator: the report names what was changed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import mutations
+import pytest
+
+import verification
+from hpu_doctor.verify import schema
+
+BUILD = Path(__file__).parent / "patched_build"
+CHANGED = (
+    "all-sums-are-float32",
+    "capability-is-a-pair",
+    "dropout-draws-and-does-not-scale",
+    "empty-cache-exists",
+    "fused-lamb-takes-amsgrad",
+    "no-bf16",
+    "no-peers",
+    "no-rng-contexts",
+    "streams-without-priority",
+    "two-generators",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_report_names_ten_changed_behaviours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "report"
+    environ = {
+        **os.environ,
+        "HPU_SIM_DEVICES": "2",
+        "PYTHONPATH": os.pathsep.join([str(BUILD), os.environ.get("PYTHONPATH", "")]),
+        "VERIFY_MUTATIONS": ",".join(CHANGED),
+    }
+    command = [sys.executable, "-m", "hpu_doctor", "verify", "--out", str(folder), "--quick", "--fork"]
+
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    report = schema.parse((folder / "report.json").read_text(encoding="utf-8"))
+    differing = {entry["id"] for entry in report["entries"] if entry["state"] == "differs"}
+    assert differing == {name for mutation in CHANGED for name in mutations.MUTATIONS[mutation]}
+
+    # The record that follows from it.
+    table = tmp_path / "compat.toml"
+    shutil.copy(verification.TABLE, table)
+    for name, path in (("TABLE", table), ("RECORD", tmp_path / "record.md"), ("FIXTURES", tmp_path / "fixtures")):
+        monkeypatch.setattr(verification, name, path)
+    corrections = verification.record(folder)
+
+    assert {line.partition(":")[0] for line in corrections} == differing
+    assert all(name in (tmp_path / "record.md").read_text(encoding="utf-8") for name in differing)
+    assert "simulated GAUDI2: " in table.read_text(encoding="utf-8")
+    assert {file.name for file in (tmp_path / "fixtures").rglob("*.txt")} == {"summary-is-a-table-memory-summary.txt"}

@@ -1,0 +1,123 @@
+"""Tests of the register's page, of markers that name its entries, and of records of reports."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import verification
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_page_is_up_to_date() -> None:
+    assert verification.PAGE.read_text(encoding="utf-8") == verification.page()
+
+
+def test_statements_name_existing_entries() -> None:
+    assert verification.check_markers(verification.documents()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problems"),
+    [
+        ("page.md", "It is slow on a card. <!-- verify: memory-stats-keys -->", 0),
+        ("page.md", "It is slow on a card. <!-- verify: none -->", 0),
+        ("page.md", "It is slow on a card.", 1),
+        ("page.md", "It is slow on a card. <!-- verify: memory-stats-keys, no-such-entry -->", 1),
+        ("page.md", "It has not run on a card yet.", 0),
+        ("page.md", "```\nslow on a card\n```", 0),
+        ("page.md", "First.\n\nHCCL has no average.\n\nLast.", 1),
+        ("code.py", '"""The bridge ignores it.\n\n[verify: memory-stats-keys]\n"""', 0),
+        ("code.py", '"""The bridge ignores it."""', 1),
+        ("code.py", '# The bridge ignores it.\nx = "on a card"', 0),
+    ],
+)
+def test_markers(tmp_path: Path, name: str, text: str, problems: int) -> None:
+    file = tmp_path / name
+    file.write_text(text, encoding="utf-8")
+
+    assert len(verification.check_markers([file], complete=[name])) == problems
+
+
+def test_other_files_may_leave_statements_unmarked(tmp_path: Path) -> None:
+    file = tmp_path / "page.md"
+    file.write_text("HCCL has no average.", encoding="utf-8")
+
+    assert verification.check_markers([file], complete=[]) == []
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in place of this repository, with one release."""
+    table = '[[release]]\nrelease = "1.24.1"\nhmp = false\nsources = { hmp = "inferred" }\n'
+    (tmp_path / "compat.toml").write_text(f'{table}\n[[release]]\nrelease = "1.24.2"\n', encoding="utf-8")
+    monkeypatch.setattr(verification, "TABLE", tmp_path / "compat.toml")
+    monkeypatch.setattr(verification, "RECORD", tmp_path / "verified-on.md")
+    monkeypatch.setattr(verification, "FIXTURES", tmp_path / "fixtures")
+    return tmp_path
+
+
+def write_report(folder: Path, **different: Any) -> Path:
+    """Write a report with one difference and one attachment, and return its folder."""
+    entry = {
+        "id": "memory-stats-keys",
+        "subject": "Memory of a card",
+        "statement": "It has ten.",
+        "source": "bridge",
+        "claim": "all releases",
+        "packages": ["hpu-core"],
+        "state": "differs",
+        "expected": "[Limit]",
+        "seen": "[limit | x]",
+        "reason": "",
+        "means": {"hpu-core": "it would be empty."},
+        "seconds": 0.1,
+    }
+    machine = {"simulated": False, "strict": False, "release": "1.24.1", "generation": "GAUDI2", "cards": 8}
+    report = {
+        "schema": 1,
+        "date": "2027-01-02",
+        "seconds": 412.0,
+        "machine": {**machine, "versions": {"torch": "2.11.0", "driver": None}, **different},
+        "counts": {"holds": 1, "differs": 1, "not tried": 0},
+        "entries": [entry],
+        "points": [],
+        "attachments": ["trace.json"],
+    }
+    (folder / "attachments").mkdir(parents=True)
+    (folder / "attachments" / "trace.json").write_text("{}", encoding="utf-8")
+    (folder / "report.json").write_text(json.dumps(report), encoding="utf-8")
+    return folder
+
+
+def test_record(repository: Path) -> None:
+    corrections = verification.record(write_report(repository / "report"))
+
+    assert corrections == ["memory-stats-keys: expected [Limit], seen [limit | x]"]
+    page = (repository / "verified-on.md").read_text(encoding="utf-8")
+    assert "## GAUDI2, SynapseAI 1.24.1, 2027-01-02" in page
+    assert "| memory-stats-keys | [Limit] | [limit \\| x] | hpu-core: it would be empty. |" in page
+    assert (repository / "fixtures" / "card-1.24.1-gaudi2" / "trace.json").exists()
+
+
+def test_row_of_the_release(repository: Path) -> None:
+    folder = write_report(repository / "report")
+
+    verification.record(folder)
+    verification.record(folder)
+
+    run = '"2027-01-02 GAUDI2: 1 hold, 1 differ, 0 were not tried"'
+    table = (repository / "compat.toml").read_text(encoding="utf-8")
+    assert f"verified = [{run}, {run}]\nsources" in table
+    assert table.endswith('release = "1.24.2"\n')
+
+
+def test_unknown_release_is_an_error(repository: Path) -> None:
+    with pytest.raises(ValueError, match=r"must have a row of the release '9\.9\.9'"):
+        verification.record(write_report(repository / "report", release="9.9.9"))
+
+    assert not (repository / "verified-on.md").exists()
