@@ -1,5 +1,6 @@
 """Compiled training on two simulated cards; the helper functions run on both ranks."""
 
+import os
 from typing import Any
 
 import pytest
@@ -55,7 +56,7 @@ class Keep(_Callback):  # type: ignore[misc] # The class depends on the framewor
 def _train(strategy: str, *callbacks: Any, **options: Any) -> list[torch.Tensor]:
     keep = Keep()
     module = Sharded() if strategy == "fsdp2" else Classifier()
-    loader = make_loader(4, rank=torch.distributed.get_rank() if torch.distributed.is_initialized() else 0)
+    loader = make_loader(4, rank=int(os.environ["RANK"]))
     options = {"strategy": _strategy(strategy), "devices": 2, "use_distributed_sampler": False, **options}
     fit(*callbacks, keep, model=module, loader=loader, **options)
     return [*keep.weights, *module.losses]

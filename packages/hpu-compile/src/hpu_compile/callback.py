@@ -162,7 +162,7 @@ class HPUCompile(Callback):
     def _start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if pl_module.device.type != "hpu":
             return
-        _refuse_callbacks(trainer)
+        _reject_callbacks(trainer)
         whole = self._regions == "whole"
         regions = (
             [Region(type(pl_module).__name__, {"": pl_module})] if whole else find_regions(pl_module, self._regions)
@@ -207,7 +207,7 @@ def _count_shapes(trainer: Trainer) -> int:
     return len(sampler.samples_of_shapes()) if isinstance(sampler, _HasShapes) else 1
 
 
-def _refuse_callbacks(trainer: Trainer) -> None:
+def _reject_callbacks(trainer: Trainer) -> None:
     callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined] # an attribute in all versions
     if sum(isinstance(callback, HPUCompile) for callback in callbacks) > 1:
         raise RuntimeError("a Trainer may have one HPUCompile: name all regions in its `regions`")
