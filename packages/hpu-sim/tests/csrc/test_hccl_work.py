@@ -50,6 +50,42 @@ print(json.dumps(report))
 """
 
 
+def test_synchronize_waits_for_the_outputs(output_of: Callable[..., str]) -> None:
+    """As `wait` does, and unlike gloo's own `synchronize`."""
+    program = """
+    import torch
+    import torch.distributed as dist
+    import habana_frameworks.torch.distributed.hccl
+    dist.init_process_group("hccl", store=dist.HashStore(), rank=0, world_size=1)
+    y = torch.zeros(2, device="hpu")
+    work = dist.all_gather([y], torch.ones(2, device="hpu"), async_op=True)
+    before = y.tolist()
+    work.synchronize()
+    print(before, y.tolist())
+    dist.destroy_process_group()
+    """
+
+    output = output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_ASYNC="1")
+
+    assert output.splitlines()[-1] == "[0.0, 0.0] [1.0, 1.0]"
+
+
+def test_a_future_that_nobody_holds_releases_its_outputs(output_of: Callable[..., str]) -> None:
+    """Without another collective."""
+    program = """
+    import torch
+    import torch.distributed as dist
+    import habana_frameworks.torch.distributed.hccl
+    dist.init_process_group("hccl", store=dist.HashStore(), rank=0, world_size=1)
+    before = torch.hpu.memory_allocated()
+    dist.all_reduce(torch.ones(1000, device="hpu"), async_op=True).get_future().wait()
+    print(torch.hpu.memory_allocated() - before)
+    dist.destroy_process_group()
+    """
+
+    assert output_of(program, HPU_SIM_DEVICES="1").splitlines()[-1] == "0"
+
+
 @pytest.fixture(scope="module")
 def results(output_of: Callable[..., str]) -> dict[str, list[object]]:
     """Device and values of each collective's future, and the collectives in its trace."""

@@ -7,6 +7,8 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 
+#include "deferred.h"
+#include "released_later.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
@@ -106,6 +108,7 @@ class DeviceAllocator final : public AllocatorBase {
  public:
   c10::DataPtr allocate(size_t bytes) HPU_SIM_ALLOCATE_CONST override {
     ensure_acquired();
+    released_later().release();
     check_capacity(static_cast<int64_t>(bytes));
     return make_device_ptr(make_cpu_storage(bytes));
   }
@@ -173,6 +176,7 @@ void throw_out_of_memory(int64_t bytes) {
 }
 
 MemoryStats memory_stats() {
+  released_later().release();
   MemoryStats result;
   result.limit = stats.limit;
   result.in_use = stats.in_use;
@@ -220,6 +224,10 @@ void ensure_acquired() {
 
 c10::Allocator* device_allocator() {
   return &device_allocator_instance;
+}
+
+const void* host_address(const c10::Storage& storage) {
+  return storage.data();
 }
 
 c10::Storage wrap_cpu_storage(c10::Storage cpu) {
@@ -281,6 +289,8 @@ void grow_storage(const c10::Storage& hpu, size_t bytes) {
   if (bytes <= before) {
     return;
   }
+  // A copy into the old memory would be lost.
+  deferred_copies().run_for(hpu);
   c10::DataPtr grown = device_allocator_instance.allocate(bytes);
   if (before != 0) {
     std::memcpy(grown.get(), hpu.data(), before);

@@ -44,6 +44,9 @@ c10::Allocator* device_allocator();
 // Throws torch's OutOfMemoryError. The text starts as the bridge's does: batch size finders match it.
 [[noreturn]] void throw_out_of_memory(int64_t bytes);
 
+// Returns the address of a storage's first byte in the memory of the host.
+const void* host_address(const c10::Storage& storage);
+
 // Returns an hpu storage that aliases `cpu`. Throws torch's OutOfMemoryError beyond the memory limit.
 c10::Storage wrap_cpu_storage(c10::Storage cpu);
 

@@ -31,10 +31,6 @@ bool allows_cpu_tensor(const c10::Argument& argument) {
   return argument.name() == "indices" || argument.name() == "lengths";
 }
 
-bool is_written(const c10::Argument& argument) {
-  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-}
-
 bool is_advanced_index(const std::string& name) {
   return name == "aten::index" || name == "aten::_unsafe_index";
 }
@@ -105,7 +101,7 @@ class CpuFallbackCall {
   struct AliasedArg {
     at::Tensor hpu;
     at::Tensor cpu;
-    bool is_written;
+    bool written;
   };
 
   // Updates the arguments that the kernel may have resized, also before it threw. Returns the bytes of an argument that
@@ -113,7 +109,7 @@ class CpuFallbackCall {
   int64_t sync_written_args() {
     int64_t bytes_over_limit = 0;
     for (const auto& arg : aliased_args_) {
-      if (!arg.is_written) {
+      if (!arg.written) {
         continue;
       }
       if (const int64_t bytes = sync_after_resize(arg.hpu.storage())) {

@@ -63,8 +63,9 @@ class HPUGeneratorImpl final : public c10::GeneratorImpl {
 }  // namespace
 
 const at::Generator& default_generator() {
-  static const at::Generator generator = new_generator();
-  return generator;
+  // Never destroyed: threads of autograd may draw numbers while the process exits.
+  static const auto* generator = new at::Generator(new_generator());
+  return *generator;
 }
 
 at::Generator new_generator() {

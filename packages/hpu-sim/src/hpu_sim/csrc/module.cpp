@@ -52,11 +52,11 @@ void set_listener(const std::optional<py::function>& listener) {
 
 bool register_autocast(const std::string& name, const std::string& policy) {
   using hpu_sim::CastPolicy;
-  return hpu_sim::register_autocast(
-      name,
-      policy == "lower"  ? CastPolicy::kLower
-      : policy == "fp32" ? CastPolicy::kFloat32
-                         : CastPolicy::kPromote);
+  static const std::map<std::string, CastPolicy> policies = {
+      {"lower", CastPolicy::kLower}, {"fp32", CastPolicy::kFloat32}, {"promote", CastPolicy::kPromote}};
+  const auto found = policies.find(policy);
+  TORCH_CHECK_VALUE(found != policies.end(), "`policy` must be lower, fp32 or promote, got ", policy);
+  return hpu_sim::register_autocast(name, found->second);
 }
 
 std::map<std::string, int64_t> stats() {
@@ -141,6 +141,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_acquired", &hpu_sim::set_acquired);
   m.def("check_not_lazy", &hpu_sim::check_not_lazy);
   m.def("set_async", &hpu_sim::set_async);
+  m.def("finish_copies", [] { hpu_sim::deferred_copies().run_all(); });
   m.def("mark_step", [] { hpu_sim::graph_recorder().flush(); });
   m.def("synchronize", &hpu_sim::synchronize_device, py::call_guard<py::gil_scoped_release>());
   m.def("stats", &stats);

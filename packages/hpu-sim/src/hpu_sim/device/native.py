@@ -58,6 +58,9 @@ class Native(Protocol):
     def set_async(self, enabled: bool) -> None:
         """Set whether non-blocking copies and collectives are deferred; ``csrc/deferred.h`` gives the rules."""
 
+    def finish_copies(self) -> None:
+        """Complete all deferred copies."""
+
     def mark_step(self) -> None:
         """End the current graph and run it."""
 

@@ -96,7 +96,7 @@ class EventAggregator:
             self._pending_miss = (self._sites.get("compilation", op, _cache_miss_reason(detail), origin), detail)
         elif kind in {"compilation", "recompilation"}:
             self._handle_compilation(kind == "recompilation", origin)
-        elif kind == "dtype":
+        elif kind == "dtype" and not _is_printing(frame):
             self._sites.get("dtype", op, detail, origin).add(step, 0, "")
         elif kind == "unsupported":
             self._sites.get("unsupported", op, "", origin).add(step, 0, detail)
@@ -151,6 +151,13 @@ class EventAggregator:
     def dropped_events(self) -> int:
         """Number of events without a site because the limit of sites was reached."""
         return self._sites.dropped_events
+
+
+def _is_printing(frame: FrameType | None) -> bool:
+    """Return whether torch formats a tensor, for which it computes in float64."""
+    while frame is not None and frame.f_globals.get("__name__") != "torch._tensor_str":
+        frame = frame.f_back
+    return frame is not None
 
 
 def _cache_miss_reason(detail: str) -> str:

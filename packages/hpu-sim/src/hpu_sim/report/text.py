@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from hpu_sim.report.schema import RankRecord, Report
     from hpu_sim.report.source_lines import SourceLine
 
+# Lines below this share of the predicted step are not shown.
+_MIN_SHARE: Final = 0.01
+
 #: Maximum number of findings, and of lines per finding.
 MAX_FINDINGS: Final = 5
 MAX_LINES: Final = 3
@@ -48,19 +51,20 @@ def render(report: Report) -> str:
 
 
 def _clock(report: Report) -> list[str]:
-    """Return the slowest rank's predicted step and its lines with most time."""
+    """Return the slowest rank's predicted step, what the device waits for, and its lines with most time."""
     clocks = [(record.clock, record) for record in report.ranks if record.clock is not None]
     if not clocks:
         return []
     clock, record = max(clocks, key=lambda pair: pair[0].slow_seconds)
     seconds = format_range(clock.fast_seconds, clock.slow_seconds)
     title = f"  step {clock.step} on {record.machine.generation}: {seconds} ({PREDICTED})"
-    lines = [
-        f"    {show_location(line.location) or 'no line of the program'}  "
-        f"{format_range(line.fast_seconds, line.slow_seconds)}"
+    parts = [("the card waits for the host", *clock.host_seconds), ("for collectives", *clock.exposed_seconds)]
+    parts += [
+        (show_location(line.location) or "no line of the program", line.fast_seconds, line.slow_seconds)
         for line in clock.lines[:MAX_LINES]
     ]
-    return [title, *lines]
+    shown = [part for part in parts if part[2] >= _MIN_SHARE * clock.slow_seconds]
+    return [title, *(f"    {name}  {format_range(fast, slow)}" for name, fast, slow in shown)]
 
 
 def _row(record: RankRecord) -> tuple[str, ...]:
