@@ -97,3 +97,15 @@ def test_predicted_step_names_what_the_card_waits_for_and_omits_lines_without_we
 
     assert "    the card waits for the host  500 us to 1 ms\n" in shown
     assert "train.py:7" not in shown
+
+
+def test_what_strict_mode_would_refuse_is_one_line_over_all_ranks() -> None:
+    records = [make_record(rank=rank, leniences={"complex results": 1500}) for rank in range(2)]
+
+    assert render(make_report(*records)).splitlines()[-1] == "  --strict would refuse or change: 3 000 complex results"
+
+
+def test_strict_mode_is_in_the_title() -> None:
+    record = make_record(machine=dataclasses.replace(MACHINE, strict=True))
+
+    assert "lazy mode, strict (simulated)" in render(make_report(record)).splitlines()[0]

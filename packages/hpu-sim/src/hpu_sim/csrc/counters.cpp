@@ -4,6 +4,7 @@
 #include "dtypes.h"
 #include "graph.h"
 #include "guard.h"
+#include "pipeline.h"
 
 namespace hpu_sim {
 
@@ -31,6 +32,7 @@ void record_host_sync(const std::string& op, const StreamClock& clock, const cha
   if (is_observed()) {
     notify({kind, op, ""});
   }
+  pipeline().join();
 }
 
 }  // namespace hpu_sim

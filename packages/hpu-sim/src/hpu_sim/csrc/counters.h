@@ -24,7 +24,7 @@ struct Counters {
 Counters& counters();
 
 // Records a host-device synchronization caused by `op`, as a diagnostic of this kind. In lazy mode it flushes the
-// graph. The deferred copies that the current stream comes after take effect.
+// graph. The deferred copies that the current stream comes after take effect, and a late error is raised.
 void record_host_sync(const std::string& op, const char* kind = "host_sync");
 
 // Records one that waits for `clock`.

@@ -6,7 +6,9 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include "allocator.h"
+#include "dtypes.h"
 #include "guard.h"
+#include "strict.h"
 
 namespace hpu_sim {
 namespace {
@@ -24,10 +26,10 @@ void merge(StreamClock& clock, const StreamClock& other) {
 
 }  // namespace
 
-void DeferredCopies::push(at::Tensor target, at::Tensor source) {
+void DeferredCopies::push(at::Tensor target, at::Tensor source, bool is_to_device) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto stream = current_stream_id();
-  copies_.push_back({std::move(target), std::move(source), stream, ++num_pushed_});
+  copies_.push_back({std::move(target), std::move(source), is_to_device, stream, ++num_pushed_});
   clocks_[stream][stream] = num_pushed_;
   size_ = copies_.size();
 }
@@ -80,6 +82,9 @@ std::vector<DeferredCopies::Copy> DeferredCopies::run_first(
     auto& copy = copies_[i];
     if (i < count && is_chosen(copy)) {
       copy.target.copy_(copy.source);
+      if (copy.is_to_device && is_strict()) {
+        round_to_stored(copy.target);
+      }
       done.push_back(std::move(copy));
     } else {
       left.push_back(std::move(copy));

@@ -39,7 +39,7 @@ using StreamClock = std::map<int64_t, uint64_t>;
 class DeferredCopies {
  public:
   // Defers `target.copy_(source)`, both on the CPU, in the current stream.
-  void push(at::Tensor target, at::Tensor source);
+  void push(at::Tensor target, at::Tensor source, bool is_to_device);
 
   // Runs the copies that the current stream comes after, up to the last one into `storage`. Without deferred copies it
   // costs an atomic load.
@@ -65,6 +65,7 @@ class DeferredCopies {
   struct Copy {
     at::Tensor target;
     at::Tensor source;
+    bool is_to_device;
     int64_t stream;
     uint64_t number;
   };

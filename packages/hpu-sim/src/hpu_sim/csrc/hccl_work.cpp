@@ -9,7 +9,9 @@
 #include "deferred.h"
 #include "device_trace.h"
 #include "fork_safety.h"
+#include "graph.h"
 #include "released_later.h"
+#include "strict.h"
 
 namespace hpu_sim {
 namespace {
@@ -36,7 +38,13 @@ class HcclWork final : public c10d::Work {
     trace_until_completed(type);
   }
 
-  bool isCompleted() override { return pending_->is_completed(); }
+  // The bridge's waits in eager mode, and is always true.
+  bool isCompleted() override {
+    if (is_strict() && !graph_recorder().lazy()) {
+      synchronize();
+    }
+    return pending_->is_completed();
+  }
   bool isSuccess() const override { return gloo().isSuccess(); }
   std::exception_ptr exception() const override { return gloo().exception(); }
   int sourceRank() const override { return gloo().sourceRank(); }

@@ -17,10 +17,18 @@ from hpu_sim.report.step_tracker import StepTracker
 if TYPE_CHECKING:
     from types import FrameType
 
-    from hpu_sim.report.schema import CollectiveStats, OptimizerMemory, Site, Steps
+    from hpu_sim.report.schema import CollectiveStats, Kind, OptimizerMemory, Site, Steps
 
 #: Recipe cache misses recorded in full; later ones are only counted per line.
 MAX_COMPILATIONS: Final = 200
+
+
+# Kinds of events of which each site keeps the details.
+_DETAILED: Final[dict[str, Kind]] = {
+    "unsupported": "unsupported",
+    "late_error": "late_error",
+    "graph_break": "graph_break",
+}
 
 
 class EventAggregator:
@@ -98,8 +106,8 @@ class EventAggregator:
             self._handle_compilation(kind == "recompilation", origin)
         elif kind == "dtype" and not _is_printing(frame):
             self._sites.get("dtype", op, detail, origin).add(step, 0, "")
-        elif kind == "unsupported":
-            self._sites.get("unsupported", op, "", origin).add(step, 0, detail)
+        elif kind in _DETAILED:
+            self._sites.get(_DETAILED[kind], op, "", origin).add(step, 0, detail)
 
     def _handle_copy(self, kind: Literal["h2d", "d2h"], detail: str, size: int, origin: Origin) -> None:
         step = self._step_tracker.step

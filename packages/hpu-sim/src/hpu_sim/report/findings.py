@@ -88,6 +88,13 @@ _RULES: Final = (
     ),
     _Rule(
         "error",
+        "Error that a card raises later",
+        "The lines launched the operators that failed. The eager pipeline of a card raises such an error up to three "
+        "operators later, or where the host waits, and does not say which operator it was.",
+        lambda line: line.site.kind == "late_error",
+    ),
+    _Rule(
+        "error",
         "Complex dtype",
         "A card has no complex dtypes. The simulator computes these operators, so that one run reports all of them. "
         "Compute real and imaginary parts separately, or compute on the CPU.",
@@ -106,6 +113,13 @@ _RULES: Final = (
         "The bridge 1.19 has no kernel for these operators: the host waits for the card, and tensors are copied both "
         "ways. PT_HPU_PLACE_ON_CPU=none refuses them. Use other operators, or compute on the CPU outside of the step.",
         lambda line: line.site.kind == "cpu_fallback",
+    ),
+    _Rule(
+        "performance",
+        "Operators that torch.compile leaves to eager mode",
+        "hpu_backend compiles a graph of its own before and after each of these operators. Each line names the "
+        "operator and where the program calls it. PT_HPU_USE_EAGER_FALLBACK=0 refuses them.",
+        lambda line: line.site.kind == "graph_break",
     ),
     _Rule(
         "performance",

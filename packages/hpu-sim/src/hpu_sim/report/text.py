@@ -40,14 +40,26 @@ def render(report: Report) -> str:
         return "hpu-sim: no process used a simulated card\n"
     machine = report.ranks[0].machine
     mode = "lazy" if machine.lazy else "eager"
-    title = f"hpu-sim: {machine.devices} x {machine.generation}, SynapseAI {machine.release}, {mode} mode (simulated)"
+    mode += " mode, strict" if machine.strict else " mode"
+    title = f"hpu-sim: {machine.devices} x {machine.generation}, SynapseAI {machine.release}, {mode} (simulated)"
     rows = [(label, *_row(record)) for label, record in zip(rank_labels(report), report.ranks, strict=True)]
     parts = [title, *align([_COLUMNS, *rows], str.rjust)]
     parts += _clock(report)
     for finding in findings(report)[:MAX_FINDINGS]:
         parts += _format_finding(finding)
     parts += [f"  note: {limitation}" for limitation in limitations(report)]
+    parts += _leniences(report)
     return "\n".join(parts) + "\n"
+
+
+def _leniences(report: Report) -> list[str]:
+    """Return a line that counts what strict mode refuses or changes."""
+    total: dict[str, int] = {}
+    for record in report.ranks:
+        for name, count in record.leniences.items():
+            total[name] = total.get(name, 0) + count
+    shown = ", ".join(f"{format_int(count)} {name}" for name, count in total.items())
+    return [f"  --strict would refuse or change: {shown}"] if shown else []
 
 
 def _clock(report: Report) -> list[str]:

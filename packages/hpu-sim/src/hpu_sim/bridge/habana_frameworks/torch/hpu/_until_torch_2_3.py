@@ -33,7 +33,7 @@ class HostEvent:
         """Record the current time."""
         self._recorded = time.perf_counter()
 
-    def wait(self, stream: torch.Stream | None = None) -> None:
+    def wait(self, stream: torch.Stream | None = None) -> None:  # noqa: ARG002 - as above
         """Make later work of ``stream`` wait for the event."""
         native().finish_copies()
 
@@ -71,11 +71,11 @@ class HostStream(torch.Stream):
         """Wait for the work of the stream."""
         native().synchronize()
 
-    def wait_event(self, event: torch.Event) -> None:
+    def wait_event(self, event: torch.Event) -> None:  # noqa: ARG002 - as above
         """Make later work of the stream wait for ``event``."""
         native().finish_copies()
 
-    def wait_stream(self, stream: torch.Stream) -> None:
+    def wait_stream(self, stream: torch.Stream) -> None:  # noqa: ARG002 - as above
         """Make later work of the stream wait for the work of ``stream``."""
         native().finish_copies()
 
