@@ -101,7 +101,7 @@ def test_the_moments_of_adamw_may_differ_in_dtype() -> None:
 
 def test_adagrad_equals_torchs() -> None:
     """Several steps, with a decay of the learning rate and of the weights."""
-    options = {"lr": 0.1, "lr_decay": 0.01, "weight_decay": 0.1, "initial_accumulator_value": 0.2}
+    options: dict[str, Any] = {"lr": 0.1, "lr_decay": 0.01, "weight_decay": 0.1, "initial_accumulator_value": 0.2}
     mine, theirs = _parameters(), _parameters("cpu")
     fused, stock = optimizers.FusedAdagrad(mine, **options), torch.optim.Adagrad(theirs, **options)
 

@@ -39,7 +39,7 @@ def _partition(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     Raises:
         AssertionError: If there are such operators, and PT_HPU_USE_EAGER_FALLBACK=0 forbids them.
     """
-    partitioned = partitioner.partition(graph)
+    partitioned: torch.fx.GraphModule = partitioner.partition(graph)
     for _ in range(sum(name.startswith(partitioner.PARTITION) for name, _ in partitioned.named_children())):
         metrics.count_compilation()
     eager = partitioner.eager_nodes(partitioned)

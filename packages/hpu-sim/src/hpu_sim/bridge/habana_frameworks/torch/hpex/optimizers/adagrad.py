@@ -41,9 +41,6 @@ class FusedAdagrad(FusedOptimizer):
 
     def _step(self) -> None:
         for group in self.param_groups:
-            # Per group instead of per parameter, as in FusedAdamW.
-            group["step"] = group.get("step", 0) + 1
-            rate = group["lr"] / (1 + (group["step"] - 1) * group["lr_decay"])
             for parameter, gradient in parameters_with_gradients(group):
                 direction = gradient
                 if group["weight_decay"]:
@@ -51,5 +48,7 @@ class FusedAdagrad(FusedOptimizer):
                 state = self.state[parameter]
                 if "sum" not in state:
                     state["sum"] = torch.full_like(parameter, group["initial_accumulator_value"])
+                rate = group["lr"] / (1 + state.get("step", 0) * group["lr_decay"])
+                state["step"] = state.get("step", 0) + 1
                 state["sum"].addcmul_(direction, direction)
                 parameter.addcdiv_(direction, state["sum"].sqrt().add_(group["eps"]), value=-rate)
