@@ -66,7 +66,9 @@ def test_a_full_device_raises_torchs_error(output_of: Callable[..., str]) -> Non
 
     first, second = output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_MEMORY="1MB", PT_HPU_LAZY_MODE="1").splitlines()
 
-    assert first.startswith("OutOfMemoryError FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::4000000 ")
+    assert first.startswith(
+        "OutOfMemoryError [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::4000000 "
+    )
     assert second == "1000.0 1000000"
 
 

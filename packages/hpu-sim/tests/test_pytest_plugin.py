@@ -378,3 +378,20 @@ def test_import_without_pytest_names_the_command(
     result = run_python("import sys; sys.modules['pytest'] = None; import hpu_sim.pytest_plugin")
 
     assert "needs pytest, which is not installed: pip install pytest" in result.stderr
+
+
+def test_the_option_makes_the_cards_strict(tmp_path: Path, fresh_environment: Callable[..., dict[str, str]]) -> None:
+    """In the subprocess of an isolated test."""
+    source = """
+    import pytest
+    import torch
+
+    @pytest.mark.hpu
+    def test_complex():
+        with pytest.raises(RuntimeError, match="Complex datatype"):
+            torch.fft.fft(torch.ones(2, device="hpu"))
+    """
+
+    suite = run_suite(tmp_path, fresh_environment({}), source, "--hpu-sim-strict")
+
+    assert suite.outcomes == {"test_complex": "passed"}

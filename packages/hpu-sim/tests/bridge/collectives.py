@@ -23,6 +23,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import hpu_sim
+from hpu_sim.device import runtime
 from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
@@ -65,6 +66,65 @@ def since_torch(major: int, minor: int) -> Callable[[Callable[[], None]], Callab
         return run
 
     return decorate
+
+
+@contextlib.contextmanager
+def strict_device() -> Iterator[None]:
+    """Make the device strict."""
+    runtime.set_strict(native(), enabled=True)
+    try:
+        yield
+    finally:
+        runtime.set_strict(native(), enabled=False)
+
+
+def check_a_strict_device_ignores_tags() -> None:
+    """Check that messages match in their order."""
+    with strict_device():
+        if RANK == 0:
+            for tag in (1, 2):
+                dist.send(card(tag), dst=1, tag=tag)
+        else:
+            received = [card(0), card(0)]
+            for x, tag in zip(received, (2, 1), strict=True):
+                dist.recv(x, src=0, tag=tag)
+            assert [x.item() for x in received] == [1, 2]
+
+
+def check_no_device_receives_from_any_source() -> None:
+    """Check that the text is the bridge's."""
+    assert refused(lambda: dist.recv(card(0)), "ProcessGroupHcclBase does not support recv")
+
+
+@since_torch(2, 1)
+def check_a_strict_device_refuses_nested_coalescing() -> None:
+    """Check that the text is the bridge's, and that the group goes on."""
+    group, device = dist.distributed_c10d._get_default_group(), torch.device("hpu")
+    group._start_coalescing(device)
+    with strict_device():
+        assert refused(lambda: group._start_coalescing(device), "Coalescing is already in progress.")
+    group._end_coalescing(device)
+
+
+def check_a_strict_device_reduces_lists_in_their_dtype() -> None:
+    """Check an integer that float32 cannot represent."""
+    odd = 2**24 + 1
+    x = card(0, dtype=torch.int64)
+    with strict_device():
+        dist.reduce_scatter(x, [card(odd, dtype=torch.int64).mul(1 - RANK) for _ in range(SIZE)])
+
+    assert x.item() == odd
+
+
+def check_a_strict_device_adds_a_byte_to_an_odd_number_of_bytes() -> None:
+    """Check that the size is back after the wait."""
+    x = card(RANK, RANK, RANK, dtype=torch.uint8).view(3, 1)
+    with strict_device():
+        work = dist.broadcast(x, src=1, async_op=True)
+        before = tuple(x.shape)
+        work.wait()
+
+    assert (before, tuple(x.shape), x.flatten().tolist()) == ((4,), (3, 1), [1, 1, 1])
 
 
 def check_broadcast() -> None:
@@ -534,9 +594,7 @@ def check_an_empty_coalescing_manager() -> None:
 def check_coalescing_ends_after_it_started() -> None:
     group = dist.distributed_c10d._get_default_group()
 
-    assert refused(
-        lambda: group._end_coalescing(torch.device("hpu")), "endCoalescing needs a startCoalescing before it"
-    )
+    assert refused(lambda: group._end_coalescing(torch.device("hpu")), "endCoalescing invoked without startCoalescing")
 
 
 @since_torch(2, 1)

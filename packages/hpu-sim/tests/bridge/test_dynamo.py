@@ -239,3 +239,57 @@ def test_variables_set_the_options(
     """
 
     assert output_of(program, **_EAGER, **{variable: value}) == expected
+
+
+_PARTITIONS: Final = """
+import torch
+from hpu_sim.device.runtime import native
+breaks = []
+native().set_listener(lambda kind, op, detail, size: breaks.append(op) if kind == "graph_break" else None)
+def count():
+    return dict(torch.hpu.metric_global("graph_compilation").stats())["TotalNumber"]
+def function(x, rows):
+    y = x.exp() + 1
+    return y[rows] * 2
+x = torch.ones(3, 4, device="hpu")
+rows = torch.tensor([0, 1], device="hpu")
+"""
+
+
+def test_a_graph_is_split_at_operators_of_eager_mode(output_of: Callable[..., str]) -> None:
+    """Each part is compiled, and the report gets the operators."""
+    program = (
+        _PARTITIONS
+        + """
+result = torch.compile(function, backend="hpu_backend")(x, rows)
+print(torch.equal(result, function(x, rows)), count(), breaks)
+"""
+    )
+
+    assert output_of(program, **_EAGER) == "True 2 ['aten.index.Tensor']"
+
+
+def test_a_graph_without_operators_of_eager_mode_is_one(output_of: Callable[..., str]) -> None:
+    program = (
+        _PARTITIONS
+        + """
+torch.compile(lambda x: x.exp() + 1, backend="hpu_backend")(x)
+print(count(), breaks)
+"""
+    )
+
+    assert output_of(program, **_EAGER) == "1 []"
+
+
+def test_operators_of_eager_mode_can_be_forbidden(output_of: Callable[..., str]) -> None:
+    program = (
+        _PARTITIONS
+        + """
+try:
+    torch.compile(function, backend="hpu_backend")(x, rows)
+except Exception as error:
+    print("PT_HPU_USE_EAGER_FALLBACK=0 forbids operators in eager mode" in str(error))
+"""
+    )
+
+    assert output_of(program, **_EAGER, PT_HPU_USE_EAGER_FALLBACK="0") == "True"

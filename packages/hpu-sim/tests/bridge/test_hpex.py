@@ -154,6 +154,30 @@ def test_attention_ignores_padding(side: str, kept: slice, is_causal: bool) -> N
     torch.testing.assert_close(output[..., rows, :], expected[..., rows, :])
 
 
+def test_attention_returns_its_probabilities_in_inference() -> None:
+    """All thirteen arguments may be positional."""
+    heads = _heads()
+
+    output, probabilities = FusedSDPA.apply(*heads, None, 0.0, True, None, "None", None, None, "None", True, False)
+
+    torch.testing.assert_close(output, functional.scaled_dot_product_attention(*heads, is_causal=True))
+    torch.testing.assert_close(probabilities @ heads[2], output)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"return_dropout_mask": True}, "return_dropout_mask"),
+        ({"return_attn_probs": True}, "return_attn_probs with gradients"),
+    ],
+)
+def test_combinations_that_the_bridge_lacks_are_refused(options: dict[str, Any], text: str) -> None:
+    heads = [tensor.requires_grad_() for tensor in _heads()]
+
+    with pytest.raises(AssertionError, match=f"FusedSDPA does not support {text}"):
+        FusedSDPA.apply(*heads, **options)
+
+
 def test_attention_has_gradients() -> None:
     """They equal torch's."""
     heads = [tensor.requires_grad_() for tensor in _heads()]

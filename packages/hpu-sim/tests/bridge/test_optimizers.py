@@ -89,6 +89,25 @@ def test_adamw_can_skip_the_bias_correction() -> None:
     assert weight.item() == pytest.approx(-0.1 / math.sqrt(0.001))
 
 
+def test_the_moments_of_adamw_may_differ_in_dtype() -> None:
+    parameters = _parameters()
+    optimizer = optimizers.FusedAdamW(parameters, moments_dtype=(torch.bfloat16, torch.float32))
+    _train(parameters, optimizer, steps=1)
+
+    state = optimizer.state[parameters[0]]
+
+    assert (state["exp_avg"].dtype, state["exp_avg_sq"].dtype) == (torch.bfloat16, torch.float32)
+
+
+def test_adagrad_equals_torchs() -> None:
+    """Several steps, with a decay of the learning rate and of the weights."""
+    options: dict[str, Any] = {"lr": 0.1, "lr_decay": 0.01, "weight_decay": 0.1, "initial_accumulator_value": 0.2}
+    mine, theirs = _parameters(), _parameters("cpu")
+    fused, stock = optimizers.FusedAdagrad(mine, **options), torch.optim.Adagrad(theirs, **options)
+
+    torch.testing.assert_close(_train(mine, fused), _train(theirs, stock))
+
+
 def test_the_state_of_adamw_is_the_bridges() -> None:
     """Each parameter has moments of a selectable dtype, and the group has the step count."""
     parameters = _parameters(dtype=torch.bfloat16)

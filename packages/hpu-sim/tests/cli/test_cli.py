@@ -221,3 +221,30 @@ def test_every_command_has_help(command: list[str]) -> None:
 
     assert result.exit_code == 0
     assert "Usage: " in result.output
+
+
+def test_the_device_can_be_strict(
+    tmp_path: Path, hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """Also in what the script starts."""
+    (tmp_path / "script.py").write_text(
+        "import os, torch\nx = torch.ones(2, device='hpu')\nprint(os.environ['HPU_SIM_STRICT'], flush=True)\n"
+        "torch.fft.fft(x)\n",
+        encoding="utf-8",
+    )
+
+    result = hpu_sim_command("run", "--strict", "script.py")
+
+    assert (result.returncode, result.stdout) == (1, "1\n")
+    assert "RuntimeError: Complex datatype is not supported on HPU device." in result.stderr
+
+
+def test_the_summary_counts_what_a_strict_device_would_refuse(
+    tmp_path: Path, hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    (tmp_path / "script.py").write_text("import torch\ntorch.fft.fft(torch.ones(2, device='hpu'))\n", encoding="utf-8")
+
+    result = hpu_sim_command("run", "script.py")
+
+    assert result.returncode == 0
+    assert "  --strict would refuse or change: " in result.stderr

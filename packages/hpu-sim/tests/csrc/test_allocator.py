@@ -239,7 +239,7 @@ def exhausted(output_of: Callable[..., str]) -> dict[str, object]:
 )
 def test_no_more_memory_is_torchs_error(call: str, wanted: int, exhausted: dict[str, object]) -> None:
     """It has the bridge's words, says that the card is simulated, what was wanted and what there is."""
-    bridge = f"FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::{wanted} ({wanted / 2**20:g})MB."
+    bridge = f"[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::{wanted} ({wanted / 2**20:g})MB."
     own = f"HPU out of memory (simulated): tried to allocate {wanted} bytes with 400 of 1000 bytes in use."
 
     assert exhausted[call] == ["OutOfMemoryError", f"{bridge} {own}"]

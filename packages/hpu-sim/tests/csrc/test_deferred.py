@@ -43,6 +43,17 @@ _WAITS: Final[dict[str, Callable[[torch.Tensor], object]]] = {
     "item of another tensor": lambda _: torch.zeros(1, device="hpu").item(),
 }
 
+_needs_events: Final = pytest.mark.needs_torch("2.4", "events of its own")
+
+# Ways in which the current stream waits for another one.
+_STREAM_WAITS: Final[dict[str, Callable[[torch.Stream], object]]] = {
+    "for the stream": lambda side: hpu.current_stream().wait_stream(side),
+    "for an event of it": lambda side: hpu.current_stream().wait_event(side.record_event()),
+    "the event makes it wait": lambda side: side.record_event().wait(hpu.current_stream()),
+    "on the host": lambda side: side.synchronize(),
+    "on the host, by asking": lambda side: side.query(),
+}
+
 
 @pytest.mark.usefixtures("asynchronous")
 def test_a_copy_to_the_device_reads_a_source_that_was_overwritten_too_early(source: torch.Tensor) -> None:
@@ -92,6 +103,68 @@ def test_an_event_that_has_passed_makes_a_copy_visible(target: torch.Tensor) -> 
 
     assert event.query()
     assert target.tolist() == [1, 1, 1]
+
+
+@pytest.mark.usefixtures("asynchronous")
+def test_a_copy_into_a_tensor_that_then_grows_is_kept(source: torch.Tensor) -> None:
+    x = torch.zeros(3, device="hpu")
+    x.copy_(source, non_blocking=True)
+
+    x.resize_(6)
+
+    assert x[:3].tolist() == [1, 1, 1]
+
+
+@pytest.mark.usefixtures("asynchronous")
+def test_an_operator_of_another_stream_does_not_see_a_copy_that_it_does_not_wait_for(source: torch.Tensor) -> None:
+    """As on a card, where the operator may run first."""
+    x = torch.zeros(3, device="hpu")
+    with hpu.stream(hpu.Stream()):
+        x.copy_(source, non_blocking=True)
+
+    assert (x + 1).tolist() == [1, 1, 1]
+
+
+@_needs_events
+@pytest.mark.usefixtures("asynchronous")
+@pytest.mark.parametrize("wait", _STREAM_WAITS)
+def test_an_operator_of_a_stream_that_waits_sees_the_copy_of_the_other(wait: str, source: torch.Tensor) -> None:
+    x, side = torch.zeros(3, device="hpu"), hpu.Stream()
+    with hpu.stream(side):
+        x.copy_(source, non_blocking=True)
+    _STREAM_WAITS[wait](side)
+
+    assert (x + 1).tolist() == [2, 2, 2]
+
+
+@_needs_events
+@pytest.mark.usefixtures("asynchronous")
+def test_an_event_completes_only_what_comes_before_it(source: torch.Tensor, target: torch.Tensor) -> None:
+    """Neither later copies of its stream, nor those of other streams."""
+    x, event, side = torch.ones(3, device="hpu"), hpu.Event(), hpu.Stream()
+    event.record()
+    with hpu.stream(side):
+        target.copy_(x, non_blocking=True)
+
+    assert event.query()
+    event.synchronize()
+    assert target.tolist() == [0, 0, 0]
+    side.synchronize()
+    assert target.tolist() == [1, 1, 1]
+
+
+@_needs_events
+@pytest.mark.usefixtures("asynchronous")
+def test_waiting_is_transitive(source: torch.Tensor) -> None:
+    """A stream comes after what the stream that it waits for has waited for."""
+    x, first, second = torch.zeros(3, device="hpu"), hpu.Stream(), hpu.Stream()
+    with hpu.stream(first):
+        x.copy_(source, non_blocking=True)
+    second.wait_stream(first)
+
+    hpu.current_stream().wait_stream(second)
+
+    assert (x + 1).tolist() == [2, 2, 2]
 
 
 @pytest.mark.usefixtures("asynchronous")

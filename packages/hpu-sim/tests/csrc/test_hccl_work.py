@@ -50,6 +50,64 @@ print(json.dumps(report))
 """
 
 
+def test_synchronize_waits_for_the_outputs(output_of: Callable[..., str]) -> None:
+    """As `wait` does, and unlike gloo's own `synchronize`."""
+    program = """
+    import torch
+    import torch.distributed as dist
+    import habana_frameworks.torch.distributed.hccl
+    dist.init_process_group("hccl", store=dist.HashStore(), rank=0, world_size=1)
+    y = torch.zeros(2, device="hpu")
+    work = dist.all_gather([y], torch.ones(2, device="hpu"), async_op=True)
+    before = y.tolist()
+    work.synchronize()
+    print(before, y.tolist())
+    dist.destroy_process_group()
+    """
+
+    output = output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_ASYNC="1")
+
+    assert output.splitlines()[-1] == "[0.0, 0.0] [1.0, 1.0]"
+
+
+def test_an_unsupported_reduction_is_raised_late(output_of: Callable[..., str]) -> None:
+    """By the thread that executes; the outputs stay as they are."""
+    program = """
+    import torch
+    import torch.distributed as dist
+    import habana_frameworks.torch.distributed.hccl
+    dist.init_process_group("hccl", store=dist.HashStore(), rank=0, world_size=1)
+    x = torch.ones(2, device="hpu")
+    dist.all_reduce(x, op=dist.ReduceOp.AVG)
+    try:
+        torch.hpu.synchronize()
+    except RuntimeError as error:
+        text = str(error)
+    print(x.tolist(), "Unsupported ReduceOp for HCCL process group" in text, "is allreduce, launched at" in text)
+    dist.destroy_process_group()
+    """
+
+    output = output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_ASYNC="1", PT_HPU_LAZY_MODE="0")
+
+    assert output.splitlines()[-1] == "[1.0, 1.0] True True"
+
+
+def test_a_future_that_nobody_holds_releases_its_outputs(output_of: Callable[..., str]) -> None:
+    """Without another collective."""
+    program = """
+    import torch
+    import torch.distributed as dist
+    import habana_frameworks.torch.distributed.hccl
+    dist.init_process_group("hccl", store=dist.HashStore(), rank=0, world_size=1)
+    before = torch.hpu.memory_allocated()
+    dist.all_reduce(torch.ones(1000, device="hpu"), async_op=True).get_future().wait()
+    print(torch.hpu.memory_allocated() - before)
+    dist.destroy_process_group()
+    """
+
+    assert output_of(program, HPU_SIM_DEVICES="1").splitlines()[-1] == "0"
+
+
 @pytest.fixture(scope="module")
 def results(output_of: Callable[..., str]) -> dict[str, list[object]]:
     """Device and values of each collective's future, and the collectives in its trace."""

@@ -54,6 +54,17 @@ def test_an_operator_in_place_writes_the_rounded_result(dtype: torch.dtype) -> N
 
 @_needs_float8
 @pytest.mark.parametrize("dtype", _FLOAT8, ids=str)
+def test_a_list_is_written_once_if_the_cpu_lacks_the_dtype_of_its_last_tensor(dtype: torch.dtype) -> None:
+    """The CPU's kernel has written the first tensor when it meets the other one."""
+    wide, narrow = torch.zeros(3, device="hpu"), torch.zeros(3).to(dtype).to("hpu")
+
+    torch._foreach_add_([wide, narrow], 1.0)
+
+    assert (wide.tolist(), narrow.float().tolist()) == ([1, 1, 1], [1, 1, 1])
+
+
+@_needs_float8
+@pytest.mark.parametrize("dtype", _FLOAT8, ids=str)
 def test_an_out_argument_grows_to_the_result(dtype: torch.dtype) -> None:
     x = _numbers(dtype).to("hpu")
     out = torch.empty(0, device="hpu").to(dtype)

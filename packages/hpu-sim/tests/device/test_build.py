@@ -222,14 +222,40 @@ def test_other_files_do_not_change_the_key(sources: Path) -> None:
     [
         ("torch.__version__", "2.0.0"),
         ("torch.version.git_version", "0"),
+        ("torch.compiled_with_cxx11_abi", lambda: "other"),
+        ("platform.libc_ver", lambda: ("glibc", "2.17")),
         ("hpu_sim.device.build.COMPILER_FLAGS", ("-O0",)),
+        ("shutil.which", lambda name: __file__),
     ],
 )
-def test_the_key_depends_on_torch_and_flags(target: str, value: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_depends_on_what_the_library_does(target: str, value: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch, the C library, the compiler and its flags."""
     before = build.build_key()
     monkeypatch.setattr(target, value)
 
     assert build.build_key() != before
+
+
+def test_an_entry_serves_a_machine_whose_compiler_is_gone(
+    builds: list[Path], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an image that was built with a compiler and ships without one."""
+    build.load_extension()
+    monkeypatch.setenv("CXX", "/no/such/compiler")
+
+    build.load_extension()
+
+    assert len(builds) == 1
+    assert len([path for path in cache.iterdir() if path.is_dir()]) == 1
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_library_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that needs a newer C library."""
+    monkeypatch.setattr(build, "_compile", lambda workspace: (workspace / "hpu_sim_native.so").write_bytes(b"x"))
+
+    with pytest.raises(build.BuildError, match=r"must load, got .*; remove that folder to build it again"):
+        build.load_extension()
 
 
 def test_the_default_cache_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:

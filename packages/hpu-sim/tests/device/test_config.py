@@ -13,6 +13,19 @@ from hpu_sim.device.config import SimConfig
 _RELEASES = sorted(releases._table()[1])
 
 
+@pytest.mark.parametrize(("value", "strict"), [("1", True), ("0", False), ("", False), (None, False)])
+def test_the_variable_makes_a_machine_strict(value: str | None, strict: bool) -> None:
+    """And its description gives the same to a subprocess."""
+    environment = {"HPU_SIM_DEVICES": "1"} | ({} if value is None else {"HPU_SIM_STRICT": value})
+
+    machine = SimConfig.from_environment(environment)
+
+    assert machine is not None
+    assert machine.strict is strict
+    assert SimConfig.from_environment(machine.environment()) == machine
+    assert machine.describe().endswith("strict") is strict
+
+
 @pytest.mark.parametrize("devices", [1, 64, "1", "64"])
 def test_a_number_of_devices_is_accepted(devices: int | str) -> None:
     """Decimal text counts as a number."""

@@ -161,6 +161,14 @@ def test_float64_is_attributed_to_the_operator_that_creates_it(listener: _Listen
     assert _place(listener.site("dtype", "float64")) == (__file__, line)
 
 
+def test_printing_computes_in_float64_without_a_finding(listener: _Listener) -> None:
+    """Torch formats every tensor in float64."""
+    x = torch.ones(3, device="hpu")
+
+    assert str(x)
+    assert not [site for site in listener.aggregator.sites() if site.kind == "dtype"]
+
+
 def test_backward_event_has_the_forward_operator(listener: _Listener) -> None:
     x = torch.ones(3, dtype=torch.float64, device="hpu", requires_grad=True)
     loss = x.pow(3).sum()

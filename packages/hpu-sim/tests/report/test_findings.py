@@ -36,6 +36,8 @@ def _titles(site: Site) -> list[str]:
         ({"kind": "dtype", "op": "aten::mul", "variant": "float64"}, _FLOAT64),
         ({"kind": "dtype", "op": "aten::mul", "variant": "complex"}, _COMPLEX),
         ({"kind": "unsupported", "op": "allreduce"}, _UNSUPPORTED),
+        ({"kind": "late_error", "op": "aten::index"}, "Error that a card raises later"),
+        ({"kind": "graph_break", "op": "aten.index.Tensor"}, "Operators that torch.compile leaves to eager mode"),
         ({"kind": "collective", "op": "allreduce", "variant": "int64"}, _CONVERSION),
         ({"kind": "collective", "op": "allreduce", "variant": "float16"}, _CONVERSION),
         ({"kind": "collective", "op": "reduce_scatter_base", "variant": "float64"}, _CONVERSION),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -12,10 +13,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpu_sim.common.encoding import from_dict, to_dict
-from hpu_sim.report.merge import check_report_path, merge_records, read_records, wait_for_processes, write_report
+from hpu_sim.report.merge import (
+    check_report_path,
+    end_processes,
+    merge_records,
+    read_records,
+    wait_for_processes,
+    write_report,
+)
 from hpu_sim.report.schema import RankRecord, Report
 
-from .factories import make_record, make_report
+from .factories import make_record, make_report, make_site
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +32,16 @@ if TYPE_CHECKING:
 def _write_records(folder: Path, *records: RankRecord) -> None:
     for index, record in enumerate(records):
         (folder / f"process-{index}.json").write_text(json.dumps(to_dict(record)), encoding="utf-8")
+
+
+def test_report_file_has_the_findings(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+
+    write_report(make_report(make_record(sites=(make_site(),))), [path], tmp_path)
+
+    (finding,) = json.loads(path.read_text(encoding="utf-8"))["findings"]
+    assert finding["title"] == "Host-device synchronization in every step"
+    assert finding["lines"][0].startswith("/home/me/train.py:42: every step: scalar read")
 
 
 def test_records_are_sorted_by_rank_and_pid(tmp_path: Path) -> None:
@@ -159,3 +177,17 @@ def test_check_of_an_invalid_path_raises(name: str, message: str, tmp_path: Path
 
     with pytest.raises(ValueError, match=re.escape(message)):
         check_report_path(tmp_path / name)
+
+
+def test_processes_that_ignore_termination_are_killed(tmp_path: Path) -> None:
+    """After the time limit."""
+    program = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
+    command = [sys.executable, "-S", "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        _write_records(tmp_path, make_record(pid=process.pid, state="running"))
+
+        end_processes(tmp_path, timeout=0.01)
+
+        assert process.wait() == -signal.SIGKILL

@@ -28,6 +28,9 @@ class _Device:
 
     listener: Any = None
 
+    def lenience_counts(self) -> dict[str, int]:
+        return {"complex results": 2, "nested coalescings": 0}
+
     def set_listener(self, listener: Any) -> None:
         self.listener = listener
 
@@ -244,3 +247,8 @@ def test_detail_is_lines_by_default(detail: str, listens: bool, device: _Device,
     RecordingSession.from_environment(variables, active_config(), device)  # type: ignore[arg-type] # fake
 
     assert (device.listener is not None) is listens
+
+
+def test_record_counts_what_strict_mode_would_refuse(session: RecordingSession) -> None:
+    """Without what did not occur."""
+    assert session.record("running").leniences == {"complex results": 2}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from hpu_sim.report.schema import UncaughtError
+from hpu_sim.report.schema import PredictedLine, UncaughtError
 from hpu_sim.report.text import MAX_FINDINGS, MAX_LINES, render
 
 from .factories import CLOCK, MACHINE, make_frame, make_record, make_report, make_site
@@ -89,3 +89,23 @@ def test_predicted_time_of_a_step_and_its_lines_is_beside_the_counters() -> None
     assert "  step 3 on GAUDI2: 1 ms to 2 ms (predicted, not measured)\n" in shown
     assert "    /home/me/train.py:42  400 us to 800 us\n" in shown
     assert "    no line of the program  100 us to 200 us\n" in shown
+
+
+def test_predicted_step_names_what_the_card_waits_for_and_omits_lines_without_weight() -> None:
+    line = PredictedLine("/home/me/train.py:7", 1e-9, 9e-9)
+    shown = render(make_report(make_record(clock=dataclasses.replace(CLOCK, host_seconds=(5e-4, 1e-3), lines=(line,)))))
+
+    assert "    the card waits for the host  500 us to 1 ms\n" in shown
+    assert "train.py:7" not in shown
+
+
+def test_what_strict_mode_would_refuse_is_one_line_over_all_ranks() -> None:
+    records = [make_record(rank=rank, leniences={"complex results": 1500}) for rank in range(2)]
+
+    assert render(make_report(*records)).splitlines()[-1] == "  --strict would refuse or change: 3 000 complex results"
+
+
+def test_strict_mode_is_in_the_title() -> None:
+    record = make_record(machine=dataclasses.replace(MACHINE, strict=True))
+
+    assert "lazy mode, strict (simulated)" in render(make_report(record)).splitlines()[0]

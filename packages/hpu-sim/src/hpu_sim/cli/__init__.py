@@ -18,6 +18,7 @@ from hpu_sim.device.config import (
     GENERATION_VARIABLE,
     MEMORY_VARIABLE,
     RELEASE_VARIABLE,
+    STRICT_VARIABLE,
     SimConfig,
 )
 from hpu_sim.device.machine_id import MACHINE_VARIABLE
@@ -66,6 +67,12 @@ def main() -> None:
     metavar="NAME",
     help="Share the cards of a machine with other runs that name it.  [default: a machine of its own]",
 )
+@click.option(
+    "--strict/--no-strict",
+    envvar=STRICT_VARIABLE,
+    default=False,
+    help="Fail, or show the difference, where a card refuses or does something else.",
+)
 @click.option("--quiet", is_flag=True, help="Print no summary on stderr.")
 @click.option("-m", "module", is_flag=True, help="Run SCRIPT as a module, like `python -m`.")
 @click.argument("program", metavar="SCRIPT")
@@ -78,6 +85,7 @@ def run(  # noqa: PLR0913 - one argument per option
     machine: str | None,
     *,
     reports: tuple[Path, ...],
+    strict: bool,
     quiet: bool,
     module: bool,
     program: str,
@@ -92,7 +100,7 @@ def run(  # noqa: PLR0913 - one argument per option
     from hpu_sim.report import merge
 
     try:
-        config = SimConfig.create(devices, generation, release, memory=memory or None)
+        config = SimConfig.create(devices, generation, release, memory=memory or None, strict=strict)
         name = {} if machine is None else {MACHINE_VARIABLE: machine_id.parse_name(machine)}
         command = [*_find_program(program, module=module), *arguments]
         for path in reports:

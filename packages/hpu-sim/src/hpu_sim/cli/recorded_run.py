@@ -38,6 +38,9 @@ def run(
         recording = {REPORT_VARIABLE: folder, REPORT_DETAIL_VARIABLE: "lines" if reports else "counts"}
         exit_code = signal_forwarding.run(command, {**environment, **recording})
         try:
+            if exit_code < 0:
+                # A launcher that a signal killed leaves its ranks behind.
+                merge.end_processes(Path(folder))
             merge.wait_for_processes(Path(folder))
             report = merge.merge_records(Path(folder), shown, exit_code)
             if not quiet:

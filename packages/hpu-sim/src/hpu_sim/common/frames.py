@@ -99,6 +99,12 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
     return installed
 
 
+def program_line() -> str:
+    """Return ``file:line`` of the program that this thread runs or, in a backward pass, waits for; else empty."""
+    frame = user_frame(backward_caller_frame() or sys._getframe().f_back)  # noqa: SLF001 - `inspect` is slow
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
 def distinctive_lines(frame: FrameType | None, user: FrameType | None) -> tuple[tuple[str, int], ...]:
     """Return file and line of the frames that tell one cause of an event from another.
 

@@ -3,9 +3,16 @@
 #include <tuple>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/complex.h>
+#include <ATen/ops/complex_native.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/library.h>
 
+#include "alias.h"
+#include "counters.h"
+#include "dtypes.h"
+#include "graph.h"
+#include "strict.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
@@ -30,6 +37,18 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_backward(
       mask[2] ? rows.sum(0) : at::Tensor()};
 }
 
+// The bridge has no complex dtypes. In eager mode it returns a CPU tensor.
+at::Tensor complex(const at::Tensor& real, const at::Tensor& imag) {
+  if (!is_strict()) {
+    return at::native::complex(real, imag);
+  }
+  if (graph_recorder().lazy()) {
+    check_dtype_on_device(at::kComplexFloat, "aten::complex");
+  }
+  record_host_sync("aten::complex", "cpu_fallback");
+  return at::complex(real.cpu(), imag.cpu());
+}
+
 const at::Tensor& resize_output(const at::Tensor& self, c10::IntArrayRef size, c10::Device device) {
   TORCH_CHECK(
       self.device().type() == device.type(), "out must be on the device ", device, ", got a tensor on ", self.device());
@@ -39,6 +58,7 @@ const at::Tensor& resize_output(const at::Tensor& self, c10::IntArrayRef size, c
 TORCH_LIBRARY_IMPL(aten, HPU, m) {
   m.impl("_fused_dropout", &fused_dropout);
   m.impl("_masked_scale", &masked_scale);
+  m.impl("complex", &complex);
   m.impl("linear_backward", &linear_backward);
   m.impl("_resize_output_", &resize_output);
 }

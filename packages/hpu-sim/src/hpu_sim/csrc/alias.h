@@ -12,8 +12,8 @@ inline bool is_hpu_tensor(const at::Tensor& tensor) {
 }
 
 // Returns a CPU tensor over the memory of `hpu` with its sizes, strides, dtype, and conj and neg bits, but without its
-// autograd history. Throws if the storage was resized below the tensor.
-at::Tensor as_cpu_alias(const at::Tensor& hpu);
+// autograd history. Commits its memory. Throws if the storage was resized below the tensor.
+at::Tensor as_cpu_alias(const at::Tensor& hpu, bool commits = true);
 
 // Returns the hpu tensor for the result `cpu` of a CPU kernel. `storage` is the storage of an argument if the result is
 // a view of it, else `wrap_cpu_storage(cpu.storage())`.

@@ -2,11 +2,19 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <optional>
+#include <utility>
 
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 
+#include "deferred.h"
+#include "fork_safety.h"
+#include "released_later.h"
+#include "strict.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
@@ -52,49 +60,133 @@ bool is_chosen_to_fail() {
   return false;
 }
 
-// Returns false, and records nothing, beyond the limit.
-bool try_record_alloc(int64_t bytes) {
+// What the memory of a block counts as.
+struct Charge {
+  int64_t bytes = 0;
+  DevicePool::Id pool_id = 0;  // 0 outside of the pool
+};
+
+struct StrictPool {
+  ForkSafeMutex mutex;
+  DevicePool pool;
+  PoolRules rules;
+};
+
+StrictPool& strict_pool() {
+  static auto* instance = new StrictPool();
+  return *instance;
+}
+
+std::optional<Charge> find_memory(int64_t bytes) {
+  if (is_strict()) {
+    const std::lock_guard<std::mutex> lock(strict_pool().mutex);
+    const auto block = strict_pool().pool.allocate(bytes);
+    return block.has_value() ? std::make_optional(Charge{block->bytes, block->id}) : std::nullopt;
+  }
+  if (stats.in_use.load(std::memory_order_relaxed) + bytes > stats.limit.load(std::memory_order_relaxed)) {
+    return std::nullopt;
+  }
+  return Charge{bytes, 0};
+}
+
+// Returns none, and records nothing, beyond the limit.
+std::optional<Charge> try_record_alloc(int64_t bytes) {
   if (C10_UNLIKELY(bytes > 0 && is_chosen_to_fail())) {
-    return false;
+    return std::nullopt;
   }
-  const int64_t total = stats.in_use.fetch_add(bytes) + bytes;
-  if (total > stats.limit.load(std::memory_order_relaxed)) {
-    stats.in_use -= bytes;
-    return false;
+  const auto charge = find_memory(bytes);
+  if (charge.has_value()) {
+    atomic_max(stats.peak, stats.in_use.fetch_add(charge->bytes) + charge->bytes);
+    atomic_max(stats.max_alloc_size, bytes);
+    ++stats.num_allocs;
   }
-  atomic_max(stats.peak, total);
-  atomic_max(stats.max_alloc_size, bytes);
-  ++stats.num_allocs;
-  return true;
+  return charge;
 }
 
-void record_alloc(int64_t bytes) {
-  if (!try_record_alloc(bytes)) {
-    throw_out_of_memory(bytes);
+void release_memory(const Charge& charge) {
+  if (charge.pool_id != 0) {
+    const std::lock_guard<std::mutex> lock(strict_pool().mutex);
+    strict_pool().pool.free(charge.pool_id);
   }
-}
-
-void record_free(int64_t bytes) {
-  stats.in_use -= bytes;
-  ++stats.num_frees;
+  stats.in_use -= charge.bytes;
 }
 
 using CpuStoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
 
+// Context of every DataPtr of this allocator.
+struct DeviceBlock {
+  CpuStoragePtr cpu;
+  Charge charge;
+  std::atomic<bool> is_committed{false};
+  std::mutex mutex;  // held while the memory is committed
+
+  explicit DeviceBlock(CpuStoragePtr storage) : cpu(std::move(storage)) {}
+
+  bool try_commit() {
+    if (C10_LIKELY(is_committed.load(std::memory_order_acquire))) {
+      return true;
+    }
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (!is_committed) {
+      const auto found = try_record_alloc(static_cast<int64_t>(cpu->nbytes()));
+      if (!found.has_value()) {
+        return false;
+      }
+      charge = *found;
+      is_committed = true;
+    }
+    return true;
+  }
+
+  void commit() {
+    if (!try_commit()) {
+      throw_out_of_memory(static_cast<int64_t>(cpu->nbytes()));
+    }
+  }
+
+  void release() {
+    if (is_committed.exchange(false)) {
+      release_memory(charge);
+      ++stats.num_frees;
+    }
+  }
+};
+
 // Deleter of every DataPtr of this allocator, which is recognized by it.
-void delete_device_ptr(void* context) {
-  auto cpu = CpuStoragePtr::reclaim(static_cast<c10::StorageImpl*>(context));
-  record_free(static_cast<int64_t>(cpu->nbytes()));
+void delete_device_block(void* context) {
+  auto* block = static_cast<DeviceBlock*>(context);
+  block->release();
+  delete block;
 }
 
 bool owns(const c10::DataPtr& data) {
-  return data.get_deleter() == &delete_device_ptr;
+  return data.get_deleter() == &delete_device_block;
 }
 
-c10::DataPtr make_device_ptr(CpuStoragePtr cpu) {
-  record_alloc(static_cast<int64_t>(cpu->nbytes()));
-  void* data = mutable_bytes(*cpu);
-  return c10::DataPtr(data, cpu.release(), &delete_device_ptr, kDevice);
+DeviceBlock& block_of(const c10::DataPtr& data) {
+  return *static_cast<DeviceBlock*>(data.get_context());
+}
+
+// Set in addresses of strict mode. No process has memory there: on x86 the address is not canonical, or the system's;
+// on ARM it is the system's.
+constexpr uintptr_t kDeviceBit = uintptr_t{1} << 55;
+
+void* device_address(void* host) {
+  const auto address = reinterpret_cast<uintptr_t>(host);
+  return is_strict() && host != nullptr ? reinterpret_cast<void*>(address | kDeviceBit) : host;
+}
+
+void* host_address(const void* device) {
+  return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(device) & ~kDeviceBit);
+}
+
+c10::DataPtr make_device_ptr(CpuStoragePtr cpu, bool commits) {
+  void* data = device_address(mutable_bytes(*cpu));
+  c10::DataPtr result(data, new DeviceBlock(std::move(cpu)), &delete_device_block, kDevice);
+  if (commits) {
+    block_of(result).commit();
+  }
+  return result;
 }
 
 CpuStoragePtr make_cpu_storage(size_t bytes) {
@@ -106,13 +198,17 @@ class DeviceAllocator final : public AllocatorBase {
  public:
   c10::DataPtr allocate(size_t bytes) HPU_SIM_ALLOCATE_CONST override {
     ensure_acquired();
+    released_later().release();
+    if (is_strict()) {
+      return make_device_ptr(make_cpu_storage(bytes), /*commits=*/false);
+    }
     check_capacity(static_cast<int64_t>(bytes));
-    return make_device_ptr(make_cpu_storage(bytes));
+    return make_device_ptr(make_cpu_storage(bytes), /*commits=*/true);
   }
 
 #if HPU_SIM_TORCH >= 203
   void copy_data(void* destination, const void* source, size_t bytes) const override {
-    std::memcpy(destination, source, bytes);
+    std::memcpy(host_address(destination), host_address(source), bytes);
   }
 #endif
 
@@ -156,10 +252,13 @@ REGISTER_ALLOCATOR(c10::DeviceType::HPU, &device_allocator_instance);
 
 void throw_out_of_memory(int64_t bytes) {
   constexpr double kBytesPerMB = 1 << 20;
+  const char* rank = std::getenv("RANK");
   TORCH_CHECK_WITH(
       OutOfMemoryError,
       false,
-      "FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::",
+      "[Rank:",
+      rank == nullptr ? "0" : rank,
+      "] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::",
       bytes,
       " (",
       static_cast<double>(bytes) / kBytesPerMB,
@@ -173,6 +272,7 @@ void throw_out_of_memory(int64_t bytes) {
 }
 
 MemoryStats memory_stats() {
+  released_later().release();
   MemoryStats result;
   result.limit = stats.limit;
   result.in_use = stats.in_use;
@@ -181,6 +281,13 @@ MemoryStats memory_stats() {
   result.num_allocs = stats.num_allocs;
   result.num_frees = stats.num_frees;
   result.max_alloc_size = stats.max_alloc_size;
+  result.largest_free = result.limit - result.in_use;
+  if (is_strict()) {
+    const std::lock_guard<std::mutex> lock(strict_pool().mutex);
+    result.workspace = strict_pool().pool.workspace();
+    result.largest_free = strict_pool().pool.largest_free();
+    result.num_defragmentations = strict_pool().pool.num_defragmentations();
+  }
   return result;
 }
 
@@ -196,6 +303,15 @@ void reset_accumulated_memory() {
 
 void set_memory_limit(int64_t bytes) {
   stats.limit = bytes;
+}
+
+void set_strict(std::optional<PoolRules> rules) {
+  const std::lock_guard<std::mutex> lock(strict_pool().mutex);
+  auto& pool = strict_pool().pool;
+  stats.in_use -= pool.reserved();
+  pool.reset(stats.limit, rules.value_or(PoolRules{}));
+  atomic_max(stats.peak, stats.in_use.fetch_add(pool.reserved()) + pool.reserved());
+  strict_enabled = rules.has_value();
 }
 
 int64_t fail_allocation(int64_t number) {
@@ -222,12 +338,35 @@ c10::Allocator* device_allocator() {
   return &device_allocator_instance;
 }
 
+const void* host_address(const c10::Storage& storage) {
+  return host_address(storage.data());
+}
+
+void commit(const c10::Storage& hpu) {
+  if (C10_LIKELY(owns(hpu.data_ptr()))) {
+    block_of(hpu.data_ptr()).commit();
+  }
+}
+
 c10::Storage wrap_cpu_storage(c10::Storage cpu) {
   const size_t bytes = cpu.nbytes();
   return c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(),
       bytes,
-      make_device_ptr(CpuStoragePtr::reclaim(cpu.unsafeReleaseStorageImpl())),
+      make_device_ptr(CpuStoragePtr::reclaim(cpu.unsafeReleaseStorageImpl()), /*commits=*/true),
+      &device_allocator_instance,
+      /*resizable=*/true);
+}
+
+c10::Storage wrap_cpu_storage_uncounted(c10::Storage cpu) {
+  const size_t bytes = cpu.nbytes();
+  void* data = device_address(mutable_bytes(*cpu.unsafeGetStorageImpl()));
+  auto* owner = new c10::Storage(std::move(cpu));
+  return c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(),
+      bytes,
+      c10::DataPtr(
+          data, owner, [](void* storage) { delete static_cast<c10::Storage*>(storage); }, kDevice),
       &device_allocator_instance,
       /*resizable=*/true);
 }
@@ -235,11 +374,11 @@ c10::Storage wrap_cpu_storage(c10::Storage cpu) {
 c10::Storage cpu_storage(const c10::Storage& hpu) {
   const c10::DataPtr& data = hpu.data_ptr();
   if (C10_LIKELY(owns(data))) {
-    return CpuStoragePtr::reclaim_copy(static_cast<c10::StorageImpl*>(data.get_context()));
+    return block_of(data).cpu;
   }
   auto* keep_alive = new c10::Storage(hpu);
   c10::DataPtr alias(
-      data.get(),
+      host_address(data.get()),
       keep_alive,
       [](void* storage) { delete static_cast<c10::Storage*>(storage); },
       c10::Device(c10::DeviceType::CPU));
@@ -256,21 +395,27 @@ int64_t sync_after_resize(const c10::Storage& hpu) noexcept {
   if (!owns(data)) {
     return 0;
   }
-  auto* cpu = static_cast<c10::StorageImpl*>(data.get_context());
-  if (cpu->nbytes() == hpu.nbytes() && cpu->data() == data.get()) {
+  DeviceBlock& block = block_of(data);
+  auto* cpu = block.cpu.get();
+  if (cpu->nbytes() == hpu.nbytes() && cpu->data() == host_address(data.get())) {
     return 0;
   }
   const size_t before = hpu.nbytes();
   auto* impl = hpu.unsafeGetStorageImpl();
-  c10::DataPtr moved(mutable_bytes(*cpu), cpu, &delete_device_ptr, kDevice);
+  c10::DataPtr moved(device_address(mutable_bytes(*cpu)), &block, &delete_device_block, kDevice);
   c10::DataPtr old = impl->set_data_ptr(std::move(moved));
-  old.release_context();  // The new DataPtr owns the reference to the CPU storage.
-  const int64_t growth = static_cast<int64_t>(cpu->nbytes()) - static_cast<int64_t>(before);
-  if (!try_record_alloc(growth)) {
+  old.release_context();  // The new DataPtr owns the block.
+  const Charge charge = block.charge;
+  release_memory(charge);
+  const auto grown = try_record_alloc(static_cast<int64_t>(cpu->nbytes()));
+  if (!grown.has_value()) {
     // The old memory is freed already, so the new DataPtr stays, with the size that the limit allows.
+    stats.in_use += charge.bytes;
+    const int64_t growth = static_cast<int64_t>(cpu->nbytes() - before);
     cpu->set_nbytes(before);
     return growth;
   }
+  block.charge = *grown;
   ++stats.num_frees;
   impl->set_nbytes(cpu->nbytes());
   return 0;
@@ -281,9 +426,13 @@ void grow_storage(const c10::Storage& hpu, size_t bytes) {
   if (bytes <= before) {
     return;
   }
+  // A copy into the old memory would be lost.
+  deferred_copies().run_for(hpu);
   c10::DataPtr grown = device_allocator_instance.allocate(bytes);
   if (before != 0) {
-    std::memcpy(grown.get(), hpu.data(), before);
+    commit(hpu);
+    block_of(grown).commit();
+    std::memcpy(host_address(grown.get()), host_address(hpu.data()), before);
   }
   auto* impl = hpu.unsafeGetStorageImpl();
   impl->set_data_ptr_noswap(std::move(grown));

@@ -2,12 +2,18 @@
 //
 // Each hpu storage aliases a CPU storage; its DataPtr owns a reference to it. A CPU kernel can therefore run on the CPU
 // storage without a copy.
+//
+// In strict mode, memory is as on a card: an empty tensor is a handle, whose memory is committed at its first use;
+// blocks come from the pool of device_pool.h; and addresses of device memory are none of the host, which faults when it
+// reads them.
 #pragma once
 
 #include <cstdint>
 
 #include <c10/core/Allocator.h>
 #include <c10/core/Storage.h>
+
+#include "device_pool.h"
 
 namespace hpu_sim {
 
@@ -22,12 +28,19 @@ struct MemoryStats {
   int64_t num_allocs = 0;
   int64_t num_frees = 0;
   int64_t max_alloc_size = 0;
+  int64_t workspace = 0;
+  int64_t largest_free = 0;  // chunk
+  int64_t num_defragmentations = 0;
 };
 
 MemoryStats memory_stats();
 void reset_peak_memory();
 void reset_accumulated_memory();
 void set_memory_limit(int64_t bytes);
+
+// Starts strict mode, in which blocks come from a pool with these rules; none ends it. To be called before the device
+// is used.
+void set_strict(std::optional<PoolRules> rules);
 
 // Makes the allocation of this number from now on fail, once, as beyond the memory limit; for tests. 0 makes none fail.
 // Returns the number that was left of the call before: 0 if its allocation has failed.
@@ -44,8 +57,17 @@ c10::Allocator* device_allocator();
 // Throws torch's OutOfMemoryError. The text starts as the bridge's does: batch size finders match it.
 [[noreturn]] void throw_out_of_memory(int64_t bytes);
 
+// Returns the address of a storage's first byte in the memory of the host.
+const void* host_address(const c10::Storage& storage);
+
+// Commits the memory of a storage, unless it is. Throws torch's OutOfMemoryError beyond the memory limit.
+void commit(const c10::Storage& hpu);
+
 // Returns an hpu storage that aliases `cpu`. Throws torch's OutOfMemoryError beyond the memory limit.
 c10::Storage wrap_cpu_storage(c10::Storage cpu);
+
+// Returns one that counts as no memory.
+c10::Storage wrap_cpu_storage_uncounted(c10::Storage cpu);
 
 // Returns the CPU storage that `hpu` aliases. A storage over foreign memory has none; it gets a temporary one over the
 // same bytes.

@@ -1,4 +1,6 @@
-// Choice of the scaled dot product attention algorithm: the CPU's, for the same numbers.
+// Choice of the scaled dot product attention algorithm: the CPU's, for the same numbers. In strict mode the bridge's,
+// which has no fused kernel but that of FusedSDPA.
+#include "strict.h"
 #include "torch_compat.h"
 
 #include <ATen/native/DispatchStub.h>
@@ -7,6 +9,7 @@
 #ifdef REGISTER_HPU_DISPATCH
 
 #include <ATen/native/transformers/attention.h>
+#include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/_fused_sdp_choice_native.h>
 
 namespace hpu_sim {
@@ -21,6 +24,9 @@ int64_t choose_attention(
     bool is_causal,
     std::optional<double> scale,
     bool enable_gqa) {
+  if (is_strict()) {
+    return static_cast<int64_t>(sdp::SDPBackend::math);
+  }
   // Not the operator: torch.compile calls this with fake tensors, under a mode that would trace the operator.
   return at::native::_fused_sdp_choice_cpp(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
 }

@@ -1,6 +1,7 @@
 // Copies between host and device, and item().
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
 #include "alias.h"
@@ -11,8 +12,11 @@
 #include "diagnostics.h"
 #include "dtypes.h"
 #include "graph.h"
+#include "lost_call.h"
 #include "pinned_allocator.h"
+#include "pipeline.h"
 #include "recipe_key.h"
+#include "strict.h"
 
 namespace hpu_sim {
 namespace {
@@ -51,6 +55,12 @@ void record_copy(const at::Tensor& source, const at::Tensor& target, bool non_bl
     report_copy("d2h", source, target);
   } else {
     check_dtype_from_host(source.scalar_type());
+    if (is_strict()) {
+      check_range_from_host(source);
+    }
+    if (!non_blocking || is_pinned(source.storage().data())) {
+      pipeline().join();
+    }
     rotate_sampling_window();
     ++counters().h2d_copies;
     counters().h2d_bytes += num_bytes(source);
@@ -69,12 +79,14 @@ const char* direction(const at::Tensor& source, const at::Tensor& target) {
 // Defers a copy between host and device; false for one that is synchronous on the bridge.
 bool try_defer(const at::Tensor& self, const at::Tensor& source) {
   if (!is_hpu_tensor(source)) {
-    deferred_copies().push(as_cpu_alias(self), source.detach());
+    // The eager pipeline copies pageable memory to a staging buffer first.
+    const bool is_staged = Pipeline::is_on() && !is_pinned(source.storage().data());
+    deferred_copies().push(as_cpu_alias(self), is_staged ? source.clone() : source.detach(), /*is_to_device=*/true);
     return true;
   }
   if (!is_hpu_tensor(self) && is_pinned(self.storage().data())) {
     // Later operators of the device must not change what is copied.
-    deferred_copies().push(self.detach(), as_cpu_alias(source).clone());
+    deferred_copies().push(self.detach(), as_cpu_alias(source).clone(), /*is_to_device=*/false);
     return true;
   }
   return false;
@@ -84,12 +96,19 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
   ensure_acquired();
   record_copy(source, self, non_blocking);
   const ScopedTraceEvent timed(direction(source, self), "aten::copy_", num_bytes(source));
+  if (C10_UNLIKELY(is_without_threads.load(std::memory_order_relaxed))) {
+    return self;
+  }
   deferred_copies().run_for(is_hpu_tensor(source) ? source : self);
   if (C10_UNLIKELY(is_async() && non_blocking) && try_defer(self, source)) {
     return self;
   }
   deferred_copies().run_for(self);
-  as_cpu(self).copy_(as_cpu(source));
+  const at::Tensor target = as_cpu(self);
+  target.copy_(as_cpu(source));
+  if (C10_UNLIKELY(is_strict()) && is_hpu_tensor(self)) {
+    round_to_stored(target);
+  }
   return self;
 }
 
@@ -125,6 +144,9 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   counters().d2h_bytes += static_cast<int64_t>(self.element_size());
   record_host_sync("aten::_local_scalar_dense");
   const ScopedTraceEvent timed("d2h", "aten::_local_scalar_dense", static_cast<int64_t>(self.element_size()));
+  if (C10_UNLIKELY(is_without_threads.load(std::memory_order_relaxed))) {
+    return at::zeros({}, self.options().device(at::kCPU)).item();
+  }
   return at::_local_scalar_dense(as_cpu_alias(self));
 }
 

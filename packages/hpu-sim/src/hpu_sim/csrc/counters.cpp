@@ -1,9 +1,10 @@
 #include "counters.h"
 
-#include "deferred.h"
 #include "diagnostics.h"
 #include "dtypes.h"
 #include "graph.h"
+#include "guard.h"
+#include "pipeline.h"
 
 namespace hpu_sim {
 
@@ -20,13 +21,18 @@ Counters& counters() {
 }
 
 void record_host_sync(const std::string& op, const char* kind) {
+  record_host_sync(op, is_async() ? deferred_copies().clock_of(current_stream_id()) : StreamClock{}, kind);
+}
+
+void record_host_sync(const std::string& op, const StreamClock& clock, const char* kind) {
   ++counters().host_syncs;
   graph_recorder().flush();
-  deferred_copies().run_all();
+  deferred_copies().run_up_to(clock);
   rotate_sampling_window();
   if (is_observed()) {
     notify({kind, op, ""});
   }
+  pipeline().join();
 }
 
 }  // namespace hpu_sim

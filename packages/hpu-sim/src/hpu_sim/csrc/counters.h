@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "deferred.h"
+
 namespace hpu_sim {
 
 struct Counters {
@@ -22,7 +24,10 @@ struct Counters {
 Counters& counters();
 
 // Records a host-device synchronization caused by `op`, as a diagnostic of this kind. In lazy mode it flushes the
-// graph. Deferred copies take effect.
+// graph. The deferred copies that the current stream comes after take effect, and a late error is raised.
 void record_host_sync(const std::string& op, const char* kind = "host_sync");
+
+// Records one that waits for `clock`.
+void record_host_sync(const std::string& op, const StreamClock& clock, const char* kind = "host_sync");
 
 }  // namespace hpu_sim

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <unordered_set>
 #include <utility>
 
 #include <ATen/core/List.h>
@@ -19,8 +20,11 @@
 #include "dtypes.h"
 #include "generator.h"
 #include "graph.h"
+#include "lost_call.h"
 #include "low_precision.h"
+#include "pipeline.h"
 #include "recipe_key.h"
+#include "strict.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
@@ -29,10 +33,6 @@ namespace {
 // As on every accelerator, index tensors and packed lengths may be CPU tensors beside hpu data.
 bool allows_cpu_tensor(const c10::Argument& argument) {
   return argument.name() == "indices" || argument.name() == "lengths";
-}
-
-bool is_written(const c10::Argument& argument) {
-  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
 bool is_advanced_index(const std::string& name) {
@@ -53,6 +53,29 @@ void throw_sparse_output(const c10::OperatorHandle& op, torch::jit::Stack* /*sta
   throw_unsupported_layout(op, at::kSparse);
 }
 
+// Returns whether the bridge gives the operator's results the memory format of its inputs. It allocates all others
+// contiguous, whatever the strides of the inputs.
+bool suggests_memory_format(const std::string& name) {
+  static const std::unordered_set<std::string> names = {
+      "aten::gelu",
+      "aten::cumsum",
+      "aten::topk",
+      "aten::sort",
+      "aten::max",
+      "aten::min",
+      "aten::constant_pad_nd",
+      "aten::convolution",
+      "aten::convolution_overrideable",
+      "aten::convolution_backward"};
+  return names.count(name) != 0;
+}
+
+bool has_card_strides(const at::Tensor& result, const std::string& name) {
+  return result.is_contiguous() ||
+         (suggests_memory_format(name) && (result.is_contiguous(at::MemoryFormat::ChannelsLast) ||
+                                           result.is_contiguous(at::MemoryFormat::ChannelsLast3d)));
+}
+
 // One call of an operator: aliases its inputs as CPU tensors, runs the CPU kernel, aliases the outputs as hpu tensors.
 class CpuFallbackCall {
  public:
@@ -60,9 +83,10 @@ class CpuFallbackCall {
 
   void alias_inputs_as_cpu() {
     const auto& arguments = op_.schema().arguments();
-    const size_t first = stack_.size() - arguments.size();
+    const size_t first = first_ = stack_.size() - arguments.size();
+    is_lost_ = pipeline().enqueue() || C10_UNLIKELY(is_without_threads.load(std::memory_order_relaxed));
     for (size_t i = 0; i < arguments.size(); ++i) {
-      alias_input(stack_[first + i], arguments[i]);
+      alias_input(stack_[first + i], arguments[i], i);
     }
     check_devices();
     check_generator();
@@ -79,11 +103,21 @@ class CpuFallbackCall {
 
   void run() {
     const ScopedTraceEvent event("kernel", op_.operator_name().name.c_str());
+    if (C10_UNLIKELY(is_lost_) && lose_call(op_, stack_)) {
+      return;
+    }
+    const bool is_queued = Pipeline::is_on();
+    const torch::jit::Stack arguments = is_queued ? arguments_on_stack() : torch::jit::Stack();
     try {
       if (C10_UNLIKELY(has_low_precision_)) {
         redispatch_low_precision(op_, stack_);
       } else {
         op_.redispatchBoxed(kCpuKeys, &stack_);
+      }
+    } catch (const c10::Error&) {
+      sync_written_args();
+      if (!is_queued || !fail_late(arguments)) {
+        throw;
       }
     } catch (...) {
       sync_written_args();
@@ -91,6 +125,13 @@ class CpuFallbackCall {
     }
     if (const int64_t bytes_over_limit = sync_written_args()) {
       throw_out_of_memory(bytes_over_limit);
+    }
+    if (C10_UNLIKELY(is_strict())) {
+      for (const auto& arg : aliased_args_) {
+        if (arg.written) {
+          round_to_stored(arg.cpu);
+        }
+      }
     }
   }
 
@@ -105,15 +146,43 @@ class CpuFallbackCall {
   struct AliasedArg {
     at::Tensor hpu;
     at::Tensor cpu;
-    bool is_written;
+    bool written;
   };
+
+  torch::jit::Stack arguments_on_stack() const {
+    return {stack_.end() - static_cast<std::ptrdiff_t>(op_.schema().arguments().size()), stack_.end()};
+  }
+
+  // Keeps the error of a kernel whose arguments pass the checks of the calling thread. Returns false if they do not.
+  bool fail_late(const torch::jit::Stack& arguments) {
+    torch::jit::Stack results = arguments;
+    if (!lose_call(op_, results)) {
+      return false;
+    }
+    pipeline().fail(op_.operator_name().name, std::current_exception());
+    stack_.resize(first_);
+    stack_.insert(stack_.end(), results.begin(), results.end());
+    return true;
+  }
+
+  // Commits the memory of an argument, or keeps the error: an empty tensor is a handle until the device uses it.
+  void commit_argument(const at::Tensor& tensor) {
+    try {
+      commit(tensor.storage());
+    } catch (const c10::Error&) {
+      if (!Pipeline::is_on()) {
+        throw;
+      }
+      pipeline().fail(op_.operator_name().name, std::current_exception());
+    }
+  }
 
   // Updates the arguments that the kernel may have resized, also before it threw. Returns the bytes of an argument that
   // has outgrown the memory limit, else 0.
   int64_t sync_written_args() {
     int64_t bytes_over_limit = 0;
     for (const auto& arg : aliased_args_) {
-      if (!arg.is_written) {
+      if (!arg.written) {
         continue;
       }
       if (const int64_t bytes = sync_after_resize(arg.hpu.storage())) {
@@ -125,36 +194,38 @@ class CpuFallbackCall {
     return bytes_over_limit;
   }
 
-  at::Tensor as_cpu_input(const at::Tensor& tensor, const c10::Argument& argument) {
+  at::Tensor as_cpu_input(const at::Tensor& tensor, const c10::Argument& argument, size_t index) {
     if (!tensor.defined()) {
       return tensor;
     }
     if (!is_hpu_tensor(tensor)) {
       if (tensor.dim() > 0 && tensor.device().is_cpu() && !allows_cpu_tensor(argument)) {
         cpu_argument_ = &argument;
+        cpu_index_ = index;
       }
       return tensor;
     }
     deferred_copies().run_for(tensor);
     has_low_precision_ |= is_low_precision(tensor.scalar_type());
     has_mask_index_ |= is_mask(tensor) && argument.name() == "indices";
-    aliased_args_.push_back({tensor, as_cpu_alias(tensor), is_written(argument)});
+    commit_argument(tensor);
+    aliased_args_.push_back({tensor, as_cpu_alias(tensor, /*commits=*/false), is_written(argument)});
     return aliased_args_.back().cpu;
   }
 
-  void alias_input(c10::IValue& value, const c10::Argument& argument) {
+  void alias_input(c10::IValue& value, const c10::Argument& argument, size_t index) {
     if (value.isTensor()) {
-      value = as_cpu_input(value.toTensor(), argument);
+      value = as_cpu_input(value.toTensor(), argument, index);
     } else if (value.isTensorList()) {
       auto tensors = value.toTensorVector();
       for (auto& tensor : tensors) {
-        tensor = as_cpu_input(tensor, argument);
+        tensor = as_cpu_input(tensor, argument, index);
       }
       value = c10::List<at::Tensor>(std::move(tensors));
     } else if (value.isOptionalTensorList()) {
       c10::List<Optional<at::Tensor>> tensors;
       for (const Optional<at::Tensor> tensor : value.toOptionalTensorList()) {
-        tensors.push_back(tensor.has_value() ? Optional<at::Tensor>(as_cpu_input(*tensor, argument)) : kNone);
+        tensors.push_back(tensor.has_value() ? Optional<at::Tensor>(as_cpu_input(*tensor, argument, index)) : kNone);
       }
       value = std::move(tensors);
     } else if (value.isDevice() && value.toDevice().type() == c10::DeviceType::HPU) {
@@ -192,6 +263,11 @@ class CpuFallbackCall {
     if (C10_LIKELY(cpu_argument_ == nullptr) || aliased_args_.empty()) {
       return;
     }
+    TORCH_CHECK(
+        !is_strict(),
+        "Expected all tensors to be on the HPU device, but found at least one input[idx=",
+        cpu_index_,
+        "] on cpu");
     TORCH_CHECK(
         false,
         "Expected all tensors to be on the same device, but found at least two devices, hpu:0 and cpu! (when checking "
@@ -248,18 +324,46 @@ class CpuFallbackCall {
       }
     }
     check_dtype_on_device(cpu.scalar_type(), op_.operator_name().name);
-    auto hpu_storage = wrap_cpu_storage(storage);
+    if (C10_UNLIKELY(!has_card_strides(cpu, op_.operator_name().name))) {
+      if (is_strict()) {
+        cpu = cpu.contiguous();
+        storage = cpu.storage();
+      } else {
+        count_lenience(Lenience::kStridedResult);
+      }
+    }
+    if (C10_UNLIKELY(is_strict())) {
+      round_to_stored(cpu);
+    }
+    auto hpu_storage = wrap_result(storage);
     if (op_.schema().returns().size() > 1) {
       output_storages_.emplace_back(std::move(storage), hpu_storage);
     }
     return as_hpu_tensor(std::move(cpu), std::move(hpu_storage));
   }
 
+  // Returns an hpu storage for a result. If the memory is exhausted, the execution fails, which does not free its
+  // handle.
+  c10::Storage wrap_result(const c10::Storage& cpu) {
+    if (C10_LIKELY(!Pipeline::is_on())) {
+      return wrap_cpu_storage(cpu);
+    }
+    try {
+      return wrap_cpu_storage(cpu);
+    } catch (const c10::Error&) {
+      pipeline().fail(op_.operator_name().name, std::current_exception());
+      return wrap_cpu_storage_uncounted(cpu);
+    }
+  }
+
   const c10::OperatorHandle& op_;
   torch::jit::Stack& stack_;
+  size_t first_ = 0;
+  size_t cpu_index_ = 0;
   c10::SmallVector<AliasedArg, 6> aliased_args_;
   c10::SmallVector<std::pair<c10::Storage, c10::Storage>, 2> output_storages_;
   const c10::Argument* cpu_argument_ = nullptr;
+  bool is_lost_ = false;
   bool has_mask_index_ = false;
   bool has_low_precision_ = false;
   bool has_hpu_device_arg_ = false;

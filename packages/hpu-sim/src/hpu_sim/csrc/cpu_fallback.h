@@ -9,6 +9,11 @@ namespace hpu_sim {
 
 inline constexpr c10::DispatchKeySet kCpuKeys(c10::DispatchKey::CPU);
 
+// Returns whether an operator writes to the argument.
+inline bool is_written(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
+
 // Boxed kernel for any operator. The CPU kernel gets CPU aliases of the hpu arguments, and its results become hpu
 // tensors. Nothing is copied, and the numbers equal the CPU's bit for bit.
 void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);

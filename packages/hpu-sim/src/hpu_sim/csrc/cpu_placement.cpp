@@ -9,12 +9,17 @@
 #include "counters.h"
 #include "cpu_fallback.h"
 #include "diagnostics.h"
+#include "fork_safety.h"
 
 namespace hpu_sim {
 namespace {
 
 std::atomic<bool> placement_allowed{true};
-std::mutex counts_mutex;
+
+ForkSafeMutex& counts_mutex() {
+  static auto* instance = new ForkSafeMutex();
+  return *instance;
+}
 
 // Written before the first operator runs.
 std::unordered_set<c10::OperatorName> operators_on_cpu;
@@ -32,7 +37,7 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
         name, name, " has no kernel on the device, and PT_HPU_PLACE_ON_CPU=none forbids to run it on the CPU.");
   }
   {
-    const std::lock_guard<std::mutex> lock(counts_mutex);
+    const std::lock_guard<std::mutex> lock(counts_mutex());
     ++counts()[name];
   }
   record_host_sync(name, "cpu_fallback");
@@ -86,7 +91,7 @@ void set_cpu_placement_allowed(bool allowed) {
 }
 
 std::map<std::string, int64_t> cpu_placement_counts() {
-  const std::lock_guard<std::mutex> lock(counts_mutex);
+  const std::lock_guard<std::mutex> lock(counts_mutex());
   return counts();
 }
 

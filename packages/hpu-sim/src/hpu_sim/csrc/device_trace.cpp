@@ -7,20 +7,23 @@
 #include <mutex>
 #include <utility>
 
+#include "fork_safety.h"
+
 namespace hpu_sim {
 namespace {
 
 // About 100 MB. A recording that is never stopped must not fill the host's memory.
 constexpr size_t kMaxEvents = 1'000'000;
 
-std::mutex& trace_mutex() {
-  static std::mutex instance;
-  return instance;
+// Never destroyed: gloo's threads may end an event while the process exits.
+ForkSafeMutex& trace_mutex() {
+  static auto* instance = new ForkSafeMutex();
+  return *instance;
 }
 
 DeviceTrace& trace() {
-  static DeviceTrace instance;
-  return instance;
+  static auto* instance = new DeviceTrace();
+  return *instance;
 }
 
 }  // namespace

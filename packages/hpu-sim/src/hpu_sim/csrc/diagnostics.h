@@ -12,7 +12,8 @@
 namespace hpu_sim {
 
 struct Diagnostic {
-  // host_sync, cpu_fallback, cache_miss, compilation, recompilation, h2d, d2h, collective, dtype, unsupported
+  // host_sync, cpu_fallback, cache_miss, compilation, recompilation, h2d, d2h, collective, dtype, unsupported,
+  // late_error, graph_break
   const char* kind;
   std::string op;
   std::string detail;

@@ -2,9 +2,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <string>
 #include <unordered_map>
 
 #include "diagnostics.h"
+#include "graph.h"
+#include "strict.h"
 
 namespace hpu_sim {
 namespace {
@@ -23,6 +28,8 @@ void check_low_precision(c10::ScalarType dtype, const std::string& op) {
     throw_unsupported(op, "FP8 not supported on Gaudi, Gaudi2 or higher required");
   }
 }
+
+constexpr const char* kComplexText = "Complex datatype is not supported on HPU device.";
 
 constexpr uint64_t kAlwaysReport = 64;
 constexpr uint64_t kSampleEvery = 16;
@@ -71,18 +78,60 @@ bool is_int64_supported() {
   return int64_supported.load(std::memory_order_relaxed);
 }
 
+void round_to_stored(const at::Tensor& cpu) {
+  if (cpu.scalar_type() == at::kDouble) {
+    cpu.copy_(cpu.to(at::kFloat));
+  } else if (cpu.scalar_type() == at::kLong && !is_int64_supported()) {
+    cpu.copy_(cpu.to(at::kInt));
+  }
+}
+
+void check_range_from_host(const at::Tensor& cpu) {
+  static const bool is_checked = [] {
+    const char* value = std::getenv("PT_HPU_ENABLE_VALID_DATA_RANGE_CHECK");
+    return value == nullptr || std::string(value) != "0";
+  }();
+  if (!is_checked || !graph_recorder().lazy() || is_int64_supported() || cpu.scalar_type() != at::kLong ||
+      cpu.numel() == 0) {
+    return;
+  }
+  const auto low = cpu.min().item<int64_t>();
+  const auto high = cpu.max().item<int64_t>();
+  constexpr int64_t kLow = std::numeric_limits<int32_t>::min();
+  constexpr int64_t kHigh = std::numeric_limits<int32_t>::max();
+  if (low < kLow || high > kHigh) {
+    throw_unsupported(
+        "aten::copy_",
+        "Error when trying to cast Long to Int, Input values range [",
+        low,
+        ", ",
+        high,
+        "] exceeds Int range [",
+        kLow,
+        ", ",
+        kHigh,
+        "]");
+  }
+}
+
 void check_dtype_from_host(c10::ScalarType dtype) {
   static const std::string op = "aten::copy_";
   if (c10::isComplexType(dtype)) {
-    throw_unsupported(op, "Complex datatype is not supported on HPU device.");
+    throw_unsupported(op, kComplexText);
   }
   check_low_precision(dtype, op);
 }
 
 void check_dtype_on_device(c10::ScalarType dtype, const std::string& op) {
   check_low_precision(dtype, op);
+  const bool is_complex = c10::isComplexType(dtype);
+  if (C10_UNLIKELY(is_complex)) {
+    if (is_strict()) {
+      throw_unsupported(op, kComplexText);
+    }
+    count_lenience(Lenience::kComplexResult);
+  }
   if (C10_UNLIKELY(is_observed())) {
-    const bool is_complex = c10::isComplexType(dtype);
     if ((is_complex || dtype == c10::ScalarType::Double) && should_report(op)) {
       notify({"dtype", op, is_complex ? "complex" : "float64"});
     }

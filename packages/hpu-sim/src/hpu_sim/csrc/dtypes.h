@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
 namespace hpu_sim {
@@ -20,8 +21,16 @@ bool is_float8(c10::ScalarType dtype);
 // Throws the bridge's error for a dtype of host data that the device does not support.
 void check_dtype_from_host(c10::ScalarType dtype);
 
-// Throws the bridge's error for a dtype of an operator's result. Complex results pass and notify the listener instead,
-// so that one run finds all of them. float64 results, which a card computes in float32, notify it too.
+// Rounds a tensor on the CPU to what the device stores in strict mode: float64 as float32, and int64 as int32 on a
+// device without int64.
+void round_to_stored(const at::Tensor& cpu);
+
+// Throws the bridge's error for int64 data of the host that lazy mode cannot store. For strict mode.
+void check_range_from_host(const at::Tensor& cpu);
+
+// Throws the bridge's error for a dtype of an operator's result. Outside of strict mode complex results pass and notify
+// the listener instead, so that one run finds all of them. float64 results, which a card computes in float32, notify it
+// too.
 //
 // A notification costs more than many operators do, and a program may use one of these dtypes everywhere. The first
 // results of each operator are always reported, later ones sampled: of each sampling window every 16th result, with

@@ -5,6 +5,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include "allocator.h"
+#include "pipeline.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
@@ -19,6 +20,7 @@ class HPUGeneratorImpl final : public c10::GeneratorImpl {
   const at::Generator& cpu() const { return cpu_; }
 
   void set_current_seed(uint64_t seed) override {
+    pipeline().join();
     const auto lock = lock_state();
     cpu_.set_current_seed(seed);
   }
@@ -63,8 +65,9 @@ class HPUGeneratorImpl final : public c10::GeneratorImpl {
 }  // namespace
 
 const at::Generator& default_generator() {
-  static const at::Generator generator = new_generator();
-  return generator;
+  // Never destroyed: threads of autograd may draw numbers while the process exits.
+  static const auto* generator = new at::Generator(new_generator());
+  return *generator;
 }
 
 at::Generator new_generator() {

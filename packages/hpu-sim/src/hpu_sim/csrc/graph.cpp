@@ -7,7 +7,7 @@ namespace hpu_sim {
 void GraphRecorder::add(const GraphNode& node) {
   std::optional<Diagnostic> miss;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     ++num_ops_;
     op_hash_ = hash_combine(op_hash_, node.op_hash);
     graph_hash_ = hash_combine(hash_combine(graph_hash_, node.op_hash), node.argument_hash);
@@ -39,7 +39,7 @@ void GraphRecorder::flush() {
   const char* compiled = nullptr;
   const int64_t start_ns = is_traced() ? now_ns() : 0;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     if (num_ops_ == 0) {
       return;
     }
@@ -66,18 +66,19 @@ void GraphRecorder::flush() {
 }
 
 GraphRecorder::Totals GraphRecorder::totals() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   return totals_;
 }
 
 void GraphRecorder::reset_totals() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   totals_ = Totals{};
 }
 
 GraphRecorder& graph_recorder() {
-  static GraphRecorder instance;
-  return instance;
+  // Never destroyed: threads of autograd may add operators while the process exits.
+  static auto* instance = new GraphRecorder();
+  return *instance;
 }
 
 void check_not_lazy(const std::string& op, const std::string& alternative) {

@@ -12,6 +12,7 @@
 #include <c10/util/FunctionRef.h>
 
 #include "diagnostics.h"
+#include "fork_safety.h"
 #include "recipe_key.h"
 
 namespace hpu_sim {
@@ -53,7 +54,7 @@ class GraphRecorder {
   std::optional<Diagnostic> detect_cache_miss(const GraphNode& node);
 
   std::atomic<bool> lazy_{false};
-  mutable std::mutex mutex_;
+  mutable ForkSafeMutex mutex_;
   int64_t num_ops_ = 0;
   uint64_t op_hash_ = 0;     // of the graph's operators
   uint64_t graph_hash_ = 0;  // of the graph's operators and their arguments: the recipe's key

@@ -1,5 +1,5 @@
-// Devices, streams and events. Kernels finish before their call returns, so a stream never has pending work and an
-// event is a timestamp.
+// Devices, streams and events. Kernels finish before their call returns, so the only pending work of a stream is that
+// of deferred.h, and an event is a timestamp and what it comes after.
 #include <atomic>
 #include <chrono>
 #include <string>
@@ -22,6 +22,7 @@ using Clock = std::chrono::steady_clock;
 
 struct EventTimestamp {
   Clock::time_point recorded;
+  StreamClock comes_after;
 };
 
 std::atomic<int> device_count{1};
@@ -30,12 +31,6 @@ std::atomic<int> device_count{1};
 constexpr c10::StreamId kStreamPoolSize = 32;
 std::atomic<c10::StreamId> next_stream{0};
 thread_local c10::StreamId current_stream = 0;
-
-// Reporting completion makes deferred copies visible.
-bool has_no_pending_work() {
-  deferred_copies().run_all();
-  return true;
-}
 
 class HPUGuardImpl final : public c10::impl::DeviceGuardImplInterface {
  public:
@@ -74,23 +69,41 @@ class HPUGuardImpl final : public c10::impl::DeviceGuardImplInterface {
     current_stream = stream.id();
     return previous;
   }
-  bool queryStream(const c10::Stream& /*stream*/) const override { return has_no_pending_work(); }
-  void synchronizeStream(const c10::Stream& /*stream*/) const override { record_host_sync("Stream.synchronize"); }
+  // Reporting completion makes the deferred copies before it visible.
+  bool queryStream(const c10::Stream& stream) const override {
+    deferred_copies().run_up_to(deferred_copies().clock_of(stream.id()));
+    return true;
+  }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    record_host_sync("Stream.synchronize", deferred_copies().clock_of(stream.id()));
+  }
 
   void record(
-      void** event, const c10::Stream& /*stream*/, c10::DeviceIndex /*index*/, c10::EventFlag /*flag*/) const override {
+      void** event, const c10::Stream& stream, c10::DeviceIndex /*index*/, c10::EventFlag /*flag*/) const override {
     if (*event == nullptr) {
       *event = new EventTimestamp();
     }
-    static_cast<EventTimestamp*>(*event)->recorded = Clock::now();
+    *static_cast<EventTimestamp*>(*event) = {Clock::now(), deferred_copies().clock_of(stream.id())};
   }
-  void block(void* /*event*/, const c10::Stream& /*stream*/) const override {}
-  bool queryEvent(void* /*event*/) const override { return has_no_pending_work(); }
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event != nullptr) {
+      deferred_copies().order_after(stream.id(), static_cast<EventTimestamp*>(event)->comes_after);
+    }
+  }
+  bool queryEvent(void* event) const override {
+    if (event != nullptr) {
+      deferred_copies().run_up_to(static_cast<EventTimestamp*>(event)->comes_after);
+    }
+    return true;
+  }
   void destroyEvent(void* event, c10::DeviceIndex /*index*/) const noexcept override {
     delete static_cast<EventTimestamp*>(event);
   }
 #if HPU_SIM_TORCH >= 204
-  void synchronizeEvent(void* /*event*/) const override { record_host_sync("Event.synchronize"); }
+  void synchronizeEvent(void* event) const override {
+    record_host_sync(
+        "Event.synchronize", event == nullptr ? StreamClock{} : static_cast<EventTimestamp*>(event)->comes_after);
+  }
   double elapsedTime(void* start, void* end, c10::DeviceIndex /*index*/) const override {
     TORCH_CHECK(start != nullptr && end != nullptr, "Both events must be recorded before calculating elapsed time.");
     const auto elapsed = static_cast<EventTimestamp*>(end)->recorded - static_cast<EventTimestamp*>(start)->recorded;
@@ -116,6 +129,7 @@ void check_device_index(c10::DeviceIndex index) {
 
 void synchronize_device() {
   record_host_sync("synchronize");
+  deferred_copies().run_all();
   wait_for_collectives();
 }
 

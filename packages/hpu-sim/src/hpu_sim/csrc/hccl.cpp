@@ -20,6 +20,8 @@
 #include "graph.h"
 #include "hccl_tensors.h"
 #include "hccl_work.h"
+#include "pipeline.h"
+#include "strict.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
@@ -65,10 +67,12 @@ class HcclBackend final : public c10d::Backend {
   }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
+    const OddBytePadding padding(tensors);
     OutputBuffers buffers;
     auto bytes = buffers.add(as_bytes("broadcast", tensors));
     record_collective("broadcast", tensors);
-    return enqueue(c10d::OpType::BROADCAST, gloo_->broadcast(bytes, options), tensors, buffers.copy_back());
+    auto gloo = gloo_->broadcast(bytes, options);
+    return enqueue(c10d::OpType::BROADCAST, std::move(gloo), tensors, padding.add(buffers.copy_back()));
   }
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
@@ -96,12 +100,13 @@ class HcclBackend final : public c10d::Backend {
       return allgather_uneven(outputs.front(), inputs.front());
     }
 #endif
+    const OddBytePadding padding(concat_lists({concat_lists(outputs), inputs}));
     OutputBuffers buffers;
     auto to = buffers.add(as_bytes("allgather", outputs));
     auto from = as_input_bytes("allgather", inputs);
     record_collective("allgather", inputs);
-    return enqueue(
-        c10d::OpType::ALLGATHER, gloo_->allgather(to, from, options), concat_lists(outputs), buffers.copy_back());
+    auto gloo = gloo_->allgather(to, from, options);
+    return enqueue(c10d::OpType::ALLGATHER, std::move(gloo), concat_lists(outputs), padding.add(buffers.copy_back()));
   }
 
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
@@ -162,7 +167,12 @@ class HcclBackend final : public c10d::Backend {
 
   WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) override {
     return run_reduce_scatter(
-        "reduce_scatter", c10d::OpType::REDUCE_SCATTER, NativeReduceDtypes::kFloats, outputs, inputs, options);
+        "reduce_scatter",
+        c10d::OpType::REDUCE_SCATTER,
+        is_strict() ? NativeReduceDtypes::kAll : NativeReduceDtypes::kFloats,
+        outputs,
+        inputs,
+        options);
   }
 
   WorkPtr _reduce_scatter_base(
@@ -220,27 +230,46 @@ class HcclBackend final : public c10d::Backend {
   }
 
   WorkPtr send(Tensors& tensors, int destination, int tag) override {
+    const OddBytePadding padding(tensors);
     auto bytes = as_input_bytes("send", tensors);
     record_collective("send", tensors);
-    return launched(make_hccl_work(c10d::OpType::SEND, gloo_->send(bytes, destination, tag), tensors));
+    auto gloo = gloo_->send(bytes, destination, used_tag(tag));
+    return launched(
+        make_hccl_work(c10d::OpType::SEND, std::move(gloo), tensors, /*queue=*/nullptr, padding.add(nullptr)));
   }
 
   WorkPtr recv(Tensors& tensors, int source, int tag) override {
+    const OddBytePadding padding(tensors);
     OutputBuffers buffers;
     auto bytes = buffers.add(as_bytes("recv", tensors));
     record_collective("recv", tensors);
+    auto gloo = gloo_->recv(bytes, source, used_tag(tag));
     return launched(make_hccl_work(
-        c10d::OpType::RECV, gloo_->recv(bytes, source, tag), tensors, /*queue=*/nullptr, buffers.copy_back()));
+        c10d::OpType::RECV, std::move(gloo), tensors, /*queue=*/nullptr, padding.add(buffers.copy_back())));
+  }
+
+  WorkPtr recvAnysource(Tensors& /*tensors*/, int /*tag*/) override {
+    throw_unsupported("recv_any_source", "ProcessGroupHcclBase does not support recv");
   }
 
   // A barrier of the hosts. It does not synchronize the device.
   WorkPtr barrier(const c10d::BarrierOptions& options) override { return gloo_->barrier(options); }
 
 #if HPU_SIM_TORCH >= 201
-  // A program that raises between the two leaves the group coalescing, and torch offers it no way to reset that. The
-  // next start therefore drops what was launched before, whose works the caller has.
+  // A program that raises between the two leaves the group coalescing, and torch offers it no way to reset that.
+  // Outside of strict mode the next start therefore drops what was launched before, whose works the caller has.
   void startCoalescing() override {
+    ensure_acquired();
     const std::lock_guard<std::mutex> lock(coalesced_mutex_);
+    if (coalesced_.has_value()) {
+      if (is_strict()) {
+        throw_unsupported(
+            "startCoalescing",
+            "Coalescing is already in progress. Have you invoked startCoalescing again without endCoalescing. BTW "
+            "nested coalesing is not supported.");
+      }
+      count_lenience(Lenience::kNestedCoalescing);
+    }
     coalesced_.emplace();
   }
 
@@ -264,9 +293,12 @@ class HcclBackend final : public c10d::Backend {
     return work;
   }
 
+  // The bridge ignores tags: messages between two ranks match in their order.
+  static int used_tag(int tag) { return is_strict() ? 0 : tag; }
+
   std::vector<WorkPtr> take_coalesced() {
     const std::lock_guard<std::mutex> lock(coalesced_mutex_);
-    TORCH_CHECK(coalesced_.has_value(), "hccl: endCoalescing needs a startCoalescing before it.");
+    TORCH_CHECK(coalesced_.has_value(), "endCoalescing invoked without startCoalescing");
     auto works = std::move(*coalesced_);
     coalesced_.reset();
     return works;
@@ -289,9 +321,31 @@ class HcclBackend final : public c10d::Backend {
   }
 #endif
 
+  // The bridge checks the reduction in the thread that executes.
+  static bool fails_late(const char* name, const c10d::ReduceOp& op) {
+    if (!Pipeline::is_on()) {
+      return false;
+    }
+    try {
+      check_reduction(name, op);
+      return false;
+    } catch (const c10::Error&) {
+      pipeline().fail(name, std::current_exception());
+      return true;
+    }
+  }
+
+  // Returns the work of a collective that never runs, on any rank.
+  WorkPtr failed(c10d::OpType type, const Tensors& outputs) {
+    return enqueue(type, gloo_->barrier({}), outputs, nullptr);
+  }
+
   template <typename Reduce>
   WorkPtr run_reduction(
       const char* name, const c10d::ReduceOp& op, c10d::OpType type, const Tensors& tensors, const Reduce& reduce) {
+    if (fails_late(name, op)) {
+      return failed(type, tensors);
+    }
     auto reduction = make_allreduce(name, op, tensors);
     record_collective(name, tensors);
     return enqueue(type, std::move(reduction), tensors, reduce);
@@ -313,6 +367,9 @@ class HcclBackend final : public c10d::Backend {
       const Tensors& outputs,
       const TensorLists& inputs,
       const c10d::ReduceScatterOptions& options) {
+    if (fails_late(name, options.reduceOp)) {
+      return failed(type, outputs);
+    }
     auto reduction = make_reduce_scatter(name, options.reduceOp, outputs, inputs, native_dtypes, getRank(), getSize());
     record_collective(name, concat_lists(inputs));
     return enqueue(type, std::move(reduction), outputs, [&](Tensors& buffers) {

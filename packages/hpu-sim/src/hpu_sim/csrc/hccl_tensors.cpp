@@ -8,27 +8,15 @@
 #include <c10/core/InferenceMode.h>
 
 #include "alias.h"
+#include "allocator.h"
 #include "deferred.h"
 #include "diagnostics.h"
 #include "dtypes.h"
+#include "strict.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
 namespace {
-
-void check_reduction(const char* name, const c10d::ReduceOp& op) {
-  switch (op) {
-    case c10d::ReduceOp::SUM:
-    case c10d::ReduceOp::MIN:
-    case c10d::ReduceOp::MAX:
-      return;
-    case c10d::ReduceOp::PRODUCT:
-      // The bridge accepts it, the library below does not.
-      throw_unsupported(name, "HCCL reduces by SUM, MIN or MAX (simulated), got PRODUCT: gather and multiply instead.");
-    default:
-      throw_unsupported(name, "Unsupported ReduceOp for HCCL process group");
-  }
-}
 
 void check_dtype(const char* name, c10::ScalarType dtype) {
   switch (dtype) {
@@ -98,7 +86,9 @@ bool is_native(const at::Tensor& tensor, NativeReduceDtypes native_dtypes) {
     return false;
   }
 #endif
+  // Gloo reduces no bool.
   return dtype == at::kFloat || dtype == at::kBFloat16 ||
+         (native_dtypes == NativeReduceDtypes::kAll && dtype != at::kBool && !is_float8(dtype)) ||
          (native_dtypes == NativeReduceDtypes::kFloatsAndInts && (dtype == at::kInt || dtype == at::kLong));
 }
 
@@ -110,6 +100,20 @@ bool are_native(const Tensors& tensors, NativeReduceDtypes native_dtypes) {
 }
 
 }  // namespace
+
+void check_reduction(const char* name, const c10d::ReduceOp& op) {
+  switch (op) {
+    case c10d::ReduceOp::SUM:
+    case c10d::ReduceOp::MIN:
+    case c10d::ReduceOp::MAX:
+      return;
+    case c10d::ReduceOp::PRODUCT:
+      // The bridge accepts it, the library below does not.
+      throw_unsupported(name, "HCCL reduces by SUM, MIN or MAX (simulated), got PRODUCT: gather and multiply instead.");
+    default:
+      throw_unsupported(name, "Unsupported ReduceOp for HCCL process group");
+  }
+}
 
 Tensors concat_lists(const TensorLists& lists) {
   Tensors tensors;
@@ -205,6 +209,37 @@ std::function<void()> OutputBuffers::copy_back() const {
   return [aliases = aliases_, buffers = buffers_] {
     for (size_t i = 0; i < aliases.size(); ++i) {
       aliases[i].copy_(buffers[i]);
+    }
+  };
+}
+
+OddBytePadding::OddBytePadding(const Tensors& tensors) {
+  if (!is_strict()) {
+    return;
+  }
+  for (const auto& tensor : tensors) {
+    if (is_hpu_tensor(tensor) && tensor.element_size() == 1 && tensor.numel() % 2 == 1 && tensor.is_contiguous()) {
+      grow_storage(tensor.storage(), static_cast<size_t>(tensor.storage_offset() + tensor.numel() + 1));
+      padded_.push_back(tensor);
+    }
+  }
+}
+
+std::function<void()> OddBytePadding::add(std::function<void()> on_completed) const {
+  if (padded_.empty()) {
+    return on_completed;
+  }
+  std::vector<std::vector<int64_t>> sizes;
+  for (const auto& tensor : padded_) {
+    sizes.push_back(tensor.sizes().vec());
+    tensor.unsafeGetTensorImpl()->set_sizes_contiguous({tensor.numel() + 1});
+  }
+  return [on_completed = std::move(on_completed), padded = padded_, sizes = std::move(sizes)] {
+    if (on_completed) {
+      on_completed();
+    }
+    for (size_t i = 0; i < padded.size(); ++i) {
+      padded[i].unsafeGetTensorImpl()->set_sizes_contiguous(sizes[i]);
     }
   };
 }

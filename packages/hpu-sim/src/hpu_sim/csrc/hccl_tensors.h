@@ -57,10 +57,24 @@ class OutputBuffers {
   Tensors buffers_;
 };
 
+// In strict mode, the element that the bridge adds to tensors with an odd number of one-byte elements until their
+// collective is waited for. To be constructed before the tensors are aliased.
+class OddBytePadding {
+ public:
+  explicit OddBytePadding(const Tensors& tensors);
+
+  // Adds the elements. Returns a function that calls `on_completed`, if not empty, and restores the sizes.
+  std::function<void()> add(std::function<void()> on_completed) const;
+
+ private:
+  Tensors padded_;
+};
+
 // The dtypes that HCCL reduces without conversion.
 enum class NativeReduceDtypes {
   kFloats,         // float32 and bfloat16: allreduce and reduce
-  kFloatsAndInts,  // also int32 and int64: reduce_scatter
+  kFloatsAndInts,  // also int32 and int64: reduce_scatter of a tensor
+  kAll,            // reduce_scatter of lists, in strict mode
 };
 
 // A reduction, which gloo runs in place on `buffers`.
@@ -72,6 +86,9 @@ struct Reduction {
   // lose precision, and the caller waits for the result.
   bool is_converted;
 };
+
+// Throws the bridge's error for a reduction that HCCL lacks.
+void check_reduction(const char* name, const c10d::ReduceOp& op);
 
 // Returns the reduction of an allreduce or reduce in place.
 Reduction make_allreduce(const char* name, const c10d::ReduceOp& op, const Tensors& tensors);

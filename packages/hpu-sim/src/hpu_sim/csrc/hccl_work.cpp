@@ -1,12 +1,17 @@
 #include "hccl_work.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 #include <vector>
 
+#include <torch/csrc/utils/pybind.h>
+
 #include "deferred.h"
 #include "device_trace.h"
+#include "fork_safety.h"
+#include "graph.h"
+#include "released_later.h"
+#include "strict.h"
 
 namespace hpu_sim {
 namespace {
@@ -14,7 +19,10 @@ namespace {
 // Set between `start_collective_event` and the construction of the work; `start_ns` is 0 otherwise.
 thread_local TraceEvent started_event{};
 
-std::mutex unwaited_mutex;
+ForkSafeMutex& unwaited_mutex() {
+  static auto* instance = new ForkSafeMutex();
+  return *instance;
+}
 
 std::vector<std::weak_ptr<PendingWork>>& unwaited_works() {
   static auto* works = new std::vector<std::weak_ptr<PendingWork>>();
@@ -23,31 +31,6 @@ std::vector<std::weak_ptr<PendingWork>>& unwaited_works() {
 
 using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
 
-std::mutex kept_mutex;
-
-std::vector<FuturePtr>& kept_futures() {
-  static auto* futures = new std::vector<FuturePtr>();
-  return *futures;
-}
-
-// Keeps a future for the next thread that launches a collective when gloo's has let go of it. Its tensors may have
-// Python objects, and a gloo thread that destroys these while Python exits aborts the process.
-void keep_from_gloo_threads(FuturePtr future) {
-  const std::lock_guard<std::mutex> lock(kept_mutex);
-  kept_futures().push_back(std::move(future));
-}
-
-void release_kept_futures() {
-  // Destroyed without the lock, because a thread that has Python's may wait for it.
-  std::vector<FuturePtr> released;
-  const std::lock_guard<std::mutex> lock(kept_mutex);
-  auto& kept = kept_futures();
-  const auto first =
-      std::partition(kept.begin(), kept.end(), [](const FuturePtr& future) { return future.use_count() > 1; });
-  std::move(first, kept.end(), std::back_inserter(released));
-  kept.erase(first, kept.end());
-}
-
 class HcclWork final : public c10d::Work {
  public:
   HcclWork(c10d::OpType type, PendingWorkPtr pending, Tensors outputs, WorkQueuePtr queue)
@@ -55,12 +38,27 @@ class HcclWork final : public c10d::Work {
     trace_until_completed(type);
   }
 
-  bool isCompleted() override { return pending_->is_completed(); }
+  // The bridge's waits in eager mode, and is always true.
+  bool isCompleted() override {
+    if (is_strict() && !graph_recorder().lazy()) {
+      synchronize();
+    }
+    return pending_->is_completed();
+  }
   bool isSuccess() const override { return gloo().isSuccess(); }
   std::exception_ptr exception() const override { return gloo().exception(); }
   int sourceRank() const override { return gloo().sourceRank(); }
   Tensors result() override { return outputs_; }
-  void synchronize() override { gloo().synchronize(); }
+  // Gloo's own returns before the outputs are written.
+  void synchronize() override {
+    if (PyGILState_Check() != 0) {
+      // Torch's binding keeps Python's lock.
+      const pybind11::gil_scoped_release no_gil;
+      wait(kNoTimeout);
+    } else {
+      wait(kNoTimeout);
+    }
+  }
   // The bridge ignores timeouts. Gloo waits up to the timeout of its group.
   bool wait(std::chrono::milliseconds /*timeout*/) override {
     if (queue_) {
@@ -76,7 +74,7 @@ class HcclWork final : public c10d::Work {
     auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
     gloo().getFuture()->addCallback(
         [future, pending = pending_, outputs = outputs_](c10::ivalue::Future& completed) mutable {
-          keep_from_gloo_threads(future);
+          released_later().keep(future);
           try {
             completed.value();  // Throws the collective's error, if any.
             pending->finish();
@@ -243,7 +241,7 @@ void start_collective_event(const char* name, int64_t bytes) {
 void wait_for_collectives() {
   std::vector<std::weak_ptr<PendingWork>> works;
   {
-    const std::lock_guard<std::mutex> lock(unwaited_mutex);
+    const std::lock_guard<std::mutex> lock(unwaited_mutex());
     works.swap(unwaited_works());
   }
   for (const auto& each : works) {
@@ -255,11 +253,11 @@ void wait_for_collectives() {
 
 WorkPtr make_hccl_work(
     c10d::OpType type, WorkPtr gloo, Tensors outputs, WorkQueuePtr queue, std::function<void()> on_completed) {
-  release_kept_futures();
+  released_later().release();
   auto pending = queue ? queue->push(std::move(gloo), std::move(on_completed))
                        : std::make_shared<PendingWork>(std::move(gloo), std::move(on_completed));
   if (C10_UNLIKELY(is_async())) {
-    const std::lock_guard<std::mutex> lock(unwaited_mutex);
+    const std::lock_guard<std::mutex> lock(unwaited_mutex());
     auto& works = unwaited_works();
     works.erase(
         std::remove_if(works.begin(), works.end(), [](const auto& work) { return work.expired(); }), works.end());

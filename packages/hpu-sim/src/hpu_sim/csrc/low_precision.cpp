@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "cpu_fallback.h"
 #include "cpu_placement.h"
 #include "dtypes.h"
+#include "recipe_key.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
@@ -29,6 +31,78 @@ std::string missing_dtype(const c10::Error& error) {
   return is_low ? dtype : "";
 }
 
+// Calls `function` on each tensor of an argument.
+template <typename Function>
+void for_each_tensor(const c10::IValue& value, const Function& function) {
+  if (value.isTensor() && value.toTensor().defined()) {
+    function(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor tensor : value.toTensorList()) {
+      function(tensor);
+    }
+  }
+}
+
+// What a kernel may have changed before it threw: written arguments, and the state of the generator.
+class KernelEffects {
+ public:
+  KernelEffects(const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
+    const auto& schema = op.schema().arguments();
+    uint64_t key = std::hash<c10::OperatorName>()(op.operator_name());
+    bool has_effects = false;
+    for (size_t i = 0; i < schema.size(); ++i) {
+      has_effects |= is_written(schema[i]) || arguments[i].isGenerator();
+      for_each_tensor(arguments[i], [&key](const at::Tensor& tensor) {
+        key = hash_combine(key, static_cast<uint64_t>(tensor.scalar_type()));
+      });
+    }
+    // A copy is spared once the CPU is known to have the kernel.
+    if (!has_effects || known().count(key) != 0) {
+      return;
+    }
+    key_ = key;
+    for (size_t i = 0; i < schema.size(); ++i) {
+      if (is_written(schema[i])) {
+        for_each_tensor(
+            arguments[i], [this](const at::Tensor& tensor) { tensors_.emplace_back(tensor, tensor.clone()); });
+      } else if (arguments[i].isGenerator()) {
+        generator_ = arguments[i].toGenerator();
+        const std::lock_guard<std::mutex> lock(generator_.mutex());
+        random_state_ = generator_.get_state();
+      }
+    }
+  }
+
+  void remember_kernel() const {
+    if (key_ != 0) {
+      known().insert(key_);
+    }
+  }
+
+  void undo() {
+    for (const auto& [tensor, before] : tensors_) {
+      tensor.resize_(before.sizes());
+      tensor.copy_(before);
+    }
+    if (random_state_.defined()) {
+      const std::lock_guard<std::mutex> lock(generator_.mutex());
+      generator_.set_state(random_state_);
+    }
+  }
+
+ private:
+  // Operators with dtypes for which the CPU has a kernel.
+  static std::unordered_set<uint64_t>& known() {
+    thread_local std::unordered_set<uint64_t> instance;
+    return instance;
+  }
+
+  uint64_t key_ = 0;
+  std::vector<std::pair<at::Tensor, at::Tensor>> tensors_;
+  at::Generator generator_;
+  at::Tensor random_state_;
+};
+
 // One call of an operator on float32 copies of its low-precision arguments.
 class Float32Call {
  public:
@@ -42,7 +116,7 @@ class Float32Call {
     }
     op_.redispatchBoxed(kCpuKeys, &stack_);
     for (const auto& copy : copies_) {
-      if (copy.is_written) {
+      if (copy.written) {
         copy.narrow.resize_(copy.wide.sizes());
         copy.narrow.copy_(copy.wide);
       }
@@ -57,7 +131,7 @@ class Float32Call {
   struct Copy {
     at::Tensor narrow;
     at::Tensor wide;
-    bool is_written;
+    bool written;
   };
 
   at::Tensor cast_input(const at::Tensor& tensor, const c10::Argument& argument) {
@@ -71,8 +145,7 @@ class Float32Call {
     if (!is_low_precision(tensor.scalar_type())) {
       return tensor;
     }
-    const bool is_written = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-    copies_.push_back({tensor, tensor.to(at::kFloat), is_written});
+    copies_.push_back({tensor, tensor.to(at::kFloat), is_written(argument)});
     return copies_.back().wide;
   }
 
@@ -138,9 +211,11 @@ void redispatch_low_precision(const c10::OperatorHandle& op, torch::jit::Stack& 
   const auto first = stack.end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size());
   const torch::jit::Stack arguments(first, stack.end());
   const size_t size_below = stack.size() - arguments.size();
+  KernelEffects effects(op, arguments);
   std::exception_ptr error;
   try {
     op.redispatchBoxed(kCpuKeys, &stack);
+    effects.remember_kernel();
     return;
   } catch (const c10::Error& caught) {
     const std::string dtype = missing_dtype(caught);
@@ -150,6 +225,7 @@ void redispatch_low_precision(const c10::OperatorHandle& op, torch::jit::Stack& 
     }
     error = std::current_exception();
   }
+  effects.undo();
   torch::jit::Stack results;
   try {
     results = Float32Call(op, arguments).run();

@@ -7,6 +7,7 @@
 #include "counters.h"
 #include "cpu_placement.h"
 #include "deferred.h"
+#include "device_pool.h"
 #include "device_trace.h"
 #include "diagnostics.h"
 #include "dtypes.h"
@@ -17,6 +18,9 @@
 #include "hccl.h"
 #include "hccl_communicator.h"
 #include "hooks.h"
+#include "lost_call.h"
+#include "pipeline.h"
+#include "strict.h"
 
 namespace py = pybind11;
 
@@ -31,6 +35,16 @@ py::function& acquire_function() {
 void call_acquire_function() {
   const py::gil_scoped_acquire gil;
   acquire_function()();
+}
+
+py::function& locator_function() {
+  static auto* function = new py::function();
+  return *function;
+}
+
+std::string call_locator_function() {
+  const py::gil_scoped_acquire gil;
+  return locator_function()().cast<std::string>();
 }
 
 py::function& listener_function() {
@@ -52,11 +66,11 @@ void set_listener(const std::optional<py::function>& listener) {
 
 bool register_autocast(const std::string& name, const std::string& policy) {
   using hpu_sim::CastPolicy;
-  return hpu_sim::register_autocast(
-      name,
-      policy == "lower"  ? CastPolicy::kLower
-      : policy == "fp32" ? CastPolicy::kFloat32
-                         : CastPolicy::kPromote);
+  static const std::map<std::string, CastPolicy> policies = {
+      {"lower", CastPolicy::kLower}, {"fp32", CastPolicy::kFloat32}, {"promote", CastPolicy::kPromote}};
+  const auto found = policies.find(policy);
+  TORCH_CHECK_VALUE(found != policies.end(), "`policy` must be lower, fp32 or promote, got ", policy);
+  return hpu_sim::register_autocast(name, found->second);
 }
 
 std::map<std::string, int64_t> stats() {
@@ -89,7 +103,22 @@ std::map<std::string, int64_t> memory_stats() {
       {"num_allocs", memory.num_allocs},
       {"num_frees", memory.num_frees},
       {"max_alloc_size", memory.max_alloc_size},
+      {"workspace", memory.workspace},
+      {"largest_free", memory.largest_free},
+      {"num_defragmentations", memory.num_defragmentations},
   };
+}
+
+std::map<std::string, int64_t> lenience_counts() {
+  using hpu_sim::Lenience;
+  std::map<std::string, int64_t> result;
+  for (const auto& [name, lenience] :
+       {std::pair("complex results", Lenience::kComplexResult),
+        std::pair("results with other strides", Lenience::kStridedResult),
+        std::pair("nested coalescings", Lenience::kNestedCoalescing)}) {
+    result[name] = hpu_sim::leniences[static_cast<size_t>(lenience)];
+  }
+  return result;
 }
 
 // The members of TraceEvent, in their order.
@@ -139,8 +168,34 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_listener", &set_listener);
   m.def("drain_autograd_engine", &hpu_sim::drain_autograd_engine, py::call_guard<py::gil_scoped_release>());
   m.def("set_acquired", &hpu_sim::set_acquired);
+  m.def(
+      "set_strict",
+      [](bool enabled,
+         int64_t alignment,
+         int64_t small_slab,
+         int64_t workspace,
+         int64_t max_slack,
+         double min_filling) {
+        hpu_sim::set_strict(
+            enabled ? std::make_optional(hpu_sim::PoolRules{alignment, small_slab, workspace, max_slack, min_filling})
+                    : std::nullopt);
+      });
+  m.def("is_strict", &hpu_sim::is_strict);
+  m.def("lenience_counts", &lenience_counts);
+  m.def("set_without_threads", [](bool value) { hpu_sim::is_without_threads = value; });
+  m.def("set_locator", [](py::function locate) {
+    locator_function() = std::move(locate);
+    hpu_sim::set_locator(&call_locator_function);
+  });
+  m.def("notify", [](const std::string& kind, const std::string& op, const std::string& detail) {
+    if (hpu_sim::is_observed()) {
+      hpu_sim::notify({kind.c_str(), op, detail});
+    }
+  });
+  m.def("join_pipeline", [] { hpu_sim::pipeline().join(); });
   m.def("check_not_lazy", &hpu_sim::check_not_lazy);
   m.def("set_async", &hpu_sim::set_async);
+  m.def("finish_copies", [] { hpu_sim::deferred_copies().run_all(); });
   m.def("mark_step", [] { hpu_sim::graph_recorder().flush(); });
   m.def("synchronize", &hpu_sim::synchronize_device, py::call_guard<py::gil_scoped_release>());
   m.def("stats", &stats);

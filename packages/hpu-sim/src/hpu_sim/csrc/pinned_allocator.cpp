@@ -6,12 +6,16 @@
 
 #include <c10/core/CPUAllocator.h>
 
+#include "fork_safety.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
 namespace {
 
-std::mutex pinned_mutex;
+ForkSafeMutex& pinned_mutex() {
+  static auto* instance = new ForkSafeMutex(ForkOrder::kInner);
+  return *instance;
+}
 
 std::unordered_set<const void*>& pinned_blocks() {
   // Never destroyed: tensors in other static objects may outlive it at exit.
@@ -21,7 +25,7 @@ std::unordered_set<const void*>& pinned_blocks() {
 
 void free_pinned(void* data) {
   {
-    std::lock_guard<std::mutex> lock(pinned_mutex);
+    const std::lock_guard<std::mutex> lock(pinned_mutex());
     pinned_blocks().erase(data);
   }
   c10::GetCPUAllocator()->raw_deallocate(data);
@@ -33,7 +37,7 @@ class PinnedAllocator final : public c10::Allocator {
     void* data = c10::GetCPUAllocator()->raw_allocate(bytes);
     // Empty tensors share the null pointer.
     if (data != nullptr) {
-      std::lock_guard<std::mutex> lock(pinned_mutex);
+      const std::lock_guard<std::mutex> lock(pinned_mutex());
       pinned_blocks().insert(data);
     }
     return c10::DataPtr(data, data, &free_pinned, c10::Device(c10::DeviceType::CPU));
@@ -55,7 +59,7 @@ c10::Allocator* pinned_allocator() {
 }
 
 bool is_pinned(const void* data) {
-  std::lock_guard<std::mutex> lock(pinned_mutex);
+  const std::lock_guard<std::mutex> lock(pinned_mutex());
   return pinned_blocks().count(data) != 0;
 }
 

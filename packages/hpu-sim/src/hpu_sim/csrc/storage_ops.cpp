@@ -2,6 +2,8 @@
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/TensorFactories.h>
+#include <ATen/ops/clone_native.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/accumulate.h>
 #include <torch/library.h>
@@ -12,6 +14,7 @@
 #include "graph.h"
 #include "guard.h"
 #include "pinned_allocator.h"
+#include "strict.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
@@ -59,6 +62,15 @@ at::Tensor empty_strided(
   const auto type = dtype.value_or(at::get_default_dtype_as_scalartype());
   check_dtype_on_device(type, "aten::empty_strided");
   return fill_if_deterministic(at::detail::empty_strided_generic(size, stride, device_allocator(), kHpuKeys, type));
+}
+
+// The bridge preserves no strides: a clone is contiguous, or has the channels last.
+at::Tensor clone(const at::Tensor& self, Optional<at::MemoryFormat> memory_format) {
+  const auto format = memory_format.value_or(at::MemoryFormat::Preserve);
+  if (!is_strict() || format != at::MemoryFormat::Preserve) {
+    return at::native::clone(self, memory_format);
+  }
+  return at::empty(self.sizes(), self.options(), self.suggest_memory_format()).copy_(self);
 }
 
 // Grows `storage` to hold a contiguous tensor of `size` behind `offset`.
@@ -148,6 +160,7 @@ at::Tensor pin_memory(const at::Tensor& self, Optional<c10::Device> /*device*/) 
 TORCH_LIBRARY_IMPL(aten, HPU, m) {
   m.impl("empty.memory_format", &empty);
   m.impl("empty_strided", &empty_strided);
+  m.impl("clone", &clone);
   m.impl("resize_", &resize_);
   m.impl("set_.source_Storage_storage_offset", &set_storage_offset);
   m.impl("set_.source_Storage", &set_storage);

@@ -1,6 +1,7 @@
 """Build of the C++ extension: compiled on first use for the installed torch, then loaded from a cache.
 
-A cache entry belongs to one build of torch, one Python and one state of the sources, so entries never become invalid.
+A cache entry belongs to one build of torch, one Python, one state of the sources, one C library and one compiler, so
+entries never become invalid. A home folder may serve machines that differ in the last two.
 An entry is built in a temporary folder and renamed into place once it is complete. A file lock lets one of several
 processes build while the others wait; the kernel releases it when its holder exits.
 """
@@ -8,11 +9,13 @@ processes build while the others wait; the kernel releases it when its holder ex
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import importlib.machinery
 import importlib.util
 import json
 import os
+import platform
 import shutil
 import stat
 import subprocess
@@ -42,6 +45,8 @@ _LIBRARY: Final = f"{EXTENSION_NAME}.so"
 _METADATA_FILE: Final = "metadata.json"
 _LOG_LINES: Final = 40
 _ROOT: Final = 0
+_DEFAULT_COMPILER: Final = "c++"
+_NO_COMPILER: Final = "none"
 
 
 class BuildError(RuntimeError):
@@ -60,14 +65,20 @@ def cache_folder() -> Path:
 
 
 def build_key() -> str:
-    """Return the name of the cache entry for this torch, this Python and these sources."""
+    """Return the name of the cache entry for this torch, this Python, these sources, this C library and compiler."""
+    return f"{_key_of_any_compiler()}-{_compiler_id()}"
+
+
+def _key_of_any_compiler() -> str:
     import torch
 
     digest = hashlib.sha256()
     for part in (
         torch.__version__,
         str(torch.version.git_version),
+        str(torch.compiled_with_cxx11_abi()),
         sysconfig.get_config_var("SOABI") or "",
+        "-".join(platform.libc_ver()),
         *COMPILER_FLAGS,
     ):
         digest.update(part.encode() + b"\0")
@@ -77,23 +88,47 @@ def build_key() -> str:
     return f"torch-{torch.__version__}-{sys.implementation.cache_tag}-{digest.hexdigest()[:16]}"
 
 
+def _compiler_id() -> str:
+    """Return a digest of which compiler is installed; not of its version, which only a subprocess could tell."""
+    compiler = _find_compiler()
+    if compiler is None:
+        return _NO_COMPILER
+    return hashlib.sha256(f"{compiler}\0{compiler.stat().st_size}".encode()).hexdigest()[:8]
+
+
+def _find_compiler() -> Path | None:
+    found = shutil.which(os.environ.get("CXX", _DEFAULT_COMPILER))
+    # "c++" is a link to a file whose name or size differs between versions.
+    return None if found is None else Path(found).resolve()
+
+
 def load_extension() -> ModuleType:
     """Return the C++ extension; build it first if the cache has no complete entry.
 
     Raises:
-        BuildError: If there is no C++ compiler, the compiler fails, or the cache folder is not writable.
+        BuildError: If there is no C++ compiler, the compiler fails, the cache folder is not writable, or the extension
+            does not load.
 
     Warns:
         UserWarning: If torch is newer than the newest that the device is tested with.
     """
     _warn_of_newer_torch()
-    entry = cache_folder() / build_key()
+    entry = _cache_entry()
     if not _is_complete(entry):
         with _locked(entry):
             # Another process may have built it during the wait for the lock.
             if not _is_complete(entry):
                 _build(entry)
     return _import_library(entry / _LIBRARY)
+
+
+def _cache_entry() -> Path:
+    """Return the cache entry of this machine; without a compiler, a complete one of any compiler."""
+    entry = cache_folder() / build_key()
+    if _find_compiler() is None:
+        built = sorted(entry.parent.glob(f"{glob.escape(_key_of_any_compiler())}-????????"))
+        return next(filter(_is_complete, built), entry)
+    return entry
 
 
 def _warn_of_newer_torch() -> None:
@@ -136,8 +171,14 @@ def _import_library(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_loader(EXTENSION_NAME, loader)
     if spec is None:  # For the type checker: a loader with a name has a spec.
         raise BuildError(f"cannot load {path}")
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
+    try:
+        module = importlib.util.module_from_spec(spec)
+        loader.exec_module(module)
+    except ImportError as error:
+        raise BuildError(
+            f"the simulated device in {path.parent} must load, got {error}; remove that folder to build it again, "
+            f"or set {CACHE_VARIABLE} to another one"
+        ) from error
     return module
 
 
@@ -180,8 +221,8 @@ def _build(entry: Path) -> None:
 
 
 def _check_compiler() -> None:
-    compiler = os.environ.get("CXX", "c++")
-    if shutil.which(compiler) is None:
+    if _find_compiler() is None:
+        compiler = os.environ.get("CXX", _DEFAULT_COMPILER)
         raise BuildError(
             f"hpu-sim needs a C++ compiler and found no {compiler!r} on PATH; "
             "install one (Debian and Ubuntu: apt-get install g++) or set CXX"

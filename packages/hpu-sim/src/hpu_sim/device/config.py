@@ -18,6 +18,7 @@ GENERATION_VARIABLE: Final = "HPU_SIM_GENERATION"
 RELEASE_VARIABLE: Final = "HPU_SIM_RELEASE"
 MEMORY_VARIABLE: Final = "HPU_SIM_MEMORY"
 ASYNC_VARIABLE: Final = "HPU_SIM_ASYNC"
+STRICT_VARIABLE: Final = "HPU_SIM_STRICT"
 PLACE_ON_CPU_VARIABLE: Final = "PT_HPU_PLACE_ON_CPU"
 LAZY_VARIABLE: Final = "PT_HPU_LAZY_MODE"
 INT64_VARIABLE: Final = "PT_ENABLE_INT64_SUPPORT"
@@ -46,6 +47,7 @@ class SimConfig:
         release: Simulated SynapseAI release.
         lazy: Whether operators are collected into graphs until ``mark_step``, or run one by one.
         memory_bytes: Memory of one device, in bytes.
+        strict: Whether what a card refuses or does otherwise fails or shows itself here.
     """
 
     devices: int
@@ -53,6 +55,7 @@ class SimConfig:
     release: releases.Release
     lazy: bool
     memory_bytes: int
+    strict: bool = False
 
     @property
     def has_less_memory(self) -> bool:
@@ -72,7 +75,7 @@ class SimConfig:
         return value.lower() in {"1", "true"}
 
     @classmethod
-    def create(
+    def create(  # noqa: PLR0913 - one argument per property
         cls,
         devices: int | str = 1,
         generation: str = DEFAULT_GENERATION,
@@ -80,6 +83,7 @@ class SimConfig:
         *,
         lazy: str | None = None,
         memory: int | str | None = None,
+        strict: bool = False,
     ) -> SimConfig:
         """Validate the values and return the machine that they describe.
 
@@ -91,6 +95,7 @@ class SimConfig:
                 None selects the release's default.
             memory: Memory of a device, in bytes or as text such as ``"16GiB"``; None for all that the generation has,
                 which is also the maximum.
+            strict: Whether the device is strict.
 
         Raises:
             ValueError: If a value is out of its range or unknown.
@@ -105,6 +110,7 @@ class SimConfig:
             release=row,
             lazy=row.lazy if lazy is None else lazy != "0",
             memory_bytes=limit if memory is None else parse_memory(memory, limit),
+            strict=strict,
         )
 
     @classmethod
@@ -124,6 +130,7 @@ class SimConfig:
                 environment.get(RELEASE_VARIABLE) or None,
                 lazy=environment.get(LAZY_VARIABLE),
                 memory=environment.get(MEMORY_VARIABLE) or None,
+                strict=is_strict(environment),
             )
         except ValueError as error:
             # `devices` is HPU_SIM_DEVICES, and so on.
@@ -134,7 +141,8 @@ class SimConfig:
         """Return a short description, such as ``2 x GAUDI2 on SynapseAI 1.24.1, eager mode``."""
         memory = f" of {self.memory_bytes} bytes" if self.has_less_memory else ""
         mode = "lazy" if self.lazy else "eager"
-        return f"{self.devices} x {self.generation}{memory} on SynapseAI {self.release.version}, {mode} mode"
+        strict = ", strict" if self.strict else ""
+        return f"{self.devices} x {self.generation}{memory} on SynapseAI {self.release.version}, {mode} mode{strict}"
 
     def environment(self) -> dict[str, str]:
         """Return the variables that give a subprocess the same machine."""
@@ -144,6 +152,7 @@ class SimConfig:
             RELEASE_VARIABLE: self.release.version,
             # Full memory is left empty: a subprocess may select a generation that has less.
             MEMORY_VARIABLE: str(self.memory_bytes) if self.has_less_memory else "",
+            STRICT_VARIABLE: "1" if self.strict else "",
         }
 
 
@@ -154,6 +163,11 @@ def _parse_devices(devices: int | str) -> int:
     if not 1 <= count <= MAX_DEVICES:
         raise ValueError(f"`devices` must be a number from 1 to {MAX_DEVICES}, got {devices!r}")
     return count
+
+
+def is_strict(environment: Mapping[str, str]) -> bool:
+    """Return whether ``HPU_SIM_STRICT`` makes the device strict."""
+    return environment.get(STRICT_VARIABLE, "") not in {"", "0"}
 
 
 def lazy_variable() -> str | None:

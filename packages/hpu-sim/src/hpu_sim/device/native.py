@@ -44,6 +44,29 @@ class Native(Protocol):
     def set_acquired(self, acquired: bool) -> None:
         """Set whether this process has acquired a device."""
 
+    def set_strict(  # noqa: PLR0913, PLR0917 - one argument per rule
+        self, enabled: bool, alignment: int, small_slab: int, workspace: int, max_slack: int, min_filling: float
+    ) -> None:
+        """Set whether the device is strict; ``csrc/strict.h``. The rules are :mod:`hpu_sim.device.memory_rules`."""
+
+    def is_strict(self) -> bool:
+        """Return whether the device is strict."""
+
+    def lenience_counts(self) -> dict[str, int]:
+        """Return how often the simulator permitted what strict mode refuses or changes, by a name in the plural."""
+
+    def set_without_threads(self, value: bool) -> None:
+        """Set whether operators never run, as in a forked child in strict mode."""
+
+    def set_locator(self, locate: Callable[[], str]) -> None:
+        """Set the function that returns the line of the program which the calling thread runs."""
+
+    def notify(self, kind: str, op: str, detail: str) -> None:
+        """Report an event of the bridge's Python code to the listener, if any."""
+
+    def join_pipeline(self) -> None:
+        """Raise the late error of an operator, if any; ``csrc/pipeline.h``."""
+
     def check_not_lazy(self, op: str, alternative: str) -> None:
         """Raise the bridge's error for a function that it has in eager mode only.
 
@@ -57,6 +80,9 @@ class Native(Protocol):
 
     def set_async(self, enabled: bool) -> None:
         """Set whether non-blocking copies and collectives are deferred; ``csrc/deferred.h`` gives the rules."""
+
+    def finish_copies(self) -> None:
+        """Complete all deferred copies."""
 
     def mark_step(self) -> None:
         """End the current graph and run it."""
@@ -81,7 +107,7 @@ class Native(Protocol):
         """
 
     def memory_stats(self) -> dict[str, int]:
-        """Return limit, in_use, max_in_use and max_alloc_size in bytes, num_allocs and num_frees."""
+        """Return the statistics of ``MemoryStats`` in ``csrc/allocator.h``."""
 
     def fail_allocation(self, number: int) -> int:
         """Make the allocation of this number from now on fail, once, as beyond the memory limit; for tests.

@@ -12,7 +12,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hpu_sim.device import device_lock
+from hpu_sim.device import device_lock, memory_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,8 +115,17 @@ def acquire_device() -> None:
                 _acquire_device()
 
 
+def set_strict(native: Native, *, enabled: bool) -> None:
+    """Make a device strict, or end that."""
+    rules = memory_rules.RULES
+    native.set_strict(enabled, rules.alignment, rules.small_slab, rules.workspace, rules.max_slack, rules.min_filling)
+
+
 def _acquire_device() -> None:
     if _state.is_in_bad_fork:
+        if active_config().strict:
+            _use_without_threads()
+            return
         raise RuntimeError(
             "Cannot re-initialize HPU in forked subprocess. To use HPU with multiprocessing, "
             "you must use the 'spawn' start method"
@@ -130,6 +139,16 @@ def _acquire_device() -> None:
         _state.on_acquired(_state.lock.module_id)
     if os.environ.get("RANK", "0") == "0":
         sys.stderr.write(f"hpu-sim: simulated card {_state.lock.module_id} of {config.describe()}\n")
+
+
+def _use_without_threads() -> None:
+    """Let operators be lost, as the bridge does: a forked child lacks the threads that run them, and has no check."""
+    native().set_without_threads(True)
+    native().set_acquired(True)
+    sys.stderr.write(
+        "hpu-sim: this forked process uses the card of its parent: on a card its operators never run, and neither do "
+        "they here; use the 'spawn' start method\n"
+    )
 
 
 def _set_checkpoint_device_type() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import importlib.metadata
 import importlib.util
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from hpu_sim.common import frames
 from hpu_sim.data import op_support
 from hpu_sim.device import features, machine_id, runtime
 from hpu_sim.device.config import (
@@ -18,6 +20,7 @@ from hpu_sim.device.config import (
     PLACE_ON_CPU_VARIABLE,
     REPORT_VARIABLE,
     SimConfig,
+    is_strict,
     lazy_variable,
     memory_variable,
 )
@@ -34,6 +37,8 @@ def activate(
     generation: str = DEFAULT_GENERATION,
     release: str | None = None,
     memory: int | str | None = None,
+    *,
+    strict: bool | None = None,
 ) -> None:
     """Simulate a machine with Gaudi cards in this process and its subprocesses.
 
@@ -48,6 +53,7 @@ def activate(
             API of the bridge and the default of ``PT_HPU_LAZY_MODE``.
         memory: Memory of a card, in bytes or as text such as ``"16GiB"``, at most that of the generation; None for
             ``HPU_SIM_MEMORY`` or all of it.
+        strict: Whether what a card refuses or does otherwise fails or shows itself; None for ``HPU_SIM_STRICT``.
 
     Raises:
         ValueError: If a value is out of range or unknown.
@@ -55,7 +61,8 @@ def activate(
             installed, or if the device cannot be built (:class:`hpu_sim.device.build.BuildError`).
     """
     memory = memory_variable() if memory is None else memory
-    _start(SimConfig.create(devices, generation, release, lazy=lazy_variable(), memory=memory))
+    strict = is_strict(os.environ) if strict is None else strict
+    _start(SimConfig.create(devices, generation, release, lazy=lazy_variable(), memory=memory, strict=strict))
     _register_with_lightning()
 
 
@@ -105,6 +112,11 @@ def _initialize(config: SimConfig) -> None:
     native.set_cpu_placement_allowed(os.environ.get(PLACE_ON_CPU_VARIABLE, "") != "none")
     native.set_low_precision_supported(config.generation != "GAUDI")
     native.set_int64_supported(config.has_int64(os.environ))
+    runtime.set_strict(native, enabled=config.strict)
+    if config.strict and not faulthandler.is_enabled():
+        # A host that reads device memory dies; this prints its line.
+        faulthandler.enable()
+    native.set_locator(frames.program_line)
     native.set_async(os.environ.get(ASYNC_VARIABLE, "") not in {"", "0"})
     autocast.register(native, os.environ)
     runtime.set_active(config, native)

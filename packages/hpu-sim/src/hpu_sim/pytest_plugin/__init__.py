@@ -40,9 +40,20 @@ _HELP = (
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that makes the simulated cards strict."""
+    parser.getgroup("hpu-sim").addoption(
+        "--hpu-sim-strict",
+        action="store_true",
+        help="fail, or show the difference, where a Gaudi card refuses what the simulator permits (HPU_SIM_STRICT=1)",
+    )
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests() -> None:
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Give a session that HPU_SIM_DEVICES asks for a machine of its own, and so each worker of pytest-xdist."""
+    if early_config.known_args_namespace.hpu_sim_strict:
+        os.environ["HPU_SIM_STRICT"] = "1"
     # A session inside of an active process, such as pytester's, shares its machine.
     if os.environ.get("HPU_SIM_DEVICES") and "hpu_sim.device.runtime" not in sys.modules:
         from hpu_sim.device import machine_id
@@ -51,7 +62,15 @@ def pytest_load_initial_conftests() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker."""
+    """Register the marker.
+
+    Raises:
+        UsageError: If the simulator is already active and not strict, and the option asks for it.
+    """
+    runtime = sys.modules.get("hpu_sim.device.runtime")
+    is_lenient = runtime is not None and runtime.is_active() and not runtime.active_config().strict
+    if config.getoption("hpu_sim_strict") and is_lenient:
+        raise pytest.UsageError("`--hpu-sim-strict` needs a simulator that is not active yet: set HPU_SIM_STRICT=1")
     config.addinivalue_line("markers", _HELP)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hpu_sim.device import runtime
-from hpu_sim.device.config import DEFAULT_GENERATION, SimConfig, lazy_variable, memory_variable
+from hpu_sim.device.config import DEFAULT_GENERATION, SimConfig, is_strict, lazy_variable, memory_variable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,6 +59,7 @@ class DeviceRequirements:
                 self.release,
                 lazy=lazy,
                 memory=memory_variable(),
+                strict=is_strict(os.environ),
             )
         lazy_here = active.lazy if self.lazy is None else self.lazy
         return SimConfig.create(
@@ -67,6 +68,7 @@ class DeviceRequirements:
             self.release or active.release.version,
             lazy=str(int(lazy_here)),
             memory=active.memory_bytes if self.generation in {None, active.generation} else None,
+            strict=active.strict,
         )
 
 

@@ -17,10 +17,18 @@ from hpu_sim.report.step_tracker import StepTracker
 if TYPE_CHECKING:
     from types import FrameType
 
-    from hpu_sim.report.schema import CollectiveStats, OptimizerMemory, Site, Steps
+    from hpu_sim.report.schema import CollectiveStats, Kind, OptimizerMemory, Site, Steps
 
 #: Recipe cache misses recorded in full; later ones are only counted per line.
 MAX_COMPILATIONS: Final = 200
+
+
+# Kinds of events of which each site keeps the details.
+_DETAILED: Final[dict[str, Kind]] = {
+    "unsupported": "unsupported",
+    "late_error": "late_error",
+    "graph_break": "graph_break",
+}
 
 
 class EventAggregator:
@@ -96,10 +104,10 @@ class EventAggregator:
             self._pending_miss = (self._sites.get("compilation", op, _cache_miss_reason(detail), origin), detail)
         elif kind in {"compilation", "recompilation"}:
             self._handle_compilation(kind == "recompilation", origin)
-        elif kind == "dtype":
+        elif kind == "dtype" and not _is_printing(frame):
             self._sites.get("dtype", op, detail, origin).add(step, 0, "")
-        elif kind == "unsupported":
-            self._sites.get("unsupported", op, "", origin).add(step, 0, detail)
+        elif kind in _DETAILED:
+            self._sites.get(_DETAILED[kind], op, "", origin).add(step, 0, detail)
 
     def _handle_copy(self, kind: Literal["h2d", "d2h"], detail: str, size: int, origin: Origin) -> None:
         step = self._step_tracker.step
@@ -151,6 +159,13 @@ class EventAggregator:
     def dropped_events(self) -> int:
         """Number of events without a site because the limit of sites was reached."""
         return self._sites.dropped_events
+
+
+def _is_printing(frame: FrameType | None) -> bool:
+    """Return whether torch formats a tensor, for which it computes in float64."""
+    while frame is not None and frame.f_globals.get("__name__") != "torch._tensor_str":
+        frame = frame.f_back
+    return frame is not None
 
 
 def _cache_miss_reason(detail: str) -> str:

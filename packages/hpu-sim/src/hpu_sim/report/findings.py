@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from hpu_sim.report.schema import FindingSummary
 from hpu_sim.report.source_lines import SourceLine, source_lines
 
 if TYPE_CHECKING:
@@ -87,6 +88,13 @@ _RULES: Final = (
     ),
     _Rule(
         "error",
+        "Error that a card raises later",
+        "The lines launched the operators that failed. The eager pipeline of a card raises such an error up to three "
+        "operators later, or where the host waits, and does not say which operator it was.",
+        lambda line: line.site.kind == "late_error",
+    ),
+    _Rule(
+        "error",
         "Complex dtype",
         "A card has no complex dtypes. The simulator computes these operators, so that one run reports all of them. "
         "Compute real and imaginary parts separately, or compute on the CPU.",
@@ -108,14 +116,17 @@ _RULES: Final = (
     ),
     _Rule(
         "performance",
+        "Operators that torch.compile leaves to eager mode",
+        "hpu_backend compiles a graph of its own before and after each of these operators. Each line names the "
+        "operator and where the program calls it. PT_HPU_USE_EAGER_FALLBACK=0 refuses them.",
+        lambda line: line.site.kind == "graph_break",
+    ),
+    _Rule(
+        "performance",
         "Recipe cache misses from dynamic shapes",
-        "A card compiles one recipe per combination of input shapes. Each line names the tensor, the dimension and the "
-        "sizes. Pad batches to a few bucket sizes, multiples of 64 in float32 and of 128 in bfloat16, chosen by the "
-        "longest sample of a batch, and use drop_last=True. Replace unique, nonzero, boolean indexing, one-argument "
-        "where and arange(x, x + 5) by a multiplication with a mask and arange(5) + x. Separate what stays dynamic by "
-        "mark_step(), or compute it on the CPU. On a card, detect_recompilation_auto_model and PT_HPU_METRICS_FILE "
-        "find what remains; PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES=1 lets the bridge find ranges (off by default), and "
-        "PT_HPU_RECIPE_CACHE_CONFIG=folder,false,1024 shares recipes between ranks and runs.",
+        "A card compiles one recipe per combination of input shapes. Pad batches to a few bucket sizes and use "
+        "drop_last=True. Replace boolean indexing, unique and nonzero by a multiplication with a mask. "
+        "packages/hpu-sim/docs/report.md has the ways in full.",
         lambda line: _is_repeated_compilation(line) and line.site.variant == "shapes",
     ),
     _Rule(
@@ -151,6 +162,20 @@ def findings(report: Report) -> tuple[Finding, ...]:
         Finding(rule.category, rule.title, rule.recommendation, matching) for rule, matching in by_rule if matching
     ]
     return (*_killed_ranks(report), *_uncaught_errors(report), *_high_memory(report), *found)
+
+
+def summaries(report: Report) -> tuple[FindingSummary, ...]:
+    """Return the findings of a report as its files list them."""
+    return tuple(
+        FindingSummary(each.category, each.title, each.recommendation, tuple(map(_summarize, each.lines)))
+        for each in findings(report)
+    )
+
+
+def _summarize(line: SourceLine) -> str:
+    frame = line.site.frame
+    location = "no Python line" if frame is None else f"{frame.file}:{frame.line}"
+    return f"{location}: {line.frequency}: {line.description}"
 
 
 def _killed_ranks(report: Report) -> Iterable[Finding]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime as dt
 import json
 import os
 import select
+import signal
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -74,6 +76,17 @@ def wait_for_processes(folder: Path, timeout: float = EXIT_TIMEOUT) -> None:
         _wait_for_process(pid, deadline)
 
 
+def end_processes(folder: Path, timeout: float = EXIT_TIMEOUT) -> None:
+    """Terminate the processes with a record in state "running", and kill those that outlive a timeout."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for record in read_records(folder):
+            if record.state == "running":
+                # The process has exited, or another user's has its number.
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(record.pid, number)
+        wait_for_processes(folder, timeout)
+
+
 def _wait_for_process(pid: int, deadline: float) -> None:
     # OSError: the process has exited. AttributeError: this Python has no pidfd_open. OverflowError: no pid is as large.
     with contextlib.suppress(OSError, AttributeError, OverflowError):
@@ -98,6 +111,7 @@ def write_report(report: Report, paths: Iterable[Path], folder: Path) -> None:
         OSError: If a file cannot be written.
         ValueError: If a trace is to be written and no step was predicted.
     """
+    from hpu_sim.report.findings import summaries
     from hpu_sim.report.html import render
 
     # Traces last: the other files are written even if there is no trace.
@@ -105,7 +119,10 @@ def write_report(report: Report, paths: Iterable[Path], folder: Path) -> None:
         if _is_trace(path):
             path.write_bytes(_first_trace(report, folder).read_bytes())
             continue
-        text = render(report) if path.suffix == ".html" else json.dumps(to_dict(report), indent=1) + "\n"
+        if path.suffix == ".html":
+            text = render(report)
+        else:
+            text = json.dumps(to_dict(dataclasses.replace(report, findings=summaries(report))), indent=1) + "\n"
         path.write_text(text, encoding="utf-8")
 
 

@@ -5,7 +5,7 @@ A process that acquires a device writes one :class:`RankRecord`. A :class:`Repor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from hpu_sim.common.frames import Frame  # noqa: TC001 - decoding resolves annotations
@@ -14,7 +14,18 @@ from hpu_sim.common.frames import Frame  # noqa: TC001 - decoding resolves annot
 Detail = Literal["counts", "lines"]
 #: Part of the run: training includes everything outside of validation, test and prediction loops.
 Phase = Literal["training", "validation"]
-Kind = Literal["host_sync", "cpu_fallback", "compilation", "h2d", "d2h", "collective", "dtype", "unsupported"]
+Kind = Literal[
+    "host_sync",
+    "cpu_fallback",
+    "compilation",
+    "h2d",
+    "d2h",
+    "collective",
+    "dtype",
+    "unsupported",
+    "late_error",
+    "graph_break",
+]
 
 
 @dataclass(frozen=True)
@@ -172,6 +183,7 @@ class Machine:
         lazy: Whether lazy mode was on.
         memory_bytes: Memory of one device.
         torch: Version of PyTorch.
+        strict: Whether the device was strict.
     """
 
     devices: int
@@ -180,6 +192,7 @@ class Machine:
     lazy: bool
     memory_bytes: int
     torch: str
+    strict: bool = False
 
 
 @dataclass(frozen=True)
@@ -255,6 +268,7 @@ class RankRecord:
         dropped_events: Number of events without a site because the limit of sites was reached.
         recording_error: Error that stopped recording early, if any.
         clock: Predicted time of a step; None without one, or with detail "counts".
+        leniences: Number of times that the simulator permitted what strict mode refuses or changes, by name.
     """
 
     rank: int
@@ -274,6 +288,24 @@ class RankRecord:
     dropped_events: int
     recording_error: str | None
     clock: Clock | None = None
+    leniences: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FindingSummary:
+    """A problem that a run would have on hardware, as report files list it.
+
+    Attributes:
+        category: "error", "performance" or "numerics".
+        title: Short title.
+        recommendation: Cause and remedy.
+        lines: Affected lines, most frequent first, such as ``train.py:12: every step: scalar read``.
+    """
+
+    category: str
+    title: str
+    recommendation: str
+    lines: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -288,6 +320,7 @@ class Report:
         created: Time of the report, ISO 8601 in UTC.
         ranks: Records, sorted by rank and pid.
         missing_ranks: Ranks of the job without a record, ascending.
+        findings: Problems, most severe first; only a report file has them.
     """
 
     schema_version: int
@@ -297,3 +330,4 @@ class Report:
     created: str
     ranks: tuple[RankRecord, ...]
     missing_ranks: tuple[int, ...]
+    findings: tuple[FindingSummary, ...] = ()

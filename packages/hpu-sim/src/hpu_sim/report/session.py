@@ -212,6 +212,7 @@ class RecordingSession:
             dropped_events=self._aggregator.dropped_events,
             recording_error=self._aggregator.recording_error,
             clock=None if self._clock is None else self._clock.clock,
+            leniences={name: count for name, count in self._device.lenience_counts().items() if count},
         )
 
 
@@ -225,6 +226,7 @@ def _machine_info(config: SimConfig) -> Machine:
         lazy=config.lazy,
         memory_bytes=config.memory_bytes,
         torch=str(torch.__version__),
+        strict=config.strict,
     )
 
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from hpu_sim.report.schema import RankRecord, Report
     from hpu_sim.report.source_lines import SourceLine
 
+# Lines below this share of the predicted step are not shown.
+_MIN_SHARE: Final = 0.01
+
 #: Maximum number of findings, and of lines per finding.
 MAX_FINDINGS: Final = 5
 MAX_LINES: Final = 3
@@ -37,30 +40,43 @@ def render(report: Report) -> str:
         return "hpu-sim: no process used a simulated card\n"
     machine = report.ranks[0].machine
     mode = "lazy" if machine.lazy else "eager"
-    title = f"hpu-sim: {machine.devices} x {machine.generation}, SynapseAI {machine.release}, {mode} mode (simulated)"
+    mode += " mode, strict" if machine.strict else " mode"
+    title = f"hpu-sim: {machine.devices} x {machine.generation}, SynapseAI {machine.release}, {mode} (simulated)"
     rows = [(label, *_row(record)) for label, record in zip(rank_labels(report), report.ranks, strict=True)]
     parts = [title, *align([_COLUMNS, *rows], str.rjust)]
     parts += _clock(report)
     for finding in findings(report)[:MAX_FINDINGS]:
         parts += _format_finding(finding)
     parts += [f"  note: {limitation}" for limitation in limitations(report)]
+    parts += _leniences(report)
     return "\n".join(parts) + "\n"
 
 
+def _leniences(report: Report) -> list[str]:
+    """Return a line that counts what strict mode refuses or changes."""
+    total: dict[str, int] = {}
+    for record in report.ranks:
+        for name, count in record.leniences.items():
+            total[name] = total.get(name, 0) + count
+    shown = ", ".join(f"{format_int(count)} {name}" for name, count in total.items())
+    return [f"  --strict would refuse or change: {shown}"] if shown else []
+
+
 def _clock(report: Report) -> list[str]:
-    """Return the slowest rank's predicted step and its lines with most time."""
+    """Return the slowest rank's predicted step, what the device waits for, and its lines with most time."""
     clocks = [(record.clock, record) for record in report.ranks if record.clock is not None]
     if not clocks:
         return []
     clock, record = max(clocks, key=lambda pair: pair[0].slow_seconds)
     seconds = format_range(clock.fast_seconds, clock.slow_seconds)
     title = f"  step {clock.step} on {record.machine.generation}: {seconds} ({PREDICTED})"
-    lines = [
-        f"    {show_location(line.location) or 'no line of the program'}  "
-        f"{format_range(line.fast_seconds, line.slow_seconds)}"
+    parts = [("the card waits for the host", *clock.host_seconds), ("for collectives", *clock.exposed_seconds)]
+    parts += [
+        (show_location(line.location) or "no line of the program", line.fast_seconds, line.slow_seconds)
         for line in clock.lines[:MAX_LINES]
     ]
-    return [title, *lines]
+    shown = [part for part in parts if part[2] >= _MIN_SHARE * clock.slow_seconds]
+    return [title, *(f"    {name}  {format_range(fast, slow)}" for name, fast, slow in shown)]
 
 
 def _row(record: RankRecord) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from habana_frameworks.torch.utils.internal import is_lazy
 from hpu_sim.common.post_import import after_import
+from hpu_sim.device.runtime import active_config
 
 # Modules of torch, by release, that predict the strides of a result.
 _STRIDE_MODULES: Final = ("torch._refs", "torch._subclasses.fake_impls", "torch._subclasses.fake_tensor")
@@ -16,7 +17,8 @@ def register_after_import() -> None:
 
 
 def _register() -> None:
-    _preserve_strides()
+    if not active_config().strict:
+        _preserve_strides()
     if is_lazy():
         return
     from habana_frameworks.torch.dynamo import device_interface

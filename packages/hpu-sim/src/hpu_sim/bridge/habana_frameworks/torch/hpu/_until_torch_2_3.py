@@ -1,4 +1,7 @@
-"""Base class of events: torch's own, or a Python equivalent for torch < 2.4, which has none."""
+"""Base classes of streams and events: torch's own, or Python equivalents for torch < 2.4, which lacks them.
+
+With the equivalents, a race of streams is not seen: waiting for a stream or an event completes all deferred copies.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +33,13 @@ class HostEvent:
         """Record the current time."""
         self._recorded = time.perf_counter()
 
-    def wait(self, stream: torch.Stream | None = None) -> None:
-        """Make later work of ``stream`` wait for the event, which has completed already."""
+    def wait(self, stream: torch.Stream | None = None) -> None:  # noqa: ARG002 - as above
+        """Make later work of ``stream`` wait for the event."""
+        native().finish_copies()
 
     def query(self) -> bool:
         """Return True: the work before the event has completed."""
+        native().finish_copies()
         return True
 
     def synchronize(self) -> None:
@@ -54,7 +59,30 @@ class HostEvent:
         return (end_event._recorded - self._recorded) * 1e3
 
 
+class HostStream(torch.Stream):
+    """Stream with the methods of newer torch."""
+
+    def query(self) -> bool:
+        """Return True: the work of the stream has completed."""
+        native().finish_copies()
+        return True
+
+    def synchronize(self) -> None:
+        """Wait for the work of the stream."""
+        native().synchronize()
+
+    def wait_event(self, event: torch.Event) -> None:  # noqa: ARG002 - as above
+        """Make later work of the stream wait for ``event``."""
+        native().finish_copies()
+
+    def wait_stream(self, stream: torch.Stream) -> None:  # noqa: ARG002 - as above
+        """Make later work of the stream wait for the work of ``stream``."""
+        native().finish_copies()
+
+
 if TYPE_CHECKING:
     BaseEvent = torch.Event
+    BaseStream = torch.Stream
 else:
     BaseEvent = getattr(torch, "Event", HostEvent)
+    BaseStream = torch.Stream if hasattr(torch, "Event") else HostStream

@@ -29,8 +29,11 @@ def _lazy_init() -> None:
 
 
 def _is_in_bad_fork() -> bool:
-    """Return whether the parent had acquired a device when it forked this process."""
-    return runtime.is_in_bad_fork()
+    """Return whether the parent had acquired a device when it forked this process.
+
+    The bridge does not know, so it is False in strict mode.
+    """
+    return runtime.is_in_bad_fork() and not runtime.active_config().strict
 
 
 def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = False) -> int:

@@ -111,17 +111,17 @@ def reset_accumulated_memory_stats(device: Any = None) -> None:
 def _extended_memory_summary_dict(device: Any = None) -> dict[str, int]:
     """Return the statistics of the bridge's allocator, in bytes and counts.
 
-    The simulator has no workspaces and no planned allocations: all memory in use is tensors.
+    Only strict mode has a workspace, and fragments.
     """
     stats = _stats(device)
     return {
         "limit": stats["limit"],
         "in_use": stats["in_use"],
-        "persistent": stats["in_use"],
-        "workspace": 0,
-        "last_workspace": 0,
+        "persistent": stats["in_use"] - stats["workspace"],
+        "workspace": stats["workspace"],
+        "last_workspace": stats["workspace"],
         "future": 0,
-        "max_cntgs_chunk": stats["limit"] - stats["in_use"],
+        "max_cntgs_chunk": stats["largest_free"],
         "max_in_use": stats["max_in_use"],
         "num_allocs": stats["num_allocs"],
         "num_free": stats["num_frees"],

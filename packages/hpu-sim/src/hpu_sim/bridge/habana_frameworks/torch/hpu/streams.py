@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from hpu_sim.device.runtime import native
 
 from . import _until_torch_2_3  # Relative, for type checkers.
 
 if TYPE_CHECKING:
+    import torch
     from typing_extensions import Self
 
 __all__ = [
@@ -24,7 +23,7 @@ __all__ = [
 ]
 
 
-class Stream(torch.Stream):
+class Stream(_until_torch_2_3.BaseStream):
     """Stream of device work. As in the bridge, the arguments are ignored."""
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Self:  # noqa: ARG004 - as in the bridge
@@ -50,21 +49,21 @@ class Stream(torch.Stream):
         """Return the lowest and the highest priority."""
         return 0, 0
 
-    # torch < 2.4 lacks these methods.
-
     def query(self) -> bool:
-        """Return True: kernels run synchronously."""
-        return True
+        """Return True: kernels run synchronously, and deferred copies complete."""
+        return super().query()
 
     def synchronize(self) -> None:
         """Wait for the work of the stream."""
-        native().synchronize()
+        super().synchronize()
 
     def wait_event(self, event: torch.Event) -> None:
-        """Make later work of the stream wait for ``event``, which has completed already."""
+        """Make later work of the stream wait for ``event``."""
+        super().wait_event(event)
 
     def wait_stream(self, stream: torch.Stream) -> None:
-        """Make later work of the stream wait for the work of ``stream``, which has completed already."""
+        """Make later work of the stream wait for the work of ``stream``."""
+        super().wait_stream(stream)
 
     def record_event(self, event: torch.Event | None = None) -> torch.Event:
         """Record ``event`` or a new event in the stream, and return it."""

@@ -1,11 +1,13 @@
-"""``hpu_backend`` of torch.compile, which runs captured graphs operator by operator."""
+"""``hpu_backend`` of torch.compile, which partitions graphs as the bridge does, and runs them operator by operator."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Final
 
-from habana_frameworks.torch.dynamo.compile_backend import config
+from habana_frameworks.torch.dynamo.compile_backend import config, partitioner
 from habana_frameworks.torch.hpu import metrics
+from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,9 +18,10 @@ _NAME: Final = "hpu_backend"
 
 
 def _compile_graph(graph: torch.fx.GraphModule, example_inputs: Any) -> Callable[..., Any]:
-    # On a card this compiles the graph to a recipe.
+    # On a card this compiles each partition to a recipe.
     del example_inputs
-    metrics.count_compilation()
+    native().join_pipeline()
+    graph = _partition(graph)
 
     def run(arguments: list[Any]) -> Any:
         inputs = list(arguments)
@@ -28,6 +31,26 @@ def _compile_graph(graph: torch.fx.GraphModule, example_inputs: Any) -> Callable
 
     run._boxed_call = True  # type: ignore[attr-defined] # noqa: SLF001 - functorch's marker of the boxed convention
     return run
+
+
+def _partition(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Split a graph at the operators that stay in eager mode, which the report lists.
+
+    Raises:
+        AssertionError: If there are such operators, and PT_HPU_USE_EAGER_FALLBACK=0 forbids them.
+    """
+    partitioned: torch.fx.GraphModule = partitioner.partition(graph)
+    for _ in range(sum(name.startswith(partitioner.PARTITION) for name, _ in partitioned.named_children())):
+        metrics.count_compilation()
+    eager = partitioner.eager_nodes(partitioned)
+    if eager and os.environ.get(config.EAGER_FALLBACK_VARIABLE) == "0":
+        raise AssertionError(
+            f"{config.EAGER_FALLBACK_VARIABLE}=0 forbids operators in eager mode, got "
+            f"{', '.join(sorted({str(node.target) for node in eager}))} (simulated)"
+        )
+    for node in eager:
+        native().notify("graph_break", str(node.target), partitioner.program_line(node))
+    return partitioned
 
 
 def hpu_backend(
@@ -40,11 +63,14 @@ def hpu_backend(
     """
     # A local import, because this module is imported during the import of torch._dynamo.
     from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import default_partition
 
     with config.patch(kwargs.get("options") or {}):
         compiler = aot_autograd(
             fw_compiler=_compile_graph,
             bw_compiler=_compile_graph,
+            # The bridge splits forward and backward so, rather than by the least memory.
+            partition_fn=default_partition,
             keep_inference_input_mutations=config.keep_input_mutations,
         )
         compiled: Callable[..., Any] = compiler(graph_module, example_inputs)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+EAGER_FALLBACK_VARIABLE: Final = "PT_HPU_USE_EAGER_FALLBACK"
 
 
 def _flag(variable: str, *, default: bool) -> bool:
@@ -25,7 +28,7 @@ inference: bool | None = None
 keep_input_mutations: bool = _flag("PT_HPU_KEEP_INPUT_MUTATIONS", default=True)
 
 #: Whether operators that cannot be compiled run in eager mode.
-use_eager_fallback: bool = _flag("PT_HPU_USE_EAGER_FALLBACK", default=False)
+use_eager_fallback: bool = _flag(EAGER_FALLBACK_VARIABLE, default=False)
 
 _NAMES = ("force_static_compile", "inference", "keep_input_mutations", "use_eager_fallback")
 

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from habana_frameworks.torch._operators.attention import Inputs, fp8_attention, padding_mask, repeat_heads
 from habana_frameworks.torch._operators.float8 import amax_of
+from hpu_sim.device.runtime import active_config
 
 __all__ = ["FusedSDPA", "PySDPA", "fp8_fused_sdpa"]
 
@@ -29,8 +30,10 @@ class FusedSDPA:
         recompute: Any = None,
         valid_seq_len: torch.Tensor | None = None,
         seq_padding_type: str = "None",
-    ) -> torch.Tensor:
-        """Return the scaled dot product attention.
+        return_attn_probs: bool = False,
+        return_dropout_mask: bool = False,
+    ) -> Any:
+        """Return the scaled dot product attention, and with ``return_attn_probs`` the probabilities.
 
         Args:
             query: Queries of shape ``(batch, heads, queries, features)``.
@@ -44,8 +47,28 @@ class FusedSDPA:
             recompute: Ignored.
             valid_seq_len: Number of keys per sequence that are not padding, of shape ``(batch,)``.
             seq_padding_type: ``"left"`` if padding precedes the keys, else it follows them.
+            return_attn_probs: Whether to return the probabilities; in inference only.
+            return_dropout_mask: Must be False.
+
+        Raises:
+            AssertionError: If the bridge's kernel does not support the combination of arguments.
         """
-        del softmax_mode, recompute
+        needs_gradient = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
+        recomputes = recompute is None or bool(recompute)
+        _check_combination(
+            {
+                "a valid_seq_len without is_causal, or with a mask or gradients": valid_seq_len is not None
+                and active_config().strict
+                and (not is_causal or attn_mask is not None or needs_gradient),
+                "softmax_mode 'fast' with recompute and gradients but without is_causal": active_config().strict
+                and softmax_mode == "fast"
+                and recomputes
+                and needs_gradient
+                and not is_causal,
+                "return_attn_probs with gradients": return_attn_probs and needs_gradient,
+                "return_dropout_mask": return_dropout_mask,
+            }
+        )
         key, value = repeat_heads(key, query), repeat_heads(value, query)
         if valid_seq_len is not None:
             attn_mask = padding_mask(key, valid_seq_len, from_left=seq_padding_type == "left")
@@ -62,9 +85,30 @@ class FusedSDPA:
         if scale is not None:
             # torch 2.0 has no such argument.
             query = query * (scale * query.shape[-1] ** 0.5)
+        if return_attn_probs:
+            return _attention_with_probabilities(query, key, value, attn_mask, is_causal=is_causal)
         return functional.scaled_dot_product_attention(
             query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal
         )
+
+
+def _check_combination(refused: dict[str, bool]) -> None:
+    for name, is_refused in refused.items():
+        if is_refused:
+            raise AssertionError(f"FusedSDPA does not support {name}")
+
+
+def _attention_with_probabilities(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None, *, is_causal: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    scores = query @ key.mT / query.shape[-1] ** 0.5
+    if is_causal:
+        attn_mask = scores.new_ones(scores.shape[-2:], dtype=torch.bool).tril()
+    if attn_mask is not None:
+        is_bool = attn_mask.dtype == torch.bool
+        scores = scores.masked_fill(~attn_mask, -torch.inf) if is_bool else scores + attn_mask
+    probabilities = scores.softmax(-1)
+    return probabilities @ value, probabilities
 
 
 class PySDPA(FusedSDPA):

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class FusedAdamW(FusedOptimizer):
     """torch's AdamW, with ``eps`` added before the bias correction, and moments of the parameters' dtype by default.
 
+    ``moments_dtype`` may also be a pair: of the first and of the second moment.
+
     Raises:
         ValueError: If a value is out of range.
     """
@@ -30,7 +32,7 @@ class FusedAdamW(FusedOptimizer):
         eps: float = 1e-6,
         weight_decay: float = 0.0,
         bias_correction: bool = True,
-        moments_dtype: torch.dtype | None = None,
+        moments_dtype: torch.dtype | tuple[torch.dtype, torch.dtype] | None = None,
     ) -> None:
         validate("lr", lr)
         validate("betas[0]", betas[0], less_than=1)
@@ -76,7 +78,8 @@ class FusedAdamW(FusedOptimizer):
     def _init_state(self, parameter: torch.Tensor) -> dict[str, torch.Tensor]:
         state: dict[str, torch.Tensor] = self.state[parameter]
         if not state:
-            dtype = self.moments_dtype or parameter.dtype
-            state["exp_avg"] = torch.zeros_like(parameter, dtype=dtype, memory_format=torch.preserve_format)
-            state["exp_avg_sq"] = torch.zeros_like(parameter, dtype=dtype, memory_format=torch.preserve_format)
+            dtypes = self.moments_dtype or parameter.dtype
+            pair = dtypes if isinstance(dtypes, tuple) else (dtypes, dtypes)
+            for name, dtype in zip(("exp_avg", "exp_avg_sq"), pair, strict=True):
+                state[name] = torch.zeros_like(parameter, dtype=dtype, memory_format=torch.preserve_format)
         return state

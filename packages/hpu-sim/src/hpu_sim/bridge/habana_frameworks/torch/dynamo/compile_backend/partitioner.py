@@ -1,0 +1,46 @@
+"""Partition of a graph into what is compiled and what runs in eager mode."""
+
+from __future__ import annotations
+
+import operator
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from habana_frameworks.torch.dynamo.compile_backend.shared_layer import is_eager
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+
+#: Prefix of the submodules that are compiled.
+PARTITION: Final = "fused_"
+_FRAME: Final = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+
+
+def partition(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Move each part of a graph that is compiled into a submodule ``fused_N``."""
+    from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+    from torch.fx.passes.operator_support import OperatorSupportBase
+
+    class Compiled(OperatorSupportBase):
+        def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: torch.fx.Node) -> bool:
+            del submodules
+            return node.op == "call_function" and not is_eager(node)
+
+    partitioner = CapabilityBasedPartitioner(graph, Compiled(), allows_single_node_partition=True)
+    partitioned: torch.fx.GraphModule = partitioner.fuse_partitions(partitioner.propose_partitions())
+    return partitioned
+
+
+def eager_nodes(partitioned: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    """Return the operators that stayed in eager mode."""
+    nodes = partitioned.graph.nodes
+    return [node for node in nodes if node.op == "call_function" and node.target is not operator.getitem]
+
+
+def program_line(node: torch.fx.Node) -> str:
+    """Return ``file:line`` of the program that a node comes from; empty if unknown."""
+    stack: Any = node.meta.get("stack_trace") or ""
+    frames = _FRAME.findall(stack)
+    return f"{frames[-1][0]}:{frames[-1][1]}" if frames else ""

@@ -1,0 +1,55 @@
+// Operators whose results or dtypes on the bridge differ from those of the CPU.
+#include <torch/library.h>
+
+#include "cpu_fallback.h"
+#include "graph.h"
+
+namespace hpu_sim {
+namespace {
+
+// The bridge has these for integers, by float32.
+void run_integers_in_float32(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto& arguments = op.schema().arguments();
+  const size_t first = stack->size() - arguments.size();
+  const at::Tensor self = (*stack)[first].toTensor();
+  if (!c10::isIntegralType(self.scalar_type(), /*includeBool=*/false)) {
+    cpu_fallback(op, stack);
+    return;
+  }
+  for (size_t i = first; i < stack->size(); ++i) {
+    if ((*stack)[i].isTensor()) {
+      (*stack)[i] = (*stack)[i].toTensor().to(at::kFloat);
+    }
+  }
+  const at::Tensor wide = (*stack)[first].toTensor();
+  op.callBoxed(stack);
+  const at::Tensor result = torch::jit::pop(*stack).toTensor();
+  torch::jit::push(*stack, is_written(arguments[0]) ? self.copy_(wide) : result.to(self.scalar_type()));
+}
+
+// In eager mode, results that are not asked for are None instead of empty.
+void unique2(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const size_t size = stack->size();
+  const bool returns_inverse = (*stack)[size - 2].toBool();
+  const bool returns_counts = (*stack)[size - 1].toBool();
+  cpu_fallback(op, stack);
+  if (graph_recorder().lazy()) {
+    return;
+  }
+  if (!returns_inverse) {
+    (*stack)[stack->size() - 2] = at::Tensor();
+  }
+  if (!returns_counts) {
+    (*stack)[stack->size() - 1] = at::Tensor();
+  }
+}
+
+TORCH_LIBRARY_IMPL(aten, HPU, m) {
+  m.impl("_unique2", torch::CppFunction::makeFromBoxedFunction<&unique2>());
+  for (const char* name : {"uniform_", "lerp.Scalar", "lerp.Tensor", "lerp_.Scalar", "lerp_.Tensor"}) {
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_integers_in_float32>());
+  }
+}
+
+}  // namespace
+}  // namespace hpu_sim

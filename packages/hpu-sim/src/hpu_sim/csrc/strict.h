@@ -1,0 +1,32 @@
+// Strict mode, by HPU_SIM_STRICT=1: what a card refuses fails at the line of the program, and what it does otherwise
+// shows itself there. Without it, the simulator counts what strict mode would refuse.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+namespace hpu_sim {
+
+// Set by `set_strict`.
+inline std::atomic<bool> strict_enabled{false};
+
+inline bool is_strict() {
+  return strict_enabled.load(std::memory_order_relaxed);
+}
+
+// What the simulator permits and a card does not.
+enum class Lenience {
+  kComplexResult,     // a result with a complex dtype
+  kStridedResult,     // a result that a card returns contiguous, so that a `view` of it may fail there or here only
+  kNestedCoalescing,  // startCoalescing within another one
+};
+inline constexpr size_t kNumLeniences = 3;
+
+inline std::array<std::atomic<int64_t>, kNumLeniences> leniences{};
+
+inline void count_lenience(Lenience lenience) {
+  leniences[static_cast<size_t>(lenience)].fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace hpu_sim

@@ -1,0 +1,30 @@
+"""Fixtures for modes of the device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hpu_sim.device import runtime
+from hpu_sim.device.runtime import native
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def strict() -> Iterator[None]:
+    """Run the test on a strict device."""
+    runtime.set_strict(native(), enabled=True)
+    yield
+    runtime.set_strict(native(), enabled=False)
+
+
+@pytest.fixture
+def pipelined(eager_mode: None) -> Iterator[None]:
+    """Run the test in eager mode with HPU_SIM_ASYNC=1."""
+    native().set_async(True)
+    yield
+    native().synchronize()
+    native().set_async(False)

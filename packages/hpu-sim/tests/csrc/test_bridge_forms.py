@@ -1,0 +1,50 @@
+"""Operators whose results or dtypes on the bridge differ from those of the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+
+@pytest.mark.usefixtures("eager_mode")
+def test_results_of_unique_that_are_not_asked_for_are_none_in_eager_mode() -> None:
+    x = torch.tensor([1, 1, 2], device="hpu")
+
+    results: Any = torch._unique2(x, True, False, False)
+
+    assert results[0].tolist() == [1, 2]
+    assert results[1:] == (None, None)
+
+
+@pytest.mark.usefixtures("eager_mode")
+def test_results_of_unique_that_are_asked_for_are_there() -> None:
+    values, inverse, counts = torch.tensor([1, 1, 2], device="hpu").unique(return_inverse=True, return_counts=True)
+
+    assert (values.tolist(), inverse.tolist(), counts.tolist()) == ([1, 2], [0, 0, 1], [2, 1])
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_integers_are_drawn_by_float32(dtype: torch.dtype) -> None:
+    x = torch.zeros(100, dtype=dtype, device="hpu")
+
+    assert x.uniform_(3, 7) is x
+    assert (x.dtype, int(x.min()) >= 3, int(x.max()) <= 6) == (dtype, True, True)
+
+
+def test_integers_are_interpolated_by_float32() -> None:
+    start, end = torch.tensor([0, 10], device="hpu"), torch.tensor([4, 20], device="hpu")
+
+    assert torch.lerp(start, end, 0.5).tolist() == [2, 15]
+    assert torch.lerp(start, end, torch.tensor([2, 0], device="hpu")).tolist() == [8, 10]
+    assert start.lerp_(end, 0.5) is start
+    assert start.tolist() == [2, 15]
+
+
+def test_floats_are_drawn_as_on_the_cpu() -> None:
+    torch.manual_seed(0)
+    expected = torch.empty(5).uniform_()
+    torch.manual_seed(0)
+
+    assert torch.equal(torch.empty(5, device="hpu").uniform_().cpu(), expected)

@@ -1,0 +1,108 @@
+"""Memory of a strict device: committed at first use, rounded, and in a pool that fragments."""
+
+from __future__ import annotations
+
+import gc
+import json
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import torch
+
+from hpu_sim.device.memory_rules import RULES
+from hpu_sim.device.runtime import native
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _in_use() -> int:
+    return native().memory_stats()["in_use"]
+
+
+@pytest.mark.usefixtures("strict")
+def test_an_empty_tensor_is_a_handle_until_its_first_use() -> None:
+    before = _in_use()
+    x = torch.empty(1024, device="hpu")
+
+    untouched = _in_use()
+    x.fill_(1)
+
+    assert (untouched - before, _in_use() - before) == (0, 4096)
+
+
+@pytest.mark.usefixtures("strict")
+@pytest.mark.parametrize("size", [1, 255, 256, 257, 4000, 4096])
+def test_the_memory_in_use_grows_as_the_rules_say(size: int) -> None:
+    gc.collect()
+    before = _in_use()
+    x = torch.zeros(size, dtype=torch.uint8, device="hpu")
+
+    assert _in_use() - before == RULES.in_use(size)
+    del x
+    assert _in_use() == before
+
+
+@pytest.mark.usefixtures("strict")
+def test_small_blocks_change_counts_only() -> None:
+    before = native().memory_stats()
+    x = torch.zeros(4, device="hpu")
+    after = native().memory_stats()
+
+    assert x.numel() == 4
+    assert (after["in_use"] - before["in_use"], after["num_allocs"] - before["num_allocs"]) == (0, 1)
+
+
+@pytest.mark.usefixtures("strict")
+def test_the_workspace_is_in_use_from_the_start() -> None:
+    assert native().memory_stats()["workspace"] == RULES.workspace
+
+
+_FRAGMENTS: Final = """
+import json
+import hpu_sim
+hpu_sim.activate(memory="16MiB", strict=True)
+import torch
+from hpu_sim.device.runtime import native
+
+MIB = 2**20
+tensors = [torch.zeros(MIB, dtype=torch.uint8, device="hpu") for _ in range(10)]
+report = {}
+del tensors[1::2]
+report["largest before"] = native().memory_stats()["largest_free"]
+report["handle"] = torch.empty(100 * MIB, dtype=torch.uint8, device="hpu").numel()
+large = torch.zeros(4 * MIB, dtype=torch.uint8, device="hpu")
+report["defragmentations"] = native().memory_stats()["num_defragmentations"]
+try:
+    torch.zeros(6 * MIB, dtype=torch.uint8, device="hpu")
+except RuntimeError as error:
+    report["error"] = str(error).splitlines()[0]
+report["kept"] = [int(each[:8].sum()) for each in tensors]
+print(json.dumps(report))
+"""
+
+
+@pytest.fixture(scope="module")
+def fragments(output_of: Callable[..., str]) -> dict[str, object]:
+    """What happens on a card of 16 MiB whose memory has five holes of 1 MiB."""
+    return dict(json.loads(output_of(_FRAGMENTS).splitlines()[-1]))
+
+
+def test_the_largest_free_chunk_is_less_than_the_free_memory(fragments: dict[str, object]) -> None:
+    """It is the chunk at the end, behind nine blocks and four holes of 1 MiB."""
+    assert fragments["largest before"] == 16 * 2**20 - RULES.reserved - 9 * 2**20
+
+
+def test_a_handle_may_exceed_the_memory(fragments: dict[str, object]) -> None:
+    assert fragments["handle"] == 100 * 2**20
+
+
+def test_blocks_move_before_the_memory_is_exhausted(fragments: dict[str, object]) -> None:
+    """And keep their content."""
+    assert fragments["defragmentations"] == 1
+    assert fragments["kept"] == [0] * 5
+
+
+def test_the_error_of_exhausted_memory_is_the_bridges(fragments: dict[str, object]) -> None:
+    text = "[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::6291456 (6)MB"
+    assert str(fragments["error"]).startswith(text)

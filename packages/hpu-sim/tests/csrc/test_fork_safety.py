@@ -1,0 +1,43 @@
+"""csrc/fork_safety.cpp: no child has a mutex for ever locked."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.needs_torch("2.5", "pinned memory for devices other than CUDA")
+
+_FORKS = 40
+
+
+def test_a_child_can_free_pinned_memory_whatever_other_threads_do() -> None:
+    """As the workers of a data loader do. A child that waits for ever is killed by an alarm."""
+    stop = threading.Event()
+
+    def pin_and_free() -> None:
+        while not stop.is_set():
+            torch.ones(1).pin_memory()
+
+    threads = [threading.Thread(target=pin_and_free) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        codes = []
+        for _ in range(_FORKS):
+            pinned = torch.ones(1).pin_memory()
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)
+                del pinned
+                os._exit(0)
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+    assert codes == [0] * _FORKS

@@ -1,0 +1,213 @@
+"""Strict mode: what a card refuses or does otherwise, shown at the line of the program."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import torch
+
+from hpu_sim.device.runtime import native
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_COMPLEX: Final = "Complex datatype is not supported on HPU device."
+
+_COMPLEX_CALLS: Final[dict[str, Callable[[torch.Tensor], object]]] = {
+    "fft": torch.fft.fft,
+    "eigvals": torch.linalg.eigvals,
+    "empty": lambda x: torch.empty(3, dtype=torch.complex64, device=x.device),
+    "cast": lambda x: x.to(torch.complex64),
+    "copy": lambda x: torch.ones(3, dtype=torch.complex64).to(x.device),
+}
+
+
+@pytest.mark.usefixtures("strict")
+@pytest.mark.parametrize("call", _COMPLEX_CALLS)
+def test_complex_dtypes_are_refused(call: str) -> None:
+    with pytest.raises(RuntimeError, match=_COMPLEX):
+        _COMPLEX_CALLS[call](torch.eye(3, device="hpu"))
+
+
+@pytest.mark.usefixtures("strict", "eager_mode")
+def test_complex_of_two_tensors_is_on_the_cpu() -> None:
+    """In eager mode, as in the bridge."""
+    x = torch.ones(3, device="hpu")
+
+    result = torch.complex(x, x)
+
+    assert result.device.type == "cpu"
+    assert result.tolist() == [1 + 1j] * 3
+
+
+@pytest.mark.usefixtures("strict")
+def test_complex_of_two_tensors_is_refused_in_lazy_mode() -> None:
+    x = torch.ones(3, device="hpu")
+
+    with pytest.raises(RuntimeError, match=_COMPLEX):
+        torch.complex(x, x)
+
+
+def test_complex_results_are_counted_outside_of_strict_mode() -> None:
+    before = native().lenience_counts()["complex results"]
+
+    assert torch.fft.fft(torch.ones(3, device="hpu")).is_complex()
+    assert native().lenience_counts()["complex results"] > before
+
+
+@pytest.mark.usefixtures("strict")
+def test_float64_is_stored_as_float32() -> None:
+    """Also what is copied from the host. The dtype stays float64."""
+    x = torch.tensor([1 / 3], dtype=torch.float64).to("hpu")
+
+    assert x.dtype == torch.float64
+    assert x.item() == torch.tensor(1 / 3).item()
+
+
+@pytest.mark.usefixtures("strict")
+def test_results_of_float64_are_those_of_float32() -> None:
+    x = torch.full((3,), 0.1, dtype=torch.float64, device="hpu")
+    expected = torch.full((3,), 0.1).mul(torch.full((3,), 0.1))
+
+    assert torch.equal((x * x).cpu().float(), expected)
+    assert torch.equal(x.mul_(x).cpu(), expected.double())
+
+
+@pytest.mark.usefixtures("strict")
+def test_float64_beyond_float32_is_infinite() -> None:
+    assert torch.full((1,), 1e300, dtype=torch.float64, device="hpu").item() == float("inf")
+
+
+@pytest.mark.usefixtures("strict")
+def test_int64_is_narrowed_where_the_device_lacks_it() -> None:
+    native().set_int64_supported(False)
+    try:
+        x = torch.full((1,), 2**31 - 1, dtype=torch.int64, device="hpu")
+
+        assert (x + 1).item() == -(2**31)
+    finally:
+        native().set_int64_supported(True)
+
+
+@pytest.mark.usefixtures("strict")
+def test_int64_of_the_host_beyond_int32_is_refused_in_lazy_mode() -> None:
+    native().set_int64_supported(False)
+    try:
+        with pytest.raises(RuntimeError, match=r"cast Long to Int, Input values range \[0, 4294967296\] exceeds"):
+            torch.tensor([0, 2**32]).to("hpu")
+    finally:
+        native().set_int64_supported(True)
+
+
+@pytest.mark.usefixtures("strict")
+def test_a_result_is_contiguous_whatever_the_strides_of_its_inputs() -> None:
+    """So that a `view` fails that fails on a card."""
+    x = torch.ones(3, 4, device="hpu").t()
+
+    y = x + 1
+
+    assert y.is_contiguous()
+    with pytest.raises(RuntimeError, match="view size is not compatible"):
+        y.t().view(-1)
+
+
+@pytest.mark.usefixtures("strict")
+def test_a_clone_does_not_preserve_strides() -> None:
+    assert torch.ones(3, 4, device="hpu").t().clone().is_contiguous()
+
+
+@pytest.mark.usefixtures("strict")
+def test_a_clone_keeps_the_channels_last() -> None:
+    x = torch.ones(2, 3, 4, 5, device="hpu").contiguous(memory_format=torch.channels_last)
+
+    assert x.clone().is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.usefixtures("strict")
+def test_a_view_keeps_its_strides() -> None:
+    x = torch.ones(3, 4, device="hpu")
+
+    assert x.t().stride() == (1, 4)
+    assert x.t().data_ptr() == x.data_ptr()
+
+
+def test_strides_of_results_are_the_cpus_outside_of_strict_mode() -> None:
+    """And counted."""
+    before = native().lenience_counts()["results with other strides"]
+
+    assert (torch.ones(3, 4, device="hpu").t() + 1).stride() == (1, 4)
+    assert native().lenience_counts()["results with other strides"] == before + 1
+
+
+@pytest.mark.usefixtures("strict")
+def test_a_cpu_tensor_beside_a_tensor_of_the_device_is_named_by_its_position() -> None:
+    text = r"Expected all tensors to be on the HPU device, but found at least one input\[idx=1\]"
+
+    with pytest.raises(RuntimeError, match=text):
+        torch.ones(3, device="hpu") + torch.ones(3)
+
+
+@pytest.mark.usefixtures("strict")
+def test_a_cpu_tensor_without_dimensions_is_a_number() -> None:
+    assert (torch.ones(3, device="hpu") + torch.tensor(2.0)).tolist() == [3, 3, 3]
+
+
+@pytest.mark.usefixtures("strict")
+@pytest.mark.needs_torch("2.9", "way for a device to choose the algorithm of attention")
+def test_attention_takes_the_plain_algorithm() -> None:
+    """The bridge has no fused kernel but that of FusedSDPA."""
+    inputs = [torch.randn(1, 2, 5, 8, device="hpu") for _ in range(3)]
+    native().start_device_trace()
+    torch.nn.functional.scaled_dot_product_attention(inputs[0], inputs[1], inputs[2])
+    events, _ = native().stop_device_trace()
+
+    names = {event[1] for event in events}
+    assert "aten::_softmax" in names or "aten::_safe_softmax" in names
+    assert not any("flash" in name for name in names)
+
+
+_READ: Final = """
+import ctypes
+import hpu_sim
+hpu_sim.activate(strict=True)
+import torch
+x = torch.ones(3, device="hpu")
+assert x.cpu().tolist() == [1, 1, 1]
+ctypes.string_at(x.data_ptr(), 4)
+"""
+
+
+def test_a_host_that_reads_device_memory_dies_at_its_line(fresh_environment: Callable[..., dict[str, str]]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _READ], env=fresh_environment({}), capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == -signal.SIGSEGV
+    assert 'File "<string>", line 8 in <module>' in done.stderr
+
+
+_FORK: Final = """
+import os
+import hpu_sim
+hpu_sim.activate(strict=True)
+import torch
+x = torch.ones(3, device="hpu")
+y = torch.zeros(3)
+child = os.fork()
+if child == 0:
+    x.add_(1)
+    y.copy_(x)
+    print((x * 2).shape, y.tolist(), x.sum().item(), torch.hpu._is_in_bad_fork(), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+print(x.tolist())
+"""
+
+
+def test_a_forked_child_gets_nothing_back(output_of: Callable[..., str]) -> None:
+    """No error, as on a card: its operators have no thread to run in."""
+    assert output_of(_FORK).splitlines()[-2:] == ["torch.Size([3]) [0.0, 0.0, 0.0] 0.0 False", "[1.0, 1.0, 1.0]"]
