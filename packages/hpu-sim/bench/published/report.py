@@ -71,7 +71,9 @@ def render(
 
 
 def _headline(judged: Sequence[Judged]) -> str:
-    rows = ["| values | n | median error | 90th percentile | worst | inside the range | median width | inside, width <= 1.5 |"]
+    rows = [
+        "| values | n | median error | 90th percentile | worst | inside the range | median width | inside, width <= 1.5 |"
+    ]
     rows.append("|---|---|---|---|---|---|---|---|")
     known = [each for each in judged if is_known(each.value)]
     groups = [("host's preparation known", known)]

@@ -100,9 +100,7 @@ def _single(operations: Sequence[Operation], start: int) -> Iterator[Kernel]:
         yield Kernel(start + index, (each,), each.bytes, _vector_bytes(each))
 
 
-def _fused(
-    operations: Sequence[Operation], start: int, last_reads: dict[int, int], sram: int
-) -> Iterator[Kernel]:
+def _fused(operations: Sequence[Operation], start: int, last_reads: dict[int, int], sram: int) -> Iterator[Kernel]:
     chain: list[Operation] = []
     first = start
     held = 0
@@ -172,4 +170,3 @@ def count_graphs(step: StepRecording, *, is_lazy: bool) -> int:
         if not step.operations[part.first].host_sync
     }
     return len(graphs)
-

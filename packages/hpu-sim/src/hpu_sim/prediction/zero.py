@@ -325,9 +325,7 @@ class _Traffic:
         overlaps = self._zero.overlaps and self._zero.stage > 0
         self._split(name, "backward", self._zero.reduce_bucket, (start, end), is_async=overlaps)
 
-    def _split(
-        self, name: str, phase: Phase, bucket: int, between: tuple[int, int], *, is_async: bool
-    ) -> None:
+    def _split(self, name: str, phase: Phase, bucket: int, between: tuple[int, int], *, is_async: bool) -> None:
         """Add collectives of a bucket of gradients each, at even distances; what follows the pass waits for them."""
         start, end = between
         size = self._states.gradients
