@@ -3,9 +3,9 @@
     python packages/hpu-sim/bench/published/fit.py [--write]
 
 The steps are recorded already (record.py), so a fit takes minutes. Nothing is measured here: the truth is what others
-published. Parameters are fitted on the declared half, within a prior range each. The headline leaves out one model family
-at a time: its points are predicted with parameters that were fitted on all other families. ``--write`` writes the ranges
-into hardware.json and the table into docs/records/planner.md.
+published. Parameters are fitted on the declared half, within a prior range each. The headline leaves out one model
+family at a time: its points are predicted with parameters that were fitted on all other families. ``--write`` writes
+the ranges into hardware.json and the tables into docs/records/planner.md.
 """
 
 from __future__ import annotations

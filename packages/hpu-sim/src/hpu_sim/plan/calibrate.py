@@ -56,8 +56,8 @@ class PlanCommand(click.Command):
 def calibrate(file: Path, generation: str, plan_path: Path | None, output: Path) -> None:
     """Narrow the ranges of a plan by measurements of your own card.
 
-    FILE is the JSON of `hpu-profiler report --json` for a real step, or calibration.json of `hpu-doctor verify`. Plans use
-    the output if HPU_SIM_CALIBRATION names it.
+    FILE is the JSON of `hpu-profiler report --json` for a real step, or calibration.json of `hpu-doctor verify`.
+    Plans use the output if HPU_SIM_CALIBRATION names it.
     """
     from hpu_sim.prediction import calibration
 

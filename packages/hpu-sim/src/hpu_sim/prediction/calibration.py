@@ -14,7 +14,6 @@ The schema of the points is ``hpu_sim/data/calibration.schema.json``.
 from __future__ import annotations
 
 import json
-import math
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final

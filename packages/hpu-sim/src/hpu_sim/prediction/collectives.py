@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +17,7 @@ _TWO_PASSES: Final = ("allreduce", "broadcast", "reduce")
 _POINT_TO_POINT: Final = frozenset({"send", "recv"})
 
 
+@functools.cache
 def passes_of(name: str) -> int:
     """Return how often a collective passes over its data.
 

@@ -11,6 +11,7 @@ The compiler of a graph makes one kernel of element-wise operators that follow e
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -88,7 +89,7 @@ def segments(step: StepRecording, *, fuse: bool, by_phase: bool, sram: int) -> t
     ordered = sorted(each for each in bounds if each <= len(operations))
     last_reads = {storage: index for index, each in enumerate(operations) for storage, _ in each.reads}
     found = []
-    for start, end in zip(ordered, ordered[1:], strict=False):
+    for start, end in itertools.pairwise(ordered):
         part = operations[start:end]
         kernels = tuple(_fused(part, start, last_reads, sram) if fuse else _single(part, start))
         found.append(Segment(start, end, kernels))

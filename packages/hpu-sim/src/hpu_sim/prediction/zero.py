@@ -75,7 +75,7 @@ def from_config(config: Mapping[str, Any] | None, name: str) -> Zero:
     stage = int(found.get("stage", 0))
 
     def offloads(key: str) -> bool:
-        return (found.get(key) or {}).get("device", "none") != "none"
+        return bool((found.get(key) or {}).get("device", "none") != "none")
 
     def elements(key: str, default: int) -> int:
         value = found.get(key, default)
