@@ -1,8 +1,8 @@
 """The bridge's kernels in a plan: which operators are one launch, and which path attention takes.
 
-A fused optimizer is a loop of operators here, and one launch of the host on a card. The bridge has no kernel for torch's
-``scaled_dot_product_attention``, which therefore takes the path of separate operators (seen in 1.19, and assumed of every
-release). Its ``FusedSDPA`` is one kernel.
+A fused optimizer is a loop of operators here, and one launch of the host on a card. The bridge has no kernel for
+torch's ``scaled_dot_product_attention``, which therefore takes the path of separate operators (seen in 1.19, and
+assumed of every release). Its ``FusedSDPA`` is one kernel.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def applied(recorder: OperationRecorder) -> Iterator[None]:
                 setattr(owner, name, _as_one_kernel(original, recorder))
         apply = FusedSDPA.apply
         stack.callback(setattr, FusedSDPA, "apply", staticmethod(apply))
-        FusedSDPA.apply = staticmethod(_as_one_operator(apply))  # type: ignore[method-assign] # until the plan ends
+        FusedSDPA.apply = staticmethod(_as_one_operator(apply))
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         yield
 

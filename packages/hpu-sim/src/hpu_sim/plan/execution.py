@@ -67,7 +67,9 @@ def record_call(call: Any, options: Options, command: Sequence[str] = ()) -> Rec
     patches.describe_mode(recording)
     for step in recording.steps:
         step.mode = mode_of(recording)
-    return zero.apply(recording, session.zero) if session.zero else recording
+    if session.zero is None:
+        return recording
+    return zero.apply(recording, session.zero, zero.from_config(session.zero_config, session.zero))
 
 
 def _require_torch() -> None:

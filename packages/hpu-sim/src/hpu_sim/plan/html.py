@@ -18,7 +18,13 @@ _HEIGHT: Final = 220
 _LANE: Final = 30
 # Colours that both colour schemes can show, by category of memory and by limit.
 _COLORS: Final = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#b279a2", "#72b7b2", "#9d9d9d")
-_LIMITS: Final = {"matrix engine": "#4c78a8", "memory": "#f58518", "network": "#54a24b", "host": "#9d9d9d"}
+_LIMITS: Final = {
+    "matrix engine": "#4c78a8",
+    "vector engines": "#b279a2",
+    "memory": "#f58518",
+    "network": "#54a24b",
+    "host": "#9d9d9d",
+}
 _LANES: Final = ("compute", "network")
 
 

@@ -57,6 +57,7 @@ class Session:
         fits: Whether the program has called ``Trainer.fit``.
         optimizer_location: First line of the program that steps an optimizer.
         zero: Strategy of DeepSpeed that the program asks for, which is modelled and not executed.
+        zero_config: Its configuration; None for a strategy by name.
     """
 
     def __init__(self, options: Options, command: Sequence[str]) -> None:
@@ -69,6 +70,7 @@ class Session:
         self.optimizer_location = ""
         self.recording = Recording(tuple(command), options.rank, options.world_size, options.devices)
         self.zero: str | None = None
+        self.zero_config: dict[str, Any] | None = None
         self.device.step = self.recording.setup
 
     def begin_step(self, batch: Any = None) -> None:

@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from hpu_sim.common.formatting import format_int
 from hpu_sim.prediction.recording import Collective, MemorySample, StepRecording, host_read
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def apply(recording: Recording, name: str, zero: Zero | None = None) -> Recordin
     zero = zero or STAGES[name]
     note = (
         "ZeRO is modelled, not executed: states as on hpu-deepspeed's memory page, collectives as in DeepSpeed 0.19.8, "
-        f"buckets of {zero.reduce_bucket // 1_000_000} million elements, forward and backward as recorded."
+        f"buckets of {format_int(zero.reduce_bucket)} elements, forward and backward as recorded."
     )
     notes = [*recording.notes, note]
     if zero.offload or zero.offload_parameters:
