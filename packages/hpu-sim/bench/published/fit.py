@@ -15,7 +15,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
-import report
+import tables
 from model_fit import HARDWARE, choose_width, fit, fit_without_each_family, parameters, values
 from record import FOLDER
 
@@ -33,13 +33,13 @@ def main() -> None:
     settings = fit(each for each in values() if each.is_fitted)
     folds = fit_without_each_family(settings)
     width = choose_width(folds)
-    ratios = list(report.compared(settings, width))
-    residual = report.choose_residual(ratios)
+    ratios = list(tables.compared(settings, width))
+    residual = tables.choose_residual(ratios)
     if options.write:
         write_hardware(settings, width, residual)
-    text = report.render(settings, folds, width, ratios, residual)
+    text = tables.render(settings, folds, width, ratios, residual)
     if options.write:
-        report.write(RECORD, text)
+        tables.write(RECORD, text)
     print(text)
 
 
