@@ -1,4 +1,4 @@
-"""The demo of the README, and benchmarks."""
+"""The demo of the README, benchmarks, and the fit of the planner."""
 
 from __future__ import annotations
 
@@ -28,3 +28,11 @@ def bench(session: nox.Session, package: Package) -> None:
     install(session, package.name, *test_requirements(package), *package.groups.get("bench", []))
     for script in package.benchmarks:
         session.run("python", str(script), *session.posargs, env=isolated_sim_env(session))
+
+
+@nox.session(default=False)
+def fit(session: nox.Session) -> None:
+    """Fit the planner's model of time to published speeds, and cross-validate it; `-- --write` writes its record."""
+    package = PACKAGES["hpu-sim"]
+    install(session, package.name, *package.groups["fit"])
+    session.run("python", "packages/hpu-sim/bench/published/fit.py", *session.posargs)

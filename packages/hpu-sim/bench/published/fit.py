@@ -3,9 +3,9 @@
     python packages/hpu-sim/bench/published/fit.py [--write]
 
 The steps are recorded already (record.py), so a fit takes minutes. Nothing is measured here: the truth is what others
-published. Parameters are fitted on the declared half, within a prior range each. The headline leaves out one model family
-at a time: its points are predicted with parameters that were fitted on all other families. ``--write`` writes the ranges
-into hardware.json and the table into docs/records/planner.md.
+published. Parameters are fitted on the declared half, within a prior range each. The headline leaves out one model
+family at a time: its points are predicted with parameters that were fitted on all other families. ``--write`` writes
+the ranges into hardware.json and the tables into docs/records/planner.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
-import report
+import tables
 from model_fit import HARDWARE, choose_width, fit, fit_without_each_family, parameters, values
 from record import FOLDER
 
@@ -33,13 +33,13 @@ def main() -> None:
     settings = fit(each for each in values() if each.is_fitted)
     folds = fit_without_each_family(settings)
     width = choose_width(folds)
-    ratios = list(report.compared(settings, width))
-    residual = report.choose_residual(ratios)
+    ratios = list(tables.compared(settings, width))
+    residual = tables.choose_residual(ratios)
     if options.write:
         write_hardware(settings, width, residual)
-    text = report.render(settings, folds, width, ratios, residual)
+    text = tables.render(settings, folds, width, ratios, residual)
     if options.write:
-        report.write(RECORD, text)
+        tables.write(RECORD, text)
     print(text)
 
 

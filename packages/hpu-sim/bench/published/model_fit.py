@@ -83,7 +83,7 @@ class Parameter:
         """
         if self.name == "host_factor":
             return value, value
-        step = math.copysign(width, self.encode(self.fast) - self.encode(self.slow))
+        step = math.copysign(width / 2 if self.is_share else width, self.encode(self.fast) - self.encode(self.slow))
         middle = self.encode(value)
         return self.decode(middle - step), self.decode(middle + step)
 
@@ -236,7 +236,9 @@ def seconds(value: Value, device: Hardware, settings: Settings, effects: Effects
         device = replace(device, sram_bytes=1 << 62)
     found = []
     for layers in DEPTHS:
-        step, parts = _launched(value.point, layers, device.sram_bytes, effects.fusion, effects.padding, effects.waiting)
+        step, parts = _launched(
+            value.point, layers, device.sram_bytes, effects.fusion, effects.padding, effects.waiting
+        )
         found.append(step_seconds(step, device, 8, mode=job.mode, float8=job.float8, parts=parts))
     total = _at_depth(value.point, found)
     prepared = loader(value, settings) if effects.loader else (0.0, 0.0)
@@ -291,9 +293,7 @@ def fit(
     free = parameters()
 
     def settings(numbers: Sequence[float]) -> dict[tuple[str, str], float]:
-        return {
-            (each.name, each.generation): each.decode(number) for each, number in zip(free, numbers, strict=True)
-        }
+        return {(each.name, each.generation): each.decode(number) for each, number in zip(free, numbers, strict=True)}
 
     def residuals(numbers: Sequence[float]) -> list[float]:
         tried = settings(numbers)

@@ -1,4 +1,4 @@
-"""Training steps of published models, with transformers and the bridge's fused optimizer, to be recorded by the planner.
+"""Training steps of published models, with transformers and the bridge's fused optimizer, for the planner to record.
 
 Two depths of a model are recorded, because its layers are alike: :mod:`fit` extrapolates to its own depth.
 """

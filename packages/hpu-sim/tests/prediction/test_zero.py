@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from hpu_sim.plan.memory import memory_plan
 from hpu_sim.prediction import zero
 from hpu_sim.prediction.recording import MemorySample, Operation, Recording, StepRecording
 from hpu_sim.prediction.time_model import predict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hpu_sim.prediction.recording import Phase
 
 _MEASURED_PARAMETERS = 20_020_000
 
@@ -113,7 +120,7 @@ def _layers(count: int, weight: int) -> Recording:
     """Return a recording of layers that each read their weight in both directions."""
     recording = _recording(8)
     recording.parameters = recording.trainable = count * weight // 2
-    phases = [("forward", range(count)), ("backward", reversed(range(count)))]
+    phases: list[tuple[Phase, Iterable[int]]] = [("forward", range(count)), ("backward", reversed(range(count)))]
     recording.steady.operations[:] = [
         Operation("aten.mm", phase, "", "bfloat16", 1, None, ((layer, weight),), ((count + layer, 64),), 0)
         for phase, layers in phases

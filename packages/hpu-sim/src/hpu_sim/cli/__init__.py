@@ -22,6 +22,7 @@ from hpu_sim.device.config import (
     SimConfig,
 )
 from hpu_sim.device.machine_id import MACHINE_VARIABLE
+from hpu_sim.plan.calibrate import PlanCommand
 from hpu_sim.process import signal_forwarding, subprocess_env
 
 
@@ -136,7 +137,7 @@ def _find_program(program: str, *, module: bool) -> list[str]:
     return [command]
 
 
-@main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@main.command(cls=PlanCommand, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--devices", default=1, show_default=True, type=click.IntRange(1, 8), help="Cards per box, 1 to 8.")
 @click.option("--nodes", default=1, show_default=True, type=click.IntRange(1), help="Number of boxes.")
 @click.option(

@@ -81,7 +81,9 @@ def record_call(
     patches.describe_mode(recording)
     for step in recording.steps:
         step.mode = mode_of(recording)
-    return zero.apply(recording, session.zero) if session.zero else recording
+    if session.zero is None:
+        return recording
+    return zero.apply(recording, session.zero, zero.from_config(session.zero_config, session.zero))
 
 
 def _require_torch() -> None:

@@ -90,6 +90,7 @@ def _init(original: Any, session: Session, **fixed: Any) -> Any:
         if options.strategy is not None:
             kwargs["strategy"] = options.strategy
         elif _is_deepspeed(kwargs.get("strategy")):
+            session.zero_config = getattr(kwargs["strategy"], "config", None)
             session.zero = _zero_name(kwargs.pop("strategy"))
         elif options.world_size > 1 and kwargs.get("strategy") in {"hpu_single", "single_device"}:
             kwargs.pop("strategy")

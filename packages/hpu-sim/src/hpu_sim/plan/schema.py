@@ -92,7 +92,7 @@ class TimePlan:
     Attributes:
         fast_seconds: Step with all efficiencies at the optimistic end.
         slow_seconds: Step with all efficiencies at the pessimistic end.
-        bounds: Share of the slow step by what limits it: matrix engine, memory, network, host.
+        bounds: Share of the slow step by what limits it: matrix engine, vector engines, memory, network, host.
         compilation_seconds: Seconds to compile the graphs once, fast and slow; zero in eager mode.
     """
 

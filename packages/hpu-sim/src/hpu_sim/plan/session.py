@@ -60,6 +60,7 @@ class Session:
         optimizer_location: First line of the program that steps an optimizer.
         zero: Strategy of DeepSpeed that the program asks for, which is modelled and not executed.
         batches: What the program draws from its DataLoaders.
+        zero_config: Its configuration; None for a strategy by name.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Session:
         self.optimizer_location = ""
         self.recording = Recording(tuple(command), options.rank, options.world_size, options.devices)
         self.zero: str | None = None
+        self.zero_config: dict[str, Any] | None = None
         self.device.step = self.recording.setup
 
     def begin_step(self, batch: Any = None) -> None:

@@ -11,6 +11,7 @@ The compiler of a graph makes one kernel of element-wise operators that follow e
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -88,7 +89,7 @@ def segments(step: StepRecording, *, fuse: bool, by_phase: bool, sram: int) -> t
     ordered = sorted(each for each in bounds if each <= len(operations))
     last_reads = {storage: index for index, each in enumerate(operations) for storage, _ in each.reads}
     found = []
-    for start, end in zip(ordered, ordered[1:], strict=False):
+    for start, end in itertools.pairwise(ordered):
         part = operations[start:end]
         kernels = tuple(_fused(part, start, last_reads, sram) if fuse else _single(part, start))
         found.append(Segment(start, end, kernels))
@@ -100,9 +101,7 @@ def _single(operations: Sequence[Operation], start: int) -> Iterator[Kernel]:
         yield Kernel(start + index, (each,), each.bytes, _vector_bytes(each))
 
 
-def _fused(
-    operations: Sequence[Operation], start: int, last_reads: dict[int, int], sram: int
-) -> Iterator[Kernel]:
+def _fused(operations: Sequence[Operation], start: int, last_reads: dict[int, int], sram: int) -> Iterator[Kernel]:
     chain: list[Operation] = []
     first = start
     held = 0
@@ -172,4 +171,3 @@ def count_graphs(step: StepRecording, *, is_lazy: bool) -> int:
         if not step.operations[part.first].host_sync
     }
     return len(graphs)
-

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import math
+import os
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hpu_sim.device.config import MEMORY_BYTES
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
 
 #: End of every range: all pessimistic values, or all optimistic ones. "middle" is between them.
 Estimate = Literal["slow", "fast", "middle"]
+
+#: Variable that names a file of `hpu-sim plan calibrate`.
+CALIBRATION_VARIABLE: Final = "HPU_SIM_CALIBRATION"
 
 #: Number of devices of a box, all of which are linked.
 BOX: Final = 8
@@ -85,10 +90,30 @@ def at(bounds: tuple[float, float], estimate: Estimate) -> float:
     return slow if estimate == "slow" else fast
 
 
-@functools.cache
 def hardware(generation: str, estimate: Estimate) -> Hardware:
-    """Return a generation at one end of all ranges, or in their middle."""
-    return from_ranges(generation, estimate, {})
+    """Return a generation at one end of all ranges, or in their middle, with a user's calibration."""
+    return _hardware(generation, estimate, os.environ.get(CALIBRATION_VARIABLE, ""))
+
+
+@functools.cache
+def _hardware(generation: str, estimate: Estimate, calibration: str) -> Hardware:
+    return from_ranges(generation, estimate, _calibrated(calibration, generation))
+
+
+def _calibrated(path: str, generation: str) -> dict[str, tuple[float, float]]:
+    """Return the ranges that a calibration has narrowed.
+
+    Raises:
+        ValueError: If the file is not a calibration.
+    """
+    if not path:
+        return {}
+    data = json.loads(Path(path).read_text(encoding="utf-8"))
+    if not isinstance(data, dict) or "ranges" not in data:
+        raise ValueError(f"`{CALIBRATION_VARIABLE}` must name a file of `hpu-sim plan calibrate`, got {path!r}")
+    if data["generation"] != generation:
+        return {}
+    return {name: (float(slow), float(fast)) for name, (slow, fast) in data["ranges"].items()}
 
 
 def from_ranges(generation: str, estimate: Estimate, changed: Mapping[str, tuple[float, float]]) -> Hardware:

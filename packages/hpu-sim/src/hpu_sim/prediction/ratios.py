@@ -1,8 +1,8 @@
 """Ratio of two predictions, whose errors are correlated: what is uncertain about both largely cancels.
 
 The ratio of two strategies, generations or batch sizes is what a choice needs. Each uncertain figure of the hardware
-moves to the ends of its range in both predictions at once, and the changes of the ratio add in quadrature. A figure that
-each generation has for itself moves alone.
+moves to the ends of its range in both predictions at once, and the changes of the ratio add in quadrature. A figure
+that each generation has for itself moves alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     #: Ranges of figures of the hardware in place of the file's, by name.
     Changed = Mapping[str, tuple[float, float]]
-    Quotient = Callable[[tuple[Changed, Changed]], float]
+    Pair = tuple[Changed, Changed]
+    Quotient = Callable[[Pair], float]
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Ratio:
 
 def ratio(of: tuple[Recording, str], to: tuple[Recording, str]) -> Ratio:
     """Return the step of one recording and generation divided by that of another."""
-    return combine(lambda changed: _seconds(of, changed[0]) / _seconds(to, changed[1]), of[1], to[1])
+    return combine(lambda pair: _seconds(of, pair[0]) / _seconds(to, pair[1]), of[1], to[1])
 
 
 def combine(quotient: Quotient, first: str, second: str, unexplained: float | None = None) -> Ratio:
@@ -60,25 +61,25 @@ def combine(quotient: Quotient, first: str, second: str, unexplained: float | No
     middle = quotient(({}, {}))
     below = above = (residual("ratio") if unexplained is None else unexplained) ** 2
     for changes in _changes(first, second):
-        logs = [math.log(quotient(changed) / middle) for changed in changes]
+        logs = [math.log(quotient(pair) / middle) for pair in changes]
         below += min(*logs, 0.0) ** 2
         above += max(*logs, 0.0) ** 2
     return Ratio(middle * math.exp(-math.sqrt(below)), middle, middle * math.exp(math.sqrt(above)))
 
 
-def _changes(first: str, second: str) -> Iterator[tuple[Changed, Changed]]:
+def _changes(first: str, second: str) -> Iterator[tuple[Pair, Pair]]:
     """Yield both ends of each uncertain figure, as changed ranges of both generations."""
     shared = shared_names()
-    bounds = ranges(first), ranges(second)
-    for name, ends in bounds[0].items():
+    nothing: Changed = {}
+    for name, (slow, fast) in ranges(first).items():
+        low, high = {name: (slow, slow)}, {name: (fast, fast)}
         if name in shared or first == second:
-            low, high = ({name: (end, end)} for end in ends)
             yield (low, low), (high, high)
-    if first != second:
-        for position in (0, 1):
-            for name in bounds[position].keys() - shared:
-                low, high = ({name: (end, end)} for end in bounds[position][name])
-                yield ((low, {}), (high, {})) if position == 0 else (({}, low), ({}, high))
+        else:
+            yield (low, nothing), (high, nothing)
+    for name, (slow, fast) in ranges(second).items() if first != second else ():
+        if name not in shared:
+            yield (nothing, {name: (slow, slow)}), (nothing, {name: (fast, fast)})
 
 
 def _seconds(case: tuple[Recording, str], changed: Changed) -> float:

@@ -4,9 +4,9 @@ Nothing here is measured. A matrix product takes the longer of its arithmetic, w
 its bytes. Any other kernel takes the longer of its bytes and of the vector engines' instructions. Vector work hides
 behind the product before it as far as that leaves the memory free, so no step is faster than the roofline.
 
-The host traces or launches operators before the card runs them: one by one in eager mode, a graph at a time in lazy mode
-and under ``torch.compile``. It runs ahead until it reads a value. The predicted step is a steady one, which begins while
-the card still works on the step before.
+The host traces or launches operators before the card runs them: one by one in eager mode, a graph at a time in lazy
+mode and under ``torch.compile``. It runs ahead until it reads a value. The predicted step is a steady one, which begins
+while the card still works on the step before.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def step_seconds(  # noqa: PLR0913 - as `timeline`
 class _Schedule:
     """Streams of host, device and network over consecutive steps; the last one is kept."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - see `timeline`
+    def __init__(  # noqa: PLR0913 - see `timeline`
         self,
         step: StepRecording,
         parts: Sequence[Segment],

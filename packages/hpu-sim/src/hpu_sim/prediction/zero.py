@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from hpu_sim.common.formatting import format_int
 from hpu_sim.prediction.recording import Collective, MemorySample, StepRecording, host_read
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def from_config(config: Mapping[str, Any] | None, name: str) -> Zero:
     stage = int(found.get("stage", 0))
 
     def offloads(key: str) -> bool:
-        return (found.get(key) or {}).get("device", "none") != "none"
+        return bool((found.get(key) or {}).get("device", "none") != "none")
 
     def elements(key: str, default: int) -> int:
         value = found.get(key, default)
@@ -104,7 +105,7 @@ def apply(recording: Recording, name: str, zero: Zero | None = None) -> Recordin
     zero = zero or STAGES[name]
     note = (
         "ZeRO is modelled, not executed: states as on hpu-deepspeed's memory page, collectives as in DeepSpeed 0.19.8, "
-        f"buckets of {zero.reduce_bucket // 1_000_000} million elements, forward and backward as recorded."
+        f"buckets of {format_int(zero.reduce_bucket)} elements, forward and backward as recorded."
     )
     notes = [*recording.notes, note]
     if zero.offload or zero.offload_parameters:
@@ -325,9 +326,7 @@ class _Traffic:
         overlaps = self._zero.overlaps and self._zero.stage > 0
         self._split(name, "backward", self._zero.reduce_bucket, (start, end), is_async=overlaps)
 
-    def _split(
-        self, name: str, phase: Phase, bucket: int, between: tuple[int, int], *, is_async: bool
-    ) -> None:
+    def _split(self, name: str, phase: Phase, bucket: int, between: tuple[int, int], *, is_async: bool) -> None:
         """Add collectives of a bucket of gradients each, at even distances; what follows the pass waits for them."""
         start, end = between
         size = self._states.gradients

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import math
 import re
 import statistics
@@ -55,7 +55,7 @@ def render(
 ) -> str:
     """Return the generated part of the record."""
     judged = judge(folds, width)
-    today = datetime.datetime.now(tz=datetime.timezone.utc).date()
+    today = dt.datetime.now(tz=dt.timezone.utc).date()
     parts = [
         f"{today}, `python packages/hpu-sim/bench/published/fit.py --write`, predicted.\n",
         _headline(judged),
@@ -71,8 +71,17 @@ def render(
 
 
 def _headline(judged: Sequence[Judged]) -> str:
-    rows = ["| values | n | median error | 90th percentile | worst | inside the range | median width | inside, width <= 1.5 |"]
-    rows.append("|---|---|---|---|---|---|---|---|")
+    names = (
+        "values",
+        "n",
+        "median error",
+        "90th percentile",
+        "worst",
+        "inside",
+        "median width",
+        "inside, width <= 1.5",
+    )
+    rows = [f"| {' | '.join(names)} |", "|---|---|---|---|---|---|---|---|"]
     known = [each for each in judged if is_known(each.value)]
     groups = [("host's preparation known", known)]
     groups += [(f"... {name}", [each for each in known if each.value.generation == name]) for name in GENERATIONS]
@@ -85,7 +94,8 @@ def _headline(judged: Sequence[Judged]) -> str:
             f"{found['inside']:.0%} | {found['width']:.2f} | {found['narrow']:.0%} |"
         )
     rows.append(
-        f"\nGoals: median at most {MEDIAN:.0%}, none above {WORST:.0%}, {COVERAGE:.0%} inside ranges of at most {WIDTH}.\n"
+        f"\nGoals: median at most {MEDIAN:.0%}, none above {WORST:.0%}, {COVERAGE:.0%} inside ranges of at most "
+        f"{WIDTH}.\n"
     )
     return "\n".join(rows)
 
@@ -211,9 +221,9 @@ def _ratios(ratios: Sequence[Compared], residual: float) -> str:
     inside = statistics.mean(each.is_inside(residual) for each in ratios)
     rows.append(
         f"\nMedian error {statistics.median(errors):.0%}, worst {max(errors):.0%}; {inside:.0%} inside, median width "
-        f"{statistics.median(widths):.2f}. Both predictions have the same fitted parameters. The ranges contain a factor "
-        f"of {residual:.2f} for what the parameters do not explain, chosen so that {COVERAGE:.0%} of these ratios are "
-        "inside.\n"
+        f"{statistics.median(widths):.2f}. Both predictions have the same fitted parameters. The ranges contain a "
+        f"factor of {residual:.2f} for what the parameters do not explain, chosen so that {COVERAGE:.0%} of these "
+        "ratios are inside.\n"
     )
     return "\n".join(rows)
 
@@ -230,7 +240,8 @@ def _ablations(settings: Settings) -> str:
             [abs(predict(each, chosen, effects) / each.seconds - 1) for each in known] for chosen in (settings, again)
         ]
         rows.append(
-            f"| {name} | {statistics.median(errors[0]):.1%} | {statistics.median(errors[1]):.1%} | {max(errors[1]):.0%} |"
+            f"| {name} | {statistics.median(errors[0]):.1%} | {statistics.median(errors[1]):.1%} | "
+            f"{max(errors[1]):.0%} |"
         )
     return "\n".join(rows) + "\n"
 

@@ -1,0 +1,211 @@
+"""Figures of a user's own card in place of the ranges that hold for all cards of its generation.
+
+They are measured on the card, in one of two files:
+
+- a list of points, as ``hpu-doctor verify`` writes: objects with ``id``, ``kind`` (see :data:`KINDS`), ``dtype``,
+  ``shape`` (M, K and N of a product) or ``bytes`` (of a copied tensor, or of each rank's tensor of a collective),
+  ``ranks``, ``seconds``, and ``simulated`` if no card was measured;
+- the report of ``hpu-profiler report --json`` of a real step. With the plan of the same program, it also gives the
+  efficiency of the matrix engine and of the memory; without one, that of collectives.
+
+The schema of the points is ``hpu_sim/data/calibration.schema.json``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from hpu_sim.prediction.collectives import passes_of
+from hpu_sim.prediction.hardware import BOX, at, hardware, ranges
+from hpu_sim.prediction.time_model import padding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+#: Kinds of points, and the range that each of them narrows.
+KINDS: Final = {
+    "matmul": "matrix_efficiency",
+    "bandwidth": "vector_efficiency",
+    "launch": "launch_seconds",
+    "graph_launch": "graph_seconds",
+    "host_read": "sync_seconds",
+    "collective": "in_box_efficiency",
+}
+# A measured figure varies between runs.
+_NOISE: Final = 1.05
+# Shorter products show what their launch costs, and short collectives their fixed time.
+_SHORTEST_PRODUCT: Final = 100e-6
+_SHORTEST_COLLECTIVE: Final = 10
+_US: Final = 1e-6
+
+
+@dataclass(frozen=True)
+class Narrowed:
+    """Range of a figure before and after a calibration.
+
+    Attributes:
+        name: Its name in ``hardware.json``.
+        before: Slow and fast end that hold for all cards.
+        after: Those of this card.
+        points: Number of measured points.
+    """
+
+    name: str
+    before: tuple[float, float]
+    after: tuple[float, float]
+    points: int
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether this card is outside of the range that holds for all cards."""
+        low, high = sorted(self.before)
+        return max(self.after) < low or min(self.after) > high
+
+
+def calibrate(data: Any, generation: str, plan: Mapping[str, Any] | None = None) -> tuple[Narrowed, ...]:
+    """Return the ranges that measured points or a report of hpu-profiler narrow.
+
+    Args:
+        data: Parsed file.
+        generation: Generation of the card.
+        plan: Parsed JSON of ``hpu-sim plan --json`` for the program of the report.
+
+    Raises:
+        ValueError: If the file is neither of both, or was not measured on a card.
+    """
+    if isinstance(data, list):
+        found = list(_of_points(data, generation))
+    elif isinstance(data, dict) and "stages" in data:
+        found = list(_of_report(data, generation, plan))
+    else:
+        raise ValueError(
+            "the file must be the list of points of `hpu-doctor verify` or the report of `hpu-profiler report --json`"
+        )
+    values: defaultdict[str, list[float]] = defaultdict(list)
+    for name, value in found:
+        values[name].append(value)
+    known = ranges(generation)
+    return tuple(_narrowed(name, known[name], each) for name, each in values.items())
+
+
+def _narrowed(name: str, before: tuple[float, float], values: Sequence[float]) -> Narrowed:
+    low, high = min(values) / _NOISE, max(values) * _NOISE
+    # A share of a peak is at most 1.
+    if name.endswith("efficiency"):
+        low, high = min(low, 1.0), min(high, 1.0)
+    after = (low, high) if before[0] <= before[1] else (high, low)
+    return Narrowed(name, before, after, len(values))
+
+
+def _of_points(points: Iterable[Mapping[str, Any]], generation: str) -> Iterator[tuple[str, float]]:
+    for point in points:
+        kind = point.get("kind")
+        if kind not in KINDS:
+            raise ValueError(f"`kind` of a point must be one of {', '.join(KINDS)}, got {kind!r}")
+        if point.get("simulated"):
+            raise ValueError("the points are of a simulated card: calibrate with those of a real one")
+        seconds = float(point["seconds"])
+        if seconds <= 0:
+            raise ValueError(f"`seconds` of point {point.get('id')!r} must be positive, got {seconds}")
+        value = _VALUES[kind](point, seconds, generation)
+        if value is not None:
+            yield KINDS[kind], value
+
+
+def _matmul(point: Mapping[str, Any], seconds: float, generation: str) -> float | None:
+    rows, inner, columns = point["shape"]
+    device = hardware(generation, "middle")
+    dtype = str(point["dtype"]).removeprefix("torch.")
+    dtype = "float8" if dtype.startswith("float8") else dtype
+    flops = 2 * rows * inner * columns * padding((1, rows, columns, inner), dtype)
+    if dtype not in device.matrix_flops or seconds < _SHORTEST_PRODUCT:
+        return None
+    return float(flops / (device.matrix_flops[dtype] * seconds))
+
+
+def _bandwidth(point: Mapping[str, Any], seconds: float, generation: str) -> float:
+    return 2 * float(point["bytes"]) / seconds / hardware(generation, "middle").memory_rate
+
+
+def _host(point: Mapping[str, Any], seconds: float, generation: str) -> float:
+    """Return the seconds of the host, which the model multiplies by the generation's factor."""
+    factor = 1.0 if point["kind"] == "host_read" else at(ranges(generation)["host_factor"], "middle")
+    return seconds / factor
+
+
+def _collective(point: Mapping[str, Any], seconds: float, generation: str) -> float | None:
+    ranks = int(point["ranks"])
+    name = str(point["id"])
+    passes = passes_of(name)
+    # A gather and a scatter move a tensor of every rank.
+    total = float(point["bytes"]) * (1 if passes > 1 else ranks)
+    return _share_of_links(seconds, passes * total / max(ranks, 1), ranks, generation)
+
+
+def _share_of_links(seconds: float, size: float, ranks: int, generation: str) -> float | None:
+    """Return the efficiency of links that carry some bytes to each other card; None outside of a box."""
+    device = hardware(generation, "middle")
+    if not 1 < ranks <= BOX or seconds < _SHORTEST_COLLECTIVE * device.collective_seconds:
+        return None
+    rate = size / (seconds - device.collective_seconds)
+    # The model's rate is that of the middle of the range.
+    return rate / device.peer_rate * at(ranges(generation)["in_box_efficiency"], "middle")
+
+
+_VALUES: Final[dict[str, Callable[[Mapping[str, Any], float, str], float | None]]] = {
+    "matmul": _matmul,
+    "bandwidth": _bandwidth,
+    "launch": _host,
+    "graph_launch": _host,
+    "host_read": _host,
+    "collective": _collective,
+}
+
+
+def _of_report(
+    report: Mapping[str, Any], generation: str, plan: Mapping[str, Any] | None
+) -> Iterator[tuple[str, float]]:
+    if report.get("simulated") or report.get("predicted"):
+        raise ValueError("the report is of a simulated or predicted step: calibrate with one of a real card")
+    ranks = [each for stage in report["stages"] if stage["stage"] == "training" for each in stage["ranks"]]
+    for rank in ranks:
+        world_size = rank.get("world_size") or 1
+        for size in rank.get("collective_sizes", ()):
+            # The bytes of a rank: its part of a gather, and the whole tensor of a reduction.
+            passes = passes_of(size["name"])
+            each = size["size"] * (1 if "gather" in size["name"].lower() else passes / world_size)
+            value = _share_of_links(size["time"] * _US, each, world_size, generation)
+            if value is not None:
+                yield "in_box_efficiency", value
+        if plan is not None:
+            yield from _of_engines(rank, _planned(plan, generation), generation)
+
+
+def _planned(plan: Mapping[str, Any], generation: str) -> Mapping[str, Any]:
+    for each in plan["strategies"]:
+        if each["generation"] == generation:
+            return dict(each)
+    raise ValueError(f"the plan has no strategy on {generation}")
+
+
+def _of_engines(rank: Mapping[str, Any], planned: Mapping[str, Any], generation: str) -> Iterator[tuple[str, float]]:
+    """Yield what the busy time of the engines in a step says about the planned work."""
+    device = hardware(generation, "slow")
+    steps = max(len(rank.get("step_stats", ())), 1)
+    busy = {each["engine"]: each["busy_time"] * _US / steps for each in rank["engines"]}
+    dtype = "float32" if planned["precision"].startswith("32") else "bfloat16"
+    time = planned["time"]
+    slow = {name: share * time["slow_seconds"] for name, share in time["bounds"].items()}
+    if busy.get("MME") and slow.get("matrix engine"):
+        yield "matrix_efficiency", planned["flops"] / (device.matrix_flops[dtype] * busy["MME"])
+    if busy.get("TPC") and slow.get("memory"):
+        yield "vector_efficiency", device.vector_efficiency * slow["memory"] / busy["TPC"]
+
+
+def to_json(narrowed: Iterable[Narrowed], generation: str) -> str:
+    """Return the file that ``HPU_SIM_CALIBRATION`` names."""
+    found = {each.name: each.after for each in narrowed}
+    return json.dumps({"schema_version": 1, "generation": generation, "ranges": found}, indent=1) + "\n"

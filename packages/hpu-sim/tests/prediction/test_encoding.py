@@ -1,0 +1,29 @@
+"""Recorded steps as JSON."""
+
+from __future__ import annotations
+
+import json
+
+from hpu_sim.prediction import encoding
+from hpu_sim.prediction.recording import Collective, Operation, StepRecording, host_read
+from hpu_sim.prediction.time_model import predict
+
+
+def test_a_step_has_the_same_time_after_a_round_trip() -> None:
+    operations = [
+        Operation(
+            "aten.mm", "forward", "net", "bfloat16", 1 << 40, (1, 64, 64, 64), ((7, 64), (9, 64)), ((11, 64),), 3
+        ),
+        Operation("aten.relu", "backward", "net", "float32", 0, None, ((11, 1 << 20),), ((13, 1 << 20),), 4, (0,)),
+        host_read("optimizer"),
+        Operation("aten.add", "optimizer", "", "float32", 0, None, (), ((13, 64),), 5, is_launched=False),
+    ]
+    call = Collective("allreduce", "backward", 1 << 30, 1 << 30, tuple(range(8)), is_async=True, after=1)
+    step = StepRecording(operations, [call], graph_ends=[2])
+
+    found = encoding.from_json(json.loads(json.dumps(encoding.to_json(step))))
+
+    for fuse in (True, False):
+        one, other = (predict(each, "GAUDI2", 8, estimate="slow", fuse=fuse) for each in (step, found))
+        assert one.seconds == other.seconds
+    assert (found.collectives, found.graph_ends) == ([call], [2])
