@@ -103,6 +103,7 @@ class Worker:
             sys.stdout.flush()
             for number in (1, 2):
                 os.dup2(output.fileno(), number)
+            sys.stdout = sys.stderr = os.fdopen(os.dup(output.fileno()), "w")
         end: tuple[str, Any]
         try:
             self._keep_folders(sender)
