@@ -73,9 +73,18 @@ def _runtime_library(compiler: str, name: str) -> str:
     return subprocess.check_output([compiler, f"-print-file-name={name}"], text=True).strip()  # noqa: S603
 
 
+# What the programs of the planner's corpus import beside the group `third_party`. Most require torchvision, which must
+# stay in a folder of its own.
+_CORPUS = (
+    "denoising-diffusion-pytorch", "diffusers", "einops", "einx", "ema-pytorch", "frozendict", "ftfy", "loguru", "monai",
+    "open-clip-torch", "pillow", "segmentation-models-pytorch", "tensorboard", "timm", "torch-einops-utils",
+    "torch-geometric", "vit-pytorch", "wcwidth", "x-transformers", "xxhash",
+)  # fmt: skip
+
+
 @nox.session(default=False)
 def third_party(session: nox.Session) -> None:
-    """Train with DeepSpeed, accelerate, transformers, PEFT, litgpt, torchmetrics and torchvision on simulated cards."""
+    """Train with DeepSpeed, accelerate, transformers, PEFT, litgpt, torchmetrics and torchvision, and plan the corpus."""
     install(session, "hpu-compat", "hpu-sim", "hpu-ddp", "hpu-fsdp[lightning]", *group("third_party"), *group("test"))
     # litgpt pins libraries that transformers needs in a newer version.
     session.install("--no-compile", "--no-deps", "-c", DEFAULT_CONSTRAINTS, "litgpt")
@@ -91,6 +100,10 @@ def third_party(session: nox.Session) -> None:
     session.install(*options, "pillow", "torchvision")
     env = isolated_sim_env(session) | {"TORCHVISION_FOLDER": str(folder)}
     session.run("pytest", "packages/hpu-compat/third_party", env=env)
+    session.install("--no-compile", "-c", DEFAULT_CONSTRAINTS, "rich")
+    session.install("--no-compile", "--no-deps", "-c", DEFAULT_CONSTRAINTS, *_CORPUS)
+    install(session, "hpu-precision", "hpu-deepspeed")
+    session.run("python", "packages/hpu-sim/third_party/corpus/run.py", env=env)
 
 
 @nox.session(default=False)

@@ -309,7 +309,7 @@ def test_a_batch_of_another_size_takes_no_memory_of_the_host() -> None:
     drawn: list[torch.Tensor] = []
 
     def program() -> None:
-        for batch in DataLoader(torch.rand(4, 3, 224, 224), batch_size=2):
+        for batch in DataLoader(list(torch.rand(4, 3, 224, 224)), batch_size=2):
             drawn.append(batch)
             with plan.step():
                 batch.to("hpu").relu()
@@ -327,7 +327,7 @@ def test_batches_that_cannot_get_another_size_are_refused() -> None:
 
 def test_accumulated_batches_are_counted() -> None:
     def program() -> None:
-        batches = iter(DataLoader(torch.rand(64, 4), batch_size=2))
+        batches = iter(DataLoader(list(torch.rand(64, 4)), batch_size=2))
         for _ in range(2):
             with plan.step():
                 for _ in range(4):

@@ -58,7 +58,7 @@ def test_a_logger_has_its_methods_and_writes_no_file(tmp_path: Path) -> None:
         def on_fit_start(self) -> None:
             assert self.logger is not None
             self.logger.log_hyperparams({"rate": 1})
-            self.logger.experiment.add_text("note", "first")
+            self.logger.experiment.add_text("note", "first")  # type: ignore[attr-defined] # of every logger here
             seen.append(self.logger)
 
     recording = _fit(Logged(), Options(), logger=CSVLogger(tmp_path), callbacks=[DeviceStatsMonitor()])

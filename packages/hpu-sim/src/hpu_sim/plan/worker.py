@@ -72,7 +72,8 @@ class Worker:
             kind, value = self._receive(receiver, options)
             process.join()
             if kind == "recording":
-                return value
+                recording: Recording = value
+                return recording
             if kind == "error":
                 raise value
             # The program's own output says why it ended.
