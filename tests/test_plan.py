@@ -180,11 +180,11 @@ def test_the_demo_is_planned_for_64_cards_and_three_strategies() -> None:
 def test_tests_of_hpu_sim_that_need_hpu_core_pass(tmp_path: Path) -> None:
     """Its own suite has no other package, and skips them."""
     folder = ROOT / "packages/hpu-sim/tests/plan"
-    files = [str(folder / f"test_{name}.py") for name in ("execution", "advice")]
-    names = "apart or callback or advice_fits or another"
+    files = [str(folder / f"test_{name}.py") for name in ("execution", "advice", "frameworks")]
+    names = "apart or callback or advice_fits or may_follow or frameworks"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path}", "-k", names]
     done = subprocess.run([*command, *files], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout
-    assert "4 passed" in done.stdout
+    assert "13 passed" in done.stdout
     assert "skipped" not in done.stdout

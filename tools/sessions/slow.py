@@ -73,11 +73,20 @@ def _runtime_library(compiler: str, name: str) -> str:
     return subprocess.check_output([compiler, f"-print-file-name={name}"], text=True).strip()  # noqa: S603
 
 
+# What the programs of the planner's corpus import beside the group `third_party`. Most require torchvision, which must
+# stay in a folder of its own.
+_CORPUS = (
+    "denoising-diffusion-pytorch", "diffusers", "einops", "einx", "ema-pytorch", "frozendict", "ftfy", "loguru", "monai",
+    "open-clip-torch", "pillow", "segmentation-models-pytorch", "tensorboard", "timm", "torch-einops-utils",
+    "torch-geometric", "vit-pytorch", "wcwidth", "x-transformers", "xxhash",
+)  # fmt: skip
+
+
 @nox.session(default=False)
 def third_party(session: nox.Session) -> None:
     """Train with DeepSpeed, accelerate, transformers, PEFT, litgpt, torchmetrics and torchvision on simulated cards.
 
-    hpu-export's programs compare what litgpt, timm and torchvision load with what was trained.
+    hpu-export's programs compare what litgpt, timm and torchvision load with what was trained, and the planner's corpus is planned.
     """
     install(
         session,
@@ -103,6 +112,10 @@ def third_party(session: nox.Session) -> None:
     session.install(*options, "pillow", "timm", "torchvision")
     env = isolated_sim_env(session) | {"TORCHVISION_FOLDER": str(folder)}
     session.run("pytest", "packages/hpu-compat/third_party", "packages/hpu-export/third_party", env=env)
+    session.install("--no-compile", "-c", DEFAULT_CONSTRAINTS, "rich")
+    session.install("--no-compile", "--no-deps", "-c", DEFAULT_CONSTRAINTS, *_CORPUS)
+    install(session, "hpu-precision", "hpu-deepspeed")
+    session.run("python", "packages/hpu-sim/third_party/corpus/run.py", env=env)
 
 
 @nox.session(default=False)

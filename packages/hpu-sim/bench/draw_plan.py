@@ -1,4 +1,4 @@
-"""Draw the memory over a step of a plan, as an SVG file for a document.
+"""Draw the memory from the setup to the last step of a plan, as an SVG file for a document.
 
 hpu-sim plan --json plan.json train.py
 python packages/hpu-sim/bench/draw_plan.py plan.json memory.svg
@@ -17,7 +17,7 @@ from hpu_sim.plan import Plan, html
 def draw(plan: Plan) -> str:
     """Return the drawing of the first strategy."""
     each = plan.strategies[0]
-    areas = html.memory_areas(each, plan.memory_categories)
+    areas = html.memory_chart(each, plan.memory_categories).areas
     bands = "".join(f'<polygon points="{area.points}" fill="{area.color}"/>' for area in areas)
     keys = "".join(
         f'<rect x="{20 + 170 * index}" y="262" width="12" height="12" fill="{area.color}"/>'
@@ -25,7 +25,7 @@ def draw(plan: Plan) -> str:
         for index, area in enumerate(areas)
     )
     title = (
-        f"{each.strategy}, {each.nodes} x {each.devices} {each.generation}: memory of a rank over a step, 0 to "
+        f"{each.strategy}, {each.nodes} x {each.devices} {each.generation}: memory of a rank from the setup to the last step, 0 to "
         f"{format_bytes(max(each.memory.moments.values()))} ({plan.disclaimer})"
     )
     return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import json
@@ -17,6 +18,7 @@ from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.schema import Plan
 from hpu_sim.plan.session import Options
+from hpu_sim.prediction.hardware import hardware
 from hpu_sim.prediction.recording import MemorySample, Recording
 
 from .programs import MODELS, train
@@ -53,6 +55,62 @@ def test_the_step_is_a_range(plan: Plan) -> None:
     time = plan.strategies[0].time
 
     assert 0 < time.fast_seconds < time.slow_seconds
+
+
+def test_the_speed_is_that_of_all_cards() -> None:
+    """Each of 16 ranks trains two batches of 4 samples of 10 tokens."""
+    recording = record_call(functools.partial(train, MODELS["mlp"], wrap="ddp"), Options(devices=2, nodes=8))
+    recording.accumulate = 2
+    recording.steady.inputs = (("int64", (4, 10), 320),)
+    each = strategy_plan(recording, "GAUDI2", planned_samples=128_000)
+    rate = each.rate
+
+    assert rate is not None
+    assert (rate.samples, rate.tokens) == (128, 1280)
+    assert rate.samples_per_second == pytest.approx((128 / each.time.slow_seconds, 128 / each.time.fast_seconds))
+    assert rate.hours[0] == pytest.approx(1000 * each.time.slow_seconds / 3600)
+    assert rate.card_hours[0] == pytest.approx(16 * rate.hours[0])
+    shown = text.render(make_plan((), [each]))
+    assert "128 samples per step, 2 batches per rank" in shown
+    assert "128 000 samples: " in shown
+
+
+def test_the_use_of_the_engines_leaves_out_recomputation(recording: Recording) -> None:
+    rate = strategy_plan(recording, "GAUDI3").rate
+    again = copy.deepcopy(recording)
+    forward = [each for each in recording.steady.operations if each.phase == "forward"]
+    again.steady.operations += [dataclasses.replace(each, phase="backward") for each in forward * 5]
+    longer = strategy_plan(again, "GAUDI3")
+
+    assert rate is not None
+    assert longer.rate is not None
+    assert 0 < rate.mfu[0] < rate.mfu_of_measured[0] < 1
+    of_the_model = 3 * sum(each.flops for each in forward)
+    peak = hardware("GAUDI3", "slow").matrix_flops["float32"]
+    assert longer.rate.mfu[0] == pytest.approx(of_the_model / peak / longer.time.slow_seconds)
+
+
+def test_the_largest_costs_have_a_reason(plan: Plan) -> None:
+    costs = plan.strategies[0].costs
+
+    assert len(costs) == 3
+    assert costs[0].slow_seconds >= costs[1].slow_seconds >= costs[2].slow_seconds
+    assert all(each.explanation for each in costs)
+
+
+def test_the_range_is_that_of_its_causes(plan: Plan) -> None:
+    each = plan.strategies[0]
+
+    assert sum(slow for _, slow in each.range_by_bound.values()) == pytest.approx(each.time.slow_seconds, rel=0.01)
+
+
+def test_causes_are_not_merged_in_the_timeline(plan: Plan) -> None:
+    """The parts of a cause have as much time as its share of the step."""
+    each = plan.strategies[0]
+
+    for bound, share in each.time.bounds.items():
+        seconds = sum((span.end - span.start) * span.share for span in each.spans if span.bound == bound)
+        assert seconds == pytest.approx(share * each.time.slow_seconds, rel=0.1)
 
 
 def test_the_json_is_read_back(plan: Plan) -> None:
@@ -128,15 +186,18 @@ def test_an_error_of_the_program_has_its_own_traceback_and_exit_code(
 
     shown = capsys.readouterr().err
     assert code == 2
-    assert shown.startswith("Traceback (most recent call last):\n" + f'  File "{script}", line 8')
-    assert "Error: the program raised KeyError: 'data', before its training steps were known" in shown
+    assert f'Traceback (most recent call last):\n  File "{script}", line 8' in shown
+    assert "Error: the program itself failed, before its training steps were known:\n" in shown
+    assert shown.endswith("KeyError: 'data'\n")
 
 
 def test_an_error_of_the_program_is_in_the_exception_of_the_python_function(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text('raise RuntimeError("Error: no data\\nin two lines")\n')
 
-    with pytest.raises(PlanError, match=r"^the program raised RuntimeError: Error: no data, before"):
+    with pytest.raises(
+        PlanError, match=r"^the program itself failed(.|\n)*RuntimeError: Error: no data\nin two lines$"
+    ):
         runner.run(script)
 
 

@@ -48,7 +48,8 @@ def test_no_batch_fits_if_the_states_do_not() -> None:
 def test_the_fewest_blocks_that_fit_are_recomputed() -> None:
     """8 GiB of states and 29 samples of 3 GiB exceed the memory by less than one block saves."""
     options = Options(devices=8, batch_size=29)
-    advice = {next(iter(each.settings)): each for each in advise(_record, options, _record(options), "GAUDI2")}
+    found, _ = advise(_record, options, _record(options), "GAUDI2")
+    advice = {next(iter(each.settings)): each for each in found}
 
     assert advice["checkpoint"].title == "activation checkpointing of 1 of 8 Block"
     assert advice["checkpoint"].fits
@@ -57,7 +58,7 @@ def test_the_fewest_blocks_that_fit_are_recomputed() -> None:
 
 def test_changes_that_fit_come_first_by_time_per_sample() -> None:
     options = Options(devices=8, batch_size=29)
-    advice = advise(_record, options, _record(options), "GAUDI2")
+    advice, _ = advise(_record, options, _record(options), "GAUDI2")
 
     fitting = [each for each in advice if each.fits]
     assert fitting
@@ -78,14 +79,14 @@ def test_changes_are_combined_if_none_fits_alone() -> None:
         return recording
 
     options = Options(devices=8)
-    first, *others = advise(record, options, record(options), "GAUDI2")
+    (first, *others), _ = advise(record, options, record(options), "GAUDI2")
 
     assert first.settings == {"strategy": "deepspeed_stage_3", "checkpoint": "8"}
     assert first.fits
     assert not any(each.fits for each in others)
 
 
-def test_a_change_that_the_program_does_not_bear_is_left_out() -> None:
+def test_a_change_that_the_program_does_not_bear_is_left_out_with_its_reason() -> None:
     def record(options: Options) -> Recording:
         if options.strategy == "hpu_fsdp":
             raise ValueError("no such strategy")
@@ -93,4 +94,25 @@ def test_a_change_that_the_program_does_not_bear_is_left_out() -> None:
 
     options = Options(devices=8, batch_size=29)
 
-    assert "hpu_fsdp" not in str(advise(record, options, record(options), "GAUDI2"))
+    advice, left_out = advise(record, options, record(options), "GAUDI2")
+
+    assert "hpu_fsdp" not in str(advice)
+    assert 'strategy="hpu_fsdp" cannot be planned: no such strategy' in left_out
+
+
+def test_a_sharded_job_is_advised_to_use_more_cards() -> None:
+    """The states of a job with FSDP2 are divided among twice as many boxes."""
+
+    def record(options: Options) -> Recording:
+        states = 1024 * _GIB // options.world_size
+        recording = Recording(("train.py",), 0, options.world_size, options.devices, strategy="fsdp2")
+        sample = MemorySample(1, "forward", (states, 0, 0, _GIB, 0, 0, 0))
+        step = StepRecording(operations=_record(Options()).steady.operations, samples=[sample])
+        recording.steps = [step]
+        recording.setup = StepRecording(samples=[sample])
+        return recording
+
+    options = Options(devices=8)
+    (first, *_), _ = advise(record, options, record(options), "GAUDI2")
+
+    assert (first.settings, first.fits) == ({"nodes": "2"}, True)

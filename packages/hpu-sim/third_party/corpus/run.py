@@ -85,7 +85,7 @@ def _message(errors: str) -> str:
     """Return the end of an error: the line of the plan's own, or the exception of the program."""
     lines = [line for line in errors.strip().splitlines() if line.strip()]
     own = next((line for line in lines if line.startswith("Error: ")), "no output")
-    own = own if "program itself failed" not in own else lines[-2]
+    own = own if "program itself failed" not in own else lines[-1]
     return own.removeprefix("Error: ").replace(f"{_FOLDER / 'programs'}/", "").replace("|", "\\|")
 
 
@@ -96,11 +96,11 @@ def table(results: list[Result]) -> str:
     date = dt.datetime.now(tz=dt.timezone.utc).date()
     return f"""# Corpus of the planner
 
-Scripts and models of the package index, written as the examples of their libraries are, and what `hpu-sim plan` makes of
-them. Models are made of configurations, and nothing is downloaded.
+Scripts and models of the package index, written as the examples of their libraries are. Models are made of
+configurations, and nothing is downloaded.
 
-{date}, `nox -s third_party`, two cores, predicted, not measured. **{planned} of {len(results)} are planned.** The times are
-of one step on GAUDI2, and the last column is the processor time of the plan here, imports included.
+{date}, `nox -s third_party`, two cores, predicted, not measured. **{planned} of {len(results)} are planned.** The times
+are of one step on GAUDI2. The last column is the processor time of the plan here, imports included.
 
 | program | cards | peak memory | step | planned in |
 |---|---|---|---|---|

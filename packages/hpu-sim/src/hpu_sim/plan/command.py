@@ -83,7 +83,7 @@ def run(  # noqa: PLR0913 - one argument per option
         return CANNOT_PLAN
     except ProgramError as error:
         progress.end()
-        click.echo(f"{error}\nError: the program itself failed, before its training steps were known", err=True)
+        click.echo(f"Error: the program itself failed, before its training steps were known:\n{error}", err=True)
         return CANNOT_PLAN
     progress.end()
     if html_path is not None:

@@ -108,8 +108,11 @@ def strategy_plan(recording: Recording, generation: str, planned_samples: int = 
 
 def _history(recording: Recording) -> tuple[StepMemory, ...]:
     """Return the memory from the setup to the last step, thinned to the highest of equal parts."""
-    named = [("setup", recording.setup), *((f"step {index}", step) for index, step in enumerate(recording.steps, 1))]
-    return tuple(StepMemory(name, _thin(step.samples)) for name, step in named if step.samples)
+    named = [("setup", recording.setup.samples)]
+    for index, step in enumerate(recording.steps, 1):
+        # What follows the step is no part of it.
+        named.append((f"step {index}", [each for each in step.samples if each.phase != "setup"]))
+    return tuple(StepMemory(name, _thin(samples)) for name, samples in named if samples)
 
 
 def _thin(samples: Sequence[MemorySample]) -> tuple[MemorySample, ...]:

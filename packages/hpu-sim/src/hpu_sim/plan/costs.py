@@ -43,7 +43,7 @@ def user_name(module: str) -> str:
 def costs(recording: Recording, slow: Timeline, fast: Timeline) -> tuple[CostPlan, ...]:
     """Return the largest costs of a step, by the slow prediction."""
     slow_seconds, fast_seconds = _seconds(slow), _seconds(fast)
-    bounds: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    bounds: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for name, span in _named(slow):
         bounds[name][span.bound] += span.seconds
     largest = sorted(slow_seconds, key=lambda name: -slow_seconds[name])[:MAX_COSTS]
@@ -72,8 +72,8 @@ def range_by_bound(slow: Timeline, fast: Timeline) -> dict[str, tuple[float, flo
     return dict(sorted(ranges.items(), key=lambda item: item[1][0] - item[1][1]))
 
 
-def _by_bound(timeline: Timeline) -> Counter[str]:
-    seconds: Counter[str] = Counter()
+def _by_bound(timeline: Timeline) -> defaultdict[str, float]:
+    seconds: defaultdict[str, float] = defaultdict(float)
     for span in timeline.spans:
         if span.stream == "compute":
             seconds[span.bound] += span.seconds
@@ -94,8 +94,8 @@ def _named(timeline: Timeline) -> Iterator[tuple[str, Span]]:
             yield user_name(span.module) or OUTSIDE, span
 
 
-def _seconds(timeline: Timeline) -> Counter[str]:
-    seconds: Counter[str] = Counter()
+def _seconds(timeline: Timeline) -> defaultdict[str, float]:
+    seconds: defaultdict[str, float] = defaultdict(float)
     for name, span in _named(timeline):
         seconds[name] += span.seconds
     seconds[NETWORK] = timeline.exposed

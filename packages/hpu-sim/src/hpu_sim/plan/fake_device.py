@@ -192,6 +192,9 @@ class FakeDevice(TorchDispatchMode, OperationRecorder):
         )
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func.__name__ == "_to_copy.default" and type(args[0]) is torch.Tensor and args[0].numel() > 1:
+            # torch would first copy a tensor with data for real, and keeps the values of single numbers alone.
+            args = (self.fake_mode.from_tensor(args[0]), *args[1:])
         try:
             with self.fake_mode:
                 return func(*args, **kwargs)

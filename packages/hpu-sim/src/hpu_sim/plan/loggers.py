@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
 
 _METHODS: Final = ("log_metrics", "log_hyperparams", "log_graph", "save", "finalize", "after_save_checkpoint")
 
 
 def silence(logger: Any) -> None:
     """Have a logger of Lightning log nothing; it keeps its class for the program's checks and has every method."""
-    logger.__class__ = _silent(type(logger))
+    cls: Hashable = type(logger)
+    logger.__class__ = _silent(cls)
 
 
 @functools.cache
-def _silent(cls: type[Any]) -> type[Any]:
+def _silent(cls: Any) -> type[Any]:
     methods = {name: _do_nothing for name in _METHODS if hasattr(cls, name)}
     return type(cls.__name__, (cls,), {**methods, "experiment": _Sink()})
 

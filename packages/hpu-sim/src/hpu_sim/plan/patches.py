@@ -275,10 +275,6 @@ def _explain_fake_tensors(error: Exception) -> Exception:
             "tensor on the device, or compute this value before the training step",
             location,
         )
-    if errors.innermost_module(error).startswith("hpu_sim.plan"):
-        return PlanError(
-            f"hpu-sim cannot plan what this line does; it failed with {type(error).__name__}: {error}", location
-        )
     return error
 
 

@@ -9,6 +9,8 @@ from hpu_sim.plan.schema import RatePlan
 from hpu_sim.prediction.hardware import hardware
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hpu_sim.prediction.recording import Recording
     from hpu_sim.prediction.time_model import Timeline
 
@@ -52,8 +54,8 @@ def rate_plan(recording: Recording, generation: str, slow: Timeline, fast: Timel
     )
 
 
-def _pair(values: object) -> tuple[float, float]:
-    slow, fast = values  # type: ignore[misc] # an iterable of two
+def _pair(values: Iterable[float]) -> tuple[float, float]:
+    slow, fast = values
     return slow, fast
 
 

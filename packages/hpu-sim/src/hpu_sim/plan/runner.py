@@ -64,7 +64,7 @@ def run(  # noqa: PLR0913 - one argument per option of the command line
         command = [*start, *options, "--json", str(path), str(program), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the user's own script
         if done.returncode not in {0, DOES_NOT_FIT} or not path.exists():
-            # Lines of the program's traceback may contain the word.
-            *_, message = re.split("^Error: ", done.stderr.strip(), flags=re.MULTILINE)
+            # After lines of progress; those of the program's traceback may begin with the word too.
+            *_, message = re.split("^Error: ", done.stderr.strip(), maxsplit=1, flags=re.MULTILINE)
             raise PlanError(message or done.stdout)
         return Plan.from_dict(json.loads(path.read_text(encoding="utf-8")))

@@ -178,11 +178,12 @@ class _Search:
 
     def plan(self, change: _Change) -> Advice | None:
         """Return the plan of a change; None if it needs no less memory, or cannot be planned, which is noted."""
-        changed = None
+        applied: list[Recording] = []
         with self._leaving_out(self._title(change.settings)):
-            changed = self._apply(change.settings)
-        if changed is None:
+            applied.append(self._apply(change.settings))
+        if not applied:
             return None
+        (changed,) = applied
         peak = memory_plan(changed).peak_bytes
         if peak >= self._peak:
             self.left_out.append(f"{self._title(change.settings)} needs no less memory")

@@ -72,7 +72,8 @@ class Worker:
             kind, value = self._receive(receiver, options)
             process.join()
             if kind == "recording":
-                return value
+                recording: Recording = value
+                return recording
             if kind == "error":
                 raise value
             # The program's own output says why it ended.
@@ -103,6 +104,7 @@ class Worker:
             sys.stdout.flush()
             for number in (1, 2):
                 os.dup2(output.fileno(), number)
+            sys.stdout = sys.stderr = os.fdopen(os.dup(output.fileno()), "w")
         end: tuple[str, Any]
         try:
             self._keep_folders(sender)

@@ -16,7 +16,8 @@ SIZE, CLASSES = 224, 1000
 if library == "torchvision":
     from torchvision import models
 
-    model = models.get_model(name, weights=None)
+    backbone = {"weights_backbone": None} if name.startswith("deeplab") else {}
+    model = models.get_model(name, weights=None, **backbone)
 elif library == "timm":
     import timm
 

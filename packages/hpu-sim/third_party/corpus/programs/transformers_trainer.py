@@ -23,7 +23,7 @@ FAMILIES = {
             "tie_word_embeddings": True,
         },
     ),
-    "t5": ("T5ForConditionalGeneration", "T5Config", {}),
+    "t5": ("T5ForConditionalGeneration", "T5Config", {"decoder_start_token_id": 0}),
     "mistral": ("MistralForCausalLM", "MistralConfig", {"num_hidden_layers": 8}),
     "qwen": (
         "Qwen2ForCausalLM",
@@ -40,7 +40,13 @@ FAMILIES = {
     "mixtral": (
         "MixtralForCausalLM",
         "MixtralConfig",
-        {"num_hidden_layers": 4, "hidden_size": 1024, "intermediate_size": 3584, "num_local_experts": 4, "experts_implementation": "batched_mm"},
+        {
+            "num_hidden_layers": 4,
+            "hidden_size": 1024,
+            "intermediate_size": 3584,
+            "num_local_experts": 4,
+            "experts_implementation": "batched_mm",
+        },
     ),
 }
 

@@ -1,0 +1,27 @@
+"""Errors of programs, as a user sees them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+from hpu_sim.plan import errors
+from hpu_sim.plan.errors import PlanError
+
+
+def test_frames_of_libraries_are_one_line() -> None:
+    try:
+        json.loads("{")
+    except ValueError as error:
+        shown = errors.describe(error).splitlines()
+
+    assert shown[0] == "Traceback (most recent call last):"
+    assert __file__ in shown[1]
+    assert shown[-2].startswith("  ... 3 frames of libraries, the last one ")
+    assert shown[-1].startswith("json.decoder.JSONDecodeError: ")
+
+
+def test_an_error_is_equal_in_another_process() -> None:
+    error = pickle.loads(pickle.dumps(PlanError("no step", "train.py:3")))  # noqa: S301 - made here
+
+    assert (str(error), error.problem, error.location) == ("train.py:3: no step", "no step", "train.py:3")

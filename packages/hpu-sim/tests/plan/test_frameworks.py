@@ -1,0 +1,133 @@
+"""Programs with Lightning's Trainer and Fabric; tests/test_plan.py of the repository runs them with hpu-core."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from hpu_sim import plan
+from hpu_sim.plan.execution import record_call
+from hpu_sim.plan.session import Options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hpu_sim.prediction.recording import Recording
+
+pytest.importorskip("hpu_core")
+pytest.importorskip("lightning", exc_type=ImportError)
+from lightning import Fabric, LightningModule, Trainer
+from lightning.pytorch.callbacks import DeviceStatsMonitor
+from lightning.pytorch.loggers import CSVLogger
+
+pytestmark = [
+    pytest.mark.needs_torch("2.8", "interfaces for the planner"),
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
+    pytest.mark.filterwarnings("ignore:.*smaller than the logging interval"),
+]
+
+
+class _Module(LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss: torch.Tensor = self.layer(batch[0]).mean()
+        self.log("loss", loss)
+        return loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(self.parameters())
+
+
+def _fit(module: LightningModule, options: Options, **kwargs: Any) -> Recording:
+    data = DataLoader(TensorDataset(torch.rand(256, 8)), batch_size=4)
+    return record_call(lambda: Trainer(accelerator="hpu", max_epochs=1, **kwargs).fit(module, data), options)
+
+
+def test_a_logger_has_its_methods_and_writes_no_file(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    class Logged(_Module):
+        def on_fit_start(self) -> None:
+            assert self.logger is not None
+            self.logger.log_hyperparams({"rate": 1})
+            self.logger.experiment.add_text("note", "first")  # type: ignore[attr-defined] # of every logger here
+            seen.append(self.logger)
+
+    recording = _fit(Logged(), Options(), logger=CSVLogger(tmp_path), callbacks=[DeviceStatsMonitor()])
+
+    assert len(recording.steps) == 2
+    assert isinstance(seen[0], CSVLogger)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_large_embedding_may_be_made_in_configure_model() -> None:
+    class Late(_Module):
+        def configure_model(self) -> None:
+            if not hasattr(self, "embedding"):
+                self.embedding = nn.Embedding(8192, 64)
+                self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(64, 4, 128, batch_first=True), 1)
+
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            loss: torch.Tensor = self.encoder(self.embedding(batch[0].long())).mean() + self.layer(batch[0]).mean()
+            return loss
+
+    recording = _fit(Late(), Options(devices=2, nodes=32), strategy="ddp")
+
+    assert recording.parameters > 8192 * 64
+    assert {each.ranks for each in recording.steady.collectives} == {tuple(range(64))}
+
+
+def test_16_mixed_steps_its_optimizer() -> None:
+    recording = _fit(_Module(), Options(), precision="16-mixed")
+
+    assert recording.steady.samples[-1].by_category[2] >= 2 * 4 * 72
+
+
+def test_batches_get_another_size_on_the_device() -> None:
+    """On the host, so many samples would be 32 TB."""
+    recording = _fit(_Module(), Options(batch_size=1_000_000_000_000))
+
+    assert recording.steady.inputs[0][1] == (1_000_000_000_000, 8)
+
+
+def test_accumulated_batches_of_the_trainer_are_counted() -> None:
+    assert _fit(_Module(), Options(), accumulate_grad_batches=4).accumulate == 4
+
+
+@pytest.mark.filterwarnings("ignore:precision='fp8' applies only to layers")
+def test_fp8_without_a_layer_that_computes_in_it_is_refused() -> None:
+    pytest.importorskip("hpu_precision")
+    with pytest.raises(plan.PlanError, match="precision='fp8' changes nothing here"):
+        _fit(_Module(), Options(), precision="fp8")
+
+
+def test_the_option_fp8_gives_the_model_the_layers() -> None:
+    pytest.importorskip("hpu_precision")
+    recording = _fit(_Module(), Options(precision="fp8"))
+
+    assert {each.dtype for each in recording.steady.operations if each.matmul} == {"float8"}
+
+
+def test_a_strategy_that_does_not_exist_is_an_error_of_the_option() -> None:
+    with pytest.raises(plan.PlanError, match="`--strategy foo` is refused: "):
+        _fit(_Module(), Options(strategy="foo"))
+
+
+def test_fabric_may_be_launched_by_its_command_line() -> None:
+    def program() -> None:
+        fabric = Fabric(accelerator="hpu", devices=2, strategy="ddp")
+        module = nn.Linear(4, 4)
+        model, optimizer = fabric.setup(module, torch.optim.SGD(module.parameters()))
+        for _ in range(4):
+            fabric.backward(model(torch.ones(2, 4, device="hpu")).sum())
+            optimizer.step()
+
+    assert len(record_call(program, Options(devices=2)).steps) == 3

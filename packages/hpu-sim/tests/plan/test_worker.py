@@ -1,0 +1,87 @@
+"""Processes that record candidates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hpu_sim.plan.errors import PlanError, ProgramError
+from hpu_sim.plan.session import Options
+from hpu_sim.plan.worker import Worker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.needs_torch("2.8", "interfaces for the planner")
+
+_STEP = """
+import torch
+from hpu_sim import plan
+for _ in range(2):
+    with plan.step():
+        torch.ones(4, device="hpu").relu()
+"""
+
+
+def _worker(path: Path, program: str) -> Worker:
+    script = path / "train.py"
+    script.write_text(program)
+    return Worker(str(script), (), lambda options, doing: None)
+
+
+def test_a_candidate_meets_nothing_of_an_earlier_one(tmp_path: Path) -> None:
+    """Modules, the environment and folders are as at the first run."""
+    program = (
+        "import os, sys\nassert 'FIRST' not in os.environ and 'first' not in sys.modules\n"
+        "os.environ['FIRST'] = '1'\nsys.modules['first'] = sys\n"
+        f"os.mkdir({str(tmp_path / 'out')!r})\n"
+    )
+    worker = _worker(tmp_path, program + _STEP)
+
+    recordings = [worker.record(Options(rank=rank, devices=2)) for rank in (0, 1)]
+
+    assert [(each.rank, len(each.steps)) for each in recordings] == [(0, 2), (1, 2)]
+
+
+def test_a_folder_that_was_there_before_is_an_error_of_the_program(tmp_path: Path) -> None:
+    worker = _worker(tmp_path, f"import os\nos.mkdir({str(tmp_path)!r})\n")
+
+    with pytest.raises(ProgramError, match="FileExistsError"):
+        worker.record(Options())
+
+
+def test_a_process_that_dies_has_its_exit_code_and_last_words(tmp_path: Path) -> None:
+    worker = _worker(tmp_path, "import os, signal\nprint('before', flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n")
+
+    with pytest.raises(PlanError, match=r"ended with exit code -9\n  \| before"):
+        worker.record(Options())
+
+
+def test_a_program_that_exits_says_why(tmp_path: Path) -> None:
+    worker = _worker(tmp_path, "import argparse\nargparse.ArgumentParser().add_argument('--x', required=True)\n")
+    parser = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', required=True)\np.parse_args()\n"
+    worker = _worker(tmp_path, parser)
+
+    with pytest.raises(PlanError, match=r"exited with 2(.|\n)*arguments are required: --data"):
+        worker.record(Options())
+
+
+def test_an_error_of_the_planner_keeps_its_line(tmp_path: Path) -> None:
+    worker = _worker(tmp_path, _STEP.replace("relu()", "nonzero()"))
+
+    with pytest.raises(PlanError, match="depends on data") as raised:
+        worker.record(Options())
+
+    assert raised.value.location.endswith("train.py:6")
+
+
+def test_progress_names_the_step(tmp_path: Path) -> None:
+    shown: list[str] = []
+    script = tmp_path / "train.py"
+    script.write_text(_STEP.replace("        torch", "        for _ in range(600): torch"))
+
+    Worker(str(script), (), lambda options, doing: shown.append(doing)).record(Options())
+
+    assert shown[0] == "starting"
+    assert "step 2 of 2, forward" in shown
