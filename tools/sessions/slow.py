@@ -76,8 +76,8 @@ def _runtime_library(compiler: str, name: str) -> str:
 # What the programs of the planner's corpus import beside the group `third_party`. Most require torchvision, which must
 # stay in a folder of its own.
 _CORPUS = (
-    "denoising-diffusion-pytorch", "diffusers", "einops", "einx", "ema-pytorch", "frozendict", "ftfy", "loguru", "monai",
-    "open-clip-torch", "pillow", "segmentation-models-pytorch", "tensorboard", "timm", "torch-einops-utils",
+    "denoising-diffusion-pytorch", "diffusers", "einops", "einx", "ema-pytorch", "frozendict", "ftfy", "loguru",
+    "monai", "open-clip-torch", "pillow", "segmentation-models-pytorch", "tensorboard", "timm", "torch-einops-utils",
     "torch-geometric", "vit-pytorch", "wcwidth", "x-transformers", "xxhash",
 )  # fmt: skip
 
@@ -86,7 +86,8 @@ _CORPUS = (
 def third_party(session: nox.Session) -> None:
     """Train with DeepSpeed, accelerate, transformers, PEFT, litgpt, torchmetrics and torchvision on simulated cards.
 
-    hpu-export's programs compare what litgpt, timm and torchvision load with what was trained, and the planner's corpus is planned.
+    hpu-export's programs compare what litgpt, timm and torchvision load with what was trained. The planner's corpus is
+    planned.
     """
     install(
         session,
