@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hpu_sim.prediction.recording import Recording
+    from hpu_sim.prediction.time_model import Mode
 
 #: Numbers of layers that are recorded of each model.
 DEPTHS: Final = (2, 4)
@@ -60,7 +61,7 @@ class Job:
     cards: int = 1
     zero: int = 0
     accumulate: int = 1
-    mode: str = "lazy"
+    mode: Mode = "lazy"
     splits_passes: bool = False
     reads_loss: bool = False
     no_optimizer: bool = False
@@ -262,7 +263,8 @@ def _softmax(job: Job) -> Iterator[None]:
         del kwargs
         return original(inputs, dim=dim)
 
-    nn.functional.softmax = softmax if job.softmax_bf16 else original
+    if job.softmax_bf16:
+        nn.functional.softmax = softmax  # type: ignore[assignment] # with the arguments that the models use
     try:
         yield
     finally:

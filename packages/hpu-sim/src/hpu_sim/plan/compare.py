@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -23,6 +22,7 @@ from hpu_sim.plan.schema import (
     StrategyPlan,
     TimePlan,
 )
+from hpu_sim.prediction import fusion
 from hpu_sim.prediction.hardware import hardware, usable_memory
 from hpu_sim.prediction.recording import CATEGORIES, PREDICTED
 from hpu_sim.prediction.time_model import predict
@@ -133,16 +133,8 @@ def representatives(recording: Recording) -> tuple[int, ...]:
 
 
 def _graphs(step: StepRecording, recording: Recording) -> int:
-    """Return the number of different graphs of a step: those between ``mark_step`` calls, or one per direction."""
-    if not recording.lazy:
-        return 2
-    ends = [0, *step.graph_ends, len(step.operations)]
-    graphs = {
-        tuple(operation.key for operation in step.operations[start:end])
-        for start, end in itertools.pairwise(ends)
-        if end > start
-    }
-    return len(graphs)
+    """Return the number of different graphs of a step."""
+    return fusion.count_graphs(step, is_lazy=recording.lazy)
 
 
 def _compilation(graphs: int | None, generation: str) -> tuple[float, float]:

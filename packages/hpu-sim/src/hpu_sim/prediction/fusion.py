@@ -163,11 +163,23 @@ def chain_bytes(kernel: Sequence[Operation], last_reads: dict[int, int], end: in
 
 
 def count_graphs(step: StepRecording, *, is_lazy: bool) -> int:
-    """Return the number of different graphs of a step, which are compiled once each."""
-    parts = segments(step, fuse=False, by_phase=not is_lazy, sram=0)
+    """Return the number of different graphs of a step, which are compiled once each.
+
+    They end at ``mark_step`` and at reads of the host; under ``torch.compile`` at the ends of directions and at reads.
+    A collective splits one into parts, which take as long to compile together.
+    """
+    operations = step.operations
+    bounds = {0, len(operations), *(step.graph_ends if is_lazy else ())}
+    for index, each in enumerate(operations):
+        if each.host_sync:
+            bounds.update((index, index + 1))
+        elif not is_lazy and index and each.phase != operations[index - 1].phase:
+            bounds.add(index)
     graphs = {
-        tuple(each.key for each in step.operations[part.first : part.end])
-        for part in parts
-        if not step.operations[part.first].host_sync
+        tuple(each.key for each in operations[start:end])
+        for start, end in itertools.pairwise(sorted(bounds))
+        if end > start and not operations[start].host_sync
+        # Under `torch.compile`, the optimizer's operators are not compiled.
+        if is_lazy or operations[start].phase != "optimizer"
     }
     return len(graphs)
