@@ -76,15 +76,15 @@ def _runtime_library(compiler: str, name: str) -> str:
 # What the programs of the planner's corpus import beside the group `third_party`. Most require torchvision, which must
 # stay in a folder of its own.
 _CORPUS = (
-    "denoising-diffusion-pytorch", "diffusers", "einops", "einx", "ema-pytorch", "frozendict", "ftfy", "loguru", "monai",
-    "open-clip-torch", "pillow", "segmentation-models-pytorch", "tensorboard", "timm", "torch-einops-utils",
+    "denoising-diffusion-pytorch", "diffusers", "einops", "einx", "ema-pytorch", "frozendict", "ftfy", "loguru",
+    "monai", "open-clip-torch", "pillow", "segmentation-models-pytorch", "tensorboard", "timm", "torch-einops-utils",
     "torch-geometric", "vit-pytorch", "wcwidth", "x-transformers", "xxhash",
 )  # fmt: skip
 
 
 @nox.session(default=False)
 def third_party(session: nox.Session) -> None:
-    """Train with DeepSpeed, accelerate, transformers, PEFT, litgpt, torchmetrics and torchvision, and plan the corpus."""
+    """Train with DeepSpeed, accelerate, transformers, PEFT, litgpt, torchmetrics, torchvision; plan the corpus."""
     install(session, "hpu-compat", "hpu-sim", "hpu-ddp", "hpu-fsdp[lightning]", *group("third_party"), *group("test"))
     # litgpt pins libraries that transformers needs in a newer version.
     session.install("--no-compile", "--no-deps", "-c", DEFAULT_CONSTRAINTS, "litgpt")
