@@ -25,7 +25,7 @@ def draw(plan: Plan) -> str:
         for index, area in enumerate(areas)
     )
     title = (
-        f"{each.strategy}, {each.nodes} x {each.devices} {each.generation}: memory of a rank from the setup to the last step, 0 to "
+        f"{each.strategy}, {each.nodes} x {each.devices} {each.generation}: memory of a rank to the last step, 0 to "
         f"{format_bytes(max(each.memory.moments.values()))} ({plan.disclaimer})"
     )
     return (

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from habana_frameworks.torch import core
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 from hpu_sim import plan
 from hpu_sim.plan.compare import strategy_plan
@@ -309,7 +309,7 @@ def test_a_batch_of_another_size_takes_no_memory_of_the_host() -> None:
     drawn: list[torch.Tensor] = []
 
     def program() -> None:
-        for batch in DataLoader(list(torch.rand(4, 3, 224, 224)), batch_size=2):
+        for (batch,) in DataLoader(TensorDataset(torch.rand(4, 3, 224, 224)), batch_size=2):
             drawn.append(batch)
             with plan.step():
                 batch.to("hpu").relu()
@@ -327,11 +327,11 @@ def test_batches_that_cannot_get_another_size_are_refused() -> None:
 
 def test_accumulated_batches_are_counted() -> None:
     def program() -> None:
-        batches = iter(DataLoader(list(torch.rand(64, 4)), batch_size=2))
+        batches = iter(DataLoader(TensorDataset(torch.rand(64, 4)), batch_size=2))
         for _ in range(2):
             with plan.step():
                 for _ in range(4):
-                    next(batches).to("hpu").relu()
+                    next(batches)[0].to("hpu").relu()
 
     assert record_call(program, Options()).accumulate == 4
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hpu_sim.device import runtime
-from hpu_sim.plan import command
-from hpu_sim.plan.session import Options
 from hpu_sim.prediction.chrome_trace import trace_of_step
 from hpu_sim.prediction.recording import HOST_READ, Collective, Operation, StepRecording
 from hpu_sim.prediction.time_model import predict
@@ -130,7 +129,10 @@ for _ in range(3):
     )
     path = tmp_path / "plan.json"
 
-    assert command.run([runtime.active_config()], [Options(devices=2, rank=1)], str(script), (), trace_path=path) == 0
+    # A process that has run a backward pass has threads of autograd, and a plan forks.
+    start = [sys.executable, "-c", "from hpu_sim.cli import main; main(prog_name='hpu-sim')"]
+    options = ["--devices", "2", "--rank", "1", "--trace", str(path)]
+    subprocess.run([*start, "plan", *options, str(script)], capture_output=True, check=True)
 
     trace = json.loads(path.read_text())
     assert (trace["distributedInfo"]["rank"], trace["distributedInfo"]["world_size"]) == (1, 2)

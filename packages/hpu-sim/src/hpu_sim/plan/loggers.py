@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
+from typing import Any, Final
 
 _METHODS: Final = ("log_metrics", "log_hyperparams", "log_graph", "save", "finalize", "after_save_checkpoint")
 
 
 def silence(logger: Any) -> None:
     """Have a logger of Lightning log nothing; it keeps its class for the program's checks and has every method."""
-    cls: Hashable = type(logger)
+    cls: Any = type(logger)
     logger.__class__ = _silent(cls)
 
 
