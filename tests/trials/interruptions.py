@@ -64,6 +64,10 @@ A cell has the seconds from the interruption to the end of the last process (for
 which goes on), and the last step that the Trainer has saved. In each cell without another note, all processes ended,
 the output named the error, a healthy rank had finished the file that it wrote, and the training that resumed had the
 loss and the weights of one that was not interrupted, bit for bit.
+
+After an error, FSDP and DeepSpeed save nothing with the Trainer, and say that a checkpoint needs all ranks. Lightning
+then tears nothing down, so that the watchdog's threads end with the process. After Ctrl-C, rank 0 saves unless a
+collective holds it for 5 s, after which it is ended.
 """
 _SLURM = {
     "SLURM_JOB_ID": "4711",

@@ -260,7 +260,7 @@ class Watchdog:
         self._wake.put(None)
         for thread in set(self._threads) - {threading.current_thread()}:
             # One that waits for a store out of reach ends with the process.
-            thread.join(self._timeouts.silence)
+            thread.join(self._timeouts.exit_grace)
         atexit.unregister(self._close_at_exit)
         self._finalizer.cancel()
         # A rank that answers may finish what it does: its own watchdog limits how long.
