@@ -106,7 +106,7 @@ def _row(assumption: Assumption) -> str:
         assumption.id,
         f"{assumption.statement} Expected: `{describe(assumption.expected)}`",
         assumption.claim,
-        assumption.source,
+        assumption.source.replace("__", "\\_\\_"),
         ", ".join(sorted(assumption.means)),
         f"{_SHOWN[assumption.simulator]}{f': {assumption.reason}' if assumption.reason else ''}",
     )
@@ -186,19 +186,16 @@ def record(folder: Path) -> list[str]:
         section.append("")
     # The table first: it may refuse the report.
     _write_row(str(machine["release"]), f"{found['date']} {kind}{machine['generation']}: {summary}")
-    head = _RECORD_HEAD if not RECORD.exists() else RECORD.read_text(encoding="utf-8")
-    RECORD.write_text(f"{head.rstrip()}\n\n" + "\n".join(section), encoding="utf-8")
+    page_so_far = RECORD.read_text(encoding="utf-8").replace(_NO_RUN, "")
+    RECORD.write_text(f"{page_so_far.rstrip()}\n\n" + "\n".join(section), encoding="utf-8")
     if found["attachments"]:
         target = FIXTURES / f"{kind.strip() or 'card'}-{machine['release']}-{machine['generation']}".lower()
         shutil.copytree(folder / report.ATTACHMENTS, target, dirs_exist_ok=True)
     return [f"{entry['id']}: expected {entry['expected']}, seen {entry['seen']}" for entry in differing]
 
 
-_RECORD_HEAD = """# Verified on
-
-Runs of [`hpu-doctor verify`](../start/first-hour.md), added by `nox -s verified`. The [register](assumptions.md) has
-the source of each entry.
-"""
+# What the page says before the first run.
+_NO_RUN = "No card has been tried yet.\n"
 
 
 def _difference(entry: schema.Entry) -> tuple[str, ...]:
