@@ -47,14 +47,22 @@ STATEMENT = re.compile(
 )
 # Files in which every statement must name its entry.
 COMPLETE = (
+    "docs/packages/hpu-bucketing-recipes.md",
+    "docs/packages/hpu-fsdp-recipes.md",
+    "docs/packages/hpu-precision-op-lists.md",
     "docs/start/compile.md",
     "docs/start/eight-cards.md",
     "docs/start/one-card.md",
     "docs/start/several-nodes.md",
+    "docs/start/tutorial.md",
+    "docs/start/variable-lengths.md",
     "docs/packages/hpu-ddp-distributed.md",
+    "docs/wrong/a-rank-fails.md",
     "docs/wrong/numbers-are-wrong.md",
     "packages/hpu-ddp/README.md",
     "packages/hpu-fsdp/README.md",
+    "packages/hpu-precision/README.md",
+    "packages/hpu-ray/README.md",
     "packages/hpu-core/src/hpu_core/bridge.py",
     "packages/hpu-core/src/hpu_core/hccl.py",
 )
