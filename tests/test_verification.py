@@ -58,6 +58,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(verification, "TABLE", tmp_path / "compat.toml")
     monkeypatch.setattr(verification, "RECORD", tmp_path / "verified-on.md")
     monkeypatch.setattr(verification, "FIXTURES", tmp_path / "fixtures")
+    (tmp_path / "verified-on.md").write_text("# Verified on\n\nNo card has been tried yet.\n", encoding="utf-8")
     return tmp_path
 
 
@@ -99,7 +100,7 @@ def test_record(repository: Path) -> None:
 
     assert corrections == ["memory-stats-keys: expected [Limit], seen [limit | x]"]
     page = (repository / "verified-on.md").read_text(encoding="utf-8")
-    assert "## GAUDI2, SynapseAI 1.24.1, 2027-01-02" in page
+    assert page.startswith("# Verified on\n\n## GAUDI2, SynapseAI 1.24.1, 2027-01-02\n")
     assert "| memory-stats-keys | [Limit] | [limit \\| x] | hpu-core: it would be empty. |" in page
     assert (repository / "fixtures" / "card-1.24.1-gaudi2" / "trace.json").exists()
 
@@ -120,4 +121,4 @@ def test_unknown_release_is_an_error(repository: Path) -> None:
     with pytest.raises(ValueError, match=r"must have a row of the release '9\.9\.9'"):
         verification.record(write_report(repository / "report", release="9.9.9"))
 
-    assert not (repository / "verified-on.md").exists()
+    assert "No card has been tried yet." in (repository / "verified-on.md").read_text(encoding="utf-8")

@@ -47,14 +47,22 @@ STATEMENT = re.compile(
 )
 # Files in which every statement must name its entry.
 COMPLETE = (
+    "docs/packages/hpu-bucketing-recipes.md",
+    "docs/packages/hpu-fsdp-recipes.md",
+    "docs/packages/hpu-precision-op-lists.md",
     "docs/start/compile.md",
     "docs/start/eight-cards.md",
     "docs/start/one-card.md",
     "docs/start/several-nodes.md",
+    "docs/start/tutorial.md",
+    "docs/start/variable-lengths.md",
     "docs/packages/hpu-ddp-distributed.md",
+    "docs/wrong/a-rank-fails.md",
     "docs/wrong/numbers-are-wrong.md",
     "packages/hpu-ddp/README.md",
     "packages/hpu-fsdp/README.md",
+    "packages/hpu-precision/README.md",
+    "packages/hpu-ray/README.md",
     "packages/hpu-core/src/hpu_core/bridge.py",
     "packages/hpu-core/src/hpu_core/hccl.py",
 )
@@ -106,7 +114,7 @@ def _row(assumption: Assumption) -> str:
         assumption.id,
         f"{assumption.statement} Expected: `{describe(assumption.expected)}`",
         assumption.claim,
-        assumption.source,
+        assumption.source.replace("__", "\\_\\_"),
         ", ".join(sorted(assumption.means)),
         f"{_SHOWN[assumption.simulator]}{f': {assumption.reason}' if assumption.reason else ''}",
     )
@@ -186,19 +194,16 @@ def record(folder: Path) -> list[str]:
         section.append("")
     # The table first: it may refuse the report.
     _write_row(str(machine["release"]), f"{found['date']} {kind}{machine['generation']}: {summary}")
-    head = _RECORD_HEAD if not RECORD.exists() else RECORD.read_text(encoding="utf-8")
-    RECORD.write_text(f"{head.rstrip()}\n\n" + "\n".join(section), encoding="utf-8")
+    page_so_far = RECORD.read_text(encoding="utf-8").replace(_NO_RUN, "")
+    RECORD.write_text(f"{page_so_far.rstrip()}\n\n" + "\n".join(section), encoding="utf-8")
     if found["attachments"]:
         target = FIXTURES / f"{kind.strip() or 'card'}-{machine['release']}-{machine['generation']}".lower()
         shutil.copytree(folder / report.ATTACHMENTS, target, dirs_exist_ok=True)
     return [f"{entry['id']}: expected {entry['expected']}, seen {entry['seen']}" for entry in differing]
 
 
-_RECORD_HEAD = """# Verified on
-
-Runs of [`hpu-doctor verify`](../start/first-hour.md), added by `nox -s verified`. The [register](assumptions.md) has
-the source of each entry.
-"""
+# What the page says before the first run.
+_NO_RUN = "No card has been tried yet.\n"
 
 
 def _difference(entry: schema.Entry) -> tuple[str, ...]:

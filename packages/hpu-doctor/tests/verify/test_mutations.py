@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import socket
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import mutations
 import pytest
+from one_assumption import TARGET
 
-from hpu_doctor.verify import program, register
+from hpu_doctor.verify import program, register, runner
 from hpu_doctor.verify.assumption import HARDWARE, STRICT, Assumption, holds
 
 if TYPE_CHECKING:
@@ -101,6 +103,18 @@ def test_program_notices(machines: Machines, mutation: str, name: str) -> None:
 
     assert "not_tried" not in result
     assert not holds(assumption.expected, result.get("seen")), result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", mutations.FRESH)
+def test_program_notices_other_settings(tmp_path: Path, name: str) -> None:
+    """Settings that the bridge reads when it is loaded."""
+    changed = dataclasses.replace(register.find(name), variables=mutations.FRESH[name])
+    environ = {**os.environ, "HPU_SIM_DEVICES": "1"}
+
+    (outcome,) = runner.run([changed], TARGET, tmp_path, environ)
+
+    assert outcome.state == "differs", outcome
 
 
 def test_mutations_name_assumptions() -> None:

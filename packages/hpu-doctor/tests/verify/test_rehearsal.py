@@ -51,6 +51,7 @@ def test_report_names_ten_changed_behaviours(tmp_path: Path, monkeypatch: pytest
     # The record that follows from it.
     table = tmp_path / "compat.toml"
     shutil.copy(verification.TABLE, table)
+    (tmp_path / "record.md").touch()
     for name, path in (("TABLE", table), ("RECORD", tmp_path / "record.md"), ("FIXTURES", tmp_path / "fixtures")):
         monkeypatch.setattr(verification, name, path)
     corrections = verification.record(folder)
