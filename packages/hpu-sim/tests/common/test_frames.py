@@ -17,6 +17,7 @@ from hpu_sim.common.frames import (
     backward_caller_frame,
     describe_frame,
     describe_stack,
+    program_line,
     user_frame,
 )
 from hpu_sim.device.runtime import native
@@ -186,3 +187,9 @@ def test_search_for_a_backward_pass_keeps_no_frame() -> None:
         gc.enable()
 
     assert reference() is None
+
+
+def test_line_of_the_program_is_that_of_the_caller() -> None:
+    line, expected = program_line(), sys._getframe().f_lineno
+
+    assert line == f"{__file__}:{expected}"
