@@ -99,9 +99,9 @@ def table(results: list[Result]) -> str:
 Scripts and models of the package index, written as the examples of their libraries are. Models are made of
 configurations, and nothing is downloaded.
 
-{date}, `packages/hpu-sim/third_party/corpus/run.py`, which `nox -s third_party` runs, two cores, predicted, not measured.
-**{planned} of {len(results)} are planned.** The times are of one step on GAUDI2. The last column is the processor time of
-the plan here, imports included.
+{date}, `packages/hpu-sim/third_party/corpus/run.py`, which `nox -s third_party` runs, two cores, predicted, not
+measured. **{planned} of {len(results)} are planned.** The times are of one step on GAUDI2. The last column is the
+processor time of the plan here, imports included.
 
 | program | cards | peak memory | step | planned in |
 |---|---|---|---|---|
