@@ -325,6 +325,31 @@ def test_batches_that_cannot_get_another_size_are_refused() -> None:
         record_call(functools.partial(_train, 10), Options(batch_size=8))
 
 
+def test_blocks_of_a_loop_without_a_mark_are_recomputed() -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(64, 64)
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return torch.tanh(torch.tanh(self.layer(inputs)))
+
+    def program() -> None:
+        model = nn.Sequential(*[Block() for _ in range(4)]).to("hpu")
+        optimizer = torch.optim.SGD(model.parameters())
+        for _ in range(3):
+            model(torch.ones(1024, 64, device="hpu")).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    peaks = [
+        max(sum(each.by_category) for each in record_call(program, Options(checkpoint=count)).steady.samples)
+        for count in (0, 4)
+    ]
+
+    assert peaks[1] < 0.75 * peaks[0]
+
+
 def test_accumulated_batches_are_counted() -> None:
     def program() -> None:
         batches = iter(DataLoader(TensorDataset(torch.rand(64, 4)), batch_size=2))

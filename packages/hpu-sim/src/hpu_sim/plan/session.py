@@ -149,6 +149,8 @@ class Session:
         if isinstance(module, DistributedDataParallel):
             self.has_ddp = True
         if self.recording.parameters == 0:
+            if self.options.checkpoint:
+                blocks.checkpoint(module, self.options.checkpoint)
             self.describe_model(module)
             self.recording.strategy = _strategy_of(module)
             dtype = next((each.dtype for each in module.parameters()), torch.float32)
