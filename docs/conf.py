@@ -113,6 +113,7 @@ _EXTERNAL_NAMES: Final = (
     "_DEVICE",
     "_PATH",
     "_StrategyRegistry",
+    r"nn\.Module",
 )
 nitpick_ignore_regex = [
     ("py:.*", r"_frozen_importlib\.ModuleSpec"),
@@ -123,7 +124,7 @@ nitpick_ignore_regex = [
     # Type variables have no page.
     ("py:.*", r"(hpu_core\.(collectives|distributed\.strategy)\.)?T|(hpu_bucketing\.loader\.)?T_co"),
     # Aliases of types have no page either.
-    ("py:.*", r"Boundaries|Field|Grouping|Mode|Stage"),
+    ("py:.*", r"Boundaries|Field|Grouping|Mode|Regions|Stage"),
 ]
 
 # Packages whose public names must all have an entry; the names of lightning_habana belong to other packages.

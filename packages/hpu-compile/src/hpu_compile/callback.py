@@ -50,9 +50,6 @@ class HPUCompile(Callback):
         options: Options of `hpu_backend`.
         backend: Only "hpu_backend" compiles for the card.
 
-    Attributes:
-        report: What was compiled by the last training or evaluation; None before.
-
     Raises:
         ValueError: An argument is invalid.
     """
