@@ -149,10 +149,11 @@ def test_default_launcher_is_the_subprocess_launcher() -> None:
     assert isinstance(launcher, HPUSubprocessScriptLauncher)
 
 
-def test_launcher_without_failure_detection_is_lightnings() -> None:
+def test_launcher_without_failure_detection_leaves_ranks_to_lightnings_observer() -> None:
     launcher = _connect(HPUDDPStrategy(failure_detection=False)).launcher
 
-    assert type(launcher).__name__ == "_SubprocessScriptLauncher"
+    assert isinstance(launcher, HPUSubprocessScriptLauncher)
+    assert launcher.launched is None
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
