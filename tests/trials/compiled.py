@@ -122,7 +122,9 @@ def make_gpt2() -> nn.Module:
         "vocab_size": VOCABULARY,
     }
     dropout: dict[str, Any] = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-    return GPT2LMHeadModel(GPT2Config(**sizes, **dropout, use_cache=False, bos_token_id=0, eos_token_id=0))
+    config = GPT2Config(**sizes, **dropout, use_cache=False, bos_token_id=0, eos_token_id=0)
+    model: nn.Module = GPT2LMHeadModel(config)
+    return model
 
 
 def make_peft() -> nn.Module:
