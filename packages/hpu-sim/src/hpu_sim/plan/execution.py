@@ -112,7 +112,10 @@ def _script_arguments(path: str, arguments: Sequence[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _rank_variables(options: Options) -> Iterator[None]:
-    """Set the variables that a launcher sets for a rank, so that no process is launched."""
+    """Set the variables that a launcher sets for a rank, so that no process is launched.
+
+    There are no other ranks to watch either.
+    """
     before = dict(os.environ)
     node_rank, local_rank = divmod(options.rank, options.devices)
     os.environ.update(
@@ -122,6 +125,7 @@ def _rank_variables(options: Options) -> Iterator[None]:
         MASTER_PORT="29500",
         NODE_RANK=str(node_rank),
         GROUP_RANK=str(node_rank),
+        HPU_FAILURE_DETECTION="0",
         RANK=str(options.rank),
         WORLD_SIZE=str(options.world_size),
     )
