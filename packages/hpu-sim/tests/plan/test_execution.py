@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import gc
 import os
@@ -17,9 +18,12 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from hpu_sim import plan
+from hpu_sim.device import runtime
 from hpu_sim.plan.compare import strategy_plan
 from hpu_sim.plan.execution import record, record_call
 from hpu_sim.plan.session import Options
+
+from .programs import MODELS, train
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -430,6 +434,23 @@ def test_a_module_compiled_within_counts_as_compiled() -> None:
             model(torch.ones(2, 64, device="hpu")).sum().backward()
 
     assert record_call(program, Options()).compiled
+
+
+def test_a_program_is_planned_as_compiled_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = dataclasses.replace(runtime.active_config(), lazy=False)
+    monkeypatch.setattr(runtime, "active_config", lambda: config)
+
+    recording = record_call(lambda: train(MODELS["mlp"]), Options(compiled=True))
+
+    assert recording.steady.mode == "compile"
+
+
+def test_lazy_mode_cannot_be_planned_as_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = dataclasses.replace(runtime.active_config(), lazy=True)
+    monkeypatch.setattr(runtime, "active_config", lambda: config)
+
+    with pytest.raises(plan.PlanError, match="`--compile` needs eager mode, got lazy mode: set PT_HPU_LAZY_MODE=0"):
+        record_call(lambda: train(MODELS["mlp"]), Options(compiled=True))
 
 
 def test_a_formatted_value_is_a_read() -> None:

@@ -158,6 +158,7 @@ def _find_program(program: str, *, module: bool) -> list[str]:
     type=click.IntRange(0),
     help="Plan this rank alone.  [default: 0, and the last of each group if shards differ]",
 )
+@click.option("--compile", "compiled", is_flag=True, help="Plan the script as compiled by hpu_backend, in eager mode.")
 @click.option("--find-batch", is_flag=True, help="Plan the largest batch size per card that fits.")
 @click.option(
     "--samples",
@@ -194,6 +195,7 @@ def plan(  # noqa: PLR0913 - one argument per option
     precision: str | None,
     batch_size: int | None,
     rank: int | None,
+    compiled: bool,
     find_batch: bool,
     samples: int,
     show_output: bool,
@@ -231,7 +233,16 @@ def plan(  # noqa: PLR0913 - one argument per option
     if rank is not None and rank >= devices * nodes:
         raise click.UsageError(f"`--rank` must be below the number of ranks, {devices * nodes}, got {rank}")
     choices = [
-        Options(devices, nodes, each, precision, batch_size, rank=rank or 0, only_rank=rank is not None)
+        Options(
+            devices,
+            nodes,
+            each,
+            precision,
+            batch_size,
+            rank=rank or 0,
+            only_rank=rank is not None,
+            compiled=compiled,
+        )
         for each in strategies
     ]
     code = command.run(

@@ -78,7 +78,7 @@ def record_call(
     except Exception as error:
         raise patches.explain(error, device) from error
     recording = session.result()
-    patches.describe_mode(recording)
+    patches.describe_mode(recording, options)
     for step in recording.steps:
         step.mode = mode_of(recording)
     if session.zero is None:

@@ -254,7 +254,8 @@ def _prepare(trainer: Any, model: Any, session: Session, package: str) -> None:
     divided = getattr(trainer.strategy, "_tensor_parallel_size", None)  # Of Lightning's ModelParallelStrategy.
     if isinstance(divided, int) and divided > 1:
         recording.replicas = recording.world_size // divided
-    recording.compiled = hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None
+    is_compiled = hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None
+    recording.compiled = session.options.compiled or is_compiled
     # A handler of Lightning would agree with other ranks on the end.
     trainer._signal_connector.register_signal_handlers = lambda: None  # noqa: SLF001 - no option has this effect
     # The session needs nothing moved back, and moving swaps tensors that the memory tracker refers to.

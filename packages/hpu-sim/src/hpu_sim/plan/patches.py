@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hpu_sim.plan.fake_device import FakeDevice
-    from hpu_sim.plan.session import Session
+    from hpu_sim.plan.session import Options, Session
     from hpu_sim.prediction.recording import Recording
 
 
@@ -286,8 +286,14 @@ def _is_from_fake_tensors(error: Exception) -> bool:
     return errors.innermost_module(error).startswith("torch._subclasses")
 
 
-def describe_mode(recording: Recording) -> None:
-    """Record whether the bridge is in lazy mode."""
+def describe_mode(recording: Recording, options: Options) -> None:
+    """Record whether the bridge is in lazy mode.
+
+    Raises:
+        PlanError: If the program is to be planned as compiled, and the bridge is in lazy mode.
+    """
     from hpu_sim.device import runtime
 
     recording.lazy = runtime.active_config().lazy
+    if recording.lazy and options.compiled:
+        raise PlanError("`--compile` needs eager mode, got lazy mode: set PT_HPU_LAZY_MODE=0")

@@ -31,6 +31,7 @@ class Options:
         checkpoint: Number of repeated blocks whose activations are recomputed in the backward pass.
         rank: Rank to plan.
         only_rank: Whether to plan no other rank.
+        compiled: Whether to plan the program as compiled by hpu_backend.
     """
 
     devices: int = 1
@@ -41,6 +42,7 @@ class Options:
     checkpoint: int = 0
     rank: int = 0
     only_rank: bool = False
+    compiled: bool = False
 
     @property
     def world_size(self) -> int:
@@ -80,6 +82,7 @@ class Session:
         self._has_batch = False
         self.optimizer_location = ""
         self.recording = Recording(tuple(command), options.rank, options.world_size, options.devices)
+        self.recording.compiled = options.compiled
         self.zero: str | None = None
         self.zero_config: dict[str, Any] | None = None
         self.device.step = self.recording.setup
