@@ -209,7 +209,8 @@ def test_different_world_sizes_are_refused(sizes: tuple[int, int], port: int) ->
 
 def test_another_version_is_refused(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def publish_another_version(store: PrefixStore, key: str, value: dict[str, Any]) -> None:
-        publish(store, key, {**value, "protocol": 0} if key.startswith("join/") else value)
+        is_other = key.startswith("join/") and value["rank"]["rank"] == 1
+        publish(store, key, {**value, "protocol": 0} if is_other else value)
 
     monkeypatch.setattr(module, "publish", publish_another_version)
     errors = _join(*(_config(port, rank, 2) for rank in range(2)))
