@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -49,3 +50,24 @@ def test_connections_of_other_processes_are_not_own(server: socket.socket) -> No
             os._exit(0 if connections.own_endpoints(port) else 1)
 
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_a_client_that_waits_for_an_answer_gets_an_error(server: socket.socket) -> None:
+    port = server.getsockname()[1]
+    with socket.create_connection(("127.0.0.1", port)) as client, ThreadPoolExecutor() as pool:
+        answer = pool.submit(client.recv, 1)
+
+        connections.shut_down(port)
+
+        assert answer.result(60) == b""
+
+
+def test_connections_to_other_ports_stay(server: socket.socket) -> None:
+    port = server.getsockname()[1]
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        accepted, _ = server.accept()
+        with accepted:
+            connections.shut_down(client.getsockname()[1] + 1)
+            client.send(b"x")
+
+            assert accepted.recv(1) == b"x"

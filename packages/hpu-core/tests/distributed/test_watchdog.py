@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -270,6 +271,29 @@ def test_the_threads_end_with_the_process_group(pair: Pair) -> None:
             thread.join(_LIMIT)
 
     assert all(watchdog.is_closed for watchdog in pair.ranks)
+
+
+@pytest.mark.parametrize("timeout", [8.0])
+def test_the_threads_end_although_the_store_is_out_of_reach(pair: Pair) -> None:
+    watchdog = pair.ranks[1]
+    waits = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+
+        def wait_for_answer(*_: Any) -> None:
+            waits.set()
+            client.recv(1)
+            raise RuntimeError("Connection was likely closed")
+
+        exchange = watchdog._exchange
+        exchange._job = replace(exchange._job, config=replace(exchange._job.config, port=server.getsockname()[1]))
+        exchange._store = broken_store()
+        exchange._store.set.side_effect = wait_for_answer
+        assert waits.wait(_LIMIT)
+        watchdog._on_failure(RankFailure("the store of rank 0 has not answered for 26 s", 0))
+
+        watchdog.close()
+
+        assert not any(thread.is_alive() for thread in watchdog._threads)
 
 
 def test_user_code_after_the_training_is_not_ended(pair: Pair, exits: mock.Mock) -> None:

@@ -2,11 +2,13 @@
 
 import contextlib
 import ipaddress
+import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-__all__ = ["own_endpoints", "peer_endpoints"]
+__all__ = ["own_endpoints", "peer_endpoints", "shut_down"]
 
 _ESTABLISHED: Final = "01"
 
@@ -24,6 +26,22 @@ def own_endpoints(port: int) -> tuple[str, ...]:
 def peer_endpoints(port: int) -> set[str]:
     """Return the remote endpoints of this host's connections to a local port; empty if unreadable."""
     return {remote for local, remote, _ in _connections() if _port(local) == port}
+
+
+def shut_down(port: int) -> None:
+    """Shut down this process's connections to a port: what waits there for an answer gets an error.
+
+    Args:
+        port: The remote port.
+    """
+    for entry in Path("/proc/self/fd").glob("*"):
+        # Other threads close descriptors meanwhile.
+        with contextlib.suppress(OSError):
+            if entry.readlink().name.startswith("socket:"):
+                with socket.socket(fileno=os.dup(int(entry.name))) as connection:
+                    # A Unix socket has no port.
+                    if connection.getpeername()[1:2] == (port,):
+                        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _connections() -> Iterator[tuple[str, str, str]]:

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any
 
-from hpu_core.distributed.connections import peer_endpoints
+from hpu_core.distributed.connections import peer_endpoints, shut_down
 from hpu_core.distributed.failure_detection import (
     Heartbeat,
     RankFailure,
@@ -164,6 +164,10 @@ class HeartbeatExchange:
         if leader.exit_reason is not None and waited > self.timeouts.heartbeat_interval:
             return self.leader_failure(waited)
         return None
+
+    def disconnect(self) -> None:
+        """Have an exchange that waits for the store fail: on a broken network, torch's client waits without a limit."""
+        shut_down(self._job.config.port)
 
     def leader_failure(self, seconds: float) -> RankFailure:
         """Return the failure of rank 0, whose store has not answered for some seconds."""

@@ -258,9 +258,10 @@ class Watchdog:
         self._flush()
         self._closed.set()
         self._wake.put(None)
-        for thread in set(self._threads) - {threading.current_thread()}:
-            # One that waits for a store out of reach ends with the process.
-            thread.join(self._timeouts.exit_grace)
+        if not self._join_threads() and self._failure is not None:
+            # One waits for a store out of reach.
+            self._exchange.disconnect()
+            self._join_threads()
         atexit.unregister(self._close_at_exit)
         self._finalizer.cancel()
         # A rank that answers may finish what it does: its own watchdog limits how long.
@@ -272,6 +273,13 @@ class Watchdog:
             # User code has control again.
             faulthandler.cancel_dump_traceback_later()
             atexit.register(self._limit_exit, self._heartbeat.run)
+
+    def _join_threads(self) -> bool:
+        """Wait for the threads, and return whether they have ended."""
+        others = set(self._threads) - {threading.current_thread()}
+        for thread in others:
+            thread.join(self._timeouts.exit_grace)
+        return not any(thread.is_alive() for thread in others)
 
     def _limit_exit(self, run: int) -> None:
         """Limit how long this process takes to exit, unless it trained again, which needed all ranks."""
