@@ -117,6 +117,21 @@ def test_a_store_of_several_machines_listens_on_all_interfaces(port: int) -> Non
     socket.create_connection(("127.0.0.2", port)).close()
 
 
+def test_torch_has_given_up_when_the_timeout_ends(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its client may need some seconds more; the store that it returns waits for the whole timeout."""
+    limits: list[timedelta] = []
+
+    def make_store(*_: Any, timeout: timedelta, **__: Any) -> HashStore:
+        limits.append(timeout)
+        return HashStore()
+
+    monkeypatch.setattr(module, "TCPStore", make_store)
+    store = open_store(_config(port, seconds=30), server=False)
+
+    assert limits == [timedelta(seconds=25)]
+    assert store.timeout == timedelta(seconds=30)
+
+
 def test_a_key_that_was_never_published_is_none() -> None:
     assert try_get(HashStore(), "key") is None
 

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,8 +28,8 @@ else:
 
 __all__ = ["RendezvousConfig", "invalid_entry", "is_refused", "open_store", "publish", "try_get"]
 
-# Grace beyond the timeout for TCPStore's constructor, which retries briefly: an interpreter that exits while the
-# constructor raises in another thread aborts.
+# Last part of the timeout, for TCPStore's constructor, which retries briefly after its own: an interpreter that exits
+# while the constructor raises in another thread aborts.
 _CONNECT_GRACE: Final = 5.0
 # How long a host may take to refuse a connection.
 _REFUSAL_TIMEOUT: Final = 1.0
@@ -80,8 +80,10 @@ def open_store(config: RendezvousConfig, *, server: bool) -> "TCPStore":
     config.check()
     # In a thread, because the constructor blocks forever where something else listens at the port.
     outcome: queue.SimpleQueue[TCPStore | Exception] = queue.SimpleQueue()
-    threading.Thread(target=_connect, args=(config, server, outcome), name="hpu-store-connect", daemon=True).start()
-    deadline = time.monotonic() + config.timeout.total_seconds() + _CONNECT_GRACE
+    limit = max(config.timeout.total_seconds() - _CONNECT_GRACE, config.timeout.total_seconds() / 2)
+    arguments = (replace(config, timeout=timedelta(seconds=limit)), server, outcome)
+    threading.Thread(target=_connect, args=arguments, name="hpu-store-connect", daemon=True).start()
+    deadline = time.monotonic() + limit + _CONNECT_GRACE
     store: TCPStore | Exception = TimeoutError("the store did not answer")
     while time.monotonic() < deadline:
         config.check()
@@ -89,6 +91,7 @@ def open_store(config: RendezvousConfig, *, server: bool) -> "TCPStore":
             store = outcome.get(timeout=1)
             break
     if not isinstance(store, Exception):
+        store.set_timeout(config.timeout)
         return store
     # The rest is a trace of C++.
     reason = str(store).splitlines()[0].rstrip(".")
