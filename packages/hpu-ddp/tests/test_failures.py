@@ -84,10 +84,15 @@ def test_missing_rank_is_named(present: str, error: str, run: Run) -> None:
     assert "simulated card" not in done.output
 
 
-@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
-def test_sigterm_on_one_rank_stops_all_ranks(rank: int, run: Run) -> None:
+@pytest.mark.parametrize(
+    ("rank", "options"),
+    [pytest.param(0, [], marks=pytest.mark.slow), (1, []), (1, ["--before", "validation", "--batch", "6"])],
+    ids=["rank 0", "rank 1", "in a validation"],
+)
+def test_sigterm_on_one_rank_stops_all_ranks(rank: int, options: list[str], run: Run) -> None:
     """All ranks stop before the same batch, log it and exit with code 0."""
-    done = run("train.py", "--timeout", str(TIMEOUT), "--fail", "terminated", "--rank", str(rank), "--epochs", "-1")
+    failure = ["--fail", "terminated", "--rank", str(rank), "--epochs", "-1", *options]
+    done = run("train.py", "--timeout", str(TIMEOUT), *failure)
 
     assert (done.code, done.leaked_pids) == (0, ())
     assert "Error" not in done.output

@@ -1,5 +1,6 @@
 """Failures that follow from heartbeats, and the batch before which ranks stop."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -238,16 +239,21 @@ def test_a_collective_that_all_ranks_enter_is_confirmed(
     assert confirm_collective([rank.heartbeat for rank in ranks]) == expected
 
 
-def _takes(batch: int) -> Heartbeat:
-    return Heartbeat(training=True, batch=batch)
+def _takes(training: int, evaluation: int = 0, of: float = 0) -> Heartbeat:
+    return Heartbeat(training=True, batch=(training, evaluation), evaluated=of)
 
 
-def _waits_before(batch: int) -> Heartbeat:
-    return Heartbeat(training=True, batch=batch, signal_batch=batch, signals=[*TERM])
+def _waits_before(training: int, evaluation: int = 0, of: float = 0) -> Heartbeat:
+    return replace(_takes(training, evaluation, of), is_waiting=True, signals=[*TERM])
+
+
+def _decision(training: int, evaluation: float = 0, signals: tuple[int, ...] = ()) -> SignalDecision:
+    return SignalDecision((training, evaluation), signals)
 
 
 OPEN = SignalDecision()
 TERM = (15,)
+ALL = math.inf
 
 
 @pytest.mark.parametrize(
@@ -255,16 +261,23 @@ TERM = (15,)
     [
         ([_takes(3), _takes(4)], OPEN, None),
         ([_takes(0), _takes(0)], OPEN, None),
-        ([_waits_before(4)] * 3, OPEN, SignalDecision(4, TERM)),
+        ([_waits_before(4)] * 3, OPEN, _decision(4, signals=TERM)),
         ([_waits_before(4), _takes(3)], OPEN, None),
-        ([_waits_before(4), _takes(4)], OPEN, SignalDecision(4)),
-        ([_waits_before(4), _takes(5)], OPEN, SignalDecision(5)),
-        ([_waits_before(4), _waits_before(9), _takes(3)], OPEN, SignalDecision(8)),
-        ([_waits_before(4), _waits_before(5)], OPEN, SignalDecision(4)),
-        ([_takes(4), _waits_before(4)], SignalDecision(4, TERM), SignalDecision(4, TERM)),
-        ([_waits_before(4), _waits_before(4)], SignalDecision(4), SignalDecision(4)),
-        ([_waits_before(5), _waits_before(4)], SignalDecision(5, TERM), SignalDecision(5, TERM)),
-        ([_waits_before(5), _waits_before(5)], SignalDecision(4), SignalDecision(5, TERM)),
+        ([_waits_before(4), _takes(4)], OPEN, _decision(4)),
+        ([_waits_before(4), _takes(5)], OPEN, _decision(5)),
+        ([_waits_before(4), _waits_before(9), _takes(3)], OPEN, _decision(8, ALL)),
+        ([_waits_before(4), _waits_before(5)], OPEN, _decision(4, ALL)),
+        ([_takes(4), _waits_before(4)], _decision(4, signals=TERM), _decision(4, signals=TERM)),
+        ([_waits_before(4), _waits_before(4)], _decision(4), _decision(4)),
+        ([_waits_before(5), _waits_before(4)], _decision(5, signals=TERM), _decision(5, signals=TERM)),
+        ([_waits_before(5), _waits_before(5)], _decision(4), _decision(5, signals=TERM)),
+        ([_waits_before(0, 2, 9)] * 2, OPEN, _decision(0, 2, TERM)),
+        ([_waits_before(4, 2, 9), _takes(4)], OPEN, None),
+        ([_waits_before(4, 2, 9), _takes(4, 2, 9)], OPEN, _decision(4, 2)),
+        ([_waits_before(4, 2, 9), _waits_before(4, 7, 9)], OPEN, _decision(4, 6)),
+        ([_waits_before(4, 9, 9), _waits_before(5)], OPEN, _decision(4, ALL)),
+        ([_waits_before(4, 2, 9), _takes(4, 1, 8)], OPEN, _decision(4, ALL)),
+        ([_waits_before(4, 2, ALL)] * 2, OPEN, _decision(4, ALL)),
     ],
     ids=[
         "no rank waits",
@@ -279,6 +292,13 @@ TERM = (15,)
         "a batch that one rank was told to take is taken by all",
         "a decision for a later batch lets earlier ones pass",
         "all wait before the next batch",
+        "all wait in an evaluation",
+        "one is not yet in the evaluation",
+        "one is in the batch of the evaluation",
+        "one is ahead in the evaluation",
+        "one is behind the evaluation",
+        "an evaluation with other numbers of batches ends first",
+        "an evaluation of unknown length ends first",
     ],
 )
 def test_all_ranks_stop_before_the_same_batch(

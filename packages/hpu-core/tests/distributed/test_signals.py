@@ -1,5 +1,6 @@
 """Replacement of a real Trainer's signal handling."""
 
+import math
 import signal
 from typing import Any
 from unittest import mock
@@ -84,6 +85,20 @@ def test_an_agreed_stop_is_lightnings_exception(trainer: Any, watchdog: Any) -> 
     # Nothing is fetched: a stateful loader would count the batch as delivered.
     advance.assert_not_called()
     assert trainer.received_sigterm
+
+
+@pytest.mark.parametrize(("is_unequal", "expected"), [(False, 5), (True, math.inf)])
+def test_an_agreed_stop_ends_an_evaluation(is_unequal: bool, expected: float, trainer: Any, watchdog: Any) -> None:
+    """Where some ranks may have no batch at all, the ranks do not wait for each other."""
+    module = _pytorch.LightningModule()
+    module.allow_zero_length_dataloader_with_multiple_devices = is_unequal
+    trainer.strategy.connect(module)
+    watchdog.signals_before_batch.return_value = (signal.SIGTERM,)
+
+    with pytest.raises(SIGTERMException):
+        SignalCoordinator(trainer, watchdog).before_evaluation_batch([2, 3])
+
+    watchdog.signals_before_batch.assert_called_once_with(expected)
 
 
 def test_a_requeue_waits_for_an_agreed_batch(trainer: Any, watchdog: Any) -> None:

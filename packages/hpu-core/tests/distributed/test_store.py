@@ -126,10 +126,11 @@ def test_torch_has_given_up_when_the_timeout_ends(port: int, monkeypatch: pytest
         return HashStore()
 
     monkeypatch.setattr(module, "TCPStore", make_store)
-    store = open_store(_config(port, seconds=30), server=False)
+    with mock.patch.object(HashStore, "set_timeout") as set_timeout:
+        open_store(_config(port, seconds=30), server=False)
 
     assert limits == [timedelta(seconds=25)]
-    assert store.timeout == timedelta(seconds=30)
+    set_timeout.assert_called_once_with(timedelta(seconds=30))
 
 
 def test_a_key_that_was_never_published_is_none() -> None:

@@ -529,6 +529,25 @@ def test_all_ranks_stop_before_the_same_batch(pair: Pair) -> None:
     assert taken[0] == taken[1] >= 3
 
 
+def test_all_ranks_stop_before_the_same_batch_of_a_validation(pair: Pair) -> None:
+    taken = [0, 0]
+
+    def validate(rank: int) -> None:
+        pair.ranks[rank].signals_before_batch()
+        # Rank 1 is ahead, and announces the signal.
+        while not pair.ranks[rank].signals_before_batch(evaluated=9):
+            taken[rank] += 1
+            if rank == 1 and taken[1] == 3:
+                pair.ranks[1].announce_signal(signal.SIGTERM)
+                while not pair.ranks[1]._exchange.leader.is_signalled:
+                    pair.ranks[1]._flush()
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(validate, reversed(range(2))))
+
+    assert 3 <= taken[0] == taken[1] < 9
+
+
 def _stop(watchdog: Watchdog) -> None:
     """Take batches until all ranks stop."""
     while not watchdog.signals_before_batch():
@@ -544,7 +563,7 @@ def test_a_rank_that_is_far_behind_takes_what_it_missed_in_one_go(pair: Pair) ->
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(_stop, pair.ranks))
 
-    assert pair.heartbeats[0].batch == pair.heartbeats[1].batch > ahead
+    assert pair.heartbeats[0].batch == pair.heartbeats[1].batch > (ahead, 0)
 
 
 def test_a_rank_that_waits_to_stop_learns_that_rank_0_is_gone(pair: Pair) -> None:

@@ -4,6 +4,7 @@ Each rank counts the collectives that it has entered. Ranks of one job are at mo
 that is behind and no longer advances is the one that the others wait for. Nothing here waits, connects or exits.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -65,11 +66,11 @@ class SignalDecision:
     """Signals that all ranks handle before the same batch; they take all earlier ones.
 
     Attributes:
-        batch: The batch; 0 while nothing is decided.
+        batch: The batch, as in `Heartbeat`; zeros while nothing is decided.
         signals: Their numbers; empty if the ranks take this batch, too.
     """
 
-    batch: int = 0
+    batch: tuple[int, float] = (0, 0)
     signals: tuple[int, ...] = ()
 
 
@@ -86,8 +87,10 @@ class Heartbeat:
         error: Exception that ended training on this rank; None while there is none.
         handled: Exception that the program handles, so that the rank waits to enter its collective; None if none.
         signals: Signals that the rank received, for all ranks to handle.
-        batch: Number of the training batch that the rank is in, or waits before.
-        signal_batch: The batch before which the rank waits for a `SignalDecision`; 0 if none.
+        batch: Numbers of the training batch that the rank is in, or waits before, and of the batch of the evaluation
+            after it; 0 in training.
+        evaluated: Number of batches of that evaluation on this rank; infinite if unknown.
+        is_waiting: Whether the rank waits for a `SignalDecision` before its batch.
         closed: Whether the rank has left the job without an error.
         exits: Ranks that this rank launched and that have exited, and why, such as "killed by signal 9".
         failure: Rank 0 only: why the job cannot continue; None while it can.
@@ -104,19 +107,15 @@ class Heartbeat:
     error: str | None = None
     handled: str | None = None
     signals: list[int] = field(default_factory=list)  # Its methods are atomic: a signal handler appends.
-    batch: int = 0
-    signal_batch: int = 0
+    batch: tuple[int, float] = (0, 0)
+    evaluated: float = 0
+    is_waiting: bool = False
     closed: bool = False
     exits: dict[str, str] = field(default_factory=dict)  # JSON has no other keys.
     failure: RankFailure | None = None
     is_signalled: bool = False
     decision: SignalDecision = SignalDecision()
     confirmed: tuple[int, str] | None = None
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether the rank waits for a decision before its next batch."""
-        return self.signal_batch == self.batch > 0
 
     @property
     def place(self) -> tuple[int, str | None]:
@@ -233,18 +232,30 @@ def decide_signals(ranks: Sequence[Heartbeat], last: SignalDecision) -> SignalDe
 
     All ranks handle a signal before the same batch. A rank that took a batch before it learned of the signal needs the
     others for it, so these take it, too, and all between, and wait before the next one. A decision stands: a rank that
-    has already left looks like one that has taken the batch.
+    has already left looks like one that has taken the batch. An evaluation ends first unless all ranks have the same
+    number of batches: one that has no batch left needs the others for what follows, and waits before none.
     """
     waiting = [rank.batch for rank in ranks if rank.is_waiting]
     if not waiting:
         return None
     if min(waiting) <= last.batch:
         return last
+    lengths = {rank.evaluated for rank in ranks if rank.batch[1]}
+    if len(lengths) > 1 or math.inf in lengths:
+        return SignalDecision((min(waiting)[0], math.inf))
     if len(waiting) == len(ranks) and len(set(waiting)) == 1:
         return SignalDecision(waiting[0], tuple(sorted({signum for rank in ranks for signum in rank.signals})))
     # While gradients accumulate, a rank may be any number of batches ahead.
-    taken = max(rank.batch - rank.is_waiting for rank in ranks)
+    taken = max(_last_taken(rank) for rank in ranks)
     return SignalDecision(taken) if taken >= min(waiting) else None
+
+
+def _last_taken(rank: Heartbeat) -> tuple[int, float]:
+    """Return the last batch that a rank has taken."""
+    training, evaluation = rank.batch
+    if not rank.is_waiting:
+        return rank.batch
+    return (training, evaluation - 1) if evaluation else (training - 1, math.inf)
 
 
 def describe_error(error: BaseException) -> str:

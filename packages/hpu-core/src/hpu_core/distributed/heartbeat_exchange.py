@@ -80,12 +80,13 @@ class HeartbeatExchange:
     def read(self, rank: int) -> Heartbeat:
         """Return the last heartbeat of a rank; each rank publishes one before it joins."""
         record: dict[str, Any] = json.loads(self._store.get(f"heartbeat/{rank}"))
-        failure, decision, confirmed = record.pop("failure"), record.pop("decision"), record.pop("confirmed")
+        failure, decision, confirmed, batch = map(record.pop, ("failure", "decision", "confirmed", "batch"))
         return Heartbeat(
             **record,
             failure=failure and RankFailure(**failure),
-            decision=SignalDecision(decision["batch"], tuple(decision["signals"])),
             # JSON has no tuples.
+            batch=(batch[0], batch[1]),
+            decision=SignalDecision(tuple(decision["batch"]), tuple(decision["signals"])),
             confirmed=confirmed and (confirmed[0], confirmed[1]),
         )
 

@@ -30,7 +30,7 @@ else:
 __all__ = ["RendezvousResult", "rendezvous"]
 
 # Version of what ranks write to the store; raised when a reader of the last one could misread it.
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 
 # How long rank 0 keeps the store open for the present ranks to read a failure.
 _ACK_TIMEOUT: Final = 5.0

@@ -1,12 +1,15 @@
-"""Signals: all ranks of a Trainer handle SIGTERM, and SLURM's for a requeue, before they fetch the same batch.
+"""Signals: all ranks of a Trainer handle SIGTERM, and SLURM's for a requeue, before the same batch.
 
 From 2.5.5 on, Lightning's loop broadcasts and reads rank 0's answer to SIGTERM before each batch: a copy, a collective
-and a host-device synchronization in every step of every rank. In earlier loops each rank acts on its own signal, and
-one may stop a batch before the others. The handler for a requeue saves a checkpoint wherever the signal finds a rank,
-which may be in another collective than the others. Here the watchdogs agree, once one of them received the signal.
+and a host-device synchronization in every step of every rank. In earlier loops, and in all that validate or test, each
+rank acts on its own signal, and one may stop a batch before the others. The handler for a requeue saves a checkpoint
+wherever the signal finds a rank, which may be in another collective than the others. Here the watchdogs agree, once one
+of them received the signal.
 """
 
+import math
 import signal
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from hpu_core._lightning import SIGTERMException, rank_zero_info
@@ -54,16 +57,31 @@ class SignalCoordinator:
         for owner, name, _ in self._replaced:
             delattr(owner, name)
 
+    def before_evaluation_batch(self, batches: Iterable[float]) -> None:
+        """Handle the signals that all ranks handle before a batch of a validation or a test.
+
+        Args:
+            batches: Numbers of its batches, by loader.
+
+        Raises:
+            SIGTERMException: All ranks stop.
+        """
+        # Some ranks may have no batch, and wait for the others behind the evaluation.
+        is_unequal = self._trainer.lightning_module.allow_zero_length_dataloader_with_multiple_devices
+        self._handle(self._watchdog.signals_before_batch(math.inf if is_unequal else sum(batches)))
+
     def _advance(self, *args: Any) -> None:
         """Fetch and train a batch, unless the ranks stop before it: a loader counts what is fetched."""
-        signals = self._watchdog.signals_before_batch()
+        self._handle(self._watchdog.signals_before_batch())
+        self._advance_loop(*args)
+
+    def _handle(self, signals: Collection[int]) -> None:
         for signum in {*signals} - {signal.SIGTERM}:
             self._save_and_requeue(signum, None)
         if signal.SIGTERM in signals:
             rank_zero_info(f"Received SIGTERM: all ranks stop after step {self._trainer.global_step}")
             self._trainer._signal_connector.received_sigterm = True  # noqa: SLF001 - read by `Trainer.received_sigterm`.
             raise SIGTERMException
-        self._advance_loop(*args)
 
     def _notify(self, signum: Any, frame: Any) -> None:
         launcher = self._trainer.strategy.launcher

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
         cluster_environment: Any
         global_rank: Any
+        lightning_module: Any
         local_rank: Any
         module_ids: tuple[int, ...] | None
         node_rank: Any
@@ -212,8 +213,7 @@ class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
             super().setup(trainer)
         if self.process_groups.watchdog is not None:
             self._metrics = CountedMetrics(trainer.lightning_module, self.collective)
-            if trainer.training:
-                self._signals = SignalCoordinator(trainer, self.process_groups.watchdog)
+            self._signals = SignalCoordinator(trainer, self.process_groups.watchdog)
 
     @property
     def gathers_parameters(self) -> bool:
@@ -231,12 +231,16 @@ class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
             return super().training_step(*args, **kwargs)
 
     def validation_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the module's `validation_step`."""
+        """Run the module's `validation_step`, unless the ranks stop before it."""
+        if self._signals is not None:
+            self._signals.before_evaluation_batch(self.lightning_module.trainer.num_val_batches)
         with self._forward(self.gathers_parameters):
             return super().validation_step(*args, **kwargs)
 
     def test_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the module's `test_step`."""
+        """Run the module's `test_step`, unless the ranks stop before it."""
+        if self._signals is not None:
+            self._signals.before_evaluation_batch(self.lightning_module.trainer.num_test_batches)
         with self._forward(self.gathers_parameters):
             return super().test_step(*args, **kwargs)
 

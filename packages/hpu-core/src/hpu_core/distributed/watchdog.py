@@ -90,6 +90,7 @@ class Watchdog:
         # Number this run, so keys of the previous one are ignored. A rank that did not get as far as rank 0 catches up.
         beat.run = max(beat.run + 1, self._exchange.read(0).run)
         beat.error, beat.collective, beat.training, beat.signals = None, None, True, []
+        beat.batch, beat.is_waiting = (0, 0), False
         for thread in self._threads:
             thread.start()
         # atexit comes before what the bridge does at exit; a process of multiprocessing exits without atexit.
@@ -212,18 +213,23 @@ class Watchdog:
         self._heartbeat.signals.append(signum)
         self._wake.put(None)
 
-    def signals_before_batch(self) -> tuple[int, ...]:
-        """Count a training batch that is about to start; return the signals that all ranks handle before it.
+    def signals_before_batch(self, evaluated: float | None = None) -> tuple[int, ...]:
+        """Count a batch that is about to start; return the signals that all ranks handle before it.
 
         Returns at once unless some rank has announced one. SIGTERM stands: a loop may ask again.
+
+        Args:
+            evaluated: Number of batches of the evaluation, infinite if unknown; None before a training batch.
         """
         beat = self._heartbeat
         with self._lock:
-            beat.batch += 1
+            training, evaluation = beat.batch
+            beat.batch = (training + 1, 0) if evaluated is None else (training, evaluation + 1)
+            beat.evaluated = evaluated or 0
             leader = self._exchange.leader
             if not leader.is_signalled or beat.batch < leader.decision.batch:
                 return ()
-            beat.signal_batch = beat.batch
+            beat.is_waiting = True
         self._wake.put(None)
         # All ranks wait here, or read which batch a rank has taken.
         with self.collective("signal handling"), self._exchanged:
@@ -231,7 +237,7 @@ class Watchdog:
                 self.raise_if_failed()
                 self._exchanged.wait(self._timeouts.heartbeat_interval)
         with self._lock:
-            beat.signal_batch = 0
+            beat.is_waiting = False
             # Only the ranks that waited have counted it.
             beat.collective_seq -= 1
         signals = tuple(beat.signals) if self._is_off else decision.signals if decision.batch == beat.batch else ()
