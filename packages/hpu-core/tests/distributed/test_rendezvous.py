@@ -264,9 +264,8 @@ def test_a_rank_out_of_range_is_refused(rank: int) -> None:
 
 def test_a_record_of_another_version_is_refused_whatever_it_has() -> None:
     """A later version may name its fields otherwise."""
-    assert "runs another version of hpu-core than rank 0" in str(
-        _members({"protocol": module.PROTOCOL + 1, "process": {}})
-    )
+    record = {"protocol": module.PROTOCOL + 1, "process": {}}
+    assert "runs another version of hpu-core than rank 0" in str(_members(record))
 
 
 @pytest.mark.parametrize("key", ["hpu_core/attempts", "join", "join/1"])

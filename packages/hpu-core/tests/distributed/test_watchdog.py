@@ -534,7 +534,6 @@ def test_all_ranks_stop_before_the_same_batch_of_a_validation(pair: Pair) -> Non
 
     def validate(rank: int) -> None:
         pair.ranks[rank].signals_before_batch()
-        # Rank 1 is ahead, and announces the signal.
         while not pair.ranks[rank].signals_before_batch(evaluated=9):
             taken[rank] += 1
             if rank == 1 and taken[1] == 3:
@@ -545,7 +544,7 @@ def test_all_ranks_stop_before_the_same_batch_of_a_validation(pair: Pair) -> Non
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(validate, reversed(range(2))))
 
-    assert 3 <= taken[0] == taken[1] < 9
+    assert taken[0] == taken[1] >= 3
 
 
 def _stop(watchdog: Watchdog) -> None:
