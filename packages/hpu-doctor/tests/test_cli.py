@@ -103,9 +103,9 @@ def test_compare_files(tmp_path: Path, reports: tuple[str, str]) -> None:
     result = _RUNNER.invoke(main, ["compare", *map(str, paths)])
 
     assert result.exit_code == 1
-    assert result.stdout.startswith("2 machines: node-1, node-2\nError: driver differs\n")
-    assert "1.22.0-1a2b3c4 node-1" in result.stdout
-    assert "1.21.0-9f8e7d6 node-2" in result.stdout
+    assert result.stdout.startswith("2 machines: node-1,node-2\nError: driver differs\n")
+    assert "1.22.0-1a2b3c4 1 machine: node-1" in result.stdout
+    assert "1.21.0-9f8e7d6 1 machine: node-2" in result.stdout
     assert result.stdout.endswith("Training cannot start on these machines together.\n")
 
 

@@ -87,3 +87,28 @@ def test_lines_that_are_not_reports_are_skipped() -> None:
 def test_text_without_a_report(text: str) -> None:
     with pytest.raises(ValueError, match="must"):
         parse_reports(text)
+
+
+def test_outliers_differ_from_most_or_block_training() -> None:
+    error, note = _problem("an error", blocks_training=True), _problem("a note", blocks_training=False)
+    reports = [_report(f"node-{index}", problems=(note,)) for index in range(9)]
+    reports += [_report("node-20", torch="2.7.1"), _report("node-30", problems=(error,))]
+
+    assert compare(reports).outliers == ("node-20", "node-30")
+
+
+def test_clock_of_one_machine_does_not_differ_on_the_others() -> None:
+    reports = [_report(f"node-{index}", time=float(index)) for index in range(9)]
+    (difference,) = compare([*reports, _report("node-9", time=-3601.0)]).differences
+
+    assert {value: len(hosts) for value, hosts in difference.hosts.items()} == {"within 120 s": 9, "-3604 s": 1}
+
+
+def test_problems_that_differ_in_numbers_are_of_one_group() -> None:
+    reports = [
+        _report(f"node-{index}", problems=(_problem(f"in use by pid {index + 4000}", blocks_training=True),))
+        for index in range(3)
+    ]
+    (group,) = compare(reports).group_problems()
+
+    assert (group.message, group.hosts) == ("in use by pid 4000", ["node-0", "node-1", "node-2"])

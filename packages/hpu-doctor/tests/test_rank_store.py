@@ -1,14 +1,17 @@
 """Tests of the exchange of values between ranks."""
 
+import dataclasses
 from datetime import timedelta
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
 from packaging.version import Version
+from torch._C._distributed_c10d import Store
 
 from hpu_core.launcher_env import LauncherEnv
-from hpu_doctor.rank_store import connect, format_ranks, gather
+from hpu_doctor.rank_store import connect, gather
 from hpu_testing import free_port
 
 
@@ -39,6 +42,16 @@ def test_rank_that_sends_nothing_has_no_value() -> None:
     assert gather(store, env, {"a": 1}) == [{"a": 1}, None]
 
 
-@pytest.mark.parametrize(("ranks", "expected"), [([3], "rank 3"), ([1, 3], "ranks 1, 3")])
-def test_format_ranks(ranks: list[int], expected: str) -> None:
-    assert format_ranks(ranks) == expected
+def test_missing_ranks_are_waited_for_together() -> None:
+    """1,000 of them take no longer than one."""
+    env = dataclasses.replace(_rank_0(), world_size=1000)
+    store = mock.create_autospec(Store, instance=True)
+    store.wait.side_effect = RuntimeError("wait timeout")
+    store.check.side_effect = lambda keys: keys == ["value/7"]
+    store.get.return_value = b"7"
+
+    values = gather(store, env, None)
+
+    assert values == [7 if rank == 7 else None for rank in range(1000)]
+    store.wait.assert_called_once()
+    store.get.assert_called_once_with("value/7")

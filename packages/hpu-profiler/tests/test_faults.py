@@ -55,7 +55,7 @@ class Step:
     shape: int = 8
 
 
-def _write(step_of: Callable[[int], Step], rank: int, slowest: float, path: Path) -> Path:
+def write_rank(step_of: Callable[[int], Step], rank: int, slowest: float, path: Path) -> Path:
     """Write the trace of a rank; `slowest` is how much longer the product of the slowest rank takes."""
     lines: list[tuple[int, str]] = []
     trace = BridgeTrace(hpu_profiler={"rank": rank, "world_size": 2, "stage": "training"})
@@ -105,7 +105,7 @@ def analyze(folder: Path, *ranks: Callable[[int], Step]) -> StageAnalysis:
     """Return the results for a rank with each of the given steps."""
     longest = max(rank(0).computing for rank in ranks)
     paths = [
-        _write(rank, number, longest - rank(0).computing, folder / f"fit-{number}.pt.trace.json")
+        write_rank(rank, number, longest - rank(0).computing, folder / f"fit-{number}.pt.trace.json")
         for number, rank in enumerate(ranks)
     ]
     (stage,) = analyze_job(read_trace(path) for path in paths).stages

@@ -22,7 +22,8 @@ from hpu_doctor import checks, comparison, known_errors
 from hpu_doctor.__about__ import __version__
 from hpu_doctor.collectives import check
 from hpu_doctor.machine import collect_machine
-from hpu_doctor.rank_store import connect, format_ranks, gather
+from hpu_doctor.name_ranges import format_ranks
+from hpu_doctor.rank_store import connect, gather
 from hpu_doctor.text_report import render_checks, render_collectives, render_comparison, render_explanations
 
 __all__ = ["main"]

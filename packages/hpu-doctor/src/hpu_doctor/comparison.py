@@ -1,14 +1,17 @@
 """Comparison of the reports that `hpu-doctor --json` printed on the machines of a job."""
 
 import json
+import re
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hpu_doctor.checks import SCHEMA
 
 # The reports of a job are printed at the same time; a launcher may take a while to start all of them.
 _MAX_CLOCK_DIFFERENCE: Final = 120.0
+_NUMBER: Final = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +44,47 @@ class Comparison:
     @property
     def can_train(self) -> bool:
         """Whether nothing differs and no machine has a problem that blocks training."""
-        blocked = any(blocks for problems in self.problems.values() for blocks, _, _ in problems)
-        return not self.differences and not blocked
+        return not self.outliers and not self.differences
+
+    @property
+    def outliers(self) -> tuple[str, ...]:
+        """Machines that differ from most others, or have a problem that blocks training."""
+        different = {host for each in self.differences for hosts in list(each.hosts.values())[1:] for host in hosts} | {
+            host for host, problems in self.problems.items() if any(blocks for blocks, _, _ in problems)
+        }
+        return tuple(host for host in self.hosts if host in different)
+
+    def group_problems(self) -> list["ProblemGroup"]:
+        """Return the problems with the machines that have them; those that block training and of most machines first.
+
+        Messages that differ in numbers only, such as a process id, are of one group.
+        """
+        groups: dict[tuple[bool, str], ProblemGroup] = {}
+        for host, problems in self.problems.items():
+            for blocks, message, hint in problems:
+                group = groups.setdefault((blocks, _NUMBER.sub("#", message)), ProblemGroup(blocks, message, hint))
+                group.hosts.append(host)
+                group.messages.add(message)
+        return sorted(groups.values(), key=lambda group: (not group.blocks_training, -len(group.hosts)))
+
+
+@dataclass(slots=True)
+class ProblemGroup:
+    """Problem of several machines.
+
+    Attributes:
+        blocks_training: Whether it blocks training.
+        message: Its message on the first of the machines.
+        hint: Its cure there.
+        hosts: The machines, each as often as it has the problem.
+        messages: The messages, which differ in numbers.
+    """
+
+    blocks_training: bool
+    message: str
+    hint: str
+    hosts: list[str] = field(default_factory=list)
+    messages: set[str] = field(default_factory=set)
 
 
 def parse_reports(text: str) -> tuple[dict[str, Any], ...]:
@@ -76,11 +118,10 @@ def compare(reports: Sequence[Mapping[str, Any]]) -> Comparison:
         for name in names
         if (difference := _difference(name, {host: _value(by_host[host], name) for host in by_host}))
     ]
-    times = [float(report["time"]) for report in by_host.values()]
-    if max(times) - min(times) > _MAX_CLOCK_DIFFERENCE:
-        clocks = {host: f"{report['time'] - min(times):.0f} s" for host, report in by_host.items()}
-        clock = _difference("clock (or the reports were printed at different times)", clocks)
-        differences += [clock] if clock else []
+    usual = statistics.median_low(float(report["time"]) for report in by_host.values())
+    clocks = {host: _clock(report["time"] - usual) for host, report in by_host.items()}
+    if clock := _difference("clock (or the reports were printed at different times)", clocks):
+        differences.append(clock)
     return Comparison(
         hosts=tuple(by_host), differences=tuple(differences), problems={h: _problems(r) for h, r in by_host.items()}
     )
@@ -124,12 +165,18 @@ def _value(report: Mapping[str, Any], name: str) -> str:
 
 
 def _difference(name: str, values: Mapping[str, str]) -> Difference | None:
-    hosts: dict[str, tuple[str, ...]] = {}
+    hosts: dict[str, list[str]] = {}
     for host, value in values.items():
-        hosts[value] = (*hosts.get(value, ()), host)
+        hosts.setdefault(value, []).append(host)
     if len(hosts) <= 1:
         return None
-    return Difference(name=name, hosts=dict(sorted(hosts.items(), key=lambda item: -len(item[1]))))
+    by_number = sorted(hosts.items(), key=lambda item: -len(item[1]))
+    return Difference(name=name, hosts={value: tuple(names) for value, names in by_number})
+
+
+def _clock(seconds: float) -> str:
+    near = f"within {_MAX_CLOCK_DIFFERENCE:.0f} s"
+    return near if abs(seconds) <= _MAX_CLOCK_DIFFERENCE else f"{seconds:+.0f} s"
 
 
 def _problems(report: Mapping[str, Any]) -> tuple[tuple[bool, str, str], ...]:

@@ -3,8 +3,8 @@
 It uses no collective of the devices, so the ranks can report even where those fail.
 """
 
+import contextlib
 import json
-from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -48,25 +48,8 @@ def gather(store: "Store", env: LauncherEnv, value: Any) -> list[Any] | None:
     store.set(f"value/{env.rank}", json.dumps(value))
     if env.rank != 0:
         return None
-    values = []
-    for rank in range(env.world_size):
-        text = _get(store, f"value/{rank}")
-        if text is None:
-            # The next ranks have had their time as well.
-            store.set_timeout(timedelta(seconds=1))
-        values.append(None if text is None else json.loads(text))
-    return values
-
-
-def format_ranks(ranks: Iterable[int]) -> str:
-    """Return "rank 3" or "ranks 1, 3"."""
-    numbers = [str(rank) for rank in ranks]
-    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
-
-
-def _get(store: "Store", key: str) -> str | None:
-    """Return a value of the store, None if no rank has set it before the store's timeout."""
-    try:
-        return store.get(key).decode()
-    except (RuntimeError, TimeoutError):
-        return None
+    keys = [f"value/{rank}" for rank in range(env.world_size)]
+    # One wait for all ranks: a wait for each would add up where many of them are missing.
+    with contextlib.suppress(RuntimeError, TimeoutError):
+        store.wait(keys)
+    return [json.loads(store.get(key)) if store.check([key]) else None for key in keys]

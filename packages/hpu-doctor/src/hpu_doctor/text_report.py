@@ -1,7 +1,7 @@
 """Text reports in plain ASCII. Colour adds no information."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.padding import Padding
@@ -13,6 +13,12 @@ from hpu_doctor.checks import Check, can_train
 from hpu_doctor.comparison import Comparison
 from hpu_doctor.known_errors import Explanation
 from hpu_doctor.machine import Machine
+from hpu_doctor.name_ranges import format_hosts
+
+# Lines of a report on many machines or ranks.
+_MAX_VALUES: Final = 6
+_MAX_PROBLEMS: Final = 10
+_MAX_FINDINGS: Final = 20
 
 
 def render_checks(console: Console, machine: Machine, checks: tuple[Check, ...]) -> None:
@@ -38,18 +44,37 @@ def render_checks(console: Console, machine: Machine, checks: tuple[Check, ...])
 
 
 def render_comparison(console: Console, comparison: Comparison) -> None:
-    """Print what differs between machines, then the problems of each."""
-    console.print(_safe_text(f"{len(comparison.hosts)} machines: {', '.join(comparison.hosts)}", "bold"))
+    """Print what differs between machines, then their problems, on about a page for any number of machines."""
+    hosts, outliers = comparison.hosts, comparison.outliers
+    console.print(_safe_text(f"{len(hosts)} machines: {format_hosts(hosts)}", "bold"))
     for difference in comparison.differences:
         console.print(_safe_text(f"Error: {difference.name} differs", "bold red"))
-        console.print(_two_columns([(f"  {value}", ", ".join(hosts)) for value, hosts in difference.hosts.items()]))
-    for host, problems in comparison.problems.items():
-        for blocks_training, message, hint in problems:
-            _print_problem(console, f"{host}: ", blocks_training, message, hint)
+        rows = [
+            (value, f"{len(names)} machine{'s' * (len(names) > 1)}: {format_hosts(names)}")
+            for value, names in difference.hosts.items()
+        ]
+        console.print(_two_columns(rows[:_MAX_VALUES]))
+        _print_rest(console, rows[_MAX_VALUES:], "values")
+    groups = comparison.group_problems()
+    for group in groups[:_MAX_PROBLEMS]:
+        names = sorted(set(group.hosts), key=hosts.index)
+        where = (
+            f"{format_hosts(names)}: " if len(group.messages) == 1 else f"{format_hosts(names)}, such as {names[0]}: "
+        )
+        _print_problem(console, where, group.blocks_training, group.message, group.hint)
+    _print_rest(console, groups[_MAX_PROBLEMS:], "problems")
     if comparison.can_train:
         console.print(_safe_text("The machines have the same versions.", "bold green"))
-    else:
-        console.print(_safe_text("Training cannot start on these machines together.", "bold red"))
+        return
+    if len(outliers) * 2 < len(hosts):
+        rest = len(hosts) - len(outliers)
+        console.print(_safe_text(f"{rest} machines can train together without {format_hosts(outliers)}."))
+    console.print(_safe_text("Training cannot start on these machines together.", "bold red"))
+
+
+def _print_rest(console: Console, rest: Sequence[object], what: str) -> None:
+    if rest:
+        console.print(_safe_text(f"  ... and {len(rest)} more {what}, which `--json` lists"))
 
 
 def render_collectives(console: Console, report: Mapping[str, Any]) -> None:
@@ -63,9 +88,10 @@ def render_collectives(console: Console, report: Mapping[str, Any]) -> None:
     console.print(
         _two_columns([(name, f"{1e3 * min(times):.2f} to {1e3 * max(times):.2f} ms") for name, times in rows.items()])
     )
-    for finding in report["findings"]:
+    for finding in report["findings"][:_MAX_FINDINGS]:
         label, style = ("Note", "bold yellow") if finding["kind"] == "slow" else ("Error", "bold red")
         console.print(_safe_text(f"{label}: {finding['message']}", style))
+    _print_rest(console, report["findings"][_MAX_FINDINGS:], "faults")
     if report["ok"]:
         console.print(_safe_text("All results are correct.", "bold green"))
 

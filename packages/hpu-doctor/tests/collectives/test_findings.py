@@ -91,3 +91,82 @@ def test_report_is_ok_unless_a_rank_is_wrong_or_missing(missing: list[None], ok:
     reports = [*_reports(_ranks(2)), *missing]
 
     assert to_json(len(reports), 1024, reports, find_faults(reports))["ok"] is ok
+
+
+def _slow_machine(count: int, hosts: int) -> list[RankResult]:
+    """Return ranks of which those of the machine node-1 have slow links to other machines."""
+    return [
+        replace(
+            rank,
+            link_seconds={
+                source: 40.0 if (rank.host == "node-1") is not (source * hosts // count == 1) else seconds
+                for source, seconds in rank.link_seconds.items()
+            },
+        )
+        for rank in _ranks(count, hosts)
+    ]
+
+
+def test_machine_with_slow_links_is_one_finding() -> None:
+    """Its 384 links have one cause."""
+    (finding,) = find_faults(_reports(_slow_machine(32, hosts=4)))
+
+    assert finding.ranks == tuple(range(8, 16))
+    assert finding.message == (
+        "every link between node-1 (ranks 8-15) and other machines is slow: 5.0 times as long as the others"
+    )
+
+
+def test_a_few_fast_links_do_not_hide_a_slow_machine() -> None:
+    ranks = _slow_machine(32, hosts=4)
+    ranks[8] = replace(ranks[8], link_seconds={**ranks[8].link_seconds, 0: 8.0})
+
+    (finding,) = find_faults(_reports(ranks))
+
+    assert finding.message.startswith("383 of 384 links between node-1 (ranks 8-15) and other machines are slow")
+
+
+def test_slow_links_between_two_machines_are_one_finding() -> None:
+    ranks = _ranks(32, hosts=4)
+    slow = {0: 40.0, 1: 80.0}
+    ranks[8:10] = [replace(rank, link_seconds={**rank.link_seconds, **slow}) for rank in ranks[8:10]]
+
+    (finding,) = find_faults(_reports(ranks))
+
+    assert finding.ranks == (0, 1, 8, 9)
+    assert finding.message == "4 links from node-0 to node-1 take 5.0 to 10.0 times as long as the others"
+
+
+def test_slow_ranks_of_a_machine_are_one_finding() -> None:
+    ranks = [replace(rank, local_seconds=4.0 if rank.host == "node-1" else 1.0) for rank in _ranks(32, hosts=4)]
+
+    (finding,) = find_faults(_reports(ranks))
+
+    assert finding.message == "ranks 8-15 on node-1 compute 4.0 times as long as the others"
+
+
+def test_ranks_that_fail_alike_are_one_finding() -> None:
+    failed: list[RankReport | None] = [RankReport(error="RuntimeError: no card")] * 8
+
+    messages = [finding.message for finding in find_faults([*failed, *[None] * 8])]
+
+    assert messages == ["ranks 8-15 did not report; see its own output", "ranks 0-7 failed: RuntimeError: no card"]
+
+
+def test_each_link_is_compared_once_with_the_others() -> None:
+    """Sorting the others anew for each link would take hours at 512 ranks."""
+    links = 0
+
+    class Counted(float):
+        def __lt__(self, other: float) -> bool:
+            nonlocal links
+            links += 1
+            return float(self) < other
+
+    ranks = [
+        replace(rank, link_seconds={source: Counted(seconds) for source, seconds in rank.link_seconds.items()})
+        for rank in _ranks(64, hosts=8)
+    ]
+    assert find_faults(_reports(ranks)) == ()
+    # n log n of 64 * 63 links.
+    assert links < 64 * 63 * 20

@@ -1,13 +1,25 @@
-"""Faults that the ranks' reports on their collectives show."""
+"""Faults that the ranks' reports on their collectives show.
 
-from collections.abc import Sequence
+A job of 1,024 ranks has a million links. Faults of one cause are one finding: those of a machine, of its ranks, or of
+the links between two machines.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from hpu_doctor.collectives.measurement import ALL_REDUCE, REDUCE_SCATTER, RankReport, RankResult
-from hpu_doctor.rank_store import format_ranks
+from hpu_doctor.name_ranges import format_ranks
 
 SCHEMA: Final = 1
+
+# A machine or rank is at fault if so many of its links are: a slow link of one rank is no fault of the other.
+_MOST: Final = 0.75
+
+# Ranks of a link, the sending one first.
+_Link = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +28,7 @@ class Finding:
 
     Attributes:
         kind: "wrong", "slow" or "missing".
-        ranks: The rank at fault, or both ranks of a link, the sending one first.
+        ranks: The ranks at fault, or both ranks of a link, the sending one first.
         message: One sentence.
     """
 
@@ -57,45 +69,44 @@ def to_json(
 
 def _missing(reports: Sequence[RankReport | None]) -> list[Finding]:
     """Return the ranks that did not finish; those that only waited for others are not named."""
-    findings = []
+    silent = [rank for rank, report in enumerate(reports) if report is None]
+    failed: dict[str, list[int]] = {}
     waiting: dict[int, tuple[str, ...]] = {}
     for rank, report in enumerate(reports):
-        if report is None:
-            message = f"rank {rank} did not report; see its own output"
-        elif report.error is not None:
-            message = f"rank {rank} failed: {report.error}"
-        else:
-            if report.result is None:
-                waiting[rank] = report.phases
-            continue
-        findings.append(Finding(kind="missing", ranks=(rank,), message=message))
-    if waiting and not findings:
+        if report is not None and report.error is not None:
+            failed.setdefault(report.error, []).append(rank)
+        elif report is not None and report.result is None:
+            waiting[rank] = report.phases
+    messages = {"did not report; see its own output": silent} if silent else {}
+    messages |= {f"failed: {error}": ranks for error, ranks in failed.items()}
+    if waiting and not messages:
         fewest = min(map(len, waiting.values()))
-        last = tuple(rank for rank, phases in waiting.items() if len(phases) == fewest)
-        phase = waiting[last[0]][-1] if fewest else "initialization"
-        findings.append(Finding(kind="missing", ranks=last, message=f"{format_ranks(last)} did not finish {phase}"))
-    return findings
+        last = [rank for rank, phases in waiting.items() if len(phases) == fewest]
+        messages[f"did not finish {waiting[last[0]][-1] if fewest else 'initialization'}"] = last
+    return [
+        Finding(kind="missing", ranks=tuple(ranks), message=f"{format_ranks(ranks)} {message}")
+        for message, ranks in messages.items()
+    ]
 
 
 def _wrong(results: Sequence[RankResult]) -> list[Finding]:
     """Return the ranks and links with wrong values; a collective is named if no rank or link explains it."""
     bad = {(source, r.rank) for r in results for source in (*r.wrong_links, *r.wrong_sources)}
+    received = Counter(source for source, rank in bad if source != rank)
     senders = [
         r.rank
         for r in results
-        if (r.rank, r.rank) in bad or (len(results) > 1 and all((r.rank, o.rank) in bad for o in results if o is not r))
+        if (r.rank, r.rank) in bad or (len(results) > 1 and received[r.rank] >= len(results) - 1)
     ]
-    rest = {(source, rank) for source, rank in bad if source not in senders}
-    findings = [
-        Finding(kind="wrong", ranks=(rank,), message=f"rank {rank} sends wrong values; every other rank received some")
-        for rank in senders
-    ]
-    findings += [
-        Finding(
-            kind="wrong", ranks=(source, rank), message=f"the link from rank {source} to rank {rank} changes values"
-        )
-        for source, rank in sorted(rest)
-    ]
+    findings = []
+    if senders:
+        verb = "sends" if len(senders) == 1 else "send"
+        message = f"{format_ranks(senders)} {verb} wrong values; every other rank received some"
+        findings.append(Finding(kind="wrong", ranks=tuple(senders), message=message))
+    hosts = _hosts(results)
+    for links in _between_machines({link for link in bad if link[0] not in senders}, hosts):
+        verb = "changes" if len(links) == 1 else "change"
+        findings.append(Finding(kind="wrong", ranks=_ends(links), message=f"{_name(links, hosts)} {verb} values"))
     for name in (ALL_REDUCE, REDUCE_SCATTER):
         ranks = tuple(r.rank for r in results if name in r.wrong)
         if ranks and not bad:
@@ -106,54 +117,119 @@ def _wrong(results: Sequence[RankResult]) -> list[Finding]:
 
 
 def _slow_ranks(results: Sequence[RankResult], factor: float) -> list[Finding]:
-    findings = []
+    times = sorted(result.local_seconds for result in results)
+    slow: dict[str, dict[int, float]] = {}
     for result in results:
-        usual = _median([other.local_seconds for other in results if other is not result])
+        usual = _median_of_others(times, result.local_seconds)
         if usual is not None and result.local_seconds > factor * usual:
-            findings.append(
-                Finding(
-                    kind="slow",
-                    ranks=(result.rank,),
-                    message=f"rank {result.rank} on {result.host} computes {result.local_seconds / usual:.1f} times as "
-                    "long as the others",
-                )
-            )
-    return findings
+            slow.setdefault(result.host, {})[result.rank] = result.local_seconds / usual
+    return [
+        _slow(
+            ranks,
+            f"{format_ranks(ranks)} on {host} {'computes' if len(ranks) == 1 else 'compute'} {_times(ranks.values())}",
+        )
+        for host, ranks in slow.items()
+    ]
 
 
 def _slow_links(results: Sequence[RankResult], factor: float) -> list[Finding]:
-    """Return the slow links; links within a machine and between machines are compared among themselves."""
-    hosts = {result.rank: result.host for result in results}
-    links = {(source, r.rank): time for r in results for source, time in r.link_seconds.items() if source in hosts}
-    slow: dict[tuple[int, int], float] = {}
-    for (source, rank), duration in links.items():
-        same_kind = [
-            other
-            for (s, r), other in links.items()
-            if (s, r) != (source, rank) and (hosts[s] == hosts[r]) == (hosts[source] == hosts[rank])
-        ]
-        usual = _median(same_kind)
-        if usual is not None and duration > factor * usual:
-            slow[source, rank] = duration / usual
+    """Return slow machines, then slow ranks, then what is left of the slow links."""
+    hosts = _hosts(results)
+    slow = _links_above(results, hosts, factor)
+    ranks_of: dict[str, set[int]] = {}
+    for rank, host in hosts.items():
+        ranks_of.setdefault(host, set()).add(rank)
     findings = []
-    for result in results:
-        own = {link for link in links if result.rank in link}
+    outside = [link for link in slow if hosts[link[0]] != hosts[link[1]]]
+    per_host = Counter(hosts[rank] for link in outside for rank in link)
+    for host, count in per_host.items():
+        ranks = ranks_of[host]
+        possible = 2 * len(ranks) * (len(hosts) - len(ranks))
+        # With two machines, the links between them are those of both.
+        if len(ranks_of) > 2 and count >= _MOST * possible:  # noqa: PLR2004 - see above.
+            own = [slow.pop(link) for link in outside if link in slow and not ranks.isdisjoint(link)]
+            message = _count(count, possible, f"between {host} ({format_ranks(ranks)}) and other machines")
+            findings.append(_slow(ranks, f"{message}: {_times(own)}"))
+    per_rank = Counter(rank for link in slow for rank in link)
+    possible = 2 * (len(hosts) - 1)
+    for host, ranks in ranks_of.items():
         # With two ranks, both links are those of both ranks.
-        if len(results) > 2 and own <= slow.keys():  # noqa: PLR2004 - see above.
-            message = f"every link of rank {result.rank} on {result.host} is slow"
-            findings.append(Finding(kind="slow", ranks=(result.rank,), message=message))
-            slow = {link: times for link, times in slow.items() if link not in own}
-    findings += [
-        Finding(
-            kind="slow",
-            ranks=link,
-            message=f"the link from rank {link[0]} to rank {link[1]} takes {times:.1f} times as long as the others",
-        )
-        for link, times in sorted(slow.items())
-    ]
+        bad = {rank for rank in ranks if len(hosts) > 2 and per_rank[rank] >= _MOST * possible}  # noqa: PLR2004
+        if bad:
+            message = _count(
+                sum(per_rank[rank] for rank in bad), possible * len(bad), f"of {format_ranks(bad)} on {host}"
+            )
+            findings.append(_slow(bad, message))
+            slow = {link: times for link, times in slow.items() if bad.isdisjoint(link)}
+    groups = sorted(_between_machines(slow, hosts), key=lambda links: -max(slow[link] for link in links))
+    for links in groups:
+        verb = "takes" if len(links) == 1 else "take"
+        findings.append(_slow(_ends(links), f"{_name(links, hosts)} {verb} {_times(slow[link] for link in links)}"))
     return findings
 
 
-def _median(values: Sequence[float]) -> float | None:
-    """Return the lower median, which half of the values being slow does not raise."""
-    return sorted(values)[(len(values) - 1) // 2] if values else None
+def _links_above(results: Sequence[RankResult], hosts: Mapping[int, str], factor: float) -> dict[_Link, float]:
+    """Return how many times longer each slow link takes; those within and between machines are compared apart."""
+    usual: dict[bool, list[float]] = {True: [], False: []}
+    for result in results:
+        for source, seconds in result.link_seconds.items():
+            if source in hosts:
+                usual[hosts[source] == result.host].append(seconds)
+    for times in usual.values():
+        times.sort()
+    slow = {}
+    for result in results:
+        for source, seconds in result.link_seconds.items():
+            if source in hosts:
+                median = _median_of_others(usual[hosts[source] == result.host], seconds)
+                if median is not None and seconds > factor * median:
+                    slow[source, result.rank] = seconds / median
+    return slow
+
+
+def _hosts(results: Sequence[RankResult]) -> dict[int, str]:
+    return {result.rank: result.host for result in results}
+
+
+def _between_machines(links: Iterable[_Link], hosts: Mapping[int, str]) -> list[list[_Link]]:
+    """Return links in groups of equal machines at both ends."""
+    groups: dict[tuple[str, str], list[_Link]] = {}
+    for source, rank in sorted(links):
+        groups.setdefault((hosts.get(source, ""), hosts.get(rank, "")), []).append((source, rank))
+    return list(groups.values())
+
+
+def _name(links: Sequence[_Link], hosts: Mapping[int, str]) -> str:
+    """Return a text for links with the same machines at both ends."""
+    source, rank = links[0]
+    if len(links) == 1:
+        return f"the link from rank {source} to rank {rank}"
+    return f"{len(links)} links from {hosts.get(source, 'a missing machine')} to {hosts[rank]}"
+
+
+def _ends(links: Sequence[_Link]) -> tuple[int, ...]:
+    """Return the ranks of links; of one link the sending one first."""
+    return links[0] if len(links) == 1 else tuple(sorted({rank for link in links for rank in link}))
+
+
+def _slow(ranks: Iterable[int], message: str) -> Finding:
+    return Finding(kind="slow", ranks=tuple(ranks), message=message)
+
+
+def _count(count: int, possible: int, where: str) -> str:
+    return f"every link {where} is slow" if count == possible else f"{count} of {possible} links {where} are slow"
+
+
+def _times(factors: Iterable[float]) -> str:
+    """Return "5.0 times as long as the others", or a range."""
+    factors = list(factors)
+    ends = dict.fromkeys(f"{end:.1f}" for end in (min(factors), max(factors)))
+    return f"{' to '.join(ends)} times as long as the others"
+
+
+def _median_of_others(ordered: Sequence[float], value: float) -> float | None:
+    """Return the lower median of sorted values without one of them: half of them being slow does not raise it."""
+    if len(ordered) < 2:  # noqa: PLR2004 - there are no others.
+        return None
+    middle = (len(ordered) - 2) // 2
+    return ordered[middle + (middle >= bisect_left(ordered, value))]

@@ -1,0 +1,373 @@
+"""Run the tools for the sizes of large jobs, and print time, memory and length of what each prints.
+
+    python tests/trials/many_ranks.py [PART...]
+
+`nox -s many_ranks` calls it. Reports, traces and checkpoint plans of the ranks are made up here; no rank runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import pickle
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness import BIN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+_ROOT = Path(__file__).parents[2]
+_ENGINES = {
+    "torchrun": ("--address", "node-001"),
+    "mpirun": (),
+    "slurm": ("--time", "12:00:00"),
+    "kubernetes": ("--image", "image:1"),
+    "kubernetes-mpi": ("--image", "image:1"),
+    "ray": ("--address", "node-001"),
+}
+#: Layers of a model of 7 billion parameters, each with nine tensors, and the width of each.
+_LAYERS, _WIDTH = 32, 4096
+_PLANNED = """
+import os
+import torch
+from lightning import LightningModule, Trainer
+
+class Blocks(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.blocks = torch.nn.Sequential(*(torch.nn.TransformerEncoderLayer(512, 8, 2048) for _ in range(8)))
+
+    def training_step(self, batch):
+        return self.blocks(batch[0]).square().mean()
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters())
+
+class Zeros(torch.utils.data.Dataset):
+    def __len__(self):
+        return 1 << 18
+
+    def __getitem__(self, index):
+        return (torch.zeros(128, 512),)
+
+nodes = int(os.environ.get("NODES", "1"))
+trainer = Trainer(accelerator="hpu", devices=8, num_nodes=nodes, max_steps=3, strategy="auto", precision="bf16-true",
+                  logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+trainer.fit(Blocks(), torch.utils.data.DataLoader(Zeros(), batch_size=4))
+"""
+
+
+@dataclass(frozen=True)
+class Used:
+    """What a process used and printed.
+
+    Attributes:
+        seconds: Its processor time.
+        mib: Its peak memory in MiB.
+        output: What it printed.
+        code: Its exit code.
+    """
+
+    seconds: float
+    mib: float
+    output: str
+    code: int
+
+    @property
+    def size(self) -> str:
+        """Number of lines and kB of the output."""
+        return f"{self.output.count(chr(10))} lines, {len(self.output) / 1000:.1f} kB"
+
+
+def measure(work: Callable[[], object]) -> Used:
+    """Do something in a process of its own, and return what that used."""
+    with tempfile.TemporaryFile() as file:
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                os.dup2(file.fileno(), 1)
+                work()
+                code = 0
+            finally:
+                sys.stdout.flush()
+                os._exit(code)
+        _, status, usage = os.wait4(pid, 0)
+        file.seek(0)
+        output = file.read().decode()
+    code = os.waitstatus_to_exitcode(status)
+    return Used(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, output, code)
+
+
+def command(*words: object, **variables: str) -> Callable[[], object]:
+    """Return a function that becomes a program of these packages."""
+    name, *arguments = map(str, words)
+    environment = {**os.environ, "COLUMNS": "120", **variables}
+    return lambda: os.execve(BIN / name, [name, *arguments], environment)  # noqa: S606 - our own.
+
+
+Row = tuple[str, str, Used, str]
+
+
+def environment() -> Iterator[Row]:
+    """Validate the environment of the last rank of torchrun, and check the machine of a job."""
+
+    def validate(size: int) -> None:
+        from lightning.fabric.plugins.environments import TorchElasticEnvironment
+
+        from hpu_core.distributed.environment import validate_environment
+
+        os.environ |= {
+            "RANK": str(size - 1),
+            "LOCAL_RANK": "7",
+            "WORLD_SIZE": str(size),
+            "GROUP_RANK": str(size // 8 - 1),
+            "MASTER_ADDR": "node-001",
+            "MASTER_PORT": "29500",
+        }
+        found = TorchElasticEnvironment()
+        start = time.perf_counter()
+        for _ in range(1000):
+            validate_environment(found, 8, size // 8)
+        print(f"{1e3 * (time.perf_counter() - start):.0f}", end="")
+
+    for size in (8, 1024, 4096):
+        used = measure(lambda size=size: validate(size))  # type: ignore[misc]
+        yield "validate_environment", f"{size} ranks", used, f"{used.output} us a call"
+
+
+def machine_report(index: int) -> dict[str, Any]:
+    """Return a report of `hpu-doctor --json`: a note of all machines, and faults of machines 40, 77 and 300 to 303."""
+    versions = {"driver": "1.24.0", "SynapseAI": "1.24.0.695", "torch": "2.10.0", "Python": "3.12.3", "cards": "8"}
+    hint = "On the host, `sysctl -w vm.nr_hugepages=47500`; in Kubernetes, request hugepages-2Mi."
+    problems = [{"blocks_training": False, "message": "0 MiB of huge pages are free", "hint": hint}]
+    if 300 <= index < 304:  # noqa: PLR2004 - see above.
+        versions["driver"] = "1.23.0"
+    if index == 40:  # noqa: PLR2004 - see above.
+        versions["cards"] = "7"
+    if index == 77:  # noqa: PLR2004 - see above.
+        busy = "/dev/accel/accel3 (module 3) is in use by pid 4711 (python train.py)"
+        problems.append({"blocks_training": True, "message": busy, "hint": "End the process if it is left over."})
+    names = ["cards and software", "driver", "busy cards", "open files", "logs", "recipe cache", "MASTER_ADDR", "clock"]
+    checks = [{"name": name, "detail": "detail " * 8, "problems": []} for name in names]
+    return {
+        "schema": 1,
+        "host": f"node-{index:03}",
+        "rank": 8 * index,
+        "time": 1.8e9 + index % 7,
+        "can_train": len(problems) == 1,
+        "versions": versions,
+        "checks": [*checks, {"name": "huge pages", "detail": "0 MiB", "problems": problems}],
+    }
+
+
+def compare() -> Iterator[Row]:
+    """Compare machines by their reports."""
+    for count in (8, 128, 512):
+        with tempfile.TemporaryDirectory() as folder:
+            files = [Path(folder) / f"{index:03}.json" for index in range(count)]
+            for index, file in enumerate(files):
+                file.write_text(json.dumps(machine_report(index)), encoding="utf-8")
+            used = measure(command("hpu-doctor", "compare", *files))
+        yield "hpu-doctor compare", f"{count} machines", used, used.size
+
+
+def collectives() -> Iterator[Row]:
+    """Report on the collectives of ranks with a slow rank, a slow machine and a machine that did not report."""
+
+    def report(size: int) -> None:
+        import random
+
+        from rich.console import Console
+
+        from hpu_doctor.collectives.findings import find_faults, to_json
+        from hpu_doctor.collectives.measurement import RankReport, RankResult
+        from hpu_doctor.text_report import render_collectives
+
+        noise = random.Random(0)  # noqa: S311 - no secret.
+        slow_machine, missing = size // 16, size // 8 - 1
+
+        def link(source: int, rank: int) -> float:
+            machines = {source // 8, rank // 8}
+            usual = 1e-3 if len(machines) == 1 else 8e-3
+            return usual * (5 if slow_machine in machines and len(machines) > 1 else 1) * noise.uniform(0.9, 1.1)
+
+        def result(rank: int) -> RankReport | None:
+            if rank // 8 == missing:
+                return None
+            links = {source: link(source, rank) for source in range(size) if source != rank}
+            own = 1e-3 * (4 if rank == 3 else 1)  # noqa: PLR2004 - the slow rank.
+            return RankReport(
+                result=RankResult(
+                    rank=rank,
+                    host=f"node-{rank // 8:03}",
+                    local_seconds=own,
+                    seconds={"all-reduce": 0.01},
+                    link_seconds=links,
+                )
+            )
+
+        reports = [result(rank) for rank in range(size)]
+        plain = to_json(size, 1 << 22, reports, find_faults(reports))
+        render_collectives(Console(file=sys.stdout, width=120), plain)
+        print(f"JSON {len(json.dumps(plain)) / 1e6:.1f} MB", end="")
+
+    for size in (16, 64, 256, 1024):
+        used = measure(lambda size=size: report(size))  # type: ignore[misc]
+        yield "report of check-collectives", f"{size} ranks", used, f"{used.size}, {used.output[-12:].strip()}"
+
+
+def profiler() -> Iterator[Row]:
+    """Report on traces of ranks, one of which computes longer."""
+    sys.path.insert(0, str(_ROOT / "packages" / "hpu-profiler"))
+    for size in (1, 8, 64):
+        with tempfile.TemporaryDirectory() as folder:
+
+            def write(size: int = size, folder: str = folder) -> None:
+                from tests.test_faults import Step, write_rank
+
+                for rank in range(size):
+                    step = Step(computing=110 if rank == size // 2 else 80, small_kernels=500)
+                    file = Path(folder) / f"fit-{rank}.pt.trace.json"
+                    write_rank(lambda _, step=step: step, rank, 110 - step.computing, file)  # type: ignore[misc]
+
+            measure(write)
+            megabytes = sum(file.stat().st_size for file in Path(folder).iterdir()) / 1e6
+            page = Path(folder) / "page.html"
+            used = measure(command("hpu-profiler", "report", folder, "--html", page))
+            size_of_page = f"{used.size}, page {page.stat().st_size / 1000:.0f} kB"
+        yield "hpu-profiler report", f"{size} ranks, {megabytes:.0f} MB", used, size_of_page
+
+
+def plan() -> Iterator[Row]:
+    """Plan a model of 25 million parameters."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "train.py"
+        script.write_text(_PLANNED, encoding="utf-8")
+        for strategy in ("hpu_ddp", "hpu_fsdp", "hpu_deepspeed"):
+            for size in (8, 512, 8192):
+                options = ("--nodes", size // 8, "--devices", 8, "--strategy", strategy)
+                used = measure(command("hpu-sim", "plan", *options, script, NODES=str(size // 8)))
+                yield f"hpu-sim plan, {strategy}", f"{size} ranks", used, f"{used.size}"
+
+
+def launch() -> Iterator[Row]:
+    """Print the command, script or manifest of each engine."""
+    for engine, options in _ENGINES.items():
+        for nodes in (2, 128):
+            hosts = ",".join(f"node-{index:03}" for index in range(1, nodes + 1))
+            more = ("--hosts", hosts) if engine == "mpirun" else ()
+            words = ("hpu-launch", "--engine", engine, "--nodes", nodes, *options, *more, "train.py")
+            used = measure(command(*words))
+            longest = max(map(len, used.output.splitlines()))
+            yield f"hpu-launch {engine}", f"{nodes} machines", used, f"{used.size}, longest line {longest}"
+
+
+def checkpoint() -> Iterator[Row]:
+    """Plan a sharded checkpoint of a model of 7 billion parameters and Adam's state, as rank 0 does."""
+    for size, replicas in ((8, 1), (64, 1), (1024, 1), (1024, 16)):
+        used = measure(lambda size=size, replicas=replicas: plan_checkpoint(size, replicas))  # type: ignore[misc]
+        name = "plan of a sharded checkpoint" + (f", {replicas} replicas" if replicas > 1 else "")
+        yield name, f"{size} ranks", used, used.output
+
+
+def plan_checkpoint(size: int, replicas: int) -> None:
+    """Make the plans of all ranks one after the other, then the global plan, and print what they take."""
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+    from torch.distributed.checkpoint.filesystem import FileSystemWriter
+    from torch.distributed.checkpoint.storage import WriteResult
+    from torch.distributed.tensor import DTensor, Replicate, Shard, init_device_mesh
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    shapes = {
+        f"layers.{layer}.{name}": (_WIDTH * factor, _WIDTH) if name.endswith("weight") else (_WIDTH,)
+        for layer in range(_LAYERS)
+        for name, factor in [(f"{part}.weight", 1) for part in "qkvo"]
+        + [(f"mlp.{part}.weight", 2) for part in ("gate", "up", "down")]
+        + [("norm_1", 1), ("norm_2", 1)]
+    }
+
+    def planner_of(rank: int) -> DefaultSavePlanner:
+        dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=size)
+        sizes, names = ((replicas, size // replicas), ("replica", "shard")) if replicas > 1 else ((size,), ("shard",))
+        mesh = init_device_mesh("cpu", sizes, mesh_dim_names=names)
+        placements = [Replicate(), Shard(0)] if replicas > 1 else [Shard(0)]
+        state = {}
+        for prefix in ("model", "optimizer.exp_avg", "optimizer.exp_avg_sq"):
+            for name, shape in shapes.items():
+                local = torch.empty(shape[0] // (size // replicas), *shape[1:], device="meta")
+                stride = (shape[1], 1) if len(shape) > 1 else (1,)
+                state[f"{prefix}.{name}"] = DTensor.from_local(
+                    local, mesh, placements, run_check=False, shape=torch.Size(shape), stride=stride
+                )
+        planner = DefaultSavePlanner()
+        planner.set_up_planner(state, is_coordinator=rank == 0)
+        return planner
+
+    sent, plans, coordinator = 0, [], None
+    for rank in range(size):
+        planner = planner_of(rank)
+        coordinator = coordinator or planner
+        # As torch's gather_object does.
+        message = pickle.dumps(planner.create_local_plan())
+        sent += len(message)
+        start = time.perf_counter()
+        plans.append(pickle.loads(message))  # noqa: S301 - our own.
+        unpickled = time.perf_counter() - start
+        dist.destroy_process_group()
+    start = time.perf_counter()
+    global_plans, metadata = coordinator.create_global_plan(plans)
+    planned = time.perf_counter() - start
+    start = time.perf_counter()
+    replies = [pickle.dumps(each) for each in global_plans]
+    pickled = time.perf_counter() - start
+    results = [
+        [WriteResult(index=item.index, size_in_bytes=1, storage_data=None) for item in each.items]  # type: ignore[arg-type]
+        for each in global_plans
+    ]
+    files = sum(bool(each.items) for each in global_plans)
+    with tempfile.TemporaryDirectory() as folder:
+        writer = FileSystemWriter(folder)
+        writer.set_up_storage_writer(is_coordinator=True)
+        start = time.perf_counter()
+        with contextlib.redirect_stdout(io.StringIO()):
+            writer.finish(metadata, results)
+        finished = time.perf_counter() - start
+        written = (Path(folder) / ".metadata").stat().st_size
+    total = unpickled * size + planned + pickled + finished
+    print(
+        f"{files} files, plans {sent / 1e6:.0f} MB to rank 0, {sum(map(len, replies)) / 1e6:.0f} MB back, .metadata "
+        f"{written / 1e6:.1f} MB; rank 0: {total:.1f} s, of which unpickle {unpickled * size:.1f}, global plan "
+        f"{planned:.1f}, pickle {pickled:.1f}, write {finished:.1f}",
+        end="",
+    )
+
+
+PARTS = (environment, compare, collectives, profiler, plan, launch, checkpoint)
+
+
+def main(names: Sequence[str]) -> int:
+    """Print the table; return 1 if a part failed."""
+    failed = 0
+    print("| what | size | processor seconds | MiB | result |\n|---|---|---|---|---|", flush=True)
+    for part in PARTS:
+        if names and part.__name__ not in names:
+            continue
+        for what, size, used, result in part():
+            failed += used.code not in {0, 1} or not used.output
+            print(f"| {what} | {size} | {used.seconds:.1f} | {used.mib:.0f} | {result} |", flush=True)
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
