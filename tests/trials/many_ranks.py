@@ -149,11 +149,11 @@ def machine_report(index: int) -> dict[str, Any]:
     versions = {"driver": "1.24.0", "SynapseAI": "1.24.0.695", "torch": "2.10.0", "Python": "3.12.3", "cards": "8"}
     hint = "On the host, `sysctl -w vm.nr_hugepages=47500`; in Kubernetes, request hugepages-2Mi."
     problems = [{"blocks_training": False, "message": "0 MiB of huge pages are free", "hint": hint}]
-    if 300 <= index < 304:  # noqa: PLR2004 - see above.
+    if 300 <= index < 304:
         versions["driver"] = "1.23.0"
-    if index == 40:  # noqa: PLR2004 - see above.
+    if index == 40:
         versions["cards"] = "7"
-    if index == 77:  # noqa: PLR2004 - see above.
+    if index == 77:
         busy = "/dev/accel/accel3 (module 3) is in use by pid 4711 (python train.py)"
         problems.append({"blocks_training": True, "message": busy, "hint": "End the process if it is left over."})
     names = ["cards and software", "driver", "busy cards", "open files", "logs", "recipe cache", "MASTER_ADDR", "clock"]
@@ -192,7 +192,7 @@ def collectives() -> Iterator[Row]:
         from hpu_doctor.collectives.measurement import RankReport, RankResult
         from hpu_doctor.text_report import render_collectives
 
-        noise = random.Random(0)  # noqa: S311 - no secret.
+        noise = random.Random(0)
         slow_machine, missing = size // 16, size // 8 - 1
 
         def link(source: int, rank: int) -> float:
@@ -204,7 +204,7 @@ def collectives() -> Iterator[Row]:
             if rank // 8 == missing:
                 return None
             links = {source: link(source, rank) for source in range(size) if source != rank}
-            own = 1e-3 * (4 if rank == 3 else 1)  # noqa: PLR2004 - the slow rank.
+            own = 1e-3 * (4 if rank == 3 else 1)
             return RankReport(
                 result=RankResult(
                     rank=rank,

@@ -152,6 +152,12 @@ def compiled(session: nox.Session) -> None:
     run_trial(session, "compiled.py", "hpu-compile[lightning]", "peft", "transformers")
 
 
+@nox.session(default=False)
+def many_ranks(session: nox.Session) -> None:
+    """Run the tools for jobs of 8 to 8,192 ranks, and measure time, memory and output; `-- compare` for one part."""
+    run_trial(session, "many_ranks.py", "hpu-doctor", "hpu-launch", "hpu-profiler[lightning]")
+
+
 def run_trial(session: nox.Session, script: str, *requirements: str) -> None:
     """Run a program of tests/trials."""
     packages = ("hpu-ddp", "hpu-deepspeed[deepspeed]", "hpu-fsdp", "hpu-sim")

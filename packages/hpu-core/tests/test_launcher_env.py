@@ -59,7 +59,14 @@ def test_open_mpi_on_several_machines_needs_an_address() -> None:
 
 @pytest.mark.parametrize(
     ("nodes", "expected"),
-    [("node-1", "node-1"), ("a,b", "a"), ("node-[01-04,7],x", "node-01"), ("n[3]-ib,x", "n3-ib"), ("", "127.0.0.1")],
+    [
+        ("node-1", "node-1"),
+        ("a,b", "a"),
+        ("node-[01-04,7],x", "node-01"),
+        ("n[3]-ib,x", "n3-ib"),
+        ("r[1-2]n[01-04],x", "r1n01"),
+        ("", "127.0.0.1"),
+    ],
 )
 def test_address_is_the_first_host_of_slurms_list(nodes: str, expected: str) -> None:
     env = find_launcher_env({**_SLURM, "SLURM_NODELIST": nodes})

@@ -85,6 +85,13 @@ _FAULTS = [
         "the limit of open files is 1024, and the job has 256 ranks",
     ),
     _Fault(
+        "thousands of ranks with a limit that is enough for hundreds",
+        {"open_files": (8192, 8192), "world_size": 4096},
+        "open files",
+        False,
+        "the limit of open files is 8192, and the job has 4096 ranks, for which rank 0 may need 17408",
+    ),
+    _Fault(
         "locked memory is limited",
         {"locked_bytes": 8 << 20},
         "locked memory",

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import resource
 import shlex
 import subprocess
 import sys
@@ -91,6 +92,15 @@ def test_mpirun_names_the_hosts_and_the_first_ones_port() -> None:
     assert {"MASTER_ADDR=node-1", "MASTER_PORT=29500"} <= set(words)
 
 
+def test_mpirun_takes_host_names_as_slurm_lists_them() -> None:
+    hosts = ("--nodes", "132", "--hosts", "node-[001-128,130].net,login,gpu[7-8]x")
+    words = _words(_print("--engine", "mpirun", *hosts, "train.py"))
+
+    found = words[words.index("--host") + 1].split(",")
+    assert found[:2] == ["node-001.net:8", "node-002.net:8"]
+    assert found[127:] == ["node-128.net:8", "node-130.net:8", "login:8", "gpu7x:8", "gpu8x:8"]
+
+
 def test_mpirun_binds_ranks_only_to_given_cores() -> None:
     """By default, Open MPI binds a rank of two to one core, which its data loaders share."""
     free = _words(_print("--engine", "mpirun", "--devices", "2", "train.py"))
@@ -178,8 +188,41 @@ def test_slurm_on_shared_machines_takes_free_cards() -> None:
     assert _words(text.splitlines()[-1])[-6:] == ["python", "-m", "hpu_launch.slurm_task", *SCRIPT]
 
 
-def test_batch_script_is_valid() -> None:
-    text = _print("--engine", "slurm", "--cpus", "4", *SCRIPT)
+@pytest.mark.parametrize("engine", list(MACHINES))
+@pytest.mark.parametrize(("devices", "raises"), [("64", False), ("65", True)])
+def test_many_ranks_get_more_open_files(engine: str, devices: str, raises: bool) -> None:
+    """Above 128 ranks, as Intel's Megatron-LM asks for it."""
+    text = _print(*MACHINES[engine], "--devices", devices, *SCRIPT)
+
+    assert ("ulimit -n" in text) is raises
+
+
+@pytest.mark.parametrize("engine", ["torchrun", "kubernetes"])
+def test_agent_starts_with_more_open_files(engine: str, tmp_path: Path) -> None:
+    """The shells of both accept the command."""
+    agent = tmp_path / "torchrun"
+    agent.write_text("#!/bin/sh\nulimit -n\n")
+    agent.chmod(0o755)
+    text = _print(*MACHINES[engine], "--devices", "65", *SCRIPT)
+    words = _words(text)
+    if engine == "kubernetes":
+        (container,) = yaml.safe_load(text)["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+        words = container["command"]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'ulimit -S -n {min(soft, 256)}; exec "$@"', "sh", *words],
+        env=os.environ | {"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert int(done.stdout) == hard
+
+
+@pytest.mark.parametrize("nodes", ["2", "128"])
+def test_batch_script_is_valid(nodes: str) -> None:
+    text = _print("--engine", "slurm", "--nodes", nodes, "--cpus", "4", *SCRIPT)
 
     assert subprocess.run(["/bin/bash", "-n"], input=text, text=True, check=False).returncode == 0
 

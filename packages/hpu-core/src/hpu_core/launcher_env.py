@@ -151,9 +151,9 @@ def _first_int(environ: Mapping[str, str], names: list[str]) -> int | None:
 
 
 def _first_host(nodes: str) -> str:
-    """Return the first host name of SLURM's list, such as "node-01" of "node-[01-04,7],other"."""
-    match = re.match(r"([^,\[]+)(?:\[([^],-]+)[^]]*\]([^,\[]*))?", nodes)
-    return "" if match is None else "".join(part or "" for part in match.groups())
+    """Return the first host name of SLURM's list, such as "rack1-node01" of "rack[1-2]-node[01-04,7],other"."""
+    first = re.match(r"(?:[^,\[]|\[[^]]*\])*", nodes)
+    return "" if first is None else re.sub(r"\[([^],-]+)[^]]*\]", r"\1", first[0])
 
 
 def _default_address(environ: Mapping[str, str], launcher: Launcher) -> str:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 
@@ -49,7 +50,7 @@ _OPTIONS = {
 @click.option("--name", default=None, help="Name of the job; the script's by default.")
 @click.option("--address", default=None, help="Address of the first machine, or of Ray's head.")
 @click.option("--port", default=29500, show_default=True, help="Port of the rendezvous on the first machine.")
-@click.option("--hosts", default="", help="Host names, separated by commas (mpirun).")
+@click.option("--hosts", default="", help="Host names, separated by commas, also node-[001-128] (mpirun).")
 @click.option("--cpus", type=int, default=None, help="CPU cores per rank.")
 @click.option(
     "--max-restarts", default=0, show_default=True, help="Restarts after a failure (torchrun, kubernetes, ray)."
@@ -73,7 +74,7 @@ def main(context: click.Context, /, engine: str, hosts: str, run: bool, no_check
     """
     _refuse_unused_options(context, engine)
     try:
-        launch = _ENGINES[engine](JobSpec(hosts=tuple(filter(None, hosts.split(","))), **options))  # type: ignore[arg-type] # click has converted the options.
+        launch = _ENGINES[engine](JobSpec(hosts=_expand_hosts(hosts), **options))  # type: ignore[arg-type] # click has converted the options.
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if not run:
@@ -82,6 +83,17 @@ def main(context: click.Context, /, engine: str, hosts: str, run: bool, no_check
     if launch.runs_here and not no_checks:
         _check_machine()
     sys.exit(_run(launch))
+
+
+def _expand_hosts(text: str) -> tuple[str, ...]:
+    """Return the host names of a list such as "node-[001-004,7],login"."""
+    hosts = []
+    for prefix, ranges, suffix in re.findall(r"([^,[]+)(?:\[([0-9,-]+)\]([^,[]*))?", text):
+        for part in ranges.split(","):
+            first, _, last = part.partition("-")
+            numbers = range(int(first), int(last or first) + 1) if first else []
+            hosts += [f"{prefix}{number:0{len(first)}}{suffix}" for number in numbers] if ranges else [prefix]
+    return tuple(hosts)
 
 
 def _refuse_unused_options(context: click.Context, engine: str) -> None:

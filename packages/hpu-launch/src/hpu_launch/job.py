@@ -9,6 +9,9 @@ from pathlib import PurePath
 
 # Characters of an option beside its comment.
 _WIDTH = 32
+# Above so many ranks Intel's Megatron-LM asks for a higher limit of open files: rank 0 has sockets for all of them.
+_MANY_RANKS = 128
+_RAISE_OPEN_FILES = 'ulimit -n "$(ulimit -Hn)"'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +27,7 @@ class JobSpec:
         name: Name of the job; None for one from the script's name.
         address: Address of the first machine.
         port: Port of the rendezvous there.
-        hosts: Host names, for Open MPI.
+        hosts: Host names, for Open MPI; those with numbers may be a range, "node-[001-128]".
         cpus: CPU cores per rank.
         max_restarts: Restarts of all ranks after a failure.
         time_limit: Time limit, "HH:MM:SS".
@@ -103,6 +106,11 @@ class JobSpec:
     def ranks(self) -> int:
         """Number of ranks on all machines."""
         return self.nodes * self.devices
+
+    @property
+    def raise_open_files(self) -> str:
+        """Shell command that raises the limit of open files, with a semicolon; empty if the job does not need it."""
+        return f"{_RAISE_OPEN_FILES}; " if self.ranks > _MANY_RANKS else ""
 
     @property
     def program(self) -> list[str]:

@@ -25,7 +25,7 @@ def pytorchjob(job: JobSpec) -> Launch:
     # The operator sets RANK, which is the number of the pod, and MASTER_ADDR and MASTER_PORT. It restarts the pods: an
     # agent that restarted its own ranks would multiply the number of restarts, and leave out the other machines.
     agent = (
-        f"exec torchrun --nnodes={job.nodes} --nproc-per-node={job.devices} --max-restarts=0 "
+        f"{job.raise_open_files}exec torchrun --nnodes={job.nodes} --nproc-per-node={job.devices} --max-restarts=0 "
         '--node-rank="$RANK" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"'
     )
     command = ["sh", "-c", agent, "sh", *job.program]
@@ -70,7 +70,7 @@ def mpijob(job: JobSpec) -> Launch:
         '-x MASTER_ADDR="$(head -n 1 /etc/mpi/hostfile | cut -d " " -f 1 | cut -d : -f 1)" '
         f'-x MASTER_PORT={job.port} -x HABANA_LOGS={_LOGS} "$@"'
     )
-    command = ["sh", "-c", mpirun, "sh", "bash", "-c", SET_RANKS, "bash", "python", *job.program]
+    command = ["sh", "-c", mpirun, "sh", "bash", "-c", job.raise_open_files + SET_RANKS, "bash", "python", *job.program]
     lines = [
         "apiVersion: kubeflow.org/v2beta1",
         "kind: MPIJob",

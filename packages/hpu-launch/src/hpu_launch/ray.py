@@ -25,6 +25,10 @@ def ray(job: JobSpec) -> Launch:
             f"and `ray start --address={job.address}:{_CLUSTER_PORT}` on the others.",
             f"Where `ray status` shows no HPU, add `{resources}` to them.",
         ]
+        if job.raise_open_files:
+            notes.append(
+                f"Before `ray start`, `{job.raise_open_files.removesuffix('; ')}`: rank 0 has sockets for all."
+            )
         options += [
             (["ray", "job", "submit"], "runs the rest on the head of the cluster; needs `ray[default]`"),
             ([f"--address=http://{job.address}:{_JOBS_PORT}"], "the head's server of jobs"),

@@ -42,6 +42,14 @@ def slurm(job: JobSpec) -> Launch:
         "# Packages of the home folder would hide those of the environment.",
         "export PYTHONNOUSERSITE=1",
         *(
+            [
+                "# Rank 0 has sockets for all ranks. SLURM gives the tasks this limit by default.",
+                job.raise_open_files.removesuffix("; "),
+            ]
+            if job.raise_open_files
+            else []
+        ),
+        *(
             ["# Each task takes a card that no other process holds, because SLURM alone does not isolate cards."]
             if job.share
             else []

@@ -30,6 +30,9 @@ def torchrun(job: JobSpec) -> Launch:
             ([endpoint], "the first machine, which serves the store; no other port is needed"),
             ([f"--rdzv-id={job.job_name}"], "the same on all machines"),
         ]
+    if job.raise_open_files:
+        shell = ["bash", "-c", f'{job.raise_open_files}exec "$@"', "bash"]
+        options.insert(0, (shell, "raises the limit of open files: rank 0 has sockets for all ranks"))
     num_nodes = str(job.nodes) if job.min_nodes is None else 'int(os.environ["GROUP_WORLD_SIZE"])'
     options += [
         ([f"--nproc-per-node={job.devices}"], "one rank for each card"),
