@@ -3,8 +3,8 @@
     python tests/trials/engines.py [ENGINE...]
 
 `nox -s engines` calls it. Each row starts its job by `hpu-launch --run` and compares every rank with a run without an
-engine: weights bit for bit, and the loss. In most rows a rank, the engine's command or a machine is killed. Two network
-namespaces are the machines that torchrun may lose.
+engine: weights bit for bit, and the loss. In most rows a rank, the engine's command or a machine is killed. Network
+namespaces are the machines that torchrun may lose and get.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ from hpu_testing.network import can_create_networks
 from slurm import can_start, cluster, has_ended, job_field, query
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from typing_extensions import Self
 
@@ -231,68 +232,87 @@ VERSIONS = {
 }
 
 
-def lose_a_machine(folder: Path) -> Iterator[tuple[str, str, bool]]:
-    """Lose a machine of a torchrun job, go on with the other, and let the machine join again.
+def resize(folder: Path, strategy: str, ranks: int, *sizes: int) -> Iterator[tuple[str, str, bool]]:
+    """Run a torchrun job on machines that are lost and join; the ranks resume by themselves from the last checkpoint.
 
-    The rank of the first machine resumes by itself from the last checkpoint.
+    After each change, the validation loss before the first step must be that of the checkpoint.
+
+    Args:
+        folder: Folder of the job.
+        strategy: Strategy of the training; checkpoints of FSDP have a file for each rank.
+        ranks: Number of ranks of a machine.
+        *sizes: Number of machines at the start, then after each change.
     """
-    file, port = folder / "starts.txt", str(free_port())
-    options = ("--checkpoints", "--devices=1", f"--until={folder / 'end'}", "--timeout=30")
-    launch = [str(BIN / "hpu-launch"), "--engine", "torchrun", "--nodes", "2", "--min-nodes", "1", "--devices", "1"]
+    port = str(free_port())
+    options = (f"--strategy={strategy}", "--checkpoints", f"--devices={ranks}", "--timeout=30")
+    launch = [str(BIN / "hpu-launch"), "--engine", "torchrun", "--devices", str(ranks), "--max-restarts", "9"]
+    launch += ["--nodes", str(max(sizes)), "--min-nodes", str(min(sizes)), "--port", port, "--no-checks", "--run"]
 
-    def starts() -> list[list[int]]:
-        """Return the number of ranks and the epoch of each start."""
-        return [[*map(int, line.split())] for line in file.read_text().splitlines()] if file.exists() else []
+    def read(name: str) -> list[tuple[int, float]]:
+        """Return the numbers of ranks and epochs of starts.txt, or the steps and losses of losses.txt."""
+        lines = (folder / name).read_text().splitlines() if (folder / name).exists() else []
+        return [(int(first), float(second)) for first, second in map(str.split, lines)]
 
-    with Network() as network, contextlib.ExitStack() as stack:
-        common = [
-            *launch,
-            "--max-restarts",
-            "5",
-            "--address",
-            network.address(0),
-            "--port",
-            port,
-            "--no-checks",
-            "--run",
-        ]
+    with Network(max(sizes)) as network, contextlib.ExitStack() as stack:
+        programs: list[Program] = []
 
         def join(machine: int) -> None:
             # The namespaces have no host names of their own, by which torchrun finds out on which machine it runs.
-            own = {"PET_LOCAL_ADDR": network.address(machine), "PET_RDZV_CONF": f"is_host={1 - machine}"}
-            place = folder / f"machine-{machine}"
+            own = {"PET_LOCAL_ADDR": network.address(machine), "PET_RDZV_CONF": f"is_host={int(machine == 0)}"}
             program = start(
                 folder,
                 *options,
-                launcher=network.command(machine, common),
-                cards=1,
-                machine=place,
+                f"--until={folder / 'end'}",
+                launcher=network.command(machine, [*launch, "--address", network.address(0)]),
+                cards=ranks,
+                machine=folder / f"machine-{machine}",
                 variables=_VARIABLES | own,
             )
             programs.append(stack.enter_context(program))
 
-        def wait_for(*ranks: int) -> str:
+        def wait_for(machines: int, after: int) -> str:
+            """Wait for a start with so many machines and a validation of its training, and return the seconds."""
             began = time.monotonic()
-            if not wait(lambda: [ranks for ranks, _ in starts()] == [*ranks], _LIMIT):
+            count = len(read("losses.txt"))
+            if not wait(lambda: any(each == machines * ranks for each, _ in read("starts.txt")[after:]), _LIMIT):
                 raise TimeoutError("\n".join(program.output for program in programs))
-            return f"{time.monotonic() - began:.0f}"
+            seconds = time.monotonic() - began
+            wait(lambda: len(read("losses.txt")) > count + 1, _LIMIT)
+            return f"{seconds:.0f}"
 
-        programs: list[Program] = []
-        join(0)
-        join(1)
-        wait_for(2)
+        for machine in range(sizes[0]):
+            join(machine)
+        wait_for(sizes[0], 0)
         wait((folder / "checkpoints" / "last.ckpt").exists, _LIMIT)
-        network.cut(1)
-        network.kill(1)
-        yield "2 machines of 1 rank: lose one", wait_for(2, 1), True
-        network.connect()
-        join(1)
-        yield "it joins again", wait_for(2, 1, 2), True
-        epochs = [epoch for _, epoch in starts()]
+        for before, now in pairwise(sizes):
+            after = len(read("starts.txt"))
+            for machine in range(now, before):
+                network.cut(machine)
+                network.kill(machine)
+            if now > before:
+                network.connect()
+            for machine in range(before, now):
+                join(machine)
+            seconds = wait_for(now, after)
+            yield f"{strategy}, {ranks} ranks a machine: {before} machines, then {now}", seconds, True
+        epochs = [epoch for _, epoch in read("starts.txt")]
         (folder / "end").touch()
         codes = finish(folder, programs, _LIMIT).codes
-        is_right = codes[0] == 0 == epochs[0] < epochs[1] <= epochs[2]
-        yield f"end; resumed at epochs {epochs[1]} and {epochs[2]}", "", is_right
+        resumed = list(find_resumed(read("losses.txt")))
+        is_right = codes[0] == 0 == epochs[0] and epochs == sorted(epochs) and len(resumed) >= len(sizes) - 1
+        is_right &= all(abs(first - second) < 1e-5 * abs(first) for first, second in resumed)
+        yield f"end; epochs {epochs}, losses before and after {resumed}", "", is_right
+
+
+def find_resumed(losses: Sequence[tuple[int, float]]) -> Iterator[tuple[float, float]]:
+    """Yield the loss of each checkpoint from which a training was resumed, and the loss right after that.
+
+    Args:
+        losses: Step and loss of each validation.
+    """
+    for index, (step, loss) in enumerate(losses[1:], 1):
+        if step <= losses[index - 1][0]:
+            yield next(earlier for number, earlier in reversed(losses[:index]) if number == step), loss
 
 
 def run_two(folder: Path) -> Iterator[tuple[str, str, bool]]:
@@ -332,7 +352,9 @@ def rows(engine: str, folder: Path) -> Iterator[tuple[str, str, bool]]:
         yield f"{case.ranks} ranks: {case.what}{options}", *case.run(place, expected[key])
     if engine == "torchrun" and can_create_networks():
         (place := folder / "machines").mkdir()
-        yield from lose_a_machine(place)
+        yield from resize(place, "ddp", 1, 2, 1, 2)
+        (place := folder / "sharded").mkdir()
+        yield from resize(place, "fsdp", 2, 4, 3, 2, 4)
     if engine == "slurm":
         (place := folder / "two").mkdir()
         yield from run_two(place)

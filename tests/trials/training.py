@@ -203,16 +203,22 @@ class Fault(pl.Callback):
 
 
 class Until(pl.Callback):
-    """Ends training with the epoch in which a file exists, and notes each start."""
+    """Ends training with the epoch in which a file exists, and notes each start and each validation."""
 
-    def __init__(self, end: Path | None, starts: Path) -> None:
+    def __init__(self, end: Path | None, folder: Path) -> None:
         self._end = end
-        self._starts = starts
+        self._folder = folder
 
     def on_train_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        self._note(trainer, "starts.txt", trainer.world_size, trainer.current_epoch)
+
+    def on_validation_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        self._note(trainer, "losses.txt", trainer.global_step, float(trainer.callback_metrics["val"]))
+
+    def _note(self, trainer: pl.Trainer, name: str, *values: float) -> None:
         if trainer.is_global_zero:
-            with self._starts.open("a", encoding="ascii") as file:
-                file.write(f"{trainer.world_size} {trainer.current_epoch}\n")
+            with (self._folder / name).open("a", encoding="ascii") as file:
+                file.write(f"{' '.join(map(str, values))}\n")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         if self._end is not None:
@@ -275,7 +281,8 @@ class Module(pl.LightningModule):
         return self._loader(self.options.samples, seed=2)
 
     def val_dataloader(self) -> DataLoader[Any]:
-        return self._loader(32, seed=3)
+        # As many for each of up to 8 ranks, but 5 and 7.
+        return self._loader(48, seed=3)
 
     def _loader(self, samples: int, seed: int) -> DataLoader[Any]:
         data = TensorDataset(torch.randn(samples, 16, generator=torch.Generator().manual_seed(seed)))
@@ -326,7 +333,7 @@ def make_strategy(options: argparse.Namespace) -> Any:
 
 def train_with_trainer(options: argparse.Namespace) -> None:
     folder = options.folder
-    callbacks: list[pl.Callback] = [Fault(options), Until(options.until, folder / "starts.txt")]
+    callbacks: list[pl.Callback] = [Fault(options), Until(options.until, folder)]
     if options.checkpoints:
         intervals = {"every_n_train_steps": options.every} if options.every else {"save_on_train_epoch_end": True}
         if options.save_on_exception:
@@ -345,7 +352,8 @@ def train_with_trainer(options: argparse.Namespace) -> None:
         limit_val_batches=1.0 if options.checkpoints else 0,
         val_check_interval=options.every,
         check_val_every_n_epoch=None if options.every else 1,
-        num_sanity_val_steps=0,
+        # What a job of another size resumes from is validated first.
+        num_sanity_val_steps=-1 if options.checkpoints and options.until else 0,
         use_distributed_sampler=False,
         logger=CSVLogger(folder / "logs") if options.every else False,
         callbacks=callbacks,

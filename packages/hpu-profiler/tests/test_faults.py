@@ -58,7 +58,7 @@ class Step:
 def write_rank(step_of: Callable[[int], Step], rank: int, slowest: float, path: Path) -> Path:
     """Write the trace of a rank; `slowest` is how much longer the product of the slowest rank takes."""
     lines: list[tuple[int, str]] = []
-    trace = BridgeTrace(hpu_profiler={"rank": rank, "world_size": 2, "stage": "training"})
+    trace = BridgeTrace(hpu_profiler={"rank": rank, "stage": "training", "host": f"node-{rank // 8}"})
     now = 0.0
     for index in range(_STEPS):
         step = step_of(index)
@@ -161,6 +161,18 @@ def test_the_critical_path_goes_through_the_slow_rank(tmp_path: Path) -> None:
     path = analyze(tmp_path, *FAULTS["slow rank"][0]).critical_path
 
     assert [(step.rank, step.host, step.card, step.network) for step in path] == [("rank 1", 3000, 124000, 3000)] * 5
+
+
+def test_slow_ranks_of_a_machine_are_one_finding(tmp_path: Path) -> None:
+    """Each of them alone would save nothing."""
+    fast, slow = (lambda _: Step()), (lambda _: Step(computing=110))
+
+    (finding, *_) = analyze(tmp_path, *[fast] * 8, *[slow] * 8, *[fast] * 8).findings
+
+    assert (
+        finding.title == "8 ranks are slow (8 on node-1), rank 8 most: the other ranks wait 30 ms for it in each step"
+    )
+    assert finding.saving == pytest.approx(30_000)
 
 
 def _first(stage: StageAnalysis) -> Finding:

@@ -137,3 +137,20 @@ def test_page_of_an_empty_trace_is_well_formed(make_trace: Callable[..., Trace])
 
     assert page.errors == []
     assert "No operators were recorded." in page.text
+
+
+def test_page_of_64_ranks_has_a_bar_for_eight_of_them(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+    traces = [
+        make_trace(
+            builder.step(0, 0, 100),
+            builder.device_event("toy_gemm", 0, rank + 9),
+            name=f"{rank}.json",
+            hpu_profiler={"rank": rank, "host": f"node-{rank}"},
+        )
+        for rank in range(64)
+    ]
+    source = render_html(analyze_job(traces))
+
+    assert source.count('<div class="meter"') == 8
+    assert "Ranks: the 6 slowest of 64" in source
+    assert " · 64 hosts</p>" in source

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -36,6 +37,8 @@ _HPU_NAME_RE: Final = re.compile(r"gaudi|hpu|^hl-", re.IGNORECASE)
 #: Fraction of the links' bandwidth below which a finding says that a collective is slow, of sizes that should reach it.
 _SLOW_LINK: Final = 0.5
 _LARGE_COLLECTIVE: Final = 16 << 20
+#: Machines that a finding about slow ranks names.
+_MAX_HOSTS: Final = 4
 _NO_LINES: Final = " `HPUProfiler(with_stack=True)` records the line of each call."
 #: Host work that a simulated device makes slow, because it computes on the host.
 _LAUNCH_CATEGORIES: Final[tuple[Category, ...]] = ("operators", "optimizer", "Lightning", "unrecorded")
@@ -91,21 +94,26 @@ class Finding:
     predicted: bool = False
 
 
-def find(traces: Sequence[TraceAnalysis], straggler: TraceAnalysis | None) -> tuple[Finding, ...]:
-    """Return the findings of a stage, largest saving first."""
+def find(traces: Sequence[TraceAnalysis], stragglers: Sequence[TraceAnalysis]) -> tuple[Finding, ...]:
+    """Return the findings of a stage, largest saving first.
+
+    Args:
+        traces: Results for each trace.
+        stragglers: Those of the ranks that the others wait for, the slowest first.
+    """
     ranks = one_per_rank(traces)
     if not ranks:
         return ()
     simulated = any(trace.trace.simulated for trace in ranks)
     predicted = any(trace.trace.predicted for trace in ranks)
-    found = [_straggler(straggler, ranks)] if straggler is not None else []
+    found = [_straggler(stragglers, ranks)] if stragglers else []
     found += _host_work(ranks)
     if all(rank.has_device for rank in ranks):
         found.append(_host_sync(ranks))
     if all(_compiles_graphs(rank) for rank in ranks):
         found.append(_changing_shapes(ranks))
     if not simulated:
-        found += [_compilation(ranks), _exposed_comm(straggler, ranks), _launch_bound(ranks), _data_movement(ranks)]
+        found += [_compilation(ranks), _exposed_comm(stragglers, ranks), _launch_bound(ranks), _data_movement(ranks)]
     kept = _without_repetitions(finding for finding in found if finding is not None)
     marked = (replace(each, simulated=simulated, predicted=predicted) for each in kept)
     return tuple(sorted(marked, key=lambda each: -each.saving))
@@ -132,7 +140,8 @@ def _is_large(saving: float, ranks: Sequence[TraceAnalysis]) -> bool:
     return saving >= _MIN_FRACTION * max(rank.step_time for rank in ranks)
 
 
-def _straggler(slow: TraceAnalysis, ranks: Sequence[TraceAnalysis]) -> Finding | None:
+def _straggler(stragglers: Sequence[TraceAnalysis], ranks: Sequence[TraceAnalysis]) -> Finding | None:
+    slow = stragglers[0]
     fast = min(ranks, key=lambda each: each.step_time_excl_comm_wait)
     gap = slow.step_time_excl_comm_wait - fast.step_time_excl_comm_wait
     fast_times = {row.owner: row.time / fast.steps for row in fast.idle.host_work}
@@ -140,14 +149,14 @@ def _straggler(slow: TraceAnalysis, ranks: Sequence[TraceAnalysis]) -> Finding |
         row.owner: row.time / slow.steps - fast_times.get(row.owner, 0.0) for row in slow.idle.host_work
     }
     differences[None] = _device_time(slow) - _device_time(fast)
-    next_slowest = max(each.step_time_excl_comm_wait for each in ranks if each is not slow)
+    next_slowest = max(each.step_time_excl_comm_wait for each in ranks if each not in stragglers)
     owner = max(differences, key=lambda each: differences[each])
     if slow.trace.simulated and (owner is None or owner.category in _LAUNCH_CATEGORIES):
         return None
     what = "time on the card" if owner is None else _describe(owner)
     return Finding(
         "straggler",
-        f"{slow.name.capitalize()} is slow: the other ranks wait {format_time(gap)} for it in each step",
+        f"{_name_stragglers(stragglers)}: the other ranks wait {format_time(gap)} for it in each step",
         f"The largest difference from {fast.name} is {what}: {format_time(differences[owner])} more per step.",
         "Give each rank equal work, and compare the hosts: disk, CPU, other programs."
         if owner is None or owner.category == "data loading"
@@ -156,6 +165,15 @@ def _straggler(slow: TraceAnalysis, ranks: Sequence[TraceAnalysis]) -> Finding |
         owner.location if owner else "",
         owner.name if owner else "",
     )
+
+
+def _name_stragglers(stragglers: Sequence[TraceAnalysis]) -> str:
+    slow = stragglers[0]
+    if len(stragglers) == 1:
+        return f"{slow.name.capitalize()} is slow"
+    hosts = Counter(each.trace.host for each in stragglers if each.trace.host).most_common(_MAX_HOSTS)
+    places = ", ".join(f"{count} on {host}" for host, count in hosts)
+    return f"{len(stragglers)} ranks are slow{f' ({places})' if places else ''}, {slow.name} most"
 
 
 def _device_time(trace: TraceAnalysis) -> float:
@@ -255,9 +273,9 @@ def _compilation(ranks: Sequence[TraceAnalysis]) -> Finding | None:
     return Finding("compilation", title, "", _CURES["compilation"], saving)
 
 
-def _exposed_comm(straggler: TraceAnalysis | None, ranks: Sequence[TraceAnalysis]) -> Finding | None:
+def _exposed_comm(stragglers: Sequence[TraceAnalysis], ranks: Sequence[TraceAnalysis]) -> Finding | None:
     """Return the finding for the rank that waits least, because the others also wait for it."""
-    rank = straggler or min(ranks, key=lambda each: each.exposed_comm_per_step)
+    rank = stragglers[0] if stragglers else min(ranks, key=lambda each: each.exposed_comm_per_step)
     saving = rank.exposed_comm_per_step
     if not _is_large(saving, ranks):
         return None

@@ -26,6 +26,8 @@ __all__ = ["JobAnalysis", "StageAnalysis", "analyze_job", "unique_names"]
 
 #: A rank is a straggler if its step takes this fraction longer than the median.
 _STRAGGLER_TOLERANCE: Final = 0.05
+#: Traces up to which a report shows all of them.
+_MAX_SHOWN: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class StageAnalysis:
         stage: The stage; empty if the traces do not show it.
         traces: Results for each trace, ordered by rank.
         operators: Totals of each operator over all ranks, most device time first.
-        straggler: Rank that the others wait for; None with one rank, or if all ranks are about equally fast.
+        stragglers: Ranks that the others wait for, about equally slow; none if all ranks are about equally fast.
         findings: What to change, largest saving first.
         batches: Number of batches in an epoch; 0 if it is unknown.
         critical_path: Critical path of each step that all ranks recorded.
@@ -45,7 +47,7 @@ class StageAnalysis:
     stage: Stage
     traces: tuple[TraceAnalysis, ...]
     operators: tuple[OperatorStats, ...]
-    straggler: TraceAnalysis | None
+    stragglers: tuple[TraceAnalysis, ...]
     findings: tuple[Finding, ...]
     batches: int
     critical_path: tuple[PathStep, ...] = ()
@@ -54,6 +56,22 @@ class StageAnalysis:
     def title(self) -> str:
         """Name of the stage in a report."""
         return self.stage or "recorded time"
+
+    @property
+    def straggler(self) -> TraceAnalysis | None:
+        """Slowest of the stragglers."""
+        return self.stragglers[0] if self.stragglers else None
+
+    def representatives(self, slowest: int) -> tuple[TraceAnalysis, ...]:
+        """Return the traces to show: all of a small job; the slowest, the median and the fastest of a large one.
+
+        Args:
+            slowest: Number of the slowest ones.
+        """
+        if len(self.traces) <= _MAX_SHOWN:
+            return self.traces
+        ordered = sorted(self.traces, key=lambda each: -each.step_time_excl_comm_wait)
+        return (*ordered[:slowest], ordered[len(ordered) // 2], ordered[-1])
 
     @property
     def has_device(self) -> bool:
@@ -107,8 +125,12 @@ class JobAnalysis:
 
     @property
     def notes(self) -> list[str]:
-        """What was wrong with the traces, with their names."""
-        return [f"{trace.path.name}: {note}" for trace in self.traces for note in trace.notes]
+        """What was wrong with the traces, each once with the name of a trace and the number of others."""
+        names: dict[str, list[str]] = {}
+        for trace in self.traces:
+            for note in trace.notes:
+                names.setdefault(note, []).append(trace.path.name)
+        return [f"{of[0]}{f' and {len(of) - 1} more' if len(of) > 1 else ''}: {note}" for note, of in names.items()]
 
     @property
     def device_names(self) -> list[str]:
@@ -184,13 +206,13 @@ def _analyze_stage(stage: Stage, parts: list[_StageOfTrace]) -> StageAnalysis:
     merged = sorted((merge_analyses(each.analyses) for each in parts), key=lambda each: _order(each.trace))
     names = unique_names([each.trace for each in merged])
     analyses = tuple(replace(each, name=name) for each, name in zip(merged, names, strict=True))
-    straggler = _straggler(analyses)
+    stragglers = _stragglers(analyses)
     return StageAnalysis(
         stage=stage,
         traces=analyses,
         operators=tuple(merge_operator_stats(rows for each in parts for rows in each.operators)),
-        straggler=straggler,
-        findings=find(analyses, straggler),
+        stragglers=stragglers,
+        findings=find(analyses, stragglers),
         batches=max((each.trace.batches.get(stage, 0) for each in analyses), default=0),
         critical_path=critical_path({each.name: each.step_stats for each in one_per_rank(analyses) if each.has_device}),
     )
@@ -205,17 +227,16 @@ def unique_names(traces: Sequence[TraceInfo]) -> list[str]:
     ]
 
 
-def _straggler(traces: Sequence[TraceAnalysis]) -> TraceAnalysis | None:
-    """Return the rank whose step takes longest without exposed communication.
+def _stragglers(traces: Sequence[TraceAnalysis]) -> tuple[TraceAnalysis, ...]:
+    """Return the ranks whose steps take longest without exposed communication, such as all ranks of a slow machine.
 
     Collectives synchronize the ranks, so their steps take the same time. The fast ranks spend the difference waiting in
     collectives.
     """
-    ranks = one_per_rank(traces)
-    if len(ranks) <= 1:
-        return None
-    by_time = sorted(ranks, key=lambda each: each.step_time_excl_comm_wait)
+    by_time = sorted(one_per_rank(traces), key=lambda each: -each.step_time_excl_comm_wait)
+    if not by_time:
+        return ()
     # The lower median, so that two ranks are compared with each other.
-    median = by_time[(len(by_time) - 1) // 2].step_time_excl_comm_wait
-    slowest = by_time[-1]
-    return slowest if slowest.step_time_excl_comm_wait > median * (1 + _STRAGGLER_TOLERANCE) else None
+    median = by_time[len(by_time) // 2].step_time_excl_comm_wait
+    limit = max(median * (1 + _STRAGGLER_TOLERANCE), by_time[0].step_time_excl_comm_wait / (1 + _STRAGGLER_TOLERANCE))
+    return tuple(each for each in by_time if each.step_time_excl_comm_wait > limit)

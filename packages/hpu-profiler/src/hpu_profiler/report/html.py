@@ -36,6 +36,7 @@ def render_html(job: JobAnalysis) -> str:
         details=lambda stage: tables.details(stage, max_operators=_MAX_ROWS),
         max_rows=_MAX_ROWS,
         max_steps=_MAX_STEPS,
+        most_slowest=tables.MOST_SLOWEST,
         parts=_parts,
         step_parts=_step_parts,
         css_classes=["card-work", "network", "host", *map(_css_class, IDLE_CAUSES)],

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from hpu_profiler.analysis.job import StageAnalysis
     from hpu_profiler.analysis.trace_analysis import TraceAnalysis
 
-__all__ = ["Table", "details", "ranks"]
+__all__ = ["MOST_SLOWEST", "Table", "details", "ranks"]
 
+#: Slowest ranks of a large job that the comparison of ranks and the page show; the other tables show one of them.
+MOST_SLOWEST = 6
 _HOST_ROWS = 12
 _RECIPE_ROWS = 20
 _NONE = "-"
@@ -44,8 +46,10 @@ class Table:
 
 def ranks(stage: StageAnalysis) -> Table:
     """Return the table that compares the ranks."""
+    shown = stage.representatives(MOST_SLOWEST)
+    is_part = len(shown) < len(stage.traces)
     rows = []
-    for each in stage.traces:
+    for each in shown:
         card = (
             format_time(each.step_time_excl_comm_wait) if each.steps and each.comm_time else _NONE,
             format_percent(each.idle_fraction) if each.has_device else _NONE,
@@ -53,11 +57,15 @@ def ranks(stage: StageAnalysis) -> Table:
             format_percent(each.comm_overlap / each.comm_time) if each.comm_time else _NONE,
             str(each.compilations.count),
         )
-        name = each.name + (", straggler" if each is stage.straggler else "")
+        host = f" on {each.trace.host}" if is_part and each.trace.host else ""
+        name = f"{each.name}{host}{', straggler' if each in stage.stragglers else ''}"
         step_time = format_time(each.step_time) if each.steps else _NONE
         rows.append((name, str(each.steps), step_time, *(card if stage.has_device else ())))
     card_columns = ("excl. comm wait", "card idle", "comm time", "comm overlap", "compiled graphs")
-    return Table("Ranks", ("", "steps", "step time", *(card_columns if stage.has_device else ())), rows)
+    title = "Ranks"
+    if is_part:
+        title += f": the {MOST_SLOWEST} slowest of {len(stage.traces)}, the median and the fastest"
+    return Table(title, ("", "steps", "step time", *(card_columns if stage.has_device else ())), rows)
 
 
 def details(stage: StageAnalysis, *, max_operators: int) -> list[Table]:
@@ -80,7 +88,7 @@ def _idle_time(stage: StageAnalysis) -> Table:
     causes = [cause for cause in IDLE_CAUSES if any(each.idle.by_cause.get(cause) for each in stage.traces)]
     rows = [
         (each.name, *(format_percent(each.idle.by_cause.get(cause, 0.0) / each.duration) for cause in causes))
-        for each in stage.traces
+        for each in stage.representatives(1)
         if causes and each.has_device and each.duration
     ]
     return Table("Idle time of the card, by cause", ("", *causes), rows)
@@ -122,7 +130,7 @@ def _of_each_trace(
 
     `columns` has the heads of the other columns between bars, and `names` is the number of those with names.
     """
-    rows = [(each.name, *row) for each in stage.traces for row in cells(each)]
+    rows = [(each.name, *row) for each in stage.representatives(1) for row in cells(each)]
     return Table(title, ("", *columns.split("|")), rows, 1 + names)
 
 
