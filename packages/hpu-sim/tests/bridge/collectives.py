@@ -127,6 +127,25 @@ def check_a_strict_device_adds_a_byte_to_an_odd_number_of_bytes() -> None:
     assert (before, tuple(x.shape), x.flatten().tolist()) == ((4,), (3, 1), [1, 1, 1])
 
 
+def check_a_strict_device_waits_in_is_completed() -> None:
+    """Check that it is true although the other rank starts later. In eager mode."""
+    machine = runtime.active_config()
+    store = dist.distributed_c10d._get_default_store()
+    x = card(RANK + 1)
+    if RANK == 1:
+        store.wait(["launched"])
+    work = dist.all_reduce(x, async_op=True)
+    if RANK == 0:
+        store.set("launched", "1")
+    native().configure(machine.devices, False, machine.memory_bytes, runtime.acquire_device)
+    with strict_device():
+        is_completed = work.is_completed()
+    native().configure(machine.devices, machine.lazy, machine.memory_bytes, runtime.acquire_device)
+
+    assert is_completed
+    assert x.item() == 3
+
+
 def check_broadcast() -> None:
     """Check that every rank gets the source's tensor."""
     x = card(RANK, 2)

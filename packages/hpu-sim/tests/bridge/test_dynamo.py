@@ -293,3 +293,36 @@ except Exception as error:
     )
 
     assert output_of(program, **_EAGER, PT_HPU_USE_EAGER_FALLBACK="0") == "True"
+
+
+_SHAPES: Final = (
+    _PARTITIONS
+    + """
+def compilations(sizes, options=None, **bounds):
+    torch._dynamo.reset()
+    before, counts = count(), []
+    compiled = torch.compile(lambda x: x.exp() + 1, backend="hpu_backend", dynamic=True, options=options)
+    for size in sizes:
+        x = torch.ones(size, 4, device="hpu")
+        if bounds:
+            torch._dynamo.mark_dynamic(x, 0, **bounds)
+        compiled(x)
+        counts.append(count() - before)
+    return counts
+"""
+)
+
+
+@pytest.mark.needs_torch("2.2", "bounds of symbolic sizes")
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("compilations([8, 16, 12, 17, 5])", [1, 1, 1, 2, 3]),
+        ("compilations([8, 16, 12, 17, 5], min=4, max=64)", [1, 1, 1, 1, 1]),
+        ("compilations([8, 16, 8], {'force_static_compile': True})", [1, 2, 2]),
+    ],
+    ids=["unbounded", "bounded", "static"],
+)
+def test_a_recipe_of_a_dynamic_graph_has_ranges(call: str, expected: list[int], output_of: Callable[..., str]) -> None:
+    """From a size to its double, unless it has bounds."""
+    assert output_of(f"{_SHAPES}\nprint({call})", **_EAGER) == str(expected)

@@ -22,7 +22,7 @@ def _restore_flags() -> Iterator[None]:
     yield
     hpu.disable_inference_mode()
     hpu.disable_matmul3d_2d_reshape()
-    hpu.enable_recompute_sdp(False)
+    hpu.enable_recompute_sdp(True)
 
 
 @pytest.mark.parametrize("name", ["inference_mode", "matmul3d_2d_reshape"])
@@ -76,12 +76,12 @@ def test_sdp_kernel_restores_the_flag() -> None:
     """The context manager restores the flag also when its body raises."""
     inside = []
 
-    with contextlib.suppress(KeyError), hpu.sdp_kernel(enable_recompute=True):
+    with contextlib.suppress(KeyError), hpu.sdp_kernel(enable_recompute=False):
         inside.append(hpu.recompute_sdp_enabled())
         raise KeyError
 
-    assert inside == [True]
-    assert not hpu.recompute_sdp_enabled()
+    assert inside == [False]
+    assert hpu.recompute_sdp_enabled()
 
 
 def test_the_deterministic_flag_is_torchs() -> None:

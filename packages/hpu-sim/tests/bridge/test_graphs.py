@@ -103,6 +103,19 @@ def test_data_dependent_operators_cannot_be_captured(program: Callable[[torch.Te
     assert not hpu.is_current_stream_capturing()
 
 
+def test_operators_that_a_card_runs_on_the_cpu_cannot_be_captured() -> None:
+    """A capture that fails so ends; they run again afterwards."""
+    rows = _rows()
+
+    with (
+        pytest.raises(RuntimeError, match="cpu fallback is not supported during hpu graph capturing"),
+        hpu.graph(hpu.HPUGraph()),
+    ):
+        torch.digamma(rows)
+
+    assert torch.digamma(rows).shape == rows.shape
+
+
 def test_cpu_operators_are_not_captured() -> None:
     """They run during the capture only."""
     calls: list[torch.Tensor] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def strict() -> Iterator[None]:
+def strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Run the test on a strict device."""
+    monkeypatch.setattr(runtime._state, "config", dataclasses.replace(runtime.active_config(), strict=True))
     runtime.set_strict(native(), enabled=True)
     yield
     runtime.set_strict(native(), enabled=False)

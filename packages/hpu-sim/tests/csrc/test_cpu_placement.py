@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 import torch
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 @pytest.fixture
 def without_cpu_fallback() -> Iterator[None]:
     """Run the test as with PT_HPU_PLACE_ON_CPU=none."""
-    native().set_cpu_placement_allowed(False)
+    native().set_cpu_placement(frozenset())
     yield
-    native().set_cpu_placement_allowed(True)
+    native().set_cpu_placement(None)
 
 
 def test_an_operator_without_a_kernel_on_a_card_runs() -> None:
@@ -77,19 +77,32 @@ def test_a_listener_gets_the_operator_and_is_called_on_its_line() -> None:
 
 @pytest.mark.usefixtures("without_cpu_fallback")
 def test_it_is_refused_where_cpu_fallbacks_are_forbidden() -> None:
-    with pytest.raises(RuntimeError, match="aten::digamma has no kernel on the device, and PT_HPU_PLACE_ON_CPU=none"):
+    with pytest.raises(RuntimeError, match=r"aten::digamma is not yet supported on HPU\."):
         torch.digamma(torch.ones(2, device="hpu"))
 
 
+_DIGAMMA: Final = """
+import torch
+try:
+    torch.digamma(torch.ones(1, device="hpu"))
+except RuntimeError as error:
+    print(error)
+"""
+
+
 def test_the_variable_forbids_cpu_fallbacks(output_of: Callable[..., str]) -> None:
-    program = """
-    import torch
-    try:
-        torch.digamma(torch.ones(1, device="hpu"))
-    except RuntimeError as error:
-        print(error)
-    """
+    assert "aten::digamma is not yet supported on HPU." in output_of(
+        _DIGAMMA, HPU_SIM_DEVICES="1", PT_HPU_PLACE_ON_CPU="none"
+    )
 
-    output = output_of(program, HPU_SIM_DEVICES="1", PT_HPU_PLACE_ON_CPU="none")
 
-    assert "PT_HPU_PLACE_ON_CPU=none forbids" in output
+@pytest.mark.usefixtures("without_cpu_fallback")
+@pytest.mark.parametrize("name", ["aten::special_airy_ai", "aten::special_airy_ai.out"])
+def test_a_list_lets_its_operators_run(name: str) -> None:
+    """With all overloads, or one."""
+    x = torch.ones(2, device="hpu")
+    native().set_cpu_placement(frozenset({name}))
+
+    assert torch.special.airy_ai(x, out=torch.empty(2, device="hpu")).shape == (2,)
+    with pytest.raises(RuntimeError, match="aten::digamma"):
+        torch.digamma(x)

@@ -44,6 +44,34 @@ def test_the_memory_in_use_grows_as_the_rules_say(size: int) -> None:
 
 
 @pytest.mark.usefixtures("strict")
+@pytest.mark.parametrize("make", [torch.zeros, lambda *args, **options: torch.zeros(*args, **options).add(1)])
+def test_float64_takes_four_bytes(make: Callable[..., torch.Tensor]) -> None:
+    """Of a new tensor, and of a result."""
+    before = _in_use()
+    x = make(1024, dtype=torch.float64, device="hpu")
+
+    assert _in_use() - before == x.numel() * 4
+
+
+@pytest.mark.usefixtures("strict")
+def test_a_grown_float64_takes_four_bytes() -> None:
+    before = _in_use()
+    x = torch.zeros(1024, dtype=torch.float64, device="hpu").resize_(4096).fill_(1)
+
+    assert _in_use() - before == x.numel() * 4
+
+
+@pytest.mark.usefixtures("strict")
+def test_int64_takes_four_bytes_where_the_device_lacks_it() -> None:
+    native().set_int64_supported(False)
+    before = _in_use()
+    x = torch.zeros(1024, dtype=torch.int64, device="hpu")
+    native().set_int64_supported(True)
+
+    assert _in_use() - before == x.numel() * 4
+
+
+@pytest.mark.usefixtures("strict")
 def test_small_blocks_change_counts_only() -> None:
     before = native().memory_stats()
     x = torch.zeros(4, device="hpu")
@@ -70,9 +98,14 @@ tensors = [torch.zeros(MIB, dtype=torch.uint8, device="hpu") for _ in range(10)]
 report = {}
 del tensors[1::2]
 report["largest before"] = native().memory_stats()["largest_free"]
-report["handle"] = torch.empty(100 * MIB, dtype=torch.uint8, device="hpu").numel()
+handle = torch.empty(2**60, dtype=torch.uint8, device="hpu")
+report["handle"] = handle.numel()
+try:
+    handle.fill_(1)
+except RuntimeError as error:
+    report["error of the handle"] = str(error).splitlines()[0]
 large = torch.zeros(4 * MIB, dtype=torch.uint8, device="hpu")
-report["defragmentations"] = native().memory_stats()["num_defragmentations"]
+report["defragmentations"] = dict(torch.hpu.metric_global("memory_defragmentation").stats())
 try:
     torch.zeros(6 * MIB, dtype=torch.uint8, device="hpu")
 except RuntimeError as error:
@@ -94,12 +127,17 @@ def test_the_largest_free_chunk_is_less_than_the_free_memory(fragments: dict[str
 
 
 def test_a_handle_may_exceed_the_memory(fragments: dict[str, object]) -> None:
-    assert fragments["handle"] == 100 * 2**20
+    """And that of the host."""
+    assert fragments["handle"] == 2**60
+
+
+def test_the_first_use_of_such_a_handle_fails(fragments: dict[str, object]) -> None:
+    assert "Allocation failed for size::1152921504606846976 (" in str(fragments["error of the handle"])
 
 
 def test_blocks_move_before_the_memory_is_exhausted(fragments: dict[str, object]) -> None:
-    """And keep their content."""
-    assert fragments["defragmentations"] == 1
+    """And keep their content. The bridge's metric counts it."""
+    assert fragments["defragmentations"] == {"TotalNumber": 1, "TotalSuccessful": 1, "AvgTime": 0, "MaxTime": 0}
     assert fragments["kept"] == [0] * 5
 
 

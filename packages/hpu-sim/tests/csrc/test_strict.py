@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 import torch
+from habana_frameworks.torch.hpex.kernels import FusedSDPA
 
 from hpu_sim.device.runtime import native
 
@@ -144,6 +145,28 @@ def test_strides_of_results_are_the_cpus_outside_of_strict_mode() -> None:
 
 
 @pytest.mark.usefixtures("strict")
+@pytest.mark.parametrize("function", [torch.empty_like, torch.Tensor.double], ids=["empty_like", "to"])
+def test_what_torch_makes_of_empty_strided_keeps_its_strides(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """The bridge has a kernel of that, and none of `empty_like` and `_to_copy`."""
+    assert function(torch.ones(3, 4, device="hpu").t()).stride() == (1, 4)
+
+
+@pytest.mark.usefixtures("strict")
+def test_lazy_as_strided_in_place_refuses_other_strides() -> None:
+    text = "as_strided_ called with strides creating non-contiguous output tensor not supported"
+    x = torch.ones(3, 4, device="hpu")
+
+    with pytest.raises(RuntimeError, match=text):
+        x.t_()
+    assert x.stride() == (4, 1)
+
+
+@pytest.mark.usefixtures("strict")
+def test_lazy_as_strided_in_place_takes_contiguous_strides() -> None:
+    assert torch.ones(3, 4, device="hpu").as_strided_((2, 2), (2, 1)).tolist() == [[1, 1], [1, 1]]
+
+
+@pytest.mark.usefixtures("strict")
 def test_a_cpu_tensor_beside_a_tensor_of_the_device_is_named_by_its_position() -> None:
     text = r"Expected all tensors to be on the HPU device, but found at least one input\[idx=1\]"
 
@@ -168,6 +191,20 @@ def test_attention_takes_the_plain_algorithm() -> None:
     names = {event[1] for event in events}
     assert "aten::_softmax" in names or "aten::_safe_softmax" in names
     assert not any("flash" in name for name in names)
+
+
+@pytest.mark.usefixtures("strict")
+@pytest.mark.needs_torch("2.9", "way for a device to choose the algorithm of attention")
+@pytest.mark.parametrize("recomputes", [True, False])
+def test_fused_attention_keeps_no_scores_if_it_recomputes(recomputes: bool) -> None:
+    inputs = [torch.randn(1, 2, 64, 8, device="hpu") for _ in range(3)]
+    native().reset_peak_memory()
+    before = native().memory_stats()["in_use"]
+    with torch.hpu.sdp_kernel(enable_recompute=recomputes):  # type: ignore[attr-defined] # the bridge registers it
+        FusedSDPA.apply(*inputs)
+
+    scores = 2 * 64 * 64 * 4
+    assert (native().memory_stats()["max_in_use"] - before < scores) == recomputes
 
 
 _READ: Final = """

@@ -117,10 +117,13 @@ using CpuStoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
 struct DeviceBlock {
   CpuStoragePtr cpu;
   Charge charge;
+  bool is_halved = false;
   std::atomic<bool> is_committed{false};
   std::mutex mutex;  // held while the memory is committed
 
   explicit DeviceBlock(CpuStoragePtr storage) : cpu(std::move(storage)) {}
+
+  int64_t bytes() const { return static_cast<int64_t>(cpu->nbytes()) / (is_halved ? 2 : 1); }
 
   bool try_commit() {
     if (C10_LIKELY(is_committed.load(std::memory_order_acquire))) {
@@ -128,7 +131,7 @@ struct DeviceBlock {
     }
     const std::lock_guard<std::mutex> lock(mutex);
     if (!is_committed) {
-      const auto found = try_record_alloc(static_cast<int64_t>(cpu->nbytes()));
+      const auto found = try_record_alloc(bytes());
       if (!found.has_value()) {
         return false;
       }
@@ -140,7 +143,7 @@ struct DeviceBlock {
 
   void commit() {
     if (!try_commit()) {
-      throw_out_of_memory(static_cast<int64_t>(cpu->nbytes()));
+      throw_out_of_memory(bytes());
     }
   }
 
@@ -180,18 +183,27 @@ void* host_address(const void* device) {
   return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(device) & ~kDeviceBit);
 }
 
-c10::DataPtr make_device_ptr(CpuStoragePtr cpu, bool commits) {
+c10::DataPtr make_device_ptr(CpuStoragePtr cpu) {
   void* data = device_address(mutable_bytes(*cpu));
-  c10::DataPtr result(data, new DeviceBlock(std::move(cpu)), &delete_device_block, kDevice);
-  if (commits) {
-    block_of(result).commit();
-  }
-  return result;
+  return {data, new DeviceBlock(std::move(cpu)), &delete_device_block, kDevice};
 }
 
 CpuStoragePtr make_cpu_storage(size_t bytes) {
   return c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), bytes, c10::GetCPUAllocator(), /*resizable=*/true);
+}
+
+// Returns a handle. One that exceeds the memory of the device has no memory of the host either: no use of it succeeds.
+CpuStoragePtr make_handle(size_t bytes) {
+  if (static_cast<int64_t>(bytes) <= stats.limit.load(std::memory_order_relaxed)) {
+    return make_cpu_storage(bytes);
+  }
+  return c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(),
+      bytes,
+      c10::DataPtr(nullptr, c10::Device(c10::DeviceType::CPU)),
+      c10::GetCPUAllocator(),
+      /*resizable=*/true);
 }
 
 class DeviceAllocator final : public AllocatorBase {
@@ -200,10 +212,12 @@ class DeviceAllocator final : public AllocatorBase {
     ensure_acquired();
     released_later().release();
     if (is_strict()) {
-      return make_device_ptr(make_cpu_storage(bytes), /*commits=*/false);
+      return make_device_ptr(make_handle(bytes));
     }
     check_capacity(static_cast<int64_t>(bytes));
-    return make_device_ptr(make_cpu_storage(bytes), /*commits=*/true);
+    c10::DataPtr result = make_device_ptr(make_cpu_storage(bytes));
+    block_of(result).commit();
+    return result;
   }
 
 #if HPU_SIM_TORCH >= 203
@@ -348,12 +362,21 @@ void commit(const c10::Storage& hpu) {
   }
 }
 
-c10::Storage wrap_cpu_storage(c10::Storage cpu) {
+void store_in_half(const c10::Storage& hpu) {
+  if (owns(hpu.data_ptr())) {
+    block_of(hpu.data_ptr()).is_halved = true;
+  }
+}
+
+c10::Storage wrap_cpu_storage(c10::Storage cpu, bool is_halved) {
   const size_t bytes = cpu.nbytes();
+  c10::DataPtr data = make_device_ptr(CpuStoragePtr::reclaim(cpu.unsafeReleaseStorageImpl()));
+  block_of(data).is_halved = is_halved;
+  block_of(data).commit();
   return c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(),
       bytes,
-      make_device_ptr(CpuStoragePtr::reclaim(cpu.unsafeReleaseStorageImpl()), /*commits=*/true),
+      std::move(data),
       &device_allocator_instance,
       /*resizable=*/true);
 }
@@ -407,7 +430,7 @@ int64_t sync_after_resize(const c10::Storage& hpu) noexcept {
   old.release_context();  // The new DataPtr owns the block.
   const Charge charge = block.charge;
   release_memory(charge);
-  const auto grown = try_record_alloc(static_cast<int64_t>(cpu->nbytes()));
+  const auto grown = try_record_alloc(block.bytes());
   if (!grown.has_value()) {
     // The old memory is freed already, so the new DataPtr stays, with the size that the limit allows.
     stats.in_use += charge.bytes;
@@ -429,6 +452,7 @@ void grow_storage(const c10::Storage& hpu, size_t bytes) {
   // A copy into the old memory would be lost.
   deferred_copies().run_for(hpu);
   c10::DataPtr grown = device_allocator_instance.allocate(bytes);
+  block_of(grown).is_halved = owns(hpu.data_ptr()) && block_of(hpu.data_ptr()).is_halved;
   if (before != 0) {
     commit(hpu);
     block_of(grown).commit();

@@ -4,8 +4,8 @@
 // storage without a copy.
 //
 // In strict mode, memory is as on a card: an empty tensor is a handle, whose memory is committed at its first use;
-// blocks come from the pool of device_pool.h; and addresses of device memory are none of the host, which faults when it
-// reads them.
+// blocks come from the pool of device_pool.h; elements of eight bytes that the device stores in four count four; and
+// addresses of device memory are none of the host, which faults when it reads them.
 #pragma once
 
 #include <cstdint>
@@ -63,8 +63,13 @@ const void* host_address(const c10::Storage& storage);
 // Commits the memory of a storage, unless it is. Throws torch's OutOfMemoryError beyond the memory limit.
 void commit(const c10::Storage& hpu);
 
-// Returns an hpu storage that aliases `cpu`. Throws torch's OutOfMemoryError beyond the memory limit.
-c10::Storage wrap_cpu_storage(c10::Storage cpu);
+// Makes a storage count half of its bytes, for elements that the device stores in half as many. To be called before its
+// memory is committed.
+void store_in_half(const c10::Storage& hpu);
+
+// Returns an hpu storage that aliases `cpu`, and counts half of its bytes if `is_halved`. Throws torch's
+// OutOfMemoryError beyond the memory limit.
+c10::Storage wrap_cpu_storage(c10::Storage cpu, bool is_halved = false);
 
 // Returns one that counts as no memory.
 c10::Storage wrap_cpu_storage_uncounted(c10::Storage cpu);

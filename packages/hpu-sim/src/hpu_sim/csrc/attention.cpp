@@ -1,5 +1,6 @@
 // Choice of the scaled dot product attention algorithm: the CPU's, for the same numbers. In strict mode the bridge's,
 // which has no fused kernel but that of FusedSDPA.
+#include "attention.h"
 #include "strict.h"
 #include "torch_compat.h"
 
@@ -24,7 +25,7 @@ int64_t choose_attention(
     bool is_causal,
     std::optional<double> scale,
     bool enable_gqa) {
-  if (is_strict()) {
+  if (is_strict() && !is_fused_attention) {
     return static_cast<int64_t>(sdp::SDPBackend::math);
   }
   // Not the operator: torch.compile calls this with fake tensors, under a mode that would trace the operator.

@@ -11,6 +11,7 @@
 #include <torch/library.h>
 
 #include "alias.h"
+#include "ivalue_tensors.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
@@ -32,20 +33,6 @@ bool is_castable(const at::Tensor& tensor) {
          tensor.element_size() > 1;
 }
 
-// Replaces each tensor of an argument by the result of `function`.
-template <typename Function>
-void map_tensors(c10::IValue& value, const Function& function) {
-  if (value.isTensor()) {
-    value = function(value.toTensor());
-  } else if (value.isTensorList()) {
-    auto tensors = value.toTensorVector();
-    for (auto& tensor : tensors) {
-      tensor = function(tensor);
-    }
-    value = c10::List<at::Tensor>(std::move(tensors));
-  }
-}
-
 class CastKernel final : public c10::OperatorKernel {
  public:
   CastKernel(CastPolicy policy, bool first_arg_only) : policy_(policy), first_arg_only_(first_arg_only) {}
@@ -63,7 +50,7 @@ class CastKernel final : public c10::OperatorKernel {
       if (alias != nullptr && alias->isWrite()) {
         continue;
       }
-      map_tensors(*value, [dtype](const at::Tensor& tensor) {
+      replace_tensors(*value, [dtype](const at::Tensor& tensor) {
         return is_castable(tensor) && tensor.scalar_type() != dtype ? tensor.to(dtype) : tensor;
       });
     }
@@ -81,7 +68,7 @@ class CastKernel final : public c10::OperatorKernel {
     }
     auto widest = low;
     for (auto* value = first; value != last; ++value) {
-      map_tensors(*value, [&widest](const at::Tensor& tensor) {
+      replace_tensors(*value, [&widest](const at::Tensor& tensor) {
         // float16 and bfloat16 promote to float32.
         if (is_castable(tensor) && tensor.scalar_type() != widest) {
           widest = at::kFloat;

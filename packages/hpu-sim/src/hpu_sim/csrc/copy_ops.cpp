@@ -106,7 +106,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
   deferred_copies().run_for(self);
   const at::Tensor target = as_cpu(self);
   target.copy_(as_cpu(source));
-  if (C10_UNLIKELY(is_strict()) && is_hpu_tensor(self)) {
+  if (is_hpu_tensor(self)) {
     round_to_stored(target);
   }
   return self;

@@ -5,7 +5,6 @@
 #include <unordered_set>
 #include <utility>
 
-#include <ATen/core/List.h>
 #include <ATen/core/enum_tag.h>
 #include <c10/util/SmallVector.h>
 #include <torch/library.h>
@@ -20,6 +19,7 @@
 #include "dtypes.h"
 #include "generator.h"
 #include "graph.h"
+#include "ivalue_tensors.h"
 #include "lost_call.h"
 #include "low_precision.h"
 #include "pipeline.h"
@@ -103,8 +103,13 @@ class CpuFallbackCall {
 
   void run() {
     const ScopedTraceEvent event("kernel", op_.operator_name().name.c_str());
-    if (C10_UNLIKELY(is_lost_) && lose_call(op_, stack_)) {
-      return;
+    if (C10_UNLIKELY(is_lost_)) {
+      if (lose_call(op_, stack_)) {
+        return;
+      }
+      if (has_failed_commit_) {
+        pipeline().join();  // There is no memory to run on.
+      }
     }
     const bool is_queued = Pipeline::is_on();
     const torch::jit::Stack arguments = is_queued ? arguments_on_stack() : torch::jit::Stack();
@@ -138,7 +143,7 @@ class CpuFallbackCall {
   void alias_outputs_as_hpu() {
     const size_t count = op_.schema().returns().size();
     for (size_t i = stack_.size() - count; i < stack_.size(); ++i) {
-      alias_output(stack_[i]);
+      replace_tensors(stack_[i], [this](at::Tensor tensor) { return as_hpu_output(std::move(tensor)); });
     }
   }
 
@@ -174,6 +179,7 @@ class CpuFallbackCall {
         throw;
       }
       pipeline().fail(op_.operator_name().name, std::current_exception());
+      is_lost_ = has_failed_commit_ = true;
     }
   }
 
@@ -214,21 +220,10 @@ class CpuFallbackCall {
   }
 
   void alias_input(c10::IValue& value, const c10::Argument& argument, size_t index) {
-    if (value.isTensor()) {
-      value = as_cpu_input(value.toTensor(), argument, index);
-    } else if (value.isTensorList()) {
-      auto tensors = value.toTensorVector();
-      for (auto& tensor : tensors) {
-        tensor = as_cpu_input(tensor, argument, index);
-      }
-      value = c10::List<at::Tensor>(std::move(tensors));
-    } else if (value.isOptionalTensorList()) {
-      c10::List<Optional<at::Tensor>> tensors;
-      for (const Optional<at::Tensor> tensor : value.toOptionalTensorList()) {
-        tensors.push_back(tensor.has_value() ? Optional<at::Tensor>(as_cpu_input(*tensor, argument, index)) : kNone);
-      }
-      value = std::move(tensors);
-    } else if (value.isDevice() && value.toDevice().type() == c10::DeviceType::HPU) {
+    if (replace_tensors(value, [&](const at::Tensor& tensor) { return as_cpu_input(tensor, argument, index); })) {
+      return;
+    }
+    if (value.isDevice() && value.toDevice().type() == c10::DeviceType::HPU) {
       value = c10::Device(c10::DeviceType::CPU);
       has_hpu_device_arg_ = true;
     } else if (value.isGenerator()) {
@@ -278,18 +273,6 @@ class CpuFallbackCall {
         ")");
   }
 
-  void alias_output(c10::IValue& value) {
-    if (value.isTensor()) {
-      value = as_hpu_output(std::move(value).toTensor());
-    } else if (value.isTensorList()) {
-      auto tensors = std::move(value).toTensorVector();
-      for (auto& tensor : tensors) {
-        tensor = as_hpu_output(std::move(tensor));
-      }
-      value = c10::List<at::Tensor>(std::move(tensors));
-    }
-  }
-
   at::Tensor as_hpu_output(at::Tensor cpu) {
     if (!cpu.defined() || !cpu.device().is_cpu()) {
       return cpu;
@@ -332,10 +315,8 @@ class CpuFallbackCall {
         count_lenience(Lenience::kStridedResult);
       }
     }
-    if (C10_UNLIKELY(is_strict())) {
-      round_to_stored(cpu);
-    }
-    auto hpu_storage = wrap_result(storage);
+    round_to_stored(cpu);
+    auto hpu_storage = wrap_result(storage, is_stored_in_half(cpu.scalar_type()));
     if (op_.schema().returns().size() > 1) {
       output_storages_.emplace_back(std::move(storage), hpu_storage);
     }
@@ -344,12 +325,12 @@ class CpuFallbackCall {
 
   // Returns an hpu storage for a result. If the memory is exhausted, the execution fails, which does not free its
   // handle.
-  c10::Storage wrap_result(const c10::Storage& cpu) {
+  c10::Storage wrap_result(const c10::Storage& cpu, bool is_halved) {
     if (C10_LIKELY(!Pipeline::is_on())) {
-      return wrap_cpu_storage(cpu);
+      return wrap_cpu_storage(cpu, is_halved);
     }
     try {
-      return wrap_cpu_storage(cpu);
+      return wrap_cpu_storage(cpu, is_halved);
     } catch (const c10::Error&) {
       pipeline().fail(op_.operator_name().name, std::current_exception());
       return wrap_cpu_storage_uncounted(cpu);
@@ -364,6 +345,7 @@ class CpuFallbackCall {
   c10::SmallVector<std::pair<c10::Storage, c10::Storage>, 2> output_storages_;
   const c10::Argument* cpu_argument_ = nullptr;
   bool is_lost_ = false;
+  bool has_failed_commit_ = false;
   bool has_mask_index_ = false;
   bool has_low_precision_ = false;
   bool has_hpu_device_arg_ = false;

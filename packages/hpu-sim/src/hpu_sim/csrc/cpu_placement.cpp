@@ -14,12 +14,18 @@
 namespace hpu_sim {
 namespace {
 
-std::atomic<bool> placement_allowed{true};
-
-ForkSafeMutex& counts_mutex() {
+// Of the placement and the counts.
+ForkSafeMutex& mutex() {
   static auto* instance = new ForkSafeMutex();
   return *instance;
 }
+
+CpuPlacement& placement() {
+  static auto* instance = new CpuPlacement();
+  return *instance;
+}
+
+std::atomic<bool> is_capturing{false};
 
 // Written before the first operator runs.
 std::unordered_set<c10::OperatorName> operators_on_cpu;
@@ -32,13 +38,21 @@ std::map<std::string, int64_t>& counts() {
 
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::string& name = op.operator_name().name;
-  if (!placement_allowed.load(std::memory_order_relaxed)) {
-    throw_unsupported(
-        name, name, " has no kernel on the device, and PT_HPU_PLACE_ON_CPU=none forbids to run it on the CPU.");
+  if (is_capturing) {
+    throw_unsupported(name, "cpu fallback is not supported during hpu graph capturing: ", op.operator_name());
   }
+  bool is_allowed = false;
   {
-    const std::lock_guard<std::mutex> lock(counts_mutex());
-    ++counts()[name];
+    const std::lock_guard<std::mutex> lock(mutex());
+    is_allowed = !placement().has_value() || placement()->count(name) != 0 ||
+                 placement()->count(c10::toString(op.operator_name())) != 0;
+    counts()[name] += is_allowed ? 1 : 0;
+  }
+  if (!is_allowed) {
+    throw_unsupported(
+        name,
+        op.operator_name(),
+        " is not yet supported on HPU. PT_HPU_PLACE_ON_CPU does not let it run on the CPU (simulated).");
   }
   record_host_sync(name, "cpu_fallback");
   cpu_fallback(op, stack);
@@ -86,12 +100,17 @@ bool has_device_kernel(const c10::OperatorHandle& op, const std::string& dtype) 
   return found == dtypes_on_device.end() || found->second.count(dtype) != 0;
 }
 
-void set_cpu_placement_allowed(bool allowed) {
-  placement_allowed = allowed;
+void set_cpu_placement(CpuPlacement allowed) {
+  const std::lock_guard<std::mutex> lock(mutex());
+  placement() = std::move(allowed);
+}
+
+void set_capturing(bool value) {
+  is_capturing = value;
 }
 
 std::map<std::string, int64_t> cpu_placement_counts() {
-  const std::lock_guard<std::mutex> lock(counts_mutex());
+  const std::lock_guard<std::mutex> lock(mutex());
   return counts();
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -22,8 +23,15 @@ void register_cpu_placement(const std::unordered_set<std::string>& device_operat
 // Returns whether a card has a kernel of the operator for a dtype.
 bool has_device_kernel(const c10::OperatorHandle& op, const std::string& dtype);
 
-// Sets whether such operators run. PT_HPU_PLACE_ON_CPU=none forbids them.
-void set_cpu_placement_allowed(bool allowed);
+// Names of operators that may run on the CPU, such as "aten::digamma" for all its overloads or "aten::digamma.out";
+// none for all.
+using CpuPlacement = std::optional<std::unordered_set<std::string>>;
+
+// Sets which of these operators run: PT_HPU_PLACE_ON_CPU. The others throw the bridge's error.
+void set_cpu_placement(CpuPlacement allowed);
+
+// Sets whether HPU graphs are being captured, in which none of these operators can run.
+void set_capturing(bool value);
 
 // Returns the number of calls of each such operator.
 std::map<std::string, int64_t> cpu_placement_counts();

@@ -8,7 +8,6 @@
 #include "allocator.h"
 #include "dtypes.h"
 #include "guard.h"
-#include "strict.h"
 
 namespace hpu_sim {
 namespace {
@@ -82,7 +81,7 @@ std::vector<DeferredCopies::Copy> DeferredCopies::run_first(
     auto& copy = copies_[i];
     if (i < count && is_chosen(copy)) {
       copy.target.copy_(copy.source);
-      if (copy.is_to_device && is_strict()) {
+      if (copy.is_to_device) {
         round_to_stored(copy.target);
       }
       done.push_back(std::move(copy));

@@ -78,11 +78,13 @@ bool is_int64_supported() {
   return int64_supported.load(std::memory_order_relaxed);
 }
 
+bool is_stored_in_half(c10::ScalarType dtype) {
+  return is_strict() && (dtype == at::kDouble || (dtype == at::kLong && !is_int64_supported()));
+}
+
 void round_to_stored(const at::Tensor& cpu) {
-  if (cpu.scalar_type() == at::kDouble) {
-    cpu.copy_(cpu.to(at::kFloat));
-  } else if (cpu.scalar_type() == at::kLong && !is_int64_supported()) {
-    cpu.copy_(cpu.to(at::kInt));
+  if (C10_UNLIKELY(is_stored_in_half(cpu.scalar_type()))) {
+    cpu.copy_(cpu.to(cpu.scalar_type() == at::kDouble ? at::kFloat : at::kInt));
   }
 }
 

@@ -21,6 +21,10 @@ bool is_float8(c10::ScalarType dtype);
 // Throws the bridge's error for a dtype of host data that the device does not support.
 void check_dtype_from_host(c10::ScalarType dtype);
 
+// Returns whether the device stores elements of a dtype in half of torch's bytes, in strict mode: see
+// `round_to_stored`.
+bool is_stored_in_half(c10::ScalarType dtype);
+
 // Rounds a tensor on the CPU to what the device stores in strict mode: float64 as float32, and int64 as int32 on a
 // device without int64.
 void round_to_stored(const at::Tensor& cpu);

@@ -3,11 +3,10 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/core/List.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
 
-#include "torch_compat.h"
+#include "ivalue_tensors.h"
 
 namespace hpu_sim {
 namespace {
@@ -30,7 +29,7 @@ class MetaCall {
   torch::jit::Stack run() {
     op_.callBoxed(&arguments_);
     for (auto& value : arguments_) {
-      to_cpu(value);
+      replace_tensors(value, [this](const at::Tensor& tensor) { return cpu_of(tensor); });
     }
     return std::move(arguments_);
   }
@@ -52,21 +51,10 @@ class MetaCall {
   }
 
   void to_meta(c10::IValue& value) {
-    if (value.isTensor()) {
-      value = meta_of(value.toTensor());
-    } else if (value.isTensorList()) {
-      auto tensors = value.toTensorVector();
-      for (auto& tensor : tensors) {
-        tensor = meta_of(tensor);
-      }
-      value = c10::List<at::Tensor>(std::move(tensors));
-    } else if (value.isOptionalTensorList()) {
-      c10::List<Optional<at::Tensor>> tensors;
-      for (const Optional<at::Tensor> tensor : value.toOptionalTensorList()) {
-        tensors.push_back(tensor.has_value() ? Optional<at::Tensor>(meta_of(*tensor)) : kNone);
-      }
-      value = std::move(tensors);
-    } else if (value.isDevice() && value.toDevice().is_cpu()) {
+    if (replace_tensors(value, [this](const at::Tensor& tensor) { return meta_of(tensor); })) {
+      return;
+    }
+    if (value.isDevice() && value.toDevice().is_cpu()) {
       value = c10::Device(c10::DeviceType::Meta);
     }
   }
@@ -86,18 +74,6 @@ class MetaCall {
       }
     }
     return at::zeros(meta.sizes(), meta.options().device(at::kCPU));
-  }
-
-  void to_cpu(c10::IValue& value) const {
-    if (value.isTensor()) {
-      value = cpu_of(value.toTensor());
-    } else if (value.isTensorList()) {
-      auto tensors = value.toTensorVector();
-      for (auto& tensor : tensors) {
-        tensor = cpu_of(tensor);
-      }
-      value = c10::List<at::Tensor>(std::move(tensors));
-    }
   }
 
   const c10::OperatorHandle& op_;

@@ -6,11 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/core/List.h>
-
 #include "cpu_fallback.h"
 #include "cpu_placement.h"
 #include "dtypes.h"
+#include "ivalue_tensors.h"
 #include "recipe_key.h"
 #include "torch_compat.h"
 
@@ -122,7 +121,7 @@ class Float32Call {
       }
     }
     for (auto& value : stack_) {
-      cast_output(value);
+      replace_tensors(value, [this](const at::Tensor& tensor) { return cast_output(tensor); });
     }
     return std::move(stack_);
   }
@@ -150,15 +149,10 @@ class Float32Call {
   }
 
   void cast_input(c10::IValue& value, const c10::Argument& argument) {
-    if (value.isTensor()) {
-      value = cast_input(value.toTensor(), argument);
-    } else if (value.isTensorList()) {
-      auto tensors = value.toTensorVector();
-      for (auto& tensor : tensors) {
-        tensor = cast_input(tensor, argument);
-      }
-      value = c10::List<at::Tensor>(std::move(tensors));
-    } else if (value.isInt() && (argument.name() == "dtype" || argument.name() == "input_dtype")) {
+    if (replace_tensors(value, [&](const at::Tensor& tensor) { return cast_input(tensor, argument); })) {
+      return;
+    }
+    if (value.isInt() && (argument.name() == "dtype" || argument.name() == "input_dtype")) {
       // "input_dtype" is that of the gradient of a softmax.
       result_dtype_ = static_cast<c10::ScalarType>(value.toInt());
       if (is_low_precision(*result_dtype_)) {
@@ -177,18 +171,6 @@ class Float32Call {
     const auto dtype = result_dtype_.has_value() ? result_dtype_ : has_other_dtype_ ? kNoDtype : input_dtype_;
     const bool is_rounded = tensor.defined() && tensor.scalar_type() == at::kFloat && dtype.has_value();
     return is_rounded && is_low_precision(*dtype) ? tensor.to(*dtype) : tensor;
-  }
-
-  void cast_output(c10::IValue& value) const {
-    if (value.isTensor()) {
-      value = cast_output(value.toTensor());
-    } else if (value.isTensorList()) {
-      auto tensors = value.toTensorVector();
-      for (auto& tensor : tensors) {
-        tensor = cast_output(tensor);
-      }
-      value = c10::List<at::Tensor>(std::move(tensors));
-    }
   }
 
   static constexpr std::optional<c10::ScalarType> kNoDtype = std::nullopt;

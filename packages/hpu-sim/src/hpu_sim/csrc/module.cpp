@@ -2,6 +2,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "allocator.h"
+#include "attention.h"
 #include "autocast.h"
 #include "autograd_threads.h"
 #include "counters.h"
@@ -160,7 +161,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         hpu_sim::register_cpu_placement(device_operators, std::move(device_dtypes));
         hpu_sim::register_explicit_fallbacks();
       });
-  m.def("set_cpu_placement_allowed", &hpu_sim::set_cpu_placement_allowed);
+  m.def("set_cpu_placement", &hpu_sim::set_cpu_placement);
+  m.def("set_capturing", &hpu_sim::set_capturing);
   m.def("cpu_placement_counts", &hpu_sim::cpu_placement_counts);
   m.def("set_low_precision_supported", &hpu_sim::set_low_precision_supported);
   m.def("set_int64_supported", &hpu_sim::set_int64_supported);
@@ -181,6 +183,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
                     : std::nullopt);
       });
   m.def("is_strict", &hpu_sim::is_strict);
+  m.def("set_fused_attention", [](bool value) { hpu_sim::is_fused_attention = value; });
   m.def("lenience_counts", &lenience_counts);
   m.def("set_without_threads", [](bool value) { hpu_sim::is_without_threads = value; });
   m.def("set_locator", [](py::function locate) {

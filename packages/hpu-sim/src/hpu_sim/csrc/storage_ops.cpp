@@ -28,7 +28,10 @@ void check_factory(Optional<c10::Device> device, Optional<bool> pin_memory) {
 }
 
 // torch.use_deterministic_algorithms makes torch fill new memory.
-at::Tensor fill_if_deterministic(at::Tensor tensor) {
+at::Tensor finish_factory(at::Tensor tensor) {
+  if (C10_UNLIKELY(is_stored_in_half(tensor.scalar_type()))) {
+    store_in_half(tensor.storage());
+  }
 #if HPU_SIM_TORCH >= 202
   const auto& context = at::globalContext();
   if (C10_UNLIKELY(context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())) {
@@ -48,7 +51,7 @@ at::Tensor empty(
   check_factory(device, pin_memory);
   const auto type = dtype.value_or(at::get_default_dtype_as_scalartype());
   check_dtype_on_device(type, "aten::empty");
-  return fill_if_deterministic(at::detail::empty_generic(size, device_allocator(), kHpuKeys, type, memory_format));
+  return finish_factory(at::detail::empty_generic(size, device_allocator(), kHpuKeys, type, memory_format));
 }
 
 at::Tensor empty_strided(
@@ -61,7 +64,7 @@ at::Tensor empty_strided(
   check_factory(device, pin_memory);
   const auto type = dtype.value_or(at::get_default_dtype_as_scalartype());
   check_dtype_on_device(type, "aten::empty_strided");
-  return fill_if_deterministic(at::detail::empty_strided_generic(size, stride, device_allocator(), kHpuKeys, type));
+  return finish_factory(at::detail::empty_strided_generic(size, stride, device_allocator(), kHpuKeys, type));
 }
 
 // The bridge preserves no strides: a clone is contiguous, or has the channels last.

@@ -1,4 +1,5 @@
 // View operators. They only set metadata, so torch's CPU implementations serve any dense tensor.
+#include <ATen/TensorGeometry.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorShape.h>
 #include <ATen/ops/_reshape_alias_native.h>
@@ -7,6 +8,9 @@
 #include <ATen/ops/view_native.h>
 #include <torch/library.h>
 
+#include "diagnostics.h"
+#include "graph.h"
+#include "strict.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
@@ -15,6 +19,18 @@ namespace {
 at::Tensor as_strided(
     const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef stride, Optional<int64_t> offset) {
   return at::native::as_strided_tensorimpl(self, size, stride, offset);
+}
+
+const at::Tensor& as_strided_(
+    const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef stride, Optional<int64_t> offset) {
+  // `squeeze_` of torch comes here as well. The bridge has its own, so a tensor may keep its strides.
+  if (C10_UNLIKELY(is_strict()) && graph_recorder().lazy() && self.is_contiguous() &&
+      !at::geometry_is_contiguous(size, stride)) {
+    throw_unsupported(
+        "aten::as_strided_", "as_strided_ called with strides creating non-contiguous output tensor not supported");
+  }
+  at::native::setStrided(self, size, stride, offset.value_or(self.storage_offset()));
+  return self;
 }
 
 at::Tensor view(const at::Tensor& self, c10::IntArrayRef size) {
@@ -31,6 +47,7 @@ at::Tensor unfold(const at::Tensor& self, int64_t dimension, int64_t size, int64
 
 TORCH_LIBRARY_IMPL(aten, HPU, m) {
   m.impl("as_strided", &as_strided);
+  m.impl("as_strided_", &as_strided_);
   m.impl("view", &view);
   m.impl("_reshape_alias", &reshape_alias);
   m.impl("unfold", &unfold);

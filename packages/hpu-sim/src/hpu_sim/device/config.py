@@ -170,6 +170,16 @@ def is_strict(environment: Mapping[str, str]) -> bool:
     return environment.get(STRICT_VARIABLE, "") not in {"", "0"}
 
 
+def cpu_placement(value: str) -> frozenset[str] | None:
+    """Return the operators that a value of ``PT_HPU_PLACE_ON_CPU`` lets run on the CPU, or None for all.
+
+    >>> cpu_placement(""), cpu_placement("none"), cpu_placement("aten::digamma")
+    (None, frozenset(), frozenset({'aten::digamma'}))
+    """
+    names = frozenset(name for name in value.split(",") if name)
+    return (frozenset() if "none" in names else names) if names else None
+
+
 def lazy_variable() -> str | None:
     """Return the value of ``PT_HPU_LAZY_MODE``, or None where it is unset."""
     return os.environ.get(LAZY_VARIABLE)

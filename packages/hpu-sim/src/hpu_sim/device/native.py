@@ -20,8 +20,11 @@ class Native(Protocol):
     def register_operators(self, device_operators: frozenset[str], device_dtypes: Mapping[str, frozenset[str]]) -> None:
         """Register the operators; :mod:`hpu_sim.data.op_support` returns those with a device kernel, and its dtypes."""
 
-    def set_cpu_placement_allowed(self, allowed: bool) -> None:
-        """Set whether operators without a device kernel run on the CPU."""
+    def set_cpu_placement(self, allowed: frozenset[str] | None) -> None:
+        """Set which operators without a device kernel run on the CPU; None for all of them."""
+
+    def set_capturing(self, value: bool) -> None:
+        """Set whether HPU graphs are being captured, in which no operator can run on the CPU."""
 
     def cpu_placement_counts(self) -> dict[str, int]:
         """Return the number of calls of each operator without a device kernel."""
@@ -51,6 +54,9 @@ class Native(Protocol):
 
     def is_strict(self) -> bool:
         """Return whether the device is strict."""
+
+    def set_fused_attention(self, value: bool) -> None:
+        """Set whether attention in this thread is that of ``FusedSDPA``, which a strict device fuses."""
 
     def lenience_counts(self) -> dict[str, int]:
         """Return how often the simulator permitted what strict mode refuses or changes, by a name in the plural."""

@@ -20,6 +20,7 @@ from hpu_sim.device.config import (
     PLACE_ON_CPU_VARIABLE,
     REPORT_VARIABLE,
     SimConfig,
+    cpu_placement,
     is_strict,
     lazy_variable,
     memory_variable,
@@ -109,7 +110,7 @@ def _initialize(config: SimConfig) -> None:
     native.register_operators(
         op_support.device_operators(lazy=config.lazy), op_support.device_dtypes(config.generation)
     )
-    native.set_cpu_placement_allowed(os.environ.get(PLACE_ON_CPU_VARIABLE, "") != "none")
+    native.set_cpu_placement(cpu_placement(os.environ.get(PLACE_ON_CPU_VARIABLE, "")))
     native.set_low_precision_supported(config.generation != "GAUDI")
     native.set_int64_supported(config.has_int64(os.environ))
     runtime.set_strict(native, enabled=config.strict)

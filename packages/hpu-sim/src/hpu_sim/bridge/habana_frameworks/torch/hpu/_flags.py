@@ -43,7 +43,7 @@ _flags: dict[str, bool] = {
     "dynamic_shape": False,
     "inference_mode": False,
     "matmul3d_2d_reshape": False,
-    "recompute_sdp": False,
+    "recompute_sdp": True,
 }
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _CACHE_VARIABLE: Final = "PT_HPU_ENABLE_CACHE_METRICS"
 
-# Graphs of torch.compile, in eager mode. The device counts only those of lazy mode.
+# Recipes of torch.compile, in eager mode. The device counts only those of lazy mode.
 _dynamo_compilations = 0
 
 
@@ -22,10 +22,10 @@ class MetricNotFound(LookupError):  # noqa: N818 - the bridge's name
     """Error of an unknown metric name."""
 
 
-def count_compilation() -> None:
-    """Count a graph compiled by torch.compile."""
+def count_compilations(number: int) -> None:
+    """Count recipes compiled by torch.compile."""
     global _dynamo_compilations  # noqa: PLW0603 - one bridge per process
-    _dynamo_compilations += 1
+    _dynamo_compilations += number
 
 
 def _graph_compilation() -> dict[str, int]:
@@ -41,8 +41,8 @@ def _cpu_fallback() -> dict[str, int]:
     return native().cpu_placement_counts()
 
 
-def _no_counts() -> dict[str, int]:
-    return {}
+def _memory_defragmentation() -> dict[str, int]:
+    return {"TotalNumber": native().memory_stats()["num_defragmentations"]}
 
 
 def _format_graph_compilation(counts: dict[str, int]) -> list[tuple[str, Any]]:
@@ -54,9 +54,10 @@ def _format_cpu_fallback(counts: dict[str, int]) -> list[tuple[str, Any]]:
     return [("TotalNumber", sum(fallbacks.values())), ("FallbackOps", fallbacks)]
 
 
-def _format_memory_defragmentation(_: dict[str, int]) -> list[tuple[str, Any]]:
-    # Simulated memory is not contiguous, so it never fragments.
-    return [("TotalNumber", 0), ("TotalSuccessful", 0), ("AvgTime", 0), ("MaxTime", 0)]
+def _format_memory_defragmentation(counts: dict[str, int]) -> list[tuple[str, Any]]:
+    # Only the memory of a strict device fragments. Blocks move if that makes room, so each time is successful.
+    number = counts["TotalNumber"]
+    return [("TotalNumber", number), ("TotalSuccessful", number), ("AvgTime", 0), ("MaxTime", 0)]
 
 
 def _format_recipe_cache(counts: dict[str, int]) -> list[tuple[str, Any]]:
@@ -72,7 +73,7 @@ def _format_recipe_cache(counts: dict[str, int]) -> list[tuple[str, Any]]:
 _METRICS: Final = {
     "graph_compilation": (_graph_compilation, _format_graph_compilation),
     "cpu_fallback": (_cpu_fallback, _format_cpu_fallback),
-    "memory_defragmentation": (_no_counts, _format_memory_defragmentation),
+    "memory_defragmentation": (_memory_defragmentation, _format_memory_defragmentation),
 }
 _CACHE_METRICS: Final = {"recipe_cache": (_recipe_cache, _format_recipe_cache)}
 

@@ -7,7 +7,7 @@ import functools
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_sim.device.config import PLACE_ON_CPU_VARIABLE
+from hpu_sim.device.config import PLACE_ON_CPU_VARIABLE, cpu_placement
 from hpu_sim.device.features import features
 from hpu_sim.device.runtime import active_config, native
 
@@ -67,4 +67,4 @@ def env_setting(name: str, value: Any) -> Iterator[None]:
 def _set(name: str, value: Any) -> None:
     _flags[name] = value
     if name == PLACE_ON_CPU_VARIABLE:
-        native().set_cpu_placement_allowed(value != "none")
+        native().set_cpu_placement(cpu_placement(value))

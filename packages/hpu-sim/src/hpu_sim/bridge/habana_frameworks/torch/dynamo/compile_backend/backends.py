@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import TYPE_CHECKING, Any, Final
 
 from habana_frameworks.torch.dynamo.compile_backend import config, partitioner
+from habana_frameworks.torch.dynamo.compile_backend.dynamic_shapes import Recipes
 from habana_frameworks.torch.hpu import metrics
 from hpu_sim.device.runtime import native
 
@@ -17,14 +19,17 @@ if TYPE_CHECKING:
 _NAME: Final = "hpu_backend"
 
 
-def _compile_graph(graph: torch.fx.GraphModule, example_inputs: Any) -> Callable[..., Any]:
-    # On a card this compiles each partition to a recipe.
-    del example_inputs
+def _compile_graph(graph: torch.fx.GraphModule, examples: Any, *, is_static: bool) -> Callable[..., Any]:
     native().join_pipeline()
     graph = _partition(graph)
+    num_partitions = sum(name.startswith(partitioner.PARTITION) for name, _ in graph.named_children())
+    recipes = Recipes(examples, is_static=is_static)
 
     def run(arguments: list[Any]) -> Any:
         inputs = list(arguments)
+        if recipes.must_compile(inputs):
+            # A card compiles each partition to a recipe.
+            metrics.count_compilations(num_partitions)
         # The boxed convention: clearing the caller's list lets the graph free each input after its last use.
         arguments.clear()
         return graph(*inputs)
@@ -40,8 +45,6 @@ def _partition(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
         AssertionError: If there are such operators, and PT_HPU_USE_EAGER_FALLBACK=0 forbids them.
     """
     partitioned: torch.fx.GraphModule = partitioner.partition(graph)
-    for _ in range(sum(name.startswith(partitioner.PARTITION) for name, _ in partitioned.named_children())):
-        metrics.count_compilation()
     eager = partitioner.eager_nodes(partitioned)
     if eager and os.environ.get(config.EAGER_FALLBACK_VARIABLE) == "0":
         raise AssertionError(
@@ -66,9 +69,10 @@ def hpu_backend(
     from torch._functorch.partitioners import default_partition
 
     with config.patch(kwargs.get("options") or {}):
+        compile_graph = functools.partial(_compile_graph, is_static=config.force_static_compile)
         compiler = aot_autograd(
-            fw_compiler=_compile_graph,
-            bw_compiler=_compile_graph,
+            fw_compiler=compile_graph,
+            bw_compiler=compile_graph,
             # The bridge splits forward and backward so, rather than by the least memory.
             partition_fn=default_partition,
             keep_inference_input_mutations=config.keep_input_mutations,

@@ -19,7 +19,7 @@ def _flag(variable: str, *, default: bool) -> bool:
 
 
 #: Whether a graph of dynamic shapes is compiled for each shape.
-force_static_compile: bool = False
+force_static_compile: bool = _flag("PT_HPU_FORCE_STATIC_COMPILE", default=False)
 
 #: Whether the graph is compiled for inference; None to decide by whether gradients are needed.
 inference: bool | None = None

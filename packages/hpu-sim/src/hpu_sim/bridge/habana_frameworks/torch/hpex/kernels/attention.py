@@ -9,7 +9,8 @@ from torch.nn import functional
 
 from habana_frameworks.torch._operators.attention import Inputs, fp8_attention, padding_mask, repeat_heads
 from habana_frameworks.torch._operators.float8 import amax_of
-from hpu_sim.device.runtime import active_config
+from habana_frameworks.torch.hpu import recompute_sdp_enabled
+from hpu_sim.device.runtime import active_config, native
 
 __all__ = ["FusedSDPA", "PySDPA", "fp8_fused_sdpa"]
 
@@ -44,7 +45,8 @@ class FusedSDPA:
             is_causal: Whether queries attend to earlier keys only.
             scale: Factor of the scores; None for ``features ** -0.5``.
             softmax_mode: Ignored.
-            recompute: Ignored.
+            recompute: Whether the backward pass recomputes the probabilities; None for
+                ``hpu.recompute_sdp_enabled()``. On a strict device, the scores then take no memory.
             valid_seq_len: Number of keys per sequence that are not padding, of shape ``(batch,)``.
             seq_padding_type: ``"left"`` if padding precedes the keys, else it follows them.
             return_attn_probs: Whether to return the probabilities; in inference only.
@@ -54,13 +56,14 @@ class FusedSDPA:
             AssertionError: If the bridge's kernel does not support the combination of arguments.
         """
         needs_gradient = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
-        recomputes = recompute is None or bool(recompute)
+        recomputes = recompute_sdp_enabled() if recompute is None else bool(recompute)
+        is_strict = active_config().strict
         _check_combination(
             {
                 "a valid_seq_len without is_causal, or with a mask or gradients": valid_seq_len is not None
-                and active_config().strict
+                and is_strict
                 and (not is_causal or attn_mask is not None or needs_gradient),
-                "softmax_mode 'fast' with recompute and gradients but without is_causal": active_config().strict
+                "softmax_mode 'fast' with recompute and gradients but without is_causal": is_strict
                 and softmax_mode == "fast"
                 and recomputes
                 and needs_gradient
@@ -87,9 +90,22 @@ class FusedSDPA:
             query = query * (scale * query.shape[-1] ** 0.5)
         if return_attn_probs:
             return _attention_with_probabilities(query, key, value, attn_mask, is_causal=is_causal)
-        return functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal
-        )
+        # Dynamo would break the graph at a call of the extension.
+        is_fused = is_strict and recomputes and not _is_traced()
+        if is_fused:
+            native().set_fused_attention(True)
+        try:
+            return functional.scaled_dot_product_attention(
+                query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal
+            )
+        finally:
+            if is_fused:
+                native().set_fused_attention(False)
+
+
+def _is_traced() -> bool:
+    # torch 2.0 has no such module, 2.1 no such function.
+    return bool(getattr(getattr(torch, "compiler", None), "is_compiling", bool)())
 
 
 def _check_combination(refused: dict[str, bool]) -> None:

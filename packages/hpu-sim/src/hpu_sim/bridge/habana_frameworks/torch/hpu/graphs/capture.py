@@ -100,6 +100,7 @@ class HPUGraph:
         self._recorder = _Recorder()
         self._recorder.__enter__()  # type: ignore[no-untyped-call] # as above
         _capturing.append(self)
+        native().set_capturing(True)
 
     def capture_end(self) -> None:
         """End the capture.
@@ -113,6 +114,7 @@ class HPUGraph:
         self._calls = self._recorder.calls
         self._recorder = None
         _capturing.remove(self)
+        native().set_capturing(False)
         native().mark_step()
 
     def replay(self, asynchronous: bool = False) -> None:
