@@ -15,18 +15,6 @@ if TYPE_CHECKING:
 
     from hpu_profiler.trace.model import DeviceEvent
 
-__all__ = [
-    "UNKNOWN_DIRECTION",
-    "Bandwidth",
-    "CollectiveSize",
-    "DeviceEventStats",
-    "bandwidth",
-    "collective_sizes",
-    "collective_stats",
-    "copy_direction",
-    "memcpy_stats",
-]
-
 UNKNOWN_DIRECTION: Final = "unknown direction"
 #: Bytes per microsecond to GB/s.
 _GB_PER_S: Final = 1e-3

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from hpu_profiler.analysis.host_work import Category, Owner
     from hpu_profiler.analysis.trace_analysis import TraceAnalysis
 
-__all__ = ["Finding", "FindingKind", "find", "one_per_rank"]
-
 FindingKind = Literal[
     "straggler",
     "data loading",

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from hpu_profiler.trace.intervals import Interval
     from hpu_profiler.trace.model import HostSpan, Trace
 
-__all__ = ["HostSyncs", "SyncSite", "host_syncs"]
-
 #: Largest time from the end of a wait to the idle time that it causes, in microseconds.
 _TOLERANCE: Final = 50.0
 

@@ -12,11 +12,11 @@ import re
 import sys
 from bisect import bisect_left
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, Literal
 
 from hpu_core import bridge
 from hpu_profiler.analysis.device_events import UNKNOWN_DIRECTION, copy_direction
-from hpu_profiler.trace.call_stack import innermost_spans, owner_intervals
+from hpu_profiler.trace.call_stack import call_order, innermost_spans, owner_intervals
 from hpu_profiler.trace.intervals import intersection, length
 from hpu_profiler.trace.model import Operator
 
@@ -26,23 +26,9 @@ if TYPE_CHECKING:
     from hpu_profiler.trace.intervals import Interval
     from hpu_profiler.trace.model import HostSpan, Trace
 
-__all__ = [
-    "CATEGORIES",
-    "Category",
-    "HostWork",
-    "Owner",
-    "enclosing_actions",
-    "host_work",
-    "is_data_loading",
-    "locations",
-    "sync_spans",
-    "user_location",
-]
-
 Category = Literal[
     "data loading", "host sync", "callback", "logger", "user code", "Lightning", "optimizer", "operators", "unrecorded"
 ]
-CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)
 
 _ACTION_PREFIX: Final = "[pl][profile]"
 _HOOK_RE: Final = re.compile(r"^\[(Callback|LightningModule|LightningDataModule|Strategy)\](.+)$")
@@ -226,7 +212,7 @@ def sync_spans(trace: Trace) -> list[tuple[HostSpan, str]]:
     names = _READING_OPERATORS | _COPYING_OPERATORS
     found += [(operator, names.get(operator.name, ".cpu()")) for operator in operators]
     outermost: list[tuple[HostSpan, str]] = []
-    for span, name in sorted(found, key=lambda pair: (pair[0].start, -pair[0].end)):
+    for span, name in sorted(found, key=lambda pair: call_order(pair[0])):
         # print() calls .item(), and aten::item calls aten::_local_scalar_dense.
         if not outermost or span.start >= outermost[-1][0].end:
             outermost.append((span, name))
@@ -324,7 +310,7 @@ def locations(trace: Trace, points: Iterable[tuple[int, float]]) -> list[str]:
         times = sorted(time for other, time in points if other == thread)
         for pairs in (hooks, frames):
             at = {id(span): location for span, location in pairs if location and span.thread == thread}
-            spans = sorted((span for span, _ in pairs if id(span) in at), key=lambda span: (span.start, -span.end))
+            spans = sorted((span for span, _ in pairs if id(span) in at), key=call_order)
             for time, span in zip(times, innermost_spans(spans, times), strict=True):
                 if span is not None:
                     found[thread, time] = at[id(span)]
@@ -334,7 +320,7 @@ def locations(trace: Trace, points: Iterable[tuple[int, float]]) -> list[str]:
 def enclosing_actions(trace: Trace, thread: int, times: Iterable[float]) -> list[str]:
     """Return the innermost action of Lightning that runs at each time, which must ascend; empty without one."""
     spans = [span for span in trace.spans if span.thread == thread and span.name.startswith(_ACTION_PREFIX)]
-    spans.sort(key=lambda span: (span.start, -span.end))
+    spans.sort(key=call_order)
     return [_action_name(span.name) if span else "" for span in innermost_spans(spans, times)]
 
 

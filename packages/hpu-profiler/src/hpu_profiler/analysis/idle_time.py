@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from hpu_profiler.trace.intervals import Interval
     from hpu_profiler.trace.model import Trace
 
-__all__ = ["IDLE_CAUSES", "IdleCause", "IdleTime", "idle_intervals", "idle_time"]
-
 #: A compilation takes precedence over the host work that waits for it.
 IdleCause = Literal["compilation", Category]
 IDLE_CAUSES: Final[tuple[IdleCause, ...]] = get_args(IdleCause)

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from hpu_profiler.analysis.trace_analysis import TraceAnalysis
     from hpu_profiler.trace.model import Stage, Trace, TraceInfo
 
-__all__ = ["JobAnalysis", "StageAnalysis", "analyze_job", "unique_names"]
-
 #: A rank is a straggler if its step takes this fraction longer than the median.
 _STRAGGLER_TOLERANCE: Final = 0.05
 #: Traces up to which a report shows all of them.

@@ -16,16 +16,6 @@ if TYPE_CHECKING:
 
     from hpu_profiler.trace.model import DeviceEvent, Trace
 
-__all__ = [
-    "EngineStats",
-    "MovingKernel",
-    "RecipeStats",
-    "engine_name",
-    "engine_stats",
-    "moving_kernels",
-    "recipe_stats",
-]
-
 _KeyT = TypeVar("_KeyT")
 
 _ENGINE_OF_KIND: Final = {"collective": "NIC", "memcpy": "DMA", "memset": "DMA"}

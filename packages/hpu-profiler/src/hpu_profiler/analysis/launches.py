@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from hpu_profiler.trace.model import DeviceEvent, Launch
 
-__all__ = ["LaunchStats", "launch_stats"]
-
 #: Duration below which a kernel costs more to launch than to run, in microseconds. HTA uses the same limit.
 _SHORT_KERNEL: Final = 5.0
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from hpu_profiler.analysis.trace_analysis import TraceAnalysis
 
-__all__ = ["FIRST", "MAX", "MEAN", "merge_analyses"]
-
 _ResultT = TypeVar("_ResultT", bound="DataclassInstance")
 
 #: Metadata of the fields of results that are no totals.

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from hpu_profiler.trace.model import Trace
 
-__all__ = ["OperatorStats", "merge_operator_stats", "operator_stats"]
-
 
 @dataclass(slots=True)
 class OperatorStats:

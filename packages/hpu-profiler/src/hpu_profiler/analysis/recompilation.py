@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from hpu_profiler.trace.model import Operator, Trace
 
-__all__ = ["CompilationStats", "NewShapes", "compilation_stats", "new_shapes"]
-
 
 @dataclass(frozen=True, slots=True)
 class CompilationStats:

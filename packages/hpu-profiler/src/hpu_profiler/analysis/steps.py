@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from hpu_profiler.trace.intervals import Interval
     from hpu_profiler.trace.model import HostSpan
 
-__all__ = ["PathStep", "StepStats", "critical_path", "step_stats"]
-
 
 @dataclass(frozen=True, slots=True)
 class StepStats:

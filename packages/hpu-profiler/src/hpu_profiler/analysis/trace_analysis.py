@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from hpu_profiler.trace.intervals import Interval
     from hpu_profiler.trace.model import Trace, TraceInfo
 
-__all__ = ["TraceAnalysis", "analyze_trace"]
-
 
 @dataclass(frozen=True, slots=True)
 class TraceAnalysis:

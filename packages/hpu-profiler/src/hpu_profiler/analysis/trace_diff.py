@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from hpu_profiler.analysis.job import JobAnalysis, StageAnalysis
     from hpu_profiler.trace.model import Stage
 
-__all__ = ["Change", "StageDiff", "diff_jobs"]
-
 
 @dataclass(frozen=True, slots=True)
 class Change:

@@ -15,8 +15,9 @@ from statistics import median
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from hpu_profiler.trace import lanes
+from hpu_profiler.trace.call_stack import call_order
 from hpu_profiler.trace.json_stream import JsonStream
-from hpu_profiler.trace.reader import open_trace
+from hpu_profiler.trace.reader import iter_events, open_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from hpu_profiler.analysis.job import JobAnalysis
     from hpu_profiler.analysis.trace_analysis import TraceAnalysis
     from hpu_profiler.trace.model import HostSpan, Trace
-
-__all__ = ["clock_offsets", "write_perfetto", "write_speedscope"]
 
 #: Process ids of a rank begin at its number times this.
 _PIDS_PER_RANK: Final = 1000
@@ -82,15 +81,7 @@ def _open_for_writing(path: Path) -> IO[str]:
 
 def _events(path: Path) -> Iterator[dict[str, Any]]:
     with open_trace(path) as raw, io.TextIOWrapper(raw, encoding="utf-8", errors="replace") as text:
-        stream = JsonStream(text)
-        if stream.peek() == "[":
-            yield from stream.items(may_be_open=True)
-            return
-        for key in stream.members():
-            if key == "traceEvents":
-                yield from stream.items()
-                return
-            stream.value()
+        yield from iter_events(JsonStream(text), path, {})
 
 
 def _moved(events: Iterable[dict[str, Any]], index: int, prefix: str, offset: float) -> Iterator[dict[str, Any]]:
@@ -174,7 +165,7 @@ def _stacks(parts: Iterable[Trace]) -> Iterator[HostSpan]:
     for trace in parts:
         spans = trace.frames or [*trace.spans, *trace.operators]
         thread = [span for span in spans if span.thread == trace.step_thread]
-        yield from sorted(thread, key=lambda each: (each.start, -each.end))
+        yield from sorted(thread, key=call_order)
 
 
 def _open_and_close(spans: Iterable[HostSpan], frames: dict[str, int]) -> Iterator[dict[str, Any]]:

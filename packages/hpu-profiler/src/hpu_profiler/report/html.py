@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from hpu_profiler.analysis.job import JobAnalysis
     from hpu_profiler.analysis.trace_analysis import TraceAnalysis
 
-__all__ = ["render_html"]
-
 _MAX_ROWS: Final = 60
 _MAX_STEPS: Final = 100
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from hpu_profiler.analysis.trace_analysis import TraceAnalysis
     from hpu_profiler.analysis.trace_diff import StageDiff
 
-__all__ = ["SCHEMA_VERSION", "diff_to_dict", "to_dict"]
-
 #: Raised when a key is removed or changes its meaning; new keys may come at any time.
 SCHEMA_VERSION: Final = 1
 

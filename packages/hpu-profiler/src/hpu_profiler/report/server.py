@@ -16,8 +16,6 @@ from hpu_profiler.trace.reader import TraceError, find_traces, read_parts
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["create_server", "find_runs"]
-
 #: Only programs of this machine can connect.
 _ADDRESS: Final = "127.0.0.1"
 _RUNS: Final = "/runs/"

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from hpu_profiler.analysis.job import StageAnalysis
     from hpu_profiler.analysis.trace_analysis import TraceAnalysis
 
-__all__ = ["MOST_SLOWEST", "Table", "details", "ranks"]
-
 #: Slowest ranks of a large job that the comparison of ranks and the page show; the other tables show one of them.
 MOST_SLOWEST = 6
 _HOST_ROWS = 12

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from hpu_profiler.analysis.job import JobAnalysis, StageAnalysis
     from hpu_profiler.analysis.trace_diff import Change, StageDiff
 
-__all__ = ["format_saving", "format_site", "print_diff", "print_report"]
-
 _DIFF_COLUMNS = ("", "before", "after", "difference", "")
 
 

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from hpu_profiler.trace.intervals import Interval
     from hpu_profiler.trace.model import HostSpan, Operator
 
-__all__ = ["group_by_thread", "innermost_spans", "owner_intervals", "set_self_times"]
-
 _OwnerT = TypeVar("_OwnerT", bound="Hashable")
 _SpanT = TypeVar("_SpanT", bound="HostSpan")
 
@@ -22,7 +20,7 @@ def group_by_thread(spans: Iterable[_SpanT]) -> dict[int, list[_SpanT]]:
     for span in spans:
         threads.setdefault(span.thread, []).append(span)
     for stack in threads.values():
-        stack.sort(key=_call_order)
+        stack.sort(key=call_order)
     return threads
 
 
@@ -90,7 +88,7 @@ def owner_intervals(
                     pieces.append((position, end))
             position = end
 
-    for span in sorted(spans, key=_call_order):
+    for span in sorted(spans, key=call_order):
         while stack and stack[-1][0] <= span.start:
             advance(stack[-1][0])
             stack.pop()
@@ -106,5 +104,6 @@ def owner_intervals(
     return {own: pieces for own, pieces in intervals.items() if pieces}
 
 
-def _call_order(span: HostSpan) -> tuple[float, float]:
+def call_order(span: HostSpan) -> tuple[float, float]:
+    """Return the key that sorts spans by start, callers before callees."""
     return span.start, -span.end

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from hpu_profiler.trace.model import DeviceEvent, Operator
 
-__all__ = ["Correlation", "external_id"]
-
 _JsonEvent = dict[str, Any]
 # Process id and thread id of an event, and with its time.
 _Track = tuple[Any, Any]

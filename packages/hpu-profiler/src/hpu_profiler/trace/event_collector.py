@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hpu_profiler.trace import lanes
-from hpu_profiler.trace.call_stack import group_by_thread, innermost_spans, set_self_times
+from hpu_profiler.trace.call_stack import call_order, group_by_thread, innermost_spans, set_self_times
 from hpu_profiler.trace.correlation import Correlation, external_id
 from hpu_profiler.trace.model import DeviceEvent, DeviceEventKind, HostSpan, Launch, Operator, SyncCall
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from hpu_profiler.trace.intervals import Interval
     from hpu_profiler.trace.model import Trace
-
-__all__ = ["SYNC_CALL_RE", "EventCollector"]
 
 _JsonEvent = dict[str, Any]
 # Process id and thread id of an event.
@@ -154,7 +152,7 @@ class EventCollector:
             trace.sync_calls,
         ):
             spans.sort(key=attrgetter("start"))
-        trace.frames.sort(key=lambda span: (span.start, -span.end))
+        trace.frames.sort(key=call_order)
         for operators in group_by_thread(trace.operators).values():
             set_self_times(operators)
         self._set_memory(trace)

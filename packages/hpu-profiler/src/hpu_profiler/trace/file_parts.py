@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from hpu_profiler.trace.intervals import Interval
 
-__all__ = ["FilePart", "PartReader", "file_parts"]
-
 _CHUNK_SIZE: Final = 1 << 22
 #: Comma between two events. No text within an event has an unescaped quotation mark after a brace.
 _BETWEEN_EVENTS_RE: Final = re.compile(rb'\},\s*(?=\{\s*"(?:args|bp|cat|dur|id|name|ph|pid|s|tid|ts)"\s*:)')

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Interval", "clipped", "difference", "intersection", "length", "union"]
-
 #: Start and end.
 Interval = tuple[float, float]
 #: How many times longer one list is than another for which its intervals are searched for.

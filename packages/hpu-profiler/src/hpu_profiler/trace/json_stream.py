@@ -13,8 +13,6 @@ from typing import IO, TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["JsonError", "JsonStream"]
-
 _CHUNK_SIZE: Final = 1 << 22
 _SPACE: Final = " \t\r\n"
 _DELIMITERS: Final = frozenset(",:]} \t\r\n")

@@ -19,17 +19,6 @@ if TYPE_CHECKING:
     from hpu_profiler.trace.intervals import Interval
     from hpu_profiler.trace.model import DeviceEventKind
 
-__all__ = [
-    "BRIDGE_LOGS",
-    "CONTROL_ENGINES",
-    "DEVICE_PROCESS",
-    "HOST_LANE",
-    "MEMORY_LOGS",
-    "event_kind",
-    "lane_engine",
-    "nested_starts",
-]
-
 DEVICE_PROCESS: Final = "/device:HPU:"
 HOST_LANE: Final = "Synapse/"
 BRIDGE_LOGS: Final = "Bridge Logs"

@@ -15,21 +15,6 @@ if TYPE_CHECKING:
 
     from hpu_profiler.trace.intervals import Interval
 
-__all__ = [
-    "CALL_LINES_KEY",
-    "METADATA_KEY",
-    "DeviceEvent",
-    "DeviceEventKind",
-    "HostSpan",
-    "Launch",
-    "Operator",
-    "Span",
-    "Stage",
-    "SyncCall",
-    "Trace",
-    "TraceInfo",
-]
-
 #: Key of the metadata that HPUProfiler adds to a trace file.
 METADATA_KEY: Final = "hpu_profiler"
 #: Key of the lines of host-device synchronizations, which HPUProfiler adds to a trace with stacks.

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["TraceError", "find_traces", "open_trace", "paused_gc", "read_parts", "read_trace"]
-
 #: Size of the largest file that is read at once, in bytes; its events take less than 2 GB of memory.
 MAX_BYTES: Final = 800_000_000
 
@@ -152,40 +150,36 @@ def _collect(
         with open_trace(path) as raw:
             file = io.BufferedReader(PartReader(raw, part.gaps)) if part.gaps else raw
             with io.TextIOWrapper(file, encoding="utf-8", errors="replace") as text:
-                _read_events(JsonStream(text, progress), path, content, collector)
+                for event in iter_events(JsonStream(text, progress), path, content):
+                    collector.add(event)
     except (JsonError, EOFError, gzip.BadGzipFile) as error:
         if not collector.events:
             raise TraceError(
                 f"{path} is not valid JSON: {error}. The process may have been killed while writing"
             ) from error
-        trace.notes += (_cut_note(collector.events, error),)
+        note = f"The file is not valid JSON after {collector.events} events, which were read: {error}. "
+        trace.notes += (note + "The process may have been killed while writing.",)
     return content
 
 
-def _cut_note(events: int, error: Exception) -> str:
-    return (
-        f"The file is not valid JSON after {events} events, which were read: {error}. The process may have been killed "
-        "while writing."
-    )
+def iter_events(stream: JsonStream, path: Path, others: dict[str, Any]) -> Iterator[Any]:
+    """Yield the events of a file, and add its other members to `others`.
 
-
-def _read_events(stream: JsonStream, path: Path, content: dict[str, Any], collector: EventCollector) -> None:
-    """Pass the events to a collector, and add the other members of the file to `content`."""
+    Raises:
+        TraceError: The file has no list of events.
+    """
     has_events = False
-    add = collector.add
     # The Chrome trace format also allows a list of events, whose closing bracket is optional. Servers append to it.
     if stream.peek() == "[":
         has_events = True
-        for event in stream.items(may_be_open=True):
-            add(event)
+        yield from stream.items(may_be_open=True)
     elif stream.peek() == "{":
         for key in stream.members():
             if key == "traceEvents" and stream.peek() == "[":
                 has_events = True
-                for event in stream.items():
-                    add(event)
+                yield from stream.items()
             else:
-                content[key] = stream.value()
+                others[key] = stream.value()
     else:
         stream.value()
     if not has_events:

@@ -9,14 +9,13 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from hpu_profiler.trace.call_stack import call_order
 from hpu_profiler.trace.intervals import difference
 from hpu_profiler.trace.model import HostSpan, Span
 
 if TYPE_CHECKING:
     from hpu_profiler.trace.intervals import Interval
     from hpu_profiler.trace.model import Stage, Trace
-
-__all__ = ["STAGES", "split_stages", "stage_segments"]
 
 #: Stages by the names that HPUProfiler's metadata and Lightning use, in the order of a report.
 STAGES: Final[dict[str, Stage]] = {
@@ -133,4 +132,4 @@ def _clipped(spans: list[HostSpan], windows: list[Interval]) -> list[HostSpan]:
             start, end = max(span.start, windows[index][0]), min(span.end, windows[index][1])
             parts.append(HostSpan(span.name, start, end, span.thread))
             index += 1
-    return sorted(parts, key=lambda part: (part.start, -part.end))
+    return sorted(parts, key=call_order)
