@@ -165,6 +165,33 @@ def resumed(folder: Path, on_ranks: OnRanks) -> list[dict[str, Any]]:
     return on_ranks(_save_and_resume, folder, seconds=150)
 
 
+def _resume_with_fewer_rows_than_ranks(folder: Path) -> tuple[list[float], list[float]]:
+    """Return the losses of uninterrupted and resumed training; the last layer has one row, of which rank 1 has none."""
+
+    def fit(steps: int, folder: Path, resume: Path | None = None) -> list[float]:
+        module = ImageClassifier(optimizer="adamw")
+        module.net = torch.nn.Sequential(module.net, torch.nn.PReLU())
+        callbacks = [_ModelCheckpoint(folder, every_n_train_steps=2, filename="{step}")]
+        trainer = make_trainer(
+            limit_train_batches=1,
+            strategy=HPUFSDPStrategy(auto_wrap_policy={torch.nn.PReLU}, state_dict_type="sharded"),
+            max_steps=steps,
+            callbacks=callbacks,
+            enable_checkpointing=True,
+        )
+        return train(module, trainer, ckpt_path=resume)
+
+    expected = fit(4, folder / "whole")
+    fit(2, folder / "cut")
+    return expected[2:], fit(4, folder / "cut", resume=folder / "cut" / "step=2.ckpt")
+
+
+def test_parameters_with_fewer_rows_than_ranks_resume(on_ranks: OnRanks, tmp_path: Path) -> None:
+    """On those without a row, torch would look for CUDA."""
+    for expected, resumed in on_ranks(_resume_with_fewer_rows_than_ranks, tmp_path, seconds=150):
+        assert resumed == pytest.approx(expected, abs=1e-6)
+
+
 @pytest.mark.parametrize("kind", ["full", "sharded", "async"])
 def test_training_resumes(kind: str, resumed: list[dict[str, Any]]) -> None:
     """ModelCheckpoint keeps only the last checkpoint, and training continues from it."""

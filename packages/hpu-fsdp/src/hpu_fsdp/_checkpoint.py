@@ -17,7 +17,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystem
 from hpu_core import atomic_dir, frameworks
 from hpu_core.checkpoint import HPUCheckpointIO
 from hpu_fsdp._setup import DEVICE
-from hpu_fsdp._torch import ShardedTensor
+from hpu_fsdp._torch import ShardedTensor, empty_shards_on
 from hpu_fsdp._torch_2_4 import gathering_without_cuda, optimizer_states_on
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class CheckpointMixin(_Strategy):
         self._check_loadable(source)
         # Lightning before 2.6 has no such argument.
         options = {} if weights_only is None else {"weights_only": weights_only}
-        with self.collective("checkpoint loading"), optimizer_states_on(DEVICE):
+        with self.collective("checkpoint loading"), optimizer_states_on(DEVICE), empty_shards_on(DEVICE):
             loaded: dict[str, Any] = load_checkpoint(source, *arguments, **options)
         return loaded
 

@@ -158,3 +158,25 @@ def ignore_no_shard_warning(strategy: ShardingStrategy) -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The `NO_SHARD` sharding strategy is deprecated")
         yield
+
+
+@contextmanager
+def empty_shards_on(device: torch.device) -> Iterator[None]:
+    """Return a context in which a rank without a row of a parameter loads a sharded checkpoint.
+
+    torch 2.0 to 2.13 take the current device of CUDA for that of a ShardedTensor without local shards. In a job with
+    more ranks than the parameter has rows, such as a bias, some ranks have none.
+    """
+    with replaced(torch.cuda, "current_device", lambda: device):
+        yield
+
+
+@contextmanager
+def replaced(owner: object, name: str, replacement: object) -> Iterator[None]:
+    """Return a context in which an attribute has another value."""
+    original = getattr(owner, name)
+    setattr(owner, name, replacement)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)

@@ -10,6 +10,8 @@ import torch
 from torch.distributed.fsdp import FullyShardedDataParallel, _init_utils, _optim_utils
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
+from hpu_fsdp._torch import replaced
+
 
 def check_scaler() -> None:
     """Raise an error if torch cannot scale losses on HPU, as before 2.3.
@@ -51,7 +53,7 @@ def compute_device(device: torch.device) -> Iterator[None]:
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **{**kwargs, "device_id": device})
 
-    with _replaced(FullyShardedDataParallel, "__init__", init):
+    with replaced(FullyShardedDataParallel, "__init__", init):
         yield
 
 
@@ -68,7 +70,7 @@ def optimizer_states_on(device: torch.device) -> Iterator[None]:
         options = {name: getattr(properties, name) for name in ("dtype", "layout", "requires_grad", "pin_memory")}
         return torch.empty(size, device=device if device_type == device.type else device_type, **options)
 
-    with _replaced(optimizer, "_alloc_tensor", allocate):
+    with replaced(optimizer, "_alloc_tensor", allocate):
         yield
 
 
@@ -82,19 +84,9 @@ def gathering_without_cuda() -> Iterator[None]:
     if "cuda" not in gather.__code__.co_names:
         yield
         return
-    with _replaced(torch.cuda, "synchronize", _nothing), _replaced(torch.cuda, "memory_summary", _nothing):
+    with replaced(torch.cuda, "synchronize", _nothing), replaced(torch.cuda, "memory_summary", _nothing):
         yield
 
 
 def _nothing() -> None:
     """Do nothing, in place of a function whose effect is not needed."""
-
-
-@contextmanager
-def _replaced(owner: object, name: str, replacement: object) -> Iterator[None]:
-    original = getattr(owner, name)
-    setattr(owner, name, replacement)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
