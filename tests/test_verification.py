@@ -24,30 +24,29 @@ def test_statements_name_existing_entries() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "problems"),
     [
-        ("page.md", "It is slow on a card. <!-- verify: memory-stats-keys -->", 0),
-        ("page.md", "It is slow on a card. <!-- verify: none -->", 0),
-        ("page.md", "It is slow on a card.", 1),
-        ("page.md", "It is slow on a card. <!-- verify: memory-stats-keys, no-such-entry -->", 1),
-        ("page.md", "It has not run on a card yet.", 0),
-        ("page.md", "```\nslow on a card\n```", 0),
+        ("page.md", "A card has none. <!-- verify: memory-stats-keys -->", 0),
+        ("page.md", "A card has none. <!-- verify: none -->", 0),
+        ("page.md", "A card has none.", 1),
+        ("page.md", "A card has none. <!-- verify: memory-stats-keys, no-such-entry -->", 1),
+        ("page.md", "It waits, as on a card.", 1),
+        ("page.md", "It has not run on a card yet. What would fail on a card is listed.", 0),
+        ("page.md", "If the bridge has it, it is used. So are operators that a card runs.", 0),
+        ("page.md", "```\nA card has none.\n```", 0),
         ("page.md", "First.\n\nHCCL has no average.\n\nLast.", 1),
-        ("code.py", '"""The bridge ignores it.\n\n[verify: memory-stats-keys]\n"""', 0),
+        ("page.md", "- HCCL has no average. <!-- verify: average-is-refused -->\n- The bridge ignores it.", 1),
+        ("page.md", "| a | HCCL has no average |\n| b | the bridge ignores it <!-- verify: none --> |", 1),
+        ("code.py", '"""The bridge ignores it."""  # hpu-doctor verify: memory-stats-keys', 0),
+        ("code.py", '"""The bridge ignores it."""\n\n# hpu-doctor verify: memory-stats-keys', 0),
+        ("code.py", '"""The bridge ignores it."""\n\nx = 1  # hpu-doctor verify: memory-stats-keys', 1),
         ("code.py", '"""The bridge ignores it."""', 1),
-        ("code.py", '# The bridge ignores it.\nx = "on a card"', 0),
+        ("code.py", '# The bridge ignores it.\nx = "a card has"', 0),
     ],
 )
 def test_markers(tmp_path: Path, name: str, text: str, problems: int) -> None:
     file = tmp_path / name
     file.write_text(text, encoding="utf-8")
 
-    assert len(verification.check_markers([file], complete=[name])) == problems
-
-
-def test_other_files_may_leave_statements_unmarked(tmp_path: Path) -> None:
-    file = tmp_path / "page.md"
-    file.write_text("HCCL has no average.", encoding="utf-8")
-
-    assert verification.check_markers([file], complete=[]) == []
+    assert len(verification.check_markers([file])) == problems
 
 
 @pytest.fixture

@@ -1,12 +1,13 @@
 """The register of `hpu-doctor verify` in this repository: its page, markers that name its entries, and records of runs.
 
 - `python tools/verification.py page [--check]` writes docs/records/assumptions.md, or checks that it is up to date.
-- `python tools/verification.py markers` lists statements about cards that name no entry, and the share that do.
+- `python tools/verification.py markers` lists statements about cards that name no entry.
 - `python tools/verification.py record FOLDER` turns a report into a section of docs/records/verified-on.md, the key
   `verified` of its row in compat.toml, and fixtures; it lists the entries to correct.
 
-A statement about cards names the entries that show it: `[verify: id, id]` in a docstring, and the same in an HTML
-comment in Markdown, where readers do not see it. The id "none" says that no program can show it.
+A statement about cards names the entries that show it, in a comment that readers of the text do not see:
+`# hpu-doctor verify: id, id` right after a docstring, and `<!-- verify: id, id -->` in a paragraph, an item or a row of
+a page. The id "none" says that no program shows it.
 """
 
 from __future__ import annotations
@@ -34,39 +35,21 @@ RECORD = ROOT / "docs" / "records" / "verified-on.md"
 FIXTURES = ROOT / "packages" / "hpu-doctor" / "tests" / "verify" / "fixtures"
 TABLE = ROOT / "compat.toml"
 
-MARKER = re.compile(r"(?:\[|<!-- )verify: ([a-z0-9-]+(?:, [a-z0-9-]+)*)(?:\]| -->)")
-# Sentences that say what a card, the bridge or HCCL does.
-_VERBS = (
-    "alone|asserts|cannot|collectives|does|has|ignores|imports|is not|itself|keeps|lacks|never|only|opens|raises|reads|"
-    "reduces|refuses|releases|replaces|sets|supports|would"
-)
+# In the comment after a docstring, or in a hidden one on a page.
+MARKER = re.compile(r"(?:# hpu-doctor |<!-- )verify: ([a-z0-9-]+(?:, [a-z0-9-]+)*)")
+# What a card, the bridge or HCCL does. Conditions ("if the bridge has it"), relative clauses ("operators that a card
+# runs on the CPU") and what a run did are no statements.
 STATEMENT = re.compile(
-    rf"(?<!run )\bon a card\b|\ba card's numbers\b|\bthe bridge(?:'s import)? (?:{_VERBS})\b|"
-    rf"\bHCCL(?:'s own barrier)? (?:{_VERBS})\b|\bnever times? out\b|\bhpu_backend\b[^.]*bridge",
+    r"(?<!\bif )(?<!\bwhether )(?<!\bwhere )(?<!\bwhat )(?<!\bthat )(?<!\bbefore )(?<!\bof )(?<!\bacquires )"
+    r"\b(?:the bridge(?:'s import)?|HCCL(?: collectives|'s own barrier)?|a card) "
+    r"(?:(?:also|always|itself|only|then) )?(?:(?!as\b|is\b|its\b|says\b|was\b)[a-z]+s|cannot|never)\b"
+    r"|\bGaudi(?: \d)?(?: and (?:\d|later))? (?:has|have|lacks?)\b"
+    r"|(?:^|[.:;|] |\bas )on a card\b|\ba card's numbers\b",
     re.IGNORECASE,
 )
-# Files in which every statement must name its entry.
-COMPLETE = (
-    "docs/packages/hpu-bucketing-recipes.md",
-    "docs/packages/hpu-fsdp-recipes.md",
-    "docs/packages/hpu-precision-op-lists.md",
-    "docs/start/compile.md",
-    "docs/start/eight-cards.md",
-    "docs/start/one-card.md",
-    "docs/start/several-nodes.md",
-    "docs/start/tutorial.md",
-    "docs/start/variable-lengths.md",
-    "docs/packages/hpu-ddp-distributed.md",
-    "docs/wrong/a-rank-fails.md",
-    "docs/wrong/numbers-are-wrong.md",
-    "packages/hpu-ddp/README.md",
-    "packages/hpu-fsdp/README.md",
-    "packages/hpu-precision/README.md",
-    "packages/hpu-ray/README.md",
-    "packages/hpu-core/src/hpu_core/bridge.py",
-    "packages/hpu-core/src/hpu_core/hccl.py",
-)
 _FENCE = re.compile(r"^(```|~~~).*?^\1[`~]*$", re.DOTALL | re.MULTILINE)
+# Paragraphs, items of lists and rows of tables.
+_PART = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*|]|\d+\.) ?)")
 _SHOWN = {"": "any", STRICT: "strict", HARDWARE: "card only"}
 _SOURCES = ("bridge 1.19.0", "bridge of 2025", "torch", "DeepSpeed", "Intel", "Linux", "hl-smi")
 
@@ -134,36 +117,35 @@ def documents(root: Path = ROOT) -> list[Path]:
 
 
 def statements(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield each docstring or paragraph of a file that states something of cards or names entries, and the entries."""
+    """Yield each part of a file that states something of cards or names entries, and the entries."""
     text = path.read_text(encoding="utf-8")
-    for paragraph in _paragraphs(text, is_python=path.suffix == ".py"):
-        names = [name for match in MARKER.finditer(paragraph) for name in match[1].split(", ")]
-        if names or STATEMENT.search(paragraph):
-            yield " ".join(paragraph.split()), names
+    for part in _docstrings(text) if path.suffix == ".py" else _PART.split(_FENCE.sub("", text)):
+        names = [name for match in MARKER.finditer(part) for name in match[1].split(", ")]
+        if names or STATEMENT.search(" ".join(part.split())):
+            yield " ".join(part.split()), names
 
 
-def _paragraphs(text: str, *, is_python: bool) -> Iterator[str]:
-    """Yield the docstrings of a module, or the paragraphs of a page without its code blocks."""
-    if not is_python:
-        yield from re.split(r"\n\s*\n", _FENCE.sub("", text))
-        return
+def _docstrings(text: str) -> Iterator[str]:
+    """Yield the docstrings of a module, each with the comment that follows it."""
+    lines = text.splitlines()
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, kinds) and (docstring := ast.get_docstring(node)):
-            yield docstring
+            end = node.body[0].end_lineno or 0
+            after = "\n".join([lines[end - 1].rpartition('"""')[2], *lines[end:]]).lstrip()
+            marker = MARKER.match(after)
+            yield f"{docstring}\n\n{marker[0] if marker else ''}"
 
 
-def check_markers(paths: Sequence[Path], complete: Sequence[str] = COMPLETE) -> list[str]:
-    """Return the problems of markers: entries that do not exist, and statements in complete files that name none."""
+def check_markers(paths: Sequence[Path]) -> list[str]:
+    """Return the problems of markers: entries that do not exist, and statements that name none."""
     known = {assumption.id for assumption in register.assumptions()} | {"none"}
     problems = []
     for path in paths:
-        name = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name
+        name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path.name
         for text, names in statements(path):
-            problems += [
-                f"{name}: {unknown!r} is no entry of the register" for unknown in names if unknown not in known
-            ]
-            if not names and name in complete:
+            problems += [f"{name}: {each!r} is no entry of the register" for each in names if each not in known]
+            if not names:
                 problems.append(f"{name}: no entry is named by: {text[:100]}")
     return problems
 
@@ -248,15 +230,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         PAGE.write_text(page(), encoding="utf-8")
         return 0
     if options.command == "markers":
-        paths = documents()
-        found = {path: [bool(names) for _, names in statements(path)] for path in paths}
-        for path, marked in found.items():
-            if marked:
-                print(f"{sum(marked):3} of {len(marked):3}  {path.relative_to(ROOT)}")
-        total = sum(map(len, found.values()))
-        print(f"{sum(map(sum, found.values()))} of {total} statements about cards name their entry")
-        problems = check_markers(paths)
-        print(*problems, sep="\n")
+        problems = check_markers(documents())
+        print(*problems, f"{len(problems)} problems", sep="\n")
         return int(bool(problems))
     for line in record(options.folder):
         print(f"correct {line}")

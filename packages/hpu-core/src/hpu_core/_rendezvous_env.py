@@ -28,6 +28,8 @@ _bridge_values: dict[str, object] = {}
 class RendezvousHook(ImportHook):
     """Import hook that records which variables the bridge's import sets."""
 
+    # hpu-doctor verify: plain-process-gets-fixed-endpoint
+
     def execute(self, module: ModuleType, exec_module: Callable[[ModuleType], object]) -> None:
         """Run a module and record the variables that it sets."""
         before = {name: _stored(name) for name in _DEFAULTS}

@@ -91,14 +91,11 @@ def is_installed() -> bool:
 def load() -> ModuleType:
     """Import the bridge, which registers `torch.hpu` and the "hccl" backend. Does not open the device.
 
-    [verify: torch-hpu-is-the-bridge, hccl-is-registered, import-opens-no-card]
-
     MASTER_ADDR and MASTER_PORT keep their values; the bridge's import alone would set them to a fixed endpoint.
-    [verify: plain-process-gets-fixed-endpoint]
 
     Returns:
         The module `habana_frameworks.torch`.
-    """
+    """  # hpu-doctor verify: torch-hpu-is-the-bridge, hccl-is-registered, import-opens-no-card
     return _import()
 
 
@@ -122,10 +119,8 @@ def max_torch_version() -> str | None:
 
 
 def plugin_version() -> str | None:
-    """Return the version of the installed bridge, such as "1.24.1.482"; None if it is unknown. Does not import it.
-
-    [verify: release-in-metadata]
-    """
+    """Return the version of the installed bridge, such as "1.24.1.482"; None if it is unknown. Does not import it."""
+    # hpu-doctor verify: release-in-metadata
     try:
         return importlib.metadata.version("habana-torch-plugin")
     except importlib.metadata.PackageNotFoundError:
@@ -136,19 +131,14 @@ def plugin_version() -> str | None:
 def is_lazy() -> bool:
     """Return whether the bridge is in lazy mode, where it records operations as graphs, and not in eager mode.
 
-    [verify: call-is-lazy, default-mode-is-eager]
-
     PT_HPU_LAZY_MODE selects the mode when the bridge is first imported, and has no effect afterwards.
-    [verify: mode-is-fixed-at-import]
-    """
+    """  # hpu-doctor verify: call-is-lazy, default-mode-is-eager, mode-is-fixed-at-import
     return bool(_import("core").is_lazy())
 
 
 def mark_step() -> None:
-    """Launch the graph recorded so far (lazy mode); do nothing in eager mode. May open the device.
-
-    [verify: call-mark-step, mark-step-returns-nothing]
-    """
+    """Launch the graph recorded so far (lazy mode); do nothing in eager mode. May open the device."""
+    # hpu-doctor verify: call-mark-step, mark-step-returns-nothing
     _import("core").mark_step()
 
 
@@ -163,11 +153,9 @@ def mark_step_if_lazy() -> Callable[[], None] | None:
 def open_device() -> None:
     """Open the device for this process, unless it is open.
 
-    [verify: second-process-is-refused, init-opens-the-card]
-
     Raises:
         RuntimeError: There is no device, or another process has it.
-    """
+    """  # hpu-doctor verify: second-process-is-refused, init-opens-the-card
     hpu = _import("hpu")
     try:
         hpu.init()
@@ -196,44 +184,34 @@ def is_own_function(function: object) -> bool:
 
 
 def synchronize() -> None:
-    """Wait until the device has finished all work. Opens the device.
-
-    [verify: call-synchronize]
-    """
+    """Wait until the device has finished all work. Opens the device."""
+    # hpu-doctor verify: call-synchronize
     _import("hpu").synchronize()
 
 
 def get_rng_state() -> "torch.Tensor":
-    """Return the state of the device's generator, a uint8 tensor on the CPU. Opens the device.
-
-    [verify: rng-state-is-on-the-cpu]
-    """
+    """Return the state of the device's generator, a uint8 tensor on the CPU. Opens the device."""
+    # hpu-doctor verify: rng-state-is-on-the-cpu
     state: torch.Tensor = _import("hpu").get_rng_state()
     return state
 
 
 def set_rng_state(state: "torch.Tensor") -> None:
-    """Set the state of the device's generator, a result of `get_rng_state`. Opens the device.
-
-    [verify: state-restores-the-stream]
-    """
+    """Set the state of the device's generator, a result of `get_rng_state`. Opens the device."""
+    # hpu-doctor verify: state-restores-the-stream
     # torch 2.13 crashes on a view into a larger tensor.
     _import("hpu").set_rng_state(state.clone())
 
 
 def memory_stats() -> dict[str, int]:
-    """Return the memory statistics of the device: bytes ("Limit", "InUse", ...) and counts. Opens the device.
-
-    [verify: memory-stats-keys]
-    """
+    """Return the memory statistics of the device: bytes ("Limit", "InUse", ...) and counts. Opens the device."""
+    # hpu-doctor verify: memory-stats-keys
     return dict(_import("hpu").memory_stats())
 
 
 def metric(name: str) -> dict[str, object]:
-    """Return the values of a metric of the bridge, such as "graph_compilation"; empty if it has no such metric.
-
-    [verify: unknown-metric-is-nothing]
-    """
+    """Return the values of a metric of the bridge, such as "graph_compilation"; empty if it has no such metric."""
+    # hpu-doctor verify: unknown-metric-is-nothing
     metric_global = getattr(_import("hpu"), "metric_global", None)
     counter = None if metric_global is None else metric_global(name)
     return {} if counter is None else dict(counter.stats())
@@ -245,11 +223,10 @@ def compile_only() -> Iterator[bool]:
 
     The flag, PT_COMPILE_ONLY_MODE, is in the sources of bridge 1.19. A serving engine recognizes older bridges by the
     KeyError.
-    [verify: unknown-flag-is-a-key-error, compile-only-flag-exists]
 
     Yields:
         Whether the bridge has the flag.
-    """
+    """  # hpu-doctor verify: unknown-flag-is-a-key-error, compile-only-flag-exists
     load()
     with contextlib.ExitStack() as stack:
         try:
@@ -271,8 +248,6 @@ def cache_hpu_graphs(
 ) -> None:
     """Replace a module's `forward` by one that captures an HPU graph of forward and backward per set of input shapes.
 
-    [verify: cached-module-has-gradients, graphs-are-refused-in-eager-mode]
-
     Args:
         module: The `torch.nn.Module`, changed in place.
         max_graphs: Largest number of graphs to keep.
@@ -282,7 +257,7 @@ def cache_hpu_graphs(
 
     Raises:
         RuntimeError: The bridge is in eager mode, where it has no graphs.
-    """
+    """  # hpu-doctor verify: cached-module-has-gradients, graphs-are-refused-in-eager-mode
     _graph_function("ModuleCacher")(max_graphs)(
         model=module,
         inplace=True,
@@ -295,8 +270,6 @@ def cache_hpu_graphs(
 def wrap_in_hpu_graph(module: object, *, max_graphs: int | None = None, disable_tensor_cache: bool = False) -> None:
     """Replace a module's `forward` by one that captures an HPU graph per set of input shapes, without gradients.
 
-    [verify: wrapped-module-agrees, graphs-are-refused-in-eager-mode]
-
     Args:
         module: The `torch.nn.Module`, changed in place.
         max_graphs: Largest number of graphs; further shapes run without one. None for no limit.
@@ -304,23 +277,19 @@ def wrap_in_hpu_graph(module: object, *, max_graphs: int | None = None, disable_
 
     Raises:
         RuntimeError: The bridge is in eager mode, where it has no graphs.
-    """
+    """  # hpu-doctor verify: wrapped-module-agrees, graphs-are-refused-in-eager-mode
     _graph_function("wrap_in_hpu_graph")(module, disable_tensor_cache=disable_tensor_cache, max_graphs=max_graphs)
 
 
 def device_count() -> int:
-    """Return the number of devices that the driver reports, regardless of HABANA_VISIBLE_MODULES. Opens no device.
-
-    [verify: device-count-opens-no-card]
-    """
+    """Return the number of devices that the driver reports, regardless of HABANA_VISIBLE_MODULES. Opens no device."""
+    # hpu-doctor verify: device-count-opens-no-card
     return int(_import("hpu").device_count())
 
 
 def generation() -> str:
-    """Return the generation of the devices: "GAUDI", "GAUDI2" or "GAUDI3". Opens no device.
-
-    [verify: generation-opens-no-card]
-    """
+    """Return the generation of the devices: "GAUDI", "GAUDI2" or "GAUDI3". Opens no device."""
+    # hpu-doctor verify: generation-opens-no-card
     # The public `hpu.get_device_name` opens the device. `_get_device_type` does not, and DeepSpeed and Optimum use it,
     # too. Its result is an enum member: synDeviceGaudi, synDeviceGaudi2, ...
     kind = _import("utils.experimental")._get_device_type()  # noqa: SLF001 - see above
@@ -331,19 +300,15 @@ def generation() -> str:
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error means that the device ran out of memory.
 
-    [verify: out-of-memory-text]
-
     Args:
         error: A RuntimeError of the bridge, which has no error class of its own for this, or torch's OutOfMemoryError.
-    """
+    """  # hpu-doctor verify: out-of-memory-text
     return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)
 
 
 def is_fp16_supported() -> bool:
-    """Return whether the devices support float16, as all but the first generation do. Opens no device.
-
-    [verify: float16-from-gaudi2]
-    """
+    """Return whether the devices support float16, as all but the first generation do. Opens no device."""
+    # hpu-doctor verify: float16-from-gaudi2
     # The bridge has no public function for it; DeepSpeed uses this one, too.
     return bool(_import("utils.experimental")._is_fp16_supported())  # noqa: SLF001 - see above
 
@@ -362,11 +327,9 @@ def optional_module(name: str) -> ModuleType | None:
 def transformer_engine() -> ModuleType:
     """Import Intel's transformer engine, whose layers support fp8. Opens no device.
 
-    [verify: transformer-engine-can-be-imported]
-
     Raises:
         ModuleNotFoundError: The bridge is not installed, or has no transformer engine.
-    """
+    """  # hpu-doctor verify: transformer-engine-can-be-imported
     load()
     name = f"{_BRIDGE}.hpex.experimental.transformer_engine"
     try:
@@ -381,33 +344,27 @@ def transformer_engine() -> ModuleType:
 
 
 def set_inference_env() -> None:
-    """Prepare the bridge for inference with quantized modules, before they are converted and moved. Opens no device.
-
-    [verify: call-hpu-inference-set-env, call-hpu-set-env]
-    """
+    """Prepare the bridge for inference with quantized modules, before they are converted and moved. Opens no device."""
+    # hpu-doctor verify: call-hpu-inference-set-env, call-hpu-set-env
     core = _import("core")
     # Bridges up to 1.19 have the old name only, and later ones warn about it.
     (core.hpu_inference_set_env if hasattr(core, "hpu_inference_set_env") else core.hpu_set_env)()
 
 
 def initialize_inference(module: object) -> None:
-    """Mark the scales of a converted module, a `torch.nn.Module` on the device, as constants.
-
-    [verify: call-hpu-inference-initialize]
-    """
+    """Mark the scales of a converted module, a `torch.nn.Module` on the device, as constants."""
+    # hpu-doctor verify: call-hpu-inference-initialize
     _import("core").hpu_inference_initialize(module, mark_only_scales_as_const=True)
 
 
 def initialize_distributed(world_size: int, rank: int, local_rank: int) -> tuple[int, int, int]:
     """Call the bridge's `initialize_distributed_hpu`, which sets the distributed variables. Opens no device.
 
-    [verify: rank-selects-module]
-
     Use `hpu_core.initialize_hccl`, which validates the arguments and selects the device.
 
     Returns:
         (world_size, rank, local_rank) as the bridge reports them.
-    """
+    """  # hpu-doctor verify: rank-selects-module
     world, index, local = load_hccl().initialize_distributed_hpu(
         world_size=world_size, rank=rank, local_rank=local_rank
     )
@@ -417,10 +374,8 @@ def initialize_distributed(world_size: int, rank: int, local_rank: int) -> tuple
 def track_rendezvous_env() -> None:
     """Record whether the bridge's import sets MASTER_ADDR and MASTER_PORT when other code imports it.
 
-    [verify: plain-process-gets-fixed-endpoint]
-
     Runs during `import torch`, which imports the bridge in eager mode, before or after this.
-    """
+    """  # hpu-doctor verify: plain-process-gets-fixed-endpoint
     if is_loaded() and _is_being_imported("torch"):
         _rendezvous_env.record_past_import()
     _rendezvous_hook.install()
@@ -429,10 +384,8 @@ def track_rendezvous_env() -> None:
 def clear_default_rendezvous_env() -> None:
     """Remove MASTER_ADDR and MASTER_PORT if the bridge's import has set them to its fixed endpoint.
 
-    [verify: plain-process-gets-fixed-endpoint]
-
     Variables that the user set stay, and so do those of a bridge whose import `track_rendezvous_env` has not seen.
-    """
+    """  # hpu-doctor verify: plain-process-gets-fixed-endpoint
     _rendezvous_env.clear()
 
 

@@ -22,8 +22,6 @@ _selected: str | None = None
 def initialize_hccl(world_size: int, rank: int, local_rank: int) -> tuple[int, int, int]:
     """Initialize HCCL for this process: set its rank and select its device, without opening the device.
 
-    [verify: rank-selects-module, visible-modules-map-local-ranks, module-id-is-kept]
-
     Sets WORLD_SIZE, RANK and LOCAL_RANK through the bridge. With more than one process, also sets HLS_MODULE_ID, the
     module that this process opens: the local rank's entry of HABANA_VISIBLE_MODULES, or the local rank itself. An
     HLS_MODULE_ID inherited from the launching process is replaced, because the bridge would keep it; a single process
@@ -43,7 +41,7 @@ def initialize_hccl(world_size: int, rank: int, local_rank: int) -> tuple[int, i
         ValueError: An argument is out of range, or HABANA_VISIBLE_MODULES is invalid or has no entry for this rank.
         ModuleNotFoundError: The Gaudi bridge is not installed.
         RuntimeError: The process has already opened another device than that of its rank.
-    """
+    """  # hpu-doctor verify: rank-selects-module, visible-modules-map-local-ranks, module-id-is-kept
     world_size = _integer("world_size", world_size)
     rank = _integer("rank", rank)
     local_rank = _integer("local_rank", local_rank)
@@ -141,11 +139,9 @@ def _module(world_size: int, local_rank: int, *, is_listed: bool = False) -> str
 def _select(module: str | None, local_rank: int) -> None:
     """Select `module` as the device that the bridge opens; None leaves the selection to the bridge.
 
-    [verify: rank-selects-module]
-
     Raises:
         RuntimeError: The process has already opened another device.
-    """
+    """  # hpu-doctor verify: rank-selects-module
     global _selected  # noqa: PLW0603 - a process opens one device.
     chosen = os.environ.get(_MODULE)
     # The bridge has chosen the open card, and opens another one than HLS_MODULE_ID for a rank whose card is in use.

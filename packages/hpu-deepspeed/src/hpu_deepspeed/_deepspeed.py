@@ -75,7 +75,7 @@ def freeze_set_device() -> Iterator[None]:
     """Disable `set_device` of DeepSpeed's accelerator inside the context.
 
     DeepSpeed passes the local rank, which the bridge takes for a module number. The strategy has chosen the device.
-    """
+    """  # hpu-doctor verify: set-device-edits-the-module
     accelerator = load().accelerator.get_accelerator()
     accelerator.set_device = _noop_set_device
     try:

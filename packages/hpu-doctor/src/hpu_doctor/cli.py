@@ -171,21 +171,18 @@ def verify(context: click.Context, /, folder: Path, names: tuple[str, ...], **op
     opens a card, which must be free. Nothing is written outside the folder of the report, and the report names no
     machine, user, path or serial number. The exit code is 0 if all that was tried holds, and 1 otherwise.
     """
+    # First, because importing torch and the bridge sets variables, whose defaults the programs look at.
+    environ = dict(os.environ)
     from hpu_doctor.verify import command
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        occupied = any(folder.iterdir())
-    except OSError as error:
-        raise click.FileError(str(folder), error.strerror) from error
-    if occupied:
-        raise click.UsageError(f"`--out` must be a new or empty folder, got {str(folder)!r}")
-    try:
-        chosen = command.choose(names, quick=options.pop("quick"))
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
     with _report_internal_error():
-        report = command.run(chosen, folder, os.environ, **options)
+        try:
+            chosen = command.choose(names, quick=options.pop("quick"))
+            report = command.run(chosen, folder, environ, **options)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+        except OSError as error:
+            raise click.FileError(str(folder), error.strerror) from error
     if context.obj:
         click.echo(json.dumps(report, indent=2))
     else:
@@ -280,6 +277,8 @@ def _report_internal_error() -> Iterator[None]:
         # torch, the bridge and pyhlml may print while they are imported.
         with contextlib.redirect_stdout(sys.stderr):
             yield
+    except click.ClickException:
+        raise
     except Exception as error:  # noqa: BLE001 - a tool for broken machines should not print a traceback.
         message = (
             f"hpu-doctor: internal error: {type(error).__name__}: {error}. Please report it with the output of "

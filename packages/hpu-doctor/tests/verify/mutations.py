@@ -14,6 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from hpu_doctor.verify import register
+from hpu_doctor.verify.assumption import STRICT
+
 Mutation = Callable[[], object]
 MUTATIONS: dict[str, tuple[str, ...]] = {}
 _FUNCTIONS: dict[str, Mutation] = {}
@@ -346,6 +349,14 @@ def init_does_nothing() -> None:
     replace(f"{HPU}init", returning(None))
 
 
+@breaks("first-open-works")
+def init_fails() -> None:
+    def init() -> None:
+        raise RuntimeError("the first card has a cold")
+
+    replace(f"{HPU}init", init)
+
+
 @breaks("index-above-0-is-refused", "tensors-are-on-index-0")
 def every_device_is_the_cpu() -> None:
     torch = module("torch")
@@ -565,6 +576,13 @@ def checkpoints_load_to_the_cpu() -> None:
     torch = module("torch")
     original = torch.load
     torch.load = lambda file, map_location=None: original(file, map_location="cpu")
+
+
+@breaks("saving-copies-tensors-in-lazy-mode")
+def saved_tensors_share_a_storage() -> None:
+    torch = module("torch")
+    whole = torch.full((4,), 2.0)
+    torch.load = returning([whole, whole[:2]])
 
 
 @breaks("pinned-memory-copies")
@@ -848,6 +866,7 @@ def other_backends() -> None:
     "new-shape-recompiles",
     "nonzero-runs-in-a-compiled-function",
     "static-option-is-accepted",
+    "inductor-is-refused",
 )
 def compiling_changes_the_result() -> None:
     replace("torch:compile", lambda target, **_: lambda *args: _shifted(target(*args)))
@@ -1166,6 +1185,34 @@ def groups_are_of_all_ranks() -> None:
     dist.all_reduce = lambda tensor, group=None: tensor.add_(7)
 
 
+# Points for the planner, which a card alone shows
+
+
+@breaks(
+    "matmul-bfloat16",
+    "matmul-float32",
+    "matmul-float16",
+    "memory-bandwidth",
+    "launch-cost",
+    "graph-launch-cost",
+    "host-read-cost",
+    "time-of-all-reduce",
+    "time-of-all-gather",
+    "time-of-reduce-scatter",
+)
+def clock_stands_still() -> None:
+    replace("time:perf_counter", returning(0.0))
+
+
+# What differs on a simulated card without strict mode, or on any.
+ON_A_SIMULATED_CARD = (
+    *(assumption.id for assumption in register.assumptions() if assumption.simulator == STRICT),
+    "bridge-logs-lane",
+    "masked-rows-are-not-numbers",
+    "memory-instants",
+    "numbers-differ-from-the-cpu",
+    "torch-version-is-required",
+)
 # Settings that only a process of its own reads.
 FRESH = {
     "list-replaces-the-default": {"PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST": "/no-such-file"},

@@ -138,10 +138,10 @@ class Assumption:
         ranks: Whether the program runs as a job of one rank per card.
         simulator: "" if any simulated card shows it, "strict" if only one in strict mode does, "hardware" if none.
         reason: Why no simulated card shows it.
-        fresh: Whether the program imports the bridge itself.
         quick: Whether the program takes less than a second on a simulated card.
         seconds: Time limit.
-        variables: Environment variables of the process.
+        variables: Environment variables that the process starts with.
+        files: Texts in the folder of the process, by name.
     """
 
     id: str
@@ -157,10 +157,10 @@ class Assumption:
     ranks: bool = False
     simulator: Literal["", "strict", "hardware"] = ""
     reason: str = ""
-    fresh: bool = False
     quick: bool = True
     seconds: int = 60
     variables: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_point(self) -> bool:

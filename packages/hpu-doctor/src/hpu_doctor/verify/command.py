@@ -1,16 +1,21 @@
 """The command `hpu-doctor verify`: chooses assumptions, runs them, and writes the report."""
 
+import contextlib
 import datetime as dt
+import shutil
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from hpu_core import info
+from hpu_core import bridge, info
 from hpu_doctor.verify import register, report, runner
 from hpu_doctor.verify.assumption import Assumption
 from hpu_doctor.verify.privacy import Redactor
+from hpu_doctor.verify.runner import Outcome
 from hpu_doctor.verify.schema import Report
 
 
@@ -41,43 +46,78 @@ def run(  # noqa: PLR0913 - the options of the command.
     points: bool = False,
     fork: bool = False,
 ) -> Report:
-    """Try assumptions, and write the report to an existing folder.
+    """Try assumptions, and write the report. Ctrl-C and SIGTERM end the run; the report then has what was tried.
 
     Args:
         assumptions: The assumptions.
-        folder: Folder of the report.
+        folder: Folder of the report, new or empty.
         environ: Environment of the programs.
         all_cards: Whether to try what needs all cards.
         minutes: Time after which no further program starts.
         points: Whether to measure times on simulated cards.
         fork: Whether to fork the programs from one process.
+
+    Raises:
+        ValueError: The folder is not empty, or there is nothing to try.
+        OSError: The report cannot be written. Nothing is left of it.
     """
-    # First, because collecting the facts imports the bridge, which sets variables.
-    environ = dict(environ)
+    if folder.exists() and any(folder.iterdir()):
+        raise ValueError(f"`--out` must be a new or empty folder, got {str(folder)!r}")
     redactor = Redactor.of_this_machine(environ)
     start = time.monotonic()
     system = info.collect()
     target = runner.Target.of(system, environ)
-    outcomes = []
-    with tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".scratch-") as scratch:
-        seconds = None if minutes is None else 60 * minutes
-        results = runner.run(
-            assumptions,
-            target,
-            Path(scratch),
-            environ,
-            all_cards=all_cards,
-            points=points,
-            seconds=seconds,
-            fork=fork,
+    if not bridge.is_installed():
+        raise ValueError(
+            "verify needs a card and the bridge, `habana_frameworks`: run it in Intel's PyTorch image for Gaudi, or on "
+            "simulated cards by `hpu-sim run hpu-doctor verify`"
         )
-        for number, outcome in enumerate(results, start=1):
-            _show_progress(number, len(assumptions), outcome)
-            outcomes.append(outcome)
-    date = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
-    result = report.build(outcomes, system, target, redactor, date=date, seconds=time.monotonic() - start)
-    report.write(result, outcomes, folder, redactor)
+    if not target.cards:
+        raise ValueError("verify needs a card, and none of this machine can be used: run `hpu-info`")
+    outcomes: list[Outcome] = []
+    ending = "the run was interrupted"
+    with _new_files(folder):
+        with _sigterm_as_interrupt(), tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".scratch-") as scratch:
+            seconds = None if minutes is None else 60 * minutes
+            options: Any = {"all_cards": all_cards, "points": points, "seconds": seconds, "fork": fork}
+            try:
+                with contextlib.closing(runner.run(assumptions, target, Path(scratch), environ, **options)) as results:
+                    for number, outcome in enumerate(results, start=1):
+                        _show_progress(number, len(assumptions), outcome)
+                        outcomes.append(outcome)
+            except KeyboardInterrupt:
+                pass
+            except OSError as error:
+                # A full disk, for one. What was tried may still fit when the scratch folder is gone.
+                ending = f"the run could not go on: {error.strerror}"
+        left = assumptions[len(outcomes) :]
+        outcomes += [Outcome(assumption=assumption, state="not tried", reason=ending) for assumption in left]
+        date = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
+        result = report.build(outcomes, system, target, redactor, date=date, seconds=time.monotonic() - start)
+        report.write(result, outcomes, folder, redactor)
     return result
+
+
+@contextlib.contextmanager
+def _new_files(folder: Path) -> Iterator[None]:
+    """Create a folder unless it exists, and leave nothing in it if the body fails."""
+    exists = folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        for path in [*folder.iterdir()] if exists else [folder]:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        raise
+
+
+@contextlib.contextmanager
+def _sigterm_as_interrupt() -> Iterator[None]:
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def summarize(result: Report) -> str:
@@ -86,7 +126,7 @@ def summarize(result: Report) -> str:
     return "\n".join([report.title(result), *(f"differs: {name}" for name in differing)])
 
 
-def _show_progress(number: int, count: int, outcome: runner.Outcome) -> None:
+def _show_progress(number: int, count: int, outcome: Outcome) -> None:
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{number}/{count} {outcome.assumption.id}: {outcome.state}")
         sys.stderr.write("\n" if number == count else "")

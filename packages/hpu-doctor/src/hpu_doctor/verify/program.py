@@ -9,6 +9,7 @@ A program works in a scratch folder. Files that it leaves in the subfolder `ATTA
 import contextlib
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -59,12 +60,11 @@ def main(arguments: list[str]) -> None:
     assumption = register.find(arguments[0])
     supervision.bound_files()
     folder = Path(arguments[1])
-    if not assumption.fresh:
-        # What loading costs is not the program's.
-        with contextlib.suppress(ImportError):
-            _load()
-    sys.stdin.readline()
-    if not run(assumption, folder):
+    # What loading costs is not the program's.
+    with contextlib.suppress(ImportError):
+        bridge.load()
+    # The end of the input without a line is that of `runner`.
+    if not sys.stdin.readline() or not run(assumption, folder):
         sys.exit(1)
 
 
@@ -74,9 +74,11 @@ def serve(before: Callable[[str], object] | None = None) -> None:
     Args:
         before: Called in each forked process with the id, before the program.
     """
+    # A signal that ends this process ends the programs as well.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     answers = os.fdopen(os.dup(_STDOUT), "w", encoding="utf-8")
     os.dup2(_STDERR, _STDOUT)
-    _load()
+    bridge.load()
     for request in _requests(sys.stdin):
         assumption = register.find(request.id)
         # A tuple of pids before the first wait, so that ranks run together.
@@ -105,12 +107,6 @@ def run(assumption: Assumption, folder: Path) -> bool:
     return "error" not in result
 
 
-def _load() -> None:
-    import torch  # noqa: F401 - what loading it does is part of every program's environment.
-
-    bridge.load()
-
-
 def _requests(stream: IO[str]) -> Iterator[Request]:
     for line in stream:
         values = json.loads(line)
@@ -124,7 +120,6 @@ def _fork(assumption: Assumption, request: Request, rank: int, before: Callable[
     code = 1
     try:
         supervision.bound_files()
-        os.environ.update(assumption.variables)
         os.environ.update(request.ranks[rank])
         folder = Path(request.folder)
         _redirect_output(output_file(folder, rank))

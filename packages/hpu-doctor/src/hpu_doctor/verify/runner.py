@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -44,6 +44,8 @@ _DROPPED: Final = (
     "RANK",
     "WORLD_SIZE",
 )
+# Errors that say nothing of an assumption: another process has the card, or the program could not write.
+_OBSTACLES: Final = ("Device acquire failed", "No space left on device")
 _DROPPED_PREFIXES: Final = ("PT_", "OMPI_", "SLURM_", "PMI_", "PMIX_")
 
 
@@ -113,7 +115,7 @@ def run(  # noqa: PLR0913 - keyword arguments of one call.
     points: bool = False,
     seconds: float | None = None,
     fork: bool = False,
-) -> Iterator[Outcome]:
+) -> Generator[Outcome, None, None]:
     """Try assumptions, and yield the outcome of each, in their order.
 
     Args:
@@ -143,6 +145,8 @@ def run(  # noqa: PLR0913 - keyword arguments of one call.
                 if not reason:
                     folder = scratch / assumption.id
                     folder.mkdir()
+                    for name, text in assumption.files.items():
+                        (folder / name).write_text(text, encoding="utf-8")
                     ranks = _rank_variables(assumption, target)
                     processes = _Processes(assumption, folder, base, ranks, servers)
                 ready.append((assumption, reason, processes))
@@ -179,7 +183,8 @@ class _Processes:
         self._assumption = assumption
         self._folder = folder
         self._ranks = ranks
-        self._servers = None if assumption.fresh else servers
+        # A server has loaded the bridge without the variables.
+        self._servers = None if assumption.variables else servers
         self._started: list[subprocess.Popen[bytes]] = []
         if self._servers is None:
             environ = {**base, **_mode_variables(assumption), **assumption.variables}
@@ -199,7 +204,7 @@ class _Processes:
             ending = self._servers.run(self._assumption, self._folder, self._ranks)
         else:
             for process in self._started:
-                _close(process)
+                _close(process, b"\n")
             ending = supervision.wait([process.pid for process in self._started], Limits(self._assumption.seconds))
             for process in self._started:
                 # Already waited for.
@@ -225,6 +230,9 @@ class _Processes:
         reason = next((result["not_tried"] for result in results if "not_tried" in result), None)
         if error is None and ending is not None:
             error = f"the program {ending}{self._last_lines()}"
+        if obstacle := next((text for text in _OBSTACLES if text in (error or "")), None):
+            # Also if the assumption is about it: then its program returns the text.
+            return replace(known, state="not tried", reason=f"{obstacle}: {error}")
         if error is not None:
             return replace(known, seen=error)
         if reason is not None:
@@ -252,8 +260,10 @@ class _Servers:
     def __enter__(self) -> "Self":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         for server in self._servers.values():
+            if kind is not None:
+                server.terminate()
             # It ends with its input.
             server.communicate()
 
@@ -267,6 +277,8 @@ class _Servers:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
+                # Ctrl-C is this process's, which ends the other.
+                start_new_session=True,
             )
         request = {"id": assumption.id, "folder": str(folder), "ranks": list(ranks)}
         if server.stdin is None or server.stdout is None:
@@ -323,10 +335,11 @@ def _rank_variables(assumption: Assumption, target: Target) -> list[dict[str, st
     return [{**job, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(target.cards)]
 
 
-def _close(process: "subprocess.Popen[bytes]") -> None:
+def _close(process: "subprocess.Popen[bytes]", line: bytes = b"") -> None:
     if process.stdin is not None:
         # It has ended already if loading the bridge failed.
         with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(line)
             process.stdin.close()
 
 

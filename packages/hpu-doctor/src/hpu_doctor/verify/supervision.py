@@ -47,21 +47,24 @@ def wait(pids: list[int], limits: Limits) -> str | None:
     running = set(pids)
     failures: list[str] = []
     deadline = time.monotonic() + limits.seconds
-    while running and not failures:
-        for pid in sorted(running):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                running.discard(pid)
-                failures += _failure(status)
-        if any(_resident_bytes(pid) > limits.bytes for pid in running):
-            failures.append(f"used more than {limits.bytes >> 30} GiB of memory")
-        elif running and time.monotonic() > deadline:
-            failures.append(f"did not end within {limits.seconds:g} seconds")
-        if running and not failures:
-            time.sleep(_POLL_SECONDS)
-    for pid in running:
-        kill_group(pid)
-        os.waitpid(pid, 0)
+    try:
+        while running and not failures:
+            for pid in sorted(running):
+                ended, status = os.waitpid(pid, os.WNOHANG)
+                if ended:
+                    running.discard(pid)
+                    failures += _failure(status)
+            if any(_resident_bytes(pid) > limits.bytes for pid in running):
+                failures.append(f"used more than {limits.bytes >> 30} GiB of memory")
+            elif running and time.monotonic() > deadline:
+                failures.append(f"did not end within {limits.seconds:g} seconds")
+            if running and not failures:
+                time.sleep(_POLL_SECONDS)
+    finally:
+        # Also when this process is interrupted.
+        for pid in running:
+            kill_group(pid)
+            os.waitpid(pid, 0)
     return failures[0] if failures else None
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hpu_core import bridge
+from hpu_doctor.verify import supervision
 from hpu_doctor.verify.assumption import NotTriedError
 
 # The published sources of the bridge, 1.19.0; paths below python_packages/habana_frameworks/torch unless they start
@@ -102,8 +103,6 @@ def in_fork(
         seconds: Time after which the child is killed.
         meanwhile: Called in this process after the fork.
     """
-    from hpu_doctor.verify import supervision
-
     read, write = os.pipe()
     pid = os.fork()
     if not pid:

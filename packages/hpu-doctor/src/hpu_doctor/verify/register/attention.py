@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import torch
+
 from hpu_doctor.verify.assumption import Contains, Subject
 from hpu_doctor.verify.register._tools import BRIDGE, error_of, hpu, module
 
@@ -10,8 +12,6 @@ assume = SUBJECT.assume
 
 
 def _inputs(heads: int = 2) -> tuple[Any, Any, Any]:
-    import torch
-
     torch.manual_seed(0)
     query = torch.randn(1, heads, 8, 16).to("hpu")
     key, value = torch.randn(2, 1, 2, 8, 16).to("hpu").unbind()
@@ -33,7 +33,6 @@ def _fused() -> Any:
 )
 def torch_attention_is_decomposed() -> object:
     """`scaled_dot_product_attention` runs as separate products and a softmax."""
-    import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
     seen: list[str] = []
@@ -57,8 +56,6 @@ def torch_attention_is_decomposed() -> object:
 )
 def fused_attention_agrees() -> object:
     """`FusedSDPA` computes what torch's function does, to the precision of bfloat16."""
-    import torch
-
     inputs = _inputs()
     fused = _fused().apply(*inputs, None, 0.0, True)
     query, key, value = (tensor.cpu() for tensor in inputs)
@@ -97,8 +94,6 @@ def fused_attention_groups_queries() -> object:
 )
 def valid_lengths_need_causal() -> object:
     """`FusedSDPA` refuses `valid_seq_len` without `is_causal`."""
-    import torch
-
     lengths = torch.tensor([4], dtype=torch.int32).to("hpu")
     query, key, value = _inputs()
 
@@ -131,8 +126,6 @@ def fused_attention_has_gradients() -> object:
 )
 def masked_rows_are_not_numbers() -> object:
     """`FusedSDPA` returns NaN for a row that is masked entirely."""
-    import torch
-
     query, key, value = _inputs()
     mask = torch.zeros(1, 1, 8, 8, dtype=torch.bool).to("hpu")
     return bool(_fused().apply(query, key, value, mask).isnan().any().cpu())
@@ -158,8 +151,6 @@ def recompute_can_be_switched() -> object:
 )
 def fused_clip_norm_returns_the_norm() -> object:
     """`FusedClipNorm.clip_norm` clips gradients in place and returns their norm."""
-    import torch
-
     parameter = torch.nn.Parameter(torch.ones(4, device="hpu"))
     parameter.grad = torch.full((4,), 2.0, device="hpu")
     norm = module("hpex.normalization").FusedClipNorm([parameter], 1.0).clip_norm([parameter])

@@ -1,10 +1,11 @@
 """Automatic mixed precision: which operators run in which dtype."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from hpu_core import bridge
+import torch
+from torch.nn import functional
+
 from hpu_doctor.verify.assumption import Subject
 from hpu_doctor.verify.register._tools import BRIDGE, TORCH
 
@@ -16,8 +17,6 @@ _LISTS = BRIDGE + "hpu_ops/autocast_helpers.h:34-137"
 
 def _dtypes(operators: dict[str, Callable[[Any], Any]], dtype: Any = None) -> dict[str, str]:
     """Return the dtype of each operator's result under autocast, for float32 unless another dtype is given."""
-    import torch
-
     inputs = torch.full((2, 4, 4), 0.5, dtype=dtype or torch.float32, device="hpu")
     with torch.autocast("hpu", dtype=torch.bfloat16):
         return {name: str(operator(inputs).dtype).removeprefix("torch.") for name, operator in operators.items()}
@@ -33,9 +32,6 @@ def _dtypes(operators: dict[str, Callable[[Any], Any]], dtype: Any = None) -> di
 )
 def products_are_lowered() -> object:
     """Products, convolutions, `mul` and `mean` run in bfloat16."""
-    import torch
-    from torch.nn import functional
-
     weight = torch.ones(4, 4, device="hpu")
     return _dtypes(
         {
@@ -56,8 +52,6 @@ def products_are_lowered() -> object:
 )
 def softmax_is_lowered() -> object:
     """Unlike on CUDA, softmax, log_softmax and dropout run in bfloat16."""
-    from torch.nn import functional
-
     return _dtypes(
         {
             "softmax": lambda x: functional.softmax(x, -1),
@@ -75,9 +69,6 @@ def softmax_is_lowered() -> object:
 )
 def norms_are_lowered() -> object:
     """Norms run in bfloat16 with weights in float32: only their first argument is cast."""
-    import torch
-    from torch.nn import functional
-
     weight = torch.ones(4, device="hpu")
     return _dtypes(
         {
@@ -94,9 +85,6 @@ def norms_are_lowered() -> object:
 )
 def losses_stay_in_float32() -> object:
     """Exponentials, powers, divisions, losses and `topk` run in float32 for bfloat16 inputs."""
-    import torch
-    from torch.nn import functional
-
     return _dtypes(
         {
             "exp": torch.exp,
@@ -118,8 +106,6 @@ def losses_stay_in_float32() -> object:
 )
 def sums_are_promoted() -> object:
     """`add`, `cat` and `stack` of bfloat16 and float32 give float32."""
-    import torch
-
     other = torch.full((2, 4, 4), 0.5, dtype=torch.bfloat16, device="hpu")
     return _dtypes(
         {
@@ -137,8 +123,6 @@ def sums_are_promoted() -> object:
 )
 def other_operators_keep_their_dtype() -> object:
     """Operators in no list, such as `sum`, run in the dtype of their input."""
-    import torch
-
     return _dtypes({"sum": torch.sum, "relu": torch.relu, "abs": torch.abs}, torch.bfloat16)
 
 
@@ -149,8 +133,6 @@ def other_operators_keep_their_dtype() -> object:
 )
 def default_dtype_is_bfloat16() -> object:
     """`torch.autocast("hpu")` without a dtype computes in bfloat16."""
-    import torch
-
     with torch.autocast("hpu"):
         return str((torch.ones(2, 2, device="hpu") @ torch.ones(2, 2, device="hpu")).dtype)
 
@@ -162,8 +144,6 @@ def default_dtype_is_bfloat16() -> object:
 )
 def cpu_tensors_are_not_cast() -> object:
     """`torch.autocast("hpu")` does not cast operators of CPU tensors."""
-    import torch
-
     with torch.autocast("hpu", dtype=torch.bfloat16):
         return str((torch.ones(2, 2) @ torch.ones(2, 2)).dtype)
 
@@ -175,8 +155,6 @@ def cpu_tensors_are_not_cast() -> object:
 )
 def casts_are_not_cached() -> object:
     """A weight that changes within an autocast block is cast again."""
-    import torch
-
     weight = torch.nn.Parameter(torch.ones(2, 2, device="hpu"))
     ones = torch.ones(1, 2, device="hpu")
     with torch.autocast("hpu", dtype=torch.bfloat16):
@@ -190,20 +168,14 @@ def casts_are_not_cached() -> object:
     source=BRIDGE + "hpu_ops/autocast_helpers.h:26-28; hpu_ops/backend/autocast_helpers.cpp:24-65",
     expected=["float32", "bfloat16"],
     mode="eager",
-    fresh=True,
     quick=False,
     variables={"PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST": "lower.txt"},
+    files={"lower.txt": "relu\n"},
     means={"hpu-precision": "its lists of operators would add to the defaults instead of replacing them."},
 )
 def list_replaces_the_default() -> object:
     """The file of PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST replaces the default list."""
-    # The list is read once, at the latest by the import of torch.
-    Path("lower.txt").write_text("relu\n", encoding="utf-8")
-    import torch
-
-    bridge.load()
-    found = _dtypes({"matmul": lambda x: x @ x, "relu": torch.relu})
-    return list(found.values())
+    return list(_dtypes({"matmul": lambda x: x @ x, "relu": torch.relu}).values())
 
 
 @assume(
@@ -214,7 +186,5 @@ def list_replaces_the_default() -> object:
 )
 def grad_scaler_exists() -> object:
     """`torch.amp.GradScaler("hpu")` can be created."""
-    import torch
-
     scaler: Any = torch.amp.GradScaler
     return type(scaler("hpu")).__name__

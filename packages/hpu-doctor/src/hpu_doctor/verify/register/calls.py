@@ -3,6 +3,8 @@
 import functools
 from typing import Any, Final
 
+import torch
+
 from hpu_doctor.verify.assumption import NotTriedError, Subject
 from hpu_doctor.verify.register._tools import BRIDGE, LATER, attribute, existing, hpu, module, parameters_of
 
@@ -10,103 +12,48 @@ SUBJECT = Subject("Functions of the bridge")
 assume = SUBJECT.assume
 
 _CORE_MEANS = "the call in `hpu_core.bridge` would raise a TypeError or an AttributeError."
-# Module, function, parameters, source, packages that call it, and other fields.
-FUNCTIONS: Final[tuple[tuple[str, str, list[str], str, tuple[str, ...], dict[str, Any]], ...]] = (
-    ("core", "mark_step", ["device_str", "sync"], BRIDGE + "core/step_closure.py", ("hpu-core",), {}),
-    ("core", "is_lazy", [], BRIDGE + "utils/internal.py:25-28", ("hpu-core", "hpu-fsdp"), {}),
-    ("hpu", "init", [], BRIDGE + "hpu/__init__.py", ("hpu-core",), {}),
-    ("hpu", "is_initialized", [], BRIDGE + "hpu/__init__.py", ("hpu-core",), {}),
-    ("hpu", "is_available", [], BRIDGE + "hpu/__init__.py", ("hpu-core",), {}),
-    ("hpu", "device_count", [], BRIDGE + "hpu/__init__.py", ("hpu-core",), {}),
-    ("hpu", "synchronize", [], BRIDGE + "hpu/__init__.py", ("hpu-core", "hpu-doctor"), {}),
-    ("hpu", "set_device", ["device"], BRIDGE + "hpu/__init__.py", ("hpu-deepspeed", "hpu-fsdp"), {}),
-    ("hpu", "get_rng_state", ["device"], BRIDGE + "hpu/random.py:47-58", ("hpu-core",), {}),
-    ("hpu", "set_rng_state", ["new_state", "device"], BRIDGE + "hpu/random.py", ("hpu-core",), {}),
-    ("hpu", "memory_stats", ["device"], BRIDGE + "hpu/memory.py:153-180", ("hpu-core", "hpu-profiler"), {}),
-    ("hpu", "metric_global", ["name"], BRIDGE + "hpu/metrics.py", ("hpu-core", "hpu-bucketing"), {}),
-    (
-        "hpu",
-        "wrap_in_hpu_graph",
-        ["module", "asynchronous", "disable_tensor_cache", "dry_run", "max_graphs"],
-        BRIDGE + "hpu/graphs.py",
-        ("hpu-bucketing",),
-        {"mode": "lazy"},
-    ),
-    ("hpu", "ModuleCacher.__init__", ["max_graphs"], BRIDGE + "hpu/graphs.py", ("hpu-bucketing",), {"mode": "lazy"}),
-    (
-        "hpu",
-        "ModuleCacher.__call__",
-        [
-            "model",
-            "use_lfu",
-            "inplace",
-            "allow_unused_input",
-            "asynchronous",
-            "have_grad_accumulation",
-            "log_frequency",
-            "verbose",
-            "disable_tensor_cache",
-            "dry_run",
-        ],
-        BRIDGE + "hpu/graphs.py",
-        ("hpu-bucketing",),
-        {"mode": "lazy"},
-    ),
-    (
-        "internal.bridge_config",
-        "env_setting",
-        ["name", "value"],
-        "vllm-gaudi v1/worker/hpu_model_runner.py:6231-6241",
-        ("hpu-bucketing",),
-        {},
-    ),
-    (
-        "utils.experimental",
-        "_get_device_type",
-        [],
-        "DeepSpeed and optimum-habana call it without arguments",
-        ("hpu-core",),
-        {},
-    ),
-    (
-        "utils.experimental",
-        "_is_fp16_supported",
-        [],
-        "DeepSpeed calls it without arguments",
-        ("hpu-core", "hpu-precision"),
-        {},
-    ),
-    (
-        "distributed.hccl",
-        "initialize_distributed_hpu",
-        ["world_size", "rank", "local_rank"],
-        BRIDGE + "distributed/hccl/__init__.py",
-        ("hpu-core", "hpu-ddp"),
-        {},
-    ),
-    ("core", "hpu_set_env", ["model"], BRIDGE + "core/quantization.py", ("hpu-precision",), {"releases": "<=1.19"}),
-    (
-        "core",
-        "hpu_inference_set_env",
-        ["model"],
-        LATER + "core/quantization.py",
-        ("hpu-precision",),
-        {"releases": ">=1.20"},
-    ),
+_WRAP = "module asynchronous disable_tensor_cache dry_run max_graphs"
+_CACHE = (
+    "model use_lfu inplace allow_unused_input asynchronous have_grad_accumulation log_frequency verbose "
+    "disable_tensor_cache dry_run"
+)
+_INIT = "model mark_only_scales_as_const optimizer args"
+_INIT_LATER = "model mark_only_scales_as_const mark_scales mark_non_scales optimizer args"
+_QUANTIZATION = BRIDGE + "core/quantization.py"
+_QUANTIZATION_LATER = LATER + "core/quantization.py"
+_HCCL = BRIDGE + "distributed/hccl/__init__.py"
+_VLLM = "vllm-gaudi v1/worker/hpu_model_runner.py:6231-6241"
+
+# Module, function, its parameters, source, packages that call it, and other fields.
+FUNCTIONS: Final[tuple[tuple[str, str, str, str, str, dict[str, Any]], ...]] = (
+    ("core", "mark_step", "device_str sync", BRIDGE + "core/step_closure.py", "hpu-core", {}),
+    ("core", "is_lazy", "", BRIDGE + "utils/internal.py:25-28", "hpu-core hpu-fsdp", {}),
+    ("hpu", "init", "", BRIDGE + "hpu/__init__.py", "hpu-core", {}),
+    ("hpu", "is_initialized", "", BRIDGE + "hpu/__init__.py", "hpu-core", {}),
+    ("hpu", "is_available", "", BRIDGE + "hpu/__init__.py", "hpu-core", {}),
+    ("hpu", "device_count", "", BRIDGE + "hpu/__init__.py", "hpu-core", {}),
+    ("hpu", "synchronize", "", BRIDGE + "hpu/__init__.py", "hpu-core hpu-doctor", {}),
+    ("hpu", "set_device", "device", BRIDGE + "hpu/__init__.py", "hpu-deepspeed hpu-fsdp", {}),
+    ("hpu", "get_rng_state", "device", BRIDGE + "hpu/random.py:47-58", "hpu-core", {}),
+    ("hpu", "set_rng_state", "new_state device", BRIDGE + "hpu/random.py", "hpu-core", {}),
+    ("hpu", "memory_stats", "device", BRIDGE + "hpu/memory.py:153-180", "hpu-core hpu-profiler", {}),
+    ("hpu", "metric_global", "name", BRIDGE + "hpu/metrics.py", "hpu-core hpu-bucketing", {}),
+    ("hpu", "wrap_in_hpu_graph", _WRAP, BRIDGE + "hpu/graphs.py", "hpu-bucketing", {"mode": "lazy"}),
+    ("hpu", "ModuleCacher.__init__", "max_graphs", BRIDGE + "hpu/graphs.py", "hpu-bucketing", {"mode": "lazy"}),
+    ("hpu", "ModuleCacher.__call__", _CACHE, BRIDGE + "hpu/graphs.py", "hpu-bucketing", {"mode": "lazy"}),
+    ("internal.bridge_config", "env_setting", "name value", _VLLM, "hpu-bucketing", {}),
+    ("utils.experimental", "_get_device_type", "", "DeepSpeed and optimum-habana call it so", "hpu-core", {}),
+    ("utils.experimental", "_is_fp16_supported", "", "DeepSpeed calls it so", "hpu-core hpu-precision", {}),
+    ("distributed.hccl", "initialize_distributed_hpu", "world_size rank local_rank", _HCCL, "hpu-core hpu-ddp", {}),
+    ("core", "hpu_set_env", "model", _QUANTIZATION, "hpu-precision", {"releases": "<=1.19"}),
+    ("core", "hpu_inference_set_env", "model", _QUANTIZATION_LATER, "hpu-precision", {"releases": ">=1.20"}),
+    ("core", "hpu_inference_initialize", _INIT, _QUANTIZATION, "hpu-precision", {"releases": "<=1.19"}),
     (
         "core",
         "hpu_inference_initialize",
-        ["model", "mark_only_scales_as_const", "optimizer", "args"],
-        BRIDGE + "core/quantization.py",
-        ("hpu-precision",),
-        {"releases": "<=1.19"},
-    ),
-    (
-        "core",
-        "hpu_inference_initialize",
-        ["model", "mark_only_scales_as_const", "mark_scales", "mark_non_scales", "optimizer", "args"],
-        LATER + "core/quantization.py",
-        ("hpu-precision",),
+        _INIT_LATER,
+        _QUANTIZATION_LATER,
+        "hpu-precision",
         {"releases": ">=1.20"},
     ),
 )
@@ -122,11 +69,11 @@ for _module, _name, _expected, _source, _packages, _fields in FUNCTIONS:
     _id = f"call-{_name.strip('_').replace('.__', '-').replace('__', '').replace('_', '-').lower()}{_suffix}"
     SUBJECT.add(
         _id,
-        f"`{_module}.{_name}` has the parameters ({', '.join(_expected)}).",
+        f"`{_module}.{_name}` has the parameters ({', '.join(_expected.split())}).",
         functools.partial(_parameters, _module, _name),
         source=_source,
-        expected=_expected,
-        means=dict.fromkeys(_packages, _CORE_MEANS),
+        expected=_expected.split(),
+        means=dict.fromkeys(_packages.split(), _CORE_MEANS),
         **_fields,
     )
 
@@ -219,8 +166,6 @@ def fused_kernels_exist() -> object:
 )
 def operators_of_the_bridge_exist() -> object:
     """`torch.ops.hpu` has the operators that models call."""
-    import torch
-
     names = ("cast_to_fp8_v2", "cast_from_fp8", "fp8_gemm_v2", "rms_norm", "sdpa_recomp_fwd")
     return [name for name in names if hasattr(torch.ops.hpu, name)]
 

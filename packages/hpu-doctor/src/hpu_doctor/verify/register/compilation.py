@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import torch
+
 from hpu_core import bridge
 from hpu_doctor.verify.assumption import AtLeast, Contains, Subject
 from hpu_doctor.verify.register._tools import BRIDGE, error_of, module
@@ -21,8 +23,6 @@ assume = SUBJECT.assume
 )
 def backend_is_registered() -> object:
     """In eager mode the backend hpu_backend is registered."""
-    import torch
-
     return "hpu_backend" in torch.compiler.list_backends()
 
 
@@ -34,8 +34,6 @@ def backend_is_registered() -> object:
 )
 def backend_is_absent_in_lazy_mode() -> object:
     """In lazy mode the backend hpu_backend is not registered."""
-    import torch
-
     return "hpu_backend" in torch.compiler.list_backends()
 
 
@@ -47,21 +45,17 @@ def backend_is_absent_in_lazy_mode() -> object:
 )
 def retired_backends_are_gone() -> object:
     """The backends aot_hpu_training_backend and aot_hpu_inference_backend are not registered."""
-    import torch
-
     names = ("aot_hpu_training_backend", "aot_hpu_inference_backend")
     return [name for name in names if name in torch.compiler.list_backends()]
 
 
 @assume(
-    source=BRIDGE + "dynamo/compile_backend/backends.py:47-72",
+    source="torch.compile's contract; " + BRIDGE + "dynamo/compile_backend/backends.py:47-72",
     expected=[True, True],
     means={"hpu-compile": "a compiled module would train otherwise."},
 )
 def compiled_module_agrees() -> object:
     """A compiled module has the results and gradients of the module itself."""
-    import torch
-
     torch.manual_seed(0)
     plain = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 2)).to("hpu")
     inputs = torch.randn(3, 4).to("hpu")
@@ -83,7 +77,6 @@ def compiled_module_agrees() -> object:
 )
 def new_shape_recompiles() -> object:
     """With dynamic=False a new shape is compiled again."""
-    import torch
     from torch._dynamo.utils import counters
 
     compiled = _compile(torch.nn.Linear(4, 2).to("hpu"), dynamic=False)
@@ -101,8 +94,6 @@ def new_shape_recompiles() -> object:
 )
 def static_option_is_accepted() -> object:
     """The option force_static_compile is accepted."""
-    import torch
-
     compiled = _compile(torch.nn.Linear(4, 2).to("hpu"), options={"force_static_compile": True})
     return compiled(torch.ones(3, 4, device="hpu")).shape == (3, 2)
 
@@ -139,7 +130,6 @@ def device_interface_is_registered() -> object:
 )
 def nonzero_runs_in_a_compiled_function() -> object:
     """A compiled function with `nonzero` gives the right result."""
-    import torch
 
     def count(tensor: Any) -> Any:
         return (tensor * 2).nonzero().shape[0]
@@ -156,13 +146,9 @@ def nonzero_runs_in_a_compiled_function() -> object:
 )
 def inductor_is_refused() -> object:
     """The backend inductor fails on hpu tensors."""
-    import torch
-
     compiled: Any = torch.compile(torch.nn.Linear(2, 2).to("hpu"), backend="inductor")
     return error_of(lambda: compiled(torch.ones(1, 2, device="hpu")).cpu())
 
 
 def _compile(target: Any, **options: Any) -> Any:
-    import torch
-
     return torch.compile(target, backend="hpu_backend", **options)

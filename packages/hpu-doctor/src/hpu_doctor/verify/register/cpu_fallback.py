@@ -1,5 +1,7 @@
 """Operators that a card does not have, and run on the CPU or are refused."""
 
+import torch
+
 from hpu_core import bridge
 from hpu_doctor.verify.assumption import Contains, Subject
 from hpu_doctor.verify.register._tools import BRIDGE, error_of, returned_or_error
@@ -44,7 +46,6 @@ def missing_operator_is_counted() -> object:
     source=BRIDGE + "hpu_ops/cpu_fallback.cpp:90-119",
     expected=Contains("is not yet supported on HPU"),
     mode="eager",
-    fresh=True,
     quick=False,
     variables={"PT_HPU_PLACE_ON_CPU": "none"},
     simulator="strict",
@@ -52,7 +53,6 @@ def missing_operator_is_counted() -> object:
 )
 def missing_operator_can_be_refused() -> object:
     """With PT_HPU_PLACE_ON_CPU=none such an operator is an error."""
-    bridge.load()
     return error_of(_airy)
 
 
@@ -67,8 +67,6 @@ def missing_operator_can_be_refused() -> object:
 )
 def training_step_stays_on_the_card() -> object:
     """A step of a small network with Adam has no operator on the CPU."""
-    import torch
-
     net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.LayerNorm(8)).to("hpu")
     optimizer = torch.optim.Adam(net.parameters())
     before = bridge.metric("cpu_fallback")["TotalNumber"]
@@ -79,6 +77,4 @@ def training_step_stays_on_the_card() -> object:
 
 
 def _airy() -> object:
-    import torch
-
     return torch.special.airy_ai(torch.ones(2, device="hpu"))

@@ -1,6 +1,10 @@
 """Opening a card, its errors, and queries that must not open one."""
 
 import os
+import re
+
+import torch
+from torch.utils import checkpoint
 
 from hpu_core import bridge
 from hpu_core.discovery import usable_modules
@@ -74,7 +78,7 @@ def generation_opens_no_card() -> object:
 
 
 @assume(
-    source="DeepSpeed accelerator/hpu_accelerator.py; " + BRIDGE + "docs of dtypes",
+    source="DeepSpeed accelerator/hpu_accelerator.py; " + "Intel's table of dtypes",
     expected=True,
     generations=_LATER_GENERATIONS,
     means={"hpu-precision": "`16-mixed` would be refused where it works."},
@@ -144,8 +148,6 @@ def capability_is_text() -> object:
 )
 def properties_are_text() -> object:
     """`get_device_properties()` is text with nine names and values."""
-    import re
-
     text = hpu().get_device_properties()
     return re.findall(r"(\w+)\s*[=:]", text) if isinstance(text, str) else type(text).__name__
 
@@ -211,8 +213,6 @@ def exit_frees_the_card() -> object:
 )
 def index_above_0_is_refused() -> object:
     """A tensor cannot be created on hpu:1."""
-    import torch
-
     return error_of(lambda: torch.empty(1, device="hpu:1"))
 
 
@@ -223,8 +223,6 @@ def index_above_0_is_refused() -> object:
 )
 def tensors_are_on_index_0() -> object:
     """A tensor that was created on "hpu" is on hpu:0."""
-    import torch
-
     return str(torch.empty(1, device="hpu").device)
 
 
@@ -296,8 +294,6 @@ def synchronize_takes_no_device() -> object:
 )
 def forked_child_gets_no_numbers() -> object:
     """A child that was forked from a process with an open card gets no result from the card."""
-    import torch
-
     ones = torch.ones(3, device="hpu")
     hpu().synchronize()
     return in_fork(lambda: (ones + 1).cpu().tolist(), seconds=10) == "[2.0, 2.0, 2.0]"
@@ -340,8 +336,6 @@ def initialized_flag_exists() -> object:
 )
 def opening_sets_checkpoint_device() -> object:
     """Opening the card makes hpu the default device of activation checkpointing."""
-    from torch.utils import checkpoint
-
     hpu().init()
     default = getattr(checkpoint, "DefaultDeviceType", None)
     return "hpu" if default is None else default.get_device_type()
@@ -364,8 +358,6 @@ def card_reaches_itself() -> object:
 )
 def event_completes() -> object:
     """After `synchronize()` an event that was recorded before is complete, and its time can be read."""
-    import torch
-
     first, last = hpu().Event(enable_timing=True), hpu().Event(enable_timing=True)
     first.record()
     torch.ones(8, device="hpu").mul_(2)

@@ -1,7 +1,10 @@
 """DeepSpeed's accelerator for hpu, the transformer engine, and fused optimizers."""
 
 import importlib
+import inspect
 from typing import Any
+
+import torch
 
 from hpu_core import bridge
 from hpu_doctor.verify.assumption import Contains, NotTriedError, Subject
@@ -76,8 +79,6 @@ def deepspeed_cannot_reset_peaks() -> object:
 )
 def deepspeed_supports_bf16() -> object:
     """DeepSpeed's dtypes on hpu have float32 and bfloat16."""
-    import torch
-
     return {torch.float32, torch.bfloat16} <= set(_accelerator().supported_dtypes())
 
 
@@ -100,8 +101,6 @@ def transformer_engine_can_be_imported() -> object:
 )
 def fp8_autocast_is_off_by_default() -> object:
     """`fp8_autocast()` is disabled by default, unlike NVIDIA's."""
-    import inspect
-
     return inspect.signature(_engine().fp8_autocast).parameters["enabled"].default
 
 
@@ -153,8 +152,6 @@ def recipe_formats() -> object:
 )
 def fp8_linear_computes() -> object:
     """`te.Linear` under fp8 is near a product in float32, and its state has `_extra_state`."""
-    import torch
-
     engine = _engine()
     torch.manual_seed(0)
     layer = engine.Linear(16, 16, bias=False)
@@ -186,8 +183,6 @@ def te_linear_parameters() -> object:
 )
 def fused_adamw_state() -> object:
     """`FusedAdamW` keeps two moments per parameter, and its step in the group."""
-    import torch
-
     parameter = torch.nn.Parameter(torch.ones(4, device="hpu"))
     optimizer = module("hpex.optimizers").FusedAdamW([parameter], lr=0.1)
     parameter.grad = torch.ones(4, device="hpu")
@@ -202,8 +197,6 @@ def fused_adamw_state() -> object:
 )
 def fused_adamw_agrees() -> object:
     """`FusedAdamW` steps as torch's AdamW does."""
-    import torch
-
     own, other = (torch.nn.Parameter(torch.ones(4, device="hpu")) for _ in range(2))
     fused = module("hpex.optimizers").FusedAdamW([own], lr=0.1, eps=1e-8, weight_decay=0.01)
     plain = torch.optim.AdamW([other], lr=0.1, eps=1e-8, weight_decay=0.01)
@@ -220,8 +213,6 @@ def fused_adamw_agrees() -> object:
 )
 def fused_lamb_refuses_amsgrad() -> object:
     """`FusedLamb(amsgrad=True)` is an error."""
-    import torch
-
     parameter = torch.nn.Parameter(torch.ones(4, device="hpu"))
     return error_of(lambda: module("hpex.optimizers").FusedLamb([parameter], amsgrad=True))
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import torch
+
 from hpu_core import bridge
 from hpu_doctor.verify.assumption import AtLeast, Contains, Subject
 from hpu_doctor.verify.register._tools import BRIDGE, LATER, core, error_of, hpu
@@ -11,8 +13,6 @@ assume = SUBJECT.assume
 
 
 def _linear() -> Any:
-    import torch
-
     torch.manual_seed(0)
     return torch.nn.Linear(4, 2).to("hpu")
 
@@ -52,8 +52,6 @@ def graphs_are_refused_in_eager_mode() -> object:
 )
 def wrapped_module_agrees() -> object:
     """A module in `wrap_in_hpu_graph` computes what it did before, also in a replay with other inputs."""
-    import torch
-
     module = _linear()
     inputs = [torch.randn(3, 4).to("hpu") for _ in range(2)]
     with torch.no_grad():
@@ -83,8 +81,6 @@ def wrapped_module_is_the_same() -> object:
 )
 def cached_module_has_gradients() -> object:
     """A module in `ModuleCacher` has the gradients that it had before."""
-    import torch
-
     plain, cached = _linear(), _linear()
     inputs = torch.randn(3, 4).to("hpu")
     plain(inputs).sum().backward()
@@ -101,8 +97,6 @@ def cached_module_has_gradients() -> object:
 )
 def replay_reads_its_inputs_again() -> object:
     """A captured graph computes from the present values of its input tensors."""
-    import torch
-
     inputs = torch.ones(2, device="hpu")
     graph = hpu().HPUGraph()
     with hpu().graph(graph):
@@ -134,8 +128,6 @@ def graph_takes_no_pool() -> object:
 )
 def capture_refuses_operators_on_the_cpu() -> object:
     """An operator on the CPU is an error within a capture."""
-    import torch
-
     inputs = torch.ones(2, device="hpu")
 
     def capture() -> None:
@@ -153,8 +145,6 @@ def capture_refuses_operators_on_the_cpu() -> object:
 )
 def capturing_can_be_asked() -> object:
     """`is_current_stream_capturing()` is true within a capture only."""
-    import torch
-
     inputs = torch.ones(2, device="hpu")
     before = hpu().is_current_stream_capturing()
     with hpu().graph(hpu().HPUGraph()):
@@ -171,8 +161,6 @@ def capturing_can_be_asked() -> object:
 )
 def graphed_callable_agrees() -> object:
     """A function of `make_graphed_callables` computes what the module did."""
-    import torch
-
     module, inputs = _linear(), torch.randn(3, 4).to("hpu").requires_grad_()
     expected = module(inputs).detach().cpu()
     graphed = hpu().make_graphed_callables(module, (inputs,))
@@ -187,8 +175,6 @@ def graphed_callable_agrees() -> object:
 )
 def known_shape_is_not_captured_again() -> object:
     """A wrapped module compiles nothing for a shape that it has seen, and something for a new one."""
-    import torch
-
     module = _linear()
     counts = []
     with torch.no_grad():

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import torch
+import torch.distributed as dist
+
 from hpu_core import bridge, hccl
 from hpu_core.launcher_env import find_launcher_env
 from hpu_doctor.verify.assumption import Contains, Matches, Program, Subject
@@ -41,8 +44,6 @@ def assume(**fields: Any) -> Callable[[Program], Program]:
 
 def start() -> tuple[int, int]:
     """Create the process group of the job, and return rank and number of ranks."""
-    import torch.distributed as dist
-
     env = find_launcher_env()
     if env is None:
         raise RuntimeError("the process has no rank")
@@ -53,8 +54,6 @@ def start() -> tuple[int, int]:
 
 
 def _leave() -> None:
-    import torch.distributed as dist
-
     if not dist.is_initialized():
         return
     store = dist.distributed_c10d._get_default_store()  # noqa: SLF001 - torch has no public name for it.
@@ -67,9 +66,6 @@ def _leave() -> None:
 
 def _reduced(value: float, operation: str = "SUM", dtype: str = "float32") -> Any:
     """Return the reduction of a value plus the rank over all ranks, of one element per rank."""
-    import torch
-    import torch.distributed as dist
-
     rank, _ = start()
     tensor = torch.tensor([value + rank]).to(getattr(torch, dtype)).to("hpu")
     dist.all_reduce(tensor, op=getattr(dist.ReduceOp, operation))
@@ -78,8 +74,6 @@ def _reduced(value: float, operation: str = "SUM", dtype: str = "float32") -> An
 
 def _refused(operation: Callable[[Any], object], dtype: str = "float32") -> str:
     """Return the error of an operation on a tensor, at the latest when the card is waited for."""
-    import torch
-
     start()
     tensor = torch.ones(4, device="hpu").to(getattr(torch, dtype))
 
@@ -97,8 +91,6 @@ def _refused(operation: Callable[[Any], object], dtype: str = "float32") -> str:
 )
 def all_reduce_sums() -> object:
     """`all_reduce` sums float32 over the ranks."""
-    import torch.distributed as dist
-
     return _reduced(1.0) == sum(1.0 + rank for rank in range(dist.get_world_size()))
 
 
@@ -109,9 +101,6 @@ def all_reduce_sums() -> object:
 )
 def minimum_and_maximum() -> object:
     """`all_reduce` takes MIN and MAX."""
-    import torch
-    import torch.distributed as dist
-
     rank, size = start()
     low, high = (torch.tensor([1.0 + rank]).to("hpu") for _ in range(2))
     dist.all_reduce(low, op=dist.ReduceOp.MIN)
@@ -130,8 +119,6 @@ def minimum_and_maximum() -> object:
 )
 def average_is_refused() -> object:
     """`all_reduce` refuses AVG."""
-    import torch.distributed as dist
-
     return _refused(lambda tensor: dist.all_reduce(tensor, op=dist.ReduceOp.AVG))
 
 
@@ -142,8 +129,6 @@ def average_is_refused() -> object:
 )
 def product_is_refused() -> object:
     """`all_reduce` refuses PRODUCT of float32: the bridge takes it, and the library below does not."""
-    import torch.distributed as dist
-
     return _refused(lambda tensor: dist.all_reduce(tensor, op=dist.ReduceOp.PRODUCT))
 
 
@@ -154,8 +139,6 @@ def product_is_refused() -> object:
 )
 def bitwise_operations_are_refused() -> object:
     """`all_reduce` refuses BAND."""
-    import torch.distributed as dist
-
     return _refused(lambda tensor: dist.all_reduce(tensor, op=dist.ReduceOp.BAND), "int32")
 
 
@@ -166,8 +149,6 @@ def bitwise_operations_are_refused() -> object:
 )
 def int16_is_refused() -> object:
     """Collectives refuse int16."""
-    import torch.distributed as dist
-
     return _refused(dist.all_reduce, "int16")
 
 
@@ -178,9 +159,6 @@ def int16_is_refused() -> object:
 )
 def large_int64_sums_lose_bits() -> object:
     """`all_reduce` sums int64 in float32: odd numbers above 2**24 are not exact."""
-    import torch
-    import torch.distributed as dist
-
     rank, size = start()
     tensor = torch.tensor([2**24 + 1 if rank == 0 else 0], dtype=torch.int64).to("hpu")
     dist.all_reduce(tensor)
@@ -194,8 +172,6 @@ def large_int64_sums_lose_bits() -> object:
 )
 def small_int64_sums_are_exact() -> object:
     """`all_reduce` of int64 is exact below 2**24."""
-    import torch.distributed as dist
-
     total = _reduced(1000, dtype="int64")
     return total == sum(1000 + rank for rank in range(dist.get_world_size()))
 
@@ -207,9 +183,6 @@ def small_int64_sums_are_exact() -> object:
 )
 def float16_sums_through_float32() -> object:
     """`all_reduce` of float16 keeps the dtype and sums in float32."""
-    import torch
-    import torch.distributed as dist
-
     rank, size = start()
     # In float16, 2048 + 1 + 1 is 2048 if the ones are added one by one, and 2050 otherwise.
     tensor = torch.tensor([2048.0 if rank == 0 else 1.0], dtype=torch.float16).to("hpu")
@@ -225,9 +198,6 @@ def float16_sums_through_float32() -> object:
 )
 def bool_reduces_through_float32() -> object:
     """`all_reduce` of bool by MAX is true where any rank is."""
-    import torch
-    import torch.distributed as dist
-
     rank, size = start()
     tensor = torch.tensor([rank == size - 1]).to("hpu")
     dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
@@ -241,9 +211,6 @@ def bool_reduces_through_float32() -> object:
 )
 def reduce_scatter_of_int64_is_exact() -> object:
     """`reduce_scatter_tensor` sums int64 as such."""
-    import torch
-    import torch.distributed as dist
-
     rank, size = start()
     inputs = torch.full((size,), 2**24 + 1 if rank == 0 else 0, dtype=torch.int64).to("hpu")
     output = torch.zeros(1, dtype=torch.int64).to("hpu")
@@ -258,9 +225,6 @@ def reduce_scatter_of_int64_is_exact() -> object:
 )
 def odd_bytes_are_broadcast() -> object:
     """`broadcast` of three bytes arrives."""
-    import torch
-    import torch.distributed as dist
-
     rank, _ = start()
     values = [1, 2, 3] if rank == 0 else [0, 0, 0]
     tensor = torch.tensor(values, dtype=torch.uint8).to("hpu")
@@ -278,8 +242,6 @@ def odd_bytes_are_broadcast() -> object:
 )
 def objects_are_broadcast() -> object:
     """`broadcast_object_list` works over hccl."""
-    import torch.distributed as dist
-
     rank, size = start()
     objects = [{"step": 7} if rank == size - 1 else None]
     dist.broadcast_object_list(objects, size - 1)
@@ -293,9 +255,6 @@ def objects_are_broadcast() -> object:
 )
 def cpu_tensors_are_refused() -> object:
     """A collective of a CPU tensor is an error in a process group of hccl."""
-    import torch
-    import torch.distributed as dist
-
     start()
     return error_of(lambda: dist.all_reduce(torch.ones(1)))
 
@@ -307,8 +266,6 @@ def cpu_tensors_are_refused() -> object:
 )
 def barrier_waits_for_all_ranks() -> object:
     """`barrier` returns only when all ranks have called it."""
-    import torch.distributed as dist
-
     rank, _ = start()
     dist.barrier()
     entered = time.monotonic()
@@ -328,8 +285,6 @@ def barrier_waits_for_all_ranks() -> object:
 )
 def barrier_never_times_out() -> object:
     """A barrier that a rank does not join waits beyond the timeout of the process group."""
-    import torch.distributed as dist
-
     env = find_launcher_env()
     if env is None:
         raise RuntimeError("the process has no rank")
@@ -360,9 +315,6 @@ def barrier_never_times_out() -> object:
 )
 def wait_returns_true() -> object:
     """`wait()` of an asynchronous collective returns true, and the result is right afterwards."""
-    import torch
-    import torch.distributed as dist
-
     _, size = start()
     tensor = torch.ones(1024, device="hpu")
     work: Any = dist.all_reduce(tensor, async_op=True)
@@ -379,9 +331,6 @@ def wait_returns_true() -> object:
 )
 def is_completed_is_always_true() -> object:
     """`is_completed()` waits, and is true."""
-    import torch
-    import torch.distributed as dist
-
     start()
     work: Any = dist.all_reduce(torch.ones(1 << 16, device="hpu"), async_op=True)
     return bool(work.is_completed())
@@ -395,9 +344,6 @@ def is_completed_is_always_true() -> object:
 )
 def coalescing_does_not_nest() -> object:
     """Coalescing within coalescing is an error."""
-    import torch
-    import torch.distributed as dist
-
     start()
     group: Any = dist.distributed_c10d._get_default_group()  # noqa: SLF001 - the class that has the method.
 
@@ -415,9 +361,6 @@ def coalescing_does_not_nest() -> object:
 )
 def neighbors_exchange() -> object:
     """`batch_isend_irecv` sends to the next rank and receives from the one before."""
-    import torch
-    import torch.distributed as dist
-
     rank, size = start()
     own, received = torch.full((5,), float(rank)).to("hpu"), torch.zeros(5, device="hpu")
     operations = [
@@ -437,24 +380,18 @@ def neighbors_exchange() -> object:
 )
 def receiving_from_any_rank_is_refused() -> object:
     """`recv` without a source is an error."""
-    import torch
-    import torch.distributed as dist
-
     rank, _ = start()
     tensor = torch.zeros(2, device="hpu")
     return error_of(lambda: dist.recv(tensor)) if rank == 0 else "no error"
 
 
 @assume(
-    source=_BASE + "all_gather, _allgather_base",
+    source=_BASE + " allgather, _allgather_base",
     expected=True,
     means={"hpu-fsdp": "parameters would not be gathered.", "hpu-core": "`all_gather` of metrics would fail."},
 )
 def all_gather_into_tensor() -> object:
     """`all_gather_into_tensor` has the parts of all ranks, in their order."""
-    import torch
-    import torch.distributed as dist
-
     rank, size = start()
     output = torch.zeros(2 * size, device="hpu")
     dist.all_gather_into_tensor(output, torch.full((2,), float(rank)).to("hpu"))
@@ -462,15 +399,12 @@ def all_gather_into_tensor() -> object:
 
 
 @assume(
-    source=_BASE + "alltoall",
+    source=_BASE + " alltoall",
     expected=True,
     means={"hpu-sim": "mixtures of experts over ranks would fail on a card."},
 )
 def all_to_all_exchanges() -> object:
     """`all_to_all_single` sends each rank its part."""
-    import torch
-    import torch.distributed as dist
-
     rank, size = start()
     output = torch.zeros(size, device="hpu")
     dist.all_to_all_single(output, torch.full((size,), float(rank)).to("hpu"))
@@ -478,15 +412,12 @@ def all_to_all_exchanges() -> object:
 
 
 @assume(
-    source=_BASE + "gather, by send and receive",
+    source=_BASE + " gather, by send and receive",
     expected=True,
     means={"hpu-core": "`gather` of predictions would fail."},
 )
 def gather_reaches_one_rank() -> object:
     """`gather` has the parts of all ranks on one."""
-    import torch
-    import torch.distributed as dist
-
     rank, size = start()
     parts = [torch.zeros(1, device="hpu") for _ in range(size)] if rank == 0 else None
     dist.gather(torch.full((1,), float(rank)).to("hpu"), parts)
@@ -494,15 +425,12 @@ def gather_reaches_one_rank() -> object:
 
 
 @assume(
-    source=BRIDGE + "Non-contiguous: warn and copy, process_group_hccl_base.cpp:109-131",
+    source=BRIDGE + "distributed/hccl/process_group_eager_hccl.cpp:109-131: warns and copies",
     expected=True,
     means={"hpu-fsdp": "views of a flat buffer would have to be copied before a collective."},
 )
 def strided_tensors_are_reduced() -> object:
     """`all_reduce` of a non-contiguous tensor gives the sum."""
-    import torch
-    import torch.distributed as dist
-
     _, size = start()
     base = torch.ones(4, 4, device="hpu")
     column = base.t()
@@ -518,10 +446,8 @@ def strided_tensors_are_reduced() -> object:
 )
 def device_mesh_of_hpu() -> object:
     """`init_device_mesh("hpu", ...)` makes a mesh of all ranks."""
-    from torch.distributed.device_mesh import init_device_mesh
-
     _, size = start()
-    mesh = init_device_mesh("hpu", (size,))
+    mesh = dist.device_mesh.init_device_mesh("hpu", (size,))
     return [mesh.device_type, mesh.size() == size]
 
 
@@ -532,13 +458,9 @@ def device_mesh_of_hpu() -> object:
 )
 def ddp_averages_gradients() -> object:
     """DistributedDataParallel without `device_ids` averages gradients over the ranks."""
-    import torch
-    import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel
-
     rank, size = start()
     layer = torch.nn.Linear(1, 1, bias=False).to("hpu")
-    wrapped = DistributedDataParallel(layer, gradient_as_bucket_view=True)
+    wrapped = torch.nn.parallel.DistributedDataParallel(layer, gradient_as_bucket_view=True)
     wrapped(torch.full((1, 1), float(rank)).to("hpu")).sum().backward()
     gradient = layer.weight.grad.cpu().item() if layer.weight.grad is not None else None
     dist.barrier()
@@ -546,15 +468,12 @@ def ddp_averages_gradients() -> object:
 
 
 @assume(
-    source=_BASE + "new groups of part of the ranks",
+    source=BRIDGE + "core/torch_overwrites.py, new_group",
     expected=[True, True],
     means={"hpu-fsdp": "hybrid sharding and tensor parallelism would fail."},
 )
 def groups_of_some_ranks() -> object:
     """A group of the even ranks reduces over them alone."""
-    import torch
-    import torch.distributed as dist
-
     rank, size = start()
     even = list(range(0, size, 2))
     group = dist.new_group(even)

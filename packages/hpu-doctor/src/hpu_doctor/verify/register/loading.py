@@ -2,9 +2,16 @@
 
 import importlib.metadata
 import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from packaging.version import Version
 
 from hpu_core import bridge
-from hpu_doctor.verify.assumption import Contains, Matches, Subject
+from hpu_doctor.verify.assumption import Contains, Subject
 from hpu_doctor.verify.register._tools import (
     BRIDGE,
     LATER,
@@ -21,7 +28,18 @@ SUBJECT = Subject("Loading the bridge, and releases")
 assume = SUBJECT.assume
 
 _JOB = dict.fromkeys(("RANK", "WORLD_SIZE", "LOCAL_RANK", "HLS_MODULE_ID", "ID"))
-_UNSET = {**_JOB, "MASTER_ADDR": None, "MASTER_PORT": None}
+_UNSET = {**_JOB, "MASTER_ADDR": None, "MASTER_PORT": None, "HABANA_VISIBLE_MODULES": None}
+_INITIALIZE = BRIDGE + "distributed/hccl/__init__.py, initialize_distributed_hpu"
+
+
+def _initialized(names: tuple[str, ...], variables: Mapping[str, str] | None = None, **job: int) -> object:
+    """Return variables after `initialize_distributed_hpu` of a job, in an environment with others."""
+
+    def initialize() -> object:
+        bridge.load_hccl().initialize_distributed_hpu(**job)
+        return [os.environ.get(name) for name in names]
+
+    return with_variables({**_UNSET, **(variables or {})}, initialize)
 
 
 @assume(
@@ -36,11 +54,11 @@ def import_opens_no_card() -> object:
 
 @assume(
     source=BRIDGE + "core/__init__.py:121-125,147",
-    expected=Matches("profile_api(_light|_with_nics)?"),
+    expected="profile_api_light",
     means={"hpu-profiler": "a trace would have no events of the card unless the user sets HABANA_PROFILE."},
 )
 def import_sets_habana_profile() -> object:
-    """Importing the bridge sets HABANA_PROFILE to a template of the profiler if it is unset."""
+    """Importing the bridge sets HABANA_PROFILE to profile_api_light if it is unset."""
     return os.environ.get("HABANA_PROFILE")
 
 
@@ -55,7 +73,7 @@ def import_sets_compile_threads() -> object:
 
 
 @assume(
-    source=BRIDGE + "distributed/hccl/__init__.py, initialize_distributed_hpu",
+    source=_INITIALIZE,
     expected=["localhost", "12345"],
     means={
         "hpu-core": "restoring MASTER_ADDR and MASTER_PORT after the import would be needless.",
@@ -64,16 +82,11 @@ def import_sets_compile_threads() -> object:
 )
 def plain_process_gets_fixed_endpoint() -> object:
     """Without a job, the bridge sets MASTER_ADDR to localhost and MASTER_PORT to 12345 where they are unset."""
-
-    def endpoint() -> object:
-        bridge.load_hccl().initialize_distributed_hpu()
-        return [os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")]
-
-    return with_variables(_UNSET, endpoint)
+    return _initialized(("MASTER_ADDR", "MASTER_PORT"))
 
 
 @assume(
-    source=BRIDGE + "distributed/hccl/__init__.py, initialize_distributed_hpu",
+    source=_INITIALIZE,
     expected=[1, -1, -1],
     means={"hpu-core": "`initialize_hccl` would return other values than its caller asked for."},
 )
@@ -83,78 +96,57 @@ def plain_process_has_no_rank() -> object:
 
 
 @assume(
-    source=BRIDGE + "distributed/hccl/__init__.py, initialize_distributed_hpu",
-    expected={"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1", "HLS_MODULE_ID": "1", "ID": "3"},
+    source=_INITIALIZE,
+    expected=["4", "3", "1", "1", "3"],
     means={"hpu-core": "`initialize_hccl` would leave the card of a rank to the bridge, and two ranks could take one."},
 )
 def rank_selects_module() -> object:
     """`initialize_distributed_hpu(4, 3, 1)` sets the variables of the rank, and HLS_MODULE_ID to the local rank."""
-
-    def variables() -> object:
-        bridge.load_hccl().initialize_distributed_hpu(world_size=4, rank=3, local_rank=1)
-        return {name: os.environ.get(name) for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "HLS_MODULE_ID", "ID")}
-
-    return with_variables({**_UNSET, "HABANA_VISIBLE_MODULES": None}, variables)
+    names = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "HLS_MODULE_ID", "ID")
+    return _initialized(names, world_size=4, rank=3, local_rank=1)
 
 
 @assume(
-    source=BRIDGE + "distributed/hccl/__init__.py, initialize_distributed_hpu",
-    expected="5",
+    source=_INITIALIZE,
+    expected=["5"],
     means={"hpu-launch": "`--share` could not give two jobs of a machine different cards."},
 )
 def visible_modules_map_local_ranks() -> object:
     """The bridge opens the local rank's entry of HABANA_VISIBLE_MODULES."""
-
-    def chosen() -> object:
-        bridge.load_hccl().initialize_distributed_hpu(world_size=2, rank=1, local_rank=1)
-        return os.environ.get("HLS_MODULE_ID")
-
-    return with_variables({**_UNSET, "HABANA_VISIBLE_MODULES": "3,5"}, chosen)
+    visible = {"HABANA_VISIBLE_MODULES": "3,5"}
+    return _initialized(("HLS_MODULE_ID",), visible, world_size=2, rank=1, local_rank=1)
 
 
 @assume(
-    source=BRIDGE + "distributed/hccl/__init__.py, initialize_distributed_hpu; milabench#302",
+    source=_INITIALIZE + "; milabench#302",
     expected=Contains("There is not enough devices available for training"),
     means={"hpu-core": "its own check of HABANA_VISIBLE_MODULES would be the only one."},
 )
 def too_few_visible_modules() -> object:
     """A local rank without an entry in HABANA_VISIBLE_MODULES is an error."""
-
-    def initialize() -> object:
-        return bridge.load_hccl().initialize_distributed_hpu(world_size=4, rank=2, local_rank=2)
-
-    return with_variables({**_UNSET, "HABANA_VISIBLE_MODULES": "3,5"}, lambda: error_of(initialize))
+    visible = {"HABANA_VISIBLE_MODULES": "3,5"}
+    return error_of(lambda: _initialized((), visible, world_size=4, rank=2, local_rank=2))
 
 
 @assume(
-    source=BRIDGE + "distributed/hccl/__init__.py, initialize_distributed_hpu",
-    expected="6",
+    source=_INITIALIZE,
+    expected=["6"],
     means={"hpu-core": "`initialize_hccl` would not have to replace a variable that a rank inherits."},
 )
 def module_id_is_kept() -> object:
     """The bridge keeps an HLS_MODULE_ID that is set."""
-
-    def kept() -> object:
-        bridge.load_hccl().initialize_distributed_hpu(world_size=2, rank=1, local_rank=1)
-        return os.environ.get("HLS_MODULE_ID")
-
-    return with_variables({**_UNSET, "HLS_MODULE_ID": "6"}, kept)
+    return _initialized(("HLS_MODULE_ID",), {"HLS_MODULE_ID": "6"}, world_size=2, rank=1, local_rank=1)
 
 
 @assume(
-    source=BRIDGE + "distributed/hccl/__init__.py, initialize_distributed_hpu",
+    source=_INITIALIZE,
     expected=["4", "3", "2"],
     means={"hpu-launch": "jobs of mpirun would need variables of their own."},
 )
 def open_mpi_variables_are_copied() -> object:
     """Without torch's variables, the bridge copies those of Open MPI."""
     own = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_LOCAL_RANK": "2"}
-
-    def copied() -> object:
-        bridge.load_hccl().initialize_distributed_hpu()
-        return [os.environ.get(name) for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK")]
-
-    return with_variables({**_UNSET, **own}, copied)
+    return _initialized(("WORLD_SIZE", "RANK", "LOCAL_RANK"), own)
 
 
 @assume(
@@ -167,8 +159,6 @@ def open_mpi_variables_are_copied() -> object:
 )
 def torch_hpu_is_the_bridge() -> object:
     """After the import `torch.hpu` is the bridge's module."""
-    import torch
-
     return getattr(torch, "hpu", None) is hpu()
 
 
@@ -179,8 +169,6 @@ def torch_hpu_is_the_bridge() -> object:
 )
 def hccl_is_registered() -> object:
     """The import registers the backend "hccl" with torch."""
-    import torch.distributed as dist
-
     bridge.load_hccl()
     return hasattr(dist.Backend, "HCCL") or "hccl" in getattr(dist.Backend, "backend_list", [])
 
@@ -258,6 +246,20 @@ def version_attribute() -> object:
 
 
 @assume(
+    source=BRIDGE + "required_version.txt and the check in __init__.py",
+    expected=True,
+    simulator="hardware",
+    reason="the simulated bridge runs with several versions of torch",
+    means={"hpu-core": "its row of releases would name another torch than the bridge accepts."},
+)
+def torch_version_is_required() -> object:
+    """The bridge names the torch that it needs, of which major and minor version must match, in a file of its own."""
+    file = Path(str(bridge.load().__file__)).with_name("required_version.txt")
+    required = re.search(r"\d+\.\d+", file.read_text(encoding="utf-8"))
+    return required is not None and torch.__version__.startswith(f"{required[0]}.")
+
+
+@assume(
     source=BRIDGE + "setup.py, entry point group torch.backends",
     expected=["device_backend"],
     releases=">=1.19",
@@ -301,8 +303,6 @@ def hmp_is_gone() -> object:
 )
 def narrow_process_group_functions() -> object:
     """The bridge's `init_process_group` and `new_group` lack torch's `device_id` and `group_desc`."""
-    import torch.distributed as dist
-
     return [
         "device_id" in parameters_of(dist.init_process_group),
         "group_desc" in parameters_of(dist.new_group),
@@ -317,8 +317,6 @@ def narrow_process_group_functions() -> object:
 )
 def wide_process_group_functions() -> object:
     """`init_process_group` takes all of torch's arguments, `pg_options` among them."""
-    import torch.distributed as dist
-
     names = parameters_of(dist.init_process_group)
     return "pg_options" in names and ("device_id" in names or not _torch_has_device_id())
 
@@ -355,8 +353,6 @@ def inference_set_env_exists() -> object:
 )
 def manual_seed_reaches_the_card() -> object:
     """`torch.manual_seed` seeds the card's generator as well, and opens no card."""
-    import torch
-
     opened = opens_card(lambda: torch.manual_seed(7))
     return [opened, hpu().initial_seed()]
 
@@ -368,8 +364,6 @@ def manual_seed_reaches_the_card() -> object:
 )
 def fork_rng_covers_the_card() -> object:
     """`torch.random.fork_rng()` restores the state of the card's generator."""
-    import torch
-
     torch.ones(1, device="hpu")
     before = hpu().get_rng_state().clone()
     with torch.random.fork_rng():
@@ -405,7 +399,4 @@ def unknown_flag_is_a_key_error() -> object:
 
 
 def _torch_has_device_id() -> bool:
-    import torch
-    from packaging.version import Version
-
     return Version(torch.__version__).release >= (2, 3)

@@ -1,8 +1,12 @@
 """Memory of a card: statistics, when memory is committed, and how it runs out."""
 
+import warnings
+
+import torch
+
 from hpu_core import bridge
 from hpu_doctor.verify.assumption import AtLeast, Contains, Subject
-from hpu_doctor.verify.register._tools import BRIDGE, error_of, hpu, opens_card
+from hpu_doctor.verify.register._tools import BRIDGE, attach, error_of, hpu, opens_card
 
 SUBJECT = Subject("Memory of a card")
 assume = SUBJECT.assume
@@ -43,8 +47,6 @@ def memory_stats_keys() -> object:
 )
 def active_allocations_add_up() -> object:
     """ActiveAllocs is NumAllocs less NumFrees."""
-    import torch
-
     kept = [torch.ones(1 << 10, device="hpu") for _ in range(3)]
     del kept[0]
     hpu().synchronize()
@@ -119,8 +121,6 @@ def memory_functions_open_the_card() -> object:
 )
 def peak_can_be_reset() -> object:
     """`reset_peak_memory_stats()` sets MaxInUse to InUse."""
-    import torch
-
     large = torch.ones(64 * _MIB, dtype=torch.uint8, device="hpu")
     hpu().synchronize()
     del large
@@ -141,8 +141,6 @@ def peak_can_be_reset() -> object:
 )
 def used_tensor_counts_until_it_is_freed() -> object:
     """A tensor that was written counts in InUse with its size, and not after it was deleted."""
-    import torch
-
     hpu().synchronize()
     start = bridge.memory_stats()["InUse"]
     tensor = torch.ones(64 * _MIB, dtype=torch.uint8, device="hpu")
@@ -166,8 +164,6 @@ def used_tensor_counts_until_it_is_freed() -> object:
 )
 def empty_tensor_takes_no_memory() -> object:
     """`torch.empty` takes no memory; the first write of the tensor does."""
-    import torch
-
     hpu().synchronize()
     start = bridge.memory_stats()["InUse"]
     tensor = torch.empty(256 * _MIB, dtype=torch.uint8, device="hpu")
@@ -202,8 +198,6 @@ def out_of_memory_text() -> object:
 )
 def out_of_memory_is_late() -> object:
     """`torch.empty` of more than all memory raises nothing; the first use does."""
-    import torch
-
     size = bridge.memory_stats()["Limit"] + _GIB
     return error_of(lambda: torch.empty(size, dtype=torch.uint8, device="hpu"))
 
@@ -216,8 +210,6 @@ def out_of_memory_is_late() -> object:
 def summary_is_a_table() -> object:
     """`memory_summary()` is a table as text."""
     summary = str(hpu().memory_summary())
-    from hpu_doctor.verify.register._tools import attach
-
     attach("memory-summary.txt", summary)
     return summary
 
@@ -252,8 +244,6 @@ def extended_summary_keys() -> object:
 )
 def memory_cached_is_deprecated() -> object:
     """`memory_cached()` warns that it is deprecated."""
-    import warnings
-
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         hpu().memory_cached()
@@ -267,8 +257,6 @@ def memory_cached_is_deprecated() -> object:
 )
 def counts_can_be_reset() -> object:
     """`reset_accumulated_memory_stats()` clears the counts of allocations."""
-    import torch
-
     kept = [torch.ones(1 << 12, device="hpu") for _ in range(8)]
     hpu().synchronize()
     before = bridge.memory_stats()["NumAllocs"]
@@ -277,8 +265,6 @@ def counts_can_be_reset() -> object:
 
 
 def _exhaust(size: int) -> BaseException | None:
-    import torch
-
     try:
         tensor = torch.empty(size, dtype=torch.uint8, device="hpu")
         tensor.fill_(1)

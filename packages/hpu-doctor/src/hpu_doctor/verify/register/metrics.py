@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import torch
+
 from hpu_core import bridge
 from hpu_doctor.verify.assumption import AtLeast, Subject
 from hpu_doctor.verify.register._tools import BRIDGE, core, hpu
@@ -117,8 +119,6 @@ def mark_step_returns_nothing() -> object:
 )
 def new_shape_compiles_once() -> object:
     """In lazy mode a graph is compiled for each new shape, and not again for a known one."""
-    import torch
-
     counts = []
     for rows in (3, 3, 5):
         inputs = torch.ones(rows, 4, device="hpu")
@@ -139,8 +139,6 @@ def new_shape_compiles_once() -> object:
 )
 def local_metric_counts_its_own() -> object:
     """`metric_localcontext` counts what happens within it."""
-    import torch
-
     with hpu().metric_localcontext("graph_compilation") as metric:
         torch.ones(7, 3, device="hpu").mul(3)
         core().mark_step()

@@ -1,5 +1,7 @@
 """The card's generator of random numbers."""
 
+import torch
+
 from hpu_doctor.verify.assumption import Contains, Subject
 from hpu_doctor.verify.register._tools import BRIDGE, TORCH, error_of, hpu, opens_card
 
@@ -78,8 +80,6 @@ def rng_state_of_index_1_is_refused() -> object:
 )
 def same_seed_same_numbers() -> object:
     """The same seed gives the same numbers."""
-    import torch
-
     drawn = []
     for _ in range(2):
         torch.manual_seed(7)
@@ -94,8 +94,6 @@ def same_seed_same_numbers() -> object:
 )
 def state_restores_the_stream() -> object:
     """`set_rng_state` restores the stream of numbers."""
-    import torch
-
     state = hpu().get_rng_state()
     first = torch.randn(16, device="hpu").cpu()
     hpu().set_rng_state(state.clone())
@@ -110,8 +108,6 @@ def state_restores_the_stream() -> object:
 )
 def drawing_advances_the_state() -> object:
     """Drawing on the card advances the card's generator, and not the CPU's."""
-    import torch
-
     torch.ones(1, device="hpu")
     before, on_cpu = hpu().get_rng_state().clone(), torch.get_rng_state().clone()
     torch.randn(16, device="hpu").cpu()
@@ -127,8 +123,6 @@ def drawing_advances_the_state() -> object:
 )
 def numbers_differ_from_the_cpu() -> object:
     """The same seed gives other normal numbers on the card than on the CPU."""
-    import torch
-
     torch.manual_seed(7)
     on_card = torch.randn(16, device="hpu").cpu()
     torch.manual_seed(7)
@@ -143,8 +137,6 @@ def numbers_differ_from_the_cpu() -> object:
 )
 def dropout_of_nothing_draws_nothing() -> object:
     """Dropout with p=0 draws no number."""
-    import torch
-
     ones = torch.ones(16, device="hpu")
     before = hpu().get_rng_state().clone()
     torch.nn.functional.dropout(ones, p=0.0, training=True).cpu()
@@ -158,8 +150,6 @@ def dropout_of_nothing_draws_nothing() -> object:
 )
 def dropout_scales() -> object:
     """Dropout with p=0.5 zeroes about half of the elements and doubles the others."""
-    import torch
-
     dropped = torch.nn.functional.dropout(torch.ones(4096, device="hpu"), p=0.5).cpu()
     zeros = (dropped == 0).float().mean().item()
     return [0.4 < zeros < 0.6, set(dropped.unique().tolist()) == {0.0, 2.0}]  # noqa: PLR2004 - about half.
@@ -173,8 +163,6 @@ def dropout_scales() -> object:
 )
 def generator_object_works() -> object:
     """A generator of the card can be created and passed to an operator."""
-    import torch
-
     generators = [torch.Generator(device="hpu").manual_seed(5) for _ in range(2)]
     first, second = (torch.rand(8, device="hpu", generator=generator).cpu() for generator in generators)
     return torch.equal(first, second)

@@ -1,7 +1,11 @@
 """Strides, views, storages and arguments on the CPU."""
 
+import ctypes
+
+import torch
+
 from hpu_doctor.verify.assumption import Contains, Matches, Subject
-from hpu_doctor.verify.register._tools import BRIDGE, error_of, hpu
+from hpu_doctor.verify.register._tools import BRIDGE, error_of, hpu, in_fork
 
 SUBJECT = Subject("Strides, views and storages")
 assume = SUBJECT.assume
@@ -19,8 +23,6 @@ assume = SUBJECT.assume
 )
 def results_are_contiguous() -> object:
     """The result of an operator on a transposed tensor is contiguous."""
-    import torch
-
     return (torch.ones(3, 4, device="hpu").t() + 1).is_contiguous()
 
 
@@ -33,8 +35,6 @@ def results_are_contiguous() -> object:
 )
 def clones_are_contiguous() -> object:
     """A clone of a transposed tensor is contiguous."""
-    import torch
-
     return torch.ones(3, 4, device="hpu").t().clone().is_contiguous()
 
 
@@ -48,8 +48,6 @@ def clones_are_contiguous() -> object:
 )
 def views_share_memory() -> object:
     """Writing to a view changes its base, and the other way round."""
-    import torch
-
     base = torch.zeros(4, device="hpu")
     view = base[1:3]
     view.fill_(5)
@@ -59,28 +57,24 @@ def views_share_memory() -> object:
 
 
 @assume(
-    source=BRIDGE + "habana_eager/copy_from.cpp:425-446",
+    source=BRIDGE + "copy_from.cpp:425-446",
     expected=[[0.0, 7.0], [0.0, 7.0]],
     means={"hpu-fsdp": "copies into columns of a flat buffer would be lost."},
 )
 def writes_to_strided_views() -> object:
     """A write to a non-contiguous view, such as a column, reaches the base."""
-    import torch
-
     base = torch.zeros(2, 2, device="hpu")
     base[:, 1] = 7
     return base.cpu().tolist()
 
 
 @assume(
-    source=BRIDGE + "backend/copy_from.cpp:160-201",
+    source=BRIDGE + "copy_from.cpp:160-201",
     expected=[[1, 4], [2, 5], [3, 6]],
     means={"hpu-core": "checkpoints of transposed tensors would be wrong."},
 )
 def copies_keep_the_order() -> object:
     """A transposed tensor comes back from the card with its elements in order."""
-    import torch
-
     return torch.tensor([[1, 2, 3], [4, 5, 6]]).to("hpu").t().cpu().tolist()
 
 
@@ -92,8 +86,6 @@ def copies_keep_the_order() -> object:
 )
 def storages_cannot_be_resized_in_lazy_mode() -> object:
     """Freeing a tensor's storage by `resize_(0)` is refused in lazy mode."""
-    import torch
-
     tensor = torch.ones(4, device="hpu")
     return error_of(lambda: tensor.untyped_storage().resize_(0))
 
@@ -106,8 +98,6 @@ def storages_cannot_be_resized_in_lazy_mode() -> object:
 )
 def storages_can_be_resized_in_eager_mode() -> object:
     """A storage can be freed by `resize_(0)` and grown again in eager mode."""
-    import torch
-
     tensor = torch.ones(4, device="hpu")
     tensor.untyped_storage().resize_(0)
     size = tensor.untyped_storage().size()
@@ -122,8 +112,6 @@ def storages_can_be_resized_in_eager_mode() -> object:
 )
 def set_is_refused_in_lazy_mode() -> object:
     """`set_` to another tensor is refused in lazy mode."""
-    import torch
-
     tensor, other = torch.ones(4, device="hpu"), torch.zeros(4, device="hpu")
     return error_of(lambda: tensor.set_(other))  # type: ignore[call-overload]
 
@@ -137,8 +125,6 @@ def set_is_refused_in_lazy_mode() -> object:
 )
 def as_strided_must_be_contiguous_in_lazy_mode() -> object:
     """`as_strided_` to a non-contiguous view is refused in lazy mode."""
-    import torch
-
     tensor = torch.ones(8, device="hpu")
     return error_of(lambda: tensor.as_strided_((2, 2), (1, 4)).cpu())
 
@@ -151,8 +137,6 @@ def as_strided_must_be_contiguous_in_lazy_mode() -> object:
 )
 def cpu_argument_is_refused() -> object:
     """An operator of a tensor on the card and one on the CPU is an error."""
-    import torch
-
     return error_of(lambda: torch.ones(2, device="hpu") + torch.ones(2))
 
 
@@ -165,8 +149,6 @@ def cpu_argument_is_refused() -> object:
 )
 def cpu_argument_is_named() -> object:
     """The error for an argument on the CPU has the argument's index."""
-    import torch
-
     return error_of(lambda: torch.ones(2, device="hpu") + torch.ones(2))
 
 
@@ -177,8 +159,6 @@ def cpu_argument_is_named() -> object:
 )
 def cpu_scalar_is_a_number() -> object:
     """A tensor of no dimension on the CPU counts as a number."""
-    import torch
-
     return (torch.ones(2, device="hpu") + torch.tensor(2.0)).cpu()[0].item()
 
 
@@ -190,12 +170,6 @@ def cpu_scalar_is_a_number() -> object:
 )
 def device_memory_is_not_the_hosts() -> object:
     """Reading at a tensor's `data_ptr()` from the host ends the process."""
-    import ctypes
-
-    import torch
-
-    from hpu_doctor.verify.register._tools import in_fork
-
     tensor = torch.ones(1 << 16, device="hpu")
     hpu().synchronize()
     return in_fork(lambda: ctypes.string_at(tensor.data_ptr(), 4), seconds=10)
@@ -208,8 +182,6 @@ def device_memory_is_not_the_hosts() -> object:
 )
 def tied_weights_stay_tied() -> object:
     """Two modules with one parameter share it after they have been moved to the card."""
-    import torch
-
     pair = torch.nn.ModuleList([torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)])
     pair[1].weight = pair[0].weight
     pair.to("hpu")
@@ -223,10 +195,22 @@ def tied_weights_stay_tied() -> object:
 )
 def checkpoints_load_to_both() -> object:
     """A tensor of the card, moved to the CPU and saved, loads to the CPU and with `map_location` to the card."""
-    import torch
-
     torch.save({"w": torch.ones(2, device="hpu").cpu()}, "saved.pt")
     return [str(torch.load("saved.pt", map_location=place)["w"].device) for place in ("cpu", "hpu")]
+
+
+@assume(
+    source=BRIDGE + "core/torch_overwrites.py, torch.save",
+    expected=[2.0, False],
+    mode="lazy",
+    means={"hpu-core": "checkpoints in lazy mode would keep shared storages without its own pickling."},
+)
+def saving_copies_tensors_in_lazy_mode() -> object:
+    """In lazy mode `torch.save` copies each tensor to the CPU by itself, so that tensors no longer share storages."""
+    whole = torch.full((4,), 2.0, device="hpu")
+    torch.save([whole, whole[:2]], "saved.pt")
+    first, second = torch.load("saved.pt", map_location="cpu")
+    return [second[0].item(), first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()]
 
 
 @assume(
@@ -237,8 +221,6 @@ def checkpoints_load_to_both() -> object:
 )
 def pinned_memory_copies() -> object:
     """Memory can be pinned for the card, and a non-blocking copy from it arrives."""
-    import torch
-
     hpu().init()
     pinned = torch.ones(2).pin_memory()
     moved = pinned.to("hpu", non_blocking=True)

@@ -1,0 +1,91 @@
+"""Tests of the programs that only a card can show, with what a card shows and with something else.
+
+Those that need a driver are in test_discovery.py, and measured times in mutations.py.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from hpu_core import bridge
+from hpu_doctor.verify import register
+from hpu_doctor.verify.assumption import NotTriedError, holds
+from hpu_doctor.verify.register import attention, profiler, random_numbers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+INSTANT = {
+    "Addr": 1,
+    "Bytes": 64,
+    "Device Id": 0,
+    "Device Type": 1,
+    "Profiler Event Index": 1,
+    "Total Allocated": 64,
+    "Total Reserved": 1 << 30,
+}
+
+
+def is_shown(name: str) -> bool:
+    """Return whether an assumption holds by its program."""
+    assumption = register.find(name)
+    return holds(assumption.expected, assumption.program())
+
+
+@pytest.mark.parametrize(("arguments", "shown"), [(INSTANT, True), (INSTANT | {"Stream": 0}, False)])
+def test_memory_instants(monkeypatch: pytest.MonkeyPatch, arguments: dict[str, int], shown: bool) -> None:
+    event = {"name": "[memory]", "ph": "i", "args": arguments}
+    monkeypatch.setattr(profiler, "_trace", lambda **_: {"traceEvents": [event]})
+
+    assert is_shown("memory-instants") is shown
+
+
+@pytest.mark.parametrize(("name", "shown"), [("Bridge Logs", True), ("Synapse Logger", False)])
+def test_lane_of_the_bridge(monkeypatch: pytest.MonkeyPatch, name: str, shown: bool) -> None:
+    event = {"name": "process_name", "ph": "M", "args": {"name": name}}
+    monkeypatch.setattr(profiler, "_trace", lambda **_: {"traceEvents": [event]})
+
+    assert is_shown("bridge-logs-lane") is shown
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_numbers_of_the_card(monkeypatch: pytest.MonkeyPatch, shown: bool) -> None:
+    randn = torch.randn
+    drawn = types.SimpleNamespace(
+        manual_seed=torch.manual_seed,
+        equal=torch.equal,
+        randn=lambda *size, device="cpu": randn(*size) + (shown and device == "hpu"),
+    )
+    monkeypatch.setattr(random_numbers, "torch", drawn)
+
+    assert is_shown("numbers-differ-from-the-cpu") is shown
+
+
+@pytest.mark.parametrize(("value", "shown"), [(float("nan"), True), (0.0, False)])
+def test_masked_rows(monkeypatch: pytest.MonkeyPatch, value: float, shown: bool) -> None:
+    fused = types.SimpleNamespace(apply=lambda query, *_: torch.full_like(query, value))
+    monkeypatch.setattr(attention, "_fused", lambda: fused)
+    monkeypatch.setattr(torch.Tensor, "to", lambda tensor, _: tensor)
+
+    assert is_shown("masked-rows-are-not-numbers") is shown
+
+
+@pytest.mark.parametrize(("offset", "shown"), [(0, True), (1, False)])
+def test_required_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offset: int, shown: bool) -> None:
+    major, minor, *_ = torch.__version__.split(".")
+    (tmp_path / "required_version.txt").write_text(f"{major}.{int(minor) + offset}.0\n", encoding="utf-8")
+    loaded: Any = types.SimpleNamespace(__file__=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(bridge, "load", lambda: loaded)
+
+    assert is_shown("torch-version-is-required") is shown
+
+
+def test_trace_without_kernels_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiler, "_trace", lambda **_: {"traceEvents": []})
+
+    with pytest.raises(NotTriedError, match="no event of the category Kernel"):
+        register.find("kernel-arguments").program()
